@@ -28,7 +28,7 @@ from pydantic import Field
 
 from benchmarks.calls import Calls, LoggedLoader
 from benchmarks.cpu import CpuLine
-from benchmarks.measurement import Measurement, environment, steady
+from benchmarks.measurement import Measurement, steady, this_environment
 from benchmarks.processes import apart, process_name, say, scratch, turns
 from cluster.config import ClusterConfig
 from cluster.session import session
@@ -84,7 +84,7 @@ def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence
         ValueError: the long job failed, has missing or wrong rows, or left processes behind.
     """
     runs: dict[str, list[_Run]] = {"bare": [], "job": []}
-    where = environment(1)
+    where = this_environment(1)
     with scratch() as folder:
         source = folder / "pairs.parquet"
         write_pairs(config.pairs, source, max(config.num_pairs, config.count))
@@ -96,9 +96,11 @@ def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence
             "actors": config.actors,
         }
         for number, kind in enumerate(turns(tuple(runs), config.rounds)):
-            place = folder / f"{number}"
-            job = CaptionJob.model_validate({**settings, "out": str(place / "captions"), "max_pairs": config.num_pairs})
-            runs[kind].append(_measured(kind, job, place, cluster))
+            run_folder = folder / f"{number}"
+            job = CaptionJob.model_validate(
+                {**settings, "out": str(run_folder / "captions"), "max_pairs": config.num_pairs}
+            )
+            runs[kind].append(_measured(kind, job, run_folder, cluster))
             say(f"batch: {kind} {runs[kind][-1].text()}")
         bare, on_ray = runs["bare"], runs["job"]
         yield Measurement(
@@ -128,17 +130,17 @@ def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence
         )
         if config.count:
             ends = {**settings, "out": str(folder / "long"), "max_pairs": config.count}
-            given = [*command, *(f"{name}={value}" for name, value in ends.items()), *_flat(cluster)]
-            yield from _long(config, given, folder / "long", statistics.median(run.steady for run in bare))
+            long_command = [*command, *(f"{name}={value}" for name, value in ends.items()), *_flat(cluster)]
+            yield from _long(config, long_command, folder / "long", statistics.median(run.steady for run in bare))
 
 
 def write_pairs(pairs: str, path: Path, count: int) -> None:
     """Write ``count`` pairs to one Parquet file: the test pairs of a folder, repeated, with ids counted from 0."""
-    given = read_table(pairs, ["before", "after"], split="test").combine_chunks()
+    table = read_table(pairs, ["before", "after"], split="test").combine_chunks()
     schema = pa.schema([("pair_id", pa.string()), ("before", pa.binary()), ("after", pa.binary())])
     with pq.ParquetWriter(path, schema) as writer:
-        for start in range(0, count, given.num_rows):
-            part = given.slice(0, min(given.num_rows, count - start))
+        for start in range(0, count, table.num_rows):
+            part = table.slice(0, min(table.num_rows, count - start))
             ids = pa.array([f"{i:07d}" for i in range(start, start + part.num_rows)])
             writer.write_table(part.add_column(0, "pair_id", ids).cast(schema))
 
@@ -166,16 +168,16 @@ class _Run(NamedTuple):
         return f"{self.steady:.1f} pairs/s, start to end {self.whole:.1f}; ms/pair {json.dumps(_rounded(self.core_ms))}"
 
 
-def _measured(kind: str, job: CaptionJob, place: Path, cluster: ClusterConfig) -> _Run:
-    """Run the job or the bare loop; all that it writes is in ``place``."""
+def _measured(kind: str, job: CaptionJob, run_folder: Path, cluster: ClusterConfig) -> _Run:
+    """Run the job or the bare loop; all that it writes is in ``run_folder``."""
     moments = {"began": time.time()}
     with CpuLine(_bare_kind if kind == "bare" else _job_kind) as line:
         if kind == "bare":
-            bare_loop(job, place)
+            bare_loop(job, run_folder)
         else:
-            moments |= apart(_caption_once, job.model_dump(mode="json"), str(place), cluster.model_dump())
+            moments |= apart(_caption_once, job.model_dump(mode="json"), str(run_folder), cluster.model_dump())
     moments["ended"] = time.time()
-    calls = Calls(place / "calls")
+    calls = Calls(run_folder / "calls")
     window = steady(calls.stamps, job.actors)
     cores = {name: seconds / window.rows for name, seconds in line.between(window.begin, window.end).items()}
     del cores[_WORKERS]  # the time of their threads says more
@@ -190,40 +192,40 @@ def _measured(kind: str, job: CaptionJob, place: Path, cluster: ClusterConfig) -
     )
 
 
-def bare_loop(job: CaptionJob, place: Path) -> None:
+def bare_loop(job: CaptionJob, run_folder: Path) -> None:
     """Run the bare loop, whose processes start together when all of them have loaded the captioner.
 
     Args:
-        place: in its folder ``calls`` the captioners log their calls.
+        run_folder: in its folder ``calls`` the captioners log their calls.
     """
     context = multiprocessing.get_context("spawn")
     with multiprocessing.Manager() as manager:
         ready = manager.Barrier(job.actors)
         with ProcessPoolExecutor(job.actors, mp_context=context) as pool:
             settings = job.model_dump(mode="json")
-            for share in [pool.submit(_bare_share, settings, place, n, ready) for n in range(job.actors)]:
+            for share in [pool.submit(_bare_share, settings, run_folder, n, ready) for n in range(job.actors)]:
                 share.result()
 
 
-def _bare_share(settings: dict[str, Any], place: Path, number: int, ready: Any) -> None:
+def _bare_share(settings: dict[str, Any], run_folder: Path, number: int, ready: Any) -> None:
     job = CaptionJob.model_validate(settings)
     source = open_rows(job.input, chunk_size=job.batch_size, limit=job.max_pairs)
-    own = [batch for n, batch in enumerate(iter_chunks(source)) if n % job.actors == number]
-    captioner = LoggedLoader(CaptionerLoader(job.captioner, job, job.gpus_per_actor, threads=1), place / "calls")()
+    share = [batch for n, batch in enumerate(iter_chunks(source)) if n % job.actors == number]
+    captioner = LoggedLoader(CaptionerLoader(job.captioner, job, job.gpus_per_actor, threads=1), run_folder / "calls")()
     ready.wait()
-    for batch in own:
+    for batch in share:
         captioner.describe(*([decode_image(data) for data in batch[role]] for role in ("before", "after")))
 
 
-def _caption_once(settings: dict[str, Any], place: str, cluster: dict[str, Any]) -> dict[str, float]:
+def _caption_once(settings: dict[str, Any], run_folder: str, cluster: dict[str, Any]) -> dict[str, float]:
     """Run one job in this process with its own Ray; return when Ray had started and when all rows were written."""
     job = CaptionJob.model_validate(settings)
-    load = LoggedLoader(CaptionerLoader(job.captioner, job, job.gpus_per_actor, threads=1), Path(place) / "calls")
+    load = LoggedLoader(CaptionerLoader(job.captioner, job, job.gpus_per_actor, threads=1), Path(run_folder) / "calls")
     with session(ClusterConfig.model_validate(cluster)):
-        from cluster.data import run  # imports Ray, so only after the session has set the environment
+        from cluster.data import run_chunks_on_ray  # imports Ray, so only after the session has set the environment
 
         started = time.time()
-        caption_rows(job, partial(run, progress=False), local=False, load=load)
+        caption_rows(job, partial(run_chunks_on_ray, progress=False), local=False, load=load)
         return {"ray": started, "written": time.time()}
 
 
@@ -273,7 +275,7 @@ def _flat(cluster: ClusterConfig) -> list[str]:
 
 def _long(config: BatchConfig, command: list[str], out: Path, bare: float) -> Iterator[Measurement]:
     """Kill the job half way, restart it, and kill one actor later."""
-    where = environment(1)
+    where = this_environment(1)
     chunks = -(-config.count // config.chunk_size)
     began = time.perf_counter()
     first = _Watched(command, out, config.sample_s)
@@ -321,10 +323,10 @@ def _check(out: Path, count: int) -> None:
     """Check that every row is there once, in order, with its id and a caption."""
     row = 0
     for table in iter_tables(out, ["row", "pair_id", "caption", "error"]):
-        for found in table.to_pylist():
-            good = found["row"] == row and found["pair_id"] == f"{row:07d}" and found["error"] is None
-            if not (good and found["caption"] is not None):
-                raise ValueError(f"batch: row {row} of {out} is wrong: {found}")
+        for record in table.to_pylist():
+            good = record["row"] == row and record["pair_id"] == f"{row:07d}" and record["error"] is None
+            if not (good and record["caption"] is not None):
+                raise ValueError(f"batch: row {row} of {out} is wrong: {record}")
             row += 1
     if row != count:
         raise ValueError(f"batch: {out} has {row} rows instead of {count}")
@@ -343,6 +345,7 @@ class _Watched:
         self._before = self._parts()
         self._output = out.with_name(f"{out.name}-{time.time_ns()}.log")
         with self._output.open("wb") as stream:
+            # A session of its own, so that a kill reaches its whole process group and not this process.
             self._process = subprocess.Popen(command, stdout=stream, stderr=stream, start_new_session=True)
         self._began = self._sampled = time.monotonic()
         self.memory: list[tuple[float, float]] = []
@@ -406,14 +409,14 @@ class _Watched:
 
     def _processes(self) -> list[Any]:
         try:
-            own = self._psutil.Process(self._process.pid)
-            return [own, *own.children(recursive=True)]
+            root = self._psutil.Process(self._process.pid)
+            return [root, *root.children(recursive=True)]
         except self._psutil.NoSuchProcess:
             return []
 
     def _command_of(self, process: Any) -> list[str]:
         try:
-            found: list[str] = process.cmdline()
+            words: list[str] = process.cmdline()
         except self._psutil.Error:
             return []
-        return found
+        return words

@@ -54,9 +54,9 @@ class _Logged:
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], **options: Any
     ) -> list[Description]:
         began = time.thread_time()
-        found = self._captioner.describe(befores, afters, **options)
-        self._log(rows=len(found), describing_s=time.thread_time() - began)
-        return found
+        descriptions = self._captioner.describe(befores, afters, **options)
+        self._log(rows=len(descriptions), describing_s=time.thread_time() - began)
+        return descriptions
 
     def _log(self, **line: Any) -> None:
         line |= {"seconds": time.time(), "caller": threading.get_native_id()}
@@ -97,7 +97,7 @@ class Calls:
 
         A worker's part of the window is what lies between its first and its last look at its threads in it.
         """
-        found: defaultdict[str, float] = defaultdict(float)
+        seconds_by_kind: defaultdict[str, float] = defaultdict(float)
         rows = 0
         for lines in self._lines.values():
             callers = {line["caller"] for line in lines}
@@ -109,13 +109,13 @@ class Calls:
             between = lines[looks[0] + 1 : looks[-1] + 1]
             rows += sum(line["rows"] for line in between)
             describing = sum(line["describing_s"] for line in between)
-            found["describing"] += describing
-            found["reading, writing and what is between"] -= describing
+            seconds_by_kind["describing"] += describing
+            seconds_by_kind["reading, writing and what is between"] -= describing
             for thread, seconds in last["threads_s"].items():
                 name = last["names"].get(thread, "")
                 if int(thread) in callers:
                     kind = "reading, writing and what is between"
                 else:
                     kind = "decoding" if name.startswith("decode") else "Ray's threads"
-                found[kind] += seconds - first["threads_s"].get(thread, 0.0)
-        return {name: seconds / rows for name, seconds in found.items()} if rows else {}
+                seconds_by_kind[kind] += seconds - first["threads_s"].get(thread, 0.0)
+        return {name: seconds / rows for name, seconds in seconds_by_kind.items()} if rows else {}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from pydantic import Field
 
-from benchmarks.measurement import Environment, Measurement, by_turns, environment
+from benchmarks.measurement import Environment, Measurement, by_turns, this_environment
 from idc.config import ConfigModel
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
 from idc.vision.tokenizer.config import TokenizerConfig
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from idc.vision.tokenizer.model import ImageTokenizer
 
 Frames = Literal["queries", "given", "even", "drawn"]
-"""What fills the procedure between the two images. queries: implicit procedure captioning. The rest is explicit, with
-frames: given (stored before), even (interpolated, k at even distances, as in the official code), drawn (interpolated,
-k drawn by confidence)."""
+"""Frames that fill the procedure between the two images. queries: implicit procedure captioning. The rest is explicit,
+with frames: given (stored before), even (interpolated, k at even distances, as in the official code), drawn
+(interpolated, k drawn by confidence)."""
 
 TABLE_3 = {1: 766.02, 2: 699.04, 4: 461.24, 7: 270.55}
 """The paper's tokens per second by k, on an A40."""
@@ -109,7 +109,7 @@ class CaptioningConfig(ConfigModel):
 Model = TypeVar("Model", bound="torch.nn.Module")
 
 
-def make_tokenizer(config: CaptioningConfig) -> ImageTokenizer:
+def make_image_tokenizer(config: CaptioningConfig) -> ImageTokenizer:
     import torch
 
     from idc.vision.tokenizer.model import ImageTokenizer
@@ -214,7 +214,7 @@ class Way:
             self._lap(laps)
             procedure = self._procedure(features_BGPZ)
             self._lap(laps)
-            found = decode(
+            decoded = decode(
                 self.captioner.decoder,
                 procedure,
                 bos=BOS,
@@ -228,7 +228,7 @@ class Way:
             self._lap(laps)
         parts = ("frames", "features", "encoder", "decoder")
         self.seconds.append(dict(zip(parts, np.diff(laps).tolist(), strict=True)))
-        return found
+        return decoded
 
     def totals(self) -> list[float]:
         """Seconds per run."""
@@ -255,10 +255,10 @@ class Way:
         if self.frames == "given":  # the time does not depend on their content
             return np.stack([before, *[after] * k, after], axis=1)
         middle = make_middle(self.config.interpolation)
-        made = np.stack([interpolate(*pair, self.config.depth, middle) for pair in zip(before, after, strict=True)])
+        frames = np.stack([interpolate(*pair, self.config.depth, middle) for pair in zip(before, after, strict=True)])
         if self.frames == "drawn":
-            return made
-        return made[:, [0, *(round(n * (between + 1) / (k + 1)) for n in range(1, k + 1)), between + 1]]
+            return frames
+        return frames[:, [0, *(round(n * (between + 1) / (k + 1)) for n in range(1, k + 1)), between + 1]]
 
     def _features(self, frames_BGYXC: np.ndarray) -> torch.Tensor:
         import torch
@@ -312,8 +312,8 @@ def measure_captioning(config: CaptioningConfig) -> Iterator[Measurement]:
     import torch
 
     torch.set_num_threads(config.threads)
-    where = environment(config.threads, config.device)  # first: later this job dominates the load average
-    tokenizer, captioner = make_tokenizer(config), make_captioner(config, config.num_keyframes)
+    where = this_environment(config.threads, config.device)  # first: later this job dominates the load average
+    tokenizer, captioner = make_image_tokenizer(config), make_captioner(config, config.num_keyframes)
     for batch in config.batch_sizes:
         yield from _optimisations(config, where, tokenizer, captioner, batch)
     fastest = list(config.speeds().values())[-1]
@@ -329,11 +329,11 @@ def measure_captioning(config: CaptioningConfig) -> Iterator[Measurement]:
             aim = f"paper: {published:.2f}" if published else ""
             yield _rates(config, where, batch, title, aim, way.totals(), base.totals(), seconds=way.seconds)
         for kind, way in explicit.items():
-            made = f"{2**config.depth - 1} frames by {config.interpolation}"
+            frames = f"{2**config.depth - 1} frames by {config.interpolation}"
             how = {
                 "given": "with frames that were made before",
-                "even": f"with {made}, {config.num_keyframes} of them at even distances",
-                "drawn": f"with {made}, {config.num_keyframes} of them drawn by confidence",
+                "even": f"with {frames}, {config.num_keyframes} of them at even distances",
+                "drawn": f"with {frames}, {config.num_keyframes} of them drawn by confidence",
             }[kind]
             aim = f"paper: {TABLE_3[2] / TABLE_14:.2f} (VFIformer)" if config.num_keyframes == 2 else ""
             title = f"captioning, implicit over explicit {how} (k = {config.num_keyframes}, {about})"
@@ -347,8 +347,8 @@ def _optimisations(
     ways = {name: Way(config, tokenizer, captioner, speed) for name, speed in speeds.items()}
     first = _run(ways, config, batch)
     agreement = {}
-    for name, found in first.items():
-        share = float((found.ids == first["naive"].ids).float().mean())
+    for name, decoded in first.items():
+        share = float((decoded.ids == first["naive"].ids).float().mean())
         if not speeds[name].bf16 and share < 1:
             raise ValueError(
                 f"captioning: {name} changes {1 - share:.2%} of the naive path's words in fp32 on {config.device}; "
@@ -357,7 +357,7 @@ def _optimisations(
         agreement[name] = {
             "share_of_equal_tokens": share,
             "largest_difference_of_log_probability": float(
-                (found.log_probability - first["naive"].log_probability).abs().max()
+                (decoded.log_probability - first["naive"].log_probability).abs().max()
             ),
         }
     names = list(ways)

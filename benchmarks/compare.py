@@ -1,4 +1,4 @@
-"""What became worse than the record.
+"""Comparison of a run with the record: what became worse.
 
 The rule, per row of equal title: the medians differ by a factor greater than the spread (maximum / minimum) of the
 recorded values, greater than that of the new ones, and greater than a tolerance.
@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from benchmarks.measurement import Row, Stats
+from benchmarks.measurement import MeasuredRow, Stats
 from benchmarks.record import Figure, Run
 
 RATIO_TOLERANCE, ABSOLUTE_TOLERANCE, FEW_TOLERANCE = 0.05, 0.30, 0.30
@@ -30,7 +30,7 @@ ENOUGH = 3
 Outcome = Literal["worse", "better", "same"]
 
 
-class Comparison(NamedTuple):
+class RowComparison(NamedTuple):
     """A row's new figure and the recorded one."""
 
     figure: str
@@ -77,7 +77,7 @@ def _log_range(stats: Stats) -> float:
     return math.log(stats.high / stats.low) if stats.low and stats.high else 0.0
 
 
-def compare(run: Run, recorded: Figure) -> Iterator[Comparison]:
+def compare_with_record(run: Run, recorded: Figure) -> Iterator[RowComparison]:
     """Compare each row of a run with the newest recorded run on the same kind of machine, else of any. Rows without a
     recorded one, and rows of which neither direction is better, are left out."""
     old = recorded.newest(like=run)
@@ -91,12 +91,12 @@ def compare(run: Run, recorded: Figure) -> Iterator[Comparison]:
         for what, tolerance, new_stats, old_stats in _figures(row, before, absolute=same):
             if min(new_stats.low or new_stats.median, old_stats.low or old_stats.median) > 0:
                 outcome, allowed = judge(new_stats, old_stats, direction, tolerance)
-                yield Comparison(
+                yield RowComparison(
                     recorded.figure, row.title, what, new_stats, old_stats, outcome, allowed, old, counts=same
                 )
 
 
-def _figures(new: Row, old: Row, *, absolute: bool) -> Iterator[tuple[str, float, Stats, Stats]]:
+def _figures(new: MeasuredRow, old: MeasuredRow, *, absolute: bool) -> Iterator[tuple[str, float, Stats, Stats]]:
     ratio, before = new.ratio_stats(), old.ratio_stats()
     if ratio is not None and before is not None:
         yield "ratio", RATIO_TOLERANCE, ratio, before
@@ -104,14 +104,14 @@ def _figures(new: Row, old: Row, *, absolute: bool) -> Iterator[tuple[str, float
         yield new.unit or "quantity", ABSOLUTE_TOLERANCE, new.above_stats(), old.above_stats()
 
 
-def summary(found: list[Comparison], unknown: int) -> str:
+def comparison_summary(comparisons: list[RowComparison], unknown: int) -> str:
     """The lines to print: what became worse, what became better, and the counts."""
-    counted = [one for one in found if one.counts]
-    lines = [one.text() for one in found if one.outcome == "worse"]
-    lines += [one.text() for one in found if one.outcome == "better"]
-    worse, better = (sum(one.outcome == outcome for one in counted) for outcome in ("worse", "better"))
+    counted = [comparison for comparison in comparisons if comparison.counts]
+    lines = [comparison.text() for comparison in comparisons if comparison.outcome == "worse"]
+    lines += [comparison.text() for comparison in comparisons if comparison.outcome == "better"]
+    worse, better = (sum(comparison.outcome == outcome for comparison in counted) for outcome in ("worse", "better"))
     lines.append(
         f"compared with the record: {len(counted)} figures, {worse} worse, {better} better by more than the spread; "
-        f"{len(found) - len(counted)} of another machine, {unknown} rows without a record"
+        f"{len(comparisons) - len(counted)} of another machine, {unknown} rows without a record"
     )
     return "\n".join(lines)

@@ -98,36 +98,38 @@ class CpuLine:
             low, high = np.interp([begin, end], at, values)
             return float(high - low)
 
-        found: defaultdict[str, float] = defaultdict(float)
+        totals: defaultdict[str, float] = defaultdict(float)
         for key, name in self._names.items():
-            found[name] += used([seconds.get(key, 0.0) for _, seconds, _ in self._samples])
-        found[IDLE] = used([idle for _, _, idle in self._samples])
-        found[OTHER] = max(0.0, (os.cpu_count() or 1) * (end - begin) - sum(found.values()))
-        return dict(found)
+            totals[name] += used([seconds.get(key, 0.0) for _, seconds, _ in self._samples])
+        totals[IDLE] = used([idle for _, _, idle in self._samples])
+        totals[OTHER] = max(0.0, (os.cpu_count() or 1) * (end - begin) - sum(totals.values()))
+        return dict(totals)
 
     def _watch(self) -> None:
         while not self._done.wait(self._every_s):
             self._sample()
 
     def _sample(self) -> None:
-        found = list(_processes(self._kind))
-        self._names |= {one.key: one.name for one in found}
+        processes = list(_processes(self._kind))
+        self._names |= {process.key: process.name for process in processes}
         before = self._samples[-1][1] if self._samples else {}
         fields = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()
+        # Fields: name, user, nice, system, idle, iowait, ...
         idle = (int(fields[4]) + int(fields[5])) * _TICK_S
-        self._samples.append((time.time(), before | {one.key: one.seconds for one in found}, idle))
+        self._samples.append((time.time(), before | {process.key: process.seconds for process in processes}, idle))
 
 
 def thread_seconds() -> dict[int, float]:
     """CPU seconds so far of this process's living threads, by their native ids."""
-    found = {}
+    seconds = {}
     for path in Path("/proc/self/task").glob("[0-9]*/stat"):
         try:
+            # The second field is the name in parentheses, which may itself contain spaces and parentheses.
             fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
-        found[int(path.parent.name)] = (int(fields[11]) + int(fields[12])) * _TICK_S
-    return found
+        seconds[int(path.parent.name)] = (int(fields[11]) + int(fields[12])) * _TICK_S
+    return seconds
 
 
 class Spent:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from idc.decoding import CachedDecoder
 import copy
 
-from benchmarks.measurement import Measurement, by_turns, environment
+from benchmarks.measurement import Measurement, by_turns, this_environment
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
 
 
@@ -120,7 +120,7 @@ def measure_decoding(
     encoder = by_turns({"encoder": encode}, 2, sync)["encoder"]
 
     tokens = config.batch_size * config.steps
-    where = environment(config.threads, config.device)
+    where = this_environment(config.threads, config.device)
     size = f"{config.batch_size} pairs, memory {memory_BSD.shape[1]} x {memory_BSD.shape[2]}, {config.steps} steps"
 
     def rates(values: list[float]) -> list[float]:

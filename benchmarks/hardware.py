@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from benchmarks.captioning import CaptioningConfig, Way, make_captioner, make_pairs, make_tokenizer
-from benchmarks.measurement import Environment, Measurement, by_turns, environment
-from benchmarks.pretraining import PretrainingConfig, Step, count_flops
+from benchmarks.captioning import CaptioningConfig, Way, make_captioner, make_image_tokenizer, make_pairs
+from benchmarks.measurement import Environment, Measurement, by_turns, this_environment
+from benchmarks.pretraining import PretrainingConfig, TrainingStep, count_flops
 from idc.config import ConfigModel
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class TimedStep:
     """
 
     def __init__(self, config: PretrainingConfig, folder: str, stage: Literal[1, 2]) -> None:
-        self.step = Step(config, folder, stage=stage)
+        self.step = TrainingStep(config, folder, stage=stage)
         self.seconds: list[dict[str, float]] = []
 
     def __call__(self) -> None:
@@ -106,7 +106,7 @@ def measure_hardware(
     import torch
 
     torch.set_num_threads(captioning.threads)
-    where = environment(captioning.threads)
+    where = this_environment(captioning.threads)
     precisions: tuple[Precision, ...] = ("fp32", "bf16") if has_native_bf16() else ("fp32",)
     peaks = {(p, name): kind for p in precisions for name, kind in peak_kinds(config.side, p).items()}
     with tempfile.TemporaryDirectory(prefix="idc-benchmark-") as folder, torch.no_grad():
@@ -154,7 +154,7 @@ def _captioning(config: CaptioningConfig) -> tuple[Way, dict[str, int]]:
     from idc.vision.tokenizer.model import to_images
 
     config = config.model_copy(update={"precision": "fp32", "compile": False})
-    tokenizer, captioner = make_tokenizer(config), make_captioner(config, config.num_keyframes)
+    tokenizer, captioner = make_image_tokenizer(config), make_captioner(config, config.num_keyframes)
     before, _ = make_pairs(config.batch_sizes[0], config.tokenizer.image_size)
     images = to_images(before)
     features: torch.Tensor = tokenizer.features(images)

@@ -11,12 +11,10 @@ from typing import NamedTuple
 from pydantic import Field
 
 from benchmarks import page
-from benchmarks.against_official import OfficialConfig, measure_official
 from benchmarks.batch import BatchConfig, measure_batch
 from benchmarks.captioning import CaptioningConfig, measure_captioning
-from benchmarks.compare import Comparison, compare
+from benchmarks.compare import RowComparison, compare_with_record
 from benchmarks.decoding import DecodingConfig, measure_decoder
-from benchmarks.faults import FaultsConfig, measure_faults
 from benchmarks.hardware import HardwareConfig, measure_hardware
 from benchmarks.machine import cores_in_use, this_machine
 from benchmarks.measurement import Measurement, Part, code_commit
@@ -26,13 +24,10 @@ from benchmarks.procedures import BuildActorsConfig, BuildMemoryConfig, build_me
 from benchmarks.processes import say
 from benchmarks.record import RECORDS, Figure, Run, objections
 from benchmarks.rendering import RenderingConfig, measure_rendering
-from benchmarks.scheduling import SchedulingConfig, measure_scheduling
 from benchmarks.scoring import ScoringConfig, measure_scoring
 from benchmarks.serving import ServingConfig, serving
 from benchmarks.systems import SystemsConfig, measure_systems
-from benchmarks.threads import ThreadsConfig, measure_threads
 from benchmarks.train_overhead import TrainOverheadConfig, train_overhead
-from benchmarks.unit_costs import measure_unit_costs
 from benchmarks.vision_language import VlmBenchmarkConfig, measure_vision_language
 from cluster.config import ClusterConfig
 from idc.config import ConfigModel, load, missing
@@ -43,25 +38,23 @@ WITHOUT_RAY = frozenset(
     {
         "decoding",
         "captioning",
-        "official",
         "pretraining",
         "hardware",
         "scoring",
         "rendering",
         "systems",
         "vlm",
-        "threads",
     }
 )
 """Parts that --local can measure."""
 
 
 class BenchmarkJob(ConfigModel):
-    """What to measure, and its inputs."""
+    """Parts to measure, and their inputs."""
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
-    """Parts to measure. Only by name: captioning, official, pretraining and hardware (ProCap at full size), scoring,
-    rendering, serving, batch, systems, mining, scale, faults, vlm, threads."""
+    """Parts to measure. Only by name: captioning, pretraining and hardware (ProCap at full size), scoring,
+    rendering, serving, batch, systems, mining, vlm."""
     variant: str = Field("", pattern=r"^[a-z0-9-]*$")
     """Name of these sizes. Results are stored as the figure PART-VARIANT; only runs of one figure are compared."""
     out: str = "runs/benchmark"
@@ -98,8 +91,6 @@ class BenchmarkJob(ConfigModel):
     """The local Ray started for each run."""
     captioning: CaptioningConfig = CaptioningConfig()
     """ProCap from two images to the caption."""
-    official: OfficialConfig = OfficialConfig()
-    """Every speed of captioning against the authors' forward pass."""
     pretraining: PretrainingConfig = PretrainingConfig()
     """A training step of ProCap's stage 1."""
     hardware: HardwareConfig = HardwareConfig()
@@ -114,14 +105,8 @@ class BenchmarkJob(ConfigModel):
     """Captioning a table with jobs/caption.py."""
     mining: MiningBenchmarkConfig = MiningBenchmarkConfig()
     """Mining pairs, apart from the encoders."""
-    scale: SchedulingConfig = SchedulingConfig()
-    """Chunks of a data job over many nodes; before them, what an item costs in each stage, which has no settings."""
-    injected: FaultsConfig = FaultsConfig()
-    """Part `faults`: workers, drivers, disks, checkpoints, servers that fail."""
     vlm: VlmBenchmarkConfig = VlmBenchmarkConfig()
     """Small vision-language models of each family."""
-    threads: ThreadsConfig = ThreadsConfig()
-    """Torch's threads beside other work."""
 
     def faults(self) -> Iterator[str]:
         if self.anyway and not self.record:
@@ -137,9 +122,6 @@ class BenchmarkJob(ConfigModel):
         if {"build_actors", "build_memory"} & set(self.parts):
             yield from missing(self.pairs, "pairs")
             yield from missing(self.tokenizer, "tokenizer")
-        if "official" in self.parts and self.official.artifact is not None:
-            yield from missing(self.official.artifact, "official.artifact")
-            yield from missing(self.official.pairs, "official.pairs")
         if "serving" in self.parts:
             yield from missing(self.serving.artifact, "serving.artifact")
             yield from missing(self.serving.pairs, "serving.pairs")
@@ -148,21 +130,21 @@ class BenchmarkJob(ConfigModel):
             yield from missing(self.batch.pairs, "batch.pairs")
 
 
-class Result(NamedTuple):
-    """What a run of the job measured."""
+class BenchmarkResult(NamedTuple):
+    """Measurements of a run of the job."""
 
     runs: dict[str, Run]
     """By figure."""
-    compared: list[Comparison]
+    compared: list[RowComparison]
     unknown: int
     """Rows that have no recorded counterpart; counted if ``compare`` is set."""
     skipped: dict[Part, list[str]]
     """Parts that were not measured, and what is missing."""
     notes: list[str]
-    """What a reader must know, e.g. that the machine was busy."""
+    """Warnings for a reader, e.g. that the machine was busy."""
 
 
-def run(job: BenchmarkJob, caption_job: str) -> Result:
+def run_benchmark(job: BenchmarkJob, caption_job: str) -> BenchmarkResult:
     """Measure the parts one after another and store each as soon as it is done.
 
     Args:
@@ -175,7 +157,7 @@ def run(job: BenchmarkJob, caption_job: str) -> Result:
     if job.record and (words := absolute_paths(sys.argv[1:])):
         raise ValueError(f"record: give paths relative to the checkout, others do not have {', '.join(words)}")
     os.environ.pop("RAY_ADDRESS", None)  # the benchmark starts its own Ray
-    result, unknown = Result({}, [], 0, {}, []), 0
+    result, unknown = BenchmarkResult({}, [], 0, {}, []), 0
     job = on_device(job)
     for part in job.parts:
         alone = job.model_copy(update={"parts": (part,), "skip_missing": False})
@@ -186,26 +168,26 @@ def run(job: BenchmarkJob, caption_job: str) -> Result:
         against = objections(code_commit(), busy, this_machine().cores)
         if job.record and against and not job.anyway:
             raise ValueError(f"{part} is not recorded: {'; '.join(against)} (or give a reason: anyway=...)")
-        result.notes.extend(f"{part}: {one}" for one in against)
+        result.notes.extend(f"{part}: {objection}" for objection in against)
         notes = [f"recorded although {'; '.join(against)}: {job.anyway}"] if job.record and against else []
         figure = f"{part}-{job.variant}" if job.variant else part
         say(f"{figure}: measuring")
-        found = Run.of(list(measure(part, job, caption_job)), busy, notes)
-        result.runs[figure] = found
-        Figure.load(job.out, figure).with_run(found).save(job.out)
+        measured_run = Run.of(list(measure(part, job, caption_job)), busy, notes)
+        result.runs[figure] = measured_run
+        Figure.load(job.out, figure).with_run(measured_run).save(job.out)
         recorded = Figure.load(RECORDS, figure)
         if job.compare:
-            comparisons = list(compare(found, recorded))
+            comparisons = list(compare_with_record(measured_run, recorded))
             result.compared.extend(comparisons)
-            unknown += len(found.rows) - len({one.title for one in comparisons})
+            unknown += len(measured_run.rows) - len({comparison.title for comparison in comparisons})
         if job.record:
-            record(found, recorded)
+            record(measured_run, recorded)
     return result._replace(unknown=unknown)
 
 
-def record(found: Run, recorded: Figure) -> None:
+def record(measured_run: Run, recorded: Figure) -> None:
     """Add a run to the tracked record and write BENCHMARKS.md anew."""
-    recorded.with_run(found).save(RECORDS)
+    recorded.with_run(measured_run).save(RECORDS)
     page.write()
 
 
@@ -241,8 +223,6 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
         yield from measure_decoder(job.decoding)
     elif part == "captioning":
         yield from measure_captioning(job.captioning)
-    elif part == "official":
-        yield from measure_official(job.official)
     elif part == "pretraining":
         yield from measure_pretraining(job.pretraining)
     elif part == "hardware":
@@ -259,15 +239,8 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
         yield from serving(job.serving, job.cluster, load_captioner)
     elif part == "mining":
         yield from measure_mining(job.mining, job.cluster)
-    elif part == "scale":
-        yield from measure_unit_costs()
-        yield from measure_scheduling(job.scale)
     elif part == "vlm":
         yield from measure_vision_language(job.vlm)
-    elif part == "threads":
-        yield from measure_threads(job.threads)
-    elif part == "faults":
-        yield from measure_faults(job.injected)
     elif part == "batch":
         yield from measure_batch(job.batch, job.cluster, [sys.executable, caption_job])
     elif part == "train_overhead":

@@ -87,13 +87,13 @@ def hey() -> str:
     Raises:
         ValueError: it is not installed.
     """
-    found = shutil.which("hey")
-    if found is None:
+    path = shutil.which("hey")
+    if path is None:
         raise ValueError("the load generator `hey` is not installed: `apt-get install hey`")
-    return found
+    return path
 
 
-def load(
+def load_curve(
     url: str,
     body: Path,
     connections: int,
@@ -119,6 +119,7 @@ def load(
     began = time.perf_counter()
     run = subprocess.run([*command, url], capture_output=True, text=True, check=True)
     wall = time.perf_counter() - began
+    # hey gives every connection the same number of requests and leaves out the remainder.
     return parsed(run.stdout, connections, requests // connections * connections, wall)
 
 

@@ -51,7 +51,7 @@ class Machine(BaseModel):
 
 
 class TorchBuild(BaseModel):
-    """What torch was built with, and which instructions it uses here."""
+    """Build of torch, and the instructions that it uses here."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -32,7 +32,6 @@ Part = Literal[
     "build_memory",
     "decoding",
     "captioning",
-    "official",
     "pretraining",
     "hardware",
     "scoring",
@@ -41,10 +40,7 @@ Part = Literal[
     "rendering",
     "systems",
     "mining",
-    "scale",
-    "faults",
     "vlm",
-    "threads",
 ]
 
 # -- a measurement -----------------------------------------------------------------------------------------------
@@ -90,7 +86,7 @@ class Stats(NamedTuple):
         return f"**{self.median:{digits}}** ({self.low:{digits}} to {self.high:{digits}}, n = {self.n})"
 
 
-class Known(BaseModel):
+class KnownStats(BaseModel):
     """Statistics of a row whose raw runs were not kept."""
 
     model_config = ConfigDict(extra="forbid")
@@ -102,7 +98,7 @@ class Known(BaseModel):
     """Median."""
 
 
-class Row(BaseModel):
+class MeasuredRow(BaseModel):
     """Two things measured in turns: the ``n``-th of ``above`` is divided by the ``n``-th of ``below``. Without
     ``below``, a plain quantity."""
 
@@ -120,7 +116,7 @@ class Row(BaseModel):
     """Further results. Numbers and words are printed with the row; lists and mappings are only stored."""
     better: Literal["higher", "lower", "neither"] | None = None
     """Which way is an improvement; None: rates are better higher, times and memory lower, others neither."""
-    known: Known | None = None
+    known: KnownStats | None = None
     """Only in records of old runs: all that is known of the raw numbers, which are empty."""
 
     @property
@@ -167,26 +163,26 @@ class Row(BaseModel):
         ]
 
 
-class Measurement(Row):
+class Measurement(MeasuredRow):
     """A row, with the part that measured it and where."""
 
     part: Part
     environment: Environment
 
-    def row(self) -> Row:
-        return Row(**{name: getattr(self, name) for name in Row.model_fields})
+    def row(self) -> MeasuredRow:
+        return MeasuredRow(**{name: getattr(self, name) for name in MeasuredRow.model_fields})
 
 
 HEADER = ("what", "ratio: median (range)", "aim", "medians")
 
 
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def environment(threads: int, device: str = "cpu") -> Environment:
+def this_environment(threads: int, device: str = "cpu") -> Environment:
     """The environment of this process; call it before the measurement, because of the load average."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return Environment(
@@ -219,11 +215,11 @@ def code_commit() -> str:
 def _versions(*packages: str) -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {}
+    versions = {}
     for package in packages:
         with contextlib.suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            versions[package] = version(package)
+    return versions
 
 
 # -- steady state of a build -------------------------------------------------------------------------------------
@@ -301,7 +297,7 @@ def by_turns(actions: dict[str, Callable[[], Any]], repeats: int, sync: Callable
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for number in range(repeats):
         for name in list(actions)[:: 1 if number % 2 == 0 else -1]:
-            sync()
+            sync()  # else the time includes what the previous action queued on a GPU, and misses what this one queues
             began = time.perf_counter()
             actions[name]()
             sync()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from benchmarks.measurement import Measurement, environment, steady_rate
+from benchmarks.measurement import Measurement, steady_rate, this_environment
 from benchmarks.processes import Stamper, apart, say, scratch, stamps_of, turns
 from cluster.config import ClusterConfig
 from cluster.session import session
@@ -41,7 +41,7 @@ class MiningBenchmarkConfig(ConfigModel):
     """Rates of the steps of mining after the encoders, on vectors drawn around random centres."""
 
     images: int = Field(6_000, ge=100)
-    """Images of the heap. The exact search compares each with all others."""
+    """Images of the collection. The exact search compares each with all others."""
     neighbours: int = Field(50, ge=1)
     """Neighbours per image and feature."""
     query_chunk: int = Field(250, ge=1)
@@ -62,7 +62,7 @@ class MiningBenchmarkConfig(ConfigModel):
 
 def measure_mining(config: MiningBenchmarkConfig, cluster: ClusterConfig) -> Iterator[Measurement]:
     """Rows for one core, for several workers, and for the recall of each index and size."""
-    where = environment(threads=1)
+    where = this_environment(threads=1)
     with scratch() as folder:
         features = str(folder / "features")
         write_features(features, config.images, _DIMENSIONS)
@@ -116,10 +116,10 @@ def _stages(features: str, config: MiningBenchmarkConfig) -> list[StageSpec]:
 def _one_core(features: str, config: MiningBenchmarkConfig, where: Any) -> Iterator[Measurement]:
     rates: dict[str, list[float]] = {"ours": [], "faiss": [], "targets": []}
     for kind in turns(("ours", "faiss"), config.rounds):
-        found = apart(_steps_once if kind == "ours" else _faiss_once, features, config.model_dump())
-        for name, seconds in found.items():
+        seconds_by_kind = apart(_steps_once if kind == "ours" else _faiss_once, features, config.model_dump())
+        for name, seconds in seconds_by_kind.items():
             rates[name].append(config.images / seconds)
-        say(f"mining: {kind} {found}")
+        say(f"mining: {kind} {seconds_by_kind}")
     size = f"{config.images:,} images, {_DIMENSIONS[0]} and {_DIMENSIONS[1]} dimensions, k = {config.neighbours}"
     yield Measurement(
         part="mining",
@@ -154,9 +154,9 @@ def _steps_once(features: str, config: dict[str, Any]) -> dict[str, float]:
     for chunk in range(source.num_chunks):
         batch = with_errors(source.read(chunk))
         began = time.process_time()
-        found = find(batch)
+        neighbours = find(batch)
         middle = time.process_time()
-        choose(found)
+        choose(neighbours)
         seconds["ours"] += middle - began
         seconds["targets"] += time.process_time() - middle
     return seconds
@@ -184,9 +184,9 @@ def _workers(
     rates: dict[str, list[float]] = {name: [] for name in counts}
     alone: dict[str, list[float]] = {name: [] for name in counts}
     for number, kind in enumerate(turns(tuple(counts), config.rounds)):
-        place = folder / f"run-{number}"
+        run_folder = folder / f"run-{number}"
         settings = config.model_dump()
-        stamps = apart(_on_ray, features, str(place), counts[kind], settings, cluster.model_dump())
+        stamps = apart(_on_ray, features, str(run_folder), counts[kind], settings, cluster.model_dump())
         rates[kind].append(steady_rate(stamps, counts[kind]))
         alone[kind].append(_faiss_together(features, settings, counts[kind]))
         say(f"mining: {counts[kind]} workers {rates[kind][-1]:.1f} images/s, faiss alone {alone[kind][-1]:.1f}")
@@ -213,22 +213,22 @@ def _workers(
     )
 
 
-def _on_ray(features: str, place: str, workers: int, config: dict[str, Any], cluster: dict[str, Any]) -> list[Any]:
+def _on_ray(features: str, run_folder: str, workers: int, config: dict[str, Any], cluster: dict[str, Any]) -> list[Any]:
     """Run both steps on a Ray of its own; return the stamps of the chunks."""
     settings = MiningBenchmarkConfig.model_validate(config)
-    stamps = Path(place) / "stamps"
+    stamps = Path(run_folder) / "stamps"
     stamps.mkdir(parents=True)
     stages = [replace(stage, concurrency=workers) for stage in _stages(features, settings)]
     stages.append(replace(stages[-1], cls=Stamper, kwargs={"folder": str(stamps)}))
     source = RowRanges(features, settings.query_chunk)
     folder = DatasetFolder.open_for_build(
-        str(Path(place) / "targets"), kind="mining_targets", schema=targets_schema(), fingerprint="benchmark",
+        str(Path(run_folder) / "targets"), kind="mining_targets", schema=targets_schema(), fingerprint="benchmark",
         config={}, num_chunks=source.num_chunks,
     )  # fmt: skip
     with session(ClusterConfig.model_validate(cluster)):
-        from cluster.data import run  # imports Ray, so only after the session has set the environment
+        from cluster.data import run_chunks_on_ray  # imports Ray, so only after the session has set the environment
 
-        run(folder, source, stages, progress=False)
+        run_chunks_on_ray(folder, source, stages, progress=False)
     return stamps_of(stamps)
 
 
@@ -270,9 +270,9 @@ def _faiss_beside(features: str, config: dict[str, Any], ready: Any, seconds: An
 
 def _recalls(size: int, config: MiningBenchmarkConfig, where: Any) -> Iterator[Measurement]:
     """Recall of IVF and HNSW with the job's defaults against exact, on the same vectors."""
-    found = apart(recall_once, size, config.model_dump())
-    for kind, one in found.items():
-        say(f"mining: {kind}, {size} vectors: {one}")
+    recalls = apart(recall_once, size, config.model_dump())
+    for kind, figures in recalls.items():
+        say(f"mining: {kind}, {size} vectors: {figures}")
         yield Measurement(
             part="mining",
             title=f"recall of the {config.neighbours} nearest, {kind} against exact ({size:,} random vectors around "
@@ -280,8 +280,8 @@ def _recalls(size: int, config: MiningBenchmarkConfig, where: Any) -> Iterator[M
             unit="share",
             aim="none",
             better="higher",
-            above=[one["recall"]],
-            more={name: value for name, value in one.items() if name != "recall"},
+            above=[figures["recall"]],
+            more={name: value for name, value in figures.items() if name != "recall"},
             environment=where,
         )
 
@@ -308,7 +308,7 @@ def recall_once(size: int, config: dict[str, Any]) -> dict[str, dict[str, float]
         index = build_index(vectors, config_)
         built = time.perf_counter() - began
         ids, rate = timed(index)
-        hits = sum(len(set(one.tolist()) & set(other.tolist())) for one, other in zip(ids, exact, strict=True))
+        hits = sum(len(set(row.tolist()) & set(other.tolist())) for row, other in zip(ids, exact, strict=True))
         out[config_.kind] = {
             "recall": hits / exact.size,
             "queries_per_second": rate,

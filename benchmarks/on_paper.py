@@ -1,4 +1,4 @@
-"""Tuning of real vision-language models on paper: the presets in jobs/configs/vlm, and what they take.
+"""Tuning of real vision-language models on paper: the presets in jobs/configs/sft, and what they take.
 
 None of these runs was made. Parameters are exact; operations are counted; memory and hours are estimates of
 :mod:`idc.vlm.estimate`, from the settings in the files, so that the tables change with them.
@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.measurement import markdown
+from benchmarks.measurement import markdown_table
 from benchmarks.published_models import PUBLISHED
 from idc.config import load
 from idc.systems.sft.config import SftJob
 from idc.vlm.estimate import (
     GIB,
-    Model,
-    Sample,
+    ModelSize,
+    SampleSize,
     Tuning,
     generation_operations,
     hours,
@@ -25,7 +25,7 @@ from idc.vlm.estimate import (
     trained_parameters,
 )
 
-CONFIGS = Path(__file__).resolve().parent.parent / "jobs" / "configs" / "vlm"
+CONFIGS = Path(__file__).resolve().parent.parent / "jobs" / "configs" / "sft"
 UTILISATION = 0.4
 """Share of a GPU's peak that is assumed, as for the other estimates (ARCHITECTURE.md, "Scale on paper")."""
 TEXT, CAPTION = 70, 20
@@ -37,7 +37,7 @@ class Preset:
     """A file of settings, the GPU it is meant for, and what it is run on.
 
     Attributes:
-        file: in jobs/configs/vlm.
+        file: in jobs/configs/sft.
         gpu: its name.
         gib: its memory.
         peak: its operations a second, bfloat16 without sparsity.
@@ -63,7 +63,7 @@ PRESETS = (
 
 
 def tuning(job: SftJob) -> Tuning:
-    """What an estimate needs of a job's settings."""
+    """Settings of a job that an estimate needs."""
     train = job.train
     return Tuning(
         language=job.tune.language,
@@ -77,11 +77,11 @@ def tuning(job: SftJob) -> Tuning:
     )
 
 
-def needs(preset: Preset) -> tuple[SftJob, Model, Tuning, Sample]:
+def needs(preset: Preset) -> tuple[SftJob, ModelSize, Tuning, SampleSize]:
     """A preset's settings, its model, how it is tuned, and a sample of its data."""
     job = load(SftJob, str(CONFIGS / preset.file), {})
-    model = Model.of(PUBLISHED[job.base.source].config)
-    return job, model, tuning(job), Sample(preset.image_tokens, text=TEXT + CAPTION, learned=CAPTION)
+    model = ModelSize.of(PUBLISHED[job.base.source].config)
+    return job, model, tuning(job), SampleSize(preset.image_tokens, text=TEXT + CAPTION, learned=CAPTION)
 
 
 def presets_table() -> str:
@@ -107,7 +107,7 @@ def presets_table() -> str:
         "preset", "GPUs", "model", "trained", "tokens of a sample (of images)",
         "GiB on a GPU: weights, gradients and optimizer, activations", "TFLOP a sample", "hours of an epoch",
     )  # fmt: skip
-    return markdown(header, rows)
+    return markdown_table(header, rows)
 
 
 def models_table() -> str:
@@ -115,8 +115,8 @@ def models_table() -> str:
     tokens = {"qwen2_5_vl": 315, "qwen3_vl": 234, "llava_onevision": 730, "internvl": 256}
     rows = []
     for name, published in PUBLISHED.items():
-        model = Model.of(published.config)
-        sample = Sample(tokens[published.config["model_type"]], text=TEXT + CAPTION, learned=CAPTION)
+        model = ModelSize.of(published.config)
+        sample = SampleSize(tokens[published.config["model_type"]], text=TEXT + CAPTION, learned=CAPTION)
         parts = model.parts()
         lora = memory(model, Tuning(rank=64, micro_batch=4), sample)
         full = memory(model, Tuning("full", tower=True, projector=True, gpus=8, zero_stage=3), sample)
@@ -136,4 +136,4 @@ def models_table() -> str:
         "TFLOP to caption a pair", "TFLOP to train on it (adapters)", "GiB of the weights",
         "GiB to train adapters, 4 pairs", "GiB on each of 8 GPUs to train all (ZeRO-3)",
     )  # fmt: skip
-    return markdown(header, rows)
+    return markdown_table(header, rows)

@@ -2,9 +2,8 @@
 
     python -m benchmarks.page        (or: make benchmarks-page)
 
-``{{ table("serving") }}`` in the template is the newest run of that figure. Its machine is named if it is not that of
-the newest figure of all, the page's machine. If the figure was measured before, at another commit on a machine of the
-same kind, a column has those numbers. Figures that the template does not name follow at the end.
+``{{ table("serving") }}`` in the template is the newest run of that figure: its rows with an aim, or the first. The
+machine is named if it is not that of the newest figure of all. The records hold everything else.
 """
 
 from __future__ import annotations
@@ -12,102 +11,52 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.fault_table import fault_table, rows_elsewhere
-from benchmarks.measurement import HEADER, Environment, Row, markdown
-from benchmarks.on_paper import models_table, presets_table
-from benchmarks.record import RECORDS, Figure, Run, figures
+from benchmarks.measurement import HEADER, Environment, markdown_table
+from benchmarks.record import RECORDS, Figure, Run, recorded_figures
 
 PAGE = Path(__file__).resolve().parent.parent / "BENCHMARKS.md"
 TEMPLATE = Path(__file__).resolve().parent / "BENCHMARKS.md.jinja"
+FIRST_ROWS = 5
+"""Rows of a figure without aims."""
 
 
-def render(template: str, found: Mapping[str, Figure]) -> str:
+def render_page(template: str, by_name: Mapping[str, Figure]) -> str:
     """The page.
 
     Args:
-        template: Jinja2. ``table(NAME)`` is a figure, ``breakdown(NAME, KEY)`` what its newest run has as ``KEY`` in a
-            row's ``more``, ``faults`` the table of faults, ``machine`` the page's machine, ``presets`` and ``models``
-            the tables of :mod:`benchmarks.on_paper`, ``others`` the figures that are named nowhere else (use it last).
-        found: the figures by name.
+        template: Jinja2. ``table(NAME)`` is a figure, ``machine`` the page's machine.
+        by_name: the figures by name.
     """
     from jinja2 import Environment as Jinja
     from jinja2 import StrictUndefined
 
-    newest = {name: figure.runs[-1] for name, figure in found.items()}
+    newest = {name: figure.runs[-1] for name, figure in by_name.items()}
     home = max(newest.values(), key=lambda run: run.date, default=None)
-    shown: set[str] = set()
 
     def table(name: str) -> str:
-        shown.add(name)
-        if name not in found:
+        if name not in by_name:
             return "Not measured yet."
-        return figure_text(found[name], newest[name], home or newest[name])
-
-    def breakdown(name: str, key: str) -> str:
-        rows = newest[name].rows if name in newest else []
-        parts = next((row.more[key] for row in rows if key in row.more), None)
-        return "Not measured yet." if parts is None else parts_text(parts)
-
-    def faults() -> str:
-        shown.add("faults")
-        own = newest.get("faults")
-        place = "" if own is None else f"{_where(own, home or own)}\n\n"
-        return place + fault_table(own, rows_elsewhere())
-
-    def others() -> str:
-        rest = [name for name in found if name not in shown]
-        return "\n\n".join(f"### {name}\n\n{table(name)}" for name in rest)
+        return run_text(headline(newest[name]), home or newest[name])
 
     jinja = Jinja(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     machine = "none yet" if home is None else machine_text(home)
-    return (
-        jinja.from_string(template)
-        .render(
-            table=table,
-            breakdown=breakdown,
-            faults=faults,
-            others=others,
-            machine=machine,
-            presets=presets_table,
-            models=models_table,
-        )
-        .rstrip()
-        + "\n"
-    )
+    return jinja.from_string(template).render(table=table, machine=machine).rstrip() + "\n"
 
 
-def figure_text(figure: Figure, run: Run, home: Run) -> str:
-    """A figure: where it was measured, and its rows with those of the run before."""
-    before = figure.before(run)
-    earlier = {} if before is None else {row.title: row for row in before.rows}
+def headline(run: Run) -> Run:
+    """The run with the rows that have an aim, or with its first rows; without further results."""
+    rows = [row for row in run.rows if row.aim not in ("", "none")] or run.rows[:FIRST_ROWS]
+    return run.model_copy(update={"rows": [row.model_copy(update={"more": {}}) for row in rows]})
+
+
+def run_text(run: Run, home: Run) -> str:
+    """Where a run was measured, and its rows with their further results."""
     header, rows = list(HEADER), [row.cells() for row in run.rows]
-    if before is not None and any(row.title in earlier for row in run.rows):
-        header.append(f"before, {before.commit}")
-        for row, cells in zip(run.rows, rows, strict=True):
-            cells.append(_before(earlier.get(row.title)))
     if not any(cells[1] for cells in rows):
         header, rows = [header[0], *header[2:]], [[cells[0], *cells[2:]] for cells in rows]
-    text = f"{_where(run, home)}\n\n{markdown(header, rows)}"
+    text = f"{_where(run, home)}\n\n{markdown_table(header, rows)}"
     further = [f"- {row.title.split(' (')[0]}: {', '.join(row.further())}." for row in run.rows if row.further()]
     return "\n\n".join([text, "\n".join(further)] if further else [text])
-
-
-def parts_text(parts: Mapping[str, Mapping[str, float]]) -> str:
-    """What several quantities are made up of, as a Markdown table: a column per quantity, a row per part, their sums.
-
-    Args:
-        parts: quantity -> part -> number.
-    """
-    names = list(dict.fromkeys(name for found in parts.values() for name in found))
-    rows = [[name, *(f"{found[name]:.2f}" if name in found else "" for found in parts.values())] for name in names]
-    return markdown(["", *parts], [*rows, ["**all**", *(f"**{sum(found.values()):.2f}**" for found in parts.values())]])
-
-
-def _before(row: Row | None) -> str:
-    if row is None:
-        return ""
-    _, ratio, _, medians = row.cells()
-    return "; ".join(filter(None, [ratio, medians])).replace("**", "")
 
 
 def _where(run: Run, home: Run) -> str:
@@ -137,7 +86,7 @@ def write() -> None:
     Raises:
         ValueError: a record cannot be read.
     """
-    PAGE.write_text(render(TEMPLATE.read_text(encoding="utf-8"), figures(RECORDS)), encoding="utf-8")
+    PAGE.write_text(render_page(TEMPLATE.read_text(encoding="utf-8"), recorded_figures(RECORDS)), encoding="utf-8")
 
 
 if __name__ == "__main__":

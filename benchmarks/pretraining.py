@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from idc.systems.procap.model import ProcedureEncoder, Shapes
     from idc.systems.procap.task import FinetuneTask, PretrainTask
     from idc.training.task import Task
-from benchmarks.measurement import Measurement, by_turns, environment
+from benchmarks.measurement import Measurement, by_turns, this_environment
 
 
 class PretrainingConfig(ConfigModel):
@@ -55,7 +55,7 @@ class PretrainingConfig(ConfigModel):
     """Torch device, e.g. cuda."""
 
 
-class Step:
+class TrainingStep:
     """A training step, always on the same random batch.
 
     Args:
@@ -209,19 +209,22 @@ def measure_pretraining(config: PretrainingConfig) -> Iterator[Measurement]:
     from idc.training.linears import onednn_is_exact, onednn_pays
 
     torch.set_num_threads(config.threads)
-    where = environment(config.threads, config.device)
+    where = this_environment(config.threads, config.device)
     cuda = config.device.startswith("cuda")
     sync = torch.cuda.synchronize if cuda else (lambda: None)
     with tempfile.TemporaryDirectory(prefix="idc-benchmark-") as folder:
-        steps = {"everywhere": Step(config, folder, everywhere=True), "read": Step(config, folder)}
+        steps = {"everywhere": TrainingStep(config, folder, everywhere=True), "read": TrainingStep(config, folder)}
         if not cuda:
-            steps["loop"] = Step(config, folder, loop=True)
+            steps["loop"] = TrainingStep(config, folder, loop=True)
             if onednn_is_exact():
-                steps |= {"mkl": Step(config, folder, onednn=False), "onednn": Step(config, folder, onednn=True)}
+                steps |= {
+                    "mkl": TrainingStep(config, folder, onednn=False),
+                    "onednn": TrainingStep(config, folder, onednn=True),
+                }
         if config.precision == "bf16":
-            steps["bf16"] = Step(config, folder, precision="bf16")
+            steps["bf16"] = TrainingStep(config, folder, precision="bf16")
         if config.compile:
-            steps["compiled"] = Step(config, folder, precision=config.precision, compiled=True)
+            steps["compiled"] = TrainingStep(config, folder, precision=config.precision, compiled=True)
         actions: dict[str, Callable[[], Any]] = dict(steps)
         first = {name: action() for name, action in actions.items()}  # also the warm-up
         for name in first.keys() & {"read", "loop", "mkl", "onednn"}:

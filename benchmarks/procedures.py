@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import Field
 
-from benchmarks.measurement import Measurement, environment, peak_memory_mib, steady_rate
-from benchmarks.processes import Stamper, apart, say, scratch, stamps_of, turns, written
+from benchmarks.measurement import Measurement, peak_memory_mib, steady_rate, this_environment
+from benchmarks.processes import Stamper, apart, say, scratch, stamps_of, turns, written_lines
 from cluster.config import ClusterConfig
 from cluster.session import session
 from idc.config import ConfigModel
@@ -50,7 +50,7 @@ def build_speed(
     """Procedures per second with ``actors`` actors over one, in the steady state."""
     kinds = {"one": 1, "several": actors}
     rates: dict[str, list[float]] = {name: [] for name in kinds}
-    where = environment(max(1, int(build.cpus_per_actor)))
+    where = this_environment(max(1, int(build.cpus_per_actor)))
     with scratch() as folder:
         for number, kind in enumerate(turns(tuple(kinds), rounds)):
             config = build.model_copy(update={"actors": kinds[kind], "max_pairs": num_pairs})
@@ -86,7 +86,7 @@ def build_memory(
     _need_pairs(build, read_manifest(build.pairs, kind="pairs").num_rows, kinds["large"])
     peaks: dict[str, list[float]] = {name: [] for name in kinds}
     parts: dict[str, list[dict[str, Any]]] = {name: [] for name in kinds}
-    where = environment(max(1, int(build.cpus_per_actor)))
+    where = this_environment(max(1, int(build.cpus_per_actor)))
     with scratch() as folder:
         for number, kind in enumerate(turns(tuple(kinds), rounds)):
             config = build.model_copy(update={"max_pairs": kinds[kind]})
@@ -107,27 +107,29 @@ def build_memory(
     )
 
 
-def _build_once(build: dict[str, Any], place: str, cluster: dict[str, Any]) -> dict[str, Any]:
+def _build_once(build: dict[str, Any], run_folder: str, cluster: dict[str, Any]) -> dict[str, Any]:
     """Run one build in this process with its own Ray; return its stamps, peak memory and pairs."""
     from idc.systems.procap.procedures.build import build as build_procedures
 
-    stamps = Path(place) / "stamps"
+    stamps = Path(run_folder) / "stamps"
     stamps.mkdir(parents=True)
 
     def on_ray(
         folder: DatasetFolder, source: Source, stages: list[StageSpec], *, max_reject_share: float, name: str
     ) -> Manifest:
-        from cluster.data import run  # imports Ray, so only after the session has set the environment
+        from cluster.data import run_chunks_on_ray  # imports Ray, so only after the session has set the environment
 
         stages = [*stages, replace(stages[-1], cls=Stamper, kwargs={"folder": str(stamps)})]
-        return run(folder, source, stages, progress=False, max_reject_share=max_reject_share, name=name)
+        return run_chunks_on_ray(folder, source, stages, progress=False, max_reject_share=max_reject_share, name=name)
 
     with session(ClusterConfig.model_validate(cluster)):
-        manifest = build_procedures(ProceduresConfig.model_validate(build), str(Path(place) / "procedures"), on_ray)
-    lines = written(stamps)
+        manifest = build_procedures(
+            ProceduresConfig.model_validate(build), str(Path(run_folder) / "procedures"), on_ray
+        )
+    lines = written_lines(stamps)
     return {
         "stamps": stamps_of(stamps),
         "driver_mib": peak_memory_mib(),
-        "actors_mib": [max(line["peak_mib"] for line in written) for written in lines.values()],
+        "actors_mib": [max(line["peak_mib"] for line in written_lines) for written_lines in lines.values()],
         "pairs": manifest.num_rows + manifest.num_rejected,
     }

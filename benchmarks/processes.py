@@ -49,20 +49,6 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextmanager
-def variable(name: str, value: str) -> Iterator[None]:
-    """An environment variable of the processes started inside."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
 def turns(kinds: Sequence[str], rounds: int) -> Iterator[str]:
     """``kinds`` in order, then backwards, and so on, so that drift over time affects all of them alike."""
     for number in range(rounds):
@@ -119,12 +105,12 @@ class PausedRun:
         """CPU seconds so far of every living process, by process id and name."""
         import psutil
 
-        found = {}
+        seconds = {}
         for process in self.processes():
             with suppress(psutil.Error):
                 times = process.cpu_times()
-                found[process.pid, process_name(process.cmdline())] = times.user + times.system
-        return found
+                seconds[process.pid, process_name(process.cmdline())] = times.user + times.system
+        return seconds
 
     def close(self) -> None:
         """End the run and all its descendants at once."""
@@ -190,12 +176,12 @@ def stamps_of(folder: Path) -> list[Stamp]:
     """The stamps that a job's stampers wrote into a folder."""
     return [
         Stamp(worker=worker, seconds=line["seconds"], rows=line["rows"])
-        for worker, written in written(folder).items()
-        for line in written
+        for worker, written_lines in written_lines(folder).items()
+        for line in written_lines
     ]
 
 
-def written(folder: Path) -> dict[int, list[dict[str, Any]]]:
+def written_lines(folder: Path) -> dict[int, list[dict[str, Any]]]:
     return {
         int(path.stem): [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         for path in sorted(folder.glob("*.jsonl"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class Published(NamedTuple):
+class PublishedModel(NamedTuple):
     """A model of the hub.
 
     Attributes:
@@ -136,14 +136,14 @@ _SIGLIP = {
     "vision_use_head": False,
 }
 
-PUBLISHED: dict[str, Published] = {
-    "Qwen/Qwen2.5-VL-3B-Instruct": Published(
+PUBLISHED: dict[str, PublishedModel] = {
+    "Qwen/Qwen2.5-VL-3B-Instruct": PublishedModel(
         _qwen2_5(_text(2048, 11008, 36, 16, 2, 151936), tied=True), _QWEN2_5_IMAGES, 3_754_622_976
     ),
-    "Qwen/Qwen2.5-VL-7B-Instruct": Published(
+    "Qwen/Qwen2.5-VL-7B-Instruct": PublishedModel(
         _qwen2_5(_text(*_QWEN2_7B, 152064), tied=False), _QWEN2_5_IMAGES, 8_292_166_656
     ),
-    "llava-hf/llava-onevision-qwen2-7b-ov-hf": Published(
+    "llava-hf/llava-onevision-qwen2-7b-ov-hf": PublishedModel(
         {
             "model_type": "llava_onevision",
             "text_config": _text(*_QWEN2_7B, 152128, model_type="qwen2"),
@@ -156,13 +156,13 @@ PUBLISHED: dict[str, Published] = {
         8_030_000_000,
         digits=3,
     ),
-    "OpenGVLab/InternVL3-2B-hf": Published(
+    "OpenGVLab/InternVL3-2B-hf": PublishedModel(
         _internvl(_text(1536, 8960, 28, 12, 2, 151674)), _INTERNVL_IMAGES, 2_090_000_000, digits=3
     ),
-    "OpenGVLab/InternVL3-8B-hf": Published(
+    "OpenGVLab/InternVL3-8B-hf": PublishedModel(
         _internvl(_text(*_QWEN2_7B, 151674)), _INTERNVL_IMAGES, 7_940_000_000, digits=3
     ),
-    "Qwen/Qwen3-VL-4B-Instruct": Published(
+    "Qwen/Qwen3-VL-4B-Instruct": PublishedModel(
         _qwen3(
             _text(2560, 9728, 36, 32, 8, 151936),
             {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "deepstack_visual_indexes": [5, 11, 17]},
@@ -171,7 +171,7 @@ PUBLISHED: dict[str, Published] = {
         _QWEN3_IMAGES,
         4_437_815_808,
     ),
-    "Qwen/Qwen3-VL-8B-Instruct": Published(
+    "Qwen/Qwen3-VL-8B-Instruct": PublishedModel(
         _qwen3(
             _text(4096, 12288, 36, 32, 8, 151936),
             {"depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "deepstack_visual_indexes": [8, 16, 24]},

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from benchmarks.measurement import Environment, Measurement, Row
+from benchmarks.measurement import Environment, MeasuredRow, Measurement
 from idc.atomic import write_text
 from idc.provenance import UNKNOWN_COMMIT
 
@@ -27,19 +27,21 @@ BUSY_SHARE = 0.15
 class Run(Environment):
     """One run of a figure: where and how it was measured, and its rows."""
 
-    rows: list[Row]
+    rows: list[MeasuredRow]
     busy_cores: float | None = None
     """Cores that other work used just before."""
     notes: tuple[str, ...] = ()
-    """What a reader must know of this run, e.g. that the machine was busy."""
+    """Warnings for a reader of this run, e.g. that the machine was busy."""
 
     @classmethod
     def of(cls, measured: Sequence[Measurement], busy_cores: float | None = None, notes: Sequence[str] = ()) -> Run:
         """The run that these measurements of one part are; the environment is that of the first."""
         where = measured[0].environment.model_dump()
-        return cls(**where, rows=[one.row() for one in measured], busy_cores=busy_cores, notes=tuple(notes))
+        return cls(
+            **where, rows=[measurement.row() for measurement in measured], busy_cores=busy_cores, notes=tuple(notes)
+        )
 
-    def row(self, title: str) -> Row | None:
+    def row(self, title: str) -> MeasuredRow | None:
         """The row of this title."""
         return next((row for row in self.rows if row.title == title), None)
 
@@ -66,12 +68,12 @@ class Figure(BaseModel):
         if not path.exists():
             return cls(figure=name)
         try:
-            found = cls.model_validate_json(path.read_text(encoding="utf-8"))
+            figure = cls.model_validate_json(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path} is not the record of a benchmark; move it away: {error}") from None
-        if found.figure != name:
-            raise ValueError(f"{path} holds the figure {found.figure!r}; rename it")
-        return found
+        if figure.figure != name:
+            raise ValueError(f"{path} holds the figure {figure.figure!r}; rename it")
+        return figure
 
     def with_run(self, run: Run) -> Figure:
         return Figure(figure=self.figure, runs=[*self.runs, run])
@@ -80,24 +82,26 @@ class Figure(BaseModel):
         """Write the file: numbers with 6 digits, a list of numbers in one line."""
         Path(folder).mkdir(parents=True, exist_ok=True)
         text = json.dumps(_rounded(self.model_dump(mode="json", exclude_defaults=True)), indent=1, ensure_ascii=False)
-        text = re.sub(r"\[\n([-+\d.eE,\s]+)\]", lambda found: f"[{' '.join(found[1].split())}]", text)
+        text = re.sub(r"\[\n([-+\d.eE,\s]+)\]", lambda match: f"[{' '.join(match[1].split())}]", text)
         write_text(Path(folder) / f"{self.figure}.json", text + "\n")
 
     def newest(self, like: Run | None = None) -> Run | None:
         """The newest run; with ``like``, the newest on a machine of its kind, else the newest of all."""
-        found = [run for run in self.runs if like is None or run.same_machine(like)] or self.runs
-        return found[-1] if found else None
+        runs = [run for run in self.runs if like is None or run.same_machine(like)] or self.runs
+        return runs[-1] if runs else None
 
     def before(self, run: Run) -> Run | None:
         """The newest earlier run of another commit on a machine of the same kind: what ``run`` is compared with."""
         earlier = self.runs[: self.runs.index(run)]
-        return next((one for one in reversed(earlier) if one.commit != run.commit and one.same_machine(run)), None)
+        return next(
+            (other for other in reversed(earlier) if other.commit != run.commit and other.same_machine(run)), None
+        )
 
 
-def figures(folder: Path | str = RECORDS) -> dict[str, Figure]:
+def recorded_figures(folder: Path | str = RECORDS) -> dict[str, Figure]:
     """All figures of a folder that have runs, by name."""
-    found = [Figure.load(folder, path.stem) for path in sorted(Path(folder).glob("*.json"))]
-    return {figure.figure: figure for figure in found if figure.runs}
+    loaded = [Figure.load(folder, path.stem) for path in sorted(Path(folder).glob("*.json"))]
+    return {figure.figure: figure for figure in loaded if figure.runs}
 
 
 def objections(commit: str, busy_cores: float, cores: int) -> list[str]:
@@ -107,14 +111,14 @@ def objections(commit: str, busy_cores: float, cores: int) -> list[str]:
         commit: with a "+" if files differ from it.
         busy_cores: cores that other work uses.
     """
-    found = []
+    reasons = []
     if commit.endswith("+"):
-        found.append(f"files differ from commit {commit[:-1]}")
+        reasons.append(f"files differ from commit {commit[:-1]}")
     if commit == UNKNOWN_COMMIT:
-        found.append("the commit is unknown, there is no git checkout")
+        reasons.append("the commit is unknown, there is no git checkout")
     if busy_cores > BUSY_SHARE * cores:
-        found.append(f"other work uses {busy_cores:.1f} of {cores} cores")
-    return found
+        reasons.append(f"other work uses {busy_cores:.1f} of {cores} cores")
+    return reasons
 
 
 def _rounded(value: Any) -> Any:

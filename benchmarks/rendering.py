@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from benchmarks.measurement import Measurement, environment
+from benchmarks.measurement import Measurement, this_environment
 from benchmarks.processes import apart, say, turns
 from idc.config import ConfigModel, load
 from idc.data.rendered.config import RenderConfig, RenderJob
@@ -31,7 +31,7 @@ class RenderingConfig(ConfigModel):
 
 def measure_rendering(config: RenderingConfig) -> Iterator[Measurement]:
     """One figure per YAML file: the same scenes in every round, after one that is not counted."""
-    where = environment(threads=1)
+    where = this_environment(threads=1)
     sizes = {config.small: config.small_scenes, config.large: config.large_scenes}
     renders = {path: load(RenderJob, path, {"out": "(none)"}).render for path in sizes}
     rounds: dict[str, list[dict[str, Any]]] = {path: [] for path in sizes}
@@ -45,9 +45,9 @@ def measure_rendering(config: RenderingConfig) -> Iterator[Measurement]:
             f"{render.samples_per_pixel} samples a pixel, {render.min_objects} to {render.max_objects} objects",
             unit="pairs/s",
             aim="none",
-            above=[one["pairs_per_second"] for one in rounds[path]],
+            above=[figures["pairs_per_second"] for figures in rounds[path]],
             below=[],
-            more={"scenes": sizes[path], "percent_of_time": [one["percent"] for one in rounds[path]]},
+            more={"scenes": sizes[path], "percent_of_time": [figures["percent"] for figures in rounds[path]]},
             environment=where,
         )
 
@@ -78,7 +78,7 @@ def _render(settings: dict[str, Any], num_scenes: int) -> dict[str, Any]:
     timed(module, "without_sparks", "tone mapping")
     timed(module, "to_srgb", "tone mapping")
     timed(module, "encode_png", "PNG")
-    stage.pairs(0)
+    stage.pairs(0)  # the first pair takes longer than the others
     seconds.clear()
     began = time.perf_counter()
     for index in range(1, num_scenes + 1):

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from benchmarks.measurement import Measurement, environment, peak_memory_mib
+from benchmarks.measurement import Measurement, peak_memory_mib, this_environment
 from idc.config import ConfigModel
 from idc.cores import usable_cores
-from idc.data.rendered.captions import ATTRIBUTES, SUBSETS, SYNONYMS, TEMPLATES, Description, phrase
+from idc.data.rendered.captions import ATTRIBUTES, SUBSETS, SYNONYMS, TEMPLATES, SceneDescription, phrase
 from idc.data.rendered.scene import Thing
 from idc.evaluation.kept import Kept
 from idc.evaluation.record import Prediction
-from idc.evaluation.score import evaluate
+from idc.evaluation.score import evaluate_captions
 from idc.metrics import java
 from idc.metrics.coco import BLEU_ORDERS, CocoScorer
 from idc.metrics.paraphrases import Paraphrases, words_of
@@ -54,9 +54,9 @@ def measure_scoring(config: ScoringConfig) -> Iterator[Measurement]:
     # Captions of other pairs, as many distinct ones as the nearest-neighbour baseline has.
     nearest = dict(zip(captions, reversed([texts[0] for texts in references.values()]), strict=True))
     seconds: dict[str, list[float]] = {"own": [], "official": [], "whole": [], "again": [], "one": [], "two": []}
-    words = words_of(java.tokenize([*captions.values(), *(text for own in references.values() for text in own)]))
+    words = words_of(java.tokenize([*captions.values(), *(text for texts in references.values() for text in texts)]))
     table = None if words is None else java.paraphrases(words)
-    found: dict[str, Any] = {}
+    scores_by_kind: dict[str, Any] = {}
     meteors: dict[str, np.ndarray] = {}
     memory: dict[str, list[float]] = {"one": [], "two": []}
     parts: list[dict[str, float]] = []
@@ -68,29 +68,32 @@ def measure_scoring(config: ScoringConfig) -> Iterator[Measurement]:
             began = time.perf_counter()
             if kind == "own":
                 with CocoScorer(references) as scorer:
-                    own = scorer.score(captions)
+                    scores_here = scorer.score(captions)
                 parts.append(dict(scorer.seconds))
             elif kind == "official":
                 official, spent = _official(references, captions)
                 official_parts.append(spent)
             elif kind in ("whole", "again"):  # the second finds what the first has kept
-                evaluation, _ = evaluate(
+                evaluation, _ = evaluate_captions(
                     predictions,
                     constant_candidates=list(captions.values())[:200],
                     nearest=nearest,
                     resamples=1000,
                     kept=Kept(folder.name),
                 )
-                found[kind] = {"captions": evaluation.scores, **{n: b.scores for n, b in evaluation.baselines.items()}}
+                scores_by_kind[kind] = {
+                    "captions": evaluation.scores,
+                    **{n: b.scores for n, b in evaluation.baselines.items()},
+                }
             else:
                 meteors[kind] = _meteor(references, captions, table, 1 if kind == "one" else 2, memory[kind])
             seconds[kind].append(time.perf_counter() - began)
         folder.cleanup()
-        if found["whole"] != found["again"] or not np.array_equal(meteors["one"], meteors["two"]):
+        if scores_by_kind["whole"] != scores_by_kind["again"] or not np.array_equal(meteors["one"], meteors["two"]):
             raise ValueError("scoring: scores differ between a first and a second evaluation, or by METEOR's processes")
-    where = environment(usable_cores())
+    where = this_environment(usable_cores())
     size = f"{config.pairs} predictions, {config.references} references each, Java's start included"
-    apart = max(abs(own.overall[name] - official[name]) for name in official)
+    apart = max(abs(scores_here.overall[name] - official[name]) for name in official)
     yield Measurement(
         part="scoring",
         title=f"scoring a split, here over pycocoevalcap ({size})",
@@ -144,9 +147,11 @@ def _meteor(
     """METEOR's numbers of all captions; appends the peak memory of its largest process."""
     meteor = java.Meteor(table, processes)
     try:
-        tokens = iter(java.tokenize([*captions.values(), *(text for own in references.values() for text in own)]))
+        tokens = iter(java.tokenize([*captions.values(), *(text for texts in references.values() for text in texts)]))
         hypotheses = {name: next(tokens) for name in captions}
-        numbers = meteor.statistics({name: [next(tokens) for _ in own] for name, own in references.items()}, hypotheses)
+        numbers = meteor.statistics(
+            {name: [next(tokens) for _ in texts] for name, texts in references.items()}, hypotheses
+        )
         memory.append(max(peak_memory_mib(process) for process in meteor.pids))
         return numbers
     finally:
@@ -159,7 +164,7 @@ def generated(pairs: int, references: int, seed: int = 0) -> list[Prediction]:
     object."""
     rng = np.random.default_rng(seed)
     changed = [kind for kind in CHANGE_TYPES if kind != NO_CHANGE]
-    made = []
+    predictions = []
     for i in range(pairs):
         kind = NO_CHANGE if i % 2 else changed[i // 2 % len(changed)]
         thing, other = _thing(rng), _thing(rng)
@@ -168,7 +173,7 @@ def generated(pairs: int, references: int, seed: int = 0) -> list[Prediction]:
         texts = [_caption(kind, int(t), thing, other, value, rng) for t in order]
         predicted = thing if rng.random() < 0.75 else _thing(rng)
         caption = _caption(kind, int(order[-1]), predicted, other, value, rng)
-        made.append(
+        predictions.append(
             Prediction(
                 pair_id=f"{i:06d}",
                 caption=caption,
@@ -177,7 +182,7 @@ def generated(pairs: int, references: int, seed: int = 0) -> list[Prediction]:
                 viewpoint_iou=float(rng.uniform(0.2, 0.8)) if kind != NO_CHANGE else None,
             )
         )
-    return made
+    return predictions
 
 
 def _thing(rng: np.random.Generator) -> Thing:
@@ -188,9 +193,9 @@ def _thing(rng: np.random.Generator) -> Thing:
 def _caption(kind: str, template: int, thing: Thing, other: Thing, value: str, rng: np.random.Generator) -> str:
     named, anchor = (tuple(SUBSETS[int(rng.integers(5))]) for _ in range(2))
     if rng.random() < 0.5:
-        description = Description(named, str(rng.choice(_RELATIONS)), other, anchor)
+        description = SceneDescription(named, str(rng.choice(_RELATIONS)), other, anchor)
     else:
-        description = Description(named)
+        description = SceneDescription(named)
     word = str(rng.choice(SYNONYMS[value])) if value in SYNONYMS else value
     return TEMPLATES[kind][template].format(d=phrase(thing, description, rng), v=word)
 
@@ -206,7 +211,7 @@ def _official(references: dict[str, list[str]], captions: dict[str, str]) -> tup
     path = os.environ.get("PATH", "")
     os.environ["PATH"] = f"{Path(java.java()).parent}{os.pathsep}{path}"  # pycocoevalcap runs the first `java` in PATH
     spent: dict[str, float] = {}
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     try:
         began = time.perf_counter()
         gts = PTBTokenizer().tokenize({name: [{"caption": c} for c in texts] for name, texts in references.items()})
@@ -216,7 +221,7 @@ def _official(references: dict[str, list[str]], captions: dict[str, str]) -> tup
             began = time.perf_counter()
             value, _ = (scorer or Meteor()).compute_score(gts, res)
             spent[name] = time.perf_counter() - began
-            found |= dict(zip(BLEU_ORDERS, map(float, value), strict=True)) if name == "BLEU" else {name: float(value)}
+            scores |= dict(zip(BLEU_ORDERS, map(float, value), strict=True)) if name == "BLEU" else {name: float(value)}
     finally:
         os.environ["PATH"] = path
-    return found, spent
+    return scores, spent

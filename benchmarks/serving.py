@@ -31,8 +31,8 @@ import yaml
 from pydantic import Field
 
 from benchmarks.cpu import Spent
-from benchmarks.load import Load, Watch, knee, load, plot
-from benchmarks.measurement import Measurement, environment
+from benchmarks.load import Load, Watch, knee, load_curve, plot
+from benchmarks.measurement import Measurement, this_environment
 from benchmarks.processes import caption_alone, say, scratch
 from cluster.config import ClusterConfig
 from cluster.session import session
@@ -110,7 +110,7 @@ def serving(
     for name in ("RAY_SERVE_ENABLE_HA_PROXY", "RAY_SERVE_THROUGHPUT_OPTIMIZED"):
         os.environ[name] = "1" if config.ha_proxy else "0"
     collect_no_metrics()  # as `python -m serve.app` does: nobody reads Ray's own
-    where = environment(config.threads)
+    where = this_environment(config.threads)
     with scratch() as folder, session(cluster.model_copy(update={"dashboard": True, "worker_logs": False})) as url:
         assert url is not None
         return _Run(config, folder, url, load_captioner).measure(where)
@@ -167,15 +167,15 @@ class _Run:
                 say(f"serving: bare captioner {bares[-1]:.1f} pairs/s")
                 self._warm(watch)
                 with spent["knee"].measured() as count:
-                    found = self._load(at.connections, rate)
-                    count(*found.busy())
-                rates.append(found.steady)
+                    load_run = self._load(at.connections, rate)
+                    count(*load_run.busy())
+                rates.append(load_run.steady)
                 self._warm(watch)
                 with spent["many"].measured() as count:
-                    found = self._load_many(rate)
-                    count(*found.busy(config.batch))
-                batched.append(config.batch * found.steady)
-            story["core_ms_per_pair"] = {name: one.ms_per_pair() for name, one in spent.items()}
+                    load_run = self._load_many(rate)
+                    count(*load_run.busy(config.batch))
+                batched.append(config.batch * load_run.steady)
+            story["core_ms_per_pair"] = {name: time_spent.ms_per_pair() for name, time_spent in spent.items()}
             say(f"serving: ms of the cores per pair {story['core_ms_per_pair']}")
             if config.events:
                 story |= self._events(watch, at, rate)
@@ -238,9 +238,9 @@ class _Run:
     def _load(self, connections: int, rate: float, seconds: float | None = None) -> Load:
         """Load as fast as answers arrive, for about ``seconds`` if ``rate`` requests per second are answered."""
         requests = int(max(4 * connections, rate * (seconds or self.config.seconds)))
-        found = self._send(connections, requests)
-        say(f"serving: {found.text()}")
-        return found
+        load_run = self._send(connections, requests)
+        say(f"serving: {load_run.text()}")
+        return load_run
 
     def _warm(self, watch: Watch) -> None:
         """Load until all replicas run: idle ones have been removed in the meantime."""
@@ -249,30 +249,30 @@ class _Run:
 
     def _median_ms(self, path: str) -> float:
         """Median latency of sequential requests."""
-        found = self._send(1, self.config.requests_alone, path=path)
-        assert found.p50_ms is not None, found.text()
-        return found.p50_ms
+        load_run = self._send(1, self.config.requests_alone, path=path)
+        assert load_run.p50_ms is not None, load_run.text()
+        return load_run.p50_ms
 
     def _load_many(self, rate: float) -> Load:
         """Load with a full batch per request and four concurrent requests per replica."""
         batch, connections = self.config.batch, 4 * self.config.replicas
         requests = max(6 * connections, int(rate * self.config.seconds / batch))
-        found = load(f"{self.base}/v1/captions", self.many, connections, requests, None, self.headers)
-        say(f"serving: {batch} pairs per request, {found.text()}")
-        return found
+        load_run = load_curve(f"{self.base}/v1/captions", self.many, connections, requests, None, self.headers)
+        say(f"serving: {batch} pairs per request, {load_run.text()}")
+        return load_run
 
     def _send(
         self, connections: int, requests: int, rate_each: float | None = None, path: str = "/v1/captions"
     ) -> Load:
-        return load(f"{self.base}{path}", self.body, connections, requests, rate_each, self.headers)
+        return load_curve(f"{self.base}{path}", self.body, connections, requests, rate_each, self.headers)
 
     def _over(self, rate: float) -> Load:
         """Send ``rate`` requests per second, however many are answered."""
         connections = self.config.over_connections
         each = rate / connections
-        found = self._send(connections, int(rate * self.config.seconds), rate_each=each)
-        say(f"serving: {rate:.0f} requests/s sent, {found.text()}")
-        return found
+        load_run = self._send(connections, int(rate * self.config.seconds), rate_each=each)
+        say(f"serving: {rate:.0f} requests/s sent, {load_run.text()}")
+        return load_run
 
     def _during(self, watch: Watch, at: Load, rate: float, event: Callable[[], str]) -> dict[str, Any]:
         """The knee's load with an event after its first third; it continues until the event is over."""
@@ -288,11 +288,11 @@ class _Run:
             while not happening.done():
                 loads.append(self._load(at.connections, rate, self.config.event_seconds / 2))
         totals = {
-            name: sum(getattr(one, name) for one in loads) for name in ("sent", "failed", "refused", "unanswered")
+            name: sum(getattr(run, name) for run in loads) for name in ("sent", "failed", "refused", "unanswered")
         }
         outcome = happening.result()
         say(f"serving: {outcome}: {totals['failed']} failed, {totals['refused']} refused of {totals['sent']}")
-        return {"what": outcome, **totals, "loads": [one.model_dump() for one in loads]}
+        return {"what": outcome, **totals, "loads": [run.model_dump() for run in loads]}
 
     def _request(self) -> float:
         """Seconds of one request."""
@@ -316,10 +316,10 @@ class _Run:
                 self.config.seconds,
                 ready,
             )
-            found = pool.starmap(caption_alone, [job] * processes)
+            results = pool.starmap(caption_alone, [job] * processes)
         return {
-            "pairs_per_second": sum(one["pairs"] / one["seconds"] for one in found),
-            "batch_ms": statistics.mean(one["median_ms"] for one in found),
+            "pairs_per_second": sum(result["pairs"] / result["seconds"] for result in results),
+            "batch_ms": statistics.mean(result["median_ms"] for result in results),
         }
 
     # -- events ----------------------------------------------------------------------------------------------------
@@ -417,18 +417,18 @@ def _until_running(timeout_s: float) -> None:
 
     last = time.monotonic() + timeout_s
     while True:
-        found = serve.status().applications
-        states = {name: str(one.status.value) for name, one in found.items()}
+        applications = serve.status().applications
+        states = {name: str(app.status.value) for name, app in applications.items()}
         if len(states) == 2 and set(states.values()) == {"RUNNING"}:
             return
         if "DEPLOY_FAILED" in states.values() or time.monotonic() > last:
-            outcome = "; ".join(f"{name} {one.status.value} {one.message}" for name, one in found.items())
+            outcome = "; ".join(f"{name} {app.status.value} {app.message}" for name, app in applications.items())
             raise ValueError(f"serving: the applications do not run: {outcome}")
         time.sleep(0.2)
 
 
 def _process_kind(command: str) -> str:
-    """What a process of this benchmark is counted as."""
+    """Name under which a process of this benchmark is counted."""
     program = Path(command.split()[0]).name if command.split() else ""
     if f"ServeReplica:{APPLICATION}:" in command:
         return "replicas" if f":{MODEL}" in command else "front"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from benchmarks.captioning import CaptioningConfig, make_captioner, make_tokenizer
-from benchmarks.measurement import Measurement, environment
+from benchmarks.captioning import CaptioningConfig, make_captioner, make_image_tokenizer
+from benchmarks.measurement import Measurement, this_environment
 from idc.config import ConfigModel
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ def measure_systems(config: SystemsConfig, procap: CaptioningConfig) -> Iterator
                     torch.cuda.synchronize()
                 seconds[name].append(time.perf_counter() - started)
                 assert ids.shape == (config.num_pairs, tokens[name]), "every caption takes all its steps"
-    where = environment(threads=config.threads)
+    where = this_environment(threads=config.threads)
     rates = {
-        name: [config.num_pairs * tokens[name] / second for second in found[1:]] for name, found in seconds.items()
+        name: [config.num_pairs * tokens[name] / second for second in times[1:]] for name, times in seconds.items()
     }
     for source in ("images", "features"):
         yield Measurement(
@@ -110,20 +110,20 @@ def _ways(
     namc_images = torch.rand(2 * config.num_pairs, 3, model.image.size, model.image.size, device=device)
 
     def grid() -> Tensor:
-        found = resnet(pixel_values=namc_images, output_hidden_states=True).hidden_states[3]
-        return torch.as_tensor(found).flatten(2).transpose(1, 2)
+        hidden_states = resnet(pixel_values=namc_images, output_hidden_states=True).hidden_states[3]
+        return torch.as_tensor(hidden_states).flatten(2).transpose(1, 2)
 
     def namc(features: Tensor) -> Tensor:
         return decode(net.decoder, net.memory(features), max_length=23, **rules).ids
 
     sized = procap.model_copy(update={"device": config.device})
-    tokenizer, captioner = make_tokenizer(sized), make_captioner(sized, procap.num_keyframes)
+    tokenizer, captioner = make_image_tokenizer(sized), make_captioner(sized, procap.num_keyframes)
     side = procap.tokenizer.image_size
     procap_images = torch.rand(2 * config.num_pairs, 3, side, side, device=device)
 
     def patches() -> Tensor:
-        found = tokenizer.features(procap_images)
-        return torch.stack(found.chunk(2), dim=1)
+        features = tokenizer.features(procap_images)
+        return torch.stack(features.chunk(2), dim=1)
 
     def words(features: Tensor) -> Tensor:
         return decode(captioner.decoder, captioner.procedure(features), max_length=procap.steps, **rules).ids
@@ -137,8 +137,8 @@ def _ways(
         "ProCap, features": lambda: words(stored),
     }
     million = {
-        name: sum(parameter.numel() for parameter in one.parameters()) / 1e6
-        for name, one in (("NAMC", net), ("ProCap", captioner))
+        name: sum(parameter.numel() for parameter in module.parameters()) / 1e6
+        for name, module in (("NAMC", net), ("ProCap", captioner))
     }
     tokens = {name: 23 if name.startswith("NAMC") else procap.steps for name in ways}
     return ways, million, tokens

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from benchmarks.measurement import Measurement, environment
+from benchmarks.measurement import Measurement, this_environment
 from benchmarks.processes import PausedRun, say, scratch, turns
 from cluster.config import ClusterConfig
 from cluster.session import session
@@ -74,7 +74,7 @@ def train_overhead(
     }
     base = {**train.model_dump(mode="json"), **timed}
     seconds: dict[str, list[list[float]]] = {kind: [] for kind in RUNS}
-    where = environment(config.threads)
+    where = this_environment(config.threads)
     with scratch() as folder, ExitStack() as stack:
         runs = {}
         for kind, settings in RUNS.items():

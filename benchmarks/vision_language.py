@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from benchmarks.measurement import Measurement, by_turns, environment, peak_memory_mib
+from benchmarks.measurement import Measurement, by_turns, peak_memory_mib, this_environment
 from benchmarks.processes import apart, say, scratch
 from idc.config import ConfigModel, load
 
@@ -55,7 +55,7 @@ class VlmBenchmarkConfig(ConfigModel):
 
 def measure_vision_language(config: VlmBenchmarkConfig) -> Iterator[Measurement]:
     """Rows of each family; see :func:`measure_family`."""
-    where = environment(config.threads, config.device)
+    where = this_environment(config.threads, config.device)
     for kind in config.families:
         say(f"vlm: {kind}")
         rows = apart(measure_family, kind, config.model_dump(mode="json"))
@@ -64,7 +64,7 @@ def measure_vision_language(config: VlmBenchmarkConfig) -> Iterator[Measurement]
 
 
 def measure_family(kind: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows of a family, as arguments of :class:`benchmarks.measurement.Row`."""
+    """Rows of a family, as arguments of :class:`benchmarks.measurement.MeasuredRow`."""
     import torch
 
     config = load(VlmBenchmarkConfig, None, dict(settings))
@@ -124,9 +124,9 @@ class _Parts:
                 },
             },
         )
-        found = find_base(self.job.base)
-        self.family, chat = found.family, Chat(found.family)
-        model = load_model(found.folder, self.job.base, self.device)
+        base_model = find_base(self.job.base)
+        self.family, chat = base_model.family, Chat(base_model.family)
+        model = load_model(base_model.folder, self.job.base, self.device)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self.task = SftTask(model, self.family, self.job.tune, self.job.generation).to(self.device)
         data = DialogueSamples(self.job.pairs, "train", chat, self.job.prompt, 0)
@@ -134,7 +134,7 @@ class _Parts:
         checked = DialogueSamples(self.job.pairs, "val", chat, self.job.prompt, 0, validation=True)
         asked = collate_samples([checked.get(index, 0) for index in range(config.num_pairs)], self.family)
         count = {SAMPLES: config.num_pairs}  # which the loop's loader adds
-        self.batch, self.asked = (_moved({**one, **count}, self.device) for one in (batch, asked))
+        self.batch, self.asked = (_moved({**collated, **count}, self.device) for collated in (batch, asked))
         self.trained_tokens = int(batch["attention_mask"].sum())
         self.optimizer = torch.optim.AdamW(self.task.param_groups(), lr=1e-4)
         self.passes = self.generated_tokens = 0
@@ -162,8 +162,8 @@ class _Parts:
         self.task.eval()
         pixels = {key: self.asked[key] for key in self.family.pixel_keys}
         prompt = {**self.asked["prompt"], **pixels}
-        found = generate(self.task.model, prompt, self.task.encode(self.asked), self.family, self.job.generation)
-        self.generated_tokens = sum(len(best.ids) for best, *_ in found)
+        beams = generate(self.task.model, prompt, self.task.encode(self.asked), self.family, self.job.generation)
+        self.generated_tokens = sum(len(best.ids) for best, *_ in beams)
 
     def sync(self) -> None:
         import torch
@@ -300,9 +300,9 @@ def _write_pairs(folder: Path, count: int, side: int) -> Path:
             captions = (_WORDINGS[number % len(_WORDINGS)],)
             pair = ChangePair(f"{split}-{number}", before, after, captions=captions, split=split)
             rows.append(pair.to_row())
-    made = DatasetFolder.open_for_build(
+    pairs_folder = DatasetFolder.open_for_build(
         folder, kind="pairs", schema=pair_arrow_schema(), fingerprint="noise", config={}, num_chunks=1
     )
-    made.write_chunk(0, rows)
-    made.finish()
+    pairs_folder.write_chunk(0, rows)
+    pairs_folder.finish()
     return folder

@@ -77,7 +77,7 @@ def captioning_on(cluster: ClusterConfig, job: CaptionJob, config: CaptionLlmCon
         if not folder.complete and (pending := folder.pending()):
             with session(cluster):
                 answered = _answers(job, config, source, pending)
-                results = written(answered, captioner_of(job.captioner, config), folder, source, to_rows, pending)
+                results = write_replies(answered, captioner_of(job.captioner, config), folder, source, to_rows, pending)
                 show(results, folder, len(pending), True, name, watch)
         return finish(folder, 0.05)
 
@@ -90,17 +90,17 @@ def _answers(job: CaptionJob, config: CaptionLlmConfig, source: Source, pending:
 
     chunks = ray.data.from_items(pending, override_num_blocks=len(pending))
     rows = chunks.flat_map(
-        Questions,
+        LlmQuestions,
         fn_constructor_kwargs={"job": job, "config": config, "source": source},
         concurrency=job.actors,
         num_cpus=job.cpus_per_actor,
     )
     model = config.model or captioner_of(job.captioner, config).model
-    processor = build_processor(engine(config.model_copy(update={"model": model})), request, partial(answer))
+    processor = build_processor(engine(config.model_copy(update={"model": model})), request, partial(reply_of_row))
     yield from processor(rows).iter_rows()
 
 
-class Questions:
+class LlmQuestions:
     """Actor: the requests of a chunk's readable rows, for the caption and, if the calibration reads it, for yes or no;
     the first has the chunk's other columns."""
 
@@ -112,17 +112,17 @@ class Questions:
         chunk = int(row["item"])
         batch: Batch = self._source.read(chunk)
         faults, questions = list(batch["error"]), []
-        for place in good_rows(batch):
-            pixels = decode_pair(batch["before"][place], batch["after"][place], self._source.reader, self._max_pixels)
+        for index in good_rows(batch):
+            pixels = decode_pair(batch["before"][index], batch["after"][index], self._source.reader, self._max_pixels)
             if isinstance(pixels, Fault):
-                faults[place] = pixels.named()
+                faults[index] = pixels.named()
                 continue
             prepared = self._captioner.prepare(*pixels)
             requests = prepared.requests
             questions += [
                 {
                     "chunk": chunk,
-                    "place": place,
+                    "place": index,
                     "number": number,
                     "requests": len(requests),
                     "messages": json.dumps(messages),
@@ -147,14 +147,14 @@ def request(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"messages": json.loads(row["messages"]), "sampling_params": sampling}
 
 
-def answer(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of a row with its answer."""
+def reply_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns that are kept of a row, with its answer."""
     kept = {name: row[name] for name in ("chunk", "place", "number", "requests", "seen", "prompt_tokens", "familiarity",
                                          "head", "max_tokens")}  # fmt: skip
     if row.get(ERROR):
         return {**kept, "error": str(row[ERROR]), "text": "", "logs": [], "read": 0}
     # A step is {id of the token: {"logprob": ...}}; as a column of a table it has the ids of all steps, mostly empty.
-    logs = [next(one["logprob"] for one in step.values() if one is not None) for step in row["logprobs"]]
+    logs = [next(token["logprob"] for token in step.values() if token is not None) for step in row["logprobs"]]
     return {**kept, "error": "", "text": row["generated_text"], "logs": logs, "read": row["num_input_tokens"]}
 
 
@@ -176,7 +176,7 @@ class _Chunk:
         return self.head is not None and len(self.described) + len(self.errors) == self.head["open"]
 
 
-def written(
+def write_replies(
     answers: Iterable[Mapping[str, Any]], captioner: RemoteCaptioner, folder: DatasetFolder, source: Any,
     to_rows: ToRows, pending: Sequence[int],
 ) -> Iterator[ChunkResult]:  # fmt: skip
@@ -187,35 +187,35 @@ def written(
             continues.
     """
     from idc.captioning.contract import Seen
-    from idc.vlm.remote import Prepared
+    from idc.vlm.remote import PreparedRequest
 
     chunks = {chunk: _Chunk() for chunk in pending}
     for row in answers:
         chunk = chunks[int(row["chunk"])]
         if row["head"] is not None:
             chunk.head = json.loads(row["head"])
-        place, seen = int(row["place"]), [int(length) for length in row["seen"]]
+        index, seen = int(row["place"]), [int(length) for length in row["seen"]]
         if row["error"]:
-            chunk.errors[place] = f"failed in the engine: {row['error']}"
+            chunk.errors[index] = f"failed in the engine: {row['error']}"
         else:
             logs = tuple(float(value) for value in row["logs"])
-            replies = chunk.replies[place]
+            replies = chunk.replies[index]
             replies[int(row["number"])] = Reply(
                 str(row["text"]), captioner.model, len(logs) >= row["max_tokens"], int(row["read"]), len(logs), logs
             )
             if len(replies) == row["requests"]:
-                prepared = Prepared(
+                prepared = PreparedRequest(
                     [], [{}], Seen((seen[0], seen[1]), (seen[2], seen[3])), int(row["prompt_tokens"]),
                     row["familiarity"], [] if len(replies) > 1 else None,
                 )  # fmt: skip
                 ordered = [[replies[number]] for number in sorted(replies)]
-                chunk.described[place] = described_row(captioner.description(prepared, ordered, 1))
+                chunk.described[index] = described_row(captioner.description(prepared, ordered, 1))
         if chunk.whole:
             yield _write(folder, int(row["chunk"]), chunks.pop(int(row["chunk"])), to_rows)
     for number, chunk in chunks.items():
         if chunk.head is None and not chunk.described and not chunk.errors:
             batch = source.read(number)
-            faults = [decode_fault(batch, place, source) for place in range(len(batch["error"]))]
+            faults = [decode_fault(batch, index, source) for index in range(len(batch["error"]))]
             if all(faults):
                 chunk.head = {"row": batch["row"], "pair_id": batch["pair_id"], "faults": faults, "open": 0}
                 yield _write(folder, number, chunk, to_rows)
@@ -223,17 +223,17 @@ def written(
         raise RuntimeError(f"chunk {number}: the engine lost rows; run the same command again")
 
 
-def decode_fault(batch: Batch, place: int, source: Any) -> str | None:
+def decode_fault(batch: Batch, index: int, source: Any) -> str | None:
     """Why a row has no pixels."""
-    if batch["error"][place] is not None:
-        return str(batch["error"][place])
-    pixels = decode_pair(batch["before"][place], batch["after"][place], source.reader)
+    if batch["error"][index] is not None:
+        return str(batch["error"][index])
+    pixels = decode_pair(batch["before"][index], batch["after"][index], source.reader)
     return pixels.named() if isinstance(pixels, Fault) else None
 
 
 def _write(folder: DatasetFolder, number: int, chunk: _Chunk, to_rows: ToRows) -> ChunkResult:
     assert chunk.head is not None
-    faults = [chunk.errors.get(place, fault) for place, fault in enumerate(chunk.head["faults"])]
-    rows = [chunk.described.get(place, {}) for place in range(len(faults))]
+    faults = [chunk.errors.get(index, fault) for index, fault in enumerate(chunk.head["faults"])]
+    rows = [chunk.described.get(index, {}) for index in range(len(faults))]
     batch = table_batch(chunk.head, rows, faults, [0.0] * len(faults))
     return write_result(folder, number, batch, to_rows)

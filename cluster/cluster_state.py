@@ -53,7 +53,7 @@ def cluster_state(dashboard: str) -> dict[str, Any]:
     }
 
 
-def text_of(state: dict[str, Any]) -> str:
+def state_text(state: dict[str, Any]) -> str:
     """The state as lines."""
     alive = [node for node in state["nodes"] if node["state"] == "ALIVE"]
     cpus, gpus = sum(node["cpus"] for node in alive), sum(node["gpus"] for node in alive)

@@ -139,6 +139,7 @@ def run_here(command: Sequence[str], show: Callable[[str], None], settings: Mapp
     environment = {**os.environ, **(settings or {})}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as child:
         assert child.stdout is not None
+        # Incremental: a piece of output may end within a character.
         decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         try:
             while piece := os.read(child.stdout.fileno(), 1 << 16):

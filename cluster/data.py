@@ -40,7 +40,7 @@ _CALLS = 2
 """Chunks in an actor at the same time: one in the stages, another one that is read or written."""
 
 
-def run(
+def run_chunks_on_ray(
     folder: DatasetFolder,
     source: Source,
     stages: Sequence[StageSpec],
@@ -147,6 +147,7 @@ def fit_copies(
             grown = False
             for i, limit in enumerate(limits):
                 more = [n + (j == i) for j, n in enumerate(copies)]
+                # Floats: 3 * 0.1 exceeds 0.3 by a hair.
                 fits = all(
                     sum(n * needs[kind] for n, needs in zip(more, need, strict=True)) <= total + 1e-9
                     for kind, total in enumerate((cpus, gpus))

@@ -44,7 +44,7 @@ def _answers(questions: Questions, record: Callable[[Question, Reply], None]) ->
     job = questions.job
     chunks = ray.data.from_items(list(questions.wanted), override_num_blocks=max(1, len(questions.wanted)))
     rows = chunks.flat_map(partial(question_rows, questions))
-    processor = build_processor(engine(job.ray_llm), partial(message, job), answer)
+    processor = build_processor(engine(job.ray_llm), partial(message, job), answer_row)
     open_pairs = {chunk: set(pairs) for chunk, pairs in questions.wanted.items()}
     for row in processor(rows).iter_rows():
         open_pairs[row["chunk"]].discard(row["pair_id"])
@@ -95,8 +95,8 @@ def message(job: DescribeJob, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def answer(row: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a row with its answer."""
+def answer_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Columns that are kept of a row, with its answer."""
     return {
         **{name: row[name] for name in ("key", "pair_id", "chunk")},
         "text": row["generated_text"],

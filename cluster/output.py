@@ -1,4 +1,4 @@
-"""What a command's terminal shows of Ray: the events of workers in the command's form, and no line that nobody can act
+"""Output of Ray on a command's terminal: the events of workers in the command's form, and no line that nobody can act
 on."""
 
 from __future__ import annotations

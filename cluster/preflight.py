@@ -1,5 +1,5 @@
-"""What a job would wait for or fail at on a cluster that it joins, found in seconds before it starts, all at once: CPUs
-and GPUs that are not there, nodes with other versions, paths that a node does not see, full disks."""
+"""Checks of a cluster that a job joins, in seconds before it starts, with all faults at once: CPUs and GPUs that are
+not there, nodes with other versions, paths that a node does not see, full disks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Bundle(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a job asks of a cluster.
+    """Requirements of a job on its cluster.
 
     Attributes:
         job: its config, whose inputs every node must see.
@@ -89,7 +89,9 @@ def check_cluster(wanted: Wanted, config: ClusterConfig) -> None:
     here = _versions()
     for name, answer in answers.items():
         differing = [
-            f"{one} {answer.versions[one]} (here {here[one]})" for one in here if answer.versions[one] != here[one]
+            f"{package} {answer.versions[package]} (here {here[package]})"
+            for package in here
+            if answer.versions[package] != here[package]
         ]
         if differing:
             faults.append(f"node {name} has other versions: {', '.join(differing)}; install requirements.lock there")
@@ -111,6 +113,7 @@ def lacking(bundles: Sequence[Bundle], nodes: Sequence[Mapping[str, float]]) -> 
         f"{node.get('CPU', 0):g} CPUs" + (f" and {node['GPU']:g} GPUs" if node.get("GPU") else "") for node in nodes
     )
     for field, workers, cpus, gpus in bundles:
+        # A node's amounts are floats: 0.3 / 0.1 is a hair below 3.
         room = sum(
             min(int(node.get(kind, 0) / each + 1e-9) for kind, each in (("CPU", cpus), ("GPU", gpus)) if each)
             if cpus or gpus
@@ -142,10 +145,10 @@ def probe(job: ConfigModel | None, marker: str | None) -> Node:
             faults.append(f"does not see what is written to {str(path.parent)!r}; it must be on storage of all nodes")
         else:
             folders.add(str(path.parent))
-            own = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
+            probe_file = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
             try:
-                own.write_text("")
-                own.unlink()
+                probe_file.write_text("")
+                probe_file.unlink()
             except OSError as error:
                 faults.append(f"cannot write to {str(path.parent)!r}: {error.strerror}")
     for folder in sorted(folders):
@@ -155,13 +158,13 @@ def probe(job: ConfigModel | None, marker: str | None) -> Node:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "missing"
-    return found
+            versions[package] = "missing"
+    return versions
 
 
 def _small_stores(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -36,6 +36,7 @@ class NodeTorchBackend(_TorchBackend):
         size = len(worker_group)
         address, port = worker_group.execute_single(0, _open_store, backend_config.timeout_s)
         worker_group.execute(_set_torch_distributed_env_vars)
+        # All ranks at once: joining waits for the others.
         joining = [
             worker_group.execute_single_async(
                 rank, _join, backend_config.backend, address, port, rank, size, backend_config.timeout_s
@@ -59,6 +60,7 @@ def _open_store(timeout_s: int) -> tuple[str, int]:
     listener = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
     port = int(listener.getsockname()[1])
     timeout = timedelta(seconds=timeout_s)
+    # It must not wait for the other ranks, which get the address only when this returns.
     _own_store = dist.TCPStore(
         address, port, is_master=True, wait_for_workers=False, timeout=timeout, master_listen_fd=listener.detach()
     )
@@ -89,5 +91,5 @@ def _use_interface_of_node() -> None:
     if is_loopback(address) or os.environ.get(_INTERFACE, "lo") not in ("lo", "lo0"):
         return
     for name, addresses in psutil.net_if_addrs().items():
-        if any(one.address.partition("%")[0] == address for one in addresses):
+        if any(interface_address.address.partition("%")[0] == address for interface_address in addresses):
             os.environ[_INTERFACE] = name

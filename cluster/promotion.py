@@ -12,7 +12,7 @@ from pydantic import Field
 from cluster.registry import Promotion, Registry, Version, uri_of
 from idc.config import ConfigModel, missing, missing_database
 from idc.evaluation.config import CompareJob
-from idc.evaluation.promotion import Decision, Scored, decide
+from idc.evaluation.promotion import Decision, ScoredVersion, decide
 from idc.evaluation.significance import compare_evaluations
 from idc.provenance import command_line
 from idc.training.artifact import read_artifact
@@ -106,7 +106,7 @@ def promote(job: PromoteJob) -> Promotion:
     registry.move(promotion)
     version = registry.version(promotion.new)
     record = promotion.model_copy(update={"state": "done"}).model_dump_json(indent=1) + "\n"
-    files = {"promotion.json": record, "promotion.txt": describe(promotion, job) + "\n"}
+    files = {"promotion.json": record, "promotion.txt": describe_promotion(promotion, job) + "\n"}
     for name, text in files.items():
         if version.artifact:
             registry.note(version, f"promotions/{promotion.at:%Y%m%dT%H%M%S.%f}/{name}", text)
@@ -116,7 +116,7 @@ def promote(job: PromoteJob) -> Promotion:
     return promotion
 
 
-def describe(promotion: Promotion, job: PromoteJob) -> str:
+def describe_promotion(promotion: Promotion, job: PromoteJob) -> str:
     """A promotion as text for the user."""
     if promotion.kind == "unchanged":
         return promotion.why
@@ -139,14 +139,14 @@ def status(job: PromoteJob) -> str:
         f"{job.name} in {registry.shown}",
         f"{'version':>8}  {'registered':17}{'system':10}{job.metric:>8}  evaluated on",
     ]
-    for one in versions:
-        head = f"{one.number:8d}  {one.created:%Y-%m-%d %H:%M} {one.system:10}"
-        mark = f"  <- {job.alias}" if one.number == champion else ""
-        for scored in one.evaluations.values():
+    for version in versions:
+        head = f"{version.number:8d}  {version.created:%Y-%m-%d %H:%M} {version.system:10}"
+        mark = f"  <- {job.alias}" if version.number == champion else ""
+        for scored in version.evaluations.values():
             value = f"{100 * scored.scores[job.metric]:8.2f}" if job.metric in scored.scores else f"{'':8}"
             lines.append(f"{head}{value}  {scored}{mark}")
             head, mark = " " * len(head), ""
-        if not one.evaluations:
+        if not version.evaluations:
             lines.append(f"{head}{'':8}  nothing{mark}")
     history = registry.history()
     lines.append("history:" if history else f"history: {job.alias} was never given")
@@ -170,7 +170,7 @@ def _forward(registry: Registry, job: PromoteJob) -> Promotion:
     if job.version is None and any(m.kind == "rollback" and m.old == candidate.number for m in registry.history()):
         raise ValueError(f"version {candidate.number} was rolled back; version={candidate.number} promotes it again")
     decision: Decision | None = None
-    scored: Scored | None = None
+    scored: ScoredVersion | None = None
     kind: Literal["first", "compared", "forced"] = "first" if old is None else "compared"
     why = f"the first {job.alias}: there was none to compare it with"
     try:
@@ -191,27 +191,29 @@ def _forward(registry: Registry, job: PromoteJob) -> Promotion:
     )  # fmt: skip
 
 
-def _compared(registry: Registry, champion: Version, candidate: Version, job: PromoteJob) -> tuple[Decision, Scored]:
+def _compared(
+    registry: Registry, champion: Version, candidate: Version, job: PromoteJob
+) -> tuple[Decision, ScoredVersion]:
     """Compare candidate and champion on the newest evaluation that both have."""
-    known = {scored.key: key for key, scored in champion.evaluations.items()}
-    shared = [(key, scored) for key, scored in candidate.evaluations.items() if scored.key in known]
+    champion_keys = {scored.key: key for key, scored in champion.evaluations.items()}
+    shared = [(key, scored) for key, scored in candidate.evaluations.items() if scored.key in champion_keys]
     if not shared:
         lines = [
             f"versions {candidate.number} and {champion.number} ({job.alias}) were not evaluated on the same pairs:"
         ]
-        for one in (candidate, champion):
-            lines += [f"  version {one.number}: {scored}" for scored in one.evaluations.values()]
+        for version in (candidate, champion):
+            lines += [f"  version {version.number}: {scored}" for scored in version.evaluations.values()]
         if champion.evaluations:
             lines.append(_commands(candidate, list(champion.evaluations.values())[-1], registry))
         else:
             lines.append(_commands(champion, list(candidate.evaluations.values())[-1], registry))
         raise ValueError("\n".join(lines))
     key, scored = shared[-1]
-    with registry.evaluation(champion, known[scored.key]) as a, registry.evaluation(candidate, key) as b:
+    with registry.evaluation(champion, champion_keys[scored.key]) as a, registry.evaluation(candidate, key) as b:
         return decide(compare_evaluations(CompareJob(a=a, b=b)), job.metric, job.margin), scored
 
 
-def _commands(version: Version, like: Scored | None, registry: Registry) -> str:
+def _commands(version: Version, like: ScoredVersion | None, registry: Registry) -> str:
     """Commands that evaluate a version like another one was, and add the evaluation to the registry."""
     pairs = "pairs=... split=test" if like is None else f"pairs={like.folder} split={like.split}"
     protocol = f" protocol={like.protocol}" if like is not None and like.protocol != "coco" else ""

@@ -8,7 +8,7 @@ with it, so that a promotion needs nothing but the registry; more can be added l
 
 Tags of a version: ``idc.artifact`` (hash of all its files), ``idc.weights`` (of model.safetensors alone),
 ``idc.system``, ``idc.folder`` (its original path), ``evaluation.<fingerprint>`` (a
-:class:`idc.evaluation.promotion.Scored`).
+:class:`idc.evaluation.promotion.ScoredVersion`).
 Tags of the model: ``promotion.<time>`` (a :class:`Promotion`), one for every move of the alias.
 """
 
@@ -30,10 +30,10 @@ from pydantic import BaseModel, ConfigDict
 
 from cluster.tracking import RUN_TAG, default_uri, find_run, open_experiment, opening
 from idc.config import missing_database
-from idc.evaluation.promotion import Decision, Scored, checked_evaluation
-from idc.evaluation.record import EVALUATION, PREDICTIONS, load
+from idc.evaluation.promotion import Decision, ScoredVersion, checked_evaluation
+from idc.evaluation.record import EVALUATION, PREDICTIONS, load_evaluation
 from idc.redaction import redacted
-from idc.training.artifact import IDENTITY_TAG, WEIGHTS, Artifact, identity
+from idc.training.artifact import IDENTITY_TAG, WEIGHTS, Artifact, artifact_identity
 from idc.training.config import TrackingConfig
 from idc.training.hashing import file_hash
 
@@ -48,7 +48,7 @@ class Version:
 
     Attributes:
         number: counted from 1.
-        artifact: :func:`idc.training.artifact.identity` of it; ``""`` if another program registered it.
+        artifact: :func:`idc.training.artifact.artifact_identity` of it; ``""`` if another program registered it.
         evaluations: fingerprint -> summary of the evaluation, the newest last.
     """
 
@@ -58,7 +58,7 @@ class Version:
     folder: str
     run_id: str
     created: datetime
-    evaluations: dict[str, Scored]
+    evaluations: dict[str, ScoredVersion]
 
 
 class Promotion(BaseModel):
@@ -78,7 +78,7 @@ class Promotion(BaseModel):
     """Command line that made the move."""
     decision: Decision | None = None
     """Outcome of the comparison, if there was one."""
-    scored: Scored | None = None
+    scored: ScoredVersion | None = None
     """Data and protocol of the comparison; set with ``decision``."""
     state: Literal["moving", "done"] = "moving"
 
@@ -109,12 +109,12 @@ class Registry:
     def versions(self) -> list[Version]:
         """All versions, oldest first; empty if the model is not registered."""
         with self._errors():
-            found, token = [], None
+            entities, token = [], None
             while True:
                 page = self.client.search_model_versions(f"name='{self.name}'", max_results=200, page_token=token)
-                found += list(page)
+                entities += list(page)
                 if not (token := page.token):
-                    return sorted((_version(one) for one in found), key=lambda one: one.number)
+                    return sorted((_version(entity) for entity in entities), key=lambda version: version.number)
 
     def version(self, number: int) -> Version:
         """One version.
@@ -123,10 +123,10 @@ class Registry:
             ValueError: no version has this number.
         """
         versions = self.versions()
-        for one in versions:
-            if one.number == number:
-                return one
-        there = ", ".join(str(one.number) for one in versions) or "none; python jobs/register.py adds one"
+        for version in versions:
+            if version.number == number:
+                return version
+        there = ", ".join(str(version.number) for version in versions) or "none; python jobs/register.py adds one"
         raise ValueError(f"version: {self.name} has no version {number} in {self.shown}; there are: {there}")
 
     def champion(self) -> int | None:
@@ -137,7 +137,7 @@ class Registry:
 
     def history(self) -> list[Promotion]:
         """All finished moves of the alias, oldest first."""
-        return [one for one in self._moves().values() if one.state == "done"]
+        return [move for move in self._moves().values() if move.state == "done"]
 
     @contextmanager
     def evaluation(self, version: Version, fingerprint: str) -> Iterator[str]:
@@ -145,10 +145,10 @@ class Registry:
         from mlflow.artifacts import download_artifacts
 
         with tempfile.TemporaryDirectory(prefix="idc-evaluation-") as folder:
-            place = _evaluation_place(version.artifact, fingerprint)
+            path = _evaluation_path(version.artifact, fingerprint)
             with self._errors():
                 got = download_artifacts(
-                    run_id=version.run_id, artifact_path=place, dst_path=folder, tracking_uri=self.uri
+                    run_id=version.run_id, artifact_path=path, dst_path=folder, tracking_uri=self.uri
                 )
             yield got
 
@@ -164,25 +164,25 @@ class Registry:
             ValueError: the evaluation is of another artifact or unusable; then nothing is written.
         """
         scored = None if evaluation is None else checked_evaluation(evaluation, artifact.path)
-        mark = identity(artifact.path)
-        found = next((one for one in self.versions() if one.artifact == mark), None)
+        mark = artifact_identity(artifact.path)
+        version = next((version for version in self.versions() if version.artifact == mark), None)
         with self._errors():
-            run_id = found.run_id if found is not None else self._run_of(artifact, mark)
+            run_id = version.run_id if version is not None else self._run_of(artifact, mark)
             tags: dict[str, str] = {}
             if scored is not None and evaluation is not None:
-                key = load(evaluation).fingerprint
-                if found is None or key not in found.evaluations:
+                key = load_evaluation(evaluation).fingerprint
+                if version is None or key not in version.evaluations:
                     tags[EVALUATION_TAG + key] = scored.model_dump_json()
                     for file in (PREDICTIONS, EVALUATION):
-                        self.client.log_artifact(run_id, str(Path(evaluation) / file), _evaluation_place(mark, key))
+                        self.client.log_artifact(run_id, str(Path(evaluation) / file), _evaluation_path(mark, key))
                     for metric, value in scored.scores.items():
                         self.client.log_metric(run_id, f"{scored.split}/{metric.rstrip('*')}", value)
-            if found is None:
+            if version is None:
                 number = self._create(artifact, mark, run_id, tags)
-                place = self.client.get_run(run_id).info.artifact_uri
-                done = [f"registered as version {number} of {self.name} in {self.shown}, its files under {place}"]
+                uri = self.client.get_run(run_id).info.artifact_uri
+                done = [f"registered as version {number} of {self.name} in {self.shown}, its files under {uri}"]
             else:
-                number = found.number
+                number = version.number
                 for name, text in tags.items():
                     self.client.set_model_version_tag(self.name, str(number), name, text)
                 done = [f"is version {number} of {self.name} in {self.shown} already"]
@@ -246,10 +246,10 @@ class Registry:
         """Id of the artifact's training run, if this MLflow has it, else of a new run."""
         tracking, name = training_run(artifact.path)
         experiment = open_experiment(self.client, self.uri, tracking.experiment)
-        place = urlparse(self.client.get_experiment(experiment).artifact_location)
-        if place.scheme == "file" and not Path(unquote(place.path)).parent.exists():
+        storage = urlparse(self.client.get_experiment(experiment).artifact_location)
+        if storage.scheme == "file" and not Path(unquote(storage.path)).parent.exists():
             raise ValueError(
-                f"tracking_uri: {self.shown} keeps its files in {unquote(place.path)}, which is not there: if the "
+                f"tracking_uri: {self.shown} keeps its files in {unquote(storage.path)}, which is not there: if the "
                 "folder was moved, move it back, or take another tracking_uri (a SQLite file is made if there is none)"
             )
         if name is not None and (run := find_run(self.client, experiment, name)) is not None:
@@ -263,8 +263,8 @@ class Registry:
 
     def _create(self, artifact: Artifact, mark: str, run_id: str, tags: dict[str, str]) -> int:
         """Upload the artifact, then create the version: a version is never incomplete."""
-        place = f"registered/{mark}/artifact"
-        self.client.log_artifacts(run_id, str(artifact.path), place)
+        path = f"registered/{mark}/artifact"
+        self.client.log_artifacts(run_id, str(artifact.path), path)
         if self._model() is None:
             self.client.create_registered_model(self.name)
         tags = {
@@ -274,7 +274,7 @@ class Registry:
             "idc.system": artifact.system,
             "idc.folder": str(artifact.path),
         }
-        return int(self.client.create_model_version(self.name, f"runs:/{run_id}/{place}", run_id, tags=tags).version)
+        return int(self.client.create_model_version(self.name, f"runs:/{run_id}/{path}", run_id, tags=tags).version)
 
     def _model(self) -> Any:
         """MLflow's entity of the registered model, or None."""
@@ -299,8 +299,8 @@ def training_run(artifact: Path) -> tuple[TrackingConfig, str | None]:
     """Tracking settings and name of the training run whose folder holds the artifact; no name outside a run."""
     folder = artifact.resolve().parent
     try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))["train"]["tracking"]
-        return TrackingConfig.model_validate(found), folder.name
+        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))["train"]["tracking"]
+        return TrackingConfig.model_validate(settings), folder.name
     except (OSError, ValueError, KeyError, TypeError):
         return TrackingConfig(), None
 
@@ -320,22 +320,22 @@ def uri_of(tracking_uri: str | None, artifact: Path | None = None) -> str:
     return uri
 
 
-def _evaluation_place(artifact: str, fingerprint: str) -> str:
+def _evaluation_path(artifact: str, fingerprint: str) -> str:
     return f"registered/{artifact}/evaluations/{fingerprint}"
 
 
-def _version(found: Any) -> Version:
+def _version(entity: Any) -> Version:
     scored = {
-        name.removeprefix(EVALUATION_TAG): Scored.model_validate_json(text)
-        for name, text in found.tags.items()
+        name.removeprefix(EVALUATION_TAG): ScoredVersion.model_validate_json(text)
+        for name, text in entity.tags.items()
         if name.startswith(EVALUATION_TAG)
     }
     return Version(
-        number=int(found.version),
-        artifact=found.tags.get(IDENTITY_TAG, ""),
-        system=found.tags.get("idc.system", ""),
-        folder=found.tags.get("idc.folder", ""),
-        run_id=found.run_id or "",
-        created=datetime.fromtimestamp(found.creation_timestamp / 1000, UTC),
+        number=int(entity.version),
+        artifact=entity.tags.get(IDENTITY_TAG, ""),
+        system=entity.tags.get("idc.system", ""),
+        folder=entity.tags.get("idc.folder", ""),
+        run_id=entity.run_id or "",
+        created=datetime.fromtimestamp(entity.creation_timestamp / 1000, UTC),
         evaluations=dict(sorted(scored.items(), key=lambda item: item[1].at)),
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from idc.cores import usable_cores
-from idc.report.timeline import KINDS, Line, ResourceKind, Step, Timeline
+from idc.report.timeline import KINDS, ResourceKind, Timeline, TimelineLine, TimelineStep
 
 _INTERVAL_S = 1.0
 """Interval of the samples of processor time, in seconds."""
@@ -38,8 +38,8 @@ class ResourceRecord:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._steps: list[Step] = []
-        self._cores, self._memory = Line(), Line()
+        self._steps: list[TimelineStep] = []
+        self._cores, self._memory = TimelineLine(), TimelineLine()
         self._own = {os.getpid()}
         self._foreign: set[int] = set()
         self._ticks: dict[tuple[int, int], int] = {}
@@ -58,10 +58,10 @@ class ResourceRecord:
             yield
         finally:
             with self._lock:
-                self._steps.append(Step(title=title, start=round(start, 2), end=round(self._now(), 2)))
+                self._steps.append(TimelineStep(title=title, start=round(start, 2), end=round(self._now(), 2)))
 
     def timeline(self) -> Timeline:
-        """What was recorded until now."""
+        """The record until now."""
         with self._lock:
             return Timeline(
                 steps=list(self._steps),
@@ -94,13 +94,13 @@ class ResourceRecord:
 
     def _sample(self, first: bool = False) -> None:
         now, before = self._now(), time.thread_time()
-        found = self._processes()
-        kinds = {pid: kind for pid in found if (kind := _kind(pid)) is not None}
+        processes = self._processes()
+        kinds = {pid: kind for pid in processes if (kind := _kind(pid)) is not None}
         used = dict.fromkeys(KINDS, 0)
-        for pid, process in found.items():
+        for pid, process in processes.items():
             if pid in kinds:
                 used[kinds[pid]] += process.ticks - self._ticks.get((pid, process.started), 0)
-        self._ticks = {(pid, process.started): process.ticks for pid, process in found.items()}
+        self._ticks = {(pid, process.started): process.ticks for pid, process in processes.items()}
         seconds = (now - self._last) * os.sysconf("SC_CLK_TCK")
         sizes = None
         if now >= self._memory_due:
@@ -119,17 +119,18 @@ class ResourceRecord:
         listed = {int(name) for name in os.listdir("/proc") if name.isdigit()}
         self._own &= listed
         self._foreign &= listed
-        new = {pid: found for pid in listed - self._own - self._foreign if (found := _stat(pid)) is not None}
+        new = {pid: process for pid in listed - self._own - self._foreign if (process := _stat(pid)) is not None}
         for pid in new:
             line = [pid]
             while line[-1] in new:
                 line.append(new[line[-1]].parent)
             (self._own if line[-1] in self._own else self._foreign).update(line[:-1])
-        return {pid: found for pid in self._own if (found := new.get(pid) or _stat(pid)) is not None}
+        return {pid: process for pid in self._own if (process := new.get(pid) or _stat(pid)) is not None}
 
 
 def _stat(pid: int) -> _Process | None:
     with suppress(OSError):
+        # The second field is the command in parentheses, which may itself contain spaces and parentheses.
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return _Process(int(fields[1]), int(fields[19]), int(fields[11]) + int(fields[12]))
     return None
@@ -145,7 +146,7 @@ def _memory(pid: int) -> int:
 
 
 def _kind(pid: int) -> ResourceKind | None:
-    """What a process is by its command line; None if it has ended."""
+    """Kind of a process by its command line; None if it has ended."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:

@@ -54,7 +54,7 @@ def _without_progress(run: RunFolder) -> bool:
         return run.exists(FATAL) and not run.exists(CHECKPOINTS)
     from idc.training.context import complete_checkpoints
 
-    sign = heartbeat.read(run.local)
+    sign = heartbeat.read_heartbeat(run.local)
     ended = sign is not None and (bool(sign.get("ended")) or heartbeat.gone(sign, time.time()) is not None)
     return ended and not complete_checkpoints(run.local / CHECKPOINTS)
 

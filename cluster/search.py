@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.train import FATAL_ERRORS
-from cluster.trials import ENVIRONMENT, Place, Reporter, resources, run_config, run_step
+from cluster.trials import ENVIRONMENT, Reporter, Workspace, resources, run_config, run_step
 from idc import logs
 from idc.atomic import write_json
 from idc.data.store import fingerprint
@@ -28,20 +28,20 @@ from idc.sweep.progress import has_ended, mark_ended, mark_started
 from idc.sweep.summary import SearchedTrial
 
 
-def run_search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
+def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial]:
     """Run the search, or resume it; returns its trials, the best first."""
     os.environ.update(ENVIRONMENT)
     from ray import tune
     from ray.tune.integration.ray_train import TuneReportCallback
 
-    total = _watched_steps(place, search)
-    begun = _read_trials(place)
+    total = _watched_steps(workspace, search)
+    begun = _read_trials(workspace)
     ended = {
-        key: trial for key, trial in begun.items() if trial.state != "stopped early" or has_ended(place.folder, key)
+        key: trial for key, trial in begun.items() if trial.state != "stopped early" or has_ended(workspace.folder, key)
     }
     worst = -float("inf") if search.mode == "max" else float("inf")
     if begun:
-        print(f"{place.job.name}: resuming the search; {len(ended)} of {len(begun)} trials have ended", flush=True)
+        print(f"{workspace.job.name}: resuming the search; {len(ended)} of {len(begun)} trials have ended", flush=True)
 
     class Validations(TuneReportCallback):
         """Forwards those reports of a Ray Train run that contain the searched metric."""
@@ -52,27 +52,27 @@ def run_search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
 
     class Ends(tune.Callback):
         def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
-            update_page(place.folder)
+            update_page(workspace.folder)
 
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             key = _search_key(search.expand(trial.config))
             if key not in ended:
-                _write_last(_trial_file(place, key), search.metric, trial.last_result or {})
-                mark_ended(place.folder, key)
-            update_page(place.folder)
+                _write_last(_trial_file(workspace, key), search.metric, trial.last_result or {})
+                mark_ended(workspace.folder, key)
+            update_page(workspace.folder)
 
         on_trial_error = on_trial_complete
 
     def trainable(config: dict[str, Any]) -> None:
         settings = search.expand(config)
-        path = _trial_file(place, _search_key(settings))
-        if (known := ended.get(path.stem)) is not None:
-            tune.report({search.metric: worst if known.value is None else known.value, "step": known.step})
+        path = _trial_file(workspace, _search_key(settings))
+        if (earlier := ended.get(path.stem)) is not None:
+            tune.report({search.metric: worst if earlier.value is None else earlier.value, "step": earlier.step})
             return
 
         def record(value: float | None, step: int, state: str) -> None:
-            found = SearchedTrial(settings=settings, value=value, step=step, state=state)
-            write_json(path, found.model_dump(mode="json"))
+            trial = SearchedTrial(settings=settings, value=value, step=step, state=state)
+            write_json(path, trial.model_dump(mode="json"))
 
         def watch(metrics: dict[str, float], step: int) -> None:
             record(metrics[search.metric], step, "stopped early")
@@ -81,16 +81,16 @@ def run_search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
 
         if not path.exists():
             record(None, 0, "stopped early")
-        steps = _search_steps(place, settings)
+        steps = _search_steps(workspace, settings)
         label = ", ".join(f"{key} = {value:.3g}" if isinstance(value, float) else f"{key} = {value}" for key, value in
                           settings.items())  # fmt: skip
-        mark_started(place.folder, path.stem, label, [step.name for step in steps.work])
+        mark_started(workspace.folder, path.stem, label, [step.name for step in steps.work])
         try:
             *before, last = steps.work
             for step in before:
-                run_step(step, place)
-            callbacks = [Validations()] if place.job.trials.mode == "ray_train" else []
-            result = run_step(last, place, watch, callbacks)
+                run_step(step, workspace)
+            callbacks = [Validations()] if workspace.job.trials.mode == "ray_train" else []
+            result = run_step(last, workspace, watch, callbacks)
             value = result["metrics"][search.metric]
         except FATAL_ERRORS as error:
             record(None, 0, f"{type(error).__name__}: {error}")
@@ -101,75 +101,75 @@ def run_search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
         tune.report({search.metric: value, "step": result["steps"]})
 
     tuner = tune.Tuner(
-        tune.with_resources(trainable, resources(place)),
+        tune.with_resources(trainable, resources(workspace)),
         param_space=_space(search),
         tune_config=tune.TuneConfig(
             metric=search.metric,
             mode=search.mode,
             num_samples=search.num_trials,
-            max_concurrent_trials=place.job.trials.concurrent,
+            max_concurrent_trials=workspace.job.trials.concurrent,
             search_alg=_searcher(search, [_proposal(search, trial) for trial in begun.values()]),
-            scheduler=_scheduler(place, search),
+            scheduler=_scheduler(workspace, search),
             trial_dirname_creator=lambda trial: trial.trial_id,
         ),
-        run_config=run_config(place, [Ends()]),
+        run_config=run_config(workspace, [Ends()]),
     )
     if len(ended) < search.num_trials:
-        shutil.rmtree(place.folder / "tune", ignore_errors=True)
+        shutil.rmtree(workspace.folder / "tune", ignore_errors=True)
         tuner.fit()
-    found = list(_read_trials(place).values())
+    searched = list(_read_trials(workspace).values())
     sign = -1 if search.mode == "max" else 1
-    found.sort(key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))
-    report = Reporter(place, len(found))
-    for trial in found:
+    searched.sort(key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))
+    report = Reporter(workspace, len(searched))
+    for trial in searched:
         values = {search.metric: trial.value} if trial.value is not None else {}
         report.track(_search_key(trial.settings), trial.settings, values, trial.value)
-    return found
+    return searched
 
 
-def _trial_file(place: Place, key: str) -> Path:
-    return place.folder / "trials" / f"{key}.json"
+def _trial_file(workspace: Workspace, key: str) -> Path:
+    return workspace.folder / "trials" / f"{key}.json"
 
 
-def _read_trials(place: Place) -> dict[str, SearchedTrial]:
+def _read_trials(workspace: Workspace) -> dict[str, SearchedTrial]:
     """Key -> trial of all that have begun, in the order in which they were last recorded."""
-    paths = sorted((place.folder / "trials").glob("search-*.json"), key=lambda path: path.stat().st_mtime_ns)
+    paths = sorted((workspace.folder / "trials").glob("search-*.json"), key=lambda path: path.stat().st_mtime_ns)
     return {path.stem: SearchedTrial.model_validate_json(path.read_text("utf-8")) for path in paths}
 
 
 def _write_last(path: Path, metric: str, result: Mapping[str, Any]) -> None:
     """Record the last value of a trial whose own process could not: that of a Ray Train run, stopped early."""
-    found = SearchedTrial.model_validate_json(path.read_text("utf-8"))
-    if found.value is None and found.state == "stopped early" and metric in result:
-        found = found.model_copy(update={"value": result[metric], "step": result["step"]})
-        write_json(path, found.model_dump(mode="json"))
+    trial = SearchedTrial.model_validate_json(path.read_text("utf-8"))
+    if trial.value is None and trial.state == "stopped early" and metric in result:
+        trial = trial.model_copy(update={"value": result[metric], "step": result["step"]})
+        write_json(path, trial.model_dump(mode="json"))
 
 
 def _proposal(search: SearchConfig, trial: SearchedTrial) -> dict[str, Any]:
-    """What the searcher proposed for a trial: the searched ones of its settings."""
-    found = {}
+    """The searcher's proposal for a trial: the searched ones of its settings."""
+    proposal = {}
     for key, dimension in search.space.items():
         value = trial.settings[key]
         # A choice as the space has it: JSON makes lists of tuples.
-        found[key] = next((one for one in dimension.choice if json.loads(json.dumps(one)) == value), value)
-    return found
+        proposal[key] = next((option for option in dimension.choice if json.loads(json.dumps(option)) == value), value)
+    return proposal
 
 
-def best_trial(place: Place, search: SearchConfig, searched: Sequence[SearchedTrial]) -> TrialPlan:
+def best_trial(workspace: Workspace, search: SearchConfig, searched: Sequence[SearchedTrial]) -> TrialPlan:
     """The best finished trial as a plan: only this one is evaluated on the test split."""
     finished = [trial for trial in searched if trial.state == "finished"]
     if not finished:
         states = sorted({trial.state for trial in searched})
         raise ValueError(f"no trial of the search finished: {'; '.join(states)}")
     settings = finished[0].settings
-    steps = _search_steps(place, settings)
+    steps = _search_steps(workspace, settings)
     key = fingerprint([step.name for step in steps.scored])
-    return TrialPlan(key, "best", 0, place.job.seeds[0], steps, settings)
+    return TrialPlan(key, "best", 0, workspace.job.seeds[0], steps, settings)
 
 
-def _search_steps(place: Place, settings: dict[str, Any]) -> TrialSteps:
-    trial = place.job.trial(settings, place.job.seeds[0])
-    return chain_of(place.job.system).steps(trial, str(place.store))
+def _search_steps(workspace: Workspace, settings: dict[str, Any]) -> TrialSteps:
+    trial = workspace.job.trial(settings, workspace.job.seeds[0])
+    return chain_of(workspace.job.system).steps(trial, str(workspace.store))
 
 
 def _search_key(settings: dict[str, Any]) -> str:
@@ -205,12 +205,12 @@ def _searcher(search: SearchConfig, begun: list[dict[str, Any]]) -> Any:
     return OptunaSearch(seed=search.seed + len(begun), points_to_evaluate=begun)
 
 
-def _scheduler(place: Place, search: SearchConfig) -> Any:
+def _scheduler(workspace: Workspace, search: SearchConfig) -> Any:
     from ray.tune.schedulers import ASHAScheduler
 
     if search.scheduler == "none":
         return None
-    steps = _watched_steps(place, search)
+    steps = _watched_steps(workspace, search)
     return ASHAScheduler(
         time_attr="step",
         max_t=steps + 1 if steps is not None else 10**9,  # at max_t ASHA stops a trial, before it has an artifact
@@ -219,8 +219,8 @@ def _scheduler(place: Place, search: SearchConfig) -> Any:
     )
 
 
-def _watched_steps(place: Place, search: SearchConfig) -> int | None:
+def _watched_steps(workspace: Workspace, search: SearchConfig) -> int | None:
     """Number of steps of the last training; None if it is given in epochs."""
     settings = search.expand({key: dimension.ends()[0] for key, dimension in search.space.items()})
-    trial = place.job.trial(settings, place.job.seeds[0])
-    return train_sections(trial)[chain_of(place.job.system).WATCHED].steps
+    trial = workspace.job.trial(settings, workspace.job.seeds[0])
+    return train_sections(trial)[chain_of(workspace.job.system).WATCHED].steps

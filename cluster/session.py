@@ -18,7 +18,7 @@ from typing import Any
 from cluster.config import ClusterConfig
 from cluster.output import showing
 from cluster.preflight import Bundle, Wanted, check_cluster
-from cluster.worker import set_up_worker
+from cluster.worker import set_up_ray_worker
 from idc.config import ConfigModel
 from idc.cores import usable_cores
 from idc.data.pipeline import Source, StageSpec, ToRows
@@ -98,7 +98,7 @@ def _connect(config: ClusterConfig, address: str | None) -> str | None:
         "log_to_driver": config.worker_logs,
         "logging_level": logging.WARNING,
         "ignore_reinit_error": False,
-        "runtime_env": {"worker_process_setup_hook": set_up_worker},
+        "runtime_env": {"worker_process_setup_hook": set_up_ray_worker},
     }
     if address is not None:
         connected = ray.init(address=address, **options)
@@ -130,12 +130,12 @@ def _any_agent_port() -> Iterator[None]:
     """Let the agent that starts a Ray's jobs listen on a free port. Ray's own is 52365, for which ``ray.init`` has no
     argument, and a second Ray of a machine would start no jobs."""
     module: Any = importlib.import_module("ray._private.parameter")
-    own = module.RayParams
-    module.RayParams = partial(own, dashboard_agent_listen_port=0)
+    params_class = module.RayParams
+    module.RayParams = partial(params_class, dashboard_agent_listen_port=0)
     try:
         yield
     finally:
-        module.RayParams = own
+        module.RayParams = params_class
 
 
 def run_chunks(
@@ -163,10 +163,10 @@ def run_chunks(
         return run_processes(folder, source, stages, to_rows, processes=processes, **options)
     bundles = [Bundle("actors", 1, stage.num_cpus, stage.num_gpus) for stage in stages]
     with session(config, Wanted(job, bundles, folder.location.local)):
-        from cluster.data import run
+        from cluster.data import run_chunks_on_ray
 
         timeout = config.no_progress_timeout_s
-        return run(folder, source, stages, to_rows, no_progress_timeout_s=timeout, **options)
+        return run_chunks_on_ray(folder, source, stages, to_rows, no_progress_timeout_s=timeout, **options)
 
 
 def submit(url: str, entrypoint: str, show: Callable[[str], None]) -> None:

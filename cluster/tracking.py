@@ -30,7 +30,7 @@ PARENT_TAG = "mlflow.parentRunId"
 _SQLITE = "sqlite:///"
 
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")
-"""What MLflow refuses in a metric's name."""
+"""Characters that MLflow refuses in a metric's name."""
 _RETRY_S, _HURRY_S = 5.0, 1.0
 """Seconds between two tries while a server is away; the second at the end of a run."""
 
@@ -96,10 +96,10 @@ class MlflowTracker:
 
         with opening(self.uri):
             experiment_id = open_experiment(self.client, self.uri, experiment)
-        found = find_run(self.client, experiment_id, name)
-        if found is not None:
-            self.client.update_run(found, status=RunStatus.to_string(RunStatus.RUNNING))
-            return found
+        run_id = find_run(self.client, experiment_id, name)
+        if run_id is not None:
+            self.client.update_run(run_id, status=RunStatus.to_string(RunStatus.RUNNING))
+            return run_id
         tags = {RUN_TAG: name, **({PARENT_TAG: parent} if parent is not None else {})}
         return str(self.client.create_run(experiment_id, tags=tags, run_name=name).info.run_id)
 
@@ -108,8 +108,8 @@ class MlflowTracker:
         from mlflow.entities import Param
 
         def send() -> None:
-            known = self.client.get_run(self.run_id).data.params
-            new = [Param(key, str(value)[:6000]) for key, value in values.items() if key not in known]
+            logged = self.client.get_run(self.run_id).data.params
+            new = [Param(key, str(value)[:6000]) for key, value in values.items() if key not in logged]
             for start in range(0, len(new), 100):
                 self.client.log_batch(self.run_id, params=new[start : start + 100])
 
@@ -259,10 +259,10 @@ def _is_away(error: Exception) -> bool:
 
 def _reason(error: Exception) -> str:
     """The innermost cause of an error, in one line; MLflow's own message names the whole URL."""
-    found: BaseException = error
-    while (inner := found.__cause__ or found.__context__) is not None:
-        found = inner
-    return redacted(" ".join(f"{type(found).__name__}: {found}".split())[:200])
+    cause: BaseException = error
+    while (inner := cause.__cause__ or cause.__context__) is not None:
+        cause = inner
+    return redacted(" ".join(f"{type(cause).__name__}: {cause}".split())[:200])
 
 
 def default_uri(run_dir: Path) -> str:
@@ -289,23 +289,23 @@ def open_experiment(client: MlflowClient, uri: str, name: str) -> str:
     """Id of the experiment of this name, created if it does not exist.
 
     With a SQLite file its artifacts then lie in ``mlartifacts`` next to that file (MLflow's own default is a
-    folder below the working directory); a server chooses the place itself.
+    folder below the working directory); a server chooses the location itself.
     """
     experiment = client.get_experiment_by_name(name)
     if experiment is not None:
         return str(experiment.experiment_id)
-    place = None
+    location = None
     if uri.startswith(_SQLITE):
         file = Path(uri.removeprefix(_SQLITE).partition("?")[0])
-        place = (file.resolve().parent / "mlartifacts").as_uri()
-    return str(client.create_experiment(name, artifact_location=place))
+        location = (file.resolve().parent / "mlartifacts").as_uri()
+    return str(client.create_experiment(name, artifact_location=location))
 
 
 def find_run(client: MlflowClient, experiment_id: str, name: str) -> str | None:
     """Id of the run of this name, or None."""
     quoted = name.replace("'", "\\'")
-    found = client.search_runs([experiment_id], f"tags.`{RUN_TAG}` = '{quoted}'", max_results=1)
-    return str(found[0].info.run_id) if found else None
+    runs = client.search_runs([experiment_id], f"tags.`{RUN_TAG}` = '{quoted}'", max_results=1)
+    return str(runs[0].info.run_id) if runs else None
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -372,13 +372,14 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, export_met
                         shutil.rmtree(old, ignore_errors=True)
 
         def latest_checkpoint(self, before: str | None = None) -> Path | None:
-            found = complete_checkpoints(self.run_dir / "checkpoints")  # those of a run that began without Ray, too
-            known = registered_checkpoints(self.run_dir / "checkpoints")
-            self._unregistered = {path for path in found if path.name not in known}
+            # those of a run that began without Ray, too
+            checkpoints = complete_checkpoints(self.run_dir / "checkpoints")
+            registered_names = registered_checkpoints(self.run_dir / "checkpoints")
+            self._unregistered = {path for path in checkpoints if path.name not in registered_names}
             registered = ray.train.get_checkpoint()
             if registered is not None:
-                found.append(Path(registered.path))
-            return newest(found, before)
+                checkpoints.append(Path(registered.path))
+            return newest(checkpoints, before)
 
         def loss_announced(self) -> bool:
             if os.environ.get("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER") == "0":

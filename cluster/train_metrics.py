@@ -47,8 +47,8 @@ class Exported:
 
     def metrics(self, values: dict[str, float], step: int) -> None:
         self.inner.metrics(values, step)
-        found = None if self._run_dir is None else read_object(self._run_dir / RANK_0)
-        steps = {} if found is None else {"steps": found["steps"]}
+        counters = None if self._run_dir is None else read_object(self._run_dir / RANK_0)
+        steps = {} if counters is None else {"steps": counters["steps"]}
         for name, value in {**values, "step": step, **steps}.items():
             if name in self._gauges:
                 self._gauges[name].set(float(value), self._tags)

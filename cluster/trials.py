@@ -44,8 +44,8 @@ ENVIRONMENT = {
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the trials of a sweep run.
+class Workspace:
+    """Folders, job and tracking of a sweep: all that its trials share.
 
     Attributes:
         folder: the sweep's own folder.
@@ -67,7 +67,7 @@ class Place:
 
 
 def run_step(
-    step: Step, place: Place, watch: Watch | None = None, callbacks: Sequence[Any] = (), alone: bool = False
+    step: Step, workspace: Workspace, watch: Watch | None = None, callbacks: Sequence[Any] = (), alone: bool = False
 ) -> dict[str, Any]:
     """Run a step unless it is done; if another process is running it, wait for that. Returns its result.
 
@@ -75,16 +75,16 @@ def run_step(
         watch, callbacks: for a training, passed to :func:`cluster.train.launch`.
         alone: the step measures time and no other step is running.
     """
-    marker = place.store / f"{step.name}.json"
-    folder = place.store / step.name
-    with _locked(place.store / f".{step.name}.lock"):
+    marker = workspace.store / f"{step.name}.json"
+    folder = workspace.store / step.name
+    with _locked(workspace.store / f".{step.name}.lock"):
         if marker.exists() and folder.exists():
-            found: dict[str, Any] = json.loads(marker.read_text(encoding="utf-8"))["result"]
-            return found
+            stored_result: dict[str, Any] = json.loads(marker.read_text(encoding="utf-8"))["result"]
+            return stored_result
         started = time.monotonic()
-        plain = place.local or place.job.trials.mode == "plain"
+        plain = workspace.local or workspace.job.trials.mode == "plain"
         if step.train is not None:
-            tracking = place.job.tracking.model_copy(update={"uri": place.uri})
+            tracking = workspace.job.tracking.model_copy(update={"uri": workspace.uri})
             train = step.train.model_copy(update={"tracking": tracking})
             result = launch(
                 step.entry,
@@ -92,15 +92,15 @@ def run_step(
                 train,
                 folder,
                 local=plain,
-                parent=place.parent,
+                parent=workspace.parent,
                 watch=watch if plain else None,
                 callbacks=callbacks,
             )
             seconds = result["seconds"]  # of all starts of the run together
         else:
-            run = partial(run_chunks, plain, place.cluster)
-            if not plain or (alone and not place.local):
-                result = _remote(step, str(folder), run, place)
+            run = partial(run_chunks, plain, workspace.cluster)
+            if not plain or (alone and not workspace.local):
+                result = _remote(step, str(folder), run, workspace)
             else:
                 result = _call(step, str(folder), run)
             folder.mkdir(exist_ok=True)  # for a step whose only output is its result
@@ -117,12 +117,12 @@ def _call(step: Step, folder: str, run: Any) -> dict[str, Any]:
     return result
 
 
-def _remote(step: Step, folder: str, run: Any, place: Place) -> dict[str, Any]:
+def _remote(step: Step, folder: str, run: Any, workspace: Workspace) -> dict[str, Any]:
     """Run the step in a process of its own with the cores and GPUs it needs."""
     import ray
 
     # Outside the trial's placement group, which reserves only what a waiting trial needs.
-    cpus = place.job.trials.cpus
+    cpus = workspace.job.trials.cpus
     task = ray.remote(num_cpus=cpus, num_gpus=step.gpus, max_retries=0, scheduling_strategy="DEFAULT")(_call)
     result: dict[str, Any] = ray.get(task.remote(step, folder, run))
     return result
@@ -137,53 +137,53 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def run_trial(plan: TrialPlan, place: Place) -> bool:
+def run_trial(plan: TrialPlan, workspace: Workspace) -> bool:
     """Run the steps of a table's trial and write its result. Returns False if it failed in a way that would repeat."""
-    path = place.folder / "trials" / f"{plan.key}.json"
+    path = workspace.folder / "trials" / f"{plan.key}.json"
     try:
         for step in plan.steps.scored:
-            run_step(step, place)
+            run_step(step, workspace)
     except FATAL_ERRORS as error:
         write_json(path.with_suffix(".failed"), {"error": redacted(f"{type(error).__name__}: {error}")})
         logs.event("trial_failed", traceback.format_exc(), "error", trial=plan.label)
         return False
-    evaluation = str(place.store / plan.steps.evaluation.name)
+    evaluation = str(workspace.store / plan.steps.evaluation.name)
     write_json(path, {"label": plan.label, "steps": plan.required, "evaluation": evaluation})
     path.with_suffix(".failed").unlink(missing_ok=True)
     return True
 
 
-def result_of(place: Place, plan: TrialPlan) -> TrialResult | None:
-    path = place.folder / "trials" / f"{plan.key}.json"
+def result_of(workspace: Workspace, plan: TrialPlan) -> TrialResult | None:
+    path = workspace.folder / "trials" / f"{plan.key}.json"
     return TrialResult.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def failure_of(place: Place, key: str) -> str:
-    path = place.folder / "trials" / f"{key}.failed"
+def failure_of(workspace: Workspace, key: str) -> str:
+    path = workspace.folder / "trials" / f"{key}.failed"
     return json.loads(path.read_text(encoding="utf-8"))["error"] if path.exists() else "its process was lost"
 
 
 class Reporter:
     """Prints a trial's result on the driver, and tracks it as a child of the sweep's MLflow run."""
 
-    def __init__(self, place: Place, total: int):
-        self.place, self.total, self.number = place, total, 0
+    def __init__(self, workspace: Workspace, total: int):
+        self.workspace, self.total, self.number = workspace, total, 0
 
     def __call__(self, plan: TrialPlan) -> None:
         self.number += 1
-        result = result_of(self.place, plan)
+        result = result_of(self.workspace, plan)
         scores = result.scores() if result is not None else {}
         text = "  ".join(f"{name} {100 * value:.1f}" for name, value in scores.items())
-        text = text or f"FAILED: {failure_of(self.place, plan.key)}"
+        text = text or f"FAILED: {failure_of(self.workspace, plan.key)}"
         print(f"trial {self.number} of {self.total}: {plan.label}: {text}", flush=True)
         self.track(plan.label, {**plan.settings, "seed": plan.seed, "steps": " ".join(plan.required)}, scores, result)
 
     def track(self, label: str, params: dict[str, Any], scores: dict[str, float], result: Any) -> None:
-        if self.place.parent is None:
+        if self.workspace.parent is None:
             return
-        tracking = self.place.job.tracking.model_copy(update={"uri": self.place.uri})
-        name = f"{self.place.job.name}: {label}"
-        tracker = MlflowTracker(tracking, self.place.folder, name, self.place.parent)
+        tracking = self.workspace.job.tracking.model_copy(update={"uri": self.workspace.uri})
+        name = f"{self.workspace.job.name}: {label}"
+        tracker = MlflowTracker(tracking, self.workspace.folder, name, self.workspace.parent)
         tracker.params(flat(params))
         tracker.metrics(scores, step=0)
         tracker.end(result is not None)
@@ -192,20 +192,20 @@ class Reporter:
 # -- Ray Tune ------------------------------------------------------------------------------------------------------
 
 
-def resources(place: Place) -> dict[str, float]:
-    trials = place.job.trials
+def resources(workspace: Workspace) -> dict[str, float]:
+    trials = workspace.job.trials
     if trials.mode == "ray_train":
         return {"CPU": _WAITING_CPUS}
     return {"CPU": trials.cpus, "GPU": trials.gpus}
 
 
-def run_config(place: Place, callbacks: list[Any]) -> Any:
+def run_config(workspace: Workspace, callbacks: list[Any]) -> Any:
     from ray import tune
 
     return tune.RunConfig(
         name="tune",
-        storage_path=str(place.folder.absolute()),
-        failure_config=tune.FailureConfig(max_failures=place.job.trials.max_failures),
+        storage_path=str(workspace.folder.absolute()),
+        failure_config=tune.FailureConfig(max_failures=workspace.job.trials.max_failures),
         callbacks=callbacks,
         verbose=0,
     )

@@ -45,7 +45,7 @@ def waiting_notice(train: TrainConfig) -> Any:
 
 
 def waiting_for(train: TrainConfig) -> str:
-    """What a run without workers waits for, and what the cluster has."""
+    """Sentence about the resources that a run without workers waits for, and those that the cluster has."""
     import ray
 
     nodes = [node for node in ray.nodes() if node["Alive"]]

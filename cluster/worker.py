@@ -1,4 +1,4 @@
-"""What every Ray worker process runs first. It imports next to nothing: a training on Ray starts several of them."""
+"""First code of every Ray worker process. It imports next to nothing: a training on Ray starts several of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEFT_OUT = {
 """Logger of one of Ray's helpers -> messages that nobody can act on."""
 
 
-def set_up_worker() -> None:
+def set_up_ray_worker() -> None:
     """Set-up hook of every worker: relative paths resolve as in the driver, events are written for it to show, Ray's
     helpers are quiet."""
     from idc import logs

@@ -33,28 +33,28 @@ def commands(folder: Path) -> dict[str, list[str]]:
 
 def main() -> None:
     folder = commands_folder()
-    known = commands(folder)
+    by_name = commands(folder)
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("--help", "-h"):
-        print(help_text(folder, known))
+        print(help_text(folder, by_name))
     elif name == "--path":
         print(folder)
     elif name == "serve" and find_spec("fastapi") is None:
         raise SystemExit("idc serve: the packages of the HTTP server are not installed; pip install 'idc[serve]'")
-    elif (command := known.get(name.replace("_", "-"))) is not None:
+    elif (command := by_name.get(name.replace("_", "-"))) is not None:
         # Child processes (Ray's and their workers) find the packages as the command does.
         paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
         os.environ["PYTHONPATH"] = os.pathsep.join(paths)
         os.execv(sys.executable, [sys.executable, *command, *arguments])
     else:
-        print(f"idc: no such command: {name!r}{did_you_mean(name, list(known))}; `idc` lists all", file=sys.stderr)
+        print(f"idc: no such command: {name!r}{did_you_mean(name, list(by_name))}; `idc` lists all", file=sys.stderr)
         raise SystemExit(2)
 
 
-def help_text(folder: Path, known: dict[str, list[str]]) -> str:
+def help_text(folder: Path, by_name: dict[str, list[str]]) -> str:
     """The list of commands, each with the first line of its docstring."""
     lines = ["idc NAME ...: run a command; idc NAME --help: its options and settings; idc --path: where they are", ""]
-    for name, command in known.items():
+    for name, command in by_name.items():
         path = folder / "serve" / "app.py" if name == "serve" else Path(command[0])
         doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         lines.append(f"  {name:<22} {doc.partition(chr(10))[0]}")

@@ -49,10 +49,10 @@ def write_json(path: str | os.PathLike[str], value: Any) -> Path:
 def read_object(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     """The JSON object in a file; None if there is no such file, or something else in it."""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        value = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def modified(path: Path) -> float | None:

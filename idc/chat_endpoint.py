@@ -196,9 +196,9 @@ class ChatEndpoint:
     def _request(
         self, messages: Sequence[dict[str, Any]], log_probabilities: bool, options: dict[str, Any]
     ) -> dict[str, Any]:
-        own = {"model": self._model, "temperature": self._temperature, "max_tokens": self._max_tokens}
+        defaults = {"model": self._model, "temperature": self._temperature, "max_tokens": self._max_tokens}
         asked = {"logprobs": True} if log_probabilities else {}
-        return {**own, **asked, **options, "messages": list(messages), "extra_headers": self._headers}
+        return {**defaults, **asked, **options, "messages": list(messages), "extra_headers": self._headers}
 
     def _failure(self, error: Exception) -> Exception:
         """An error of the package as one of ours; others unchanged."""
@@ -295,10 +295,11 @@ class ChatEndpoint:
                 f"{self._name}: the answer has no log-probabilities of its tokens, without which a caption has no "
                 "confidence; choose an endpoint that supports `logprobs` of chat completions"
             )
-        found = tuple(float(token["logprob"]) for token in content)
-        if not all(math.isfinite(value) and value <= 1e-6 for value in found):
+        log_probabilities = tuple(float(token["logprob"]) for token in content)
+        # Rounding may leave the logarithm of a probability of 1 a little above 0.
+        if not all(math.isfinite(value) and value <= 1e-6 for value in log_probabilities):
             raise ValueError
-        return found
+        return log_probabilities
 
 
 async def _events(response: httpx2.Response) -> AsyncIterator[bytes]:

@@ -41,7 +41,7 @@ class ConfigModel(BaseModel):
     )
 
     def faults(self) -> Iterator[str]:
-        """What is wrong between the fields of this section; all of it is reported. Override to add checks."""
+        """Faults between the fields of this section; all of them are reported. Override to add checks."""
         return iter(())
 
     def preflight(self) -> Iterator[str]:
@@ -58,8 +58,8 @@ class ConfigModel(BaseModel):
         yield from self.faults()
 
     def model_post_init(self, context: Any) -> None:
-        if context is not _FIELDS_ONLY and (found := list(self.all_faults())):
-            raise ValueError("\n".join(found))
+        if context is not _FIELDS_ONLY and (faults := list(self.all_faults())):
+            raise ValueError("\n".join(faults))
 
 
 Schema = TypeVar("Schema", bound=ConfigModel)
@@ -132,8 +132,8 @@ def load(schema: type[Schema], path: str | None = None, overrides: Mapping[str, 
             raise ConfigError([f"--config: {path!r} is not YAML: {' '.join(str(error).split())}"]) from None
         if not isinstance(values, dict):
             raise ConfigError([f"--config: {path!r} holds a {type(values).__name__}, not a mapping of settings"])
-    given = _override(values, overrides or {})
-    return _validate(schema, _laid_over(_section_defaults(schema, given), given))
+    settings = _override(values, overrides or {})
+    return _validate(schema, _laid_over(_section_defaults(schema, settings), settings))
 
 
 def override(schema: type[Schema], base: Schema, overrides: Mapping[str, Any]) -> Schema:
@@ -255,19 +255,19 @@ def _scalar(text: str) -> Any:
     return value
 
 
-def _section_defaults(schema: type[ConfigModel], given: Mapping[str, Any]) -> dict[str, Any]:
+def _section_defaults(schema: type[ConfigModel], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The sections, at any depth, whose default in this schema differs from the section's own defaults; also those in a
-    section without a default, if it is ``given``."""
-    found: dict[str, Any] = {}
+    section without a default for which there are ``settings``."""
+    defaults: dict[str, Any] = {}
     for name, field in schema.model_fields.items():
         value = field.get_default(call_default_factory=True)
-        inner = given.get(name)
+        inner = settings.get(name)
         below = inner if isinstance(inner, Mapping) else {}
         if _is_section(value):
-            found[name] = _laid_over(_section_defaults(type(value), below), value.model_dump(exclude_unset=True))
+            defaults[name] = _laid_over(_section_defaults(type(value), below), value.model_dump(exclude_unset=True))
         elif field.is_required() and isinstance(inner, Mapping) and (section := _model_of(field.annotation)):
-            found[name] = {key: value for key, value in _section_defaults(section, below).items() if value}
-    return found
+            defaults[name] = {key: value for key, value in _section_defaults(section, below).items() if value}
+    return defaults
 
 
 def _is_section(value: Any) -> bool:
@@ -336,9 +336,9 @@ def _describe(schema: type[ConfigModel], item: Any) -> list[str]:
     path = ".".join(str(part) for part in loc)
     section = _section_at(schema, loc[:-1])
     if item["type"] == "extra_forbidden":
-        known = list(section.model_fields) if section else []
-        listed = f"; settings here: {', '.join(known)}" if known else ""
-        return [f"{path}: no such setting{did_you_mean(str(loc[-1]), known) or listed}"]
+        names = list(section.model_fields) if section else []
+        listed = f"; settings here: {', '.join(names)}" if names else ""
+        return [f"{path}: no such setting{did_you_mean(str(loc[-1]), names) or listed}"]
     if item["type"] == "missing":
         return [f"{path}: required, and not given"]
     if item["type"] == "literal_error":
@@ -351,9 +351,9 @@ def _describe(schema: type[ConfigModel], item: Any) -> list[str]:
     return [f"{path}: {item['msg'][:1].lower()}{item['msg'][1:]}, got {item['input']!r}"]
 
 
-def did_you_mean(word: str, known: Sequence[str]) -> str:
+def did_you_mean(word: str, choices: Sequence[str]) -> str:
     """The end of a fault's line: what was probably meant, or nothing."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
@@ -391,13 +391,13 @@ def _sections(config: ConfigModel, path: str = "") -> Iterator[tuple[str, Config
     for name in type(config).model_fields:
         value = getattr(config, name)
         items = [(f"{name}.{n}", item) for n, item in enumerate(value)] if isinstance(value, tuple) else [(name, value)]
-        for place, item in items:
+        for key, item in items:
             if _is_section(item):
-                yield from _sections(item, f"{path}{place}.")
+                yield from _sections(item, f"{path}{key}.")
 
 
 def missing_inputs(config: ConfigModel | None) -> list[str]:
-    """What is missing on this machine to start, of the config and all its sections."""
+    """Inputs of the config and all its sections that are missing on this machine."""
     if config is None:
         return []
     return [f"{path}{fault}" for path, section in _sections(config) for fault in section.preflight()]

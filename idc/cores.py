@@ -25,11 +25,15 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
     """
     with suppress(OSError):
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-        own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), None)
-        if own is not None:
+        group_path = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), None)
+        if group_path is not None:
             groups = root / "sys/fs/cgroup"
-            found = [_quota(group) for group in (groups / own, *(groups / own).parents) if group.is_relative_to(groups)]
-            return min((quota for quota in found if quota is not None), default=None)
+            quotas = [
+                _quota(group)
+                for group in (groups / group_path, *(groups / group_path).parents)
+                if group.is_relative_to(groups)
+            ]
+            return min((quota for quota in quotas if quota is not None), default=None)
     return None
 
 

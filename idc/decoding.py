@@ -100,6 +100,7 @@ def decode(
             logits_RV = decoder.step(ids[:, position], position, cache)
         else:
             logits_RV = decoder(ids[:, : position + 1], memory_RSD)[:, -1]
+        # In float32 even under autocast: the sum over a caption would lose its digits in bfloat16.
         log_RV = logits_RV.float().log_softmax(dim=-1)
         log_RV.index_fill_(1, forbidden, float("-inf"))
         # A row that has ended continues with padding at no cost. (Indexing by `ended` would wait for a GPU.)
@@ -111,6 +112,7 @@ def decode(
             score = score + gain.unsqueeze(1)
         else:
             total_BKV = score.unsqueeze(-1) + log_RV.view(pairs, beams, vocabulary)
+            # Ranked by the length with the new token; a hypothesis that has ended keeps its own.
             grown = (~ended).view(pairs, beams, 1).long() + length.view(pairs, beams, 1)
             ranked = total_BKV / grown.clamp_min(1).float() ** length_penalty
             chosen = ranked.flatten(1).topk(beams, dim=-1).indices
@@ -130,6 +132,7 @@ def decode(
     if hypotheses is None:
         best = first_row.squeeze(1) + final.argmax(dim=-1)
     else:
+        # Stable, so that of equal scores the first is the one that argmax takes.
         best = first_row + final.argsort(dim=-1, descending=True, stable=True)[:, :hypotheses]
     return Decoded(ids[best, 1:], score.flatten()[best], length[best])
 

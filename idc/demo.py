@@ -1,23 +1,21 @@
 """`make demo`: several systems on the same rendered pairs, from rendering to a leaderboard. The steps, by the names of
 their jobs; the summary at the end is in ``demo_summary.py``.
 
-A system joins with the file ``demo.py`` in its folder, whose ``DEMO`` is a :class:`DemoSystem`.
+A system joins with the file ``demo.py`` in its folder, whose ``DEMO`` is a :class:`idc.demo_system.DemoSystem`.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
 
 from idc.cores import usable_cores
+from idc.demo_system import CONFIGS, DemoFolders, DemoStep, DemoSystem
 from idc.systems import SYSTEMS
 
-CONFIGS = "jobs/configs"
 DEFAULT = ("twincap", "procap")
 """The systems of a demo for which none are named."""
 CORRUPTIONS = {"gaussian_noise": 3, "fog": 3}
@@ -30,97 +28,6 @@ LEADERBOARD = "leaderboard"
 """Name of the leaderboard's folder in runs/FOLDER."""
 RESOURCES = "resources.json"
 """Name of the file in runs/FOLDER with the memory and time line of the steps."""
-
-
-class DemoStep(NamedTuple):
-    """A command of the demo.
-
-    Attributes:
-        title: shown on the terminal; different for each step.
-        command: script and arguments.
-        queue: steps of the two queues run at the same time, each queue in order and on half of the cores (not on Ray).
-        trains: whether it is a training, which is told its share of the cores.
-    """
-
-    title: str
-    command: list[str]
-    queue: Literal[1, 2] | None = None
-    trains: bool = False
-
-
-class DemoPlace(NamedTuple):
-    """Where a demo keeps its files, for one seed.
-
-    Attributes:
-        data: folder under data/.
-        pairs: folder of the pairs.
-        runs: folder under runs/; of every training, its setting ``runs``.
-        seed: of the trainings.
-        of: end of the titles of this seed's steps: " (seed 1)", empty for a single seed.
-    """
-
-    data: str
-    pairs: str
-    runs: str
-    seed: int
-    of: str
-
-
-class DemoSystem(ABC):
-    """A system in the demo.
-
-    Attributes:
-        title: its name on the terminal and on the pages.
-        run: first part of the names of its captioners' runs; the seed follows: ``runs/FOLDER/RUN-SEED/artifact``.
-    """
-
-    title: ClassVar[str]
-    run: ClassVar[str]
-
-    @abstractmethod
-    def training(self, place: DemoPlace) -> Iterable[DemoStep]:
-        """The steps from the pairs to the artifact of a seed, in order. A command that several seeds or systems have is
-        run once; one of several systems before all others, so it may need only the pairs and such commands."""
-
-    def stages(self, place: DemoPlace) -> Mapping[str, str]:
-        """Heading -> folder of the run, for the curves and times of its trainings."""
-        return {self.title: self.folder(place)}
-
-    def report(self, place: DemoPlace) -> Sequence[str]:
-        """Further arguments of ``jobs/report.py`` for the page of the demo; ``place`` is of the first seed."""
-        return ()
-
-    def other_pairs(self, place: DemoPlace, pairs: str, name: str) -> tuple[Sequence[DemoStep], Mapping[str, str]]:
-        """What the page needs to show the system's captions of other pairs, a folder called ``name``: steps, and fields
-        of :class:`idc.report.config.RealSource`."""
-        return (), {}
-
-    def folder(self, place: DemoPlace) -> str:
-        """The run of a seed whose artifact captions."""
-        return f"{place.runs}/{self.run}-{place.seed}"
-
-    def artifact(self, place: DemoPlace) -> str:
-        """The captioner of a seed."""
-        return f"{self.folder(place)}/artifact"
-
-
-def tokenizer_step(place: DemoPlace) -> tuple[DemoStep, str]:
-    """The training of the image tokenizer, for every system that reads its tokens, and its artifact."""
-    step = DemoStep("train the image tokenizer", [
-        "jobs/train_tokenizer.py", "--config", f"{CONFIGS}/vision/tokenizer_demo.yaml",
-        f"runs={place.runs}", f"pairs={place.pairs}",
-    ], trains=True)  # fmt: skip
-    return step, f"{place.runs}/tokenizer/artifact"
-
-
-def small_base_step(place: DemoPlace) -> tuple[DemoStep, str]:
-    """The training of the small vision-language base, for every system that tunes it (one for all seeds), and the
-    folder of its run."""
-    step = DemoStep("make a small vision-language base", [
-        "jobs/pretrain_vlm.py", "--config", f"{CONFIGS}/vlm/pretrain_small.yaml", f"runs={place.runs}",
-        f"pairs={place.pairs}", "name=vlm-base",
-    ], trains=True)  # fmt: skip
-    return step, f"{place.runs}/vlm-base"
 
 
 def demo_systems(names: Sequence[str]) -> list[DemoSystem]:
@@ -140,7 +47,7 @@ def demo_systems(names: Sequence[str]) -> list[DemoSystem]:
     return [importlib.import_module(f"idc.systems.{name}.demo").DEMO for name in names]
 
 
-def steps(
+def demo_steps(
     folder: str,
     seeds: Sequence[int],
     clevr_change: str | None = None,
@@ -185,60 +92,62 @@ def _each_of_two() -> int:
 def _steps(
     folder: str, seeds: Sequence[int], clevr_change: str | None, systems: Sequence[DemoSystem], robustness: bool
 ) -> Iterator[DemoStep]:
-    places = places_of(folder, seeds)
-    data, pairs = places[0].data, places[0].pairs
+    per_seed = folders_of(folder, seeds)
+    data, pairs = per_seed[0].data, per_seed[0].pairs
     yield DemoStep("render pairs", ["jobs/render.py", "--config", f"{CONFIGS}/render/demo.yaml", f"out={pairs}"])
     if robustness:
         yield from _corrupt(data, pairs)
-    yield from side_by_side([list(_of_system(one, places, robustness)) for one in systems])
+    yield from in_two_queues([list(_of_system(system, per_seed, robustness)) for system in systems])
     real = []
     if clevr_change is not None:
         source, images = str(Path(clevr_change).resolve()), f"{data}/clevr_change"
         yield DemoStep("import CLEVR-Change", [
             "jobs/import_dataset.py", "format=clevr_change", f"source={source}", f"out={images}",
         ])  # fmt: skip
-        for one in systems:
-            more, fields = one.other_pairs(places[0], images, "CLEVR-Change")
+        for system in systems:
+            more, fields = system.other_pairs(per_seed[0], images, "CLEVR-Change")
             yield from more
-            out = f"{one.folder(places[0])}/clevr_change"
-            yield DemoStep(f"{one.title} captions CLEVR-Change", [
-                "jobs/evaluate.py", f"artifact={one.artifact(places[0])}", f"pairs={images}", "split=all",
+            out = f"{system.folder(per_seed[0])}/clevr_change"
+            yield DemoStep(f"{system.title} captions CLEVR-Change", [
+                "jobs/evaluate.py", f"artifact={system.artifact(per_seed[0])}", f"pairs={images}", "split=all",
                 f"out={out}", "constant_candidates=0", "nearest_train_pairs=0",
             ])  # fmt: skip
             shown = {
-                "title": f"CLEVR-Change by {one.title}",
+                "title": f"CLEVR-Change by {system.title}",
                 "text": "'Original images without captions: never trained on.'",
                 "evaluation": out,
                 "pairs": images,
                 **fields,
             }
             real.append("{" + ", ".join(f"{name}: {value}" for name, value in shown.items()) + "}")
-    yield _throughput(places[0], systems)
-    yield _page(places, systems, real)
-    yield _leaderboard(places, systems, robustness)
+    yield _throughput(per_seed[0], systems)
+    yield _page(per_seed, systems, real)
+    yield _leaderboard(per_seed, systems, robustness)
 
 
-def places_of(folder: str, seeds: Sequence[int]) -> list[DemoPlace]:
-    """A place per seed."""
+def folders_of(folder: str, seeds: Sequence[int]) -> list[DemoFolders]:
+    """The folders for each seed."""
     data, runs = f"data/{folder}", f"runs/{folder}"
-    return [DemoPlace(data, f"{data}/pairs", runs, seed, f" (seed {seed})" if len(seeds) > 1 else "") for seed in seeds]
+    return [
+        DemoFolders(data, f"{data}/pairs", runs, seed, f" (seed {seed})" if len(seeds) > 1 else "") for seed in seeds
+    ]
 
 
-def _of_system(one: DemoSystem, places: Sequence[DemoPlace], robustness: bool) -> Iterator[DemoStep]:
-    """All that one system does alone."""
-    for place in places:
-        yield from one.training(place)
-        given = [f"artifact={one.artifact(place)}", f"pairs={place.pairs}"]
-        yield DemoStep(f"calibrate {one.title}{place.of}", ["jobs/calibrate.py", *given, "report_split=test"])
+def _of_system(system: DemoSystem, per_seed: Sequence[DemoFolders], robustness: bool) -> Iterator[DemoStep]:
+    """All that a system does alone."""
+    for folders in per_seed:
+        yield from system.training(folders)
+        inputs = [f"artifact={system.artifact(folders)}", f"pairs={folders.pairs}"]
+        yield DemoStep(f"calibrate {system.title}{folders.of}", ["jobs/calibrate.py", *inputs, "report_split=test"])
         yield DemoStep(
-            f"evaluate {one.title} on the test split{place.of}",
-            ["jobs/evaluate.py", *given, f"out={one.folder(place)}/evaluation", "change_maps=true"],
+            f"evaluate {system.title} on the test split{folders.of}",
+            ["jobs/evaluate.py", *inputs, f"out={system.folder(folders)}/evaluation", "change_maps=true"],
         )
     if robustness:
         kinds = ", ".join(f"{kind}: [{severity}]" for kind, severity in CORRUPTIONS.items())
-        yield DemoStep(f"robustness of {one.title}", [
-            "jobs/robustness.py", f"artifact={one.artifact(places[0])}", f"pairs={places[0].pairs}",
-            f"sets={places[0].data}/corrupted", f"out={one.folder(places[0])}/robustness",
+        yield DemoStep(f"robustness of {system.title}", [
+            "jobs/robustness.py", f"artifact={system.artifact(per_seed[0])}", f"pairs={per_seed[0].pairs}",
+            f"sets={per_seed[0].data}/corrupted", f"out={system.folder(per_seed[0])}/robustness",
             f"corruptions={{{kinds}}}", "swap=false", f"evaluate.max_pairs={ROBUSTNESS_PAIRS}",
             "evaluate.metrics=[CIDEr]", "evaluate.resamples=0", "evaluate.constant_candidates=0",
             "evaluate.nearest_train_pairs=0",
@@ -254,14 +163,14 @@ def _corrupt(data: str, pairs: str) -> Iterator[DemoStep]:
         ])  # fmt: skip
 
 
-def side_by_side(systems: Sequence[Sequence[DemoStep]]) -> Iterator[DemoStep]:
+def in_two_queues(systems: Sequence[Sequence[DemoStep]]) -> Iterator[DemoStep]:
     """The systems' steps in two queues, the systems dealt out to them in turn. A command that several systems have runs
-    before, alone; one that a system has several times runs at its first place."""
-    systems_of = Counter(command for one in systems for command in {tuple(step.command) for step in one})
+    before, alone; one that a system has several times runs at its first position."""
+    systems_of = Counter(command for chain in systems for command in {tuple(step.command) for step in chain})
     done: set[tuple[str, ...]] = set()
     queues: tuple[list[DemoStep], list[DemoStep]] = ([], [])
-    for number, one in enumerate(systems):
-        for step in one:
+    for number, chain in enumerate(systems):
+        for step in chain:
             if (command := tuple(step.command)) in done:
                 continue
             done.add(command)
@@ -277,46 +186,46 @@ def side_by_side(systems: Sequence[Sequence[DemoStep]]) -> Iterator[DemoStep]:
     yield from (step._replace(queue=2) for step in second)
 
 
-def _page(places: Sequence[DemoPlace], systems: Sequence[DemoSystem], real: Sequence[str]) -> DemoStep:
-    place = places[0]
-    evaluations = [f"[{','.join(f'{one.folder(of)}/evaluation' for of in places)}]" for one in systems]
-    compared = [f"compare.{one.title}={of}" for one, of in zip(systems[1:], evaluations[1:], strict=True)]
-    runs = stages_of(systems, place)
-    further = dict.fromkeys(text for one in systems for text in one.report(place))
+def _page(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem], real: Sequence[str]) -> DemoStep:
+    folders = per_seed[0]
+    evaluations = [f"[{','.join(f'{system.folder(of)}/evaluation' for of in per_seed)}]" for system in systems]
+    compared = [f"compare.{system.title}={of}" for system, of in zip(systems[1:], evaluations[1:], strict=True)]
+    runs = stages_of(systems, folders)
+    further = dict.fromkeys(text for system in systems for text in system.report(folders))
     return DemoStep("write the page", [
-        "jobs/report.py", f"out={place.runs}/report.html", f"evaluations={evaluations[0]}", *compared,
-        f"pairs={place.pairs}", *further, f"title={_listed([one.title for one in systems])} on rendered pairs",
-        f"resources={place.runs}/{RESOURCES}",
+        "jobs/report.py", f"out={folders.runs}/report.html", f"evaluations={evaluations[0]}", *compared,
+        f"pairs={folders.pairs}", *further, f"title={_listed([system.title for system in systems])} on rendered pairs",
+        f"resources={folders.runs}/{RESOURCES}",
         f"runs={{{', '.join(f'{heading}: {run}' for heading, run in runs.items())}}}",
         *([f"real=[{', '.join(real)}]"] if real else []),
     ])  # fmt: skip
 
 
-def _measured(place: DemoPlace, systems: Sequence[DemoSystem]) -> str:
+def _measured(folders: DemoFolders, systems: Sequence[DemoSystem]) -> str:
     """File of the speeds; named by the systems, because it is of captioners that were measured together."""
-    return f"{place.runs}/throughput-{'-'.join(one.run for one in systems)}.json"
+    return f"{folders.runs}/throughput-{'-'.join(system.run for system in systems)}.json"
 
 
-def _throughput(place: DemoPlace, systems: Sequence[DemoSystem]) -> DemoStep:
+def _throughput(folders: DemoFolders, systems: Sequence[DemoSystem]) -> DemoStep:
     return DemoStep("measure tokens a second, by turns", [
-        "jobs/throughput.py", *(f"artifacts.{one.title}={one.artifact(place)}" for one in systems),
-        f"pairs={place.pairs}", f"out={_measured(place, systems)}",
+        "jobs/throughput.py", *(f"artifacts.{system.title}={system.artifact(folders)}" for system in systems),
+        f"pairs={folders.pairs}", f"out={_measured(folders, systems)}",
     ])  # fmt: skip
 
 
-def _leaderboard(places: Sequence[DemoPlace], systems: Sequence[DemoSystem], robustness: bool) -> DemoStep:
-    place = places[0]
-    evaluations = [f"{one.folder(of)}/evaluation" for one in systems for of in places]
-    tables = ["--robustness", *(f"{one.folder(place)}/robustness" for one in systems)] if robustness else []
+def _leaderboard(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem], robustness: bool) -> DemoStep:
+    folders = per_seed[0]
+    evaluations = [f"{system.folder(of)}/evaluation" for system in systems for of in per_seed]
+    tables = ["--robustness", *(f"{system.folder(folders)}/robustness" for system in systems)] if robustness else []
     return DemoStep("write the leaderboard", [
-        "jobs/leaderboard.py", "--runs", *evaluations, "--throughput", _measured(place, systems), *tables,
-        "--out", f"{place.runs}/{LEADERBOARD}", "--any-commit",
+        "jobs/leaderboard.py", "--runs", *evaluations, "--throughput", _measured(folders, systems), *tables,
+        "--out", f"{folders.runs}/{LEADERBOARD}", "--any-commit",
     ])  # fmt: skip
 
 
-def stages_of(systems: Sequence[DemoSystem], place: DemoPlace) -> dict[str, str]:
+def stages_of(systems: Sequence[DemoSystem], folders: DemoFolders) -> dict[str, str]:
     """Heading -> folder of every training's run."""
-    return {heading: run for one in systems for heading, run in one.stages(place).items()}
+    return {heading: run for system in systems for heading, run in system.stages(folders).items()}
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -9,21 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from idc.captioning.calibration import Calibration
-from idc.demo import DEFAULT, LEADERBOARD, demo_systems, places_of, stages_of
-from idc.evaluation.record import Evaluation, Spread, aggregate, load, spread
-from idc.report.leaderboard.scored_runs import read
+from idc.demo import DEFAULT, LEADERBOARD, demo_systems, folders_of, stages_of
+from idc.evaluation.record import Evaluation, Spread, aggregate, load_evaluation, spread
+from idc.report.leaderboard.scored_runs import read_scored_runs
 
 
-def summary(folder: str, seeds: Sequence[int], systems: Sequence[str] = DEFAULT) -> dict[str, Any]:
+def demo_summary(folder: str, seeds: Sequence[int], systems: Sequence[str] = DEFAULT) -> dict[str, Any]:
     """Scores, claims and baselines of the captioners, mean and deviation over the seeds, the better captioner by
     validation, and the paths of artifact and pages."""
-    runs, taking_part, places = Path("runs") / folder, demo_systems(systems), places_of(folder, seeds)
-    captioners = {one.title: _captioner([Path(one.folder(place)) for place in places]) for one in taking_part}
+    runs, taking_part, per_seed = Path("runs") / folder, demo_systems(systems), folders_of(folder, seeds)
+    captioners = {
+        system.title: _captioner([Path(system.folder(folders)) for folders in per_seed]) for system in taking_part
+    }
     best = max(captioners, key=lambda name: captioners[name]["validation_CIDEr"])
     evaluated = Path(captioners[best]["artifact"]).parent / "evaluation"
-    evaluation, page = load(evaluated), read(evaluated, {}, any_commit=True).data.key
+    evaluation, page = load_evaluation(evaluated), read_scored_runs(evaluated, {}, any_commit=True).data.key
     ceiling = evaluation.ceiling
-    stages = stages_of(taking_part, places[0])
+    stages = stages_of(taking_part, per_seed[0])
     per_step = {heading: _result(Path(run))["seconds_per_step"] for heading, run in stages.items()}
     return {
         "pairs": evaluation.pairs,
@@ -42,16 +44,16 @@ def summary(folder: str, seeds: Sequence[int], systems: Sequence[str] = DEFAULT)
 
 def _captioner(folders: Sequence[Path]) -> dict[str, Any]:
     """The figures of one captioner, of its runs with each seed."""
-    evaluations = [load(folder / "evaluation") for folder in folders]
-    found, one = aggregate(evaluations), evaluations[0]
+    evaluations = [load_evaluation(folder / "evaluation") for folder in folders]
+    over_seeds, first = aggregate(evaluations), evaluations[0]
     results = [_result(folder) for folder in folders]
     calibration = Calibration.read(folders[0] / "artifact")
     return {
-        "scores": {name: _rounded(value) for name, value in found.scores.items()},
+        "scores": {name: _rounded(value) for name, value in over_seeds.scores.items()},
         "validation_CIDEr": round(spread([result["metrics"]["CIDEr"] for result in results]).mean, 4),
-        "change_type_accuracy": _rounded(found.type_accuracy) if found.type_accuracy else None,
+        "change_type_accuracy": _rounded(over_seeds.type_accuracy) if over_seeds.type_accuracy else None,
         "claims": _claims(evaluations),
-        "change_maps": one.change_maps.scores if one.change_maps else None,
+        "change_maps": first.change_maps.scores if first.change_maps else None,
         "changed_probability": calibration.quality["test"].model_dump() if calibration else None,
         "training_seconds": round(results[0]["seconds"], 1),
         "artifact": str(folders[0] / "artifact"),
@@ -60,13 +62,13 @@ def _captioner(folders: Sequence[Path]) -> dict[str, Any]:
 
 def _claims(evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]]:
     """Rate -> mean and deviation over the seeds, and the 95 % interval (Wilson) and the chance of the first seed."""
-    found = [one.hallucination for one in evaluations if one.hallucination is not None]
-    if len(found) < len(evaluations):
+    hallucinations = [evaluation.hallucination for evaluation in evaluations if evaluation.hallucination is not None]
+    if len(hallucinations) < len(evaluations):
         return {}
     claims = {}
-    for name, rate in found[0].rates().items():
-        low, high = found[0].interval(name)
-        over = spread([own.rates()[name].rate for own in found])
+    for name, rate in hallucinations[0].rates().items():
+        low, high = hallucinations[0].interval(name)
+        over = spread([hallucination.rates()[name].rate for hallucination in hallucinations])
         claims[name] = {
             **_rounded(over, 6),
             "interval": [round(low, 6), round(high, 6)],
@@ -76,8 +78,8 @@ def _claims(evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]]:
 
 
 def _result(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "result.json").read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Any] = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    return result
 
 
 def _rounded_all(values: Mapping[str, float]) -> dict[str, float]:
@@ -96,11 +98,11 @@ def closing(result: dict[str, Any], folder: str) -> list[str]:
     lines = [f"{name:{width}}{_figures(result['captioners'][name])}" for name in names]
     untrained = max(scores["CIDEr"] for scores in result["baselines"].values())
     lines[0] += f"; {result['pairs']} held-out pairs, best untrained baseline CIDEr {100 * untrained:.1f}"
-    own = "" if result["artifact"] == SERVED else f' SERVE="models.demo={result["artifact"]}"'
+    setting = "" if result["artifact"] == SERVED else f' SERVE="models.demo={result["artifact"]}"'
     ends = {
         "page": result["report"],
         "compare": result["leaderboard"],
-        "serve": f"make serve{own}",
+        "serve": f"make serve{setting}",
         "caption": f".venv/bin/python jobs/caption.py --artifact {result['artifact']} BEFORE AFTER",
         "figures": str(Path("runs") / folder / "result.json"),
     }
@@ -108,7 +110,7 @@ def closing(result: dict[str, Any], folder: str) -> list[str]:
 
 
 SERVED = "runs/demo/twincap-0/artifact"
-"""What serve/configs/demo.yaml serves."""
+"""The captioner that serve/configs/demo.yaml serves."""
 
 
 def _figures(captioner: Mapping[str, Any]) -> str:
@@ -122,7 +124,7 @@ def _figures(captioner: Mapping[str, Any]) -> str:
 
 
 def advice(folder: str) -> str:
-    """What to do after a step failed."""
+    """Advice after a failed step."""
     return (
         "The same command runs again and skips the finished steps. If this folder was made by another version or with "
         f"other settings, give another name (--folder NAME), or remove data/{folder} and runs/{folder}."

@@ -44,7 +44,7 @@ class Heartbeat:
 
     def __enter__(self) -> Heartbeat:
         if self._path is not None:
-            before = read(self._path.parent) or {}
+            before = read_heartbeat(self._path.parent) or {}
             earlier = before.get("earlier_s", 0.0) + max(0.0, before.get("beat", 0.0) - before.get("started", 0.0))
             self._values |= {
                 "node": platform.node(),
@@ -81,7 +81,7 @@ class Heartbeat:
             print(f"{self._path}: {error}", file=sys.stderr)
 
 
-def read(folder: Path) -> dict[str, Any] | None:
+def read_heartbeat(folder: Path) -> dict[str, Any] | None:
     """The last sign in a folder; None without one."""
     return read_object(folder / FILE)
 
@@ -115,9 +115,9 @@ def _lives(pid: int) -> bool:
 
 def _ray_job() -> str | None:
     """The submission id of the Ray job that this process is the driver of."""
-    try:
+    try:  # not documented: the job manager sets it for the entry point of a submitted job
         metadata = json.loads(os.environ["RAY_JOB_CONFIG_JSON_ENV_VAR"])["metadata"]
     except (KeyError, ValueError, TypeError):
         return None
-    found = metadata.get("job_submission_id")
-    return str(found) if found else None
+    submission = metadata.get("job_submission_id")
+    return str(submission) if submission else None

@@ -44,7 +44,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class _Process:
-    """What all events of this process share."""
+    """State that all events of this process share."""
 
     context: ClassVar[dict[str, Any]] = {}
     worker = False
@@ -52,7 +52,7 @@ class _Process:
 
 
 def faults() -> Iterator[str]:
-    """What is wrong with the setting."""
+    """The fault of the setting, if it has one."""
     if (form := os.environ.get(VARIABLE, "plain")) not in FORMS:
         yield f"{VARIABLE}: {form!r} is unknown; take {' or '.join(FORMS)}"
 
@@ -83,7 +83,7 @@ def event(name: str, message: str = "", level: Level = "info", /, **fields: Any)
     else:
         return
     stream = sys.stdout if _Process.worker else sys.stderr
-    with _Process.writing:
+    with _Process.writing:  # print writes the text and its line break apart; another thread may come between
         print(text, file=stream, flush=True)
 
 
@@ -126,7 +126,7 @@ def set_up_worker() -> None:
         _log_records(name)
 
 
-def parse(text: str) -> dict[str, Any] | None:
+def parse_line(text: str) -> dict[str, Any] | None:
     """The entry of a line that :func:`line` made; None for other lines."""
     if not text.startswith(START):
         return None
@@ -148,7 +148,7 @@ def show_worker_output(batch: Mapping[str, Any]) -> list[str]:
     """
     others = []
     for text in batch["lines"]:
-        entry = parse(text)
+        entry = parse_line(text)
         if entry is not None:
             shown = text if as_json() else entry.get("message")
             if shown:
@@ -197,13 +197,14 @@ class Lines(io.TextIOBase):
         self._text += text
         if text.endswith("\n"):
             whole, self._text = self._text, ""
-            self.wrapped.write("".join(f"{made}\n" for made in self._made(whole)))
+            self.wrapped.write("".join(f"{entry}\n" for entry in self._entries(whole)))
             self.wrapped.flush()
         return len(text)
 
-    def _made(self, whole: str) -> Iterator[str]:
-        lines = [one.rsplit("\r", 1)[-1] for one in without_colour(whole).rstrip().split("\n")]
-        if all(one.startswith(START) for one in lines):
+    def _entries(self, whole: str) -> Iterator[str]:
+        # Of a line that carriage returns overwrote (a progress bar), only the last state.
+        lines = [raw.rsplit("\r", 1)[-1] for raw in without_colour(whole).rstrip().split("\n")]
+        if all(entry.startswith(START) for entry in lines):
             yield from lines
         elif message := "\n".join(lines).strip("\n"):
             yield line("output", message, self._level)

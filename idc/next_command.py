@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from idc.config import arguments
 
 if TYPE_CHECKING:
-    from idc.data.validation.run import Findings
+    from idc.data.validation.run import ValidationFindings
 
 _CLEANED = {"leak between splits", "contradiction"}
 """Errors whose pairs a clean variant leaves out."""
@@ -23,16 +23,16 @@ def after_import(pairs: str) -> str:
     return _command("validate", pairs=pairs)
 
 
-def after_validation(found: Findings) -> str:
+def after_validation(findings: ValidationFindings) -> str:
     """The import, if it is not a data set folder yet; else a clean variant, or the use of the folder."""
     from idc.data.config import ImportConfig
     from idc.data.validation.clean import clean_path
     from idc.data.validation.report import DATA_SET_FOLDER
 
-    job, result = found.job, found.result
+    job, result = findings.job, findings.result
     if result.format != DATA_SET_FOLDER:
-        given = job.model_dump(exclude_defaults=True, include={"format", *ImportConfig.model_fields})
-        return _command("import_dataset", source=job.pairs, **given, out=_PAIRS)
+        settings = job.model_dump(exclude_defaults=True, include={"format", *ImportConfig.model_fields})
+        return _command("import_dataset", source=job.pairs, **settings, out=_PAIRS)
     if result.errors and job.clean:
         return _command("validate", pairs=clean_path(job))
     if result.errors:
@@ -48,7 +48,7 @@ def after_pairs(pairs: str) -> str:
 
 
 def after_training(entry: str, job: Any, artifact: str) -> str:
-    """What the trained artifact is for: the next part of its system, or of a captioner the evaluation.
+    """The next command for a trained artifact: the next part of its system, or of a captioner the evaluation.
 
     Args:
         entry: of the training, ``"module:function"``.
@@ -61,16 +61,13 @@ def after_training(entry: str, job: Any, artifact: str) -> str:
         case "vision.pair_encoder.task:train":
             tokenizer = "runs/mine-tokenizer/artifact"
             return _procedures(pairs, tokenizer=tokenizer, strategy="visual_text", pair_encoder=artifact)
-        case "vision.interpolation.task:train":
-            tokenizer = "runs/mine-tokenizer/artifact"
-            return _procedures(pairs, tokenizer=tokenizer, interpolation="vfiformer", interpolation_weights=artifact)
         case "systems.procap.task:pretrain":
             names = {"name": "mine-procap", "procedures": job.procedures, "pretrained": artifact}
             return _command("finetune_procap", "procap/finetune_demo", **names)
         case "systems.namc.task:pretrain":
             return _command("finetune_namc", "namc/finetune_small", name="mine-namc", pairs=pairs, pretrained=artifact)
         case "vlm.pretrain:train":
-            return _command("finetune_vlm", name="mine-vlm", pairs=pairs, base={"source": artifact})
+            return _command("finetune_sft", name="mine-vlm", pairs=pairs, base={"source": artifact})
     if (procedures := getattr(job, "procedures", None)) is not None:
         from idc.data.store import read_manifest
 
@@ -118,12 +115,6 @@ def after_descriptions(pairs: str) -> str:
 def after_corruption(pairs: str) -> str:
     """The evaluation of a captioner on corrupted pairs."""
     return _command("evaluate", artifact=_CAPTIONER, pairs=pairs, out=str(PurePath(_CAPTIONER).parent / "corrupted"))
-
-
-def after_triplets(triplets: str) -> str:
-    """The training of an interpolator."""
-    preset = "vision/interpolator_demo"
-    return _command("train_interpolator", preset, name="mine-interpolator", triplets=triplets, build=None)
 
 
 def after_conversion(kind: str, artifact: str) -> str:

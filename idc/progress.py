@@ -48,11 +48,11 @@ class Progress:
         self.done = done
         if not self.show:
             return
-        known = {name: value for name, value in values.items() if math.isfinite(value)}
+        finite = {name: value for name, value in values.items() if math.isfinite(value)}
         if self.bar is not None:
             self.bar.update(done - self.bar.n)
-            if known:
-                self.bar.set_postfix({name: metric_text(name, value) for name, value in known.items()}, refresh=False)
+            if finite:
+                self.bar.set_postfix({name: metric_text(name, value) for name, value in finite.items()}, refresh=False)
             return
         now = time.monotonic()
         if now - self.shown < self.every and done < self.total:
@@ -61,7 +61,7 @@ class Progress:
         rate = (now - self.start) / max(1, done - self.started_at)
         left = round(rate * (self.total - done))
         head = f"{self.name}: " if self.name else ""
-        figures = "".join(f"{name} {metric_text(name, value)}  " for name, value in known.items())
+        figures = "".join(f"{name} {metric_text(name, value)}  " for name, value in finite.items())
         logs.event(
             "progress",
             f"{head}{self.unit} {done}/{self.total}  {figures}{rate:.3g} s/{self.unit}  "
@@ -72,7 +72,7 @@ class Progress:
             total=self.total,
             seconds_per_unit=round(rate, 6),
             seconds_left=left,
-            **known,
+            **finite,
         )
 
     def close(self) -> None:

@@ -47,16 +47,16 @@ def describe_data(pairs: str) -> dict[str, str]:
     if Path(pairs).is_file():
         return {"data_set": OWN, "fingerprint": hashlib.sha256(Path(pairs).read_bytes()).hexdigest()[:20]}
     manifest = read_manifest(pairs)
-    found = {"fingerprint": manifest.fingerprint}
+    facts = {"fingerprint": manifest.fingerprint}
     if "clean" in manifest.extra:
-        found["variant"] = "cleaned"
+        facts["variant"] = "cleaned"
     if isinstance(altered := manifest.extra.get("robustness"), dict):
-        found["variant"] = ", ".join(filter(None, [found.get("variant"), _altered(altered)]))
+        facts["variant"] = ", ".join(filter(None, [facts.get("variant"), _altered(altered)]))
         of = str(manifest.config.get("pairs", ""))
         kind = describe_data(of)["data_set"] if (Path(of) / MANIFEST).exists() else OWN
     else:
         kind = str(manifest.config.get("format", RENDERED if "render" in manifest.config else OWN))
-    return {"data_set": OWN if kind in _OWN_FORMATS else kind, **found}
+    return {"data_set": OWN if kind in _OWN_FORMATS else kind, **facts}
 
 
 def _altered(altered: Mapping[str, Any]) -> str:
@@ -66,8 +66,8 @@ def _altered(altered: Mapping[str, Any]) -> str:
         return f"words replaced {100 * float(severity or 0):.0f} %"
     if kind == "swap_order":
         return "order swapped"
-    one = altered.get("which")
-    only = f"{one} image only" if one in ("before", "after") else ""
+    which = altered.get("which")
+    only = f"{which} image only" if which in ("before", "after") else ""
     return ", ".join(filter(None, [kind.replace("_", " "), f"severity {severity}", only]))
 
 
@@ -80,8 +80,8 @@ def commit() -> str:
 
     ``ray job submit`` uploads the working folder without its ``.git``.
     """
-    if given := os.environ.get("IDC_COMMIT"):
-        return given
+    if from_environment := os.environ.get("IDC_COMMIT"):
+        return from_environment
     root = Path(__file__).resolve().parent.parent
     try:
         name, changes = (

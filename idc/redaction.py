@@ -31,6 +31,7 @@ def redacted(text: str, *secrets: str | None) -> str:
     names say that they are secret."""
     text = _QUERY.sub(rf"\g<name>{HIDDEN}", _USER.sub(_hidden_user, text))
     values = [value for name, value in os.environ.items() if _VARIABLE.search(name)]
+    # The longest first: a value may hold another, whose replacement would leave its rest in the text.
     for value in sorted({*values, *filter(None, secrets)}, key=len, reverse=True):
         if len(value) >= _SHORTEST:
             text = text.replace(value, HIDDEN)

@@ -145,16 +145,16 @@ def caption_origins(value: Any, of: str) -> tuple[CaptionOrigin | None, ...]:
         return ()
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise ValueError(f"{of}: {CAPTION_ORIGINS} is {value!r}, not a list with one entry per caption")
-    found: list[CaptionOrigin | None] = []
+    origins: list[CaptionOrigin | None] = []
     for number, entry in enumerate(value):
         where = f"{of}: {CAPTION_ORIGINS}[{number}]"
         if entry is not None and not (isinstance(entry, Mapping) and entry.keys() <= {"source", "confidence"}):
             raise ValueError(f'{where} is {entry!r}, neither null nor {{"source": ..., "confidence": ...}}')
         try:
-            found.append(None if entry is None else CaptionOrigin(entry.get("source", ""), entry.get("confidence")))
+            origins.append(None if entry is None else CaptionOrigin(entry.get("source", ""), entry.get("confidence")))
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
-    return tuple(found) if any(found) else ()
+    return tuple(origins) if any(origins) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,14 +430,14 @@ def preference_arrow_schema() -> pa.Schema:
     return _dialogue_schema([*texts, pa.field("chosen_score", pa.float64()), pa.field("rejected_score", pa.float64())])
 
 
-def _dialogue_schema(own: list[pa.Field]) -> pa.Schema:
+def _dialogue_schema(columns: list[pa.Field]) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema(
         [
             pa.field("row_id", pa.string(), nullable=False),
             pa.field("images", pa.list_(pa.binary()), nullable=False),
-            *own,
+            *columns,
             pa.field("split", pa.string(), nullable=False),
             pa.field("of_pair", pa.string()),
             pa.field("source", pa.string(), nullable=False),

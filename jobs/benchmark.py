@@ -25,10 +25,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks.compare import summary
-from benchmarks.job import WITHOUT_RAY, BenchmarkJob, run
-from benchmarks.page import figure_text, machine_text
-from benchmarks.record import Figure
+from benchmarks.compare import comparison_summary
+from benchmarks.job import WITHOUT_RAY, BenchmarkJob, run_benchmark
+from benchmarks.page import machine_text, run_text
 from idc.config import cli, refuse
 
 Job = BenchmarkJob
@@ -39,18 +38,18 @@ def main() -> None:
     if args.local and not set(args.config.parts) <= WITHOUT_RAY:
         refuse([f"--local: without Ray only these parts can be measured: {', '.join(sorted(WITHOUT_RAY))}"])
     try:
-        result = run(args.config, str(Path(__file__).with_name("caption.py")))
+        result = run_benchmark(args.config, str(Path(__file__).with_name("caption.py")))
     except ValueError as error:
         raise SystemExit(f"benchmark: {error}") from None
-    for name, found in result.runs.items():
-        print(f"\n{name}: {machine_text(found)}\n{figure_text(Figure(figure=name, runs=[found]), found, found)}")
+    for name, measured_run in result.runs.items():
+        print(f"\n{name}: {machine_text(measured_run)}\n{run_text(measured_run, measured_run)}")
     for part, lacking in result.skipped.items():
         print(f"skipped: {part}: {'; '.join(lacking)}", file=sys.stderr)
     for note in result.notes:
         print(f"note: {note}; do not publish these numbers", file=sys.stderr)
     if args.config.compare:
-        print(f"\n{summary(result.compared, result.unknown)}")
-        if any(one.outcome == "worse" and one.counts for one in result.compared):
+        print(f"\n{comparison_summary(result.compared, result.unknown)}")
+        if any(comparison.outcome == "worse" and comparison.counts for comparison in result.compared):
             raise SystemExit(1)
 
 

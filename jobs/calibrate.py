@@ -22,15 +22,15 @@ from idc.next_command import after_calibration
 def main() -> None:
     args = cli(CalibrateJob, __doc__, local=False)
     from idc.captioning.calibration import table
-    from idc.captioning.calibration_job import calibrate, finished
+    from idc.captioning.calibration_job import calibrate, finished_calibration
 
     job = args.config
     try:
-        found = None if args.overwrite else finished(job)
-        if found is not None:
+        calibration = None if args.overwrite else finished_calibration(job)
+        if calibration is not None:
             print(f"done before: {job.artifact}")
-        found = found or calibrate(job)
-        print("the familiarity was fitted" if found is None else table(found))
+        calibration = calibration or calibrate(job)
+        print("the familiarity was fitted" if calibration is None else table(calibration))
         print(f"next: {after_calibration(job.artifact)}")
     except (OSError, ValueError) as error:
         raise SystemExit(f"calibrate: {error}") from None

@@ -4,6 +4,7 @@
     python jobs/caption.py before.png after.png --json --candidates 3
     python jobs/caption.py before.png after.png --map map.png --frames film.gif
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png
+    python jobs/caption.py --artifact regions before.png after.png
     python jobs/caption.py --artifact hf:Qwen/Qwen2.5-VL-3B-Instruct --device cuda before.png after.png
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input pairs.csv --out captions --local
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input data/demo/pairs --out captions --actors 2
@@ -13,6 +14,9 @@ Without --artifact, --server, --device and --speed, a server on this machine (ht
 `make serve` starts it) is used; if there is none, the newest captioner below runs/ is loaded, else the one that comes
 with the program. A line on stderr names it. With --input no server is used. Images are sent to another machine only
 if --server names it; its token is read from IDC_TOKEN.
+
+--artifact regions needs no trained model: it names the regions in which the images differ. The same is printed below
+the caption of a pair that its captioner is not familiar with.
 
 --artifact hf:ORG/NAME[@REVISION] is a vision-language model of the Hugging Face hub: it is downloaded if it is not on
 this machine, after a line with its size, and asked what changed (jobs/wrap_vlm.py: with a prompt of yours).

@@ -18,16 +18,16 @@ from idc.evaluation.config import CompareJob
 def main() -> None:
     job = cli(CompareJob, __doc__, local=False, overwrite=False).config
     from idc.evaluation.judged_differences import compare_judged, is_judged
-    from idc.evaluation.significance import compare_evaluations, table
+    from idc.evaluation.significance import compare_evaluations, comparison_table
 
     try:
-        found = compare_judged(job) if is_judged(job.a) or is_judged(job.b) else compare_evaluations(job)
+        comparison = compare_judged(job) if is_judged(job.a) or is_judged(job.b) else compare_evaluations(job)
         if job.out is not None:
             Path(job.out).parent.mkdir(parents=True, exist_ok=True)
-            Path(job.out).write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
+            Path(job.out).write_text(comparison.model_dump_json(indent=1) + "\n", encoding="utf-8")
     except (ValueError, OSError) as error:
         raise SystemExit(f"compare: {error}") from None
-    print(table(found))
+    print(comparison_table(comparison))
 
 
 if __name__ == "__main__":

@@ -19,15 +19,15 @@ from idc.evaluation.config import CompareMeasuresJob
 
 def main() -> None:
     args = cli(CompareMeasuresJob, __doc__, local=False, overwrite=False)
-    from idc.evaluation.measures import run
+    from idc.evaluation.measures import compare_measures
     from idc.metrics.java import JavaError
-    from idc.report.measures_page import table, write_measures
+    from idc.report.measures_page import measures_table, write_measures
 
     try:
-        result = run(args.config)
+        result = compare_measures(args.config)
     except (ValueError, JavaError) as error:
         raise SystemExit(f"compare_measures: {error}") from None
-    print(table(result))
+    print(measures_table(result))
     print(write_measures(args.config.out, result))
 
 

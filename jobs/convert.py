@@ -23,14 +23,14 @@ class Job(ConvertJob):
 def main() -> None:
     args = cli(Job, __doc__, local=False)
     from idc.systems.procap.convert import convert
-    from idc.training.foreign import listing
+    from idc.training.foreign import dropped_listing
 
     job = args.config
     try:
         dropped = convert(job, overwrite=args.overwrite)
     except ValueError as error:
         raise SystemExit(f"convert: {error}") from None
-    print(listing(dropped))
+    print(dropped_listing(dropped))
     print(f"{job.out}: converted from {job.weights}; {len(dropped)} tensors or parts of tensors were dropped")
     print(f"next: {after_conversion(job.kind, job.out)}")
 

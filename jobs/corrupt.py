@@ -27,11 +27,11 @@ class Job(CorruptJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from idc.data.robustness.build import open_build, sentence
+    from idc.data.robustness.build import open_corruption, sentence
 
     job = args.config
     try:
-        folder, source, stages = open_build(job, args.overwrite)
+        folder, source, stages = open_corruption(job, args.overwrite)
         manifest = run_chunks(
             args.local, job.cluster, folder, source, stages, max_reject_share=job.max_reject_share, job=job, name="rows"
         )

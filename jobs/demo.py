@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> None:
-    from idc.demo import DEFAULT, RESOURCES, steps
+    from idc.demo import DEFAULT, RESOURCES, demo_steps
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="train and evaluate with each (default: 0)")
@@ -37,11 +37,11 @@ def main() -> None:
     args = parser.parse_args()
     from cluster.commands import run_commands
     from idc.config import enter_root, refuse
-    from idc.demo_summary import advice, closing, summary
+    from idc.demo_summary import advice, closing, demo_summary
 
     enter_root()
     try:
-        wanted = steps(
+        wanted = demo_steps(
             args.folder, args.seeds, args.clevr_change,
             systems=args.systems, robustness=not args.no_robustness, on_ray=args.ray,
         )  # fmt: skip
@@ -53,7 +53,7 @@ def main() -> None:
         used = run_commands(commands, ROOT, runs / "logs", runs / RESOURCES, on_ray=args.ray)
     except RuntimeError as error:
         raise SystemExit(f"demo: {error}\n{advice(args.folder)}") from None
-    result = summary(args.folder, args.seeds, args.systems) | used._asdict()
+    result = demo_summary(args.folder, args.seeds, args.systems) | used._asdict()
     (runs / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print("\n".join(closing(result, args.folder)))
 

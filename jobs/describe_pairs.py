@@ -36,9 +36,9 @@ def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
     from idc.chat_endpoint import EndpointError
-    from idc.data.descriptions.describing import log_path, run
+    from idc.data.descriptions.describing import describe_pairs, log_path
     from idc.data.descriptions.endpoint_describer import ask_endpoint
-    from idc.report.descriptions.descriptions_page import write_report
+    from idc.report.descriptions.descriptions_page import write_descriptions_page
 
     job = args.config
     if args.local and job.describer == "ray_llm":
@@ -49,8 +49,8 @@ def main() -> None:
             from cluster.language_model import asking_on
 
             ask = asking_on(job.cluster)
-        run(job, partial(run_chunks, args.local, job.cluster, job=job), ask, args.overwrite)
-        print(write_report(job))
+        describe_pairs(job, partial(run_chunks, args.local, job.cluster, job=job), ask, args.overwrite)
+        print(write_descriptions_page(job))
         print(f"next: {after_descriptions(job.out)}")
     except ValueError as error:
         raise SystemExit(f"describe_pairs: {error}") from None

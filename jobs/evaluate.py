@@ -36,8 +36,8 @@ def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
     from idc.captioning.loading import artifact_folder
-    from idc.evaluation.job import caption_files, finished, run
-    from idc.evaluation.table import table
+    from idc.evaluation.job import caption_files, finished_evaluation, run_evaluation
+    from idc.evaluation.table import evaluation_table
     from idc.metrics.java import JavaError
     from idc.next_command import after_evaluation
     from idc.report.collect import evaluation_page
@@ -48,7 +48,7 @@ def main() -> None:
         if job.artifact is not None:
             job = job.model_copy(update={"artifact": artifact_folder(job.artifact)})
         files = caption_files(job)
-        evaluation = None if args.overwrite else finished(job, files)
+        evaluation = None if args.overwrite else finished_evaluation(job, files)
     except (ValueError, OSError) as error:
         refuse([str(error)])
     if evaluation is not None:
@@ -56,10 +56,10 @@ def main() -> None:
     else:
         runner = partial(run_chunks, args.local or job.actors == 1, job.cluster, job=job)
         try:
-            evaluation = run(job, None, runner, args.overwrite, files)
+            evaluation = run_evaluation(job, None, runner, args.overwrite, files)
         except (ValueError, OSError, JavaError) as error:
             raise SystemExit(f"evaluate: {error}") from None
-    print(table(evaluation))
+    print(evaluation_table(evaluation))
     if job.pairs is not None and (page := evaluation_page(job.out, job.pairs)) is not None:
         print(f"page: {page}")
     calibrated = job.artifact is not None and (Path(job.artifact) / CALIBRATION).exists()

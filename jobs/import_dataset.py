@@ -25,12 +25,12 @@ class Job(ImportJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from idc.data.importing import open_build
+    from idc.data.importing import open_import
     from idc.next_command import after_import
 
     job = args.config
     try:
-        folder, source, stages = open_build(job, args.overwrite, progress=True)
+        folder, source, stages = open_import(job, args.overwrite, progress=True)
         for note in folder.manifest.extra["notes"]:
             print(f"note: {note}", flush=True)
         manifest = run_chunks(

@@ -27,16 +27,18 @@ def main() -> None:
     if (out / "inspection.json").exists() and not args.overwrite:
         raise SystemExit(f"inspect_namc: {out} has an inspection; give another out, or --overwrite")
     try:
-        found = inspect(job)
+        inspection = inspect(job)
     except ValueError as error:
         raise SystemExit(f"inspect_namc: {error}") from None
     out.mkdir(parents=True, exist_ok=True)
-    write_text(out / "inspection.json", json.dumps(found.figures, indent=1) + "\n")
+    write_text(out / "inspection.json", json.dumps(inspection.figures, indent=1) + "\n")
     page = relevance_page(
-        "NAMC: noise and reconstruction", f"{job.pretrained} on {job.pairs}", found.figures, found.pairs
+        "NAMC: noise and reconstruction", f"{job.pretrained} on {job.pairs}", inspection.figures, inspection.pairs
     )
     write_text(out / "page.html", page)
-    print("\n".join(f"{name:24} {value:.4g}" for name, value in found.figures.items()), out / "page.html", sep="\n")
+    print(
+        "\n".join(f"{name:24} {value:.4g}" for name, value in inspection.figures.items()), out / "page.html", sep="\n"
+    )
 
 
 if __name__ == "__main__":

@@ -28,11 +28,15 @@ def main() -> None:
 
     try:
         if args.config.criteria == "coverage":
-            scored = judge.run(args.config)
-            shown, unusable, what = judge.table(scored), scored.unreadable, "score"
+            scored = judge.run_judge(args.config)
+            shown, unusable, what = judge.judgement_table(scored), scored.unreadable, "score"
         else:
-            matched = difference_judge.run(args.config)
-            shown, unusable, what = judged_differences.table(matched), matched.unusable, "usable list of differences"
+            matched = difference_judge.run_difference_judge(args.config)
+            shown, unusable, what = (
+                judged_differences.judged_differences_table(matched),
+                matched.unusable,
+                "usable list of differences",
+            )
     except ValueError as error:
         refuse([str(error)])
     except EndpointError as error:

@@ -36,7 +36,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     from idc.config import enter_root
-    from idc.report.leaderboard.boards import gather
+    from idc.report.leaderboard.boards import gather_boards
     from idc.report.leaderboard.leaderboard_folder import write_leaderboard
     from idc.report.leaderboard.side_by_side import read_measured
 
@@ -44,7 +44,7 @@ def main() -> None:
         parser.error(f"--data-set: {faulty[0]!r} is not of the form PAIRS=NAME")
     enter_root()
     try:
-        pages = gather(args.runs, dict(text.rsplit("=", 1) for text in args.data_set), args.any_commit)
+        pages = gather_boards(args.runs, dict(text.rsplit("=", 1) for text in args.data_set), args.any_commit)
         measured = read_measured(args.throughput, args.robustness)
         written = write_leaderboard(Path(args.out), pages, measured)
     except ValueError as error:

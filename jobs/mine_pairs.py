@@ -1,4 +1,4 @@
-"""Mine similar pairs from an unsorted heap of images into a folder of pairs without captions (NAMC, appendix D.1).
+"""Mine similar pairs from an unsorted image collection into a folder of pairs without captions (NAMC, appendix D.1).
 
     python jobs/mine_pairs.py heap=photos out=data/mined
     python jobs/mine_pairs.py --local heap=photos out=data/mined
@@ -33,21 +33,21 @@ def main() -> None:
     from cluster.preflight import Wanted
     from cluster.session import run_chunks, session
     from idc.data.mining.mining_job import already_mined, mine
-    from idc.report.mining.mining_page import summary, write_page
+    from idc.report.mining.mining_page import mining_summary, write_mining_page
     from idc.vision.heap_features import encoder_fingerprint, extraction
 
     job = args.config
     try:
         encoder = encoder_fingerprint(job)
-        found = manifest = already_mined(job, encoder, args.overwrite)
+        earlier = manifest = already_mined(job, encoder, args.overwrite)
         if manifest is None:
             run = partial(run_chunks, args.local, job.cluster, processes=job.workers)
             with nullcontext() if args.local else session(job.cluster, Wanted(job, out=job.out)):
                 manifest = mine(job, run, extraction(job), encoder, overwrite=args.overwrite)
-        write_page(job, manifest, again=found is None)
+        write_mining_page(job, manifest, again=earlier is None)
     except ValueError as error:
         raise SystemExit(f"mine_pairs: {error}") from None
-    print("\n".join(summary(job, manifest)))
+    print("\n".join(mining_summary(job, manifest)))
     print(f"next: {after_mining(job.out)}")
 
 

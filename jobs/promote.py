@@ -21,14 +21,14 @@ from idc.config import cli
 
 def main() -> None:
     job = cli(PromoteJob, __doc__, local=False, overwrite=False).config
-    from cluster.promotion import describe, promote, status
+    from cluster.promotion import describe_promotion, promote, status
     from idc.next_command import after_promotion
 
     try:
         if job.status:
             print(status(job))
             return
-        print(describe(promote(job), job))
+        print(describe_promotion(promote(job), job))
         if not job.dry_run:
             print(f"next: {after_promotion(job.name, job.alias)}")
     except (ValueError, OSError) as error:

@@ -29,11 +29,11 @@ class Job(RenderJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from idc.data.rendered.render import open_build
+    from idc.data.rendered.render import open_rendering
 
     job = args.config
     try:
-        folder, source, stages = open_build(job, args.overwrite)
+        folder, source, stages = open_rendering(job, args.overwrite)
         manifest = run_chunks(
             args.local, job.cluster, folder, source, stages,
             processes=job.workers, max_reject_share=job.max_reject_share, job=job, name="rendering",

@@ -17,7 +17,7 @@ from idc.report.config import ReportJob
 def main() -> None:
     args = cli(ReportJob, __doc__, local=False, overwrite=False)
     from idc.report.collect import collect
-    from idc.report.run import write_report
+    from idc.report.run import write_run_page
     from idc.systems.procap.report_parts import imagination, reconstruction
 
     job = args.config
@@ -27,7 +27,7 @@ def main() -> None:
         report = collect(job, reconstruct, imagine)
     except (OSError, ValueError) as error:
         raise SystemExit(f"report: {error}") from None
-    path = write_report(job.out, report)
+    path = write_run_page(job.out, report)
     print(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
 
 

@@ -27,13 +27,13 @@ class Job(RobustnessJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from cluster.tune import sweep
-    from idc.report.robustness.robustness_job import run
+    from cluster.tune import run_sweep
+    from idc.report.robustness.robustness_job import run_robustness
 
     job, local, overwrite = args.config, args.local, args.overwrite
-    words = partial(sweep, cluster=job.cluster, local=local, overwrite=overwrite)
+    words = partial(run_sweep, cluster=job.cluster, local=local, overwrite=overwrite)
     try:
-        page, result = run(job, partial(run_chunks, local, job.cluster, job=job), words, overwrite)
+        page, result = run_robustness(job, partial(run_chunks, local, job.cluster, job=job), words, overwrite)
     except ValueError as error:
         raise SystemExit(f"robustness: {error}") from None
     print(f"{(page.parent / 'table.md').read_text(encoding='utf-8')}\n{page}")

@@ -1,4 +1,4 @@
-"""Score short answers about changes by ChangeIMTI's measures: yes or no, counts, places.
+"""Score short answers about changes by ChangeIMTI's measures: yes or no, counts, positions.
 
     python jobs/score_answers.py answers=answers.jsonl out=runs/answers
 
@@ -14,13 +14,13 @@ from idc.evaluation.answers import AnswersJob
 
 def main() -> None:
     args = cli(AnswersJob, __doc__, local=False, overwrite=False)
-    from idc.evaluation.answers import run, table
+    from idc.evaluation.answers import answers_table, run_answers
 
     try:
-        result = run(args.config)
+        result = run_answers(args.config)
     except ValueError as error:
         refuse(str(error).split("\n"))
-    print(table(result))
+    print(answers_table(result))
 
 
 if __name__ == "__main__":

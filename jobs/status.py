@@ -1,4 +1,4 @@
-"""What runs, where, how far, until when and for how much; what has stalled, died or failed, and why.
+"""All work: what runs, where, how far, until when and for how much; what has stalled, died or failed, and why.
 
     python jobs/status.py
     python jobs/status.py "runs=[/shared/idc/runs]" "data=[/shared/idc/data]" core_hour=0.04
@@ -18,7 +18,7 @@ import time
 from idc.config import cli
 from idc.status.config import StatusJob
 from idc.status.scan import find_work
-from idc.status.status_table import table
+from idc.status.status_table import status_table
 
 
 def main() -> None:
@@ -29,19 +29,19 @@ def main() -> None:
     try:
         works = find_work([*job.runs, *job.data], job.stalled_after)
         if dashboard:
-            from cluster.cluster_state import cluster_state, text_of
+            from cluster.cluster_state import cluster_state, state_text
 
             cluster = cluster_state(dashboard)
     except ValueError as error:
         raise SystemExit(f"status: {error}") from None
     if job.json_output:
         now = time.time()
-        found = [work.to_dict(now, job.core_hour, job.gpu_hour) for work in works]
-        print(json.dumps({"work": found, **({"cluster": cluster} if cluster is not None else {})}))
+        entries = [work.to_dict(now, job.core_hour, job.gpu_hour) for work in works]
+        print(json.dumps({"work": entries, **({"cluster": cluster} if cluster is not None else {})}))
         return
-    print(table(works, job))
+    print(status_table(works, job))
     if cluster is not None:
-        print(text_of(cluster))
+        print(state_text(cluster))
 
 
 if __name__ == "__main__":

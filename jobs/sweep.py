@@ -27,17 +27,17 @@ class Job(SweepJob):
 
 def main() -> None:
     args = cli(Job, __doc__)
-    from cluster.tune import sweep
+    from cluster.tune import run_sweep
     from idc.report.sweep.sweep_page import write_sweep
-    from idc.report.sweep.sweep_table import markdown
+    from idc.report.sweep.sweep_table import sweep_markdown
 
     job = args.config
     try:
-        result = sweep(job, job.cluster, local=args.local, overwrite=args.overwrite)
+        result = run_sweep(job, job.cluster, local=args.local, overwrite=args.overwrite)
     except ValueError as error:
         raise SystemExit(f"{job.name}: {error}") from None
     page = write_sweep(Path(job.runs) / job.name, result)
-    print(f"{markdown(result)}\n{page}")
+    print(f"{sweep_markdown(result)}\n{page}")
     if result.failed:
         raise SystemExit(f"{job.name}: {len(result.failed)} of {result.trials} trials failed")
 

@@ -15,18 +15,20 @@ from idc.config import cli
 
 def main() -> None:
     args = cli(ThroughputJob, __doc__, local=False)
-    from idc.captioning.throughput import run
+    from idc.captioning.throughput import measure_throughput
 
     try:
-        found = run(args.config, args.overwrite)
+        result = measure_throughput(args.config, args.overwrite)
     except (ValueError, OSError) as error:
         raise SystemExit(f"throughput: {error}") from None
-    width = max(map(len, found.captioners))
-    for name, one in found.captioners.items():
-        median, low, high = found.tokens_per_second(name)
-        rounds = f"{low:,.0f} to {high:,.0f} in {len(one.seconds)} rounds"
-        print(f"{name:{width}}  {one.size:>13} parameters  {median:>9,.0f} tokens a second ({rounds})")
-    print(f"{found.pairs} pairs, {found.tokens} tokens each, {found.device}, {found.cores} cores: {args.config.out}")
+    width = max(map(len, result.captioners))
+    for name, timing in result.captioners.items():
+        median, low, high = result.tokens_per_second(name)
+        rounds = f"{low:,.0f} to {high:,.0f} in {len(timing.seconds)} rounds"
+        print(f"{name:{width}}  {timing.size:>13} parameters  {median:>9,.0f} tokens a second ({rounds})")
+    print(
+        f"{result.pairs} pairs, {result.tokens} tokens each, {result.device}, {result.cores} cores: {args.config.out}"
+    )
 
 
 if __name__ == "__main__":

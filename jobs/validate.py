@@ -17,30 +17,30 @@ from idc.data.config import ValidateJob
 def main() -> None:
     args = cli(ValidateJob, __doc__, local=False)
     from idc.data.validation.clean import clean_path, write_clean
-    from idc.data.validation.report import read_report, report_path, table, write_report
+    from idc.data.validation.report import read_report, report_path, validation_table, write_validation_report
     from idc.data.validation.run import validate
     from idc.next_command import after_validation
-    from idc.report.validation.validation_page import page_path, write_page
+    from idc.report.validation.validation_page import page_path, write_validation_page
 
     job, path = args.config, report_path(args.config)
     try:
         beside = [read_report(other) for other in job.beside]
-        found = validate(job)
-        print(table(found.result, beside))
-        write_report(found.result, path)
+        validation = validate(job)
+        print(validation_table(validation.result, beside))
+        write_validation_report(validation.result, path)
         print(f"written to {path}")
         if job.pictures:
-            write_page(page_path(path), found, beside)
+            write_validation_page(page_path(path), validation, beside)
             print(f"page: {page_path(path)}")
         if job.clean:
-            manifest = write_clean(job, found, overwrite=args.overwrite)
+            manifest = write_clean(job, validation, overwrite=args.overwrite)
             print(f"{clean_path(job)}: {manifest.num_rows} pairs; left out: {manifest.reject_reasons or 'nothing'}")
-        print(f"next: {after_validation(found)}")
+        print(f"next: {after_validation(validation)}")
     except ValueError as error:
         raise SystemExit(f"validate: {error}") from None
     except OSError as error:
         raise SystemExit(f"validate: cannot write the report or the page ({error}); give report=FILE") from None
-    raise SystemExit(0 if found.result.ok else 1)
+    raise SystemExit(0 if validation.result.ok else 1)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ from serve.backend import PairResult, ShownRelevance
 from serve.errors import ApiError
 from serve.schema import AssessedAnswer
 from serve.service import AdmittedJob
-from serve.streaming import Events, event, respond
+from serve.streaming import Events, respond, server_sent_event
 
 _UNASSESSED = AssessedAnswer().model_dump()
 """Assessment of a pair without a caption."""
 
 
-async def answer(admitted: AdmittedJob) -> Response:
+async def caption_answer(admitted: AdmittedJob) -> Response:
     """Caption an admitted job and respond with a :class:`~serve.schema.CaptionAnswer` or its stream.
 
     Raises:
@@ -28,7 +28,10 @@ async def answer(admitted: AdmittedJob) -> Response:
     request_id = admitted.context.request_id
     if admitted.job.stream:
         return await respond(
-            admitted.context, _events(admitted), lambda error: event(error.body(request_id), "error"), admitted.places
+            admitted.context,
+            _events(admitted),
+            lambda error: server_sent_event(error.body(request_id), "error"),
+            admitted.places,
         )
     with admitted.places:
         results = await admitted.results()
@@ -49,8 +52,8 @@ async def _events(admitted: AdmittedJob) -> Events:
             results.append(result)
             if len(results) == len(pairs):  # before the last event: the fault of a single pair becomes a status
                 summary = _summary(admitted, results)
-            yield event(pair_answer(index, pairs[index].id, result), "result")
-    yield event(summary, "done")
+            yield server_sent_event(pair_answer(index, pairs[index].id, result), "result")
+    yield server_sent_event(summary, "done")
 
 
 def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]:
@@ -78,7 +81,7 @@ def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]
 
 def pair_answer(index: int, name: str | None, result: PairResult) -> dict[str, Any]:
     """The JSON of a :class:`~serve.schema.PairAnswer`, without the cost of validating our own values."""
-    candidates = [one.to_dict() for one in result.captions]
+    candidates = [candidate.to_dict() for candidate in result.captions]
     best = candidates[0] if candidates else {"caption": None, "confidence": None, "log_probability": None}
     return {
         "index": index,
@@ -95,11 +98,11 @@ def pair_answer(index: int, name: str | None, result: PairResult) -> dict[str, A
     }
 
 
-def _relevance(found: ShownRelevance) -> dict[str, Any]:
+def _relevance(relevance: ShownRelevance) -> dict[str, Any]:
     return {
-        "words": [{"word": word, "before": before, "after": after} for word, before, after in found.words],
-        "before": _png_url(found.before),
-        "after": _png_url(found.after),
+        "words": [{"word": word, "before": before, "after": after} for word, before, after in relevance.words],
+        "before": _png_url(relevance.before),
+        "after": _png_url(relevance.after),
     }
 
 

@@ -81,7 +81,7 @@ def _add_captioning(api: FastAPI, intake: Intake, service: Service) -> None:
         If one of several pairs cannot be read, its result has an `error`, and the others have their captions.
         """
         async with intake.captions(request) as job:
-            return await answers.answer(await service.admit(context_of(request.scope), job))
+            return await answers.caption_answer(await service.admit(context_of(request.scope), job))
 
     @api.post(
         "/v1/chat/completions",
@@ -101,7 +101,7 @@ def _add_captioning(api: FastAPI, intake: Intake, service: Service) -> None:
         tools; `seed`, `top_p` and other parameters without an effect are ignored.
         """
         job = await intake.chat(request)
-        return await chat_answers.answer(await service.admit(context_of(request.scope), job))
+        return await chat_answers.chat_answer(await service.admit(context_of(request.scope), job))
 
     @api.get("/v1/models", summary="List the models", response_model=ModelList, tags=[_OPENAI])
     async def models() -> ModelList:

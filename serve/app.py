@@ -21,7 +21,7 @@ from idc.config import ConfigError, cli, load
 from idc.training.artifact import CONFIG
 from serve.config import CommandConfig, ServeConfig
 from serve.deployment.application import application
-from serve.deployment.command import run
+from serve.deployment.command import run_server
 from serve.versions import NO_REGISTRY, SCHEME, absolute_uri
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def main() -> None:
     argv = sys.argv[1:]
     if not any(word == "--config" or word.startswith("--config=") for word in argv):
         argv = [*default_settings(argv), *argv]
-    run(cli(CommandConfig, __doc__, argv, local=False, overwrite=False).config)
+    run_server(cli(CommandConfig, __doc__, argv, local=False, overwrite=False).config)
 
 
 if __name__ == "__main__":

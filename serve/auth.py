@@ -48,14 +48,14 @@ class Authenticator:
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise ApiError(401, "token_missing", "no access token; send the header Authorization: Bearer TOKEN")
-        given = hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
-        found = None
+        digest_given = hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
+        client = None
         for name, digest in self._tokens:  # compare with all: the time must not reveal a near match
-            if hmac.compare_digest(digest, given):
-                found = name
-        if found is None:
+            if hmac.compare_digest(digest, digest_given):
+                client = name
+        if client is None:
             raise ApiError(401, "token_unknown", "unknown access token")
-        return found
+        return client
 
 
 def _is_local_name(host: str) -> bool:

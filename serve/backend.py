@@ -29,7 +29,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Dialogue:
+class RequestDialogue:
     """The text of a conversation about a pair. A model that cannot answer writes a caption, unless it is a question
     (:mod:`serve.conversation`).
 
@@ -52,7 +52,7 @@ class EncodedPair:
 
     before: bytes
     after: bytes
-    dialogue: Dialogue | None = None
+    dialogue: RequestDialogue | None = None
 
 
 @dataclass(frozen=True)

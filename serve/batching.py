@@ -53,7 +53,7 @@ class Batcher(Generic[Key, Item, Result]):
         self._queues.setdefault(key, deque()).extend(waiting)
         if self._worker is None or self._worker.done():
             self._worker = loop.create_task(self._work())
-        return list(await asyncio.gather(*(one.done for one in waiting)))
+        return list(await asyncio.gather(*(entry.done for entry in waiting)))
 
     async def _work(self) -> None:
         while self._queues:
@@ -66,9 +66,9 @@ class Batcher(Generic[Key, Item, Result]):
         queue = self._queues[key]
         batch: list[_Waiting[Item, Result]] = []
         while queue and len(batch) < self._max_items:
-            one = queue.popleft()
-            if not one.done.done():  # otherwise its caller has left
-                batch.append(one)
+            entry = queue.popleft()
+            if not entry.done.done():  # otherwise its caller has left
+                batch.append(entry)
         if not queue:
             del self._queues[key]
         return batch
@@ -77,14 +77,14 @@ class Batcher(Generic[Key, Item, Result]):
         loop = asyncio.get_running_loop()
         self.running_since = loop.time()
         try:
-            results = await loop.run_in_executor(self._thread, self._run, key, [one.item for one in batch])
+            results = await loop.run_in_executor(self._thread, self._run, key, [entry.item for entry in batch])
         except Exception as error:
-            for one in batch:
-                if not one.done.done():
-                    one.done.set_exception(error)
+            for entry in batch:
+                if not entry.done.done():
+                    entry.done.set_exception(error)
         else:
-            for one, result in zip(batch, results, strict=True):
-                if not one.done.done():
-                    one.done.set_result(result)
+            for entry, result in zip(batch, results, strict=True):
+                if not entry.done.done():
+                    entry.done.set_result(result)
         finally:
             self.running_since = None

@@ -10,13 +10,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from time import perf_counter
 
-from idc.captioning.apply import CaptionOptions, Fault, Pixels, Result, decode_pair, describe_batch
+from idc.captioning.apply import CaptionedPair, DescribeOptions, Fault, Pixels, decode_pair, describe_batch
 from idc.captioning.contract import AnsweringCaptioner, Relevance, draw_map, require, stretched
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.data.images import encode_png
-from serve.backend import Abilities, Dialogue, EncodedPair, Options, PairResult, ShownRelevance
+from serve.backend import Abilities, EncodedPair, Options, PairResult, RequestDialogue, ShownRelevance
 from serve.conversation import CANNOT_ANSWER, fault_of, is_question
-from serve.decoding import Decoded
+from serve.decoding import DecodedPair
 
 
 class ServedCaptioner:
@@ -51,39 +51,39 @@ class ServedCaptioner:
             return str(error)
         return None
 
-    def decode(self, pair: EncodedPair) -> Decoded:
+    def decode(self, pair: EncodedPair) -> DecodedPair:
         """The pixels of both images. It does not use the model and may run in another thread at the same time."""
-        return Decoded(decode_pair(pair.before, pair.after), pair.dialogue)
+        return DecodedPair(decode_pair(pair.before, pair.after), pair.dialogue)
 
-    def caption(self, pairs: Sequence[Decoded | EncodedPair], options: Sequence[Options]) -> list[PairResult]:
+    def caption(self, pairs: Sequence[DecodedPair | EncodedPair], options: Sequence[Options]) -> list[PairResult]:
         """One result per pair, each with its own options; a faulty pair does not affect the others."""
-        found: dict[int, PairResult] = {}
+        results: dict[int, PairResult] = {}
         images: dict[int, Pixels] = {}
-        asked: dict[int | None, dict[int, Decoded]] = defaultdict(dict)
-        for place, (pair, option) in enumerate(zip(pairs, options, strict=True)):
+        asked: dict[int | None, dict[int, DecodedPair]] = defaultdict(dict)
+        for index, (pair, option) in enumerate(zip(pairs, options, strict=True)):
             decoded = self.decode(pair) if isinstance(pair, EncodedPair) else pair
             pixels, dialogue, _ = decoded
             if error := self.refusal(decoded, option):
-                found[place] = PairResult(error=error)
+                results[index] = PairResult(error=error)
                 continue
             assert isinstance(pixels, Pixels)
             if self._answers and dialogue is not None:
-                asked[dialogue.max_tokens][place] = decoded
+                asked[dialogue.max_tokens][index] = decoded
             else:
-                images[place] = pixels
-        results = describe_batch(self.captioner, [*images.values()], [_options(options[place]) for place in images])
-        found |= {place: captioned(result) for place, result in zip(images, results, strict=True)}
+                images[index] = pixels
+        described = describe_batch(self.captioner, [*images.values()], [_options(options[index]) for index in images])
+        results |= {index: captioned(result) for index, result in zip(images, described, strict=True)}
         for max_tokens, group in asked.items():
-            found |= zip(group, self._answered([*group.values()], max_tokens), strict=True)
-        return [found[place] for place in range(len(pairs))]
+            results |= zip(group, self._answered([*group.values()], max_tokens), strict=True)
+        return [results[index] for index in range(len(pairs))]
 
-    def refusal(self, pair: Decoded, options: Options) -> str | None:
+    def refusal(self, pair: DecodedPair, options: Options) -> str | None:
         """Why a pair gets neither a caption nor an answer, for the user, or None."""
         if isinstance(pair.pixels, Fault):
             return str(pair.pixels)
         return self.unsupported(options) or self._unanswerable(pair.dialogue, options)
 
-    def _unanswerable(self, dialogue: Dialogue | None, options: Options) -> str | None:
+    def _unanswerable(self, dialogue: RequestDialogue | None, options: Options) -> str | None:
         """Why a conversation gets neither an answer nor a caption, or None."""
         if dialogue is None:
             return None
@@ -94,7 +94,7 @@ class ServedCaptioner:
         fault = fault_of(dialogue.turns)
         return fault and f"messages: {fault}"
 
-    def _answered(self, asked: Sequence[Decoded], max_tokens: int | None) -> list[PairResult]:
+    def _answered(self, asked: Sequence[DecodedPair], max_tokens: int | None) -> list[PairResult]:
         """The answers in dialogues with one maximal length; the others' if the model cannot read one of them."""
         captioner: AnsweringCaptioner = require(self.captioner, "answer")
         pixels, dialogues, hear = zip(*asked, strict=True)
@@ -106,24 +106,24 @@ class ServedCaptioner:
         except ValueError as error:
             if len(asked) == 1:
                 return [PairResult(error=f"messages: {error}")]
-            return [result for one in asked for result in self._answered([one], max_tokens)]
+            return [result for decoded in asked for result in self._answered([decoded], max_tokens)]
         ms = 1000 * (perf_counter() - started)
-        return [PairResult(answer=one, seen=one.seen, model_ms=ms, batch=len(asked)) for one in answers]
+        return [PairResult(answer=answer, seen=answer.seen, model_ms=ms, batch=len(asked)) for answer in answers]
 
 
-def _options(options: Options) -> CaptionOptions:
-    return CaptionOptions(options.beams, options.candidates, options.change_map, options.imagine)
+def _options(options: Options) -> DescribeOptions:
+    return DescribeOptions(options.beams, options.candidates, options.change_map, options.imagine)
 
 
 def _shown(relevance: Relevance, pixels: Pixels) -> ShownRelevance:
     before, after = (
-        encode_png(draw_map(stretched(places), image.shape[:2]))
-        for places, image in zip((relevance.before, relevance.after), pixels, strict=True)
+        encode_png(draw_map(stretched(weights), image.shape[:2]))
+        for weights, image in zip((relevance.before, relevance.after), pixels, strict=True)
     )
     return ShownRelevance(relevance.words, before, after)
 
 
-def captioned(result: Result) -> PairResult:
+def captioned(result: CaptionedPair) -> PairResult:
     """The result of a described pair, with its pictures drawn."""
     assert isinstance(result.pixels, Pixels)
     assert result.description is not None

@@ -17,10 +17,10 @@ from serve.errors import ApiError
 from serve.pieces import Hear, pieces
 from serve.schema import AssessedAnswer, SeenAnswer
 from serve.service import AdmittedJob
-from serve.streaming import Events, event, respond
+from serve.streaming import Events, respond, server_sent_event
 
 
-async def answer(admitted: AdmittedJob) -> Response:
+async def chat_answer(admitted: AdmittedJob) -> Response:
     """Caption an admitted job and respond with a :class:`~serve.chat_schema.ChatAnswer` or its stream.
 
     Raises:
@@ -29,11 +29,14 @@ async def answer(admitted: AdmittedJob) -> Response:
     if admitted.job.stream:
         request_id = admitted.context.request_id
         return await respond(
-            admitted.context, _events(admitted), lambda error: event(error.body(request_id)), admitted.places
+            admitted.context,
+            _events(admitted),
+            lambda error: server_sent_event(error.body(request_id)),
+            admitted.places,
         )
     with admitted.places:
-        found = await _answer(admitted, _common(admitted))
-    return Response(found.model_dump_json(), media_type="application/json")
+        completion = await _answer(admitted, _common(admitted))
+    return Response(completion.model_dump_json(), media_type="application/json")
 
 
 async def _events(admitted: AdmittedJob) -> Events:
@@ -78,7 +81,7 @@ async def _answer(admitted: AdmittedJob, common: dict[str, Any], hear: Hear | No
 
 def _completion(result: PairResult, common: dict[str, Any], stop: Sequence[str]) -> ChatAnswer:
     """A pair's captions, or the answer in a dialogue about it, as a chat completion."""
-    read, written = result.tokens or (0, sum(len(one.caption.split()) for one in result.captions))
+    read, written = result.tokens or (0, sum(len(caption.caption.split()) for caption in result.captions))
     choices = []
     if (said := result.answer) is not None:
         read, written = said.prompt_tokens, said.tokens
@@ -92,10 +95,10 @@ def _completion(result: PairResult, common: dict[str, Any], stop: Sequence[str])
                 log_probability=said.log_probability,
             )
         )
-    for index, one in enumerate(result.captions):
-        message = AnswerMessage(content=before(one.caption, stop))
+    for index, caption in enumerate(result.captions):
+        message = AnswerMessage(content=before(caption.caption, stop))
         choices.append(
-            Choice(index=index, message=message, confidence=one.confidence, log_probability=one.log_probability)
+            Choice(index=index, message=message, confidence=caption.confidence, log_probability=caption.log_probability)
         )
     return ChatAnswer(
         **common,
@@ -114,7 +117,7 @@ def _deltas(text: str, first: bool) -> Iterator[Delta]:
 
 
 def _chunk(common: dict[str, Any], index: int, delta: Delta) -> bytes:
-    return event(Chunk(**common, choices=[ChunkChoice(index=index, delta=delta)]))
+    return server_sent_event(Chunk(**common, choices=[ChunkChoice(index=index, delta=delta)]))
 
 
 def _chunks(completion: ChatAnswer, common: dict[str, Any], sent: str, include_usage: bool) -> Iterator[bytes]:
@@ -125,7 +128,7 @@ def _chunks(completion: ChatAnswer, common: dict[str, Any], sent: str, include_u
             yield _chunk(common, choice.index, delta)
         sent = ""
         last = ChunkChoice(index=choice.index, delta=Delta(), finish_reason=choice.finish_reason)
-        yield event(LastChunk(**common, choices=[last], **assessed))
+        yield server_sent_event(LastChunk(**common, choices=[last], **assessed))
     if include_usage:
-        yield event(Chunk(**common, choices=[], usage=completion.usage))
+        yield server_sent_event(Chunk(**common, choices=[], usage=completion.usage))
     yield format_sse_event(data_str="[DONE]")

@@ -110,8 +110,8 @@ class LimitsConfig(ConfigModel):
 
     def faults(self) -> Iterator[str]:
         if self.waiting_mib < (least := _BODY_COPIES * self.body_mib):
-            found = f"{self.waiting_mib:g} is too little for one body of body_mib={self.body_mib:g}"
-            yield f"waiting_mib: {found}; set at least {least:g}"
+            problem = f"{self.waiting_mib:g} is too little for one body of body_mib={self.body_mib:g}"
+            yield f"waiting_mib: {problem}; set at least {least:g}"
 
     @property
     def waiting_bytes(self) -> int:

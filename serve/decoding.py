@@ -22,7 +22,7 @@ import numpy as np
 
 from idc.captioning.apply import Fault, Pixels
 from idc.data.images import ImageError, decode_image, image_size
-from serve.backend import Dialogue, EncodedPair
+from serve.backend import EncodedPair, RequestDialogue
 from serve.decoder_process import REPLY, REQUEST
 from serve.pieces import Hear
 
@@ -31,7 +31,7 @@ _LIGHT_BYTES, _LIGHT_PIXELS = 2**18, 2**20
 thread, without the way to another process and back."""
 
 
-class Decoded(NamedTuple):
+class DecodedPair(NamedTuple):
     """A pair whose images are decoded: its pixels, or the reason why it has none.
 
     Attributes:
@@ -39,7 +39,7 @@ class Decoded(NamedTuple):
     """
 
     pixels: Pixels | Fault
-    dialogue: Dialogue | None = None
+    dialogue: RequestDialogue | None = None
     hear: Hear | None = None
 
 
@@ -68,15 +68,15 @@ class Decoders:
         """Start of the decoding that has run longest, by the event loop's clock; None if none runs."""
         return min(self._running.values(), default=None)
 
-    async def pair(self, pair: EncodedPair) -> Decoded:
+    async def pair(self, pair: EncodedPair) -> DecodedPair:
         """The pixels of both images, or why there are none."""
         images = []
         for role, data in (("before", pair.before), ("after", pair.after)):
             try:
                 images.append(await self._image(data))
             except ImageError as error:
-                return Decoded(Fault(role, "bytes of a request", error), pair.dialogue)
-        return Decoded(Pixels(*images), pair.dialogue)
+                return DecodedPair(Fault(role, "bytes of a request", error), pair.dialogue)
+        return DecodedPair(Pixels(*images), pair.dialogue)
 
     async def _image(self, data: bytes) -> np.ndarray:
         height, width = image_size(data)

@@ -14,19 +14,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from idc.captioning.apply import Pixels, Result
+from idc.captioning.apply import CaptionedPair, Pixels
 from idc.chat_endpoint import EndpointError, NotAnswered, RequestRefused
 from idc.cores import usable_cores
 from serve.backend import Busy, EncodedPair, ModelStatus, Options, PairResult, Upstream
 from serve.config import ServeConfig
-from serve.decoding import Decoded, Decoders
+from serve.decoding import DecodedPair, Decoders
 from serve.log import log
 from serve.pieces import Hear
 from serve.versions import Resolver, public_name
 
 if TYPE_CHECKING:
     from idc.chat_endpoint import Reply
-    from idc.vlm.remote import Prepared, RemoteCaptioner
+    from idc.vlm.remote import PreparedRequest, RemoteCaptioner
     from serve.captioner import ServedCaptioner
 
 _SEE_LOG = "see the server log for the reason"
@@ -170,7 +170,7 @@ class EndpointBackend:
         return {}
 
 
-def _prepare(captioner: RemoteCaptioner, pair: Decoded, options: Options) -> Prepared:
+def _prepare(captioner: RemoteCaptioner, pair: DecodedPair, options: Options) -> PreparedRequest:
     pixels, dialogue, _ = pair
     assert isinstance(pixels, Pixels)
     if dialogue is None:
@@ -180,8 +180,8 @@ def _prepare(captioner: RemoteCaptioner, pair: Decoded, options: Options) -> Pre
 
 def _result(
     captioner: RemoteCaptioner,
-    pair: Decoded,
-    prepared: Prepared,
+    pair: DecodedPair,
+    prepared: PreparedRequest,
     replies: list[list[Reply]],
     options: Options,
     ms: float,
@@ -194,9 +194,9 @@ def _result(
         said = prepared.answer(replies[0][0])
         return PairResult(answer=said, seen=said.seen, model_ms=ms, batch=1)
     description = captioner.description(prepared, replies, options.candidates)
-    return captioned(Result(pixels, description, (), ms / 1000, 1))
+    return captioned(CaptionedPair(pixels, description, (), ms / 1000, 1))
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    found = errors.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -69,10 +69,10 @@ class Fetcher:
     def _check(self, url: str, field: str) -> None:
         try:
             parts = urlsplit(url)
-            place = (parts.hostname or "") + (f":{parts.port}" if parts.port not in (None, 443) else "")
+            host = (parts.hostname or "") + (f":{parts.port}" if parts.port not in (None, 443) else "")
         except ValueError:  # a broken port or IPv6 address
-            parts, place = urlsplit(""), ""
-        if parts.scheme.lower() != "https" or parts.username is not None or place not in self._hosts:
+            parts, host = urlsplit(""), ""
+        if parts.scheme.lower() != "https" or parts.username is not None or host not in self._hosts:
             message = f"{field}: URLs of this host are not allowed; send the image itself"
             raise ApiError(400, "url_not_allowed", message, field)
 

@@ -1,4 +1,4 @@
-"""Parse: the body of a request becomes a :class:`CaptionJob`, of either interface. No image is read here.
+"""Parse: the body of a request becomes a :class:`ParsedRequest`, of either interface. No image is read here.
 
 The elements of JSON are counted before it is parsed, and its nesting is measured afterwards.
 """
@@ -17,7 +17,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from idc.config import did_you_mean
-from serve.backend import Dialogue, Options
+from serve.backend import Options, RequestDialogue
 from serve.chat_schema import ChatRequest
 from serve.config import LimitsConfig
 from serve.conversation import turns_of
@@ -46,11 +46,11 @@ class PairSource:
     after: Source
     fields: tuple[str, str] = ("before", "after")
     id: str | None = None
-    dialogue: Dialogue | None = None
+    dialogue: RequestDialogue | None = None
 
 
 @dataclass(frozen=True)
-class CaptionJob:
+class ParsedRequest:
     """A parsed request for captions.
 
     Attributes:
@@ -79,7 +79,7 @@ class Intake:
         self._limits = limits
 
     @asynccontextmanager
-    async def captions(self, request: Request) -> AsyncIterator[CaptionJob]:
+    async def captions(self, request: Request) -> AsyncIterator[ParsedRequest]:
         """The job of a request to ``/v1/captions``, JSON or a form. Uploaded files are open inside the ``with``.
 
         Raises:
@@ -99,7 +99,7 @@ class Intake:
         else:
             yield _job(body, _numbered((pair.before, pair.after, pair.id) for pair in body.pairs), False)
 
-    async def chat(self, request: Request) -> CaptionJob:
+    async def chat(self, request: Request) -> ParsedRequest:
         """The job of a request to ``/v1/chat/completions``: the last two images of the conversation are the pair, and
         its text is the dialogue.
 
@@ -110,7 +110,7 @@ class Intake:
         body = await self._json(request, ChatRequest)
         _refuse_unsupported(body)
         pair = last_pair(body)
-        return CaptionJob(
+        return ParsedRequest(
             model=body.model,
             options=Options(candidates=body.n or 1),
             pairs=(replace(pair, dialogue=self._dialogue(body, pair)),),
@@ -121,7 +121,7 @@ class Intake:
             stop=tuple(body.stop or ()),
         )
 
-    def _dialogue(self, body: ChatRequest, pair: PairSource) -> Dialogue | None:
+    def _dialogue(self, body: ChatRequest, pair: PairSource) -> RequestDialogue | None:
         limits = self._limits
         turns = turns_of(body, pair.fields)
         if len(turns) > limits.turns:
@@ -131,7 +131,7 @@ class Intake:
             message = f"messages: the text exceeds the limit of {limits.text_chars:,} characters; leave older turns out"
             raise ApiError(413, "text_too_long", message, "messages")
         wanted = body.max_completion_tokens or body.max_tokens
-        return Dialogue(turns, wanted and min(wanted, limits.answer_tokens)) if turns else None
+        return RequestDialogue(turns, wanted and min(wanted, limits.answer_tokens)) if turns else None
 
     async def _json(self, request: Request, schema: type[Body]) -> Body:
         """The body, validated by ``schema``.
@@ -168,9 +168,9 @@ class Intake:
             raise ApiError(400, "invalid_multipart", error.message) from None
 
 
-def _job(body: CaptionOptions, pairs: tuple[PairSource, ...], single: bool) -> CaptionJob:
+def _job(body: CaptionOptions, pairs: tuple[PairSource, ...], single: bool) -> ParsedRequest:
     options = Options(body.beams, body.candidates, body.change_map, body.imagine)
-    return CaptionJob(body.model, options, pairs, single, body.stream)
+    return ParsedRequest(body.model, options, pairs, single, body.stream)
 
 
 def _numbered(pairs: Iterator[tuple[Source, Source, str | None]]) -> tuple[PairSource, ...]:
@@ -194,11 +194,11 @@ def _of_form(form: FormData) -> tuple[CaptionOptions, tuple[PairSource, ...]]:
             raise ApiError(422, "not_a_file", message, name)
     before, after = files["before"], files["after"]
     if len(before) != len(after):
-        found = f"{len(before)} files before and {len(after)} after"
-        raise ApiError(422, "unequal_pairs", f"{found}; send the same number of each", "after")
+        counts = f"{len(before)} files before and {len(after)} after"
+        raise ApiError(422, "unequal_pairs", f"{counts}; send the same number of each", "after")
     if len(before) == 1:
         return options, (PairSource(before[0], after[0]),)
-    return options, _numbered((one, other, None) for one, other in zip(before, after, strict=True))
+    return options, _numbered((first, second, None) for first, second in zip(before, after, strict=True))
 
 
 def last_pair(body: ChatRequest) -> PairSource:
@@ -207,18 +207,18 @@ def last_pair(body: ChatRequest) -> PairSource:
     Raises:
         ApiError: 400, there are fewer than two images, or more than two since the last answer.
     """
-    found = list(_image_urls(body))
-    if len(found) < 2:
+    urls = list(_image_urls(body))
+    if len(urls) < 2:
         raise ApiError(
             400,
             "two_images_needed",
-            f"the conversation holds {len(found) or 'no'} image{'s' * (len(found) != 1)}, but a caption needs two: "
+            f"the conversation holds {len(urls) or 'no'} image{'s' * (len(urls) != 1)}, but a caption needs two: "
             "send the image before and the image after as two parts "
             '{"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}}',
             "messages",
         )
     answered = max((i for i, message in enumerate(body.messages) if message.role == "assistant"), default=-1)
-    new = sum(int(field.split(".")[1]) > answered for field, _ in found)
+    new = sum(int(field.split(".")[1]) > answered for field, _ in urls)
     if new > 2:
         raise ApiError(
             400,
@@ -227,7 +227,7 @@ def last_pair(body: ChatRequest) -> PairSource:
             "to /v1/captions",
             "messages",
         )
-    (before_field, before), (after_field, after) = found[-2:]
+    (before_field, before), (after_field, after) = urls[-2:]
     return PairSource(before, after, (before_field, after_field))
 
 
@@ -305,8 +305,8 @@ def _invalid(error: ValidationError, schema: type[BaseModel]) -> ApiError:
     for item in items[:5]:
         path = ".".join(str(part)[:80] for part in item["loc"])
         if item["type"] == "extra_forbidden":
-            known = list(schema.model_fields) if len(item["loc"]) == 1 else []
-            lines.append(f"{path}: no such field{did_you_mean(str(item['loc'][-1])[:80], known)}")
+            fields = list(schema.model_fields) if len(item["loc"]) == 1 else []
+            lines.append(f"{path}: no such field{did_you_mean(str(item['loc'][-1])[:80], fields)}")
         else:
             lines.append(f"{path}: {item['msg']}" if path else item["msg"].removeprefix("Value error, "))
     if len(items) > len(lines):

@@ -56,7 +56,7 @@ class Joiner(Generic[Key, Item, Result]):
         size = self._max_items
         entered = [self._enter(key, list(items[start : start + size])) for start in range(0, len(items), size)]
         try:
-            return [one for part in await asyncio.gather(*(future for _, future in entered)) for one in part]
+            return [result for part in await asyncio.gather(*(future for _, future in entered)) for result in part]
         finally:
             for call, future in entered:
                 future.cancel()  # the remaining ones, if one has failed or the caller has left

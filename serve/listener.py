@@ -73,9 +73,9 @@ class Connections:
             False if no place is left and no connection is idle.
         """
         of_client = self._of_client.get(connection.client_key, {})
-        for places, most in ((of_client, self._each), (self._open, self.limits.connections)):
-            if len(places) >= most:
-                waiting = [(other.waiting_since, other) for other in places if other.waiting_since is not None]
+        for connections, most in ((of_client, self._each), (self._open, self.limits.connections)):
+            if len(connections) >= most:
+                waiting = [(other.waiting_since, other) for other in connections if other.waiting_since is not None]
                 if not waiting:
                     return False
                 min(waiting, key=itemgetter(0))[1].close_now()

@@ -45,7 +45,7 @@ _CAPTION = "the small red cube has moved to the right"
 
 def document(api: FastAPI, config: ServeConfig) -> dict[str, Any]:
     """The document of an application made by ``serve.api.create_api``."""
-    made = get_openapi(
+    schema = get_openapi(
         title=api.title,
         version=api.version,
         description=_description(config),
@@ -56,7 +56,7 @@ def document(api: FastAPI, config: ServeConfig) -> dict[str, Any]:
         ],
         routes=api.routes,
     )
-    components = made.setdefault("components", {})
+    components = schema.setdefault("components", {})
     _, schemas = models_json_schema(
         [
             (CaptionRequest, "validation"),
@@ -82,13 +82,13 @@ def document(api: FastAPI, config: ServeConfig) -> dict[str, Any]:
     }
     components["schemas"]["ErrorAnswer"]["examples"] = [_ERROR]
     before, after = _pictures()
-    paths = made["paths"]
+    paths = schema["paths"]
     paths["/v1/captions"]["post"]["requestBody"] = _captions_body(components["schemas"], before, after)
     paths["/v1/chat/completions"]["post"]["requestBody"] = _chat_body(before, after)
     for path, operations in paths.items():
         for operation in operations.values():
             _answers(operation, path, config)
-    return made
+    return schema
 
 
 def _answers(operation: dict[str, Any], path: str, config: ServeConfig) -> None:

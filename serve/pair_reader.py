@@ -13,19 +13,19 @@ from serve.backend import EncodedPair
 from serve.config import LimitsConfig
 from serve.errors import ApiError
 from serve.fetch import Fetcher
-from serve.intake import CaptionJob, PairSource, Source
+from serve.intake import PairSource, ParsedRequest, Source
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,19}://")
 
 
-class PairReader:
+class RequestPairReader:
     """Reads the images of jobs within the limits."""
 
     def __init__(self, limits: LimitsConfig):
         self._limits = limits
         self._fetcher = Fetcher(limits)
 
-    async def read(self, job: CaptionJob) -> list[EncodedPair | str]:
+    async def read(self, job: ParsedRequest) -> list[EncodedPair | str]:
         """The image files of all pairs, their headers checked; a refused pair is represented by the reason.
 
         Raises:
@@ -112,7 +112,7 @@ class PairReader:
         message = f"{field}: the image file exceeds the limit of {self._limits.image_mib:g} MiB"
         return ApiError(413, "image_too_large", message, field)
 
-    def _too_many_pixels(self, field: str, found: str) -> ApiError:
+    def _too_many_pixels(self, field: str, size: str) -> ApiError:
         most, side = self._limits.image_pixels, self._limits.image_side
-        message = f"{field}: {found}; the limit is {most:,} pixels and {side:,} per side; send a smaller copy"
+        message = f"{field}: {size}; the limit is {most:,} pixels and {side:,} per side; send a smaller copy"
         return ApiError(413, "too_many_pixels", message, field)

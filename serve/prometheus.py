@@ -46,7 +46,7 @@ class ServingMetrics:
 
     def pairs(self, results: Sequence[PairResult]) -> None:
         """Count answered pairs, and the words of their best captions."""
-        captioned, refused, tokens = counts(results)
+        captioned, refused, tokens = verdict_counts(results)
         self._pairs.labels("captioned").inc(captioned)
         self._pairs.labels("refused").inc(refused)
         self._tokens.inc(tokens)
@@ -61,7 +61,7 @@ class ServingMetrics:
         return generate_latest(self._registry)
 
 
-def counts(results: Sequence[PairResult]) -> tuple[int, int, int]:
+def verdict_counts(results: Sequence[PairResult]) -> tuple[int, int, int]:
     """(pairs captioned, pairs refused, words of the best captions)."""
     refused = sum(result.error is not None for result in results)
     tokens = sum(len(words(result.captions[0].caption)) for result in results if result.captions)

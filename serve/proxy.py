@@ -45,17 +45,17 @@ class PlainIds:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = scope["headers"]
-            given = [value for name, value in headers if name.lower() == b"x-request-id"]
-            if given and (len(given) > 1 or not PLAIN_ID.fullmatch(given[0].decode("latin-1"))):
+            ids = [value for name, value in headers if name.lower() == b"x-request-id"]
+            if ids and (len(ids) > 1 or not PLAIN_ID.fullmatch(ids[0].decode("latin-1"))):
                 kept = [(name, value) for name, value in headers if name.lower() != b"x-request-id"]
                 scope = {**scope, "headers": kept}
 
         async def send_once(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = message["headers"] = list(message.get("headers", ()))
-                ids = [place for place, (name, _) in enumerate(headers) if name.lower() == b"x-request-id"]
-                for place in reversed(ids[1:]):
-                    del headers[place]
+                ids = [position for position, (name, _) in enumerate(headers) if name.lower() == b"x-request-id"]
+                for position in reversed(ids[1:]):
+                    del headers[position]
             await send(message)
 
         await self._app(scope, receive, send_once)

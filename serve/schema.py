@@ -145,7 +145,7 @@ class PairAnswer(AssessedAnswer):
     candidates: list[CandidateAnswer] = []
     """All captions, best first."""
     attributes: dict[str, Any] | None = None
-    """What changed, as values with probabilities: ``type``, and the changed object's attributes ``before`` and
+    """The change as values with probabilities: ``type``, and the changed object's attributes ``before`` and
     ``after``; null for models that only write captions."""
     change_map: str | None = None
     """PNG as data URL, 8-bit grey, white where the pair changed, with the shape of the image after; null unless

@@ -14,8 +14,8 @@ from serve.backend import Backend, Busy, EncodedPair, ModelStatus, Options, Pair
 from serve.config import ServeConfig
 from serve.context import RequestContext
 from serve.errors import ApiError, too_many_pairs
-from serve.intake import CaptionJob
-from serve.pair_reader import PairReader
+from serve.intake import ParsedRequest
+from serve.pair_reader import RequestPairReader
 from serve.pieces import Hear
 from serve.prometheus import ServingMetrics
 
@@ -27,7 +27,7 @@ class Service:
 
     def __init__(self, config: ServeConfig, backend: Backend, metrics: ServingMetrics):
         self._config, self._backend, self._metrics = config, backend, metrics
-        self._reader = PairReader(config.limits)
+        self._reader = RequestPairReader(config.limits)
         self._waiting: Counter[str] = Counter()
 
     def models(self) -> list[ModelStatus]:
@@ -48,13 +48,13 @@ class Service:
         hint = did_you_mean(name, names) or f"; available: {', '.join(names)}"
         raise ApiError(404, "unknown_model", f"no model is named {name[:100]!r}{hint}", "model")
 
-    async def admit(self, context: RequestContext, job: CaptionJob) -> AdmittedJob:
+    async def admit(self, context: RequestContext, job: ParsedRequest) -> AdmittedJob:
         """Check a job, take its places in the queue and read its images. The caller must close the result.
 
         Raises:
             ApiError: 404 unknown model, 503 it cannot be served or all callers together have too many pairs waiting,
                 422 options beyond the limits, 413 too many pairs, 429 the caller has too many pairs waiting; or the
-                only pair is refused (:meth:`PairReader.read`).
+                only pair is refused (:meth:`RequestPairReader.read`).
         """
         context.body_parsed()
         model = self.model(job.model or self._config.default_model)
@@ -62,14 +62,14 @@ class Service:
             raise ApiError(503, "model_unavailable", f"{model.name}: {model.error}", "model", retry_after_s=10)
         self._check_options(job)
         context.pairs = len(job.pairs)
-        with ExitStack() as places:
-            places.enter_context(self._queued(context.caller, len(job.pairs)))
+        with ExitStack() as slots:
+            slots.enter_context(self._queued(context.caller, len(job.pairs)))
             images = await self._reader.read(job)
             # Without the texts of the body, which would otherwise stay in memory until a stream ends.
             job = replace(job, pairs=tuple(replace(pair, before="", after="", dialogue=None) for pair in job.pairs))
-            return AdmittedJob(self, context, job, model, images, places.pop_all())
+            return AdmittedJob(self, context, job, model, images, slots.pop_all())
 
-    def _check_options(self, job: CaptionJob) -> None:
+    def _check_options(self, job: ParsedRequest) -> None:
         limits, options = self._config.limits, job.options
         for option, field, value, most in (
             ("candidates", job.candidates_field, options.candidates, limits.candidates),
@@ -149,7 +149,7 @@ class AdmittedJob:
 
     _service: Service
     context: RequestContext
-    job: CaptionJob
+    job: ParsedRequest
     model: ModelStatus
     images: list[EncodedPair | str]
     places: ExitStack
@@ -161,16 +161,16 @@ class AdmittedJob:
             ApiError: as :meth:`Service.caption`.
         """
         readable = [image for image in self.images if isinstance(image, EncodedPair)]
-        found = iter(await self._caption(readable, hear) if readable else ())
-        return [PairResult(error=image) if isinstance(image, str) else next(found) for image in self.images]
+        results = iter(await self._caption(readable, hear) if readable else ())
+        return [PairResult(error=image) if isinstance(image, str) else next(results) for image in self.images]
 
     def as_done(self) -> AsyncGenerator[tuple[int, PairResult], None]:
         """Index and result of each pair as soon as it is captioned, by one call of the backend per pair."""
 
-        async def one(image: EncodedPair | str) -> PairResult:
+        async def single(image: EncodedPair | str) -> PairResult:
             return PairResult(error=image) if isinstance(image, str) else (await self._caption([image]))[0]
 
-        return as_done([one(image) for image in self.images])
+        return as_done([single(image) for image in self.images])
 
     async def _caption(self, pairs: Sequence[EncodedPair], hear: Hear | None = None) -> list[PairResult]:
         return await self._service.caption(self.context, pairs, self.model, self.job.options, hear)

@@ -26,7 +26,7 @@ KEEP_ALIVE_S = 5.0
 Events = AsyncGenerator[bytes, None]
 
 
-def event(data: Any, name: str | None = None) -> bytes:
+def server_sent_event(data: Any, name: str | None = None) -> bytes:
     """One event; its data (models, mappings, ...) as JSON."""
     return format_sse_event(data_str=to_json(data).decode(), event=name)
 

@@ -21,7 +21,7 @@ from idc.config import missing_database
 from idc.data.remote_copies import is_uri, local_folder
 from idc.redaction import redacted
 from idc.systems import HUB
-from idc.training.artifact import CONFIG, IDENTITY_TAG, Artifact, check_weights, identity, read_artifact
+from idc.training.artifact import CONFIG, IDENTITY_TAG, Artifact, artifact_identity, check_weights, read_artifact
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -102,18 +102,18 @@ class Resolver:
         # name has hashes of the registry and of the location to which the version was uploaded.
         stem = f"{re.sub(r'[^A-Za-z0-9._-]', '_', wanted.name)}-{wanted.version}-{_short(str(self._uri))}"
         try:
-            found = self._version(wanted)
+            registered = self._version(wanted)
         except ValueError:
             kept = sorted(root.glob(f"{stem}-*/config.json"), key=lambda path: path.stat().st_mtime)
             if not kept:
                 raise
             return _checked(kept[-1].parent).path
-        target = root / f"{stem}-{_short(found.source)}"
+        target = root / f"{stem}-{_short(registered.source)}"
         if not target.exists():
             with (root / f".{target.name}.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if not target.exists():
-                    self._download(version, found, target)
+                    self._download(version, registered, target)
         return _checked(target).path
 
     def _folder(self, source: str) -> str:
@@ -126,10 +126,10 @@ class Resolver:
 
     def _hash(self, artifact: Artifact) -> str:
         """Hash of the contents of a folder; they are read again when the files have changed."""
-        found = [(artifact.path / name).stat() for name in (CONFIG, *artifact.files)]
-        state = [(one.st_ino, one.st_mtime_ns, one.st_size) for one in found]
+        stats = [(artifact.path / name).stat() for name in (CONFIG, *artifact.files)]
+        state = [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]
         if self._hashes.get(artifact.path, (None, ""))[0] != state:
-            self._hashes[artifact.path] = (state, identity(artifact.path)[:12])
+            self._hashes[artifact.path] = (state, artifact_identity(artifact.path)[:12])
         return self._hashes[artifact.path][1]
 
     def _version(self, wanted: _Reference) -> Any:
@@ -165,7 +165,7 @@ class Resolver:
 
         return MlflowClient(tracking_uri=self._uri, registry_uri=self._uri)
 
-    def _download(self, version: str, found: Any, target: Path) -> None:
+    def _download(self, version: str, registered: Any, target: Path) -> None:
         """Download to ``target``, which exists only when it is complete and verified."""
         from mlflow.artifacts import download_artifacts
         from mlflow.exceptions import MlflowException
@@ -173,19 +173,19 @@ class Resolver:
         partial = target.with_name(f".{target.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)  # left by a killed process; we hold the lock
         try:
-            uri = self._client().get_model_version_download_uri(found.name, found.version)
+            uri = self._client().get_model_version_download_uri(registered.name, registered.version)
             got = download_artifacts(artifact_uri=uri, dst_path=str(partial), tracking_uri=self._uri)
         except (MlflowException, OSError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             raise ValueError(
-                f"{version} of the MLflow registry {self._shown} cannot be downloaded from {found.source} "
+                f"{version} of the MLflow registry {self._shown} cannot be downloaded from {registered.source} "
                 f"({_line(error)}); check that this location is reachable from here"
             ) from None
         artifact = _checked(got)
-        if (expected := found.tags.get(IDENTITY_TAG)) is not None and identity(artifact.path) != expected:
+        if (expected := registered.tags.get(IDENTITY_TAG)) is not None and artifact_identity(artifact.path) != expected:
             shutil.rmtree(partial, ignore_errors=True)
             raise ValueError(
-                f"{version} of the MLflow registry {self._shown}: {found.source} differs from the registered "
+                f"{version} of the MLflow registry {self._shown}: {registered.source} differs from the registered "
                 "artifact; register it again (python jobs/register.py) and promote that version"
             )
         Path(got).rename(target)

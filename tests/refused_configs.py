@@ -162,34 +162,6 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "build.interpolation_weights: no such file or folder: 'net_220.pth'",
         ],
     ),
-    "train_interpolator": (
-        ["triplets=nowhere", "crop_size=100", "model.window=6", "start=nor/here", "train.steps=3"],
-        [
-            "crop_size: 100 is not divisible by model.pad_multiple = 64; take 128",
-            "model.window: 6 is not divisible by 4; take 8",
-            "model.pad_multiple: 64 is not divisible by 48, as 16 and 8 * window demand",
-            "train.steps=3 and epochs=300.0: give exactly one of them",
-            "triplets: no such file or folder: 'nowhere'",
-            "start: no such file or folder: 'nor/here'",
-        ],
-    ),
-    "build_triplets": (
-        ["triplets=made", "build.videos=[nowhere.mp4]", "build.scenes.num_scenes=0", "build.gap=0"],
-        [
-            "build.gap: input should be greater than or equal to 1, got 0",
-            "build.scenes.num_scenes: input should be greater than or equal to 1, got 0",
-            "build.videos and scenes: give one of the two",
-            "build.videos.0: no such file or folder: 'nowhere.mp4'",
-        ],
-    ),
-    "compare_interpolators": (
-        ["triplets.real=nowhere", "out=made", "vfiformer.full=net_220.pth", "interpolators=[dis, film]"],
-        [
-            "interpolators.1: 'film' is not one of blend, dis",
-            "triplets.real: no such file or folder: 'nowhere'",
-            "vfiformer.full: no such file or folder: 'net_220.pth'",
-        ],
-    ),
     "corrupt": (
         ["pairs=nowhere", "out=made", "kind=fog", "share=0.2", "seed=-1"],
         [

@@ -23,7 +23,6 @@ JOB_OF = {
     "render/": "render",
     "vision/tokenizer_": "train_tokenizer",
     "vision/pair_encoder_": "train_pair_encoder",
-    "vision/interpolator_": "train_interpolator",
     "procap/procedures_": "build_procedures",
     "procap/pretrain_": "pretrain_procap",
     "procap/finetune_": "finetune_procap",
@@ -36,7 +35,7 @@ JOB_OF = {
     "namc/pretrain_": "pretrain_namc",
     "namc/finetune_": "finetune_namc",
     "namc/sweeps/": "sweep",
-    "vlm/finetune_": "finetune_vlm",
+    "sft/finetune_": "finetune_sft",
     "benchmark/": "benchmark",
     "robustness/": "robustness",
     "card/": "make_card",
@@ -52,7 +51,6 @@ JOB_OF = {
 INPUTS: dict[str, dict[str, Any]] = {
     "render": {"out": "pairs"},
     "train_tokenizer": {"pairs": "pairs"},
-    "train_interpolator": {"triplets": "triplets"},
     "train_pair_encoder": {"pairs": "pairs"},
     "build_procedures": {
         "procedures": "procedures",
@@ -64,7 +62,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "describe_pairs": {"pairs": "pairs", "out": "described"},
     "pretrain_namc": {},
     "finetune_namc": {},
-    "finetune_vlm": {},
+    "finetune_sft": {},
     "finetune_m3diff": {},
     "sweep": {},
     "train_twincap": {},

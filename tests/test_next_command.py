@@ -12,7 +12,7 @@ from tests.docs.checks import faulty_command
 ARTIFACT = "runs/a b/artifact"
 JOB = SimpleNamespace(pairs="data/mine/pairs")
 ENTRIES = (
-    "vision.tokenizer.task:train", "vision.pair_encoder.task:train", "vision.interpolation.task:train",
+    "vision.tokenizer.task:train", "vision.pair_encoder.task:train",
     "systems.namc.task:pretrain", "systems.namc.task:finetune", "systems.twincap.task:train", "systems.sft.task:train",
     "systems.m3diff.task:train", "vlm.pretrain:train",
 )  # fmt: skip
@@ -27,7 +27,6 @@ COMMANDS = [
     next_command.after_mining("data/mined"),
     next_command.after_descriptions("data/described"),
     next_command.after_corruption("data/fog"),
-    next_command.after_triplets("data/triplets"),
     str(next_command.after_evaluation(ARTIFACT, "my pairs", calibrated=False)),
     str(next_command.after_evaluation(ARTIFACT, "my pairs", calibrated=True)),
     next_command.after_captions("runs/mine/artifact"),

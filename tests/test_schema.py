@@ -14,9 +14,9 @@ import pytest
 from idc.data.config import CorruptJob, ImportJob, ValidateJob
 from idc.data.files import Access, Reader, locate
 from idc.data.images import cell_bytes, encode_png
-from idc.data.importing import open_build
+from idc.data.importing import open_import
 from idc.data.pipeline import run_local
-from idc.data.robustness.build import open_build as open_swapped
+from idc.data.robustness.build import open_corruption as open_swapped
 from idc.data.store import DatasetFolder, MappedRows, iter_rows, read_manifest, read_rejects, read_schema
 from idc.data.validation.clean import clean_path, write_clean
 from idc.data.validation.run import validate
@@ -193,7 +193,7 @@ def test_origins_of_ones_own_table_are_imported(format: str, tmp_path: Path) -> 
     else:
         pq.write_table(pa.Table.from_pylist(records), table)
     job = ImportJob(source=str(table), out=str(tmp_path / "out"), format=format, max_reject_share=0.5)
-    run_local(*open_build(job), progress=False, max_reject_share=0.5)
+    run_local(*open_import(job), progress=False, max_reject_share=0.5)
     found = {row["pair_id"]: ChangePair.from_row(row) for row in iter_rows(tmp_path / "out")}
     assert found["a"].captions == ("x", "y")
     assert found["a"].caption_origins == (CaptionOrigin("procap@1"), None)

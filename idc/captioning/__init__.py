@@ -1,1 +1,1 @@
-"""What one does with any captioner: one pair, a split, a table, calibration."""
+"""Uses of any captioner: one pair, a split, a table, calibration."""

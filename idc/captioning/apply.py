@@ -10,7 +10,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,6 +19,7 @@ import numpy as np
 from idc.captioning.contract import Captioner, Description, beams_of, require
 from idc.data.files import Reader
 from idc.data.images import MAX_PIXELS, ImageError, cell_bytes, cell_name, decode_image
+from idc.systems import regions_captioner
 
 Item = TypeVar("Item")
 
@@ -53,18 +54,20 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class CaptionOptions:
+class DescribeOptions:
     """How a row is captioned; rows with equal options form one batch of the model.
 
     Attributes:
         beams, candidates, change_map: as :meth:`idc.captioning.contract.Captioner.describe`.
         imagine: also generate frames between the images.
+        regions: also look for the regions that differ where the captioner is not familiar with the pair.
     """
 
     beams: int | None = None
     candidates: int = 1
     change_map: bool = False
     imagine: bool = False
+    regions: bool = False
 
     def check(self, captioner: Captioner) -> None:
         """Refuse options that a captioner does not support.
@@ -79,7 +82,7 @@ class CaptionOptions:
             require(captioner, "imagine")
 
 
-class Result(NamedTuple):
+class CaptionedPair(NamedTuple):
     """The result of one row.
 
     Attributes:
@@ -114,28 +117,38 @@ def decode_pair(before: Any, after: Any, reader: Reader | None = None, max_pixel
 
 
 def describe_batch(
-    captioner: Captioner, images: Sequence[Pixels | Fault], options: Sequence[CaptionOptions]
-) -> list[Result]:
+    captioner: Captioner, images: Sequence[Pixels | Fault], options: Sequence[DescribeOptions]
+) -> list[CaptionedPair]:
     """Describe decoded pairs, each with its own options; pairs with equal ones go through the model together."""
-    found = [Result(pixels) for pixels in images]
-    groups: dict[CaptionOptions, list[int]] = defaultdict(list)
-    for place, (pixels, option) in enumerate(zip(images, options, strict=True)):
+    results = [CaptionedPair(pixels) for pixels in images]
+    groups: dict[DescribeOptions, list[int]] = defaultdict(list)
+    for index, (pixels, option) in enumerate(zip(images, options, strict=True)):
         if isinstance(pixels, Pixels):
             option.check(captioner)
-            groups[CaptionOptions(option.beams, option.candidates, option.change_map)].append(place)
-    for group, places in groups.items():
-        befores, afters = zip(*(images[place] for place in places), strict=True)  # type: ignore[arg-type]  # Pixels
+            groups[DescribeOptions(option.beams, option.candidates, option.change_map)].append(index)
+    for group, indices in groups.items():
+        befores, afters = zip(*(images[index] for index in indices), strict=True)  # type: ignore[arg-type]  # Pixels
         started = time.perf_counter()
         descriptions = captioner.describe(
             befores, afters, beams=group.beams, candidates=group.candidates, change_map=group.change_map
         )
         seconds = time.perf_counter() - started
-        for place, description in zip(places, descriptions, strict=True):
-            found[place] = Result(images[place], description, (), seconds, len(places))
-    for place, (result, option) in enumerate(zip(found, options, strict=True)):
+        for index, description in zip(indices, descriptions, strict=True):
+            results[index] = CaptionedPair(images[index], description, (), seconds, len(indices))
+    for index, (result, option) in enumerate(zip(results, options, strict=True)):
+        if option.regions and result.description is not None and isinstance(result.pixels, Pixels):
+            results[index] = result = result._replace(description=with_regions(result.description, result.pixels))
         if option.imagine and isinstance(result.pixels, Pixels):
-            found[place] = result._replace(frames=tuple(require(captioner, "imagine").imagine(*result.pixels)))
-    return found
+            results[index] = result._replace(frames=tuple(require(captioner, "imagine").imagine(*result.pixels)))
+    return results
+
+
+def with_regions(description: Description, pixels: Pixels) -> Description:
+    """The description with the regions that differ, if its captioner is not familiar with the pair and has none."""
+    if description.familiar is not False or description.regions is not None:
+        return description
+    [other] = regions_captioner().describe([pixels.before], [pixels.after])
+    return replace(description, regions=other.regions, regions_text=other.regions_text)
 
 
 def describe_rows(
@@ -144,8 +157,8 @@ def describe_rows(
     decode: Callable[[Item], Pixels | Fault],
     pool: Executor,
     batch_size: int,
-    options: CaptionOptions = CaptionOptions(),
-) -> Iterator[tuple[Item, Result]]:
+    options: DescribeOptions = DescribeOptions(),
+) -> Iterator[tuple[Item, CaptionedPair]]:
     """Describe rows batch by batch, in their order; while the model works on one batch, the next one is decoded.
 
     Args:

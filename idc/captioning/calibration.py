@@ -54,7 +54,7 @@ class Quality(_Record):
     changed: int
     """Number of changed pairs."""
     auc: float
-    """Share of couples of a changed and an unchanged pair that the probability orders correctly."""
+    """Share of the combinations of a changed and an unchanged pair that the probability orders correctly."""
     brier: float
     """Mean squared error of the probability; 0.25 for a constant one half."""
     ece: float
@@ -73,8 +73,8 @@ class Unfamiliar(_Record):
     median: float
     """Median familiarity."""
     auc: float | None = None
-    """Of an input of another domain: share of couples of a held-out pair (of the report split if there is one) and a
-    pair of this input in which the latter is farther from the training images."""
+    """Of an input of another domain: share of the combinations of a held-out pair (of the report split if there
+    is one) and a pair of this input in which the latter is farther from the training images."""
 
 
 class Calibration(_Record):
@@ -102,6 +102,7 @@ class Calibration(_Record):
         """The probability from the :func:`inputs_of` a description."""
         rows = zip(self.inputs, self.mean, self.deviation, self.weights, strict=True)
         total = self.bias + sum(weight * (inputs[name] - mean) / spread for name, mean, spread, weight in rows)
+        # Limited to +-30: far outside, exp overflows or the result is rounded to 1.
         return 1 / (1 + math.exp(-max(-30.0, min(30.0, total))))
 
     @classmethod
@@ -126,14 +127,14 @@ class Calibration(_Record):
         Args:
             evidence: names of the system's own evidence, without :data:`YES`.
         """
-        found = cls.read(artifact)
-        if found is not None and set(found.inputs) - {YES} != {*_OF_ANY, *evidence}:
+        calibration = cls.read(artifact)
+        if calibration is not None and set(calibration.inputs) - {YES} != {*_OF_ANY, *evidence}:
             warnings.warn(
                 f"{Path(artifact) / CALIBRATION} has other inputs and is ignored; run jobs/calibrate.py again",
                 stacklevel=2,
             )
             return None
-        return found
+        return calibration
 
 
 def inputs_of(description: Description) -> dict[str, float]:
@@ -144,7 +145,7 @@ def inputs_of(description: Description) -> dict[str, float]:
     return dict(zip(_OF_ANY, (says, best.log_probability, signed), strict=True)) | dict(description.evidence)
 
 
-def fit(rows: Sequence[Mapping[str, float]], changed: Sequence[bool]) -> dict[str, Any]:
+def fit_calibration(rows: Sequence[Mapping[str, float]], changed: Sequence[bool]) -> dict[str, Any]:
     """Fit the regression (scikit-learn's, with its default L2 penalty). Returns its fields of :class:`Calibration`.
 
     Args:
@@ -157,13 +158,13 @@ def fit(rows: Sequence[Mapping[str, float]], changed: Sequence[bool]) -> dict[st
     values = np.array([[row[name] for name in inputs] for row in rows], dtype=np.float64)
     mean, deviation = values.mean(axis=0), values.std(axis=0)
     deviation[deviation == 0] = 1.0  # a constant input carries no information and gets no weight
-    found = LogisticRegression().fit((values - mean) / deviation, np.array(changed))
+    regression = LogisticRegression().fit((values - mean) / deviation, np.array(changed))
     return {
         "inputs": inputs,
         "mean": tuple(mean.tolist()),
         "deviation": tuple(deviation.tolist()),
-        "weights": tuple(found.coef_[0].tolist()),
-        "bias": float(found.intercept_[0]),
+        "weights": tuple(regression.coef_[0].tolist()),
+        "bias": float(regression.intercept_[0]),
     }
 
 
@@ -171,34 +172,38 @@ def quality(probabilities: Sequence[float], changed: Sequence[bool], bins: int =
     """AUC, Brier score and expected calibration error of probabilities, on changed and unchanged pairs."""
     from sklearn.metrics import roc_auc_score
 
-    given, truth = np.array(probabilities, dtype=np.float64), np.array(changed, dtype=np.float64)
-    edges = np.unique(np.quantile(given, np.arange(1, bins) / bins))
-    which = np.searchsorted(edges, given, side="right")  # equal probabilities stay together
-    gaps = [abs((given - truth)[which == place].sum()) for place in range(len(edges) + 1)]
+    predicted, truth = np.array(probabilities, dtype=np.float64), np.array(changed, dtype=np.float64)
+    edges = np.unique(np.quantile(predicted, np.arange(1, bins) / bins))
+    which = np.searchsorted(edges, predicted, side="right")  # equal probabilities stay together
+    gaps = [abs((predicted - truth)[which == group].sum()) for group in range(len(edges) + 1)]
     return Quality(
-        pairs=len(given),
+        pairs=len(predicted),
         changed=int(truth.sum()),
-        auc=float(roc_auc_score(truth, given)),
-        brier=float(((given - truth) ** 2).mean()),
-        ece=float(sum(gaps) / len(given)),
+        auc=float(roc_auc_score(truth, predicted)),
+        brier=float(((predicted - truth) ** 2).mean()),
+        ece=float(sum(gaps) / len(predicted)),
     )
 
 
-def table(found: Calibration) -> str:
+def table(calibration: Calibration) -> str:
     """The quality as plain text."""
     lines = [
-        f"fitted on {found.source['count']} pairs of {found.source['split']}: "
-        + ", ".join(f"{name} {weight:+.2f}" for name, weight in zip(found.inputs, found.weights, strict=True)),
+        f"fitted on {calibration.source['count']} pairs of {calibration.source['split']}: "
+        + ", ".join(
+            f"{name} {weight:+.2f}" for name, weight in zip(calibration.inputs, calibration.weights, strict=True)
+        ),
         f"{'':8}{'pairs':>7}{'changed':>9}{'AUC':>8}{'Brier':>8}{'ECE':>8}",
     ]
-    for split, one in found.quality.items():
-        lines.append(f"{split:8}{one.pairs:7d}{one.changed:9d}{one.auc:8.4f}{one.brier:8.4f}{one.ece:8.4f}")
-    if found.unfamiliar:
+    for split, scores in calibration.quality.items():
+        lines.append(
+            f"{split:8}{scores.pairs:7d}{scores.changed:9d}{scores.auc:8.4f}{scores.brier:8.4f}{scores.ece:8.4f}"
+        )
+    if calibration.unfamiliar:
         lines.append(f"pairs that do not resemble the training images (familiarity below {FAMILIAR_FROM}):")
         lines += [
-            f"  {name}: {one.warned} of {one.pairs} ({100 * one.warned / one.pairs:.1f} %); "
-            f"lowest familiarity {one.lowest:.3f}, median {one.median:.3f}"
-            + (f"; AUC {one.auc:.4f}" if one.auc is not None else "")
-            for name, one in found.unfamiliar.items()
+            f"  {name}: {counts.warned} of {counts.pairs} ({100 * counts.warned / counts.pairs:.1f} %); "
+            f"lowest familiarity {counts.lowest:.3f}, median {counts.median:.3f}"
+            + (f"; AUC {counts.auc:.4f}" if counts.auc is not None else "")
+            for name, counts in calibration.unfamiliar.items()
         ]
     return "\n".join(lines)

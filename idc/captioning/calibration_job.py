@@ -15,10 +15,10 @@ from pydantic import Field
 
 from idc import logs
 from idc.captioning.apply import Fault, Pixels, decode_pair, describe_rows
-from idc.captioning.calibration import AskedCaptioner, Calibration, Unfamiliar, fit, inputs_of, quality
+from idc.captioning.calibration import AskedCaptioner, Calibration, Unfamiliar, fit_calibration, inputs_of, quality
 from idc.captioning.contract import FAMILIAR_FROM, Captioner
 from idc.captioning.familiarity import Familiarity, pair_statistics, statistics
-from idc.captioning.familiarity import fit as fit_familiarity
+from idc.captioning.familiarity import fit_familiarity as fit_familiarity
 from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig
 from idc.config import missing
 from idc.data.augmentation import AugmentationConfig, augment
@@ -93,17 +93,17 @@ class CalibrateJob(LoadConfig):
             yield from missing(path, "outside")
 
 
-def finished(job: CalibrateJob) -> Calibration | None:
+def finished_calibration(job: CalibrateJob) -> Calibration | None:
     """The calibration in the artifact, if it was fitted with these weights, pairs and settings; else None.
 
     Raises:
         ValueError: the folder is not an artifact, or there are no pairs.
     """
     read_artifact(job.artifact)
-    found = Calibration.read(job.artifact)
+    calibration = Calibration.read(job.artifact)
     if job.familiarity and Familiarity.read(job.artifact) is None:
         return None
-    return found if found is not None and found.fingerprint == _mark(job) else None
+    return calibration if calibration is not None and calibration.fingerprint == _mark(job) else None
 
 
 def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibration | None:
@@ -124,38 +124,40 @@ def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibrati
         captioner.asks_change = job.ask_change
     splits: list[str] = [job.split] if job.report_split is None else [job.split, job.report_split]
     measured = {split: _measure(job, captioner, split) for split in splits}
-    own = measured[job.split]
-    for split, one in measured.items():
-        if fault := _one_kind(job, split, one.changed):
-            if split != job.split or not job.familiarity or not own.statistics:
+    fitted_on = measured[job.split]
+    for split, measurement in measured.items():
+        if fault := _one_kind(job, split, measurement.changed):
+            if split != job.split or not job.familiarity or not fitted_on.statistics:
                 raise ValueError(fault)
             logs.event("no_probability", f"{fault}; only the familiarity is fitted", "warning")
-            fit_familiarity(_training_statistics(job), own.statistics).save(job.artifact)
+            fit_familiarity(_training_statistics(job), fitted_on.statistics).save(job.artifact)
             return None
-    made = Calibration(
+    calibration = Calibration(
         fingerprint=_mark(job),
-        source={"pairs": ", ".join(job.folders), "split": job.split, "count": len(own.changed)},
+        source={"pairs": ", ".join(job.folders), "split": job.split, "count": len(fitted_on.changed)},
         quality={},
-        **fit(own.inputs, own.changed),
+        **fit_calibration(fitted_on.inputs, fitted_on.changed),
     )
-    found = {
-        split: quality([made.probability(inputs) for inputs in one.inputs], one.changed)
-        for split, one in measured.items()
+    qualities = {
+        split: quality([calibration.probability(inputs) for inputs in measurement.inputs], measurement.changed)
+        for split, measurement in measured.items()
     }
-    made = made.model_copy(update={"quality": found})
+    calibration = calibration.model_copy(update={"quality": qualities})
     if job.familiarity:
-        familiarity = fit_familiarity(_training_statistics(job), own.statistics)
-        distances = {split: list(map(familiarity.distance, one.statistics)) for split, one in measured.items()}
+        familiarity = fit_familiarity(_training_statistics(job), fitted_on.statistics)
+        distances = {
+            split: list(map(familiarity.distance, measurement.statistics)) for split, measurement in measured.items()
+        }
         unfamiliar: dict[str, Unfamiliar] = {}
-        for split, known in distances.items():
-            unfamiliar[split] = _unfamiliar(split, familiarity, known)
+        for split, split_distances in distances.items():
+            unfamiliar[split] = _unfamiliar(split, familiarity, split_distances)
         for path in job.outside:
-            known = [familiarity.distance(pair_statistics(*pixels)) for pixels in _input_images(path)]
-            unfamiliar[path] = _unfamiliar(path, familiarity, known, distances[splits[-1]])
-        made = made.model_copy(update={"unfamiliar": unfamiliar})
+            outside_distances = [familiarity.distance(pair_statistics(*pixels)) for pixels in _input_images(path)]
+            unfamiliar[path] = _unfamiliar(path, familiarity, outside_distances, distances[splits[-1]])
+        calibration = calibration.model_copy(update={"unfamiliar": unfamiliar})
         familiarity.save(job.artifact)
-    add_file(job.artifact, CALIBRATION, made.model_dump_json(indent=1) + "\n")
-    return made
+    add_file(job.artifact, CALIBRATION, calibration.model_dump_json(indent=1) + "\n")
+    return calibration
 
 
 def _training_statistics(job: CalibrateJob) -> Iterator[np.ndarray]:
@@ -170,10 +172,10 @@ def _training_statistics(job: CalibrateJob) -> Iterator[np.ndarray]:
             f"{', '.join(job.folders)} has no training pairs, on which familiarity is fitted; give the folder that the "
             "captioner was trained on, or set familiarity=false"
         )
-    known = functools.lru_cache(maxsize=2)(lambda data: statistics(decode_image(data)))  # pairs share images
+    statistics_of = functools.lru_cache(maxsize=2)(lambda data: statistics(decode_image(data)))  # pairs share images
     for number, row in enumerate(itertools.chain([first], rows)):
         try:
-            yield np.stack([known(row["before"]), known(row["after"])])
+            yield np.stack([statistics_of(row["before"]), statistics_of(row["after"])])
             if job.augmented:
                 images = decode_image(row["before"]), decode_image(row["after"])
                 changed = augment(*images, AugmentationConfig(), np.random.default_rng((0, number)))
@@ -233,7 +235,7 @@ def _mark(job: CalibrateJob) -> str:
 
 
 class _Measured(NamedTuple):
-    """What is known of a split's pairs with a change flag or captions; others are left out."""
+    """The measurements of a split's pairs with a change flag or captions; others are left out."""
 
     inputs: list[dict[str, float]]
     """:func:`inputs_of` each pair."""
@@ -246,20 +248,20 @@ def _measure(job: CalibrateJob, captioner: Captioner, split: str) -> _Measured:
     """Decode and describe each pair of a split once."""
     columns = ["pair_id", "before", "after", "change_type", "meta", "captions"]
     every = (((row, _changed(row)) for row in iter_rows(path, columns, split)) for path in job.folders)
-    known = itertools.chain.from_iterable(
+    flagged = itertools.chain.from_iterable(
         itertools.islice(((row, changed) for row, changed in rows if changed is not None), job.max_pairs)
         for rows in every
     )
-    made = _Measured([], [], [])
+    measured = _Measured([], [], [])
     with ThreadPoolExecutor(2) as pool:
-        for (row, changed), found in describe_rows(captioner, known, _decode, pool, job.batch_size):
-            pixels = _readable(row["pair_id"], found.pixels)
-            assert found.description is not None
-            made.inputs.append(inputs_of(found.description))
-            made.changed.append(changed)
+        for (row, changed), result in describe_rows(captioner, flagged, _decode, pool, job.batch_size):
+            pixels = _readable(row["pair_id"], result.pixels)
+            assert result.description is not None
+            measured.inputs.append(inputs_of(result.description))
+            measured.changed.append(changed)
             if job.familiarity:
-                made.statistics.append(pair_statistics(*pixels))
-    return made
+                measured.statistics.append(pair_statistics(*pixels))
+    return measured
 
 
 def _one_kind(job: CalibrateJob, split: str, changed: Sequence[bool]) -> str | None:
@@ -280,8 +282,8 @@ def _changed(row: Mapping[str, Any]) -> bool | None:
     return flag
 
 
-def _decode(known: tuple[dict[str, Any], bool]) -> Pixels | Fault:
-    return decode_pair(known[0]["before"], known[0]["after"])
+def _decode(item: tuple[dict[str, Any], bool]) -> Pixels | Fault:
+    return decode_pair(item[0]["before"], item[0]["after"])
 
 
 def _readable(pair_id: str, images: Pixels | Fault) -> Pixels:

@@ -3,6 +3,8 @@
 Every system's ``load_captioner(artifact, device, speed)`` returns a :class:`Captioner`. What only some
 captioners can do is a capability with a protocol of its own; :func:`require` is the one place that refuses a captioner
 without it. Imports no torch.
+
+Long because what a captioner returns and what it can do are one contract, read together.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any, Literal, NamedTuple, Protocol, overload
 
 import numpy as np
 
+from idc.metrics.change_maps import upsample
 from idc.metrics.changes import says_no_change
 from idc.schema import Turn
 
@@ -149,6 +152,28 @@ class Relevance:
 
 
 @dataclass(frozen=True)
+class Region:
+    """A part of the image after that differs from the image before.
+
+    Attributes:
+        box: left, top, right and bottom in pixels of the image after; right and bottom are the first ones outside.
+        share: of the image's area that the region covers (not the box), in (0, 1].
+        position: where it is, in words, such as "at the top left".
+        before, after: the name of its colour in either image.
+    """
+
+    box: tuple[int, int, int, int]
+    share: float
+    position: str
+    before: str
+    after: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able dict with the field names that every API uses."""
+        return {**asdict(self), "box": list(self.box)}
+
+
+@dataclass(frozen=True)
 class Description:
     """The description of one pair.
 
@@ -167,6 +192,9 @@ class Description:
         seen: at what size the model saw the images; None for a captioner that does not report it.
         tokens: numbers of tokens that were read and written for the candidates; None for a captioner without a text to
             read.
+        regions: in which the images differ, the largest first; None if they were not looked for.
+        regions_text: the same as a sentence that no trained model wrote; None likewise.
+        doubt: why the captioner itself could not decide whether anything changed; None if it could.
     """
 
     candidates: tuple[Candidate, ...]
@@ -179,11 +207,26 @@ class Description:
     relevance: Relevance | None = None
     seen: Seen | None = None
     tokens: tuple[int, int] | None = None
+    regions: tuple[Region, ...] | None = None
+    regions_text: str | None = None
+    doubt: str | None = None
 
     @property
     def best(self) -> Candidate:
         """The first candidate."""
         return self.candidates[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able dict with the field names that every API uses; without map and relevance, which are images."""
+        return {
+            **self.best.to_dict(),
+            **self.assessment.to_dict(),
+            "seen": None if self.seen is None else self.seen.to_dict(),
+            "attributes": self.attributes,
+            "regions": None if self.regions is None else [region.to_dict() for region in self.regions],
+            "regions_text": self.regions_text,
+            "candidates": [candidate.to_dict() for candidate in self.candidates],
+        }
 
     @property
     def familiar(self) -> bool | None:
@@ -203,7 +246,7 @@ class Description:
         """Whether anything changed, from both the best caption and the calibrated probability.
 
         "unsure" if the probability is in :data:`UNSURE_BETWEEN` or contradicts the caption. Without a probability the
-        caption alone decides.
+        caption alone decides, unless the captioner itself could not (:attr:`doubt`).
         """
         if self.verdict_text is not None:
             return "unsure"
@@ -213,7 +256,7 @@ class Description:
     def verdict_text(self) -> str | None:
         """Reason of the verdict "unsure"; None for the other verdicts."""
         if self.changed is None:
-            return None
+            return self.doubt
         low, high = UNSURE_BETWEEN
         unchanged = says_no_change(self.best.caption)
         if self.changed <= low if unchanged else self.changed >= high:
@@ -235,14 +278,6 @@ class Description:
             verdict_text=self.verdict_text,
             warning=self.warning,
         )
-
-
-def upsample(change_map: np.ndarray, size: Sequence[int]) -> np.ndarray:
-    """Resize a change map (Y, X) bilinearly to another height and width, float32."""
-    from PIL import Image
-
-    floats = Image.fromarray(change_map.astype(np.float32))
-    return np.asarray(floats.resize((size[1], size[0]), Image.Resampling.BILINEAR))
 
 
 def stretched(values: np.ndarray) -> np.ndarray:

@@ -107,16 +107,20 @@ class Familiarity:
             return None
         again = "run jobs/calibrate.py --overwrite"
         try:
-            found = cls(**load_file(path))
+            familiarity = cls(**load_file(path))
         except (SafetensorError, TypeError) as error:
             raise ValueError(f"{path} is damaged ({error}); {again}") from None
         size = len(statistics(np.zeros((1, 1, 3), np.uint8)))
-        if found.mean.shape != (size,) or found.whitening.shape != (size, size) or found.distances.ndim != 1:
+        if (
+            familiarity.mean.shape != (size,)
+            or familiarity.whitening.shape != (size, size)
+            or familiarity.distances.ndim != 1
+        ):
             raise ValueError(f"{path} was fitted with other image statistics than the {size} of this version; {again}")
-        return found
+        return familiarity
 
 
-def fit(training: Iterable[np.ndarray], held_out: Iterable[np.ndarray]) -> Familiarity:
+def fit_familiarity(training: Iterable[np.ndarray], held_out: Iterable[np.ndarray]) -> Familiarity:
     """Fit the distance on training pairs, and calibrate it on held-out pairs of the same domain.
 
     Args:
@@ -127,6 +131,7 @@ def fit(training: Iterable[np.ndarray], held_out: Iterable[np.ndarray]) -> Famil
     rows = np.concatenate(list(training))
     mean, scale = rows.mean(axis=0), rows.std(axis=0) + 1e-6  # + 1e-6: a statistic may be the same in all images
     covariance, _ = ledoit_wolf((rows - mean) / scale)
+    # L with L @ L.T = the inverse covariance: the norm of x @ L is the Mahalanobis distance.
     whitening = np.linalg.cholesky(np.linalg.inv(covariance)) / scale[:, None]
     fitted = Familiarity(mean, np.ascontiguousarray(whitening), np.empty(0))
     distances = sorted(map(fitted.distance, held_out))

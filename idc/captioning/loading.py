@@ -15,7 +15,16 @@ from pydantic import Field, field_validator, model_validator
 from idc.captioning.contract import Captioner, Speed
 from idc.chat_endpoint import EndpointConfig
 from idc.config import ConfigModel, load, missing
-from idc.systems import HUB, artifact_of_hub, is_of_hub, load_captioner, load_remote, newest_captioner
+from idc.systems import (
+    HUB,
+    REGIONS,
+    artifact_of_hub,
+    artifact_of_regions,
+    is_of_hub,
+    load_captioner,
+    load_remote,
+    newest_captioner,
+)
 from idc.training.artifact import read_artifact
 
 SHIPPED = "shipped"
@@ -82,14 +91,17 @@ LOADING = frozenset(LoadConfig.model_fields)
 
 
 def artifact_folder(artifact: str) -> str:
-    """The folder of an artifact, which is its own name except for :data:`SHIPPED` and for a model of the hub
-    (:data:`idc.systems.HUB`), of which all but the weights is downloaded if it is not on this machine.
+    """The folder of an artifact, which is its own name except for :data:`SHIPPED`, for :data:`idc.systems.REGIONS`, and
+    for a model of the hub (:data:`idc.systems.HUB`), of which all but the weights is downloaded if it is not on this
+    machine.
 
     Raises:
         ValueError: the captioner that comes with the program is not on this machine, or the model cannot be had.
     """
     if artifact.startswith(HUB):
         return artifact_of_hub(artifact)
+    if artifact == REGIONS:
+        return artifact_of_regions()
     return str(_shipped_folder()) if artifact == SHIPPED else artifact
 
 
@@ -147,12 +159,12 @@ class CaptionerLoader:
 
     def __init__(self, artifact: str, config: LoadConfig, gpus: float = 0.0, threads: int | None = None) -> None:
         self.artifact, self.threads, self.speed = artifact_folder(artifact), threads, config.speed
-        found, self.base, self.endpoint = read_artifact(self.artifact), config.base.source, config.endpoint
-        if found.base is None and self.base is not None:
+        contents, self.base, self.endpoint = read_artifact(self.artifact), config.base.source, config.endpoint
+        if contents.base is None and self.base is not None:
             raise ValueError(f"base.source: {artifact} has no base model; leave it out")
-        if found.base is not None and self.endpoint is None:
+        if contents.base is not None and self.endpoint is None:
             # An artifact of a stranger may name any base; only what `hf:` named here is downloaded.
-            found.base.folder(self.base, download=is_of_hub(found.path))
+            contents.base.folder(self.base, download=is_of_hub(contents.path))
         self.device = config.device or ("cuda" if gpus > 0 else "cpu")
 
     def __call__(self) -> Captioner:
@@ -178,7 +190,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def in_options(message: object) -> str:
     """An error's text with the options of :func:`add_options` in place of settings, but in commands of other jobs."""
     setting = r"(?<!\.py )\bbase\.source(?:=|(?=:))"
-    return re.sub(setting, lambda found: "--base " if found[0].endswith("=") else "--base", str(message))
+    return re.sub(setting, lambda match: "--base " if match[0].endswith("=") else "--base", str(message))
 
 
 def given_options(args: argparse.Namespace) -> LoadConfig:

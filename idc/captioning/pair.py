@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from idc.captioning import running_server as caption_server
-from idc.captioning.apply import CaptionOptions, Pixels, describe_batch
+from idc.captioning.apply import DescribeOptions, Pixels, describe_batch
 from idc.captioning.contract import draw_map
 from idc.captioning.loading import (
     DEFAULTS,
@@ -44,7 +44,8 @@ def command(doc: str | None) -> None:
     parser.add_argument("after", help="image after the change")
     parser.add_argument(
         "--artifact",
-        help="a captioner: the artifact folder of its training run, shipped, or hf:ORG/NAME (default: see above)",
+        help="a captioner: the artifact folder of its training run, shipped, regions (where and how much), or "
+        "hf:ORG/NAME (default: see above)",
     )
     parser.add_argument("--server", help="use this server (default: see above; none: no server)")
     add_options(parser)
@@ -64,14 +65,14 @@ def command(doc: str | None) -> None:
         load = given_options(args)
         if args.server not in (None, "none") and (args.artifact or load != DEFAULTS):
             parser.error("--server captions with its own model; leave out --artifact, --device and --speed")
-        found = caption_with_any(
+        result = caption_with_any(
             args.before, args.after, artifact=args.artifact, server=args.server, load=load, beams=args.beams,
             candidates=args.candidates, map_to=args.map, frames_to=args.frames,
         )  # fmt: skip
     except (OSError, ValueError) as error:
         print(in_options(error), file=sys.stderr)
         raise SystemExit(2) from None
-    print(json.dumps(found) if args.json else text_of(found))
+    print(json.dumps(result) if args.json else caption_text(result))
 
 
 def caption_pair(
@@ -100,26 +101,23 @@ def caption_pair(
     Raises:
         ValueError: images that cannot be read (all of them are named), no captioner, or a captioner without a
             requested capability.
-        OSError: a file cannot be written; where that can be found out, before anything is captioned.
+        OSError: a file cannot be written; where that can be captioned out, before anything is captioned.
     """
     _prepare_outputs(map_to, frames_to)
-    (_, first), (_, second) = _read(before, after)
-    options = CaptionOptions(beams, candidates, change_map=map_to is not None, imagine=frames_to is not None)
-    [found] = describe_batch(CaptionerLoader(artifact, load)(), [Pixels(first, second)], [options])
-    description = found.description
+    (_, first), (_, second) = read_images(before, after)
+    options = DescribeOptions(
+        beams, candidates, change_map=map_to is not None, imagine=frames_to is not None, regions=True
+    )
+    [captioned] = describe_batch(CaptionerLoader(artifact, load)(), [Pixels(first, second)], [options])
+    description = captioned.description
     assert description is not None
     drawn = None if description.change_map is None else encode_png(draw_map(description.change_map, second.shape[:2]))
     return {
         "before": before,
         "after": after,
         "artifact": artifact_folder(artifact),
-        "caption": description.best.caption,
-        "confidence": description.best.confidence,
-        **description.assessment.to_dict(),
-        "seen": None if description.seen is None else description.seen.to_dict(),
-        "attributes": description.attributes,
-        "candidates": [one.to_dict() for one in description.candidates],
-        **_written(drawn, found.frames, map_to, frames_to),
+        **description.to_dict(),
+        **_written(drawn, captioned.frames, map_to, frames_to),
     }
 
 
@@ -141,7 +139,7 @@ def ask_server(
         OSError: a file cannot be written.
     """
     _prepare_outputs(map_to, frames_to)
-    (first, _), (second, _) = _read(before, after)
+    (first, _), (second, _) = read_images(before, after)
     answer = caption_server.ask(
         url,
         first,
@@ -183,33 +181,39 @@ def caption_with_any(
     Raises:
         ValueError, OSError: as :func:`caption_pair` and :func:`ask_server`.
     """
-    own = artifact is not None or load != DEFAULTS
-    if server is None and not own and (server := caption_server.running_server()):
+    wants_artifact = artifact is not None or load != DEFAULTS
+    if server is None and not wants_artifact and (server := caption_server.running_server()):
         print(f"using the server at {server} (--server none loads a captioner instead)", file=sys.stderr)
     if server is not None and server != "none":
-        found = ask_server(server, before, after, **options)
+        result = ask_server(server, before, after, **options)
     else:
-        found = caption_pair(chosen_artifact(artifact), before, after, load=load, **options)
-    if found["warning"] is not None:
-        print(found["warning"], file=sys.stderr)
-    return found
+        result = caption_pair(chosen_artifact(artifact), before, after, load=load, **options)
+    if result["warning"] is not None:
+        print(result["warning"], file=sys.stderr)
+    return result
 
 
-def text_of(found: dict[str, Any]) -> str:
-    """The lines for a terminal: caption, confidence and verdict; then the other candidates.
+def caption_text(result: dict[str, Any]) -> str:
+    """The lines for a terminal: caption, confidence and verdict; then the other candidates, and for an unfamiliar pair
+    the regions that differ.
 
     Args:
-        found: result of :func:`caption_pair` or :func:`ask_server`.
+        result: result of :func:`caption_pair` or :func:`ask_server`.
     """
-    verdict = found["verdict"]
-    if found["verdict_text"] is not None:
-        verdict = f"{verdict}: {found['verdict_text']}"
-    elif found["changed_probability"] is not None:
-        verdict = f"{verdict} (probability of a change {100 * found['changed_probability']:.0f} %)"
-    doubt = "unfamiliar images; " if found["familiar"] is False else ""
-    first = f"{found['caption']}  [{doubt}confidence {100 * found['confidence']:.0f} %; {verdict}]"
-    others = [f"{one['caption']}  [confidence {100 * one['confidence']:.0f} %]" for one in found["candidates"][1:]]
-    return "\n".join([first, *others])
+    verdict = result["verdict"]
+    if result["verdict_text"] is not None:
+        verdict = f"{verdict}: {result['verdict_text']}"
+    elif result["changed_probability"] is not None:
+        verdict = f"{verdict} (probability of a change {100 * result['changed_probability']:.0f} %)"
+    doubt = "unfamiliar images; " if result["familiar"] is False else ""
+    first = f"{result['caption']}  [{doubt}confidence {100 * result['confidence']:.0f} %; {verdict}]"
+    others = [
+        f"{candidate['caption']}  [confidence {100 * candidate['confidence']:.0f} %]"
+        for candidate in result["candidates"][1:]
+    ]
+    regions = result.get("regions_text")
+    without = [] if regions in (None, result["caption"]) else [f"Without a trained model: {regions}"]
+    return "\n".join([first, *others, *without])
 
 
 def _prepare_outputs(map_to: str | None, frames_to: str | None) -> None:
@@ -218,14 +222,18 @@ def _prepare_outputs(map_to: str | None, frames_to: str | None) -> None:
         raise ValueError(f"{frames_to}: frames are written to a file that ends in {' or '.join(FRAME_ENDS)}")
     if map_to is not None and Path(map_to).suffix.lower() != ".png":
         raise ValueError(f"{map_to}: the change map is written to a file that ends in .png")
-    for path in (Path(given) for given in (map_to, frames_to) if given is not None):
+    for path in (Path(output) for output in (map_to, frames_to) if output is not None):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
             raise PermissionError(f"{path}: cannot be written; give another file")
 
 
-def _read(*paths: str) -> list[tuple[bytes, np.ndarray]]:
-    """The images, encoded and decoded."""
+def read_images(*paths: str) -> list[tuple[bytes, np.ndarray]]:
+    """The images of files or URIs, encoded and decoded.
+
+    Raises:
+        ValueError: naming all that cannot be read.
+    """
     images, faults = [], []
     for path in paths:
         try:

@@ -36,9 +36,9 @@ def models(url: str, timeout_s: float = _ANSWER_S) -> list[dict[str, Any]]:
         NoServer: nothing responds there, or something other than a server of this project.
         ValueError: the URL is invalid, or the server refuses the request (missing token).
     """
-    found = _request(url, "/v1/models", None, timeout_s)
-    entries = found.get("data") if isinstance(found, dict) else None
-    if not isinstance(entries, list) or not entries or any(one.get("owned_by") != "idc" for one in entries):
+    reply = _request(url, "/v1/models", None, timeout_s)
+    entries = reply.get("data") if isinstance(reply, dict) else None
+    if not isinstance(entries, list) or not entries or any(entry.get("owned_by") != "idc" for entry in entries):
         raise NoServer(f"{url} responds, but is not a server of this project; check the address")
     return entries
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from idc.captioning.apply import CaptionOptions, Fault, Pixels, decode_pair, describe_rows
+from idc.captioning.apply import DescribeOptions, Fault, Pixels, decode_pair, describe_rows
 from idc.captioning.contract import Description, beams_of
 from idc.captioning.loading import (
     LOADING,
@@ -45,6 +45,8 @@ PAGE, SUMMARY = "page.html", "summary.json"
 """Files that :mod:`idc.report.gallery` adds to the folder."""
 
 _CANDIDATE = [("caption", pa.string()), ("confidence", pa.float64()), ("log_probability", pa.float64())]
+_REGION = [("box", pa.list_(pa.int32())), ("share", pa.float64()), ("position", pa.string()), ("before", pa.string()),
+           ("after", pa.string())]  # fmt: skip
 SCHEMA = pa.schema(
     [
         pa.field("row", pa.int64(), False),  # its number in the input, from 0
@@ -58,12 +60,15 @@ SCHEMA = pa.schema(
         pa.field("warning", pa.string()),  # reason not to trust the caption
         # [height, width] at which the model saw the images, if it reports it
         pa.field("seen", pa.struct([("before", pa.list_(pa.int32())), ("after", pa.list_(pa.int32()))])),
+        # of regions, and of pairs that the captioner is not familiar with: where and how the images differ
+        pa.field("regions", pa.list_(pa.struct(_REGION))),
+        pa.field("regions_text", pa.string()),
         pa.field("candidates", pa.list_(pa.struct(_CANDIDATE))),  # best first, the caption among them
         pa.field("error", pa.string()),  # "before: truncated image: ..."; then everything after pair_id is empty
     ]
 )
 
-_VERSION = 4
+_VERSION = 5
 """Incremented when the same input and settings would give other rows."""
 
 
@@ -137,8 +142,8 @@ _PLACES = frozenset({"artifact", "input", "out", "jsonl"})
 
 
 def _same_place(input: str, out: str) -> bool:
-    one, other = files.locate(input), files.locate(out)
-    return one.filesystem.equals(other.filesystem) and f"{other.path}/".startswith(f"{one.path}/")
+    source, target = files.locate(input), files.locate(out)
+    return source.filesystem.equals(target.filesystem) and f"{target.path}/".startswith(f"{source.path}/")
 
 
 @dataclass(frozen=True)
@@ -237,7 +242,7 @@ def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> 
     Raises:
         ValueError: it holds captions of other inputs or settings and ``overwrite`` is off, or another kind of data.
     """
-    from idc.training.artifact import identity
+    from idc.training.artifact import artifact_identity
 
     out = files.locate(job.out)
     if (out / MANIFEST).exists() and (kind := read_manifest(out).kind) != KIND:
@@ -249,7 +254,9 @@ def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> 
         out,
         kind=KIND,
         schema=SCHEMA,
-        fingerprint=fingerprint(KIND, _VERSION, source.fingerprint, identity(artifact_folder(job.captioner)), counts),
+        fingerprint=fingerprint(
+            KIND, _VERSION, source.fingerprint, artifact_identity(artifact_folder(job.captioner)), counts
+        ),
         config=settings,
         num_chunks=source.num_chunks,
         overwrite=overwrite,
@@ -261,7 +268,7 @@ def stage(job: CaptionJob, source: InputRows, load: LoadCaptioner) -> StageSpec:
     kwargs = {
         "load": load,
         "reader": source.reader,
-        "options": CaptionOptions(job.beams, job.candidates),
+        "options": DescribeOptions(job.beams, job.candidates, regions=True),
         "batch_size": job.batch_size,
         "max_pixels": job.max_pixels,
         "readers": job.readers,
@@ -282,7 +289,7 @@ class CaptionRows:
         self,
         load: LoadCaptioner,
         reader: files.Reader,
-        options: CaptionOptions,
+        options: DescribeOptions,
         batch_size: int,
         max_pixels: int = MAX_PIXELS,
         readers: int = 2,
@@ -300,26 +307,21 @@ class CaptionRows:
         def images(i: int) -> Pixels | Fault:
             return decode_pair(batch["before"][i], batch["after"][i], self._reader, self._max_pixels)
 
-        for i, found in describe_rows(
+        for i, result in describe_rows(
             self._captioner, good_rows(batch), images, self._pool, self._batch_size, self._options
         ):
-            if isinstance(found.pixels, Fault):
-                faults[i] = found.pixels.named()
+            if isinstance(result.pixels, Fault):
+                faults[i] = result.pixels.named()
                 continue
-            assert found.description is not None
-            seconds[i] = found.seconds / found.batch
-            rows[i] = described_row(found.description)
+            assert result.description is not None
+            seconds[i] = result.seconds / result.batch
+            rows[i] = described_row(result.description)
         return table_batch(batch, rows, faults, seconds)
 
 
 def described_row(description: Description) -> dict[str, Any]:
     """The columns of a row with a caption, by name."""
-    return {
-        **description.best.to_dict(),
-        **description.assessment.to_dict(),
-        "seen": None if description.seen is None else description.seen.to_dict(),
-        "candidates": [candidate.to_dict() for candidate in description.candidates],
-    }
+    return description.to_dict()
 
 
 def table_batch(

@@ -109,7 +109,7 @@ class Throughput(BaseModel):
 
     @classmethod
     def read(cls, path: str | Path) -> Throughput:
-        """Read a file of :func:`run`.
+        """Read a file of :func:`measure_throughput`.
 
         Raises:
             ValueError: it is missing or something else.
@@ -120,7 +120,7 @@ class Throughput(BaseModel):
             raise ValueError(f"{path} is not a file of jobs/throughput.py: {error}") from None
 
 
-def run(job: ThroughputJob, overwrite: bool = False) -> Throughput:
+def measure_throughput(job: ThroughputJob, overwrite: bool = False) -> Throughput:
     """Measure, and write ``job.out``; a finished measurement of the same captioners and settings is returned.
 
     Raises:
@@ -131,8 +131,8 @@ def run(job: ThroughputJob, overwrite: bool = False) -> Throughput:
     settings = job.model_dump(mode="json", exclude={"artifacts", "pairs", "out"})
     whole = fingerprint("throughput", list(identities.items()), read_manifest(job.pairs).fingerprint, settings)
     if Path(job.out).exists() and not overwrite:
-        if (found := Throughput.read(job.out)).fingerprint == whole:
-            return found
+        if (earlier := Throughput.read(job.out)).fingerprint == whole:
+            return earlier
         raise ValueError(
             f"out: {job.out!r} is a measurement of other captioners or settings; choose another file, or replace it "
             "with --overwrite"
@@ -155,10 +155,10 @@ def run(job: ThroughputJob, overwrite: bool = False) -> Throughput:
                 artifact=path,
                 identity=identities[name],
                 parameters=num_parameters(path),
-                seconds=own,
+                seconds=round_seconds,
                 base=_base_of(path),
             )
-            for (name, path), own in zip(job.artifacts.items(), seconds, strict=True)
+            for (name, path), round_seconds in zip(job.artifacts.items(), seconds, strict=True)
         },
     )
     write_text(Path(job.out), done.model_dump_json(indent=1) + "\n")
@@ -185,8 +185,8 @@ def tokens_per_second(payload: dict[str, Any], folder: str, run: Runner) -> dict
     captioner = load_captioner(payload["artifact"], payload["device"], payload["speed"])
     befores, afters, _ = _batch(payload["pairs"], payload["split"], _PAIRS)
     (seconds,) = time_by_turns([captioner], befores, afters, payload["device"], _ROUNDS)
-    found = len(befores) * payload["tokens"] / statistics.median(seconds)
-    return {"tokens_per_second": found, "seconds": seconds, "pairs": len(befores)}
+    rate = len(befores) * payload["tokens"] / statistics.median(seconds)
+    return {"tokens_per_second": rate, "seconds": seconds, "pairs": len(befores)}
 
 
 def time_by_turns(
@@ -201,15 +201,15 @@ def time_by_turns(
 
     seconds: list[list[float]] = [[] for _ in captioners]
     for _ in range(1 + rounds):
-        for captioner, own in zip(captioners, seconds, strict=True):
+        for captioner, round_seconds in zip(captioners, seconds, strict=True):
             if device.startswith("cuda"):
-                torch.cuda.synchronize(device)
+                torch.cuda.synchronize(device)  # calls return before the GPU is done
             started = time.perf_counter()
             captioner(befores, afters)
             if device.startswith("cuda"):
                 torch.cuda.synchronize(device)
-            own.append(time.perf_counter() - started)
-    return [own[1:] for own in seconds]
+            round_seconds.append(time.perf_counter() - started)
+    return [round_seconds[1:] for round_seconds in seconds]
 
 
 def _batch(pairs: str, split: str, count: int) -> tuple[list[np.ndarray], list[np.ndarray], list[list[str]]]:

@@ -2,7 +2,7 @@
 haze, blur, noise, JPEG and an affine warp of each image alone, and mirroring.
 
 Between the images of a real pair the camera moves and the light changes; a captioner that is trained on pairs whose
-views hardly differ compares pixels at the same place. The warps of each image alone are what breaks this habit.
+views hardly differ compares pixels at the same position. The warps of each image alone are what breaks this habit.
 
 Every draw comes from the generator that is given: with :func:`idc.training.data.sample_rng` it depends on
 (seed, epoch, index) alone. Pixels are uint8 RGB (H, W, 3); points are (x, y) in pixels, (0, 0) is the outer corner of
@@ -45,7 +45,7 @@ class AugmentationConfig(ConfigModel):
     """Each image: probability of a JPEG compression of quality 10 to 95."""
     shift: float = Field(0.15, ge=0, lt=1)
     """Each image alone: largest shift along each axis, as a share of the image. Objects stay in the image where their
-    places are known."""
+    positions are known."""
     scale: float = Field(0.1, ge=0, lt=1)
     """Each image alone: size is multiplied by 1 - this to 1 + this."""
     shear: float = Field(0.1, ge=0, lt=1)
@@ -88,7 +88,7 @@ def augment(
     for index, pixels in enumerate((before, after)):
         affine = _affine(amounts, rng, height, width, None if visible is None else visible[index])
         maps.append(affine)
-        # cv2 places pixel centres at whole numbers.
+        # cv2 has pixel centres at whole numbers, the maps have them at halves.
         centred = affine.copy()
         centred[:, 2] += affine[:, :2].sum(axis=1) / 2 - 0.5
         x: np.ndarray = pixels.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Settings of the jobs that import, check and perturb pairs and make triplets."""
+"""Settings of the jobs that import, check and perturb pairs."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ Corruption = Literal[
 """The 15 common corruptions of Hendrycks and Dietterich (2019); see `idc/data/robustness/corruptions.py`."""
 
 Perturbation = Literal[Corruption, "shift"]
-"""What is done to images; a shift is the misregistration of a camera that moved."""
+"""Changes that are made to images; a shift is the misregistration of a camera that moved."""
 
 Split = Literal["train", "val", "test"]
 

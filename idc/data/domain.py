@@ -1,4 +1,4 @@
-"""What a data set shows, in a few words, for the sentence "This model has only seen ..."."""
+"""Short descriptions of the images of a data set, for the sentence "This model has only seen ..."."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from idc.data.validation.published import PUBLISHED
 
 
 def training_domain(procedures: Manifest) -> str:
-    """What a model trained on these procedures has seen.
+    """Description of the images that a model trained on these procedures has seen.
 
     Returns:
         e.g. ``"rendered scenes at 64x64 pixels (3,692 training pairs)"``, without local paths.

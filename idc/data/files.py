@@ -172,14 +172,14 @@ class Location:
         root = self.local
         if root is None:
             return Tree(files=self._select(recursive=True))
-        found = Tree()
+        tree = Tree()
         if os.path.isdir(root):
-            _walk(root, follow_links, found)
+            _walk(root, follow_links, tree)
         base = len(root) - len(self.path)
         return Tree(
-            files=sorted(File(file.path[base:], file.size) for file in found.files),
-            special=sorted(path[base:] for path in found.special),
-            outside=sorted(path[base:] for path in found.outside),
+            files=sorted(File(file.path[base:], file.size) for file in tree.files),
+            special=sorted(path[base:] for path in tree.special),
+            outside=sorted(path[base:] for path in tree.outside),
         )
 
 
@@ -271,7 +271,7 @@ class Tree:
     outside: list[str] = field(default_factory=list)
 
 
-def _walk(root: str, follow_links: bool, found: Tree) -> None:
+def _walk(root: str, follow_links: bool, tree: Tree) -> None:
     """Visits real folders first, so that files which a link reaches too are listed under their real names."""
     seen: set[tuple[int, int]] = set()
     folders, links = deque([root]), deque[str]()
@@ -281,7 +281,7 @@ def _walk(root: str, follow_links: bool, found: Tree) -> None:
         else:
             here = links.popleft()
             if not follow_links and not is_below(here, root):
-                found.outside.append(here)
+                tree.outside.append(here)
                 continue
         try:
             info = os.stat(here)
@@ -291,8 +291,8 @@ def _walk(root: str, follow_links: bool, found: Tree) -> None:
         except OSError as exc:
             raise ValueError(f"{here} cannot be listed: {exc.strerror}") from exc
         seen.add((info.st_dev, info.st_ino))
-        found.files += entries.files
-        found.special += entries.special
+        tree.files += entries.files
+        tree.special += entries.special
         folders += entries.folders
         links += entries.links
 
@@ -338,12 +338,12 @@ def leaves_folder(name: str) -> bool:
 
 
 class OutsideSource(ValueError):
-    """A name in a data set that leads to a place its reader may not read; the message gives the reason."""
+    """A name in a data set that leads to a file its reader may not read; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """What the names in a source may reach in addition to regular files below it.
+    """Files that the names in a source may reach in addition to regular files below it.
 
     Attributes:
         links: follow links that lead out of the source.
@@ -402,23 +402,23 @@ class Reader:
         """
         if "://" in name:
             return self._locate_uri(name)
-        place = self.folder / name
+        location = self.folder / name
         if name.startswith("/"):
             if self.access.local or any(is_below(name, folder) for folder in self._also):
-                return place
+                return location
             raise OutsideSource("names in this layout are those of files below the source")
         if self.access.outside:
-            return place
+            return location
         if leaves_folder(name) if self.access.local else ".." in name.split("/"):
             raise OutsideSource(
                 "a relative path that leaves the table's folder; allow_outside=true reads it, or write an absolute path"
                 if self.access.local
                 else "names in this layout are those of files below the source"
             )
-        local, root = place.local, self.folder.local
+        local, root = location.local, self.folder.local
         if not self.access.links and local is not None and root is not None and not is_below(local, root):
             raise OutsideSource("a link leads out of the source; follow_links=true follows it")
-        return place
+        return location
 
     def _locate_uri(self, name: str) -> Location:
         scheme, _, rest = name.partition("://")
@@ -437,5 +437,5 @@ class Reader:
         if root not in self._known:
             filesystem, inner = _resolve(name)
             self._known[root] = Location(filesystem, inner.removesuffix(tail), root)  # s3 keeps the host in the path,
-        known = self._known[root]  # hdfs does not
-        return Location(known.filesystem, known.path + tail, name)
+        base = self._known[root]  # hdfs does not
+        return Location(base.filesystem, base.path + tail, name)

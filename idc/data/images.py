@@ -40,6 +40,7 @@ __all__ = [
     "check_image",
     "decode_image",
     "encode_png",
+    "image_of",
     "image_size",
     "open_image",
     "refused_format",
@@ -179,6 +180,25 @@ def decode_image(data: bytes, max_pixels: float = MAX_PIXELS) -> np.ndarray:
     return _decode(data, max_pixels)[0]
 
 
+def image_of(value: Any) -> np.ndarray:
+    """The uint8 RGB pixels (H, W, 3) of an image of Pillow, as :func:`decode_image` would make them, or of an array.
+
+    Raises:
+        ValueError: it is neither, or an array of another shape or type.
+    """
+    if isinstance(value, Image.Image):
+        return _to_rgb(ImageOps.exif_transpose(value), rounded=False)
+    if not isinstance(value, np.ndarray):
+        raise ValueError(f"an image is a path, an image of Pillow or a NumPy array, got {type(value).__name__}")
+    channels = value.shape[2:] or (1,)
+    if value.dtype != np.uint8 or value.ndim not in (2, 3) or channels[0] not in (1, 3, 4) or not value.size:
+        shape = "x".join(map(str, value.shape))
+        raise ValueError(
+            f"an array of an image is uint8 of shape (H, W), (H, W, 3) or (H, W, 4), got {value.dtype} {shape}"
+        )
+    return _to_rgb(Image.fromarray(value[..., 0] if value.ndim == 3 and channels[0] == 1 else value), rounded=False)
+
+
 def check_image(data: bytes, max_pixels: float = MAX_PIXELS) -> CheckedImage:
     """Decode once to verify the image, and return the bytes to store.
 
@@ -267,7 +287,7 @@ def refused_format(data: bytes) -> str | None:
     """The name of a format of images that is refused, HEIC or AVIF, by the main brand of the file or the first three
     compatible ones."""
     brands = [data[at : at + 4] for at in (8, 16, 20, 24)] if data[4:8] == b"ftyp" else []
-    return next((name for name, known in _BRANDS.items() if set(known) & set(brands)), None)
+    return next((name for name, refused in _BRANDS.items() if set(refused) & set(brands)), None)
 
 
 class _Counted(io.BytesIO):

@@ -24,10 +24,10 @@ _VERSION = 3
 """Version of the imported rows; to be raised if the same settings would produce others."""
 
 
-def open_build(
+def open_import(
     job: ImportJob, overwrite: bool = False, *, progress: bool = False
 ) -> tuple[DatasetFolder, PairReader, list[StageSpec]]:
-    """The folder, source and stages of an import, for ``run_local`` or ``cluster.data.run``.
+    """The folder, source and stages of an import, for ``run_local`` or ``cluster.data.run_chunks_on_ray``.
 
     If pairs have no split and something is left to do, all images are read once here: see
     :mod:`idc.data.readers.default_splits`.
@@ -199,12 +199,12 @@ def _without_nan(value: Any) -> Any:
 def _origins(value: Any, captions: Sequence[str]) -> list[dict[str, Any] | None] | None:
     """The stored origins of the captions that are not blank; None if all captions are of the data set."""
     try:
-        found = caption_origins(value, "bad row")
+        origins = caption_origins(value, "bad row")
     except ValueError as exc:
         raise _Bad(str(exc)) from exc
-    if found and len(found) != len(captions):
-        raise _Bad(f"bad row: {len(found)} {CAPTION_ORIGINS} of {len(captions)} captions")
-    kept = [asdict(origin) if origin else None for origin, text in zip(found, captions, strict=False) if text]
+    if origins and len(origins) != len(captions):
+        raise _Bad(f"bad row: {len(origins)} {CAPTION_ORIGINS} of {len(captions)} captions")
+    kept = [asdict(origin) if origin else None for origin, text in zip(origins, captions, strict=False) if text]
     return kept if any(kept) else None
 
 

@@ -28,7 +28,7 @@ def begins_array(stream: BinaryIO) -> bool:
 def iter_array(stream: BinaryIO) -> Iterator[Element]:
     """The elements of the array in a stream, from its position.
 
-    No byte but blanks and commas is left out: what stands between two objects or after the array is an element too, an
+    No byte but blanks and commas is left out: what is between two objects or after the array is an element too, an
     element that does not close extends to the end, and one more (``}``) is no JSON if the array itself does not close.
     """
     buffer, base, line = bytearray(), stream.tell(), 1

@@ -16,11 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from idc.config import missing
 from idc.data import files
 from idc.data.object_store import answered
-from idc.data.textfiles import JsonError, decode, parse_json
+from idc.data.textfiles import JsonError, decode_text, parse_json
 from idc.schema import INSTRUCTION_SCHEMA_VERSION, PAIR_SCHEMA_VERSION, PREFERENCE_SCHEMA_VERSION
 
 AnyPath = str | os.PathLike[str] | files.Location
-"""What public functions take as the place of a folder: a local path, a URI or a location."""
+"""Types that public functions take for a folder: a local path, a URI or a location."""
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSIONS = {
@@ -28,7 +28,6 @@ SCHEMA_VERSIONS = {
     "instructions": INSTRUCTION_SCHEMA_VERSION,
     "preferences": PREFERENCE_SCHEMA_VERSION,
     "procedures": 1,
-    "triplets": 1,
 }
 """Version of the columns of each kind of folder; a folder with a newer one is refused."""
 
@@ -48,7 +47,7 @@ class Reject(NamedTuple):
         return self.reason.split(":", 1)[0]
 
 
-class Part(BaseModel):
+class ManifestPart(BaseModel):
     """One part file of a complete folder, and its rejects file if it has one; both lie in the folder itself."""
 
     model_config = ConfigDict(extra="forbid")
@@ -72,7 +71,7 @@ class Manifest(BaseModel):
     num_without_captions: int = 0
     num_rejected: int = 0
     reject_reasons: dict[str, int] = {}
-    parts: list[Part] = []
+    parts: list[ManifestPart] = []
     config: dict[str, Any] = {}
     extra: dict[str, Any] = {}
 
@@ -112,17 +111,17 @@ def read_manifest(path: AnyPath, kind: str | None = None, command: str | None = 
     Raises:
         ValueError: there is none, it is damaged, of a newer version, or not of the wanted ``kind``.
     """
-    place = files.locate(path) / MANIFEST
-    if not answered(place.exists, str(path)):
+    location = files.locate(path) / MANIFEST
+    if not answered(location.exists, str(path)):
         raise ValueError(f"{path} is not a data set folder: it has no {MANIFEST}{_import_first(path, kind, command)}")
     try:
-        content = parse_json(decode(place.read(), "surrogateescape"))
+        content = parse_json(decode_text(location.read(), "surrogateescape"))
         version, newest = content["schema_version"], SCHEMA_VERSIONS.get(content["kind"], 1)
         if version > newest:
-            raise ValueError(f"{place} has schema version {version}, this program reads up to {newest}; update it")
+            raise ValueError(f"{location} has schema version {version}, this program reads up to {newest}; update it")
         manifest = Manifest.model_validate(content)
     except (JsonError, KeyError, TypeError, ValidationError) as exc:
-        raise ValueError(f"{place} is not a manifest of this project: {exc}") from exc
+        raise ValueError(f"{location} is not a manifest of this project: {exc}") from exc
     if kind is not None and manifest.kind != kind:
         raise ValueError(f"{path} holds {manifest.kind}, not {kind}")
     return manifest

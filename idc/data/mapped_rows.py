@@ -120,7 +120,7 @@ def _convert(target: str, source: files.Location, columns: Sequence[str] | None,
     with writing(folder), open(target + ".lock", "w") as lock:
         with contextlib.suppress(OSError):  # without locks on this file system: done twice at worst, never wrongly
             fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.path.exists(target):
+        if os.path.exists(target):  # another process wrote it while this one waited
             return
         schema = read_schema(source, columns)
         name = f".{os.path.basename(target)}.{os.getpid()}.partial"

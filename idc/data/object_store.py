@@ -17,7 +17,7 @@ from typing import TypeVar
 from idc import logs
 from idc.data.files import Location, locate
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 READ_PATIENCE_S = 15.0
 """How long reading an input waits for object storage that does not answer, in seconds: long enough for a hiccup, short
@@ -52,12 +52,12 @@ class Unreachable(OSError):
 
 
 def reason_of(error: OSError) -> str | None:
-    """What to do about a failure that another try would only repeat; None if it may pass."""
+    """Advice about a failure that another try would only repeat; None if it may pass."""
     text = str(error)
     return next((reason for pattern, reason in _REASONS if re.search(pattern, text)), None)
 
 
-def patiently(operation: Callable[[], Found], what: str, patience_s: float) -> Found:
+def patiently(operation: Callable[[], Result], what: str, patience_s: float) -> Result:
     """The result of an operation on object storage, tried again with growing pauses while the store does not answer.
 
     One line on stderr says that it waits, another that it goes on.
@@ -74,7 +74,7 @@ def patiently(operation: Callable[[], Found], what: str, patience_s: float) -> F
     began, pause, waiting = time.monotonic(), _FIRST_WAIT_S, False
     while True:
         try:
-            found = operation()
+            result = operation()
         except OSError as error:
             if error.errno is not None or isinstance(error, FileNotFoundError):
                 raise
@@ -94,10 +94,10 @@ def patiently(operation: Callable[[], Found], what: str, patience_s: float) -> F
         else:
             if waiting:
                 logs.event("storage_back", f"{what} answers again after {time.monotonic() - began:.0f} s")
-            return found
+            return result
 
 
-def answered(operation: Callable[[], Found], what: str) -> Found:
+def answered(operation: Callable[[], Result], what: str) -> Result:
     """The result of the first look at an input: as :func:`patiently`, and a store that does not answer is an error of
     the user.
 
@@ -166,19 +166,21 @@ def marked(uri: str, field: str) -> Iterator[str | None]:
 
 def marker_fault(marker: str) -> str | None:
     """Why this machine cannot read a marker that another one wrote, or write next to it; None if it can."""
-    place = marker.rpartition("/")[0]
+    folder = marker.rpartition("/")[0]
     try:
         location = locate(marker)
         if location.read() != _MARK:
-            return f"does not see what is written to {place!r}; check AWS_ENDPOINT_URL on every node"
-        own = location.parent / f"{location.name}-{uuid.uuid4().hex[:8]}"
-        _write(own)
-        _forget(own)
+            return f"does not see what is written to {folder!r}; check AWS_ENDPOINT_URL on every node"
+        probe = location.parent / f"{location.name}-{uuid.uuid4().hex[:8]}"
+        _write(probe)
+        _forget(probe)
     except FileNotFoundError:
-        return f"does not see what is written to {place!r}; check AWS_ENDPOINT_URL on every node"
+        return f"does not see what is written to {folder!r}; check AWS_ENDPOINT_URL on every node"
     except (ValueError, OSError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else None
-        return f"cannot read and write {place!r}: {reason or 'check the network and AWS_ENDPOINT_URL'} ({_line(error)})"
+        return (
+            f"cannot read and write {folder!r}: {reason or 'check the network and AWS_ENDPOINT_URL'} ({_line(error)})"
+        )
     return None
 
 

@@ -46,9 +46,9 @@ def refuse_objects(schema: pa.Schema, name: Any) -> None:
     Raises:
         ValueError: naming the columns.
     """
-    found = {field.name: kind for field in schema for kind in _extensions(field) if kind not in _PLAIN}
-    if found:
-        listed = ", ".join(f"{column} ({kind})" for column, kind in found.items())
+    kinds = {field.name: kind for field in schema for kind in _extensions(field) if kind not in _PLAIN}
+    if kinds:
+        listed = ", ".join(f"{column} ({kind})" for column, kind in kinds.items())
         raise ValueError(
             f"{name} is refused: these columns hold objects of a program, which may run code when they are read: "
             f"{listed}; write them as plain columns, or leave them out of the file"

@@ -1,8 +1,8 @@
 """Chunks of work through stages into a data set folder, without Ray.
 
 A *source* reads a chunk as a columnar batch, *stages* transform it, and the rows are written to one part file of the
-folder. :func:`run_local` does this in the calling process; ``cluster.data.run`` takes the same arguments and does it on
-Ray actors. Both write the same files.
+folder. :func:`run_local` does this in the calling process; ``cluster.data.run_chunks_on_ray`` takes the same arguments
+and does it on Ray actors. Both write the same files.
 
 A batch is ``dict[str, list | np.ndarray]`` with columns of equal length. The column ``error`` holds ``None`` for a
 good row and ``"code: detail"`` for a bad one. A stage is a plain class: ``__init__`` loads what it needs once,
@@ -23,7 +23,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from idc.data import files
-from idc.data.store import AnyPath, DatasetFolder, Manifest, Part, Reject, complete_manifest, fingerprint, read_schema
+from idc.data.store import (
+    AnyPath,
+    DatasetFolder,
+    Manifest,
+    ManifestPart,
+    Reject,
+    complete_manifest,
+    fingerprint,
+    read_schema,
+)
 from idc.data.stored_rows import iter_rejects, opened_part
 from idc.heartbeat import Heartbeat
 from idc.progress import Progress
@@ -327,7 +336,7 @@ class FolderSource:
         self.splits = list(splits) if splits is not None else None
         self.manifest = manifest
         self._schema = read_schema(self.folder) if manifest.parts else pa.schema([])
-        self._chunks: list[tuple[Part, int, int]] = []
+        self._chunks: list[tuple[ManifestPart, int, int]] = []
         left = manifest.num_rows if limit is None else limit
         for part in manifest.parts:
             rows = min(part.num_rows, left)

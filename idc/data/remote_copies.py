@@ -103,11 +103,11 @@ def remove_folder(folder: Location, patience_s: float) -> None:
 
 def sizes(folder: Location, patience_s: float) -> dict[str, int]:
     """Name, relative to the folder, -> bytes of all files below it; empty if there is no such folder."""
-    found = patiently(lambda: folder.scan().files, folder.text, patience_s)
-    return {_below(folder.relative(file.path), folder): file.size for file in found}
+    files = patiently(lambda: folder.scan().files, folder.text, patience_s)
+    return {_below(folder.relative(file.path), folder): file.size for file in files}
 
 
-def listing(folder: Location, patience_s: float) -> list[Remote]:
+def remote_listing(folder: Location, patience_s: float) -> list[Remote]:
     """All files below a folder, sorted by name; empty if there is no such folder. One request per file."""
 
     def look() -> list[Remote]:
@@ -123,8 +123,8 @@ def listing(folder: Location, patience_s: float) -> list[Remote]:
 
 def _tag(filesystem: fs.FileSystem, info: fs.FileInfo) -> str:
     with filesystem.open_input_file(info.path) as stream:
-        found = stream.metadata() or {}
-    return str(found.get(b"ETag") or found.get("ETag") or info.mtime_ns)
+        metadata = stream.metadata() or {}
+    return str(metadata.get(b"ETag") or metadata.get("ETag") or info.mtime_ns)
 
 
 def _below(name: str, folder: Location) -> str:
@@ -162,12 +162,12 @@ def local_folder(path: str | os.PathLike[str], *, stale: bool = False, patience_
     patience_s = min(patience_s, _STALE_PATIENCE_S) if kept else patience_s
     try:
         for _ in range(3):
-            before = listing(location, patience_s)
+            before = remote_listing(location, patience_s)
             if not before:
                 raise ValueError(f"{text} holds no files; check the URI, and AWS_ENDPOINT_URL")
             target = root / f"{stem}-{_short(repr(before))}"
-            if _fetched(location, before, target, lambda: listing(location, patience_s), patience_s):
-                os.utime(target)
+            if _fetched(location, before, target, lambda: remote_listing(location, patience_s), patience_s):
+                os.utime(target)  # its time is that of its last use
                 return target / (location.name or "files")
     except Unreachable as error:
         if kept:
@@ -192,10 +192,10 @@ def cache_root() -> Path:
     Raises:
         ValueError: the default folder belongs to somebody else.
     """
-    own = os.environ.get(CACHE_VARIABLE)
-    root = Path(own) if own else Path(tempfile.gettempdir()) / f"idc-cache-{os.getuid()}"
+    configured = os.environ.get(CACHE_VARIABLE)
+    root = Path(configured) if configured else Path(tempfile.gettempdir()) / f"idc-cache-{os.getuid()}"
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not own and root.stat().st_uid != os.getuid():
+    if not configured and root.stat().st_uid != os.getuid():
         raise ValueError(f"{root} belongs to another user; set {CACHE_VARIABLE} to a folder of your own")
     return root
 
@@ -208,7 +208,7 @@ def _fetched(
         return True
     with (target.parent / f".{target.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if target.exists():
+        if target.exists():  # another process fetched it while this one waited
             return True
         partial = target.with_name(f".{target.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)  # left by a killed process; we hold the lock

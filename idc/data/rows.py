@@ -30,7 +30,7 @@ from idc.data.readers.own_folder import FolderReader
 from idc.data.readers.own_parquet import unwrapped
 from idc.data.readers.own_table import TableReader
 from idc.data.readers.parquet_rows import GroupRows, Record, open_file, rows_of_group
-from idc.data.store import MANIFEST, AnyPath, Part, complete_manifest, fingerprint, read_schema, undamaged
+from idc.data.store import MANIFEST, AnyPath, ManifestPart, complete_manifest, fingerprint, read_schema, undamaged
 from idc.data.stored_rows import check_part
 
 RowFormat = Literal["auto", "pairs", "parquet", "csv", "jsonl", "folder"]
@@ -66,8 +66,8 @@ def open_rows(
 
     Args:
         format: ``auto`` recognises it by the files.
-        columns: of :data:`idc.data.readers.base.COLUMNS`, what is read of a row besides its id and split; a column
-            that the input does not have is None.
+        columns: of :data:`idc.data.readers.base.COLUMNS`, what is read of a row with its id and split; a column that
+            the input does not have is None.
         limit: only the first ``limit`` rows.
         split: of those only the rows of this split (and unreadable rows); all by default.
         access_config: what the names in the input may reach; by default the defaults of :class:`AccessConfig`.
@@ -78,25 +78,25 @@ def open_rows(
     source = files.locate(path)
     if format == "auto":
         format = _recognise(source)
-    own: dict[str, Any] = {"chunk_size": chunk_size, "access": access(format, access_config or AccessConfig())}
+    options: dict[str, Any] = {"chunk_size": chunk_size, "access": access(format, access_config or AccessConfig())}
     rows: _Rows
     if format == "pairs" or format == "parquet":
-        rows = ParquetRows(source, **own, columns=columns, pairs=format == "pairs")
+        rows = ParquetRows(source, **options, columns=columns, pairs=format == "pairs")
     elif format == "folder":
-        rows = FolderReader(source, **own)
+        rows = FolderReader(source, **options)
     else:
         assert format != "auto"
-        rows = TableReader(source, format, **own, each_row=True)
+        rows = TableReader(source, format, **options, each_row=True)
     return InputRows(rows, chunk_size, limit, split, columns)
 
 
 def _recognise(source: files.Location) -> RowFormat:
     if (source / MANIFEST).exists():
         return "pairs"
-    found = find_layout(source).format
-    if found not in ("parquet", "csv", "jsonl", "folder"):
-        raise ValueError(f"{source} has the layout {found}: import it first (jobs/import_dataset.py format={found})")
-    return found  # type: ignore[return-value]
+    format = find_layout(source).format
+    if format not in ("parquet", "csv", "jsonl", "folder"):
+        raise ValueError(f"{source} has the layout {format}: import it first (jobs/import_dataset.py format={format})")
+    return format  # type: ignore[return-value]
 
 
 class InputRows:
@@ -169,7 +169,7 @@ class ParquetRows:
     ) -> None:
         self.extra: dict[str, Any] = {"notes": []}
         self._columns = columns
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, ManifestPart] = {}
         folder = source
         if pairs:
             manifest = complete_manifest(source, "pairs")
@@ -185,10 +185,10 @@ class ParquetRows:
                 raise ValueError(
                     f"{tree.outside[0]} is a link to a folder outside of {source}; follow_links=true follows it"
                 )
-            found = (source.relative(file.path) for file in tree.files)
-            own = [name for name in found if not any(part[:1] in "._" for part in name.split("/"))]
-            self._names = [name for name in own if name.endswith(".parquet")]
-            others = [name for name in own if not name.endswith(".parquet")]
+            names = (source.relative(file.path) for file in tree.files)
+            visible = [name for name in names if not any(part[:1] in "._" for part in name.split("/"))]
+            self._names = [name for name in visible if name.endswith(".parquet")]
+            others = [name for name in visible if not name.endswith(".parquet")]
             self.extra = {"notes": unread(others, "no Parquet file")}
         if not self._names:
             raise ValueError(f"{source} has no Parquet files")
@@ -199,9 +199,9 @@ class ParquetRows:
         group: list[int] = []
         rows: list[int] = []
         with ThreadPoolExecutor(_FOOTER_READERS) as pool:
-            for place, (name, footer) in enumerate(zip(self._names, pool.map(self._footer, self._names), strict=True)):
+            for index, (name, footer) in enumerate(zip(self._names, pool.map(self._footer, self._names), strict=True)):
                 hashed.update(f"/{name} ".encode("utf-8", "surrogateescape") + footer.raw)
-                number += [place] * len(footer.rows)
+                number += [index] * len(footer.rows)
                 group += range(len(footer.rows))
                 rows += footer.rows
         self.num_rows = sum(rows)
@@ -220,6 +220,7 @@ class ParquetRows:
                 check_part(parquet, file, part, self._schema)
             must_have(parquet.schema_arrow.names, str(file))
             metadata = parquet.metadata
+            # The footer; its length and the magic number are the last 8 bytes of the file.
             stream.seek(stream.size() - metadata.serialized_size - 8)
             return _Footer([rows_of_group(parquet, i) for i in range(metadata.num_row_groups)], stream.read())
 
@@ -231,24 +232,24 @@ class ParquetRows:
     def _records(self, start: int, stop: int) -> Iterator[list[Record]]:
         """Rows ``start`` to ``stop`` of the input, group by group."""
         ends = self._groups.ends
-        for place in range(int(np.searchsorted(ends, start, side="right")), len(ends)):
-            first = int(ends[place - 1]) if place else 0
+        for index in range(int(np.searchsorted(ends, start, side="right")), len(ends)):
+            first = int(ends[index - 1]) if index else 0
             if first >= stop:
                 return
-            if self._open is None or self._open[0] != place or self._open[1].position > start - first:
-                self._open = place, self._group(place)
-            yield self._open[1].rows(max(0, start - first), min(int(ends[place]), stop) - first)
+            if self._open is None or self._open[0] != index or self._open[1].position > start - first:
+                self._open = index, self._group(index)
+            yield self._open[1].rows(max(0, start - first), min(int(ends[index]), stop) - first)
 
-    def _group(self, place: int) -> GroupRows:
-        stream, parquet = self._opened(int(self._groups.file[place]))
+    def _group(self, index: int) -> GroupRows:
+        stream, parquet = self._opened(int(self._groups.file[index]))
         columns = [name for name in ("pair_id", *self._columns, "split") if name in parquet.schema_arrow.names]
-        return GroupRows(stream, parquet, int(self._groups.group[place]), columns, size=min(64, self._chunk_size))
+        return GroupRows(stream, parquet, int(self._groups.group[index]), columns, size=min(64, self._chunk_size))
 
     def _opened(self, number: int) -> tuple[pa.NativeFile, pq.ParquetFile]:
         """A file; the last one is kept open, because its footer may be long."""
         if self._file is None or self._file[0] != number:
             if self._file is not None:
-                self._file[2].close(force=True)
+                self._file[2].close(force=True)  # without it pyarrow leaves open a stream that it was given
             file = self.reader.folder / self._names[number]
             stream = file.open()
             self._file = number, stream, open_file(stream, str(file))

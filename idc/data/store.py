@@ -29,7 +29,7 @@ from idc.data.manifest import (
     SCHEMA_VERSIONS,
     AnyPath,
     Manifest,
-    Part,
+    ManifestPart,
     Reject,
     complete_manifest,
     fingerprint,
@@ -47,8 +47,8 @@ __all__ = [
     "AnyPath",
     "DatasetFolder",
     "Manifest",
+    "ManifestPart",
     "MappedRows",
-    "Part",
     "Reject",
     "complete_manifest",
     "fingerprint",
@@ -130,30 +130,35 @@ class DatasetFolder:
             config=config,
             extra=extra or {},
         )
-        own = [f for f in answered(location.list_files, str(path)) if _OWN_FILE.match(f.base_name)]
-        found = read_manifest(location) if (location / MANIFEST).exists() else None
-        same = found is not None and (found.fingerprint, found.kind, found.num_chunks, found.schema_version) == (
+        old_files = [f for f in answered(location.list_files, str(path)) if _OWN_FILE.match(f.base_name)]
+        manifest = read_manifest(location) if (location / MANIFEST).exists() else None
+        same = manifest is not None and (
+            manifest.fingerprint,
+            manifest.kind,
+            manifest.num_chunks,
+            manifest.schema_version,
+        ) == (
             fresh.fingerprint,
             fresh.kind,
             fresh.num_chunks,
             fresh.schema_version,
         )
-        if found is not None and same and not overwrite:
-            return cls(location, schema, found)
-        if (found is not None or own) and not overwrite:
+        if manifest is not None and same and not overwrite:
+            return cls(location, schema, manifest)
+        if (manifest is not None or old_files) and not overwrite:
             what = (
-                f"{found.num_rows} {found.kind} of another configuration or other inputs (fingerprint "
-                f"{found.fingerprint}, wanted {fresh.fingerprint})"
-                if found is not None
-                else f"{len(own)} part files without a {MANIFEST}"
+                f"{manifest.num_rows} {manifest.kind} of another configuration or other inputs (fingerprint "
+                f"{manifest.fingerprint}, wanted {fresh.fingerprint})"
+                if manifest is not None
+                else f"{len(old_files)} part files without a {MANIFEST}"
             )
             raise ValueError(f"{path} holds {what}; choose another folder, or pass overwrite=true to replace it")
         if isinstance(path, str):
             check_writable(path, "out")
         with writing(location):
-            if found is not None:
+            if manifest is not None:
                 (location / MANIFEST).delete()  # first, so that a kill here cannot leave a wrong complete folder
-            for info in own:
+            for info in old_files:
                 (location / info.base_name).delete()
             if (location / ROWS_FOLDER).exists():
                 location.filesystem.delete_dir((location / ROWS_FOLDER).path)
@@ -203,6 +208,7 @@ class DatasetFolder:
                 self._write_table(reject_file, pa.table(columns, schema=_REJECT_SCHEMA))
             elif reject_file.exists():
                 reject_file.delete()
+            # The part last: a chunk whose part exists counts as written.
             self._write_table(self.location / _part_name(chunk_id), table.replace_schema_metadata(metadata))
 
     def finish(self, extra: Mapping[str, Any] | None = None) -> Manifest:
@@ -226,7 +232,7 @@ class DatasetFolder:
         """The manifest with the counts of the parts written so far (reads only their footers)."""
         splits: Counter[str] = Counter()
         reasons: Counter[str] = Counter()
-        parts: list[Part] = []
+        parts: list[ManifestPart] = []
         rows = without = 0
         missing = set(self.pending())
         for chunk in range(self.num_chunks):
@@ -241,7 +247,7 @@ class DatasetFolder:
                 )
             counts = json.loads(footer.metadata[_COUNTS_KEY])
             rejects = _rejects_name(chunk) if counts["reject_reasons"] else None
-            parts.append(Part(file=name, num_rows=footer.num_rows, rejects=rejects))
+            parts.append(ManifestPart(file=name, num_rows=footer.num_rows, rejects=rejects))
             splits.update(counts["rows_by_split"])
             reasons.update(counts["reject_reasons"])
             rows += footer.num_rows

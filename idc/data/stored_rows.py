@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from idc.data import files
-from idc.data.manifest import AnyPath, Manifest, Part, Reject, complete_manifest, undamaged
+from idc.data.manifest import AnyPath, Manifest, ManifestPart, Reject, complete_manifest, undamaged
 from idc.data.parquet_files import open_parquet
 
 
@@ -42,7 +42,7 @@ def iter_tables(
 
 
 @contextlib.contextmanager
-def opened_part(folder: files.Location, part: Part, schema: pa.Schema) -> Iterator[pq.ParquetFile]:
+def opened_part(folder: files.Location, part: ManifestPart, schema: pa.Schema) -> Iterator[pq.ParquetFile]:
     """A part of a folder, open to be read, once it is checked by its footer.
 
     Args:
@@ -58,7 +58,7 @@ def opened_part(folder: files.Location, part: Part, schema: pa.Schema) -> Iterat
         yield parquet
 
 
-def check_part(parquet: pq.ParquetFile, file: files.Location, part: Part, schema: pa.Schema) -> None:
+def check_part(parquet: pq.ParquetFile, file: files.Location, part: ManifestPart, schema: pa.Schema) -> None:
     """Refuse a file in the place of a part.
 
     Raises:

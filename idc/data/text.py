@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from idc.atomic import write_text
-from idc.data.textfiles import decode, parse_json
+from idc.data.textfiles import decode_text, parse_json
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
@@ -131,7 +131,7 @@ class Vocabulary:
     def load(cls, path: str | Path) -> Vocabulary:
         """Read a file of :meth:`save`. Raises ``ValueError`` if the file is something else."""
         try:
-            content = parse_json(decode(Path(path).read_bytes()))
+            content = parse_json(decode_text(Path(path).read_bytes()))
             layout = content.get("layout", "own")
             if layout not in ("own", "procap"):
                 raise KeyError(f"layout {layout!r}")
@@ -147,7 +147,7 @@ class Vocabulary:
             ValueError: if the file is something else.
         """
         try:
-            ids = dict(parse_json(decode(Path(path).read_bytes())))
+            ids = dict(parse_json(decode_text(Path(path).read_bytes())))
             listed = sorted(ids, key=ids.__getitem__)
             whole = [ids[word] for word in listed] == list(range(len(ids)))
         except (OSError, ValueError, TypeError, AttributeError) as exc:

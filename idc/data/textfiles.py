@@ -32,7 +32,7 @@ class JsonError(ValueError):
     end: int | None = None
 
 
-def decode(data: bytes, errors: Literal["strict", "surrogateescape"] = "strict") -> str:
+def decode_text(data: bytes, errors: Literal["strict", "surrogateescape"] = "strict") -> str:
     """Bytes as UTF-8 text, without a byte order mark.
 
     Args:
@@ -125,6 +125,7 @@ def _end_of_value(text: str, start: int) -> int | None:
     except json.JSONDecodeError:
         return None
     except RecursionError:
+        # Nested too deep for the decoder: the end is where the brackets are balanced.
         depth = 0
         for token in _STRING_OR_BRACKET.finditer(text, start):
             depth += -1 if token[1] else token[0] in ("[", "{")
@@ -153,8 +154,8 @@ def _decoder(on_repeated_key: Callable[[str], None] | None) -> json.JSONDecoder:
 
 
 def _object(pairs: list[tuple[str, Any]], on_repeated_key: Callable[[str], None] | None) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
@@ -162,7 +163,7 @@ def _object(pairs: list[tuple[str, Any]], on_repeated_key: Callable[[str], None]
                     raise JsonError(f"not usable as JSON: the key {key!r} occurs twice in an object; keep one of them")
                 on_repeated_key(key)
             seen.add(key)
-    return found
+    return content
 
 
 def _constant(name: str) -> Any:

@@ -34,7 +34,7 @@ def read_frames(video: str, wanted: Collection[int], max_side: int | None) -> di
                 continue
             height, width = pixels.shape[:2]
             share = min(1.0, (max_side or max(height, width)) / max(height, width))
-            rgb = np.ascontiguousarray(pixels[..., ::-1])
+            rgb = np.ascontiguousarray(pixels[..., ::-1])  # OpenCV decodes to BGR
             frames[number] = rgb if share == 1 else resize_image(rgb, (round(height * share), round(width * share)))
     finally:
         capture.release()
@@ -91,7 +91,7 @@ def _capture(video: str) -> Any:
     return cv2.VideoCapture(video, cv2.CAP_FFMPEG)
 
 
-def video_fingerprint(video: str) -> str:
+def clip_fingerprint(video: str) -> str:
     """A short hash of a video's name, size, first and last mebibyte; videos are large."""
     path = Path(video)
     size = path.stat().st_size

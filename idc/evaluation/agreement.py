@@ -79,16 +79,16 @@ def spearman(values: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
     Ties have their mean rank.
     """
-    ranks = [stats.rankdata(np.round(one / _EQUAL), axis=0) for one in (values, truth)]
-    first, second = (one - one.mean(axis=0) for one in ranks)
+    ranks = [stats.rankdata(np.round(vector / _EQUAL), axis=0) for vector in (values, truth)]
+    first, second = (rank - rank.mean(axis=0) for rank in ranks)
     scale = np.sqrt((first**2).sum(axis=0) * (second**2).sum(axis=0))
     return np.divide((first * second).sum(axis=0), scale, out=np.zeros_like(scale), where=scale > 0)
 
 
 def kendall(values: np.ndarray, truth: np.ndarray) -> float:
     """Kendall's tau-b of two vectors (N,); 0 if one of them is constant."""
-    found = stats.kendalltau(np.round(values / _EQUAL), np.round(truth / _EQUAL)).statistic
-    return 0.0 if np.isnan(found) else float(found)
+    tau = stats.kendalltau(np.round(values / _EQUAL), np.round(truth / _EQUAL)).statistic
+    return 0.0 if np.isnan(tau) else float(tau)
 
 
 def kendall_by_pair(values: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -116,8 +116,8 @@ def pooled(
 
 def mean_over(by_pair: np.ndarray, counted: np.ndarray, resamples: int) -> Estimate:
     """The mean of a number of every pair (P,) over the pairs that count, a mask (P,); 0 if none does."""
-    found = Preferences(np.where(counted, by_pair, 0.0), counted.astype(float))
-    return estimate(float(found.share()), found.share, len(by_pair), resamples)
+    preferences = Preferences(np.where(counted, by_pair, 0.0), counted.astype(float))
+    return estimate(float(preferences.share()), preferences.share, len(by_pair), resamples)
 
 
 def _signs(differences: np.ndarray) -> np.ndarray:

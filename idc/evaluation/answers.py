@@ -11,14 +11,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from idc.config import ConfigModel, missing
-from idc.data.textfiles import decode, parse_json, split_lines
+from idc.data.textfiles import decode_text, parse_json, split_lines
 from idc.metrics.classification import (
     ALIASES,
     BINARY,
     COUNT,
     LOCATION,
-    Answer,
     Measures,
+    ScoredAnswer,
     read_answer,
     score_answers,
 )
@@ -40,7 +40,7 @@ class AnswersJob(ConfigModel):
     data_set: str = "changeimti"
     """Data set of the questions: the page of the leaderboard that shows the result."""
     no_change: Literal["label", "empty"] = "label"
-    """Meaning of "No change" among the places. `label`: a tenth place. `empty`: no place; two empty sets agree fully.
+    """Meaning of "No change" among the positions. `label`: a tenth position. `empty`: none; two empty sets agree fully.
     The paper does not define it; its micro recalls nearly equal its subset accuracies where at least half of the
     answers are "No change" (table VI), which fits `label`."""
     allow_unreadable: bool = False
@@ -69,18 +69,18 @@ class AnswerScores(BaseModel):
     """Commit of the scoring program (:mod:`idc.provenance`)."""
 
 
-def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -> list[Answer]:
+def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -> list[ScoredAnswer]:
     """Read a file of answers.
 
     Raises:
         ValueError: names every line of another form, with a repeated id, with a true answer that no rule can parse, or,
             unless allowed, with such a prediction.
     """
-    rows: list[Answer] = []
+    rows: list[ScoredAnswer] = []
     faults: list[str] = []
     seen: dict[str, int] = {}
     try:
-        lines = split_lines(decode(Path(path).read_bytes()))
+        lines = split_lines(decode_text(Path(path).read_bytes()))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
     for number, line in enumerate(lines, start=1):
@@ -117,7 +117,7 @@ def _record(line: str) -> dict[str, Any]:
     return record
 
 
-def _answer(record: dict[str, Any]) -> Answer:
+def _answer(record: dict[str, Any]) -> ScoredAnswer:
     lacking = [key for key in ("type", "answer", "prediction") if key not in record]
     if lacking:
         raise ValueError(f"lacks {', '.join(lacking)}")
@@ -133,10 +133,10 @@ def _answer(record: dict[str, Any]) -> Answer:
     if kind in (COUNT, LOCATION) and not texts["class"]:
         raise ValueError(f"lacks class: a {kind} question has one (road, building)")
     of = texts["class"] if kind in (COUNT, LOCATION) else ""
-    return Answer(type=kind, answer=texts["answer"], prediction=texts["prediction"], of=of)
+    return ScoredAnswer(type=kind, answer=texts["answer"], prediction=texts["prediction"], of=of)
 
 
-def run(job: AnswersJob) -> AnswerScores:
+def run_answers(job: AnswersJob) -> AnswerScores:
     """Score the file and write ``answers.json``.
 
     Raises:
@@ -144,16 +144,18 @@ def run(job: AnswersJob) -> AnswerScores:
     """
     rows = read_answers(job.answers, job.allow_unreadable)
     measures = score_answers(rows, job.no_change)
-    others = [one for one in measures if one.type not in (BINARY, COUNT, LOCATION)]
-    asked = sum(one.questions for one in others)
+    others = [measure for measure in measures if measure.type not in (BINARY, COUNT, LOCATION)]
+    asked = sum(measure.questions for measure in others)
     result = AnswerScores(
         data_set=job.data_set,
         answers=job.answers,
         no_change=job.no_change,
         questions=len(rows),
         measures=measures,
-        overall_accuracy=sum(one.scores["Accuracy"] * one.questions for one in others) / asked if others else None,
-        average_accuracy=statistics.fmean(one.scores["Accuracy"] for one in others) if others else None,
+        overall_accuracy=sum(measure.scores["Accuracy"] * measure.questions for measure in others) / asked
+        if others
+        else None,
+        average_accuracy=statistics.fmean(measure.scores["Accuracy"] for measure in others) if others else None,
         **origin(None),
     )
     folder = Path(job.out)
@@ -164,15 +166,16 @@ def run(job: AnswersJob) -> AnswerScores:
     return result
 
 
-def table(result: AnswerScores) -> str:
+def answers_table(result: AnswerScores) -> str:
     """The measures and their baselines as plain text."""
     lines = [f"{result.questions} answers; fractions, as ChangeIMTI's tables"]
-    for one in result.measures:
-        of = f", {one.of}" if one.of else ""
-        unreadable = f", {one.unreadable} predictions unreadable and so wrong" if one.unreadable else ""
-        lines.append(f"{one.type}{of}: {one.questions} questions{unreadable}")
+    for measure in result.measures:
+        of = f", {measure.of}" if measure.of else ""
+        unreadable = f", {measure.unreadable} predictions unreadable and so wrong" if measure.unreadable else ""
+        lines.append(f"{measure.type}{of}: {measure.questions} questions{unreadable}")
         lines += _columns(
-            one.scores, {f"baseline: always {one.baseline_answer!r}": one.baseline, "predictions": one.scores}
+            measure.scores,
+            {f"baseline: always {measure.baseline_answer!r}": measure.baseline, "predictions": measure.scores},
         )
     if result.overall_accuracy is not None and result.average_accuracy is not None:
         lines.append(f"other questions: OA {result.overall_accuracy:.4f}, AA {result.average_accuracy:.4f}")
@@ -181,4 +184,7 @@ def table(result: AnswerScores) -> str:
 
 def _columns(names: Mapping[str, float], rows: Mapping[str, Mapping[str, float]]) -> list[str]:
     head = f"  {'':34}" + "".join(f"{name:>24}" for name in names)
-    return [head, *(f"  {label:34}" + "".join(f"{own[name]:24.4f}" for name in names) for label, own in rows.items())]
+    return [
+        head,
+        *(f"  {label:34}" + "".join(f"{scores[name]:24.4f}" for name in names) for label, scores in rows.items()),
+    ]

@@ -1,4 +1,4 @@
-"""What a captioner's scores are compared with: two baselines and, where the truth is known, an upper bound. A third
+"""Yardsticks of a captioner's scores: two baselines and, where the truth is known, an upper bound. A third
 baseline, another captioner that was trained, is read from its evaluation (:mod:`idc.evaluation.trained_baseline`).
 
 The baselines are the best constant caption and the nearest training pair's caption. Neither describes the pair. On data
@@ -58,10 +58,10 @@ def constant_candidates(train: Iterable[tuple[str | None, Sequence[str]]], count
         texts = [caption for caption in captions if caption.split()]
         frequency.update(texts)
         by_type.setdefault(change_type, Counter()).update(texts)
-    found = [caption for caption, _ in frequency.most_common(count)]
-    for own in by_type.values():
-        found += [caption for caption, _ in own.most_common(1)]
-    return list(dict.fromkeys(found))
+    candidates = [caption for caption, _ in frequency.most_common(count)]
+    for counter in by_type.values():
+        candidates += [caption for caption, _ in counter.most_common(1)]
+    return list(dict.fromkeys(candidates))
 
 
 def best_constant(
@@ -141,12 +141,12 @@ def constant_cider(references: Mapping[str, Sequence[str]], candidates: Sequence
     weights = np.array(list(weight.values()))
     scores = np.zeros(len(candidates))
     for number in range(len(candidates)):
-        own = tfidf[len(distinct) + number]
-        shared = by_ngram[:, own.indices]
+        vector = tfidf[len(distinct) + number]
+        shared = by_ngram[:, vector.indices]
         times = np.diff(shared.indptr)
-        products = np.minimum(np.repeat(own.data, times), shared.data) * shared.data
-        place = np.repeat(orders[own.indices], times) * len(distinct) + shared.indices
-        summed = np.bincount(place, products, minlength=ORDERS * len(distinct)).reshape(ORDERS, -1)
+        products = np.minimum(np.repeat(vector.data, times), shared.data) * shared.data
+        bins = np.repeat(orders[vector.indices], times) * len(distinct) + shared.indices
+        summed = np.bincount(bins, products, minlength=ORDERS * len(distinct)).reshape(ORDERS, -1)
         scale = norms[:, : len(distinct)] * norms[:, [len(distinct) + number]]
         similarity = np.divide(summed, scale, out=np.zeros_like(scale), where=scale != 0).mean(axis=0)
         apart = pairs[len(distinct) + number] - pairs[: len(distinct)]
@@ -188,6 +188,7 @@ def nearest_captions(
         return {}
     wanted = np.stack(pictures)  # (N, 3, 16*16*3)
     wanted -= (centre := wanted.mean(axis=0))
+    # A picture that is the same for all pairs, as the difference where nothing changes, is 0 and not 0 / 0.
     scale = 1.0 / np.maximum(np.sqrt((wanted**2).mean(axis=(0, 2))), 1e-6)[:, None]
     wanted = (wanted * scale).reshape(len(ids), -1)
     best = np.full(len(ids), np.inf, np.float32)
@@ -200,10 +201,10 @@ def nearest_captions(
         for row_index in np.flatnonzero(value < best):
             best[row_index] = value[row_index]
             owner[row_index] = names[nearest[row_index]]
-    found = {name: own for name, own in zip(ids, owner, strict=True) if own is not None}
-    if len(found) != len(ids):
+    matches = {name: match for name, match in zip(ids, owner, strict=True) if match is not None}
+    if len(matches) != len(ids):
         raise ValueError("no training pair has a caption, so there is no nearest one; set nearest_train_pairs=0")
-    return found
+    return matches
 
 
 def pair_pictures(before: bytes, after: bytes) -> np.ndarray:

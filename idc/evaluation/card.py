@@ -21,11 +21,11 @@ from idc.captioning.calibration import Calibration
 from idc.config import ConfigModel, load, missing
 from idc.data.pipeline import run_local
 from idc.data.rendered.config import RenderConfig, RenderJob
-from idc.data.rendered.render import open_build
+from idc.data.rendered.render import open_rendering
 from idc.evaluation import job as evaluation_job
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.record import EVALUATION
-from idc.evaluation.record import load as load_evaluation
+from idc.evaluation.record import load_evaluation as load_evaluation
 from idc.metrics.hallucination import Rate
 from idc.provenance import commit
 from idc.training.artifact import (
@@ -62,7 +62,7 @@ class CardJob(ConfigModel):
     recipe: tuple[str, ...] = Field(min_length=1)
     """Shell commands that make the weights and their figures again, this one last."""
     trained_on: str | None = Field(None, min_length=1, max_length=200)
-    """What the captioner was trained on, for people, as in "This model has only seen ...". Default: as in the
+    """Training data in words, as in "This model has only seen ...". Default: as in the
     artifact."""
     scenes: str = Field(min_length=1)
     """YAML of jobs/render.py with the appearance of the check's scenes."""
@@ -112,23 +112,23 @@ class Check(_Record):
     right_object: Rate
     cider: float
 
-    def differences(self, found: Check) -> list[str]:
-        """In what ``found`` differs from this by more than another processor's rounding explains; one line each.
+    def differences(self, recomputed: Check) -> list[str]:
+        """Differences of ``recomputed`` from this beyond what another processor's rounding explains; one line each.
 
         Another processor rounds differently, in rendering and in the model: single pixels by one grey level, and a
         caption where two words are about equally probable. Tolerated are as many pairs with another caption as one in
         40, but at least one; in CIDEr a single pair may count three times the mean.
         """
-        if (self.scenes, self.pairs) != (found.scenes, found.pairs):
-            return [f"{found.pairs} pairs of {found.scenes} scenes, not {self.pairs} of {self.scenes}"]
+        if (self.scenes, self.pairs) != (recomputed.scenes, recomputed.pairs):
+            return [f"{recomputed.pairs} pairs of {recomputed.scenes} scenes, not {self.pairs} of {self.scenes}"]
         flips = max(1, round(self.pairs / 40))
         lines = []
         for name in ("right_type", "right_object"):
-            stored, new = getattr(self, name), getattr(found, name)
+            stored, new = getattr(self, name), getattr(recomputed, name)
             if stored.of != new.of or abs(stored.right - new.right) > flips:
                 lines.append(f"{name}: {new.right} of {new.of}, stored {stored.right} of {stored.of}")
-        if abs(self.cider - found.cider) > (most := 3 * self.cider * flips / self.pairs):
-            lines.append(f"CIDEr: {found.cider:.4f}, stored {self.cider:.4f}, tolerated are {most:.4f}")
+        if abs(self.cider - recomputed.cider) > (most := 3 * self.cider * flips / self.pairs):
+            lines.append(f"CIDEr: {recomputed.cider:.4f}, stored {self.cider:.4f}, tolerated are {most:.4f}")
         return lines
 
 
@@ -171,8 +171,8 @@ def make_card(job: CardJob) -> Path:
         artifact=identity,
         commit=commit(),
         recipe=job.recipe,
-        evaluations={name: figures(folder, identity) for name, folder in job.evaluations.items()},
-        robustness={path.parent.name: figures(path.parent, identity) for path in conditions},
+        evaluations={name: card_figures(folder, identity) for name, folder in job.evaluations.items()},
+        robustness={path.parent.name: card_figures(path.parent, identity) for path in conditions},
         render=render,
         checks=tuple(check(job.artifact, render, scenes) for scenes in sorted(job.check_scenes)),
     )
@@ -192,23 +192,23 @@ def make_card(job: CardJob) -> Path:
     return out
 
 
-def figures(folder: Path | str, identity: str) -> Figures:
+def card_figures(folder: Path | str, identity: str) -> Figures:
     """The figures of an evaluation of the artifact with this identity."""
-    found = load_evaluation(folder)
-    if found.artifact != identity:
+    evaluation = load_evaluation(folder)
+    if evaluation.artifact != identity:
         raise ValueError(f"{folder} is an evaluation of another artifact; run jobs/evaluate.py again with --overwrite")
-    if found.hallucination is None:
+    if evaluation.hallucination is None:
         raise ValueError(f"{folder}: the truth about its pairs is not known; give evaluations on rendered pairs")
-    baselines = {name: one.scores for name, one in found.baselines.items()}
-    if found.ceiling is not None:
-        baselines["upper bound"] = found.ceiling.scores
+    baselines = {name: baseline.scores for name, baseline in evaluation.baselines.items()}
+    if evaluation.ceiling is not None:
+        baselines["upper bound"] = evaluation.ceiling.scores
     return Figures(
-        pairs=found.pairs,
-        split=found.split,
-        right_type=found.hallucination.change_type,
-        right_object=found.hallucination.object,
-        scores=found.scores,
-        intervals={name: (one.low, one.high) for name, one in found.intervals.items()},
+        pairs=evaluation.pairs,
+        split=evaluation.split,
+        right_type=evaluation.hallucination.change_type,
+        right_object=evaluation.hallucination.object,
+        scores=evaluation.scores,
+        intervals={name: (interval.low, interval.high) for name, interval in evaluation.intervals.items()},
         baselines=baselines,
     )
 
@@ -219,20 +219,20 @@ def check(artifact: str, render: RenderConfig, scenes: int) -> Check:
     with tempfile.TemporaryDirectory() as folder:
         pairs, out = f"{folder}/pairs", f"{folder}/evaluation"
         job = RenderJob(out=pairs, render=render.model_copy(update={"num_scenes": scenes}))
-        run_local(*open_build(job), max_reject_share=0.0, name="rendering", progress=False)
-        found = evaluation_job.run(
+        run_local(*open_rendering(job), max_reject_share=0.0, name="rendering", progress=False)
+        evaluation = evaluation_job.run_evaluation(
             EvaluateJob(
                 artifact=artifact, pairs=pairs, out=out, split="all", metrics=("CIDEr",), spice=False, resamples=0,
                 constant_candidates=0, nearest_train_pairs=0,
             )
         )  # fmt: skip
-    assert found.hallucination is not None
+    assert evaluation.hallucination is not None
     return Check(
         scenes=scenes,
-        pairs=found.pairs,
-        right_type=found.hallucination.change_type,
-        right_object=found.hallucination.object,
-        cider=found.scores["CIDEr"],
+        pairs=evaluation.pairs,
+        right_type=evaluation.hallucination.change_type,
+        right_object=evaluation.hallucination.object,
+        cider=evaluation.scores["CIDEr"],
     )
 
 
@@ -249,7 +249,7 @@ def card(job: CardJob, scores: ShippedScores, calibration: Calibration, artifact
         "Right type: the caption names the kind of change, of all pairs. Right object: all that it says about the "
         "changed object is true, of the changed pairs. With 95 % intervals (Wilson; of CIDEr: bootstrap).", "",
         "| pairs | right type | right object | CIDEr |", "|---|---|---|---|",
-        *(_score_row(name, one) for name, one in scores.evaluations.items()), "",
+        *(_score_row(name, evaluation) for name, evaluation in scores.evaluations.items()), "",
         "CIDEr of the baselines on the same pairs:", "",
         *_baseline_rows(scores.evaluations), "",
     ]  # fmt: skip
@@ -261,9 +261,9 @@ def card(job: CardJob, scores: ShippedScores, calibration: Calibration, artifact
             "Pairs unlike the training images get a warning; how many did:", "",
             "| pairs | with a warning | AUC against held-out pairs |", "|---|---|---|",
             *(
-                f"| {Path(name).stem} | {one.warned} of {one.pairs} ({100 * one.warned / one.pairs:.1f} %) "
-                f"| {'' if one.auc is None else f'{one.auc:.4f}'} |"
-                for name, one in calibration.unfamiliar.items()
+                f"| {Path(name).stem} | {counts.warned} of {counts.pairs} ({100 * counts.warned / counts.pairs:.1f} %) "
+                f"| {'' if counts.auc is None else f'{counts.auc:.4f}'} |"
+                for name, counts in calibration.unfamiliar.items()
             ), "",
         ]  # fmt: skip
     if job.limits:
@@ -275,32 +275,34 @@ def card(job: CardJob, scores: ShippedScores, calibration: Calibration, artifact
 def _portable(value: Any) -> Any:
     """A JSON value in which absolute paths, which mean nothing on another machine, are replaced by their names."""
     if isinstance(value, dict):
-        return {_portable(key): _portable(one) for key, one in value.items()}
+        return {_portable(key): _portable(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_portable(one) for one in value]
+        return [_portable(item) for item in value]
     return Path(value).name if isinstance(value, str) and value.startswith("/") else value
 
 
-def _rate(found: Rate) -> str:
+def _rate(rate: Rate) -> str:
     """In percent, with its 95 % interval (Wilson) and the chance."""
-    low, high = found.interval(found.of)
+    low, high = rate.interval(rate.of)
     interval = f"{100 * low:.1f} to {100 * high:.1f}"
-    return f"{100 * found.rate:.1f} % ({found.right} of {found.of}; {interval}; chance {100 * found.chance:.0f} %)"
+    return f"{100 * rate.rate:.1f} % ({rate.right} of {rate.of}; {interval}; chance {100 * rate.chance:.0f} %)"
 
 
-def _score_row(name: str, one: Figures) -> str:
-    cider = f"{100 * one.scores['CIDEr']:.1f}"
-    if "CIDEr" in one.intervals:
-        low, high = one.intervals["CIDEr"]
+def _score_row(name: str, evaluation: Figures) -> str:
+    cider = f"{100 * evaluation.scores['CIDEr']:.1f}"
+    if "CIDEr" in evaluation.intervals:
+        low, high = evaluation.intervals["CIDEr"]
         cider += f" ({100 * low:.1f} to {100 * high:.1f})"
-    return f"| {name}, {one.pairs} | {_rate(one.right_type)} | {_rate(one.right_object)} | {cider} |"
+    return (
+        f"| {name}, {evaluation.pairs} | {_rate(evaluation.right_type)} | {_rate(evaluation.right_object)} | {cider} |"
+    )
 
 
 def _baseline_rows(evaluations: Mapping[str, Figures]) -> list[str]:
-    columns = list(dict.fromkeys(name for one in evaluations.values() for name in one.baselines))
+    columns = list(dict.fromkeys(name for evaluation in evaluations.values() for name in evaluation.baselines))
     rows = [f"| pairs | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
-    for name, one in evaluations.items():
-        cells: list[Any] = [one.baselines.get(column, {}).get("CIDEr") for column in columns]
+    for name, evaluation in evaluations.items():
+        cells: list[Any] = [evaluation.baselines.get(column, {}).get("CIDEr") for column in columns]
         rows.append(f"| {name} | {' | '.join('' if cell is None else f'{100 * cell:.1f}' for cell in cells)} |")
     return rows
 
@@ -308,9 +310,9 @@ def _baseline_rows(evaluations: Mapping[str, Figures]) -> list[str]:
 def _robustness_rows(conditions: Mapping[str, Figures]) -> list[str]:
     clean = conditions.get("clean")
     rows = ["| corruption | right type | right object | CIDEr | of clean |", "|---|---|---|---|---|"]
-    for name, one in conditions.items():
-        cider = one.scores["CIDEr"]
+    for name, evaluation in conditions.items():
+        cider = evaluation.scores["CIDEr"]
         share = "" if clean is None or not clean.scores["CIDEr"] else f"{100 * cider / clean.scores['CIDEr']:.0f} %"
-        rates = f"{100 * one.right_type.rate:.1f} % | {100 * one.right_object.rate:.1f} %"
+        rates = f"{100 * evaluation.right_type.rate:.1f} % | {100 * evaluation.right_object.rate:.1f} %"
         rows.append(f"| {name} | {rates} | {100 * cider:.1f} | {share} |")
     return rows

@@ -29,9 +29,9 @@ from idc.chat_endpoint import Reply, without_credentials
 from idc.data.rendered.stated import stated
 from idc.data.store import iter_rows
 from idc.data.textfiles import parse_json_at
-from idc.evaluation.judge import JudgeJob, ask_all, captions_of, filled, key_of
-from idc.evaluation.judged_differences import RESULT, Claim, DifferencesJudged, JudgedCaption, system_of
-from idc.evaluation.record import ScoredCaption, load, load_predictions
+from idc.evaluation.judge import JudgeJob, ask_all, captions_of, filled_prompt, key_of_prompt
+from idc.evaluation.judged_differences import RESULT, DifferencesJudged, JudgedCaption, JudgedClaim, system_of
+from idc.evaluation.record import ScoredCaption, load_evaluation, load_predictions
 from idc.metrics.difference_lists import true_differences
 
 PROTOCOL = "difference-lists-judge-1"
@@ -93,7 +93,7 @@ AGAIN = "This answer cannot be used: {fault}. Answer the question again, with on
 # ------------------------------------------------------------------------------------------------------------ answers
 
 
-def read_object(reply: Reply, key: str) -> list[Any]:
+def read_reply(reply: Reply, key: str) -> list[Any]:
     """The list under ``key`` of the one JSON object in a reply, which may have text around it.
 
     Raises:
@@ -101,23 +101,23 @@ def read_object(reply: Reply, key: str) -> list[Any]:
     """
     if reply.cut_off:
         raise ValueError("it was cut off at max_tokens")
-    found, at = [], reply.text.find("{")
+    objects, at = [], reply.text.find("{")
     while at >= 0:
         end = at + 1
         try:
             value, end = parse_json_at(reply.text, at)
-            found.append(value)
+            objects.append(value)
         except ValueError:
             pass  # a brace in the text around it
         at = reply.text.find("{", end)
-    if len(found) != 1:
-        raise ValueError(f"it has {len(found) or 'no'} JSON object{'s' * (len(found) > 1)}")
-    if found[0].keys() != {key} or not isinstance(found[0][key], list):
+    if len(objects) != 1:
+        raise ValueError(f"it has {len(objects) or 'no'} JSON object{'s' * (len(objects) > 1)}")
+    if objects[0].keys() != {key} or not isinstance(objects[0][key], list):
         raise ValueError(f'the object is not {{"{key}": [...]}}')
-    return list(found[0][key])
+    return list(objects[0][key])
 
 
-def read_claims(reply: Reply, true: int) -> list[Claim]:
+def read_judged_claims(reply: Reply, true: int) -> list[JudgedClaim]:
     """The claims of a caption.
 
     Args:
@@ -127,13 +127,13 @@ def read_claims(reply: Reply, true: int) -> list[Claim]:
         ValueError: not of the form asked for, a number that is not in the list, or one that two claims have.
     """
     claims = []
-    for entry in read_object(reply, "claims"):
+    for entry in read_reply(reply, "claims"):
         if not isinstance(entry, dict) or entry.keys() != {"claim", "number"} or not _text(entry["claim"]):
             raise ValueError(f'a claim is not {{"claim": "...", "number": ...}} but {json.dumps(entry)[:120]}')
         number = entry["number"]
         if number is not None and (type(number) is not int or not 1 <= number <= true):
             raise ValueError(f"the number {json.dumps(number)[:40]} is none of the {true} true differences")
-        claims.append(Claim(claim=entry["claim"], number=number))
+        claims.append(JudgedClaim(claim=entry["claim"], number=number))
     numbers = [claim.number for claim in claims if claim.number is not None]
     if twice := sorted({number for number in numbers if numbers.count(number) > 1}):
         raise ValueError(f"the difference {twice[0]} is stated by several claims; each may be used once")
@@ -146,10 +146,10 @@ def read_differences(reply: Reply) -> list[str]:
     Raises:
         ValueError: not of the form asked for.
     """
-    found = read_object(reply, "differences")
-    if not all(map(_text, found)):
+    differences = read_reply(reply, "differences")
+    if not all(map(_text, differences)):
         raise ValueError("a difference is not a text")
-    return found
+    return differences
 
 
 def _text(value: Any) -> bool:
@@ -162,14 +162,14 @@ def _text(value: Any) -> bool:
 # ---------------------------------------------------------------------------------------------------------------- job
 
 
-def run(job: JudgeJob) -> DifferencesJudged:
+def run_difference_judge(job: JudgeJob) -> DifferencesJudged:
     """Ask what has no answer yet, and write ``judged_differences.json``.
 
     Raises:
         ValueError: pairs without references; or ``job.pairs`` lacks some of them, or has other references.
         EndpointError: the endpoint fails; the answers so far are kept, and the same command continues.
     """
-    evaluation, rows = load(job.evaluation), load_predictions(job.evaluation)[: job.max_pairs]
+    evaluation, rows = load_evaluation(job.evaluation), load_predictions(job.evaluation)[: job.max_pairs]
     if bare := [row.pair_id for row in rows if not row.references]:
         raise ValueError(f"{len(bare)} pairs have no reference to judge against: {', '.join(bare[:5])}; leave them out")
     judged = {row.pair_id: row for row in rows if any(text.split() for text in row.references)}
@@ -178,12 +178,12 @@ def run(job: JudgeJob) -> DifferencesJudged:
     asking = _Asking(job)
     recorded = _recorded(job, judged)
     true = {**recorded, **_taken(asking, [row for row in judged.values() if row.pair_id not in recorded])}
-    known = [row for pair, row in judged.items() if pair in true]
+    with_truth = [row for pair, row in judged.items() if pair in true]
     systems = {}
     for system, caption_of in captions_of(job, evaluation).items():
-        said = [(row, caption) for row in known if (caption := caption_of(row)) is not None]
-        if found := _claims(asking, system, said, true):
-            systems[system] = system_of(found, true, job.resamples)
+        said = [(row, caption) for row in with_truth if (caption := caption_of(row)) is not None]
+        if judged_captions := _claims(asking, system, said, true):
+            systems[system] = system_of(judged_captions, true, job.resamples)
     result = DifferencesJudged(
         protocol=_protocol(job),
         answered_by=sorted(asking.models),
@@ -191,7 +191,7 @@ def run(job: JudgeJob) -> DifferencesJudged:
         evaluation_fingerprint=evaluation.fingerprint,
         split=evaluation.split,
         from_record=len(recorded),
-        true={row.pair_id: true[row.pair_id] for row in known},
+        true={row.pair_id: true[row.pair_id] for row in with_truth},
         systems=systems,
         unusable=asking.unusable,
         asked=asking.asked,
@@ -228,27 +228,27 @@ class _Asking:
         """
         if not prompts:
             return {}
-        keys = {name: key_of(self._job, prompt) for name, prompt in prompts.items()}
+        keys = {name: key_of_prompt(self._job, prompt) for name, prompt in prompts.items()}
         names = {key: name for name, key in keys.items()}  # of equal questions one is asked
-        known = self._answers.known
-        unanswered = {key: prompts[name] for key, name in names.items() if key not in known}
+        records = self._answers.known
+        unanswered = {key: prompts[name] for key, name in names.items() if key not in records}
         print(f"{what}: {len(prompts)}, {len(unanswered)} requests to {self._job.judge}", flush=True)
         lost = ask_all(self._job, unanswered, self._answers, lambda key, reply: {field: read(names[key], reply)}, AGAIN)
         self.asked += len(unanswered)
         self.unusable |= {name: lost[key] for name, key in keys.items() if key in lost}
-        found = {name: known[key] for name, key in keys.items() if key not in lost}
-        self.models |= {str(record["model"]) for record in found.values()}
-        return {name: list(record[field]) for name, record in found.items()}
+        answered = {name: records[key] for name, key in keys.items() if key not in lost}
+        self.models |= {str(record["model"]) for record in answered.values()}
+        return {name: list(record[field]) for name, record in answered.items()}
 
 
 def _taken(asking: _Asking, rows: Sequence[ScoredCaption]) -> dict[str, list[str]]:
     """Pair -> the true differences that the judge takes from its references."""
     names = {f"{row.pair_id} (references)": row.pair_id for row in rows}
-    prompts = {f"{row.pair_id} (references)": filled(TAKE, {"{references}": _listed(row)}) for row in rows}
-    found = asking.answers(
+    prompts = {f"{row.pair_id} (references)": filled_prompt(TAKE, {"{references}": _listed(row)}) for row in rows}
+    answers = asking.answers(
         "true differences from references", prompts, "differences", lambda _, reply: read_differences(reply)
     )
-    return {names[name]: differences for name, differences in found.items()}
+    return {names[name]: differences for name, differences in answers.items()}
 
 
 def _claims(
@@ -257,7 +257,7 @@ def _claims(
     """Pair -> what the judge makes of its caption."""
     names = {row.pair_id: f"{row.pair_id} ({system})" for row, _ in said}
     prompts = {
-        names[row.pair_id]: filled(
+        names[row.pair_id]: filled_prompt(
             MATCH,
             {"{true}": _numbered(true[row.pair_id]), "{references}": _listed(row), "{caption}": caption},
         )
@@ -265,15 +265,15 @@ def _claims(
         if caption.split()
     }
     most = {names[row.pair_id]: len(true[row.pair_id]) for row, _ in said}
-    found = asking.answers(
+    answers = asking.answers(
         f"captions to take apart, {system}",
         prompts,
         "claims",
-        lambda name, reply: [claim.model_dump() for claim in read_claims(reply, most[name])],
+        lambda name, reply: [claim.model_dump() for claim in read_judged_claims(reply, most[name])],
     )
     # A caption without words claims nothing.
     silent: dict[str, list[Any]] = {name: [] for name in names.values() if name not in prompts}
-    claims = {**found, **silent}
+    claims = {**answers, **silent}
     return {
         row.pair_id: JudgedCaption(caption=caption, claims=claims[names[row.pair_id]])
         for row, caption in said
@@ -285,7 +285,7 @@ def _recorded(job: JudgeJob, judged: Mapping[str, ScoredCaption]) -> dict[str, l
     """Pair -> its true differences in words, of the pairs whose ``meta`` has them."""
     if job.pairs is None:
         return {}
-    found: dict[str, list[str]] = {}
+    recorded: dict[str, list[str]] = {}
     seen: set[str] = set()
     for row in iter_rows(job.pairs, ["pair_id", "captions", "change_type", "meta"]):
         if (pair := row["pair_id"]) not in judged:
@@ -295,10 +295,10 @@ def _recorded(job: JudgeJob, judged: Mapping[str, ScoredCaption]) -> dict[str, l
         seen.add(pair)
         meta = json.loads(row["meta"] or "{}")
         if (truth := true_differences(row["change_type"], meta)) is not None:
-            found[pair] = [stated(one, meta.get("views", ())) for one in truth.differences]
+            recorded[pair] = [stated(difference, meta.get("views", ())) for difference in truth.differences]
     if lost := sorted(judged.keys() - seen):
         raise ValueError(f"pairs: {job.pairs!r} lacks {len(lost)} evaluated pairs: {', '.join(lost[:5])}")
-    return found
+    return recorded
 
 
 def _listed(row: ScoredCaption) -> str:

@@ -12,21 +12,21 @@ from typing import Any
 
 from idc import logs
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner
-from idc.captioning.split import caption_split, score_change_maps, warned_pairs
 from idc.data.files import locate
 from idc.data.pipeline import Runner, run_local
 from idc.data.readers.annotations import EMPTY_SENTENCES
 from idc.data.readers.omnidiff import SUBSETS
 from idc.data.remote_copies import local_folder
 from idc.data.store import fingerprint, iter_rows, read_manifest
-from idc.data.textfiles import decode, parse_json
+from idc.data.textfiles import decode_text, parse_json
 from idc.evaluation import baselines as baselines
 from idc.evaluation import record as ev
 from idc.evaluation.config import CAPTION_HOW, EvaluateJob
 from idc.evaluation.kept import Kept
-from idc.evaluation.references import Known, read_captions, read_references
+from idc.evaluation.references import KnownReferences, read_captions, read_references
 from idc.evaluation.rendered_truth import RenderedTruth, rendered_truth, with_differences
-from idc.evaluation.score import evaluate
+from idc.evaluation.score import evaluate_captions
+from idc.evaluation.split import caption_split, score_change_maps, warned_pairs
 from idc.evaluation.trained_baseline import read_trained_baseline, training_of
 from idc.metrics.changes import LEVIR_NO_CHANGE
 from idc.metrics.coco import BLEU_ORDERS
@@ -49,7 +49,7 @@ def scoring_fingerprint(job: EvaluateJob) -> str:
     settings = job.model_dump(mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - CAPTION_HOW - left_out)
     pairs = read_manifest(job.pairs).fingerprint if job.pairs is not None else _contents(job.references)
     settings |= job.loading_identity()
-    trained = [] if job.trained_baseline is None else [ev.load(job.trained_baseline).fingerprint]
+    trained = [] if job.trained_baseline is None else [ev.load_evaluation(job.trained_baseline).fingerprint]
     return fingerprint(_VERSION, pairs, _contents(job.vocabulary), settings, spice_missing() is None, *trained)
 
 
@@ -67,7 +67,7 @@ def evaluation_fingerprint(job: EvaluateJob, files: Mapping[str, str] | None = N
     return fingerprint(scoring_fingerprint(job), caption_files(job) if files is None else dict(files))
 
 
-def finished(job: EvaluateJob, files: Mapping[str, str] | None = None) -> ev.Evaluation | None:
+def finished_evaluation(job: EvaluateJob, files: Mapping[str, str] | None = None) -> ev.Evaluation | None:
     """The evaluation in ``job.out``, or ``None``.
 
     Args:
@@ -78,16 +78,16 @@ def finished(job: EvaluateJob, files: Mapping[str, str] | None = None) -> ev.Eva
     """
     if not (Path(job.out) / ev.EVALUATION).exists():
         return None
-    found = ev.load(job.out)
-    if found.fingerprint != evaluation_fingerprint(job, files):
+    evaluation = ev.load_evaluation(job.out)
+    if evaluation.fingerprint != evaluation_fingerprint(job, files):
         raise ValueError(
             f"out: {job.out!r} holds an evaluation of other inputs or settings; choose another folder, or replace it "
             "with --overwrite"
         )
-    return found
+    return evaluation
 
 
-def run(
+def run_evaluation(
     job: EvaluateJob,
     load: LoadCaptioner | None = None,
     runner: Runner = run_local,
@@ -116,7 +116,7 @@ def run(
         by, further = _protocols(job, data)
         if by.needs_java or any(other.needs_java for other in further) or "METEOR" in job.metrics:
             java_version()
-        scored = [row for row in data.known if row.captions] or data.known
+        scored = [row for row in data.selected if row.captions] or data.selected
         trained = _trained(job, scored, by)
         captions = _captions(job, data, load, runner, overwrite, files)
         unfamiliar = warned_pairs(job.out) if job.artifact is not None else None
@@ -130,7 +130,7 @@ def run(
     with _timed(seconds, "scoring"):
         source = _source(job, data, scored)
         logs.event("evaluation", f"scoring {len(scored)} captions")
-        evaluation, rows = evaluate(
+        evaluation, rows = evaluate_captions(
             [_prediction(row, captions[row.pair_id], job.split) for row in scored],
             by=by,
             beside=further,
@@ -177,20 +177,20 @@ def run(
 
 @dataclass(frozen=True)
 class _Data:
-    """Attributes: ``known``: the pairs to be scored; ``every``: those of all splits; ``path``: their source."""
+    """Attributes: ``selected``: the pairs to be scored; ``every``: those of all splits; ``path``: their source."""
 
-    known: list[Known]
-    every: list[Known]
+    selected: list[KnownReferences]
+    every: list[KnownReferences]
     path: str
 
-    def of(self, split: str) -> list[Known]:
+    def of(self, split: str) -> list[KnownReferences]:
         return [row for row in self.every if row.split == split]
 
 
 def _read(job: EvaluateJob) -> _Data:
     if job.pairs is not None:
         columns = ["pair_id", "captions", "change_type", "split", "meta"]
-        every, path = [_known(row, job.protocol in SPOT) for row in iter_rows(job.pairs, columns)], job.pairs
+        every, path = [_pair(row, job.protocol in SPOT) for row in iter_rows(job.pairs, columns)], job.pairs
         if job.protocol in SPOT and any(row.captions for row in every):
             for row in every:
                 row.captions = row.captions or [""]  # not every folder records where its empty sentences were
@@ -199,24 +199,24 @@ def _read(job: EvaluateJob) -> _Data:
         every, path = read_references(job.references, allow_empty=job.protocol in SPOT), job.references
         for row in every:
             row.split = row.split or ("test" if job.split == "all" else job.split)
-    known = [row for row in every if job.split in ("all", row.split)][: job.max_pairs]
-    if not known:
+    selected = [row for row in every if job.split in ("all", row.split)][: job.max_pairs]
+    if not selected:
         raise ValueError(f"{path} has no pairs{'' if job.split == 'all' else f' of the split {job.split!r}'}")
     if job.protocol in LEVIR:
-        for row in known:
+        for row in selected:
             if row.changed is None and row.change_type is None and row.captions:
                 row.changed = row.captions[0] not in LEVIR_NO_CHANGE  # as in the official test.py
-    return _Data(known, every, path)
+    return _Data(selected, every, path)
 
 
-def _known(row: dict[str, Any], empty_sentences: bool) -> Known:
+def _pair(row: dict[str, Any], empty_sentences: bool) -> KnownReferences:
     """A row of a folder of pairs, including the empty sentences that its import left out if they count."""
     meta = json.loads(row["meta"] or "{}")
     flag = meta.get("changeflag")
     captions = list(row["captions"])
-    for place in meta.get(EMPTY_SENTENCES, ()) if empty_sentences else ():
-        captions.insert(place, "")
-    return Known(
+    for position in meta.get(EMPTY_SENTENCES, ()) if empty_sentences else ():
+        captions.insert(position, "")
+    return KnownReferences(
         pair_id=row["pair_id"],
         captions=captions,
         change_type=row["change_type"],
@@ -229,7 +229,7 @@ def _known(row: dict[str, Any], empty_sentences: bool) -> Known:
 
 def _protocols(job: EvaluateJob, data: _Data) -> tuple[Protocol, list[Protocol]]:
     """The protocol of the job, and the further ones by which the captions are scored."""
-    scored = any(row.captions for row in data.known)
+    scored = any(row.captions for row in data.selected)
     further = BESIDE.get(job.protocol, ()) if scored else ()
     vocabulary = None
     if "levir_ids" in (job.protocol, *further):
@@ -263,14 +263,14 @@ def _captions(
     if job.predictions is not None:
         captions = read_captions(job.predictions)
         if job.max_pairs is not None:
-            captions = {row.pair_id: captions[row.pair_id] for row in data.known if row.pair_id in captions}
+            captions = {row.pair_id: captions[row.pair_id] for row in data.selected if row.pair_id in captions}
     else:
         assert job.artifact is not None
         load = load or CaptionerLoader(job.artifact, job, job.gpus_per_actor)
         familiarity = local_folder(job.artifact) / FAMILIARITY
         fitted = {FAMILIARITY: file_hash(familiarity)} if familiarity.exists() else {}
         captions = caption_split(job, load, runner, {**files, **fitted}, overwrite)
-    ids = {row.pair_id for row in data.known}
+    ids = {row.pair_id for row in data.selected}
     _refuse_difference(ids - captions.keys(), f"pairs of {job.split} have no caption in {job.predictions}")
     _refuse_difference(captions.keys() - ids, f"captions are of pairs that are not in {job.split} of {data.path}")
     return captions
@@ -278,7 +278,7 @@ def _captions(
 
 @dataclass(frozen=True)
 class _References:
-    """Inputs of the baselines and of the upper bound, as :func:`idc.evaluation.score.evaluate` takes them."""
+    """Inputs of the baselines and of the upper bound, as :func:`idc.evaluation.score.evaluate_captions` takes them."""
 
     constant_candidates: list[str] = field(default_factory=list)
     nearest: dict[str, str] | None = None
@@ -289,14 +289,14 @@ def _selection(job: EvaluateJob) -> str:
     """See `EvaluateJob.selection`."""
     if job.selection is not None or job.artifact is None:
         return job.selection or ""
-    stored = parse_json(decode((local_folder(job.artifact) / CONFIG).read_bytes()))
+    stored = parse_json(decode_text((local_folder(job.artifact) / CONFIG).read_bytes()))
     trained = stored.get("config", {}).get("job", {}).get("train")
     if trained is None:
         return ""
     best = trained.get("keep_best")
     if not best:
         return "last step"
-    measured = parse_json(decode((local_folder(job.artifact) / METRICS).read_bytes()))
+    measured = parse_json(decode_text((local_folder(job.artifact) / METRICS).read_bytes()))
     return f"best {KeepBest.model_validate(best).chosen(measured)} on val"
 
 
@@ -309,7 +309,7 @@ def _folder(job: EvaluateJob) -> Path | None:
 
 
 def _references(job: EvaluateJob, data: _Data, truth: RenderedTruth | None, kept: Kept) -> _References:
-    if not any(row.captions for row in data.known):
+    if not any(row.captions for row in data.selected):
         return _References()
     candidates: list[str] = []
     if job.constant_candidates and (train := data.of("train")):
@@ -331,22 +331,22 @@ def _nearest(job: EvaluateJob, kept: Kept) -> dict[str, str] | None:
 
     def search() -> dict[str, str]:
         logs.event("evaluation", "searching the nearest training pairs")
-        found = baselines.nearest_captions(
+        matches = baselines.nearest_captions(
             _images(pairs, "train", job.nearest_train_pairs), _images(pairs, job.split, job.max_pairs)
         )
-        return {name: caption for name, (_, caption) in found.items()}
+        return {name: caption for name, (_, caption) in matches.items()}
 
     depends_on = [read_manifest(pairs).fingerprint, job.nearest_train_pairs, job.split, job.max_pairs]
-    found: dict[str, str] = kept.get("nearest-captions", depends_on, search)
-    return found
+    captions: dict[str, str] = kept.get("nearest-captions", depends_on, search)
+    return captions
 
 
-def _trained(job: EvaluateJob, scored: list[Known], by: Protocol) -> ev.Baseline | None:
+def _trained(job: EvaluateJob, scored: list[KnownReferences], by: Protocol) -> ev.Baseline | None:
     """The trained baseline of the job; found to be of the same pairs before anything is captioned."""
     if job.trained_baseline is None:
         return None
     references = {row.pair_id: row.captions for row in scored}
-    names = [one for name in _metrics(job) for one in (BLEU_ORDERS if name == "BLEU" else (name,))]
+    names = [score for name in _metrics(job) for score in (BLEU_ORDERS if name == "BLEU" else (name,))]
     return read_trained_baseline(job.trained_baseline, references, job.split, by.name, names)
 
 
@@ -371,7 +371,7 @@ def _rows(pairs: str, split: str, limit: int | None, columns: list[str]) -> Iter
 # -------------------------------------------------------------------------------------------------------- the scoring
 
 
-def _prediction(row: Known, caption: str, split: str) -> ev.Prediction:
+def _prediction(row: KnownReferences, caption: str, split: str) -> ev.Prediction:
     return ev.Prediction(
         pair_id=row.pair_id,
         caption=caption,
@@ -384,11 +384,11 @@ def _prediction(row: Known, caption: str, split: str) -> ev.Prediction:
     )
 
 
-def _source(job: EvaluateJob, data: _Data, scored: list[Known]) -> dict[str, Any]:
+def _source(job: EvaluateJob, data: _Data, scored: list[KnownReferences]) -> dict[str, Any]:
     """The part of the protocol that names the inputs, and the pairs that are not scored."""
     source: dict[str, Any] = {**origin(job.pairs), "pairs": data.path, "captioner": job.artifact or job.predictions}
-    if bare := len(data.known) - len(scored):
-        source["left out"] = f"{bare} of {len(data.known)} pairs, which have no reference"
+    if bare := len(data.selected) - len(scored):
+        source["left out"] = f"{bare} of {len(data.selected)} pairs, which have no reference"
         logs.event("evaluation", f"note: not scored: {source['left out']}")
     if empty := sum(any(not text.split() for text in row.captions) for row in scored):
         source["empty references"] = f"{empty} of {len(scored)} pairs have one; it counts as a reference without words"
@@ -405,8 +405,8 @@ def _metrics(job: EvaluateJob) -> tuple[str, ...]:
 
 
 def _refuse_difference(ids: Iterable[str], what: str) -> None:
-    if found := sorted(ids):
-        raise ValueError(f"{len(found)} {what}: {', '.join(found[:5])}{', ...' if len(found) > 5 else ''}")
+    if pairs := sorted(ids):
+        raise ValueError(f"{len(pairs)} {what}: {', '.join(pairs[:5])}{', ...' if len(pairs) > 5 else ''}")
 
 
 def _contents(path: str | None) -> dict[str, str]:

@@ -33,7 +33,7 @@ from idc.atomic import write_text
 from idc.chat_endpoint import ChatEndpoint, Reply, without_credentials
 from idc.config import ConfigModel, missing
 from idc.evaluation.baselines import CONSTANT, NEAREST
-from idc.evaluation.record import Evaluation, ScoredCaption, load, load_predictions
+from idc.evaluation.record import Evaluation, ScoredCaption, load_evaluation, load_predictions
 from idc.progress import Progress
 from idc.redaction import variable_fault
 
@@ -150,7 +150,7 @@ class JudgeSection(JudgeJob):
 
 
 @dataclass(frozen=True)
-class Question:
+class JudgeQuestion:
     """A caption to be compared with a reference."""
 
     system: str
@@ -203,7 +203,7 @@ class JudgeResult(BaseModel):
 # ------------------------------------------------------------------------------------------------------- the questions
 
 
-def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluation) -> list[Question]:
+def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluation) -> list[JudgeQuestion]:
     """All questions, those about the model's captions first.
 
     Raises:
@@ -212,16 +212,16 @@ def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluati
     template = Path(job.prompt).read_text(encoding="utf-8") if job.prompt is not None else PROMPT
     if bare := [row.pair_id for row in rows if not row.references]:
         raise ValueError(f"{len(bare)} pairs have no reference to judge against: {', '.join(bare[:5])}; leave them out")
-    found = []
+    asked = []
     for system, caption_of in captions_of(job, evaluation).items():
         for row in rows:
             caption = caption_of(row)
-            given = [reference for reference in row.references if reference.split()]
-            for reference in given if job.references == "best" else given[:1]:
+            references = [reference for reference in row.references if reference.split()]
+            for reference in references if job.references == "best" else references[:1]:
                 if caption is not None:
-                    prompt = filled(template, dict(zip(PLACEHOLDERS, (reference, caption), strict=True)))
-                    found.append(Question(system, row.pair_id, prompt, key_of(job, prompt)))
-    return found
+                    prompt = filled_prompt(template, dict(zip(PLACEHOLDERS, (reference, caption), strict=True)))
+                    asked.append(JudgeQuestion(system, row.pair_id, prompt, key_of_prompt(job, prompt)))
+    return asked
 
 
 def captions_of(job: JudgeJob, evaluation: Evaluation) -> dict[str, Callable[[ScoredCaption], str | None]]:
@@ -235,12 +235,12 @@ def captions_of(job: JudgeJob, evaluation: Evaluation) -> dict[str, Callable[[Sc
     return captions
 
 
-def filled(template: str, texts: Mapping[str, str]) -> str:
+def filled_prompt(template: str, texts: Mapping[str, str]) -> str:
     """Replaces all placeholders at once: a caption may contain text that looks like one."""
     return re.sub("|".join(map(re.escape, texts)), lambda match: texts[match.group()], template)
 
 
-def key_of(job: JudgeJob, prompt: str) -> str:
+def key_of_prompt(job: JudgeJob, prompt: str) -> str:
     """The key of an answer. The endpoint is part of it: one name may denote other models at other endpoints."""
     where = without_credentials(job.url).rstrip("/")
     inputs = json.dumps([where, job.judge, job.temperature, job.answer_tokens, prompt])
@@ -255,27 +255,27 @@ _ALONE = re.compile(rf"[\s*_`#]*{_NUMBER}\s*(%|(?:/|out of|of)\s*\d+)?[\s*_`]*$"
 def read_score(reply: str) -> float | None:
     """The number after "score", else the first line if it is a number and nothing else ("1. Read both" is a list).
     ``None`` if there is none from 0 to 100, or if it is on another scale: "3/5", "0.8"."""
-    found = _SAID.search(reply) or _ALONE.match(reply.strip().split("\n", 1)[0])
-    if found is None:
+    match = _SAID.search(reply) or _ALONE.match(reply.strip().split("\n", 1)[0])
+    if match is None:
         return None
-    value, scale = float(found[1]), re.findall(r"\d+", found[2] or "100")
+    value, scale = float(match[1]), re.findall(r"\d+", match[2] or "100")
     return value if value <= 100 and not 0 < value < 1 and scale in ([], ["100"]) else None
 
 
 # ---------------------------------------------------------------------------------------------------------------- job
 
 
-def run(job: JudgeJob) -> JudgeResult:
+def run_judge(job: JudgeJob) -> JudgeResult:
     """Send the questions that have no answer yet, and write ``judge.json``.
 
     Raises:
         ValueError: the evaluation has no references.
         EndpointError: the endpoint fails; ``answers.jsonl`` holds the answers so far, and the same command continues.
     """
-    evaluation, rows = load(job.evaluation), load_predictions(job.evaluation)[: job.max_pairs]
+    evaluation, rows = load_evaluation(job.evaluation), load_predictions(job.evaluation)[: job.max_pairs]
     asked = questions(job, rows, evaluation)
     answers = AnswerLog(job.answers_file)
-    unanswered = {one.key: one.prompt for one in asked if one.key not in answers.known}
+    unanswered = {question.key: question.prompt for question in asked if question.key not in answers.known}
     if empty := sum(not any(text.split() for text in row.references) for row in rows):
         print(f"note: not judged: {empty} of {len(rows)} pairs, whose references are all empty", flush=True)
     print(f"{len(asked)} judgements, {len(unanswered)} requests to {job.judge}", flush=True)
@@ -286,7 +286,7 @@ def run(job: JudgeJob) -> JudgeResult:
 
 
 def _scored(key: str, reply: Reply) -> dict[str, Any]:
-    """What is kept of an answer.
+    """The score that is kept of an answer.
 
     Raises:
         ValueError: it has no score.
@@ -333,8 +333,11 @@ def ask_all(
                     if again is None or len(turns) > 1:
                         unusable[key] = f"{error}: {reply.text}" if again is not None else reply.text
                         return
-                    told = again.replace("{fault}", str(error))
-                    turns += [{"role": "assistant", "content": reply.text or "-"}, {"role": "user", "content": told}]
+                    correction = again.replace("{fault}", str(error))
+                    turns += [
+                        {"role": "assistant", "content": reply.text or "-"},
+                        {"role": "user", "content": correction},
+                    ]
                     continue
                 answers.add({"key": key, **kept, "reply": reply.text, "model": reply.model})
                 return
@@ -358,23 +361,23 @@ def ask_all(
 def _result(
     job: JudgeJob,
     evaluation: Evaluation,
-    asked: Sequence[Question],
-    known: Mapping[str, Mapping[str, Any]],
+    asked: Sequence[JudgeQuestion],
+    records: Mapping[str, Mapping[str, Any]],
     unreadable: Mapping[str, str],
     requests: int,
 ) -> JudgeResult:
     best: dict[str, dict[str, float]] = {}
     lost: dict[str, str] = {}
-    for one in asked:
-        if one.key in unreadable:
-            lost[f"{one.pair_id} ({one.system})"] = unreadable[one.key]
+    for question in asked:
+        if question.key in unreadable:
+            lost[f"{question.pair_id} ({question.system})"] = unreadable[question.key]
             continue
-        scores = best.setdefault(one.system, {})
-        scores[one.pair_id] = max(scores.get(one.pair_id, 0.0), float(known[one.key]["score"]))
+        scores = best.setdefault(question.system, {})
+        scores[question.pair_id] = max(scores.get(question.pair_id, 0.0), float(records[question.key]["score"]))
     template = Path(job.prompt).read_text(encoding="utf-8") if job.prompt is not None else PROMPT
     return JudgeResult(
         judge=job.judge,
-        answered_by=sorted({str(known[one.key]["model"]) for one in asked if one.key in known}),
+        answered_by=sorted({str(records[question.key]["model"]) for question in asked if question.key in records}),
         prompt=Path(job.prompt).name if job.prompt is not None else PROMPT_NAME,
         prompt_sha256=hashlib.sha256(template.encode()).hexdigest(),
         endpoint=without_credentials(job.url),
@@ -396,11 +399,11 @@ def _judged(values: Sequence[float]) -> Judged:
     return Judged(pairs=len(values), mean=statistics.fmean(values), std=std)
 
 
-def table(result: JudgeResult) -> str:
+def judgement_table(result: JudgeResult) -> str:
     """The scores as plain text."""
     by = ", ".join(result.answered_by) or result.judge
     lines = [f"judged by {by}, prompt {result.prompt} ({result.prompt_sha256[:12]}), 0 to 100"]
-    for system, found in result.scores.items():
+    for system, judged in result.scores.items():
         label = system if system == MODEL else f"baseline: {system}"
-        lines.append(f"  {label:18}{found.mean:7.2f}  (standard deviation over {found.pairs} pairs {found.std:.2f})")
+        lines.append(f"  {label:18}{judged.mean:7.2f}  (standard deviation over {judged.pairs} pairs {judged.std:.2f})")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What a judge of differences found (:mod:`idc.evaluation.difference_judge`): on disk, as numbers, compared."""
+"""Judgements of differences (:mod:`idc.evaluation.difference_judge`): on disk, as numbers, compared."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from idc.evaluation.config import CompareJob
 from idc.evaluation.judge import MODEL
 from idc.evaluation.record import Interval
-from idc.evaluation.significance import Comparison, Table, intervals, paired_test
+from idc.evaluation.significance import ScoreMatrix, SystemComparison, intervals, paired_test
 from idc.metrics.difference_lists import F1, INVENTED, PRECISION, RECALL
 
 RESULT = "judged_differences.json"
 
 
-class Claim(BaseModel):
+class JudgedClaim(BaseModel):
     """A difference that a caption claims."""
 
     model_config = ConfigDict(extra="forbid")
@@ -30,11 +30,11 @@ class Claim(BaseModel):
 
 
 class JudgedCaption(BaseModel):
-    """What the judge made of a caption."""
+    """A caption with the claims that the judge found in it."""
 
     model_config = ConfigDict(extra="forbid")
     caption: str
-    claims: list[Claim]
+    claims: list[JudgedClaim]
 
     def scores(self, truths: int) -> dict[str, float]:
         """Precision, recall, F1 and invented share, as :mod:`idc.metrics.difference_lists` defines them for a pair: a
@@ -48,14 +48,14 @@ class JudgedCaption(BaseModel):
         right = sum(claim.number is not None for claim in self.claims)
         claims = len(self.claims)
         if not truths:
-            found = dict.fromkeys((PRECISION, RECALL, F1), float(not claims and bool(self.caption.split())))
+            scores = dict.fromkeys((PRECISION, RECALL, F1), float(not claims and bool(self.caption.split())))
         else:
-            found = {
+            scores = {
                 PRECISION: right / claims if claims else 0.0,
                 RECALL: right / truths,
                 F1: 2 * right / (claims + truths),
             }
-        return {**found, INVENTED: (claims - right) / claims if claims else 0.0}
+        return {**scores, INVENTED: (claims - right) / claims if claims else 0.0}
 
 
 class JudgedSystem(BaseModel):
@@ -99,7 +99,7 @@ class DifferencesJudged(BaseModel):
 
 def system_of(pairs: dict[str, JudgedCaption], true: Mapping[str, Sequence[str]], resamples: int) -> JudgedSystem:
     """The scores of the captions of one system, with intervals if there are resamples."""
-    rows = [one.scores(len(true[pair])) for pair, one in pairs.items()]
+    rows = [caption.scores(len(true[pair])) for pair, caption in pairs.items()]
     return JudgedSystem(
         scores={name: statistics.fmean(row[name] for row in rows) for name in rows[0]},
         intervals=intervals(rows, [{}] * len(rows), resamples) if resamples else {},
@@ -117,12 +117,12 @@ def load_judged(folder: str | os.PathLike[str]) -> DifferencesJudged:
     if not path.exists():
         raise ValueError(f"{folder} has no {RESULT}; `python jobs/judge.py criteria=differences` writes one")
     try:
-        found = DifferencesJudged.model_validate_json(path.read_text(encoding="utf-8"))
+        judgement = DifferencesJudged.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:
         raise ValueError(f"{path} is not a judgement of this version: {error}") from None
-    if found.unusable:
-        raise ValueError(f"{path} lacks {len(found.unusable)} captions, whose answers were unusable; judge again")
-    return found
+    if judgement.unusable:
+        raise ValueError(f"{path} lacks {len(judgement.unusable)} captions, whose answers were unusable; judge again")
+    return judgement
 
 
 def is_judged(folder: str | os.PathLike[str]) -> bool:
@@ -130,7 +130,7 @@ def is_judged(folder: str | os.PathLike[str]) -> bool:
     return (Path(folder) / RESULT).exists()
 
 
-def compare_judged(job: CompareJob) -> Comparison:
+def compare_judged(job: CompareJob) -> SystemComparison:
     """Paired tests between the judged captions of two evaluations.
 
     Raises:
@@ -147,24 +147,27 @@ def compare_judged(job: CompareJob) -> Comparison:
             f"not the same true differences: the judge took others from the references of {len(other)} pairs, "
             f"{other[0]!r} for one; judge both evaluations with the same file answers=FILE"
         )
-    rows = [[one.systems[MODEL].pairs[pair].scores(len(true)) for pair, true in a.true.items()] for one in (a, b)]
-    first, second = (Table(own, [{}] * len(own)) for own in rows)
+    rows = [
+        [judgement.systems[MODEL].pairs[pair].scores(len(true)) for pair, true in a.true.items()]
+        for judgement in (a, b)
+    ]
+    first, second = (ScoreMatrix(scores, [{}] * len(scores)) for scores in rows)
     return paired_test(first, second, str(a.protocol["name"]), job.resamples, job.exchanges, job.seed)
 
 
-def table(result: DifferencesJudged) -> str:
+def judged_differences_table(result: DifferencesJudged) -> str:
     """The scores as plain text."""
     by = ", ".join(result.answered_by) or result.protocol["judge"]
-    known = f"{result.from_record} of {len(result.true)} pairs with a list of true differences in their record"
-    lines = [f"judged by {by}, protocol {result.protocol['name']} ({result.protocol['after']}), x100; {known}"]
+    recorded = f"{result.from_record} of {len(result.true)} pairs with a list of true differences in their record"
+    lines = [f"judged by {by}, protocol {result.protocol['name']} ({result.protocol['after']}), x100; {recorded}"]
     names = list(result.systems[MODEL].scores) if MODEL in result.systems else []
     lines.append(f"{'':22}{'pairs':>7}" + "".join(f"{name:>24}" for name in names))
-    for system, one in result.systems.items():
+    for system, judged in result.systems.items():
         label = system if system == MODEL else f"baseline: {system}"
         cells = []
         for name in names:
-            between = f" ({100 * i.low:.1f} to {100 * i.high:.1f})" if (i := one.intervals.get(name)) else ""
-            cells.append(f"{100 * one.scores[name]:.1f}{between}")
-        lines.append(f"{label:22}{len(one.pairs):7d}" + "".join(f"{cell:>24}" for cell in cells))
+            between = f" ({100 * i.low:.1f} to {100 * i.high:.1f})" if (i := judged.intervals.get(name)) else ""
+            cells.append(f"{100 * judged.scores[name]:.1f}{between}")
+        lines.append(f"{label:22}{len(judged.pairs):7d}" + "".join(f"{cell:>24}" for cell in cells))
     lines += [f"deviation: {text}" for text in result.protocol["deviations"]]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What an evaluation calculates from the references alone, kept on disk for the next evaluation of the same references.
+"""Values that an evaluation calculates from the references alone, on disk for the next one of the same references.
 
 A value is stored under a hash of all that it depends on, so it is never out of date, and any number of evaluations may
 share a folder. The folder may be removed at any time.

@@ -13,7 +13,7 @@ from idc.data.store import iter_rows
 from idc.evaluation.baselines import CONSTANT, NEAREST
 from idc.evaluation.config import CompareMeasuresJob
 from idc.evaluation.planted_captions import ERRORS, planted_pairs
-from idc.evaluation.record import Evaluation, ScoredCaption, load, load_predictions
+from idc.evaluation.record import Evaluation, ScoredCaption, load_evaluation, load_predictions
 from idc.metrics.difference_lists import TrueDifferences, true_differences
 from idc.progress import tracked
 
@@ -47,14 +47,14 @@ def read_inputs(job: CompareMeasuresJob) -> Inputs:
     Raises:
         ValueError: names the folder that is of other pairs or another protocol, lacks scores, or has no truth.
     """
-    evaluations = {name: load(folder) for name, folder in job.evaluations.items()}
+    evaluations = {name: load_evaluation(folder) for name, folder in job.evaluations.items()}
     rows = {name: {row.pair_id: row for row in load_predictions(folder)} for name, folder in job.evaluations.items()}
     first = next(iter(evaluations))
     references = {pair: row.references for pair, row in rows[first].items()}
     for name, folder in job.evaluations.items():
-        own = evaluations[name].protocol
-        if own.get("name") != "coco":
-            raise ValueError(f"{folder} follows the protocol {own.get('name')!r}; evaluate with protocol=coco")
+        protocol = evaluations[name].protocol
+        if protocol.get("name") != "coco":
+            raise ValueError(f"{folder} follows the protocol {protocol.get('name')!r}; evaluate with protocol=coco")
         if lacking := [metric for metric in MEASURES if metric not in evaluations[name].scores]:
             raise ValueError(f"{folder} has no {', '.join(lacking)}; evaluate with all metrics")
         if rows[name].keys() != references.keys():
@@ -85,15 +85,15 @@ def read_inputs(job: CompareMeasuresJob) -> Inputs:
 
 def captions_of_systems(inputs: Inputs, baselines: bool) -> dict[str, dict[str, str]]:
     """System -> pair -> caption; the baselines, if all pairs have them, last."""
-    found = {name: {pair: rows[pair].caption for pair in inputs.ids} for name, rows in inputs.rows.items()}
+    captions = {name: {pair: rows[pair].caption for pair in inputs.ids} for name, rows in inputs.rows.items()}
     first = next(iter(inputs.evaluations))
     evaluation, rows = inputs.evaluations[first], inputs.rows[first]
     if baselines and CONSTANT in evaluation.baselines:
-        found[CONSTANT] = dict.fromkeys(inputs.ids, evaluation.baselines[CONSTANT].caption or "")
+        captions[CONSTANT] = dict.fromkeys(inputs.ids, evaluation.baselines[CONSTANT].caption or "")
     nearest = {pair: row.nearest for pair in inputs.ids if (row := rows[pair]).nearest is not None}
     if baselines and len(nearest) == len(inputs.ids):
-        found[NEAREST] = {pair: str(caption) for pair, caption in nearest.items()}
-    return found
+        captions[NEAREST] = {pair: str(caption) for pair, caption in nearest.items()}
+    return captions
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,11 @@ class PlantedCaptions:
 
 def plant(inputs: Inputs, seed: int) -> dict[str, PlantedCaptions]:
     """Error -> captions; errors that no pair can have are left out."""
-    found = {error: PlantedCaptions({}, {}) for error in ERRORS}
+    planted = {error: PlantedCaptions({}, {}) for error in ERRORS}
     for pair, truth in tracked(inputs.truths.items(), len(inputs.truths), "planted errors", "pair"):
-        for error, made in planted_pairs(pair, truth, inputs.references[pair], seed).items():
-            found[error].true[pair], found[error].wrong[pair] = made
-    return {error: captions for error, captions in found.items() if captions.true}
+        for error, texts in planted_pairs(pair, truth, inputs.references[pair], seed).items():
+            planted[error].true[pair], planted[error].wrong[pair] = texts
+    return {error: captions for error, captions in planted.items() if captions.true}
 
 
 def write_planted(folder: Path, errors: Mapping[str, PlantedCaptions], references: Mapping[str, Sequence[str]]) -> None:

@@ -19,7 +19,7 @@ from idc.evaluation.judged_differences import is_judged, load_judged
 from idc.evaluation.kept import Kept
 from idc.evaluation.measure_inputs import MEASURES, Inputs
 from idc.evaluation.measured import WORDS
-from idc.evaluation.record import load, load_predictions
+from idc.evaluation.record import load_evaluation, load_predictions
 from idc.evaluation.score import running_meteor
 from idc.metrics.coco import METRICS, CocoScorer
 from idc.metrics.difference_lists import F1
@@ -53,34 +53,37 @@ class Scorer:
 
     def add(self, captions: Sequence[Said]) -> None:
         """Score captions that the evaluations have no scores of; kept for the next run."""
-        new = list(dict.fromkeys(one for one in captions if one not in self._known))
+        new = list(dict.fromkeys(said for said in captions if said not in self._known))
         programs = [importlib.metadata.version("pycocoevalcap"), java_version()]
         depends_on = [programs, list(self._inputs.references.items()), new]
-        found = self._kept.get("measured-captions", depends_on, lambda: self._scored(new))
-        self._known |= {(pair, caption): scores for pair, caption, scores in found}
+        rows = self._kept.get("measured-captions", depends_on, lambda: self._scored(new))
+        self._known |= {(pair, caption): scores for pair, caption, scores in rows}
 
     def _scored(self, captions: Sequence[Said]) -> list[tuple[str, str, dict[str, float]]]:
         """(Pair, caption, scores); the document frequencies are those of all references."""
         rounds: list[dict[str, str]] = []  # a scorer takes one caption a pair at a time
         for pair, caption in captions:
-            place = next((one for one in rounds if pair not in one), None)
-            if place is None:
-                rounds.append(place := {})
-            place[pair] = caption
+            free = next((texts for texts in rounds if pair not in texts), None)
+            if free is None:
+                rounds.append(free := {})
+            free[pair] = caption
         references, by = self._inputs.references, protocol("coco")
-        sentences = {by.name: [text for own in references.values() for text in own]}
+        sentences = {by.name: [text for of_pair in references.values() for text in of_pair]}
         texts = {str(number): caption for number, (_, caption) in enumerate(captions)}
-        found = []
+        rows = []
         with (
             running_meteor(True, [by], sentences, texts, (), self._kept) as meteor,
             CocoScorer(references, METRICS, by.tokens, meteor) as scorer,
         ):
-            for own in tracked(rounds, len(rounds), "scoring captions", "set"):
+            for batch in tracked(rounds, len(rounds), "scoring captions", "set"):
                 # The first reference in place of captions that are not scored in this round.
-                filled = {pair: own.get(pair, references[pair][0]) for pair in references}
+                filled = {pair: batch.get(pair, references[pair][0]) for pair in references}
                 scores = scorer.score(filled, allow_empty=True).per_id
-                found += [(pair, text, {one: scores[pair][one] for one in MEASURES}) for pair, text in own.items()]
-        return found
+                rows += [
+                    (pair, text, {measure: scores[pair][measure] for measure in MEASURES})
+                    for pair, text in batch.items()
+                ]
+        return rows
 
     def values(self, measure: str, captions: Sequence[Said]) -> np.ndarray | None:
         """Scores of (pair, caption) pairs by a measure ``(N,)``; None if a judge has not judged some of them."""
@@ -88,8 +91,8 @@ class Scorer:
             return np.array([len(caption.split()) for _, caption in captions], dtype=float)
         if measure in self._judges:
             judged = self._judges[measure]
-            return np.array([judged[one] for one in captions]) if all(one in judged for one in captions) else None
-        return np.array([self._known[one][measure] for one in captions])
+            return np.array([judged[said] for said in captions]) if all(said in judged for said in captions) else None
+        return np.array([self._known[said][measure] for said in captions])
 
 
 def read_judges(job: CompareMeasuresJob, inputs: Inputs) -> dict[str, dict[Said, float]]:
@@ -98,22 +101,22 @@ def read_judges(job: CompareMeasuresJob, inputs: Inputs) -> dict[str, dict[Said,
     Raises:
         ValueError: a folder is no judgement, or of pairs with other references; a judge has not judged some captions.
     """
-    found: dict[str, dict[Said, float]] = {}
+    judges: dict[str, dict[Said, float]] = {}
     ways: dict[str, tuple[str, str]] = {}
     for folder in job.judged:
         name, way, scores = _judgements(Path(folder), inputs)
-        known, first = ways.setdefault(name, (way, folder))
-        if known != way:
+        earlier, first = ways.setdefault(name, (way, folder))
+        if earlier != way:
             raise ValueError(f"judged: {folder} is by {name} with other settings than {first}; give one of the two")
-        found.setdefault(name, {}).update(scores)
-    for name, scores in found.items():
+        judges.setdefault(name, {}).update(scores)
+    for name, scores in judges.items():
         for system, rows in inputs.rows.items():
             if lost := [pair for pair, row in rows.items() if (pair, row.caption) not in scores]:
                 raise ValueError(
                     f"judged: {name} has not judged {len(lost)} captions of {job.evaluations[system]} "
                     f"({', '.join(lost[:3])}); give its results for all evaluations"
                 )
-    return found
+    return judges
 
 
 def _judgements(folder: Path, inputs: Inputs) -> tuple[str, str, dict[Said, float]]:
@@ -124,9 +127,9 @@ def _judgements(folder: Path, inputs: Inputs) -> tuple[str, str, dict[Said, floa
             f"{judged.protocol['judge']}, differences",
             json.dumps(judged.protocol),
             {
-                (pair, one.caption): one.scores(len(judged.true[pair]))[F1]
+                (pair, judged_caption.caption): judged_caption.scores(len(judged.true[pair]))[F1]
                 for system in judged.systems.values()
-                for pair, one in system.pairs.items()
+                for pair, judged_caption in system.pairs.items()
             },
         )
     if not (folder / COVERAGE).exists():
@@ -134,9 +137,13 @@ def _judgements(folder: Path, inputs: Inputs) -> tuple[str, str, dict[Said, floa
     result = JudgeResult.model_validate_json((folder / COVERAGE).read_text(encoding="utf-8"))
     if result.unreadable:
         raise ValueError(f"judged: {folder} lacks {len(result.unreadable)} captions, whose answers were unusable")
-    own = [name for name, one in inputs.evaluations.items() if one.fingerprint == result.evaluation_fingerprint]
-    rows = inputs.rows[own[0]] if own else {row.pair_id: row for row in load_predictions(result.evaluation)}
-    evaluation = inputs.evaluations[own[0]] if own else load(result.evaluation)
+    matching = [
+        name
+        for name, evaluation in inputs.evaluations.items()
+        if evaluation.fingerprint == result.evaluation_fingerprint
+    ]
+    rows = inputs.rows[matching[0]] if matching else {row.pair_id: row for row in load_predictions(result.evaluation)}
+    evaluation = inputs.evaluations[matching[0]] if matching else load_evaluation(result.evaluation)
     scores = {(pair, rows[pair].caption): score / 100 for pair, score in result.per_pair.items()}
     for name, of_pair in result.baselines_per_pair.items():
         for pair, score in of_pair.items():

@@ -43,7 +43,7 @@ class Agreement(_Record):
 
 
 class Planted(_Record):
-    """What a measure makes of one kind of error in true captions."""
+    """Effect of one kind of error in true captions on a measure."""
 
     preferred: Estimate
     """How often the true caption has the higher score; ties 1/2."""
@@ -65,7 +65,7 @@ class PlantedError(_Record):
     """Measure -> what it makes of it; without judges that have not judged these captions."""
 
 
-class Measured(_Record):
+class MeasuresRecord(_Record):
     """The result of ``jobs/compare_measures.py``."""
 
     pairs: str
@@ -100,73 +100,80 @@ def sentences(agreement: dict[str, Agreement], errors: dict[str, PlantedError], 
     """Which measure to trust: that with the highest pairwise accuracy, those that are not distinguishable from it,
     whether it is better than chance and than the number of words, and the errors that it does not see."""
     best = max((name for name in agreement if name != WORDS), key=lambda name: agreement[name].accuracy.value)
-    own, words = agreement[best].accuracy, agreement[WORDS]
-    by_chance = own.interval is not None and own.interval.low <= 0.5
+    accuracy, words = agreement[best].accuracy, agreement[WORDS]
+    by_chance = accuracy.interval is not None and accuracy.interval.low <= 0.5
     by_length = words.lead is not None and words.lead.interval is not None and words.lead.interval.low <= 0
     if by_chance or by_length:
         as_well = "chance (50 %)" if by_chance else f"the longer caption ({_percent(words.accuracy.value)})"
         return [
             f"No measure here is to be trusted: the best one, {best}, prefers the better of two captions in "
-            f"{_share(own)} of {comparisons:,} comparisons, not distinguishable from {as_well}."
+            f"{_share(accuracy)} of {comparisons:,} comparisons, not distinguishable from {as_well}."
         ]
     rest = [name for name in agreement if name not in (best, WORDS)]
     as_good = [name for name in rest if (lead := agreement[name].lead) and lead.interval and lead.interval.low <= 0]
     others = f" (or {', '.join(as_good)}, not distinguishable from it on these pairs)" if as_good else ""
-    found = [
+    lines = [
         f"Trust {best}{others}: of two captions of a pair that differ in true F1, {best} prefers the better one in "
-        f"{_share(own)} of {comparisons:,} comparisons (chance 50 %, the longer caption "
+        f"{_share(accuracy)} of {comparisons:,} comparisons (chance 50 %, the longer caption "
         f"{_percent(words.accuracy.value)})."
     ]
     if rest:
-        found.append(f"The others: {'; '.join(_behind(name, agreement[name]) for name in rest)}.")
+        lines.append(f"The others: {'; '.join(_behind(name, agreement[name]) for name in rest)}.")
     highest = max((name for name in agreement if name != WORDS), key=lambda name: agreement[name].spearman.value)
     if _above(agreement[highest].spearman, agreement[best].spearman):
-        found.append(
+        lines.append(
             f"Over the captions of all pairs together {highest} has the highest rank correlation with the truth "
             f"(Spearman {_correlation(highest, agreement)}; {best} {_correlation(best, agreement)}): to find the pairs "
             "that are captioned worst, sort by it."
         )
-    seen = [f"{error} {_share(one.measures[best].preferred)}" for error, one in errors.items() if best in one.measures]
+    seen = [
+        f"{error} {_share(planted.measures[best].preferred)}"
+        for error, planted in errors.items()
+        if best in planted.measures
+    ]
     if seen:
-        found.append(f"How often {best} prefers a true caption to the same with an error: {'; '.join(seen)}.")
+        lines.append(f"How often {best} prefers a true caption to the same with an error: {'; '.join(seen)}.")
     blind = [
-        f"{name}: {error} {_share(one.measures[name].preferred)}"
+        f"{name}: {error} {_share(planted.measures[name].preferred)}"
         for name in agreement
-        for error, one in errors.items()
-        if name != WORDS and name in one.measures and not _above(one.measures[name].preferred, 0.5)
+        for error, planted in errors.items()
+        if name != WORDS and name in planted.measures and not _above(planted.measures[name].preferred, 0.5)
     ]
     if blind:
         listed = "; ".join(blind)
-        found.append(f"Errors that a measure does not see (not distinguishable from chance, or worse): {listed}.")
-    return found
+        lines.append(f"Errors that a measure does not see (not distinguishable from chance, or worse): {listed}.")
+    return lines
 
 
-def _above(one: Estimate, other: Estimate | float) -> bool:
+def _above(estimate: Estimate, other: Estimate | float) -> bool:
     """Whether a number is above another one beyond their intervals."""
-    low = one.value if one.interval is None else one.interval.low
+    low = estimate.value if estimate.interval is None else estimate.interval.low
     if isinstance(other, Estimate):
         other = other.value if other.interval is None else other.interval.high
     return low > other
 
 
-def _behind(name: str, one: Agreement) -> str:
-    if one.lead is None or one.lead.interval is None:
-        return f"{name} {_percent(one.accuracy.value)}"
-    low, high = 100 * one.lead.interval.low, 100 * one.lead.interval.high
-    return f"{name} {_percent(one.accuracy.value)} ({100 * one.lead.value:.1f} points less, {low:.1f} to {high:.1f})"
+def _behind(name: str, agreement: Agreement) -> str:
+    if agreement.lead is None or agreement.lead.interval is None:
+        return f"{name} {_percent(agreement.accuracy.value)}"
+    low, high = 100 * agreement.lead.interval.low, 100 * agreement.lead.interval.high
+    lead = f"{100 * agreement.lead.value:.1f} points less, {low:.1f} to {high:.1f}"
+    return f"{name} {_percent(agreement.accuracy.value)} ({lead})"
 
 
 def _correlation(name: str, agreement: dict[str, Agreement]) -> str:
-    one = agreement[name].spearman
-    between = "" if one.interval is None else f" ({one.interval.low:.2f} to {one.interval.high:.2f})"
-    return f"{one.value:.2f}{between}"
+    correlation = agreement[name].spearman
+    between = (
+        "" if correlation.interval is None else f" ({correlation.interval.low:.2f} to {correlation.interval.high:.2f})"
+    )
+    return f"{correlation.value:.2f}{between}"
 
 
 def _percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def _share(one: Estimate) -> str:
-    if one.interval is None:
-        return _percent(one.value)
-    return f"{_percent(one.value)} ({100 * one.interval.low:.1f} to {100 * one.interval.high:.1f})"
+def _share(estimate: Estimate) -> str:
+    if estimate.interval is None:
+        return _percent(estimate.value)
+    return f"{_percent(estimate.value)} ({100 * estimate.interval.low:.1f} to {100 * estimate.interval.high:.1f})"

@@ -39,7 +39,7 @@ from idc.evaluation.measure_inputs import (
     write_planted,
 )
 from idc.evaluation.measure_scores import Said, Scorer
-from idc.evaluation.measured import LIMITS, RESULT, WORDS, Agreement, Measured, Planted, PlantedError, sentences
+from idc.evaluation.measured import LIMITS, RESULT, WORDS, Agreement, MeasuresRecord, Planted, PlantedError, sentences
 from idc.evaluation.significance import SEED
 from idc.metrics.difference_lists import DEVIATIONS, F1, INVENTED, PRECISION, PROTOCOL, RECALL, match_caption
 from idc.progress import tracked
@@ -47,7 +47,7 @@ from idc.progress import tracked
 TRUTHS = (F1, PRECISION, RECALL, INVENTED)
 
 
-def run(job: CompareMeasuresJob) -> Measured:
+def compare_measures(job: CompareMeasuresJob) -> MeasuresRecord:
     """Compare the measures, and write ``measures.json`` and the captions with planted errors.
 
     Raises:
@@ -56,35 +56,40 @@ def run(job: CompareMeasuresJob) -> Measured:
     """
     inputs = read_inputs(job)
     scorer = Scorer(job, inputs)
-    said = {name: list(own.items()) for name, own in captions_of_systems(inputs, job.baselines).items()}
+    said = {name: list(captions.items()) for name, captions in captions_of_systems(inputs, job.baselines).items()}
     baselines = [name for name in said if name not in inputs.evaluations]
     if unjudged := [judge for judge in scorer.judges for name in baselines if scorer.values(judge, said[name]) is None]:
         logs.event("measures", f"note: no baselines: {unjudged[0]} has not judged their captions")
-        said = {name: own for name, own in said.items() if name in inputs.evaluations}
+        said = {name: captions for name, captions in said.items() if name in inputs.evaluations}
         baselines = []
     errors = plant(inputs, job.seed)
     write_planted(Path(job.out) / "planted", errors, inputs.references)
-    unscored = [one for name in baselines for one in said[name]]
-    unscored += [one for own in errors.values() for each in (own.true, own.wrong) for one in each.items()]
+    unscored = [entry for name in baselines for entry in said[name]]
+    unscored += [
+        entry for captions in errors.values() for each in (captions.true, captions.wrong) for entry in each.items()
+    ]
     scorer.add(unscored)
 
     truth = _truths(inputs, said)
     comparisons = int(pairwise(truth[F1], truth[F1]).total.sum())
     if not comparisons:
         raise ValueError(f"{job.pairs}: no two captions of a pair differ in true F1, so there is nothing to compare")
-    values = {measure: np.array([scorer.values(measure, own) for own in said.values()]) for measure in scorer.measures}
+    values = {
+        measure: np.array([scorer.values(measure, captions) for captions in said.values()])
+        for measure in scorer.measures
+    }
     of_set = _set_scores(inputs, said, values)
     agreement = _agreement(truth, values, of_set, job.resamples)
     spread = {measure: float(matrix.std()) for measure, matrix in values.items()}
-    planted = {error: _planted(inputs, scorer, own, spread, job.resamples) for error, own in errors.items()}
-    found = Measured(
+    planted = {error: _planted(inputs, scorer, captions, spread, job.resamples) for error, captions in errors.items()}
+    measured = MeasuresRecord(
         pairs=job.pairs,
         split=next(iter(inputs.evaluations.values())).split,
         count=len(inputs.ids),
         comparisons=comparisons,
         systems={
-            name: {**{one: float(truth[one][place].mean()) for one in TRUTHS}, **of_set[name]}
-            for place, name in enumerate(said)
+            name: {**{score: float(truth[score][row].mean()) for score in TRUTHS}, **of_set[name]}
+            for row, name in enumerate(said)
         },
         baselines=baselines,
         agreement=agreement,
@@ -93,18 +98,20 @@ def run(job: CompareMeasuresJob) -> Measured:
         limits=[text.format(protocol=PROTOCOL) for text in LIMITS],
         protocol=_protocol(job, inputs),
     )
-    write_text(Path(job.out) / RESULT, found.model_dump_json(indent=1) + "\n")
-    return found
+    write_text(Path(job.out) / RESULT, measured.model_dump_json(indent=1) + "\n")
+    return measured
 
 
 def _truths(inputs: Inputs, said: Mapping[str, Sequence[Said]]) -> dict[str, np.ndarray]:
     """True score -> its values ``(S, P)``."""
-    every = list(dict.fromkeys(one for own in said.values() for one in own))
+    every = list(dict.fromkeys(entry for captions in said.values() for entry in captions))
     scores = {
         (pair, caption): match_caption(caption, inputs.truths[pair]).scores
         for pair, caption in tracked(every, len(every), "captions by the rules", "caption")
     }
-    return {name: np.array([[scores[one][name] for one in own] for own in said.values()]) for name in TRUTHS}
+    return {
+        name: np.array([[scores[entry][name] for entry in captions] for captions in said.values()]) for name in TRUTHS
+    }
 
 
 def _set_scores(
@@ -112,14 +119,14 @@ def _set_scores(
 ) -> dict[str, dict[str, float]]:
     """System -> measure -> its score of the set: that of the evaluation, or the mean over the captions."""
     first = next(iter(inputs.evaluations.values()))
-    found = {}
-    for place, name in enumerate(said):
-        own = inputs.evaluations[name].scores if name in inputs.evaluations else first.baselines[name].scores
-        found[name] = {
-            measure: own[measure] if measure in MEASURES else float(matrix[place].mean())
+    scores = {}
+    for row, name in enumerate(said):
+        system_scores = inputs.evaluations[name].scores if name in inputs.evaluations else first.baselines[name].scores
+        scores[name] = {
+            measure: system_scores[measure] if measure in MEASURES else float(matrix[row].mean())
             for measure, matrix in values.items()
         }
-    return found
+    return scores
 
 
 def _agreement(
@@ -135,20 +142,20 @@ def _agreement(
     best = next(decisions[measure] for measure in order if measure != WORDS)
     counted = f1.max(axis=0) > f1.min(axis=0)
     pairs = f1.shape[1]
-    means = np.array([own.mean() for own in f1])
-    found = {}
+    means = np.array([row.mean() for row in f1])
+    agreement = {}
     for measure in tracked(order, len(order), "agreement", "measure"):
-        matrix, own = values[measure], decisions[measure]
+        matrix, decision = values[measure], decisions[measure]
         lead = None
-        if own is not best:
+        if decision is not best:
             lead = estimate(
-                float(best.share() - own.share()),
-                lambda weights, own=own: best.share(weights) - own.share(weights),  # type: ignore[misc]
+                float(best.share() - decision.share()),
+                lambda weights, decision=decision: best.share(weights) - decision.share(weights),  # type: ignore[misc]
                 pairs,
                 resamples,
             )
-        found[measure] = Agreement(
-            accuracy=estimate(float(own.share()), own.share, pairs, resamples),
+        agreement[measure] = Agreement(
+            accuracy=estimate(float(decision.share()), decision.share, pairs, resamples),
             lead=lead,
             spearman=pooled(matrix, f1, spearman, resamples),
             kendall=pooled(matrix, f1, kendall, resamples),
@@ -159,13 +166,13 @@ def _agreement(
             with_invented=float(spearman(matrix.ravel(), truth[INVENTED].ravel())),
             systems=kendall(np.array([of_set[name][measure] for name in of_set]), means),
         )
-    return found
+    return agreement
 
 
 def _planted(
     inputs: Inputs, scorer: Scorer, captions: PlantedCaptions, spread: Mapping[str, float], resamples: int
 ) -> PlantedError:
-    """What every measure makes of one kind of error.
+    """Effect of one kind of error on every measure.
 
     Args:
         spread: measure -> standard deviation over the captions of all systems.
@@ -182,7 +189,10 @@ def _planted(
             preferred=estimate(float(decisions.share()), decisions.share, len(true), resamples),
             fall=mean_over(fall, np.ones(len(true), bool), resamples),
         )
-    f1 = [np.mean([match_caption(text, inputs.truths[pair]).scores[F1] for pair, text in own]) for own in (true, wrong)]
+    f1 = [
+        np.mean([match_caption(text, inputs.truths[pair]).scores[F1] for pair, text in entries])
+        for entries in (true, wrong)
+    ]
     example = max(captions.true, key=lambda pair: -abs(len(captions.true[pair]) - 90))
     return PlantedError(
         pairs=len(true),

@@ -11,7 +11,7 @@ import numpy as np
 
 from idc.data.rendered.captions import ATTRIBUTES, TEMPLATES
 from idc.data.rendered.planted_errors import ERRORS, planted
-from idc.data.rendered.sentences import Told, clause, clauses_of, tell
+from idc.data.rendered.sentences import Told, clause, clauses_of_changes, tell
 from idc.metrics.difference_lists import TrueDifferences
 
 _ATTEMPTS = 20
@@ -37,52 +37,52 @@ def planted_pairs(
     assert truth.views is not None
     scene = truth.before, truth.after, truth.views
     try:
-        told = [tell(one, *scene) for one in truth.differences]
+        statements = [tell(difference, *scene) for difference in truth.differences]
     except ValueError:  # an object that cannot be described without ambiguity, as in some single changes
         return {}
-    found = {}
+    captions = {}
     for number, error in enumerate(ERRORS):
         for attempt in range(_ATTEMPTS):
             key = [seed, number, zlib.crc32(pair_id.encode()), attempt]
             wrong = planted(error, truth.differences, *scene, np.random.default_rng(key))
             if wrong is None:
                 break
-            true = _without_error(wrong, told, np.random.default_rng(key))
+            true = _without_error(wrong, statements, np.random.default_rng(key))
             if true not in references and true != wrong:
-                found[error] = true, wrong
+                captions[error] = true, wrong
                 break
-    return found
+    return captions
 
 
-def _without_error(wrong: str, told: Sequence[Told], rng: np.random.Generator) -> str:
+def _without_error(wrong: str, statements: Sequence[Told], rng: np.random.Generator) -> str:
     """The true caption.
 
     Args:
-        rng: as that of ``planted`` began: it draws the same true clauses first.
+        rng: in the state that ``planted`` began with: it draws the same true clauses first.
     """
-    if not told:
+    if not statements:
         return str(rng.choice(TEMPLATES["none"]))
-    drawn = [_clause(one, rng) for one in told]
+    drawn = [_clause(statement, rng) for statement in statements]
     kept = sorted((text for text in drawn if text in wrong), key=wrong.index)
-    lost = [(one, text) for one, text in zip(told, drawn, strict=True) if text not in wrong]
+    lost = [(statement, text) for statement, text in zip(statements, drawn, strict=True) if text not in wrong]
     semicolons = "; " in wrong
     if not lost:
         return _joined(kept, semicolons)
-    one, text = lost[0]
+    statement, text = lost[0]
     left = Counter(wrong.replace(",", "").replace(";", "").split()) - Counter(" ".join(kept).split())
     if len(left) > 1:  # a wrong clause and not a missing one, after which "and" may be left
         # Errors name an object by all attributes, so half of the true wordings do, if that is unambiguous.
-        whole = tuple(way for way in one.plain if way.description.attributes == ATTRIBUTES)
-        ways = (one, replace(one, plain=whole, relational=(), sided=()) if whole else one)
+        whole = tuple(way for way in statement.plain if way.description.attributes == ATTRIBUTES)
+        ways = (statement, replace(statement, plain=whole, relational=(), sided=()) if whole else statement)
         wordings = [text, *(_clause(ways[number % 2], rng) for number in range(_WORDINGS))]
         text = min(wordings, key=lambda other: _distance(Counter(other.split()), left))
-    places = [_joined([*kept[:place], text, *kept[place:]], semicolons) for place in range(len(kept) + 1)]
-    return max(places, key=lambda caption: _shared_ends(caption, wrong))
+    candidates = [_joined([*kept[:position], text, *kept[position:]], semicolons) for position in range(len(kept) + 1)]
+    return max(candidates, key=lambda caption: _shared_ends(caption, wrong))
 
 
-def _clause(told: Told, rng: np.random.Generator) -> str:
-    options = clauses_of(told)
-    return clause(told, options[int(rng.integers(len(options)))], rng)
+def _clause(statement: Told, rng: np.random.Generator) -> str:
+    options = clauses_of_changes(statement)
+    return clause(statement, options[int(rng.integers(len(options)))], rng)
 
 
 def _joined(clauses: Sequence[str], semicolons: bool) -> str:
@@ -91,14 +91,14 @@ def _joined(clauses: Sequence[str], semicolons: bool) -> str:
     return f"{', '.join(clauses[:-1])} and {clauses[-1]}"
 
 
-def _distance(one: Counter[str], other: Counter[str]) -> int:
-    return ((one - other) + (other - one)).total()
+def _distance(counts: Counter[str], other: Counter[str]) -> int:
+    return ((counts - other) + (other - counts)).total()
 
 
-def _shared_ends(one: str, other: str) -> int:
+def _shared_ends(text: str, other: str) -> int:
     """Characters that two texts share at their start and at their end."""
     ends = 0
-    for first, second in ((one, other), (one[::-1], other[::-1])):
-        ends += next((place for place, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]),
-                     min(len(one), len(other)))  # fmt: skip
+    for first, second in ((text, other), (text[::-1], other[::-1])):
+        ends += next((position for position, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]),
+                     min(len(text), len(other)))  # fmt: skip
     return ends

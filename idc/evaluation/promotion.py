@@ -19,14 +19,14 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from idc.evaluation.record import load, load_predictions
-from idc.evaluation.significance import Comparison, Difference
+from idc.evaluation.record import load_evaluation, load_predictions
+from idc.evaluation.significance import ScoreDifference, SystemComparison
 from idc.training.artifact import captioning_identity
 
 Verdict = Literal["better", "within the margin", "undecided", "worse"]
 
 
-class Scored(BaseModel):
+class ScoredVersion(BaseModel):
     """Summary of an evaluation, as stored in the registry; scores are fractions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -51,37 +51,37 @@ class Scored(BaseModel):
         return f"{self.pairs} pairs of {self.split} of {self.folder} ({self.data_set}, {self.data}), {self.protocol}"
 
 
-def checked_evaluation(folder: str | Path, artifact: str | Path) -> Scored:
+def checked_evaluation(folder: str | Path, artifact: str | Path) -> ScoredVersion:
     """Summary of an artifact's evaluation, after checking that it is valid for a comparison.
 
     Raises:
         ValueError: it belongs to another artifact, to altered or training pairs, or has no scores; with advice.
     """
-    found = load(folder)
+    evaluation = load_evaluation(folder)
     again = (
         f"evaluate it again: python jobs/evaluate.py --overwrite artifact={artifact} "
-        f"pairs={found.protocol.get('pairs')} split={found.split} out={folder}"
+        f"pairs={evaluation.protocol.get('pairs')} split={evaluation.split} out={folder}"
     )
-    if found.artifact is None:
+    if evaluation.artifact is None:
         raise ValueError(f"evaluation: {folder} does not say which artifact it is of; {again}")
-    if found.artifact != captioning_identity(artifact):
-        of = found.protocol.get("captioner")
+    if evaluation.artifact != captioning_identity(artifact):
+        of = evaluation.protocol.get("captioner")
         raise ValueError(f"evaluation: {folder} is of another artifact ({of}, as it was then); {again}")
-    if not found.scores or not load_predictions(folder)[0].statistics:
+    if not evaluation.scores or not load_predictions(folder)[0].statistics:
         raise ValueError(f"evaluation: {folder} has no scores that can be compared sentence by sentence; {again}")
-    if found.split == "train":
+    if evaluation.split == "train":
         raise ValueError(f"evaluation: {folder} is of training pairs; take a split that was held out")
-    data = found.protocol["data"]
+    data = evaluation.protocol["data"]
     if data.get("variant") not in (None, "cleaned"):
         raise ValueError(f"evaluation: {folder} is of altered pairs ({data['variant']}); take the pairs as they are")
-    return Scored(
+    return ScoredVersion(
         data_set=data["data_set"],
         data=data["fingerprint"],
-        split=found.split,
-        pairs=found.pairs,
-        protocol=found.protocol["name"],
-        scores={name: round(value, 6) for name, value in found.scores.items()},
-        folder=found.protocol["pairs"],
+        split=evaluation.split,
+        pairs=evaluation.pairs,
+        protocol=evaluation.protocol["name"],
+        scores={name: round(value, 6) for name, value in evaluation.scores.items()},
+        folder=evaluation.protocol["pairs"],
         at=datetime.now(UTC),
     )
 
@@ -95,7 +95,7 @@ class Decision(BaseModel):
     """As a share of the champion's score."""
     pairs: int
     protocol: str
-    difference: Difference
+    difference: ScoreDifference
     verdict: Verdict
 
     @property
@@ -105,11 +105,12 @@ class Decision(BaseModel):
 
     def text(self) -> str:
         """The decision in words; scores times 100."""
-        found, limit = self.difference, self.margin * self.difference.a
-        low, high = found.interval.low, found.interval.high
+        difference, limit = self.difference, self.margin * self.difference.a
+        low, high = difference.interval.low, difference.interval.high
         numbers = (
-            f"{self.metric} {100 * found.b:.2f} against {100 * found.a:.2f} on {self.pairs} pairs ({self.protocol}): "
-            f"{100 * found.difference:+.2f}, 95 % interval {100 * low:+.2f} to {100 * high:+.2f}, p {found.p:.4f}"
+            f"{self.metric} {100 * difference.b:.2f} against {100 * difference.a:.2f} on {self.pairs} pairs "
+            f"({self.protocol}): {100 * difference.difference:+.2f}, 95 % interval {100 * low:+.2f} to "
+            f"{100 * high:+.2f}, p {difference.p:.4f}"
         )
         edge = f"{100 * self.margin:g} % of the champion's score ({100 * limit:.2f})"
         why = {
@@ -129,7 +130,7 @@ class Decision(BaseModel):
         return f"; if the difference stays, about {math.ceil(pairs / 10) * 10} pairs would"
 
 
-def decide(found: Comparison, metric: str, margin: float) -> Decision:
+def decide(comparison: SystemComparison, metric: str, margin: float) -> Decision:
     """Hold a candidate (``b``) against the champion (``a``).
 
     Args:
@@ -138,18 +139,23 @@ def decide(found: Comparison, metric: str, margin: float) -> Decision:
     Raises:
         ValueError: they were not scored by the metric.
     """
-    if metric not in found.metrics:
-        raise ValueError(f"metric: {metric!r} was not scored; there are {', '.join(found.metrics)}")
-    one = found.metrics[metric]
+    if metric not in comparison.metrics:
+        raise ValueError(f"metric: {metric!r} was not scored; there are {', '.join(comparison.metrics)}")
+    difference = comparison.metrics[metric]
     verdict: Verdict
-    if one.interval.low > 0:
+    if difference.interval.low > 0:
         verdict = "better"
-    elif one.interval.low >= -margin * one.a:
+    elif difference.interval.low >= -margin * difference.a:
         verdict = "within the margin"
-    elif one.interval.high < 0:
+    elif difference.interval.high < 0:
         verdict = "worse"
     else:
         verdict = "undecided"
     return Decision(
-        metric=metric, margin=margin, pairs=found.pairs, protocol=found.protocol, difference=one, verdict=verdict
+        metric=metric,
+        margin=margin,
+        pairs=comparison.pairs,
+        protocol=comparison.protocol,
+        difference=difference,
+        verdict=verdict,
     )

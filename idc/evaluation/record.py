@@ -1,7 +1,8 @@
 """The record of an evaluation: captions of a split, scores of them and of two baselines, by subset, and the protocol.
 
-:func:`idc.evaluation.score.evaluate` makes it. On disk it is a folder: ``evaluation.json`` (:class:`Evaluation`) and
-``predictions.jsonl`` (one :class:`ScoredCaption` a line, with the references and the scores of the sentence).
+:func:`idc.evaluation.score.evaluate_captions` makes it. On disk it is a folder: ``evaluation.json``
+(:class:`Evaluation`) and ``predictions.jsonl`` (one :class:`ScoredCaption` a line, with the references and the scores
+of the sentence).
 
 Subsets (changed pairs, unchanged pairs, each change type) are scored alone, as in the official code of the field:
 CIDEr's document frequencies then come from the references of the subset, so subset values do not average to the whole.
@@ -60,7 +61,7 @@ class CaptionDifferences(_Record):
     scores: dict[str, float]
     """Precision, recall, F1 and invented share of the pair."""
     claims: list[str]
-    """What the caption claims, each with its verdict: "right: color of red cube: to blue"."""
+    """The claims of the caption, each with its verdict: "right: color of red cube: to blue"."""
 
     @classmethod
     def of(cls, matched: Matched) -> CaptionDifferences:
@@ -202,7 +203,7 @@ def save(folder: str | os.PathLike[str], evaluation: Evaluation, rows: Iterable[
     return target
 
 
-def load(folder: str | os.PathLike[str]) -> Evaluation:
+def load_evaluation(folder: str | os.PathLike[str]) -> Evaluation:
     """Read ``evaluation.json``.
 
     Raises:

@@ -17,12 +17,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from idc.data.readers.base import SPLIT_NAMES
-from idc.data.textfiles import JsonError, decode, parse_json, split_lines
+from idc.data.textfiles import JsonError, decode_text, parse_json, split_lines
 from idc.metrics.coco import names
 
 
 @dataclass
-class Known:
+class KnownReferences:
     """A pair to be scored, with the known facts about it."""
 
     pair_id: str
@@ -40,22 +40,22 @@ def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises:
         ValueError: names what has another form, or an id that occurs twice.
     """
-    found: dict[str, str] = {}
+    captions: dict[str, str] = {}
     for where, row in _rows(Path(path), "caption"):
         name, caption = _id(row, where), row.get("caption")
         if name is None or "caption" not in row:
             raise ValueError(f'{where}: not of the form {{"pair_id": ..., "caption": ...}}')
         if not isinstance(name, str) or not isinstance(caption, str):
             raise ValueError(f"{where}: pair_id and caption have to be text")
-        if name in found:
+        if name in captions:
             raise ValueError(f"{where}: pair {name!r} is there twice")
-        found[name] = caption
-    if not found:
+        captions[name] = caption
+    if not captions:
         raise ValueError(f"{path} has no captions")
-    return found
+    return captions
 
 
-def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> list[Known]:
+def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> list[KnownReferences]:
     """References, in the order of the file.
 
     Args:
@@ -64,15 +64,15 @@ def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> 
     Raises:
         ValueError: naming what is not of one of the forms, an id that is there twice or has no captions.
     """
-    found: dict[str, Known] = {}
+    pairs: dict[str, KnownReferences] = {}
     single: set[str] = set()
     for where, row in _rows(Path(path), "captions"):
         name = _id(row, where)
         if "captions" in row and "references" in row:
             raise ValueError(f"{where}: captions and references are two names of the same; keep one of them")
         captions = next((row[key] for key in ("captions", "references") if key in row), None)
-        one = captions is None and isinstance(row.get("caption"), str)
-        captions = [row["caption"]] if one else captions
+        is_single = captions is None and isinstance(row.get("caption"), str)
+        captions = [row["caption"]] if is_single else captions
         if not isinstance(name, str) or not _texts(captions):
             raise ValueError(f'{where}: not of the form {{"pair_id": ..., "captions": ["...", ...]}}')
         assert captions is not None
@@ -81,27 +81,27 @@ def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> 
                 f"{where}: pair {name!r} has an empty reference; remove it, or give protocol=spot_single, which counts "
                 "it as the published scores of Spot-the-Diff do"
             )
-        if name in found and not (one and name in single):
+        if name in pairs and not (is_single and name in single):
             raise ValueError(f"{where}: pair {name!r} is there twice")
-        known = found.setdefault(name, Known(name))
-        known.captions += captions
-        _learn(known, _more(row, where), where)
-        if one:
+        pair = pairs.setdefault(name, KnownReferences(name))
+        pair.captions += captions
+        _learn(pair, _more(row, where), where)
+        if is_single:
             single.add(name)
-    if bare := [name for name, known in found.items() if not known.captions]:
+    if bare := [name for name, pair in pairs.items() if not pair.captions]:
         raise ValueError(f"{path}: no references for {names(bare)}")
-    if not found:
+    if not pairs:
         raise ValueError(f"{path} has no references")
-    return list(found.values())
+    return list(pairs.values())
 
 
-def _learn(known: Known, more: dict[str, Any], where: str) -> None:
+def _learn(pair: KnownReferences, more: dict[str, Any], where: str) -> None:
     """Add the facts in a row to its pair; rows of one pair must agree."""
     for key, value in more.items():
-        before = getattr(known, key)
+        before = getattr(pair, key)
         if before is not None and before != value:
-            raise ValueError(f"{where}: pair {known.pair_id!r}: {key} is {value!r}, in an earlier row {before!r}")
-        setattr(known, key, value)
+            raise ValueError(f"{where}: pair {pair.pair_id!r}: {key} is {value!r}, in an earlier row {before!r}")
+        setattr(pair, key, value)
 
 
 def _more(row: dict[str, Any], where: str) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _texts(value: Any) -> bool:
 def _rows(path: Path, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rows with their place, from a file of any of the forms; ``key`` is the kind of values in an object of ids."""
     try:
-        text = decode(path.read_bytes())
+        text = decode_text(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
     if path.suffix.lower() != ".json":

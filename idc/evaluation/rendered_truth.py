@@ -54,9 +54,9 @@ class RenderedTruth:
         matched = {name: match_caption(captions[name], true) for name, true in self.lists.items()}
         scores = difference_scores((matched[name], true) for name, true in self.lists.items())
         if resamples:
-            rows = [one.scores for one in matched.values()]
-            found = intervals(rows, [{}] * len(rows), resamples)
-            scores.intervals = {name: (one.low, one.high) for name, one in found.items()}
+            rows = [match.scores for match in matched.values()]
+            bounds = intervals(rows, [{}] * len(rows), resamples)
+            scores.intervals = {name: (interval.low, interval.high) for name, interval in bounds.items()}
         return scores, matched
 
     def of_baseline(self, name: str, baseline: Baseline, nearest: Mapping[str, str] | None, resamples: int) -> Baseline:
@@ -94,8 +94,8 @@ def rendered_truth(rows: Iterable[Mapping[str, Any]]) -> RenderedTruth | None:
         if kind in CHANGE_TYPES and (true := truth_in(kind, meta)) is not None:
             changes[name] = true
         lists[name] = true_differences(kind, meta)
-    known = {name: own for name, own in lists.items() if own is not None}
-    return RenderedTruth(wordings, changes, known if len(known) == len(lists) else {})
+    complete = {name: differences for name, differences in lists.items() if differences is not None}
+    return RenderedTruth(wordings, changes, complete if len(complete) == len(lists) else {})
 
 
 def with_differences(rows: Sequence[ScoredCaption], matched: Mapping[str, Matched]) -> list[ScoredCaption]:

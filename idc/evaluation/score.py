@@ -23,7 +23,7 @@ from idc.evaluation.record import (
 )
 from idc.evaluation.significance import SEED, intervals
 from idc.metrics import changes
-from idc.metrics.coco import METRICS, CocoScorer, Prepared, names
+from idc.metrics.coco import METRICS, CocoScorer, PreparedCaptions, names
 from idc.metrics.java import Meteor, java_version, paraphrases, remember_tokens, spice_missing, tokenize
 from idc.metrics.paraphrases import Paraphrases, words_of
 from idc.metrics.protocols import LEVIR, SPOT, Protocol, ProtocolName, protocol, references_of
@@ -37,7 +37,7 @@ _IOU_EDGES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7)
 _WORD_EDGES = (0, 6, 11, 16, 21)
 
 
-def evaluate(
+def evaluate_captions(
     predictions: Sequence[Prediction],
     *,
     by: Protocol | None = None,
@@ -80,7 +80,7 @@ def evaluate(
     kinds = {p.pair_id: p.change_type for p in predictions}
     changed = {p.pair_id: whether_changed(p) for p in predictions}
     levir = by.name in LEVIR
-    made: dict[str, Any] = {"scores": {}, "subsets": {}, "baselines": {}}
+    values: dict[str, Any] = {"scores": {}, "subsets": {}, "baselines": {}}
     per_id: dict[str, dict[str, float]] = {}
     statistics: dict[str, dict[str, list[float]]] = {}
     seconds: dict[str, float] = {}
@@ -89,22 +89,22 @@ def evaluate(
         part_of = {p.pair_id: p.part for p in predictions if p.part is not None}
         parts = _subsets(kinds, changed, part_of)
 
-        def baseline(name: str, given: Any, make: Callable[[], tuple[dict[str, str], str | None]]) -> Baseline:
+        def baseline(name: str, inputs: Any, make: Callable[[], tuple[dict[str, str], str | None]]) -> Baseline:
             """The scores of a baseline; ``make`` returns its captions, and the one that is said of all."""
 
             def score() -> Any:
-                texts, one = make()
+                texts, shared_caption = make()
                 prepared = scorer.prepare(texts, allow_empty=True)
                 return Baseline(
                     what=baselines.WHAT[name],
-                    caption=one,
+                    caption=shared_caption,
                     scores=_with_mean(prepared.overall()),
                     subsets=_alone(prepared, parts),
                     types=changes.agreement((kinds[pair], text) for pair, text in texts.items()),
                     change=changes.change_table(((changed[pair], text) for pair, text in texts.items()), levir),
                 ).model_dump(mode="json")
 
-            known = [
+            depends_on = [
                 dict(by.text),
                 by.name,
                 list(scorer.references.items()),
@@ -113,7 +113,7 @@ def evaluate(
                 *([list(part_of.items())] if part_of else []),
             ]
             programs = [importlib.metadata.version("pycocoevalcap"), java_version() if "METEOR" in metrics else None]
-            return Baseline.model_validate(kept.get(name, [given, known, list(metrics), programs], score))
+            return Baseline.model_validate(kept.get(name, [inputs, depends_on, list(metrics), programs], score))
 
         def constant() -> tuple[dict[str, str], str]:
             best, _ = baselines.best_constant(references, constant_candidates, by.tokens)
@@ -122,7 +122,7 @@ def evaluate(
         tokenised = lambda texts: list(zip(texts, by.tokens(texts), strict=True))  # noqa: E731
         said = {name: list(truth[name]) for name in truth} if truth is not None else {}
         near = {name: nearest[name] for name in ids} if nearest is not None else {}
-        whole_set = [*constant_candidates, *near.values(), *(text for own in said.values() for text in own)]
+        whole_set = [*constant_candidates, *near.values(), *(text for wordings in said.values() for text in wordings)]
         sentences = {other.name: _sentences(other, predictions) for other in (by, *beside)}
         sentences[by.name] += whole_set
         _tokenise(
@@ -137,23 +137,25 @@ def evaluate(
             prepared = scorer.prepare(captions, allow_empty=allow_empty)
             whole = prepared.score()
             per_id, statistics = whole.per_id, whole.statistics
-            made["scores"] = _with_mean(whole.overall)
-            made["subsets"] = _alone(prepared, parts)
-            made["breakdowns"] = {name: _alone(prepared, bins) for name, bins in _bins(predictions).items()}
+            values["scores"] = _with_mean(whole.overall)
+            values["subsets"] = _alone(prepared, parts)
+            values["breakdowns"] = {name: _alone(prepared, bins) for name, bins in _bins(predictions).items()}
             if constant_candidates:
-                given: Any = tokenised(constant_candidates)
-                made["baselines"][baselines.CONSTANT] = baseline(baselines.CONSTANT, given, constant)
+                inputs: Any = tokenised(constant_candidates)
+                values["baselines"][baselines.CONSTANT] = baseline(baselines.CONSTANT, inputs, constant)
             if nearest is not None:
-                given = [list(near), tokenised(list(near.values()))]
-                made["baselines"][baselines.NEAREST] = baseline(baselines.NEAREST, given, lambda: (near, None))
+                inputs = [list(near), tokenised(list(near.values()))]
+                values["baselines"][baselines.NEAREST] = baseline(baselines.NEAREST, inputs, lambda: (near, None))
             if truth is not None:
-                given = [[name, tokenised(own)] for name, own in said.items()]
-                made["ceiling"] = baseline(
-                    baselines.TRUTH, given, lambda: (baselines.best_wording(references, said, kinds, by.tokens), None)
+                inputs = [[name, tokenised(wordings)] for name, wordings in said.items()]
+                values["ceiling"] = baseline(
+                    baselines.TRUTH, inputs, lambda: (baselines.best_wording(references, said, kinds, by.tokens), None)
                 )
-            made["beside"] = {other.name: _beside(other, predictions, metrics, scorer.meteor) for other in beside}
+            values["beside"] = {other.name: _beside(other, predictions, metrics, scorer.meteor) for other in beside}
             seconds = scorer.seconds
-        made["intervals"] = intervals(list(per_id.values()), list(statistics.values()), resamples) if resamples else {}
+        values["intervals"] = (
+            intervals(list(per_id.values()), list(statistics.values()), resamples) if resamples else {}
+        )
     evaluation = Evaluation(
         split=predictions[0].split,
         pairs=len(ids),
@@ -164,7 +166,7 @@ def evaluate(
         change=changes.change_table(((changed[p.pair_id], p.caption) for p in predictions), levir),
         protocol=_text(by, metrics, selection, bool(predictions[0].references), resamples),
         seconds={f"scoring, {part}": value for part, value in seconds.items()},
-        **made,
+        **values,
     )
     rows = [
         ScoredCaption(
@@ -184,11 +186,11 @@ def _sentences(by: Protocol, predictions: Sequence[Prediction]) -> list[str]:
     return [text for p in predictions for text in references_of(by.name, p.references)]
 
 
-def _tokenise(known: Sequence[str], captions: Mapping[str, str], kept: Kept) -> None:
+def _tokenise(texts: Sequence[str], captions: Mapping[str, str], kept: Kept) -> None:
     """Pass all sentences to the PTB tokenizer at once; those whose tokens are kept not at all."""
-    if not known:
+    if not texts:
         return
-    sentences = list(dict.fromkeys(known))
+    sentences = list(dict.fromkeys(texts))
     version = importlib.metadata.version("pycocoevalcap")
     tokens = kept.get(
         "tokens", [version, sentences], lambda: tokenize([*sentences, *captions.values()])[: len(sentences)]
@@ -259,8 +261,8 @@ def _subsets(
     others = sorted({kind for kind in kinds.values() if kind is not None} - set(CHANGE_TYPES))
     for kind in (*CHANGE_TYPES, *others):
         if kind != NO_CHANGE:
-            parts[kind] = [name for name, own in kinds.items() if own == kind]
-    named = {part: [name for name, own in part_of.items() if own == part] for part in sorted(set(part_of.values()))}
+            parts[kind] = [name for name, value in kinds.items() if value == kind]
+    named = {part: [name for name, value in part_of.items() if value == part] for part in sorted(set(part_of.values()))}
     return {name: part for name, part in parts.items() if 0 < len(part) < len(kinds)} | named
 
 
@@ -268,11 +270,11 @@ def _bins(predictions: Sequence[Prediction]) -> dict[str, dict[str, list[str]]]:
     """Breakdown -> bin -> ids: by the overlap of the two views, and by the mean length of the references."""
     overlap = [(p.pair_id, p.viewpoint_iou) for p in predictions if p.viewpoint_iou is not None]
     words = [(p.pair_id, sum(len(text.split()) for text in p.references) / len(p.references)) for p in predictions]
-    found = {
+    breakdowns = {
         IOU: _binned(overlap, _IOU_EDGES, lambda low, high: f"{low:.1f} to {high:.1f}" if high else f"from {low:.1f}"),
         WORDS: _binned(words, _WORD_EDGES, lambda low, high: f"{low} to {high - 1}" if high else f"{low} and more"),
     }
-    return {name: bins for name, bins in found.items() if bins}
+    return {name: bins for name, bins in breakdowns.items() if bins}
 
 
 def _binned(
@@ -286,7 +288,7 @@ def _binned(
     return {name: ids for name, ids in bins.items() if ids}
 
 
-def _alone(prepared: Prepared, parts: Mapping[str, Sequence[str]]) -> dict[str, Subset]:
+def _alone(prepared: PreparedCaptions, parts: Mapping[str, Sequence[str]]) -> dict[str, Subset]:
     return {name: Subset(pairs=len(ids), scores=_with_mean(prepared.overall(ids))) for name, ids in parts.items()}
 
 

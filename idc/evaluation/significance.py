@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from idc.evaluation.config import CompareJob
-from idc.evaluation.record import MEAN, Interval, ScoredCaption, load, load_predictions
+from idc.evaluation.record import MEAN, Interval, ScoredCaption, load_evaluation, load_predictions
 from idc.metrics.coco import BLEU_ORDERS
 from idc.metrics.ngrams import BLEU_COLUMNS, bleu, meteor
 
@@ -23,7 +23,7 @@ _BLOCK = 250
 """Number of resampled sets in memory at a time."""
 
 
-class Table:
+class ScoreMatrix:
     """A matrix with the numbers of every sentence, and the metrics of their sums.
 
     Args:
@@ -43,8 +43,8 @@ class Table:
         blocks = [np.array([row[name] for row in statistics], dtype=float) for name in self._summed]
         blocks += [np.array([[row[name] for name in self._means] for row in scores], dtype=float)]
         self.values = np.concatenate(blocks, axis=1)
-        found = self.score(self.values.sum(axis=0), len(scores))
-        self.metrics = tuple(found)
+        overall = self.score(self.values.sum(axis=0), len(scores))
+        self.metrics = tuple(overall)
 
     def score(self, sums: np.ndarray, count: int) -> dict[str, np.ndarray]:
         """Metric -> its value for sums over ``count`` sentences, ``(..., columns)`` to ``(...)``."""
@@ -68,14 +68,14 @@ def intervals(
     scores: Sequence[Mapping[str, float]], statistics: Sequence[Mapping[str, Sequence[float]]], resamples: int
 ) -> dict[str, Interval]:
     """Metric -> percentile interval of its score over ``resamples`` sets of as many pairs, drawn with replacement."""
-    table = Table(scores, statistics)
+    table = ScoreMatrix(scores, statistics)
     drawn = _gather(
         table.score(weights @ table.values, len(scores)) for weights in bootstrap(len(scores), resamples, SEED)
     )
     return {name: percentiles(values) for name, values in drawn.items()}
 
 
-class Difference(BaseModel):
+class ScoreDifference(BaseModel):
     """One metric of two systems on the same pairs; fractions."""
 
     model_config = ConfigDict(extra="forbid")
@@ -90,7 +90,7 @@ class Difference(BaseModel):
     observed one counts as one of them, so it is never 0."""
 
 
-class Comparison(BaseModel):
+class SystemComparison(BaseModel):
     """Two systems on the same pairs and references, by the same protocol."""
 
     model_config = ConfigDict(extra="forbid")
@@ -99,17 +99,17 @@ class Comparison(BaseModel):
     resamples: int
     exchanges: int
     seed: int
-    metrics: dict[str, Difference]
+    metrics: dict[str, ScoreDifference]
 
 
-def compare(
+def compare_systems(
     a: Sequence[ScoredCaption],
     b: Sequence[ScoredCaption],
     protocol: str,
     resamples: int = 1000,
     exchanges: int = 10_000,
     seed: int = SEED,
-) -> Comparison:
+) -> SystemComparison:
     """Paired bootstrap and approximate randomisation (Noreen 1989) for every metric that both were scored by,
     difference lists included.
 
@@ -136,16 +136,23 @@ def compare(
     if a[0].scores.keys() != paired[0].scores.keys():
         raise ValueError(f"not the same metrics: {', '.join(a[0].scores)} and {', '.join(paired[0].scores)}")
     listed = all(row.differences is not None for row in (*a, *paired))
-    first, second = (Table([_scores(r, listed) for r in rows], [r.statistics for r in rows]) for rows in (a, paired))
+    first, second = (
+        ScoreMatrix([_scores(r, listed) for r in rows], [r.statistics for r in rows]) for rows in (a, paired)
+    )
     return paired_test(first, second, protocol, resamples, exchanges, seed)
 
 
 def paired_test(
-    first: Table, second: Table, protocol: str, resamples: int = 1000, exchanges: int = 10_000, seed: int = SEED
-) -> Comparison:
-    """Two systems by the numbers of their sentences, row by row of the same pairs; arguments as :func:`compare`."""
+    first: ScoreMatrix,
+    second: ScoreMatrix,
+    protocol: str,
+    resamples: int = 1000,
+    exchanges: int = 10_000,
+    seed: int = SEED,
+) -> SystemComparison:
+    """Two systems by the numbers of their sentences on the same pairs; arguments as :func:`compare_systems`."""
     count = len(first.values)
-    of_a, of_b = (one.score(one.values.sum(axis=0), count) for one in (first, second))
+    of_a, of_b = (system.score(system.values.sum(axis=0), count) for system in (first, second))
     drawn = _gather(
         _minus(second.score(weights @ second.values, count), first.score(weights @ first.values, count))
         for weights in bootstrap(count, resamples, seed)
@@ -160,14 +167,14 @@ def paired_test(
         difference = float(of_b[name] - of_a[name])
         # A hair's breadth of rounding must not decide whether an exchange is as large as what was observed.
         larger = int((np.abs(swapped[name]) >= abs(difference) - 1e-12).sum())
-        metrics[name] = Difference(
+        metrics[name] = ScoreDifference(
             a=float(of_a[name]),
             b=float(of_b[name]),
             difference=difference,
             interval=percentiles(drawn[name]),
-            p=(1 + larger) / (1 + exchanges),
+            p=(1 + larger) / (1 + exchanges),  # the observed assignment is one of the exchanges: p is never 0
         )
-    return Comparison(
+    return SystemComparison(
         pairs=count, protocol=protocol, resamples=resamples, exchanges=exchanges, seed=seed, metrics=metrics
     )
 
@@ -177,36 +184,36 @@ def _scores(row: ScoredCaption, listed: bool) -> dict[str, float]:
     return {**row.scores, **(row.differences.scores if listed and row.differences is not None else {})}
 
 
-def compare_evaluations(job: CompareJob) -> Comparison:
+def compare_evaluations(job: CompareJob) -> SystemComparison:
     """Two evaluations on disk.
 
     Raises:
-        ValueError: as :func:`compare`, or a folder is not an evaluation, or they follow different protocols.
+        ValueError: as :func:`compare_systems`, or a folder is not an evaluation, or they follow different protocols.
     """
-    first, second = load(job.a), load(job.b)
+    first, second = load_evaluation(job.a), load_evaluation(job.b)
     rules = ("name", "tokenizer", "vocabulary", "references", "METEOR", "CIDEr", "pycocoevalcap")
     for rule in rules:
         if first.protocol.get(rule) != second.protocol.get(rule):
             raise ValueError(
                 f"not the same protocol: {rule} is {first.protocol.get(rule)!r} and {second.protocol.get(rule)!r}"
             )
-    lists = {one.differences.protocol for one in (first, second) if one.differences is not None}
+    lists = {evaluation.differences.protocol for evaluation in (first, second) if evaluation.differences is not None}
     if len(lists) > 1:
         raise ValueError(f"not the same rules for differences: {' and '.join(sorted(lists))}; evaluate again")
     rows = load_predictions(job.a), load_predictions(job.b)
-    return compare(*rows, first.protocol["name"], job.resamples, job.exchanges, job.seed)
+    return compare_systems(*rows, first.protocol["name"], job.resamples, job.exchanges, job.seed)
 
 
-def table(found: Comparison) -> str:
+def comparison_table(comparison: SystemComparison) -> str:
     """The comparison as plain text; scores times 100."""
-    width = max(10, *(len(name) + 1 for name in found.metrics))
+    width = max(10, *(len(name) + 1 for name in comparison.metrics))
     lines = [
-        f"{found.pairs} pairs, protocol {found.protocol}, x100. Intervals: 95 %, paired bootstrap, {found.resamples} "
-        f"resamples; p: approximate randomisation, two-sided, {found.exchanges} exchanges; seed {found.seed}; CIDEr "
-        "with the document frequencies of the full set",
+        f"{comparison.pairs} pairs, protocol {comparison.protocol}, x100. Intervals: 95 %, paired bootstrap, "
+        f"{comparison.resamples} resamples; p: approximate randomisation, two-sided, {comparison.exchanges} exchanges; "
+        f"seed {comparison.seed}; CIDEr with the document frequencies of the full set",
         f"{'':{width}}{'a':>9}{'b':>9}{'b - a':>9}{'interval':>20}{'p':>9}",
     ]
-    for name, row in found.metrics.items():
+    for name, row in comparison.metrics.items():
         interval = f"{100 * row.interval.low:+.2f} to {100 * row.interval.high:+.2f}"
         lines.append(
             f"{name:{width}}{100 * row.a:9.2f}{100 * row.b:9.2f}{100 * row.difference:+9.2f}{interval:>20}{row.p:9.4f}"
@@ -231,12 +238,12 @@ def _masks(count: int, exchanges: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def _gather(blocks: Iterator[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    found = list(blocks)
-    return {name: np.concatenate([block[name] for block in found]) for name in found[0]}
+    parts = list(blocks)
+    return {name: np.concatenate([block[name] for block in parts]) for name in parts[0]}
 
 
-def _minus(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: one[name] - other[name] for name in one}
+def _minus(scores: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: scores[name] - other[name] for name in scores}
 
 
 def percentiles(values: np.ndarray) -> Interval:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from idc.evaluation import baselines as baselines
 from idc.evaluation.record import Evaluation
-from idc.metrics.change_maps import table as maps_table
+from idc.metrics.change_maps import change_map_table as maps_table
 from idc.metrics.changes import ChangeTable
-from idc.metrics.difference_lists import table as differences_table
-from idc.metrics.hallucination import table as claims_table
+from idc.metrics.difference_lists import difference_table as differences_table
+from idc.metrics.hallucination import hallucination_table as claims_table
 
 
-def table(evaluation: Evaluation) -> str:
+def evaluation_table(evaluation: Evaluation) -> str:
     """Scores, baselines and upper bound, by subset, the agreement on change, and the protocol; numbers times 100."""
     head = f"{evaluation.pairs} pairs of {evaluation.split}, {evaluation.references} references, x100"
     lines = [f"{head}, protocol {evaluation.protocol['name']}"]
@@ -62,8 +62,8 @@ def table(evaluation: Evaluation) -> str:
     if evaluation.differences is not None:
         lines.append(differences_table(evaluation.differences))
         for name, baseline in evaluation.baselines.items():
-            if (own := baseline.differences) is not None:
-                values = ", ".join(f"{what} {value:.1%}" for what, value in own.means().items())
+            if (differences := baseline.differences) is not None:
+                values = ", ".join(f"{what} {value:.1%}" for what, value in differences.means().items())
                 lines.append(f"  baseline: {name}: {values}")
     if (warnings := evaluation.warnings()) is not None:
         lines.append(f"warned as unlike the training data: {warnings}")
@@ -72,11 +72,11 @@ def table(evaluation: Evaluation) -> str:
     return "\n".join(lines)
 
 
-def _change(found: ChangeTable) -> list[str]:
-    lines = [f"says whether anything changed: {found.accuracy:.1%} right (always the same: "
-             f"{found.chance_most_frequent:.1%}); {found.rule}"]  # fmt: skip
-    said = list(next(iter(found.table.values())))
+def _change(change: ChangeTable) -> list[str]:
+    lines = [f"says whether anything changed: {change.accuracy:.1%} right (always the same: "
+             f"{change.chance_most_frequent:.1%}); {change.rule}"]  # fmt: skip
+    said = list(next(iter(change.table.values())))
     lines.append(f"{'  pair, caption says':22}" + "".join(f"{name:>11}" for name in said))
     return lines + [
-        f"  {actual:20}" + "".join(f"{row[name]:11d}" for name in said) for actual, row in found.table.items()
+        f"  {actual:20}" + "".join(f"{row[name]:11d}" for name in said) for actual, row in change.table.items()
     ]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from idc.data.files import Location, locate
-from idc.evaluation.record import Baseline, Evaluation, Training, load, load_predictions
+from idc.evaluation.record import Baseline, Evaluation, Training, load_evaluation, load_predictions
 
 
 def training_of(artifact: str) -> Training | None:
@@ -20,12 +20,12 @@ def training_of(artifact: str) -> Training | None:
     config, result = _json(locate(artifact) / "config.json"), _json(locate(artifact).parent / "result.json")
     if config is None:
         return None
-    known = result or {}
+    training = result or {}
     return Training(
         system=config["system"],
-        samples=known.get("training_samples"),
-        seconds=known.get("seconds"),
-        cores=known.get("cores"),
+        samples=training.get("training_samples"),
+        seconds=training.get("seconds"),
+        cores=training.get("cores"),
     )
 
 
@@ -33,16 +33,16 @@ def read_trained_baseline(
     folder: str, references: Mapping[str, Sequence[str]], split: str, protocol: str, metrics: Sequence[str]
 ) -> Baseline:
     """The evaluation in ``folder`` as a baseline; arguments and errors as of :func:`load_comparable`."""
-    found = load_comparable(folder, references, split, protocol, metrics, "trained_baseline")
+    evaluation = load_comparable(folder, references, split, protocol, metrics, "trained_baseline")
     return Baseline(
-        what=_what(found),
-        scores=found.scores,
-        subsets=found.subsets,
-        types=found.types,
-        change=found.change,
-        hallucination=found.hallucination,
-        differences=found.differences,
-        training=found.training,
+        what=_what(evaluation),
+        scores=evaluation.scores,
+        subsets=evaluation.subsets,
+        types=evaluation.types,
+        change=evaluation.change,
+        hallucination=evaluation.hallucination,
+        differences=evaluation.differences,
+        training=evaluation.training,
     )
 
 
@@ -61,29 +61,31 @@ def load_comparable(
     Raises:
         ValueError: it is no evaluation, or one of other pairs, references, split, protocol or metrics.
     """
-    found = load(folder)
+    evaluation = load_evaluation(folder)
     again = "evaluate that captioner on the same pairs with the same settings, or name another evaluation"
 
     def refuse(what: str, here: object, there: object) -> ValueError:
         return ValueError(f"{field}: not the same {what}: here {here}, in {folder} {there}; {again}")
 
-    if found.split != split:
-        raise refuse("split", split, found.split)
-    if found.protocol.get("name") != protocol:
-        raise refuse("protocol", protocol, found.protocol.get("name"))
-    if lost := [name for name in metrics if name not in found.scores]:
+    if evaluation.split != split:
+        raise refuse("split", split, evaluation.split)
+    if evaluation.protocol.get("name") != protocol:
+        raise refuse("protocol", protocol, evaluation.protocol.get("name"))
+    if lost := [name for name in metrics if name not in evaluation.scores]:
         raise refuse("metrics", ", ".join(metrics), f"no {', '.join(lost)}")
     there = {row.pair_id: row.references for row in load_predictions(folder)}
     if lost := sorted(references.keys() ^ there.keys()):
         raise refuse("pairs", f"{len(references)} pairs", f"{len(there)}; {lost[0]!r} is only in one of them")
     if unlike := [name for name in references if list(references[name]) != there[name]]:
         raise refuse("references", repr(list(references[unlike[0]])), f"{there[unlike[0]]!r} for {unlike[0]!r}")
-    return found
+    return evaluation
 
 
-def _what(found: Evaluation) -> str:
-    captioner = str(found.protocol.get("captioner", "captions made elsewhere"))
-    return f"the captions of another captioner, {captioner}" + (f" ({found.training})" if found.training else "")
+def _what(evaluation: Evaluation) -> str:
+    captioner = str(evaluation.protocol.get("captioner", "captions made elsewhere"))
+    return f"the captions of another captioner, {captioner}" + (
+        f" ({evaluation.training})" if evaluation.training else ""
+    )
 
 
 def _json(file: Location) -> dict[str, Any] | None:

@@ -18,12 +18,17 @@ import numpy as np
 from PIL import Image
 from pydantic import BaseModel, ConfigDict
 
-from idc.captioning.contract import upsample
 from idc.data.images import resize_image
 
 MODEL, PIXELS, BLOB = "the captioner's", "baseline: pixel difference", "baseline: blob in the middle"
 WAYS = (MODEL, PIXELS, BLOB)
 NUMBERS = ("pointing", "AP", "IoU")
+
+
+def upsample(change_map: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """Resize a change map (Y, X) bilinearly to another height and width, float32."""
+    floats = Image.fromarray(change_map.astype(np.float32))
+    return np.asarray(floats.resize((size[1], size[0]), Image.Resampling.BILINEAR))
 
 
 class ChangeMaps(BaseModel):
@@ -42,6 +47,7 @@ def score_map(values: np.ndarray, mask: np.ndarray) -> list[float]:
     from skimage.filters import threshold_otsu
 
     points = mask[np.unravel_index(values.argmax(), values.shape)]
+    # A constant map has no threshold: none of its pixels is above it.
     above = values > threshold_otsu(values) if values.min() < values.max() else np.zeros_like(mask)
     overlap = (above & mask).sum() / (above | mask).sum()
     return [float(points), average_precision(mask, values), float(overlap)]
@@ -75,10 +81,10 @@ def score_pair(change_map: np.ndarray, before: np.ndarray, after: np.ndarray, ma
     if not truth.any():
         return None
     pixels = np.abs(resize_image(before, size).astype(np.float32) - after).mean(axis=-1)
-    found = [float(truth.mean())]
+    row = [float(truth.mean())]
     for values in (upsample(change_map, size), pixels, blob(size)):
-        found += score_map(values, truth)
-    return found
+        row += score_map(values, truth)
+    return row
 
 
 def blob(size: Sequence[int]) -> np.ndarray:
@@ -87,27 +93,24 @@ def blob(size: Sequence[int]) -> np.ndarray:
     return np.exp(-(rows[:, None] + columns[None]) / 2)
 
 
-def summarise(rows: Iterable[Sequence[float] | None]) -> ChangeMaps | None:
+def summarise_maps(rows: Iterable[Sequence[float] | None]) -> ChangeMaps | None:
     """Means of :func:`score_pair`; None if no pair has a number."""
-    known = np.array([row for row in rows if row is not None])
-    if not len(known):
+    scored = np.array([row for row in rows if row is not None])
+    if not len(scored):
         return None
-    share, *means = known.mean(axis=0).tolist()
+    share, *means = scored.mean(axis=0).tolist()
     width = len(NUMBERS)
     scores = {
-        way: dict(zip(NUMBERS, means[width * place : width * (place + 1)], strict=True))
-        for place, way in enumerate(WAYS)
+        way: dict(zip(NUMBERS, means[width * slot : width * (slot + 1)], strict=True)) for slot, way in enumerate(WAYS)
     }
-    return ChangeMaps(pairs=len(known), mask_share=share, scores=scores)
+    return ChangeMaps(pairs=len(scored), mask_share=share, scores=scores)
 
 
-def table(found: ChangeMaps) -> str:
+def change_map_table(maps: ChangeMaps) -> str:
     """As plain text, numbers times 100."""
-    lines = [
-        f"change maps of {found.pairs} changed pairs against their masks ({found.mask_share:.1%} of an image), x100"
-    ]
+    lines = [f"change maps of {maps.pairs} changed pairs against their masks ({maps.mask_share:.1%} of an image), x100"]
     lines.append(f"{'':28}" + "".join(f"{name:>10}" for name in NUMBERS))
-    rows: Mapping[str, Mapping[str, float]] = found.scores
+    rows: Mapping[str, Mapping[str, float]] = maps.scores
     return "\n".join(
         [*lines, *(f"  {way:26}" + "".join(f"{100 * row[n]:10.1f}" for n in NUMBERS) for way, row in rows.items())]
     )

@@ -85,13 +85,13 @@ _SEEN = r"\b(?:(?:is|are|was|were) (?:(?:visible|present|seen|shown|there|found)
 _SEEN_IN = tuple(
     (
         re.compile(
-            rf"(?:{_SEEN})?in the {one},? but (?:(?:it )?(?:is|are|was) )?(?:not|no longer|missing)"
-            rf"(?: (?:visible|present|seen|shown|there))? (?:in|from) the {other}"
-            rf"|{_SEEN}only in the {one}|\bonly {_SEEN}in the {one}"
+            rf"(?:{_SEEN})?in the {side},? but (?:(?:it )?(?:is|are|was) )?(?:not|no longer|missing)"
+            rf"(?: (?:visible|present|seen|shown|there))? (?:in|from) the {other_side}"
+            rf"|{_SEEN}only in the {side}|\bonly {_SEEN}in the {side}"
         ),
         happened,
     )
-    for one, other, happened in ((_FIRST, _SECOND, "was removed"), (_SECOND, _FIRST, "was added"))
+    for side, other_side, happened in ((_FIRST, _SECOND, "was removed"), (_SECOND, _FIRST, "was added"))
 )
 _NEW_VALUE = re.compile(
     r"\b(?:(?<!next )(?<!close )to|into|turned|turns|became|becomes|become|now|painted)"
@@ -117,8 +117,8 @@ def named_type(caption: str) -> str | None:
     stated = clauses(text)
     if all(clause.kind != "same" for clause in stated):
         return _named(text)
-    told = (clause.text for clause in stated if clause.kind != "same" and not DISTRACTORS.search(clause.text))
-    return _named(". ".join(told))
+    changing = (clause.text for clause in stated if clause.kind != "same" and not DISTRACTORS.search(clause.text))
+    return _named(". ".join(changing))
 
 
 def _named(text: str) -> str | None:

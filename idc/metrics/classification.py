@@ -52,7 +52,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Answer(_Record):
+class ScoredAnswer(_Record):
     """A question's true answer and the predicted one."""
 
     type: str
@@ -88,7 +88,7 @@ def yes_or_no(text: str) -> bool | None:
     return None
 
 
-def counted(text: str) -> int | None:
+def count_in(text: str) -> int | None:
     """The one whole number in the answer, in digits or as a word up to eleven; "no ..." and "none" are 0.
 
     ``None`` if there is no number, or several different ones.
@@ -110,14 +110,14 @@ def places(text: str) -> frozenset[str] | None:
     Names are separated by commas, semicolons, slashes, lines or "and". "upper", "bottom", "middle" are accepted, and
     the word "corner" may be missing. ``None`` for any other content, or "No change" together with a place.
     """
-    found: set[str] = set()
+    cells: set[str] = set()
     parts = [item.strip(" .!\"'*") for item in re.split(r"[,;/\n]|\band\b", text.lower())]
     items = [item for item in parts if item]
     if not items:
         return None
     for item in items:
         if re.fullmatch(r"(?:there (?:is|are) )?(?:no changes?|none)", item):
-            found.add(NOTHING)
+            cells.add(NOTHING)
             continue
         words = [word for word in re.findall(r"\S+", item) if word not in _FILLING]
         if any(word not in _PLACE_WORDS for word in words):
@@ -127,10 +127,10 @@ def places(text: str) -> frozenset[str] | None:
             named -= {"center"}  # "center left" is the left cell
         if named not in _PLACE_OF:
             return None
-        found.add(_PLACE_OF[named])
-    if NOTHING in found:
-        return frozenset() if len(found) == 1 else None
-    return frozenset(found)
+        cells.add(_PLACE_OF[named])
+    if NOTHING in cells:
+        return frozenset() if len(cells) == 1 else None
+    return frozenset(cells)
 
 
 def plain(text: str) -> str:
@@ -184,15 +184,15 @@ def _share(part: int, whole: int) -> float:
 # ------------------------------------------------------------------------------------------------------------ scoring
 
 
-def score_answers(rows: Sequence[Answer], no_change: str = "label") -> list[Measures]:
+def score_answers(rows: Sequence[ScoredAnswer], no_change: str = "label") -> list[Measures]:
     """The measures of each type and class, in the order in which they come first."""
-    groups: dict[tuple[str, str], list[Answer]] = {}
+    groups: dict[tuple[str, str], list[ScoredAnswer]] = {}
     for row in rows:
         groups.setdefault((row.type, row.of), []).append(row)
-    return [_measures(kind, of, own, no_change) for (kind, of), own in groups.items()]
+    return [_measures(kind, of, group, no_change) for (kind, of), group in groups.items()]
 
 
-def _measures(kind: str, of: str, rows: Sequence[Answer], no_change: str) -> Measures:
+def _measures(kind: str, of: str, rows: Sequence[ScoredAnswer], no_change: str) -> Measures:
     truth = [read_answer(kind, row.answer) for row in rows]
     assert None not in truth, "faulty answers are refused when the file is read"
     predicted = [read_answer(kind, row.prediction) for row in rows]
@@ -226,7 +226,7 @@ def read_answer(kind: str, text: str) -> bool | int | frozenset[str] | str | Non
     if kind == BINARY:
         return yes_or_no(text)
     if kind == COUNT:
-        return counted(text)
+        return count_in(text)
     if kind == LOCATION:
         return places(text)
     return plain(text) or None

@@ -159,14 +159,14 @@ class CocoScorer:
 
     def prepare(
         self, predictions: Mapping[str, str], ids: Iterable[str] | None = None, allow_empty: bool = False
-    ) -> Prepared:
+    ) -> PreparedCaptions:
         """Predictions ready to be scored, as a whole and in parts; errors as :meth:`score`."""
         wanted = list(self.references) if ids is None else list(ids)
         self._check(predictions, wanted, allow_empty)
         with self.timed("tokenising"):
             # The dropped punctuation alone can leave nothing: METEOR and ROUGE then give 0 as well.
             hypotheses = dict(zip(wanted, self._tokens([predictions[name] for name in wanted]), strict=True))
-        return Prepared(self, {name: self.references[name] for name in wanted}, hypotheses)
+        return PreparedCaptions(self, {name: self.references[name] for name in wanted}, hypotheses)
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -192,7 +192,7 @@ class CocoScorer:
             log.warning("%d of %d predicted captions are empty and score 0: %s", len(empty), len(wanted), names(empty))
 
 
-class Prepared:
+class PreparedCaptions:
     """Tokenised predictions, and what is calculated once for all their subsets; made by :meth:`CocoScorer.prepare`."""
 
     def __init__(

@@ -103,7 +103,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a caption says: its claims in order, and whether it says that nothing changed (and claims nothing)."""
+    """The claims of a caption in order, and whether it says that nothing changed (and claims nothing)."""
 
     claims: tuple[Claim, ...]
     no_change: bool
@@ -165,28 +165,31 @@ def read_claims(caption: str) -> Reading:
                 continue
             if part.kind is None and not (part.vague and part.subjects):
                 if part.subjects:
-                    pending += [_joined(one, where) for one in part.subjects]
+                    pending += [_joined(subject, where) for subject in part.subjects]
                     where = _Subject(frozenset())
                 elif pending:
                     pending[-1] = _joined(pending[-1], part.where)
                 else:
                     where = _joined(where, part.where)
                 continue
-            own = bool(part.subjects)
-            subjects = [*pending, *part.subjects] if own else pending or last
-            if not own and not pending and claims and last and _continues(claims[-1], part):
+            has_subjects = bool(part.subjects)
+            subjects = [*pending, *part.subjects] if has_subjects else pending or last
+            if not has_subjects and not pending and claims and last and _continues(claims[-1], part):
                 claims[-1] = replace(claims[-1], old=claims[-1].old | part.old, new=claims[-1].new | part.new)
                 continue
-            subjects = [_joined(one, where if own else _joined(where, part.where)) for one in subjects]
+            subjects = [_joined(subject, where if has_subjects else _joined(where, part.where)) for subject in subjects]
             if not subjects and part.kind is not None:
                 subjects = [_joined(part.where, where)]
             claims += [
-                Claim(part.kind, one.described, part.old, part.new, one.sides, one.relations) for one in subjects
+                Claim(part.kind, subject.described, part.old, part.new, subject.sides, subject.relations)
+                for subject in subjects
             ]
             last, pending, where, previous = subjects, [], _Subject(frozenset()), part
         if pending and previous is not None and previous.object_last and previous.kind is not None:
-            claims += [Claim(previous.kind, one.described, frozenset(), previous.new, one.sides, one.relations)
-                       for one in pending]  # fmt: skip
+            claims += [
+                Claim(previous.kind, subject.described, frozenset(), previous.new, subject.sides, subject.relations)
+                for subject in pending
+            ]
     return Reading(tuple(claims), no_change and not claims)
 
 
@@ -195,8 +198,10 @@ def _continues(claim: Claim, part: _Part) -> bool:
     return claim.kind == part.kind and not (claim.new and part.new and claim.kind != COUNT)
 
 
-def _joined(one: _Subject, other: _Subject) -> _Subject:
-    return _Subject(one.described | other.described, one.sides | other.sides, one.relations + other.relations)
+def _joined(subject: _Subject, other: _Subject) -> _Subject:
+    return _Subject(
+        subject.described | other.described, subject.sides | other.sides, subject.relations + other.relations
+    )
 
 
 def _sentences(caption: str) -> Iterator[list[_Part]]:
@@ -219,8 +224,8 @@ def _sentences(caption: str) -> Iterator[list[_Part]]:
 def _parts(words: Sequence[str]) -> Iterator[_Part]:
     tokens, phrases = _phrases(words)
     segment: list[str] = []
-    for place, token in enumerate([*tokens, ","]):
-        following = tokens[place + 1] if place + 1 < len(tokens) else ""
+    for index, token in enumerate([*tokens, ","]):
+        following = tokens[index + 1] if index + 1 < len(tokens) else ""
         if token in JOINTS or (segment and _begins(segment, token, following, phrases)):
             if segment:
                 yield _part(segment, phrases)
@@ -240,7 +245,7 @@ def _begins(segment: Sequence[str], token: str, following: str, phrases: Sequenc
     )
     if not starts or segment[-1] in LINKS:
         return False
-    has_object = any(one.startswith("np") for one in segment)
+    has_object = any(word.startswith("np") for word in segment)
     if segment[-1] in TRANSITIVE and not has_object:
         return False
     part = _part(segment, phrases)
@@ -251,9 +256,9 @@ def _phrases(words: Sequence[str]) -> tuple[list[str], list[_Phrase]]:
     """The words with ``npN`` in place of the N-th phrase if it has a noun, else ``lookN``; articles go with it."""
     tokens: list[str] = []
     phrases: list[_Phrase] = []
-    place = 0
-    while place < len(words):
-        end, named, number, noun = place, set[tuple[str, str]](), None, False
+    start = 0
+    while start < len(words):
+        end, named, number, noun = start, set[tuple[str, str]](), None, False
         while end < len(words) and not noun:
             word = words[end].removesuffix("'s")
             single = PLURALS.get(word, word)
@@ -264,16 +269,16 @@ def _phrases(words: Sequence[str]) -> tuple[list[str], list[_Phrase]]:
                 noun = True
             elif word in ATTRIBUTE_WORDS:
                 named.add(ATTRIBUTE_WORDS[word])
-            elif end == place and word in NUMBERS and end + 1 < len(words) and _in_phrase(words[end + 1]):
+            elif end == start and word in NUMBERS and end + 1 < len(words) and _in_phrase(words[end + 1]):
                 number = NUMBERS[word]
-            elif end == place and word.isdigit() and end + 1 < len(words) and _in_phrase(words[end + 1]):
+            elif end == start and word.isdigit() and end + 1 < len(words) and _in_phrase(words[end + 1]):
                 number = int(word)
             elif not (word == "," and named and end + 1 < len(words) and words[end + 1] in ATTRIBUTE_WORDS):
                 break
             end += 1
-        if end == place or not (named or noun):
-            tokens.append(words[place])
-            place += 1
+        if end == start or not (named or noun):
+            tokens.append(words[start])
+            start += 1
             continue
         article = bool(tokens) and tokens[-1] in ARTICLES
         if article:
@@ -283,9 +288,9 @@ def _phrases(words: Sequence[str]) -> tuple[list[str], list[_Phrase]]:
         elif number == 1:
             tokens.append("one")
         tokens.append(f"{'np' if noun else 'look'}{len(phrases)}")
-        spoken = [word for word in words[place:end] if word not in NUMBERS and word != ","]
+        spoken = [word for word in words[start:end] if word not in NUMBERS and word != ","]
         phrases.append(_Phrase(frozenset(named), noun, number, article, " ".join(spoken)))
-        place = end
+        start = end
     return tokens, phrases
 
 
@@ -299,25 +304,27 @@ def _in_phrase(word: str) -> bool:
 def _part(segment: Sequence[str], phrases: Sequence[_Phrase]) -> _Part:
     """Read a segment, whose tokens are those of :func:`_phrases`."""
     marks = [MARK.match(token) for token in segment]
-    numbered = {place: int(mark[2]) for place, mark in enumerate(marks) if mark is not None}
+    numbered = {index: int(mark[2]) for index, mark in enumerate(marks) if mark is not None}
     raw = " ".join(
-        phrases[numbered[place]].words if place in numbered else token for place, token in enumerate(segment)
+        phrases[numbered[index]].words if index in numbered else token for index, token in enumerate(segment)
     )
     text = THERE.sub("now there_is", " ".join(segment))
     named = named_type(raw)
     if named == NO_CHANGE or NOT_DONE.search(text) or (DISTRACTORS.search(text) and not numbered):
         return _Part(None, False, named == NO_CHANGE, [], _Subject(frozenset()), frozenset(), frozenset(), False)
-    kind = next((own for own, pattern in KINDS if pattern.search(text)), None)
+    kind = next((name for name, pattern in KINDS if pattern.search(text)), None)
     if kind is None and SHOWN_INSTEAD.search(text) and not NEW.search(text):
         kind = "replace"
-    kind = kind or named or next((own for own, pattern in FURTHER if pattern.search(text)), None)
+    kind = kind or named or next((name for name, pattern in FURTHER if pattern.search(text)), None)
     roles = _roles(text, kind)
     look = {role: frozenset[tuple[str, str]]().union(*(phrases[n].named for n in numbers))
             for role, numbers in roles.items()}  # fmt: skip
-    given = {number for numbers in roles.values() for number in numbers}
-    described = [n for n in numbered.values() if phrases[n].has_noun and n not in given]
+    in_roles = {number for numbers in roles.values() for number in numbers}
+    described = [n for n in numbered.values() if phrases[n].has_noun and n not in in_roles]
     if not described:
-        described = [n for n in numbered.values() if phrases[n].article and not phrases[n].has_noun and n not in given]
+        described = [
+            n for n in numbered.values() if phrases[n].article and not phrases[n].has_noun and n not in in_roles
+        ]
     shaped = any(phrases[n].has_noun and any(name == "shape" for name, _ in phrases[n].named) for n in roles["new"])
     if kind in (None, "color", "material") and shaped and described:
         kind = "replace"
@@ -341,19 +348,19 @@ def _part(segment: Sequence[str], phrases: Sequence[_Phrase]) -> _Part:
 
 def _roles(text: str, kind: str | None) -> dict[str, set[int]]:
     """Role -> numbers of its phrases; those of the described objects are in none."""
-    anchors = {int(found[5]) for found in ANCHOR.finditer(text)}
-    old = {int(found[2]) for found in OLD.finditer(text)}
+    anchors = {int(match[5]) for match in ANCHOR.finditer(text)}
+    old = {int(match[2]) for match in OLD.finditer(text)}
     new = set()
-    for found in NEW.finditer(text):
+    for match in NEW.finditer(text):
         # "someone painted the cube": a noun phrase is a new look only of an object that was named before
-        if found[1] == "look" or kind == "replace" or re.search(r"\bnp\d+", text[: found.start()]):
-            new.add(int(found[2]))
+        if match[1] == "look" or kind == "replace" or re.search(r"\bnp\d+", text[: match.start()]):
+            new.add(int(match[2]))
     if kind == "replace":
-        new |= {int(found[1]) for found in re.finditer(r"\b(?:by|with|for) np(\d+)\b", text)}
+        new |= {int(match[1]) for match in re.finditer(r"\b(?:by|with|for) np(\d+)\b", text)}
         shown = None if NEW.search(text) else SHOWN_INSTEAD.search(text)
         if (inverse := TAKES_PLACE.search(text) or shown) is not None:
             old, new = old - {int(inverse[2])}, {int(inverse[1])}
-    predicates = {int(found[1]) for found in PREDICATE.finditer(text)}
+    predicates = {int(match[1]) for match in PREDICATE.finditer(text)}
     return {"anchor": anchors, "old": old, "new": new - anchors, "predicate": predicates}
 
 
@@ -362,14 +369,14 @@ def _looks(kind: str | None, text: str, look: dict[str, Attributes]) -> tuple[At
     if kind == COUNT:
         return _numbers(text)
     if kind == TEXT:
-        letters = [{(TEXT, (found[1] or found[found.lastindex or 1]).upper()) for found in pattern.finditer(text)}
+        letters = [{(TEXT, (match[1] or match[match.lastindex or 1]).upper()) for match in pattern.finditer(text)}
                    for pattern in (LETTER_OLD, LETTER_NEW)]  # fmt: skip
         return frozenset(letters[0]), frozenset(letters[1])
     if kind == "replace":
         return frozenset(), look["new"]
     if kind not in ("color", "material", "size"):
         return frozenset(), frozenset()
-    old, new = (frozenset(one for one in look[side] if one[0] == kind) for side in ("old", "new"))
+    old, new = (frozenset(attribute for attribute in look[side] if attribute[0] == kind) for side in ("old", "new"))
     if kind == "size" and not new:
         grown, shrunk = GROWN.search(text), SHRUNK.search(text)
         new = frozenset((("size", "large" if grown else "small"),)) if grown or shrunk else new
@@ -380,10 +387,10 @@ def _numbers(text: str) -> tuple[Attributes, Attributes]:
     def value(word: str) -> str:
         return str(NUMBERS.get(word, word))
 
-    old = {(COUNT, value(found[1])) for found in COUNTS_OLD.finditer(text)}
-    new = {(COUNT, value(found[1])) for found in COUNTS_NEW.finditer(text)}
-    if (found := re.search(rf"\bthere_is ({SOME})\b", text)) is not None:
-        new.add((COUNT, value(found[1])))
+    old = {(COUNT, value(match[1])) for match in COUNTS_OLD.finditer(text)}
+    new = {(COUNT, value(match[1])) for match in COUNTS_NEW.finditer(text)}
+    if (match := re.search(rf"\bthere_is ({SOME})\b", text)) is not None:
+        new.add((COUNT, value(match[1])))
     if (step := COUNT_STEP.search(text)) is not None:
         up = step[2] not in ("fewer", "less")
         new = {(COUNT, f"{MORE if up else FEWER} by {value(step[1])}")}
@@ -397,16 +404,16 @@ def _placed(
 ) -> tuple[list[_Subject], _Subject, Attributes]:
     """The described objects with their sides and relations, those of none of them, and sides that are a new place."""
     starts = {n: re.search(rf"\b(?:np|look){n}\b", text).start() for n in described}  # type: ignore[union-attr]
-    found = {n: _Subject(phrases[n].named) for n in described}
+    subjects = {n: _Subject(phrases[n].named) for n in described}
     where, new = _Subject(frozenset()), set[tuple[str, str]]()
 
-    def give(at: int, one: _Subject) -> None:
+    def give(at: int, subject: _Subject) -> None:
         nonlocal where
         before = [n for n in described if starts[n] < at]
         if before:
-            found[before[-1]] = _joined(found[before[-1]], one)
+            subjects[before[-1]] = _joined(subjects[before[-1]], subject)
         else:
-            where = _joined(where, one)
+            where = _joined(where, subject)
 
     for match in PREDICATE.finditer(text):
         give(match.start(), _Subject(phrases[int(match[1])].named))
@@ -428,11 +435,11 @@ def _placed(
     if kind != "move":
         for match in TO_SIDE.finditer(text):
             give(match.start(), _Subject(frozenset(), frozenset((SIDES[match[1]],))))
-    return list(found.values()), where, frozenset(new)
+    return list(subjects.values()), where, frozenset(new)
 
 
 def _sides_of(pattern: re.Pattern[str], text: str) -> Attributes:
-    return frozenset((SIDE, SIDES[found[1]]) for found in pattern.finditer(text))
+    return frozenset((SIDE, SIDES[match[1]]) for match in pattern.finditer(text))
 
 
 def _ways(text: str) -> Attributes:

@@ -65,7 +65,7 @@ _RIGHT, _HALF = 10_000, 1
 
 @dataclass(frozen=True)
 class TrueDifferences:
-    """What is true of a pair.
+    """The true differences of a pair, with its scenes.
 
     Attributes:
         before, after: the objects of the images, as the ``meta`` of a pair has them.
@@ -104,8 +104,8 @@ def true_differences(change_type: str | None, meta: Mapping[str, Any]) -> TrueDi
 
 
 def scene_truth(change_type: str | None, meta: Mapping[str, Any]) -> Truth | TrueDifferences | None:
-    """What validation compares the captions of a pair with: its list of differences if it has one, else its single
-    change or none (:func:`~idc.metrics.hallucination.truth_in`)."""
+    """The truth that validation compares the captions of a pair with: its list of differences if it has one, else its
+    single change or none (:func:`~idc.metrics.hallucination.truth_in`)."""
     return true_differences(change_type, meta) if DIFFERENCES in meta else truth_in(change_type, meta)
 
 
@@ -138,14 +138,14 @@ class Matched:
         right, claims = self.count("right"), len(self.claims)
         if not self.truths:
             said = float(self.says_no_change)
-            found = dict.fromkeys((PRECISION, RECALL, F1), said)
+            rates = dict.fromkeys((PRECISION, RECALL, F1), said)
         else:
-            found = {
+            rates = {
                 PRECISION: right / claims if claims else 0.0,
                 RECALL: right / self.truths,
                 F1: 2 * right / (claims + self.truths),
             }
-        return {**found, INVENTED: self.count("invented") / claims if claims else 0.0}
+        return {**rates, INVENTED: self.count("invented") / claims if claims else 0.0}
 
 
 def match_caption(caption: str, truth: TrueDifferences) -> Matched:
@@ -161,44 +161,45 @@ def match(claims: Sequence[Claim], truth: TrueDifferences, says_no_change: bool 
     truths = truth.differences
     grades = np.zeros((len(claims), len(truths)), int)
     for row, claim in enumerate(claims):
-        grades[row] = [_grade(claim, one, truth) for one in truths]
+        grades[row] = [_grade(claim, difference, truth) for difference in truths]
     assigned: list[int | None] = [None] * len(claims)
+    # Negative: the assignment has the least sum. It is of min(claims, truths) pairs; those of grade 0 are no match.
     for row, column in zip(*linear_sum_assignment(-grades), strict=True):
         if grades[row, column]:
             assigned[row] = int(column)
-    taken = {place for row, place in enumerate(assigned) if place is not None and grades[row, place] == _RIGHT}
+    taken = {index for row, index in enumerate(assigned) if index is not None and grades[row, index] == _RIGHT}
     verdicts: list[Verdict] = []
-    for row, place in enumerate(assigned):
-        if place is not None:
-            verdicts.append("right" if grades[row, place] == _RIGHT else "half")
+    for row, index in enumerate(assigned):
+        if index is not None:
+            verdicts.append("right" if grades[row, index] == _RIGHT else "half")
         else:
-            verdicts.append("surplus" if any(grades[row, one] == _RIGHT for one in taken) else "invented")
+            verdicts.append("surplus" if any(grades[row, index] == _RIGHT for index in taken) else "invented")
     return Matched(tuple(claims), tuple(verdicts), tuple(assigned), len(truths), says_no_change)
 
 
-def _grade(claim: Claim, one: Difference, truth: TrueDifferences) -> int:
-    fits, kind = _fits(claim, one, truth), claim.kind == one.kind
-    if fits and kind and _true(claim, one, truth):
+def _grade(claim: Claim, difference: Difference, truth: TrueDifferences) -> int:
+    fits, kind = _fits(claim, difference, truth), claim.kind == difference.kind
+    if fits and kind and _true(claim, difference, truth):
         return _RIGHT
     return _HALF if fits or kind else 0
 
 
-def _fits(claim: Claim, one: Difference, truth: TrueDifferences) -> bool:
+def _fits(claim: Claim, difference: Difference, truth: TrueDifferences) -> bool:
     """Whether the object that a claim names is that of a difference."""
     if not claim.described:
         alone = sum(other.kind == claim.kind for other in truth.differences) == 1
-        return alone and claim.kind == one.kind and _is_there(claim, one, truth)
-    group = one.before or one.after
+        return alone and claim.kind == difference.kind and _is_there(claim, difference, truth)
+    group = difference.before or difference.after
     common = frozenset[tuple[str, str]].intersection(*(look_of(thing) for thing in group))
-    return claim.described <= common and _is_there(claim, one, truth)
+    return claim.described <= common and _is_there(claim, difference, truth)
 
 
-def _is_there(claim: Claim, one: Difference, truth: TrueDifferences) -> bool:
+def _is_there(claim: Claim, difference: Difference, truth: TrueDifferences) -> bool:
     """Whether the named sides and relations are the object's in an image that shows it."""
     if truth.views is None:
         return True
-    images = zip((one.before, one.after), (truth.before, truth.after), truth.views, strict=True)
-    shown = [(thing_of(thing), things, view) for own, things, view in images for thing in own]
+    images = zip((difference.before, difference.after), (truth.before, truth.after), truth.views, strict=True)
+    shown = [(thing_of(thing), things, view) for shown_things, things, view in images for thing in shown_things]
     sides = all(any(on_side(side, thing, view, 0.0) for thing, _, view in shown) for side in claim.sides)
     return sides and all(
         any(
@@ -211,16 +212,16 @@ def _is_there(claim: Claim, one: Difference, truth: TrueDifferences) -> bool:
     )
 
 
-def _true(claim: Claim, one: Difference, truth: TrueDifferences) -> bool:
+def _true(claim: Claim, difference: Difference, truth: TrueDifferences) -> bool:
     """Whether all that a claim says of the old and the new look is true."""
-    old, new = (_facts(side) for side in (one.before, one.after))
-    if one.kind == COUNT:
-        step = len(one.after) - len(one.before)
+    old, new = (_facts(side) for side in (difference.before, difference.after))
+    if difference.kind == COUNT:
+        step = len(difference.after) - len(difference.before)
         way = MORE if step > 0 else FEWER
         new |= {(COUNT, way), (COUNT, f"{way} by {abs(step)}")}
-    elif one.kind == "move":
-        old |= {(SIDE, side) for side in SIDES if _side(side, one, truth, moved_there=False)}
-        new |= {(SIDE, side) for side in SIDES if _side(side, one, truth, moved_there=True)}
+    elif difference.kind == "move":
+        old |= {(SIDE, side) for side in SIDES if _side(side, difference, truth, moved_there=False)}
+        new |= {(SIDE, side) for side in SIDES if _side(side, difference, truth, moved_there=True)}
     unchecked = truth.views is None
     return all((unchecked and name == SIDE) or (name, value) in old for name, value in claim.old) and all(
         (unchecked and name == SIDE) or (name, value) in new for name, value in claim.new
@@ -234,11 +235,11 @@ def _facts(things: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
     return facts | {(TEXT, str(thing["text"])) for thing in things if thing.get("text")}
 
 
-def _side(side: str, one: Difference, truth: TrueDifferences, moved_there: bool) -> bool:
+def _side(side: str, difference: Difference, truth: TrueDifferences, moved_there: bool) -> bool:
     """Whether a moved object went to a side, seen in either image, or came from it."""
     if truth.views is None:
         return False
-    start, end = thing_of(one.before[0]), thing_of(one.after[0])
+    start, end = thing_of(difference.before[0]), thing_of(difference.after[0])
     if moved_there:
         return any(went(side, start, end, view, 0.0) for view in truth.views)
     return on_side(side, start, truth.views[0], 0.0)
@@ -314,10 +315,10 @@ def difference_scores(rows: Iterable[tuple[Matched, TrueDifferences]]) -> Differ
     of, right = Counter[str](), Counter[str]()
     numbers: dict[int, list[Matched]] = defaultdict(list)
     for matched, truth in both:
-        of.update(one.kind for one in truth.differences)
-        for place, verdict in zip(matched.assigned, matched.verdicts, strict=True):
-            if place is not None and verdict == "right":
-                right[truth.differences[place].kind] += 1
+        of.update(difference.kind for difference in truth.differences)
+        for index, verdict in zip(matched.assigned, matched.verdicts, strict=True):
+            if index is not None and verdict == "right":
+                right[truth.differences[index].kind] += 1
         numbers[matched.truths].append(matched)
     return DifferenceScores(
         **_means([matched for matched, _ in both]),
@@ -326,32 +327,35 @@ def difference_scores(rows: Iterable[tuple[Matched, TrueDifferences]]) -> Differ
         claims=sum(verdicts.values()),
         truths=sum(of.values()),
         **{name: verdicts[name] for name in ("right", "half", "surplus", "invented")},
-        unchanged=Found(right=sum(one.says_no_change for one in numbers[0]), of=len(numbers[0])),
+        unchanged=Found(right=sum(matched.says_no_change for matched in numbers[0]), of=len(numbers[0])),
         by_kind={kind: Found(right=right[kind], of=of[kind]) for kind in KINDS if of[kind]},
-        by_number={number: OfNumber(**_means(own)) for number, own in sorted(numbers.items()) if own},
+        by_number={number: OfNumber(**_means(group)) for number, group in sorted(numbers.items()) if group},
     )
 
 
 def _means(every: Sequence[Matched]) -> dict[str, Any]:
-    scores = [one.scores for one in every]
+    scores = [matched.scores for matched in every]
     names = {"precision": PRECISION, "recall": RECALL, "f1": F1, "invented_share": INVENTED}
-    return {"pairs": len(every)} | {name: statistics.fmean(one[key] for one in scores) for name, key in names.items()}
+    return {"pairs": len(every)} | {name: statistics.fmean(row[key] for row in scores) for name, key in names.items()}
 
 
-def table(found: DifferenceScores) -> str:
+def difference_table(scores: DifferenceScores) -> str:
     """The scores as plain text."""
     lines = [
-        f"differences, {found.protocol}: {found.pairs} pairs, {found.truths} true differences, {found.claims} claimed: "
-        f"{found.right} right, {found.half} half right, {found.surplus} said twice, {found.invented} invented"
+        f"differences, {scores.protocol}: {scores.pairs} pairs, {scores.truths} true differences, "
+        f"{scores.claims} claimed: {scores.right} right, {scores.half} half right, {scores.surplus} said twice, "
+        f"{scores.invented} invented"
     ]
-    for name, value in found.means().items():
-        low_high = found.intervals.get(name)
+    for name, value in scores.means().items():
+        low_high = scores.intervals.get(name)
         interval = f"  {100 * low_high[0]:.1f} to {100 * low_high[1]:.1f}" if low_high else ""
         lines.append(f"  {name:16}{value:7.1%}{interval}" + (", to be low" if name == INVENTED else ""))
-    if found.unchanged.of:
-        lines.append(f"  unchanged pairs of which the caption says so: {found.unchanged.right} of {found.unchanged.of}")
-    kinds = [f"{kind} {one.right} of {one.of}" for kind, one in found.by_kind.items()]
+    if scores.unchanged.of:
+        lines.append(
+            f"  unchanged pairs of which the caption says so: {scores.unchanged.right} of {scores.unchanged.of}"
+        )
+    kinds = [f"{kind} {hits.right} of {hits.of}" for kind, hits in scores.by_kind.items()]
     lines.append(f"  found by kind: {', '.join(kinds) or 'none'}")
-    numbers = [f"{number}: {one.f1:.1%} ({one.pairs} pairs)" for number, one in found.by_number.items()]
+    numbers = [f"{number}: {means.f1:.1%} ({means.pairs} pairs)" for number, means in scores.by_number.items()]
     lines.append(f"  F1 by number of differences: {', '.join(numbers)}")
     return "\n".join(lines)

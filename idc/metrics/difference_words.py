@@ -12,7 +12,7 @@ from idc.data.rendered.sentences import NUMBER_WORDS
 from idc.metrics.hallucination import WORDS
 
 SIDE, TEXT, COUNT = "side", "text", "count"
-"""What an old or new look may name besides attributes: a side of the picture, a letter, a number."""
+"""Further names in an old or new look, besides attributes: a side of the picture, a letter, a number."""
 
 MORE, FEWER = "more", "fewer"
 """Values of :data:`COUNT` without a number; ``more by 2`` and ``fewer by 2`` are further ones."""

@@ -1,4 +1,4 @@
-"""What captions of rendered pairs claim, held against what is true: the object, its attributes, the kind of change.
+"""The claims of captions of rendered pairs against the truth: the object, its attributes, the kind of change.
 
 The truth is the scene graph that a rendered pair carries (``meta``: the objects ``before`` and ``after``). A caption is
 read by the words of :mod:`idc.data.rendered.captions`. A noun phrase is a noun (a shape, "object", "thing") with the
@@ -185,7 +185,7 @@ def named_objects(text: str) -> list[Attributes]:
 
 
 def _noun_phrases(text: str) -> Iterator[tuple[str, list[str], Attributes]]:
-    """What stands before a noun phrase, its words, and the attributes they name."""
+    """The text before each noun phrase, the words of the phrase, and the attributes they name."""
     words = re.findall(r"[a-z]+", text.lower())
     start = 0
     for end, word in enumerate([*words, ""]):
@@ -195,7 +195,7 @@ def _noun_phrases(text: str) -> Iterator[tuple[str, list[str], Attributes]]:
         before = " ".join(words[:start])
         start = end + 1
         if phrase:
-            yield before, phrase, frozenset(WORDS[one] for one in phrase if one in WORDS)
+            yield before, phrase, frozenset(WORDS[word] for word in phrase if word in WORDS)
 
 
 def look_of(thing: Mapping[str, Any]) -> Attributes:
@@ -231,7 +231,9 @@ def truth_in(change_type: str | None, meta: Mapping[str, Any]) -> Truth | None:
 
 
 def _are_objects(value: Any) -> TypeGuard[list[dict[str, Any]]]:
-    return isinstance(value, list) and all(isinstance(one, dict) and one.keys() >= set(ATTRIBUTES) for one in value)
+    return isinstance(value, list) and all(
+        isinstance(thing, dict) and thing.keys() >= set(ATTRIBUTES) for thing in value
+    )
 
 
 def hallucination(rows: Iterable[tuple[str, Truth]]) -> Hallucination:
@@ -275,11 +277,11 @@ def hallucination(rows: Iterable[tuple[str, Truth]]) -> Hallucination:
     )
 
 
-def table(found: Hallucination) -> str:
+def hallucination_table(scores: Hallucination) -> str:
     """The rates as plain text."""
-    lines = [f"claims of the captions, {found.pairs} pairs, {found.changed} of them changed; 95 % intervals (Wilson)"]
-    for name, rate in found.rates().items():
-        low, high = found.interval(name)
+    lines = [f"claims of the captions, {scores.pairs} pairs, {scores.changed} of them changed; 95 % intervals (Wilson)"]
+    for name, rate in scores.rates().items():
+        low, high = scores.interval(name)
         counts, interval = f"({rate.right} of {rate.of})", f"{100 * low:.1f} to {100 * high:.1f}"
         wanted = ", to be low" if name in (INVENTED, MISSED) else ""
         lines.append(f"  {name:20}{rate.rate:7.1%} {counts:16} {interval:>15}  chance {rate.chance:.1%}{wanted}")
@@ -310,7 +312,7 @@ def _attributes(
 
 
 def _of_kinds(named: Attributes, kinds: Sequence[str]) -> Attributes:
-    return frozenset(one for one in named if one[0] in kinds)
+    return frozenset(attribute for attribute in named if attribute[0] in kinds)
 
 
 def _object_chance(changed: Sequence[tuple[str, Truth]]) -> float:
@@ -318,7 +320,9 @@ def _object_chance(changed: Sequence[tuple[str, Truth]]) -> float:
     if not changed:
         return 0.0
     said, looks = Counter(claims(caption) for caption, _ in changed), Counter(_looks(true) for _, true in changed)
-    fitting = sum(many * times for one, many in said.items() for look, times in looks.items() if _fits(one, look))
+    fitting = sum(
+        many * times for claimed, many in said.items() for look, times in looks.items() if _fits(claimed, look)
+    )
     return fitting / len(changed) ** 2
 
 
@@ -327,7 +331,9 @@ def _attribute_rate(changed: Sequence[tuple[str, Truth]], only: Sequence[str] = 
     right, of = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
     said, looks = Counter(claims(caption) for caption, _ in changed), Counter(_looks(true) for _, true in changed)
     by_chance = sum(
-        many * times * _attributes(one, look, only)[0] for one, many in said.items() for look, times in looks.items()
+        many * times * _attributes(claimed, look, only)[0]
+        for claimed, many in said.items()
+        for look, times in looks.items()
     )
     return _rate(right, of, by_chance / (len(changed) * of) if of else 0.0)
 
@@ -336,13 +342,13 @@ def _existing_rate(both: Sequence[tuple[str, Truth]]) -> Rate:
     """Of described objects; those of which no attribute is named ("the object moved") claim nothing."""
 
     def named(said: Claims) -> list[Attributes]:
-        return [one for one in (said.described, *said.others) if one]
+        return [attributes for attributes in (said.described, *said.others) if attributes]
 
-    right = sum(_exists(one, true) for caption, true in both for one in named(claims(caption)))
-    described = Counter(one for caption, _ in both for one in named(claims(caption)))
+    right = sum(_exists(attributes, true) for caption, true in both for attributes in named(claims(caption)))
+    described = Counter(attributes for caption, _ in both for attributes in named(claims(caption)))
     of = sum(described.values())
     scenes = [true for _, true in both]
-    by_chance = sum(many * sum(_exists(one, true) for true in scenes) for one, many in described.items())
+    by_chance = sum(many * sum(_exists(attributes, true) for true in scenes) for attributes, many in described.items())
     return _rate(right, of, by_chance / (len(scenes) * of) if of else 0.0)
 
 

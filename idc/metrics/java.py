@@ -125,12 +125,12 @@ def tokenize(sentences: Sequence[str]) -> list[str]:
         )
     if len(_tokens_of) > _CACHED_SENTENCES:
         _tokens_of.clear()
-    known = {text: _tokens_of[text] for text in cleaned if text in _tokens_of}
-    known[""] = ""
-    if new := list(dict.fromkeys(text for text in cleaned if text not in known)):
+    tokens_of = {text: _tokens_of[text] for text in cleaned if text in _tokens_of}
+    tokens_of[""] = ""
+    if new := list(dict.fromkeys(text for text in cleaned if text not in tokens_of)):
         for text, tokens in zip(new, _ptb_tokenizer(new), strict=True):
-            known[text] = _tokens_of[text] = " ".join(w for w in tokens.split(" ") if w not in _PUNCTUATION)
-    return [known[text] for text in cleaned]
+            tokens_of[text] = _tokens_of[text] = " ".join(w for w in tokens.split(" ") if w not in _PUNCTUATION)
+    return [tokens_of[text] for text in cleaned]
 
 
 def remember_tokens(tokens_of: Mapping[str, str]) -> None:
@@ -341,18 +341,19 @@ class _MeteorProcess:
 
 
 def _refuse_long(name: str, sentences: Sequence[str]) -> None:
-    for found, most, unit in (
+    for length, most, unit in (
         (max(len(sentence.split()) for sentence in sentences), MOST_WORDS, "words"),
         (max(len(sentence) for sentence in sentences), MOST_CHARACTERS, "characters"),
     ):
-        if found > most:
+        if length > most:
             raise ValueError(
-                f"a caption or reference of {name!r} has {found:,} {unit}; METEOR and SPICE take {most:,} at most: "
+                f"a caption or reference of {name!r} has {length:,} {unit}; METEOR and SPICE take {most:,} at most: "
                 "shorten it, or score without the two (metrics=[BLEU,ROUGE-L,CIDEr] spice=false)"
             )
 
 
 def _no_bars(sentence: str) -> str:
+    # METEOR's protocol separates fields by "|||".
     return sentence.replace("|||", "").replace("  ", " ")
 
 
@@ -386,9 +387,9 @@ def spice(references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str]
     seconds = _ANSWER_SECONDS + _SPICE_SECONDS_PER_PAIR * len(references)
     rows = [{"image_id": name, "test": hypotheses[name], "refs": list(refs)} for name, refs in references.items()]
     with tempfile.TemporaryDirectory() as folder:
-        given, result = Path(folder) / "in.json", Path(folder) / "out.json"
-        given.write_text(json.dumps(rows), encoding="utf-8")
-        command = [program, "-Dfile.encoding=UTF-8", "-Xmx8G", "-jar", "spice-1.0.jar", str(given)]
+        request, result = Path(folder) / "in.json", Path(folder) / "out.json"
+        request.write_text(json.dumps(rows), encoding="utf-8")
+        command = [program, "-Dfile.encoding=UTF-8", "-Xmx8G", "-jar", "spice-1.0.jar", str(request)]
         command += ["-out", str(result), "-silent"]
         try:
             run = subprocess.run(command, cwd=_package("spice"), capture_output=True, timeout=seconds, check=False)
@@ -396,5 +397,5 @@ def spice(references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str]
             raise JavaError(f"SPICE did not end within {seconds:.0f} s for {len(references)} pairs") from None
         if run.returncode != 0 or not result.exists():
             raise _fault(program, f"SPICE ended: {run.stderr.decode(errors='replace')}")
-        found = {row["image_id"]: float(row["scores"]["All"]["f"]) for row in json.loads(result.read_text("utf-8"))}
-    return [found[name] for name in references]
+        scores = {row["image_id"]: float(row["scores"]["All"]["f"]) for row in json.loads(result.read_text("utf-8"))}
+    return [scores[name] for name in references]

@@ -1,4 +1,4 @@
-"""What BLEU, ROUGE-L, CIDEr-D and METEOR are computed from, as arrays: fast, and made to be resampled.
+"""The statistics that BLEU, ROUGE-L, CIDEr-D and METEOR are computed from, as arrays: fast, and resampled cheaply.
 
 The definitions are those of ``pycocoevalcap`` 1.2, with which the tests compare every number. Its Python takes a second
 for some hundred captions; an evaluation here scores a set, its baselines and a dozen subsets, and a bootstrap scores a
@@ -102,8 +102,8 @@ def count_ngrams(sentences: Sequence[str]) -> tuple[sparse.csr_matrix, np.ndarra
     """
     split = [sentence.split() for sentence in sentences]
     lengths = np.array([len(words) for words in split], dtype=np.int64)
-    known: dict[str, int] = {}
-    words = np.array([known.setdefault(word, len(known)) for row in split for word in row], dtype=np.int64)
+    vocabulary: dict[str, int] = {}
+    words = np.array([vocabulary.setdefault(word, len(vocabulary)) for row in split for word in row], dtype=np.int64)
     owner = np.repeat(np.arange(len(split)), lengths)
     end = np.cumsum(lengths)[owner] if len(owner) else owner
     starts = np.arange(len(words))
@@ -111,7 +111,8 @@ def count_ngrams(sentences: Sequence[str]) -> tuple[sparse.csr_matrix, np.ndarra
     rows, columns, orders, width = [], [], [], 0
     for n in range(ORDERS):
         starts = starts[starts + n < end[starts]] if len(starts) else starts
-        distinct, inverse = np.unique(gram[starts] * max(1, len(known)) + words[starts + n], return_inverse=True)
+        # An (n-1)-gram and the word after it as one number, so that one sort numbers the n-grams.
+        distinct, inverse = np.unique(gram[starts] * max(1, len(vocabulary)) + words[starts + n], return_inverse=True)
         gram[starts] = inverse
         rows.append(owner[starts])
         columns.append(inverse + width)
@@ -136,8 +137,8 @@ def rouge(references: Sequence[str], hypothesis: str) -> float:
     """ROUGE-L of a sentence: the best precision and the best recall over its references, beta 1.2."""
     words = hypothesis.split(" ")
     masks: dict[str, int] = {}
-    for place, word in enumerate(words):
-        masks[word] = masks.get(word, 0) | 1 << place
+    for index, word in enumerate(words):
+        masks[word] = masks.get(word, 0) | 1 << index
     full = (1 << len(words)) - 1
     precision = recall = 0.0
     for reference in references:

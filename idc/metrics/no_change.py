@@ -2,7 +2,7 @@
 
 A caption is cut into clauses. It states that nothing changed if at least one clause says so and no clause names a
 change: "no change in the buildings, but a new road was built" has one of each. That the rest is the same states it only
-beside a distractor: "it is darker, but nothing else has changed". The kinds of a clause are tried in this order:
+next to a distractor: "it is darker, but nothing else has changed". The kinds of a clause are tried in this order:
 
 =========== =========================================================================================================
 ``same``    a change that is denied ("no differences", "nothing was added", "none has moved", "I cannot see any
@@ -45,7 +45,7 @@ DISTRACTORS = re.compile(
     r"|(?:taken|shot|photographed|captured|acquired|seen|viewed) (?:from|at|on|in)"
     r"|(?<!traffic )(?<!street )light(?:s|ing)?(?! (?:is|are|was|were|has|turned)\b(?! (?:\w+ )?different)))\b"
 )
-"""What may differ though nothing changed."""
+"""Words for differences that are no change of the scene."""
 
 # Where a caption is cut: punctuation, words that turn against what was said, exceptions, and before subjects.
 _EXCEPT = (
@@ -150,7 +150,7 @@ _DENIED_SAMENESS = re.compile(
     r"|\bnot (?:all|every\w*|both|much of|where)\b|\b(?:any ?more|(?:is|are) left|now)$"
 )
 _ALIKE_PARTS = re.compile(rf"\b{_SHOW} (?:exactly |all )?the same (?:\w+ )?\w+s\b")
-"""Sameness of parts, which says something only where no word of change is beside it."""
+"""Sameness of parts, which says something only where no word of change is next to it."""
 _REST = re.compile(
     r"\b(?:else|rest|remaining|most(?:ly)?|largely|other (?:objects?|things|parts?|areas?|items?)"
     r"|no (?:other|further|more|additional))\b"
@@ -209,7 +209,7 @@ def clauses(caption: str) -> list[Clause]:
 
 
 def _classified(piece: str, turned: bool) -> Clause:
-    """A clause with its kind; ``turned``: "but" or its like stands before it."""
+    """A clause with its kind; ``turned``: "but" or its like is before it."""
     mark, _, exception = piece.partition(" ")
     if mark in ("besides", "solely"):
         if DISTRACTORS.search(exception):

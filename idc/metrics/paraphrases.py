@@ -30,15 +30,15 @@ def words_of(sentences: Iterable[str], strict: bool = True) -> frozenset[str] | 
     Args:
         strict: None if a word has characters that METEOR may rewrite otherwise; else such a word is left out.
     """
-    found = set(_ALWAYS)
+    words = set(_ALWAYS)
     for word in {word for sentence in sentences for word in sentence.lower().split()}:
         runs = _RUNS.findall(word)
         if not word.isascii() or ("&" in word and word != "&") or len(runs) > _LONGEST:
             if strict:
                 return None
             continue
-        found.update("".join(runs[i:j]) for i in range(len(runs)) for j in range(i + 1, len(runs) + 1))
-    return frozenset(found)
+        words.update("".join(runs[i:j]) for i in range(len(runs)) for j in range(i + 1, len(runs) + 1))
+    return frozenset(words)
 
 
 @dataclass(frozen=True)
@@ -61,18 +61,18 @@ class Paraphrases:
 
 def cut(table: Path, words: frozenset[str]) -> Paraphrases:
     """The entries of a table (gzip) all of whose words are in ``words``, in their order."""
-    known = {word.encode() for word in words}
+    wanted = {word.encode() for word in words}
 
     def kept(phrase: bytes) -> bool:
-        return known.issuperset(phrase.split())
+        return wanted.issuperset(phrase.split())
 
-    found: list[bytes] = []
+    entries: list[bytes] = []
     for lines in _entries(table):
         right = _Remembered(kept)  # the table is sorted by phrase: the same ones follow each other
         for i, phrase in enumerate(lines[1::3]):
             if right[phrase] and kept(lines[3 * i + 2]):
-                found += lines[3 * i : 3 * i + 3]
-    return Paraphrases(words, b"".join(line + b"\n" for line in found).decode())
+                entries += lines[3 * i : 3 * i + 3]
+    return Paraphrases(words, b"".join(line + b"\n" for line in entries).decode())
 
 
 class _Remembered(dict[bytes, bool]):

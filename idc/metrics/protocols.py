@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from idc.data.textfiles import decode, parse_json
+from idc.data.textfiles import decode_text, parse_json
 from idc.metrics.java import tokenize
 
 ProtocolName = Literal["coco", "levir_ids", "levir_words", "spot_single", "spot_multi"]
@@ -141,7 +141,7 @@ class LevirVocabulary:
             ValueError: the file is something else.
         """
         try:
-            ids = parse_json(decode(Path(path).read_bytes()))
+            ids = parse_json(decode_text(Path(path).read_bytes()))
             right = [ids[mark] for mark in _SPECIALS] == [0, 1, 2, 3] and all(isinstance(i, int) for i in ids.values())
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"vocabulary: {path} is not an official vocab.json ({error!r})") from None

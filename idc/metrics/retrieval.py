@@ -34,8 +34,8 @@ def retrieval(similarity: np.ndarray, owner: np.ndarray, ranks: Sequence[int] = 
         np.maximum(sets[:, pair], similarity[:, caption], out=sets[:, pair])
     out = {}
     for name, rows, right in (("text_to_pair", similarity.T, owner), ("pair_to_text", sets, np.arange(pairs))):
-        own = rows[np.arange(len(rows)), right][:, None]
-        better, equal = (rows > own).sum(1), (rows == own).sum(1)
+        matching = rows[np.arange(len(rows)), right][:, None]
+        better, equal = (rows > matching).sum(1), (rows == matching).sum(1)
         for k in ranks:
             out[f"{name}_R{k}"] = float(np.clip((k - better) / equal, 0, 1).mean())
     return out | {f"chance_R{k}": min(1.0, k / pairs) for k in ranks}

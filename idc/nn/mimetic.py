@@ -24,6 +24,8 @@ def compare_(packed: Tensor, out: Tensor, heads: int) -> None:
     head = width // heads
     eye, noise = torch.eye(width), 0.3 * width**-0.5
     queries, keys, values = packed.chunk(3)
+    # Each of two factors gets the root of the singular values, so their product is the drawn matrix (of queries and
+    # keys: its best approximation of a head's rank).
     for index in range(heads):
         rows = slice(index * head, (index + 1) * head)
         left, size, right = torch.linalg.svd(noise * torch.randn(width, width) + 1.5 * eye)

@@ -12,7 +12,6 @@ layer can be neither loaded, copied nor pickled, and stays on the CPU.
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -108,9 +107,10 @@ def packing_works(dtype: torch.dtype = torch.float32) -> bool:
     if not torch.backends.mkldnn.is_available() or (dtype == torch.bfloat16 and not bfloat16_is_native()):
         return False
     try:
+        # The layers of the trial are drawn at random: the caller's generator must not move.
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             return _linear_agrees(dtype) and _convolution_agrees(dtype)
-    except (AttributeError, RuntimeError, TypeError, NotImplementedError):
+    except (AttributeError, RuntimeError, TypeError, NotImplementedError):  # private operators: gone, or changed
         return False
 
 
@@ -120,16 +120,6 @@ def bfloat16_is_native() -> bool:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and bool(torch.cpu._is_avx512_bf16_supported())
     except AttributeError:
         return False
-
-
-def mkl_falls_back() -> bool:
-    """Whether torch's own product in float32, MKL's, leaves out instructions of this processor: on those of other
-    makers than Intel it uses AVX2 at most. Read and not timed, so that one machine always rounds alike."""
-    try:
-        processor = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return "vendor_id" in processor and "GenuineIntel" not in processor
 
 
 def _linear_agrees(dtype: torch.dtype) -> bool:
@@ -155,6 +145,6 @@ def _convolution_agrees(dtype: torch.dtype) -> bool:
     )
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
-    tolerance = 0.1 if found.dtype == torch.bfloat16 else 1e-4
-    return found.shape == expected.shape and torch.allclose(found.float(), expected, atol=tolerance, rtol=tolerance)
+def _close(actual: Tensor, expected: Tensor) -> bool:
+    tolerance = 0.1 if actual.dtype == torch.bfloat16 else 1e-4
+    return actual.shape == expected.shape and torch.allclose(actual.float(), expected, atol=tolerance, rtol=tolerance)

@@ -24,12 +24,12 @@ from idc.decoding import CachedDecoder, Decoded, decode, sample
 from idc.training.artifact import Artifact
 
 EncodedT = TypeVar("EncodedT")
-"""What a system computes of a batch of pairs before the words."""
+"""All that a system computes of a batch of pairs before the words."""
 
 
 @dataclass(frozen=True)
-class Findings:
-    """What a description holds besides captions; the fields are those of :class:`~idc.captioning.contract.Description`.
+class DescriptionExtras:
+    """Parts of a description besides captions; the fields are those of :class:`~idc.captioning.contract.Description`.
 
     Attributes:
         evidence: of a change, by name: exactly the names that the captioner was made with.
@@ -92,14 +92,14 @@ class WordCaptioner(ABC, Generic[EncodedT]):
 
     @abstractmethod
     def _memory(self, encoded: EncodedT) -> Tensor:
-        """What the decoder reads, (B, S, D)."""
+        """The memory that the decoder reads, (B, S, D)."""
 
     @abstractmethod
-    def _findings(self, encoded: EncodedT, found: Decoded, change_map: bool) -> Sequence[Findings]:
-        """What else descriptions hold, one per pair.
+    def _findings(self, encoded: EncodedT, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
+        """The parts of the descriptions besides captions, one per pair.
 
         Args:
-            found: the best caption of each pair.
+            decoded: the best caption of each pair.
             change_map: whether change maps are wanted.
         """
 
@@ -108,8 +108,8 @@ class WordCaptioner(ABC, Generic[EncodedT]):
         if not _pairs(befores, afters):
             return []
         with self._running():
-            found = self._search(self._memory(self._encode(befores, afters)), self.beams)
-        return [self._text(ids) for ids in found.ids.tolist()]
+            decoded = self._search(self._memory(self._encode(befores, afters)), self.beams)
+        return [self._text(ids) for ids in decoded.ids.tolist()]
 
     def describe(
         self,
@@ -127,26 +127,26 @@ class WordCaptioner(ABC, Generic[EncodedT]):
         with self._running():
             encoded = self._encode(befores, afters)
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
-            found = self._search(self._memory(encoded), beams, hypotheses=beams if candidates > 1 else 1)
-            more = self._findings(encoded, Decoded(*(part[:, 0] for part in found)), change_map)
-        parts = (part.tolist() for part in (found.ids, found.lengths, found.log_probability))
+            decoded = self._search(self._memory(encoded), beams, hypotheses=beams if candidates > 1 else 1)
+            more = self._findings(encoded, Decoded(*(part[:, 0] for part in decoded)), change_map)
+        parts = (part.tolist() for part in (decoded.ids, decoded.lengths, decoded.log_probability))
         familiar = [None] * len(befores) if self.familiarity is None else map(self.familiarity, befores, afters)
         descriptions = [
             Description(
                 self._candidates(ids, lengths, totals, candidates),
-                change_map=one.change_map,
-                evidence=one.evidence,
+                change_map=findings.change_map,
+                evidence=findings.evidence,
                 familiarity=familiarity,
                 trained_on=self.trained_on,
-                attributes=one.attributes,
-                relevance=one.relevance,
+                attributes=findings.attributes,
+                relevance=findings.relevance,
                 seen=self._seen,
             )
-            for ids, lengths, totals, one, familiarity in zip(*parts, more, familiar, strict=True)
+            for ids, lengths, totals, findings, familiarity in zip(*parts, more, familiar, strict=True)
         ]
         if self.calibration is None:
             return descriptions
-        return [replace(one, changed=self.calibration(one)) for one in descriptions]
+        return [replace(description, changed=self.calibration(description)) for description in descriptions]
 
     def score(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
@@ -187,8 +187,8 @@ class WordCaptioner(ABC, Generic[EncodedT]):
         generator = torch.Generator(self.device).manual_seed(seed)
         with self._running():
             memory = self._memory(self._encode(befores, afters))
-            found = sample(self._decoder, memory, n, **self._rules, temperature=temperature, generator=generator)
-        parts = (part.tolist() for part in (found.ids, found.lengths, found.log_probability))
+            sampled = sample(self._decoder, memory, n, **self._rules, temperature=temperature, generator=generator)
+        parts = (part.tolist() for part in (sampled.ids, sampled.lengths, sampled.log_probability))
         return [
             [Candidate(self._text(ids), total / length) for ids, length, total in zip(*pair, strict=True)]
             for pair in zip(*parts, strict=True)
@@ -218,12 +218,12 @@ class WordCaptioner(ABC, Generic[EncodedT]):
         self, ids_NT: list[list[int]], lengths_N: list[int], totals_N: list[float], count: int
     ) -> tuple[Candidate, ...]:
         """The best ``count`` different texts of the hypotheses of a pair."""
-        found: dict[str, Candidate] = {}
+        candidates: dict[str, Candidate] = {}
         for ids, length, total in zip(ids_NT, lengths_N, totals_N, strict=True):
             text = self._text(ids)
-            if text not in found and (not found or math.isfinite(total)):
-                found[text] = Candidate(text, total / max(1, length))
-        return tuple(found.values())[:count]
+            if text not in candidates and (not candidates or math.isfinite(total)):
+                candidates[text] = Candidate(text, total / max(1, length))
+        return tuple(candidates.values())[:count]
 
 
 def _pairs(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> int:

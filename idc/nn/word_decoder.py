@@ -27,7 +27,7 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = Fals
         return F.scaled_dot_product_attention(query.float(), key.float(), value.float(), is_causal=is_causal)
 
 
-class DecoderLayer(nn.Module):
+class WordDecoderLayer(nn.Module):
     """Self-attention, cross-attention, feed-forward, each on the normalised input and added to it."""
 
     def __init__(self, config: WordDecoderConfig):
@@ -68,7 +68,7 @@ class DecoderLayer(nn.Module):
 
 
 @dataclass
-class DecoderCache:
+class WordDecoderCache:
     """Keys and values of R = pairs * beams rows.
 
     Attributes:
@@ -98,7 +98,7 @@ class WordDecoder(nn.Module):
         self.out_words = None if tied else nn.Parameter(torch.randn(vocabulary_size, config.width) * config.width**-0.5)
         self.word_bias = nn.Parameter(torch.zeros(vocabulary_size))
         self.positions = nn.Parameter(torch.randn(config.max_length, config.width) * config.width**-0.5)
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
+        self.layers = nn.ModuleList(WordDecoderLayer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width)
         self.dropout = nn.Dropout(config.dropout)
 
@@ -110,14 +110,14 @@ class WordDecoder(nn.Module):
             x = layer.rest(x, *layer.memory_keys_values(memory_BSE))
         return self._logits(x)
 
-    def start(self, memory_BSE: Tensor, max_length: int, beams: int) -> DecoderCache:
+    def start(self, memory_BSE: Tensor, max_length: int, beams: int) -> WordDecoderCache:
         """See :class:`idc.decoding.CachedDecoder`."""
         memory = [layer.memory_keys_values(memory_BSE) for layer in self._layers()]
         shape = (len(memory_BSE) * beams, self.config.heads, max_length, self.config.width // self.config.heads)
         keys, values = ([memory[0][0].new_zeros(shape) for _ in self.layers] for _ in range(2))
-        return DecoderCache(keys, values, memory, beams)
+        return WordDecoderCache(keys, values, memory, beams)
 
-    def step(self, ids_R: Tensor, position: int, cache: DecoderCache) -> Tensor:
+    def step(self, ids_R: Tensor, position: int, cache: WordDecoderCache) -> Tensor:
         """See :class:`idc.decoding.CachedDecoder`."""
         x_R1E = self.dropout(F.embedding(ids_R.unsqueeze(1), self.words) + self.positions[position])
         pairs = len(cache.memory[0][0])
@@ -131,7 +131,7 @@ class WordDecoder(nn.Module):
             x_R1E = layer.rest(x_R1E.view(pairs, cache.beams, -1), *cache.memory[index]).view_as(x_R1E)
         return self._logits(x_R1E)[:, 0]
 
-    def reorder(self, cache: DecoderCache, rows_R: Tensor) -> None:
+    def reorder(self, cache: WordDecoderCache, rows_R: Tensor) -> None:
         """See :class:`idc.decoding.CachedDecoder`."""
         cache.keys = [keys[rows_R] for keys in cache.keys]
         cache.values = [values[rows_R] for values in cache.values]
@@ -148,8 +148,8 @@ class WordDecoder(nn.Module):
             "banned": (unk, pad, bos),
         }
 
-    def _layers(self) -> list[DecoderLayer]:
-        return [cast(DecoderLayer, layer) for layer in self.layers]
+    def _layers(self) -> list[WordDecoderLayer]:
+        return [cast(WordDecoderLayer, layer) for layer in self.layers]
 
     def _logits(self, x: Tensor) -> Tensor:
         return F.linear(self.norm(x), self.words if self.out_words is None else self.out_words, self.word_bias)

@@ -32,7 +32,7 @@ class _Plot:
     x: tuple[float, float]
     y: tuple[float, float]
 
-    def place(self, x: float, y: float) -> tuple[float, float]:
+    def to_pixels(self, x: float, y: float) -> tuple[float, float]:
         across = (x - self.x[0]) / (self.x[1] - self.x[0]) if self.x[1] > self.x[0] else 0.5
         up = (y - self.y[0]) / (self.y[1] - self.y[0]) if self.y[1] > self.y[0] else 0.5
         return self.left + across * (self.right - self.left), self.top + (1 - up) * (self.bottom - self.top)
@@ -51,7 +51,7 @@ def curves(title: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> Ma
     parts = [_grid(plot, plot.left, plot.right, 2, number)]
     parts.append(_text(plot.left, height - 5, f"{min(steps):,}", "start"))
     parts.append(_text(plot.right, height - 5, f"step {max(steps):,}", "end"))
-    parts += [_polyline([plot.place(*point) for point in points], i) for i, points in enumerate(lines.values())]
+    parts += [_polyline([plot.to_pixels(*point) for point in points], i) for i, points in enumerate(lines.values())]
     legend = [f"{name} {number(points[-1][1])}" for name, points in lines.items()]
     return _chart(title, f"{title} by step", (width, height), parts, legend)
 
@@ -71,20 +71,20 @@ def timeline(
     parts = [_grid(plot, plot.left, plot.right, 2, number)]
     parts += [_text(plot.left, height - 5, "0", "start"), _text(plot.right, height - 5, f"{end:,.0f} s", "end")]
     for at, label in marks:
-        x, _ = plot.place(at, 0)
+        x, _ = plot.to_pixels(at, 0)
         parts += [_vertical(x, plot.top, plot.bottom, "var(--line)"), _text(x, plot.top - 6, label)]
-    parts += [_polyline([plot.place(*point) for point in points], i) for i, points in enumerate(thinned.values())]
+    parts += [_polyline([plot.to_pixels(*point) for point in points], i) for i, points in enumerate(thinned.values())]
     legend = [f"{name}, at most {number(max(value for _, value in lines[name]))}" for name in thinned]
     return _chart(title, f"{title} by second", (width, height), parts, legend)
 
 
 def means(title: str, x_title: str, series: Mapping[str, Sequence[tuple[float, Spread | None]]]) -> Markup:
     """Means over x, a line per name, each with a bar of one standard deviation up and down; empty without a value."""
-    known = {
+    lines = {
         name: sorted(((x, y) for x, y in points if y is not None), key=lambda point: point[0])
         for name, points in series.items()
     }
-    ends = [end for points in known.values() for _, y in points for end in (y.mean - y.std, y.mean + y.std)]
+    ends = [end for points in lines.values() for _, y in points for end in (y.mean - y.std, y.mean + y.std)]
     if not ends:
         return Markup()
     xs = sorted({x for points in series.values() for x, _ in points})
@@ -92,19 +92,19 @@ def means(title: str, x_title: str, series: Mapping[str, Sequence[tuple[float, S
     width, height, left, right = 560.0, 300.0, 52.0, 548.0
     plot = _Plot(left + 14, right - 14, 10, height - 40, (xs[0], xs[-1]), (min(ends) - pad, max(ends) + pad))
     parts = [_grid(plot, left, right, 4, "{:.1f}".format)]
-    parts += [_text(plot.place(x, plot.y[0])[0], plot.bottom + 16, f"{x:g}") for x in xs]
+    parts += [_text(plot.to_pixels(x, plot.y[0])[0], plot.bottom + 16, f"{x:g}") for x in xs]
     parts.append(_text((left + width) / 2, height - 6, x_title))
-    for i, points in enumerate(known.values()):
-        parts.append(_polyline([plot.place(x, y.mean) for x, y in points], i))
+    for i, points in enumerate(lines.values()):
+        parts.append(_polyline([plot.to_pixels(x, y.mean) for x, y in points], i))
         for x, y in points:
-            across, up = plot.place(x, y.mean)
+            across, up = plot.to_pixels(x, y.mean)
             circle = '<circle cx="{:.1f}" cy="{:.1f}" r="3.5" style="fill:{}"/>'
             parts.append(Markup(circle).format(across, up, _color(i)))
             if len(y.values) > 1:
-                top, foot = plot.place(x, y.mean + y.std)[1], plot.place(x, y.mean - y.std)[1]
+                top, foot = plot.to_pixels(x, y.mean + y.std)[1], plot.to_pixels(x, y.mean - y.std)[1]
                 parts.append(_vertical(across, top, foot, _color(i)))
     label = f"{title} over {x_title}"
-    return _chart(label, label, (width, height), parts, [name or title for name in known])
+    return _chart(label, label, (width, height), parts, [name or title for name in lines])
 
 
 def histogram(title: str, lengths: Mapping[int, int], mark: int) -> Markup:
@@ -125,7 +125,7 @@ def histogram(title: str, lengths: Mapping[int, int], mark: int) -> Markup:
     step = (plot.right - plot.left) / shown
     parts = [_grid(plot, plot.left, plot.right, 2, lambda value: f"{round(value):,}")]
     for bar, count in sorted(bars.items()):
-        x, y = plot.place(bar, count)
+        x, y = plot.to_pixels(bar, count)
         first, last = bar * per_bar + 1, (bar + 1) * per_bar
         words = f"{first} to {last} words" if last > first else f"{first} words"
         rect = '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" style="fill:var(--model)">'
@@ -135,9 +135,9 @@ def histogram(title: str, lengths: Mapping[int, int], mark: int) -> Markup:
             Markup(rect + hover).format(x + 0.5, y, *size, f"{first} words and more" if bar == _BARS else words, count)
         )
     for words_ in range(5 * per_bar, shown * per_bar + 1, 5 * per_bar):
-        parts.append(_text(plot.place(words_ / per_bar - 0.5, 0)[0], plot.bottom + 14, str(words_)))
+        parts.append(_text(plot.to_pixels(words_ / per_bar - 0.5, 0)[0], plot.bottom + 14, str(words_)))
     if longest > mark:
-        x, _ = plot.place(mark / per_bar, 0)
+        x, _ = plot.to_pixels(mark / per_bar, 0)
         parts.append(_vertical(x, plot.top, plot.bottom, "var(--mark)"))
         side, anchor = (4, "start") if x < 0.7 * width else (-4, "end")
         parts.append(_text(x + side, plot.top - 2, f"over {mark} words", anchor))
@@ -155,16 +155,16 @@ def distribution(
     step = (ends[1] - ends[0]) / len(counts)
     for bin_, count in enumerate(counts):
         low = ends[0] + bin_ * step
-        (x, y), (right, _) = plot.place(low, count), plot.place(low + step, 0)
+        (x, y), (right, _) = plot.to_pixels(low, count), plot.to_pixels(low + step, 0)
         rect = '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" style="fill:var(--model)">'
         hover = "<title>{:.3g} to {:.3g}: {:,}</title></rect>"
         size = max(right - x - 1, 0.5), plot.bottom - y
         parts.append(Markup(rect + hover).format(x + 0.5, y, *size, low, low + step, count))
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         value = ends[0] + share * (ends[1] - ends[0])
-        parts.append(_text(plot.place(value, 0)[0], plot.bottom + 14, f"{value:.3g}"))
+        parts.append(_text(plot.to_pixels(value, 0)[0], plot.bottom + 14, f"{value:.3g}"))
     for value, label in marks:
-        x, _ = plot.place(value, 0)
+        x, _ = plot.to_pixels(value, 0)
         parts += [_vertical(x, plot.top, plot.bottom, "var(--mark)"), _text(x, plot.top - 5, label)]
     parts.append(_text(plot.right, height - 4, x_title, "end"))
     return _chart(title, f"{title}: {x_title}", (width, height), parts)
@@ -176,16 +176,16 @@ def shares(title: str, rows: Sequence[tuple[str, float, tuple[float, float] | No
     labels = [label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…" for label, _, _ in rows]
     height = top + step * len(rows) + 22
     plot = _Plot(24 + 6.2 * max(map(len, labels)), width - 48, top, height - 22, (0.0, 1.0), (0.0, 1.0))
-    x_mark, _ = plot.place(mark, 0)
+    x_mark, _ = plot.to_pixels(mark, 0)
     parts = [_vertical(x_mark, plot.top, plot.bottom, "var(--mark)")]
     for share in (0.0, mark, 1.0):
-        parts.append(_text(plot.place(share, 0)[0], height - 6, f"{100 * share:.0f} %"))
-    for place, (label, (_, value, interval)) in enumerate(zip(labels, rows, strict=True)):
-        x, y = plot.place(value, 0)[0], top + step * (place + 0.5)
+        parts.append(_text(plot.to_pixels(share, 0)[0], height - 6, f"{100 * share:.0f} %"))
+    for index, (label, (_, value, interval)) in enumerate(zip(labels, rows, strict=True)):
+        x, y = plot.to_pixels(value, 0)[0], top + step * (index + 0.5)
         line = '<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}" style="stroke:{}"/>'
         parts.append(Markup(line).format("grid", plot.left, plot.right, y, y, "var(--line)"))
         if interval is not None:
-            ends = (plot.place(end, 0)[0] for end in interval)
+            ends = (plot.to_pixels(end, 0)[0] for end in interval)
             parts.append(Markup(line).format("interval", *ends, y, y, "var(--model)"))
         circle = '<circle cx="{:.1f}" cy="{:.1f}" r="4" style="fill:var(--model)"/>'
         parts.append(Markup(circle).format(x, y))
@@ -218,7 +218,7 @@ def _grid(plot: _Plot, left: float, right: float, steps: int, label: Callable[[f
     out = Markup()
     for step in range(steps + 1):
         value = plot.y[0] + step / steps * (plot.y[1] - plot.y[0])
-        _, y = plot.place(plot.x[0], value)
+        _, y = plot.to_pixels(plot.x[0], value)
         line = '<line class="grid" x1="{:g}" x2="{:g}" y1="{:.1f}" y2="{:.1f}"/>'
         out += Markup(line).format(left, right, y, y) + _text(left - 5, y + 4, label(value), "end")
     return out

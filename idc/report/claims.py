@@ -23,31 +23,35 @@ def claims_table(
     Returns:
         None if the truth of the model's pairs is not known.
     """
-    model = _known(evaluations)
+    model = _hallucinations(evaluations)
     if not model:
         return None
-    named = {"model": model, **{name: _known(own) for name, own in (others or {}).items()}}
+    named = {"model": model, **{name: _hallucinations(per_seed) for name, per_seed in (others or {}).items()}}
     for name, baseline in evaluations[0].baselines.items():
         named[name] = [baseline.hallucination] if baseline.hallucination is not None else []
     columns = list(model[0].rates())
-    rows = [[name, *(_cell(own, column) for column in columns)] for name, own in named.items() if own]
+    rows = [
+        [name, *(_cell(hallucinations, column) for column in columns)]
+        for name, hallucinations in named.items()
+        if hallucinations
+    ]
     chances = {name: rate.chance for name, rate in model[0].rates().items()}
     rows.append(["chance of the model's captions", *(f"{chances[column]:.1%}" for column in columns)])
     return ["", *(f"{name} (to be low)" if name in (INVENTED, MISSED) else name for name in columns)], rows
 
 
-def _known(evaluations: Sequence[Evaluation]) -> list[Hallucination]:
-    return [one.hallucination for one in evaluations if one.hallucination is not None]
+def _hallucinations(evaluations: Sequence[Evaluation]) -> list[Hallucination]:
+    return [evaluation.hallucination for evaluation in evaluations if evaluation.hallucination is not None]
 
 
-def _cell(found: Sequence[Hallucination], name: str) -> str:
+def _cell(hallucinations: Sequence[Hallucination], name: str) -> str:
     """The rate with its interval, or its mean over several seeds with their deviation."""
-    rates = [own.rates().get(name) for own in found]
+    rates = [hallucination.rates().get(name) for hallucination in hallucinations]
     values = [rate.rate for rate in rates if rate is not None and rate.of]
     if not values:
         return "–"  # nothing of the kind was claimed
     if len(values) > 1:
         over = spread(values)
         return f"{over.mean:.1%} ± {100 * over.std:.1f}"
-    low, high = found[0].interval(name)
+    low, high = hallucinations[0].interval(name)
     return f"{values[0]:.1%} ({100 * low:.1f} to {100 * high:.1f})"

@@ -16,11 +16,11 @@ from idc.cores import usable_cores
 from idc.data.images import decode_image
 from idc.data.store import iter_rows, read_manifest
 from idc.evaluation.baselines import TRUTH
-from idc.evaluation.record import EVALUATION, Evaluation, ScoredCaption, load, load_predictions
+from idc.evaluation.record import EVALUATION, Evaluation, ScoredCaption, load_evaluation, load_predictions
 from idc.evaluation.trained_baseline import load_comparable
 from idc.report.config import RealSource, ReportJob
 from idc.report.pair_cards import HEADLINE, GalleryItem
-from idc.report.run import RealPairs, RunReport, write_report
+from idc.report.run import RealPairs, RunReport, write_run_page
 from idc.report.timeline import Timeline
 
 Reconstruct = Callable[[list[np.ndarray]], list[tuple[np.ndarray, np.ndarray]]]
@@ -48,7 +48,7 @@ def evaluation_page(evaluation: str, pairs: str) -> Path | None:
     if not path.exists() or path.stat().st_mtime < scores.stat().st_mtime:
         title = "Image difference captioning: an evaluation"
         job = ReportJob(out=str(path), title=title, evaluations=(evaluation,), pairs=pairs)
-        write_report(path, collect(job))
+        write_run_page(path, collect(job))
     return path
 
 
@@ -58,7 +58,7 @@ def collect(job: ReportJob, reconstruct: Reconstruct | None = None, imagine: Ima
     Raises:
         ValueError: a folder lacks its files, or an evaluation of ``compare`` is of other pairs.
     """
-    evaluations = [load(folder) for folder in job.evaluations]
+    evaluations = [load_evaluation(folder) for folder in job.evaluations]
     captions = load_predictions(job.evaluations[0])
     chosen = {
         "A few of every kind": spread_over_types(captions, job.show),
@@ -69,7 +69,7 @@ def collect(job: ReportJob, reconstruct: Reconstruct | None = None, imagine: Ima
     items = gallery([row for rows in (opening, *chosen.values()) for row in rows], job.pairs, job.procedures)
     galleries = {title: [items[row.pair_id] for row in rows] for title, rows in chosen.items()}
     originals = [item.before for item in items.values()][: job.reconstructions]
-    logs = {name: read_log(folder) for name, folder in job.runs.items()}
+    logs = {name: read_run_log(folder) for name, folder in job.runs.items()}
     shown = list(items.values())[: job.imagined] if imagine is not None else []
     first = evaluations[0]
     return RunReport(
@@ -145,14 +145,14 @@ def gallery(captions: Iterable[ScoredCaption], pairs: str, procedures: str | Non
     films = _find(procedures, columns, only, set(wanted)) if procedures is not None else {}
     items = {}
     for name, row in wanted.items():
-        own, film = images[name], films.get(name)
-        mask = decode_image(own["mask"]).max(axis=2) if own["mask"] else None
+        pair, film = images[name], films.get(name)
+        mask = decode_image(pair["mask"]).max(axis=2) if pair["mask"] else None
         frames = [decode_image(frame) for frame in film["frames"]] if film is not None else []
         whole = film is not None and len(frames) == len(film["confidence"]) + 2
         items[name] = GalleryItem(
             pair_id=name,
-            before=decode_image(own["before"]),
-            after=decode_image(own["after"]),
+            before=decode_image(pair["before"]),
+            after=decode_image(pair["after"]),
             caption=row.caption,
             references=row.references,
             change_type=row.change_type,
@@ -167,7 +167,7 @@ def gallery(captions: Iterable[ScoredCaption], pairs: str, procedures: str | Non
     return items
 
 
-def read_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
+def read_run_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """The lines of a run's ``log.jsonl`` without a last line that a kill cut short.
 
     Raises:
@@ -187,26 +187,26 @@ def read_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 def environment() -> dict[str, str]:
     """The machine and the versions: Python, system, cores, memory, packages."""
-    found = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
-    found["cores"] = str(usable_cores())
+    facts = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+    facts["cores"] = str(usable_cores())
     if hasattr(os, "sysconf"):
-        found["memory"] = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+        facts["memory"] = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            facts[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return facts
 
 
 def _find(path: str, columns: Sequence[str], split: str | None, ids: set[str]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for row in iter_rows(path, columns, split, batch_size=32):
         if row["pair_id"] in ids:
-            found[row["pair_id"]] = row
-            if len(found) == len(ids):
+            rows[row["pair_id"]] = row
+            if len(rows) == len(ids):
                 break
-    return found
+    return rows
 
 
 def _real(source: RealSource) -> RealPairs:
@@ -214,7 +214,7 @@ def _real(source: RealSource) -> RealPairs:
     return RealPairs(
         title=source.title,
         text=source.text,
-        evaluation=load(source.evaluation),
+        evaluation=load_evaluation(source.evaluation),
         items=list(gallery(captions, source.pairs, source.procedures).values()),
     )
 

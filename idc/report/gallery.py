@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from idc.captioning.apply import CaptionOptions, Pixels, decode_pair, describe_batch
+from idc.captioning.apply import DescribeOptions, Pixels, decode_pair, describe_batch
 from idc.captioning.loading import LoadCaptioner, artifact_folder
 from idc.captioning.table import PAGE, SUMMARY, CaptionJob
 from idc.data import files
@@ -26,7 +26,7 @@ from idc.data.textfiles import JsonError, parse_json
 from idc.data.write_errors import writing
 from idc.metrics.changes import UNCLEAR, named_type
 from idc.metrics.hallucination import INVENTED, MISSED, Truth, hallucination, truth_in, wilson
-from idc.report.page import reduced, render
+from idc.report.page import reduced, render_template
 from idc.report.pair_cards import GalleryItem
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 from idc.training.artifact import CARD, read_artifact
@@ -60,7 +60,7 @@ class TypeCounts(_Record):
     """They report that nothing changed."""
 
 
-class Summary(_Record):
+class GallerySummary(_Record):
     """All that is counted; ``summary.json``."""
 
     captioner: str
@@ -86,7 +86,7 @@ class Summary(_Record):
     """Rates of :mod:`idc.metrics.hallucination`, for pairs with scenes; empty without."""
 
 
-def write_gallery(job: CaptionJob, load: LoadCaptioner | None = None) -> Summary:
+def write_gallery(job: CaptionJob, load: LoadCaptioner | None = None) -> GallerySummary:
     """Write ``summary.json`` and, unless ``job.show`` is 0, ``page.html`` into the complete folder ``job.out``.
 
     Args:
@@ -108,7 +108,7 @@ def write_gallery(job: CaptionJob, load: LoadCaptioner | None = None) -> Summary
     return summary
 
 
-def render_gallery(summary: Summary, items: Sequence[GalleryItem]) -> str:
+def render_gallery(summary: GallerySummary, items: Sequence[GalleryItem]) -> str:
     """The page as text."""
     captioned = summary.pairs - summary.without_caption
     more = f"{summary.without_caption:,} more have no caption" if summary.without_caption else ""
@@ -120,7 +120,7 @@ def render_gallery(summary: Summary, items: Sequence[GalleryItem]) -> str:
     if (right := summary.right_type) is not None:
         tiles.append(("captions that name the right change type", f"{right.rate:.0%}", _counts(right)))
     named = [[name, f"{n:,}", f"{n / max(1, captioned):.1%}"] for name, n in summary.named_types.items()]
-    return render(
+    return render_template(
         "gallery.html",
         title="Captioned pairs",
         subtitle=summary.input,
@@ -133,12 +133,12 @@ def render_gallery(summary: Summary, items: Sequence[GalleryItem]) -> str:
         },
         named=named,
         types=[
-            [name, f"{one.unchanged.of:,}", *_cells(one.right), *_cells(one.unchanged)]
-            for name, one in summary.types.items()
+            [name, f"{counts.unchanged.of:,}", *_cells(counts.right), *_cells(counts.unchanged)]
+            for name, counts in summary.types.items()
         ],
         claims=[
-            [f"{name} (to be low)" if name in (INVENTED, MISSED) else name, *_cells(one)]
-            for name, one in summary.claims.items()
+            [f"{name} (to be low)" if name in (INVENTED, MISSED) else name, *_cells(share)]
+            for name, share in summary.claims.items()
         ],
         shown=f"{len(items):,} of the {captioned:,} captioned pairs, evenly spaced"
         if len(items) < captioned
@@ -154,14 +154,14 @@ _Truths = dict[int, tuple[str, Truth | None]]
 
 
 def _truths(job: CaptionJob) -> _Truths:
-    found: _Truths = {}
+    truths: _Truths = {}
     columns = ("change_type", "meta")
     source = open_rows(job.input, job.format, limit=job.max_pairs, split=job.split, columns=columns, access_config=job)
     for batch in iter_chunks(source):
         for row, value, meta in zip(batch["row"], batch["change_type"], batch["meta"], strict=True):
             if value is not None and (kind := str(value).strip()):
-                found[row] = kind, truth_in(kind, _object(meta))
-    return found
+                truths[row] = kind, truth_in(kind, _object(meta))
+    return truths
 
 
 def _object(meta: Any) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def _object(meta: Any) -> dict[str, Any]:
     return meta if isinstance(meta, dict) else {}
 
 
-def _summarise(job: CaptionJob, truths: _Truths) -> Summary:
+def _summarise(job: CaptionJob, truths: _Truths) -> GallerySummary:
     artifact = read_artifact(artifact_folder(job.captioner))
     warned: Counter[bool | None] = Counter()
     verdicts: Counter[str] = Counter()
@@ -190,14 +190,14 @@ def _summarise(job: CaptionJob, truths: _Truths) -> Summary:
         warned[None if row["familiar"] is None else not row["familiar"]] += 1
         verdicts[row["verdict"]] += 1
         named[said] += 1
-        if (known := truths.get(row["row"])) is not None:
-            kind, truth = known
+        if (actual := truths.get(row["row"])) is not None:
+            kind, truth = actual
             table.setdefault(kind, Counter())[said] += 1
             if truth is not None:
                 claimed.append((row["caption"], truth))
     card = artifact.path / CARD
     judged = warned[True] + warned[False]
-    return Summary(
+    return GallerySummary(
         captioner=job.captioner,
         system=artifact.system,
         card=card.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") if card.exists() else None,
@@ -226,21 +226,21 @@ def _by_type(table: dict[str, Counter[str]]) -> dict[str, Any]:
         )
         for kind in kinds
     }
-    known = [one.right for one in types.values() if one.right is not None]
-    if not known:
+    shares = [counts.right for counts in types.values() if counts.right is not None]
+    if not shares:
         return {"types": types, "right_type": None}
-    pairs = sum(one.of for one in known)
-    chance = sum((one.chance or 0.0) * one.of for one in known) / pairs
-    return {"types": types, "right_type": _share(sum(one.count for one in known), pairs, chance)}
+    pairs = sum(share.of for share in shares)
+    chance = sum((share.chance or 0.0) * share.of for share in shares) / pairs
+    return {"types": types, "right_type": _share(sum(share.count for share in shares), pairs, chance)}
 
 
 def _claims(claimed: list[tuple[str, Truth]]) -> dict[str, Share]:
     if not claimed:
         return {}
-    found = hallucination(claimed)
+    claims = hallucination(claimed)
     return {
-        name: Share(count=one.right, of=one.of, rate=one.rate, interval=found.interval(name), chance=one.chance)
-        for name, one in found.rates().items()
+        name: Share(count=rate.right, of=rate.of, rate=rate.rate, interval=claims.interval(name), chance=rate.chance)
+        for name, rate in claims.rates().items()
     }
 
 
@@ -249,17 +249,19 @@ def _share(count: int, of: int, chance: float | None = None) -> Share:
     return Share(count=count, of=of, rate=rate, interval=wilson(rate, of), chance=chance)
 
 
-def _counts(one: Share) -> str:
-    return f"{one.count:,} of {one.of:,}; 95 % interval {100 * one.interval[0]:.1f} to {100 * one.interval[1]:.1f}"
+def _counts(share: Share) -> str:
+    return (
+        f"{share.count:,} of {share.of:,}; 95 % interval {100 * share.interval[0]:.1f} to {100 * share.interval[1]:.1f}"
+    )
 
 
-def _cells(one: Share | None) -> list[str]:
+def _cells(share: Share | None) -> list[str]:
     """Counts, rate with interval, and chance."""
-    if one is None or not one.of:
+    if share is None or not share.of:
         return ["–"] * 3
-    low, high = one.interval
-    rate = f"{one.rate:.1%} ({100 * low:.1f} to {100 * high:.1f})"
-    return [f"{one.count:,} of {one.of:,}", rate, "" if one.chance is None else f"{one.chance:.1%}"]
+    low, high = share.interval
+    rate = f"{share.rate:.1%} ({100 * low:.1f} to {100 * high:.1f})"
+    return [f"{share.count:,} of {share.of:,}", rate, "" if share.chance is None else f"{share.chance:.1%}"]
 
 
 # ------------------------------------------------------------------------------------------------------ pairs to show
@@ -278,20 +280,20 @@ def _items(
 ) -> Iterator[GalleryItem]:
     """The pairs with their images, which are read again; one whose images are gone is left out."""
     captioner = load() if load is not None and shown else None
-    options = CaptionOptions(job.beams, change_map=captioner is not None and "map" in captioner.capabilities)
+    options = DescribeOptions(job.beams, change_map=captioner is not None and "map" in captioner.capabilities)
     source = open_rows(job.input, job.format, chunk_size=_READ_TOGETHER, limit=job.max_pairs, access_config=job)
     chunk, batch = -1, {}
-    for row in shown:
+    for row in shown:  # ascending, so each chunk is read at most once
         if row["row"] // _READ_TOGETHER != chunk:
             chunk = row["row"] // _READ_TOGETHER
             batch = source.read(chunk)
-        place = row["row"] % _READ_TOGETHER
-        pixels = decode_pair(batch["before"][place], batch["after"][place], source.reader, job.max_pixels)
+        index = row["row"] % _READ_TOGETHER
+        pixels = decode_pair(batch["before"][index], batch["after"][index], source.reader, job.max_pixels)
         if not isinstance(pixels, Pixels):
             continue
-        found = None
+        description = None
         if captioner is not None and options.change_map:
-            found = describe_batch(captioner, [pixels], [options])[0].description
+            description = describe_batch(captioner, [pixels], [options])[0].description
         yield GalleryItem(
             pair_id=row["pair_id"],
             before=reduced(pixels.before),
@@ -301,7 +303,7 @@ def _items(
             named_type=named_type(row["caption"]),
             note=_note(row),
             warning=row["warning"],
-            change_map=None if found is None else found.change_map,
+            change_map=None if description is None else description.change_map,
         )
 
 

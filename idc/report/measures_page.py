@@ -7,97 +7,103 @@ from pathlib import Path
 
 from idc.atomic import write_text
 from idc.evaluation.agreement import Estimate
-from idc.evaluation.measured import WORDS, Measured
+from idc.evaluation.measured import WORDS, MeasuresRecord
 from idc.report import charts
 from idc.report.collect import environment
-from idc.report.page import render
+from idc.report.page import render_template
 
 PAGE = "measures.html"
 
 _CHANCE = 0.5
 
 
-def write_measures(folder: str | os.PathLike[str], found: Measured) -> Path:
+def write_measures(folder: str | os.PathLike[str], measured: MeasuresRecord) -> Path:
     """Write ``measures.html``. Returns its path."""
-    return write_text(Path(folder) / PAGE, render_measures(found))
+    return write_text(Path(folder) / PAGE, render_measures(measured))
 
 
-def render_measures(found: Measured) -> str:
+def render_measures(measured: MeasuresRecord) -> str:
     """The page as text."""
-    order = list(found.agreement)
-    return render(
+    order = list(measured.agreement)
+    return render_template(
         "measures.html",
         title="Measures of captions against the truth",
-        subtitle=f"{found.pairs}, split {found.split}: {found.count} pairs, captions of {len(found.systems)} systems",
-        sentences=found.sentences,
+        subtitle=f"{measured.pairs}, split {measured.split}: {measured.count} pairs, captions of "
+        f"{len(measured.systems)} systems",
+        sentences=measured.sentences,
         accuracy=charts.shares(
             "how often the better caption is preferred",
-            [_row(name, one.accuracy) for name, one in found.agreement.items()],
+            [_row(name, agreement.accuracy) for name, agreement in measured.agreement.items()],
             _CHANCE,
         ),
         agreement_head=["measure", "preference, %", "ρ within pairs", "τ within pairs", "ρ, all captions",
                         "τ, all captions", "ρ, precision", "ρ, recall", "ρ, invented", "τ, systems"],
         agreement=[
-            [name, _between(one.accuracy, 100, 1), _between(one.spearman_in_pair), f"{one.kendall_in_pair.value:.2f}",
-             _between(one.spearman), f"{one.kendall.value:.2f}",
-             *(f"{value:.2f}" for value in (one.with_precision, one.with_recall, one.with_invented, one.systems))]
-            for name, one in found.agreement.items()
+            [name, _between(ranks.accuracy, 100, 1), _between(ranks.spearman_in_pair),
+             f"{ranks.kendall_in_pair.value:.2f}", _between(ranks.spearman), f"{ranks.kendall.value:.2f}",
+             *(f"{value:.2f}"
+               for value in (ranks.with_precision, ranks.with_recall, ranks.with_invented, ranks.systems))]
+            for name, ranks in measured.agreement.items()
         ],
         error_charts=[
             charts.shares(
-                f"{error} ({one.pairs} pairs)",
-                [_row(name, one.measures[name].preferred) for name in order if name in one.measures],
+                f"{error} ({planted.pairs} pairs)",
+                [_row(name, planted.measures[name].preferred) for name in order if name in planted.measures],
                 _CHANCE,
             )
-            for error, one in found.errors.items()
+            for error, planted in measured.errors.items()
         ],
-        falls_head=["measure", *found.errors],
+        falls_head=["measure", *measured.errors],
         falls=[
-            [name, *(_between(one.measures[name].fall) if name in one.measures else "not judged"
-                     for one in found.errors.values())]
+            [name, *(_between(planted.measures[name].fall) if name in planted.measures else "not judged"
+                     for planted in measured.errors.values())]
             for name in order
         ],
         errors=[
-            [error, *one.example, str(one.pairs), f"{one.true_f1[0]:.2f} → {one.true_f1[1]:.2f}"]
-            for error, one in found.errors.items()
+            [error, *planted.example, str(planted.pairs), f"{planted.true_f1[0]:.2f} → {planted.true_f1[1]:.2f}"]
+            for error, planted in measured.errors.items()
         ],
-        systems_head=["system", *next(iter(found.systems.values()))],
+        systems_head=["system", *next(iter(measured.systems.values()))],
         systems=[
-            [f"baseline: {name}" if name in found.baselines else name, *(_cell(key, row[key]) for key in row)]
-            for name, row in found.systems.items()
+            [f"baseline: {name}" if name in measured.baselines else name, *(_cell(key, row[key]) for key in row)]
+            for name, row in measured.systems.items()
         ],
-        baselines=found.baselines,
-        limits=found.limits,
-        protocol={**found.protocol, **environment()},
+        baselines=measured.baselines,
+        limits=measured.limits,
+        protocol={**measured.protocol, **environment()},
     )  # fmt: skip
 
 
-def table(found: Measured) -> str:
+def measures_table(measured: MeasuresRecord) -> str:
     """The agreement as plain text, and the sentences."""
-    width = max(map(len, found.agreement)) + 2
+    width = max(map(len, measured.agreement)) + 2
     lines = [
-        f"{found.count} pairs of {found.split}, {len(found.systems)} systems, {found.comparisons} comparisons of two "
-        "captions that differ in true F1",
+        f"{measured.count} pairs of {measured.split}, {len(measured.systems)} systems, {measured.comparisons} "
+        "comparisons of two captions that differ in true F1",
         f"{'':{width}}{'prefers the better':>24}{'rho within pairs':>24}{'rho, all captions':>24}{'systems':>9}",
     ]
-    for name, one in found.agreement.items():
-        cells = (_between(one.accuracy, 100, 1), _between(one.spearman_in_pair), _between(one.spearman))
-        lines.append(f"{name:{width}}" + "".join(f"{cell:>24}" for cell in cells) + f"{one.systems:9.2f}")
-    for error, planted in found.errors.items():
-        shares = ", ".join(f"{name} {100 * one.preferred.value:.1f}" for name, one in planted.measures.items())
+    for name, agreement in measured.agreement.items():
+        cells = (
+            _between(agreement.accuracy, 100, 1),
+            _between(agreement.spearman_in_pair),
+            _between(agreement.spearman),
+        )
+        lines.append(f"{name:{width}}" + "".join(f"{cell:>24}" for cell in cells) + f"{agreement.systems:9.2f}")
+    for error, planted in measured.errors.items():
+        shares = ", ".join(f"{name} {100 * measure.preferred.value:.1f}" for name, measure in planted.measures.items())
         lines.append(f"true caption preferred to one with the error {error!r} ({planted.pairs} pairs), %: {shares}")
-    return "\n".join([*lines, *found.sentences])
+    return "\n".join([*lines, *measured.sentences])
 
 
-def _row(name: str, one: Estimate) -> tuple[str, float, tuple[float, float] | None]:
-    return name, one.value, None if one.interval is None else (one.interval.low, one.interval.high)
+def _row(name: str, estimate: Estimate) -> tuple[str, float, tuple[float, float] | None]:
+    return name, estimate.value, None if estimate.interval is None else (estimate.interval.low, estimate.interval.high)
 
 
-def _between(one: Estimate, scale: float = 1.0, digits: int = 2) -> str:
-    text = f"{scale * one.value:.{digits}f}"
-    if one.interval is None:
+def _between(estimate: Estimate, scale: float = 1.0, digits: int = 2) -> str:
+    text = f"{scale * estimate.value:.{digits}f}"
+    if estimate.interval is None:
         return text
-    return f"{text} ({scale * one.interval.low:.{digits}f} to {scale * one.interval.high:.{digits}f})"
+    return f"{text} ({scale * estimate.interval.low:.{digits}f} to {scale * estimate.interval.high:.{digits}f})"
 
 
 def _cell(name: str, value: float) -> str:

@@ -26,7 +26,7 @@ IMAGE_EDGE, FRAME_EDGE = 480, 160
 """Longest edge in pixels of the pictures of a pair, and of a frame in a filmstrip."""
 
 
-def render(template: str, **values: Any) -> str:
+def render_template(template: str, **values: Any) -> str:
     """The page of a template in ``templates/``."""
     return _templates().get_template(template).render(values)
 
@@ -43,7 +43,9 @@ def picture(image: np.ndarray, alt: str, edge: int = IMAGE_EDGE) -> Markup:
         raise ValueError(f"the report takes images as uint8 (H, W, 3), got {image.dtype} {image.shape} for {alt!r}")
     image = reduced(image, edge)
     stream = io.BytesIO()
-    Image.fromarray(image).save(stream, format="JPEG", quality=88, subsampling=0)
+    Image.fromarray(image).save(
+        stream, format="JPEG", quality=88, subsampling=0
+    )  # small coloured things keep their colour
     data = base64.b64encode(stream.getvalue()).decode()
     text = '<img src="data:image/jpeg;base64,{}" alt="{}" width="{}" height="{}" loading="lazy">'
     return Markup(text).format(data, alt, image.shape[1], image.shape[0])
@@ -83,7 +85,7 @@ def filled(table: tuple[Sequence[str], Sequence[Sequence[str]]]) -> tuple[list[s
 def _templates() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape  # slow to import
 
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("idc.report"),
         autoescape=select_autoescape(default=True, default_for_string=True),
         undefined=StrictUndefined,
@@ -91,9 +93,9 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals.update(picture=picture, FRAME_EDGE=FRAME_EDGE)
-    found.filters.update(sha256=_sha256, fact=_fact, width=width, filled=filled)
-    return found
+    environment.globals.update(picture=picture, FRAME_EDGE=FRAME_EDGE)
+    environment.filters.update(sha256=_sha256, fact=_fact, width=width, filled=filled)
+    return environment
 
 
 def _sha256(text: str) -> str:

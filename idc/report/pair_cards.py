@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from idc.captioning.contract import upsample
 from idc.data.images import resize_image
 from idc.data.text import words
+from idc.metrics.change_maps import upsample
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 
 HEADLINE = "CIDEr"
@@ -86,7 +86,7 @@ class GalleryItem:
         if self.mask is not None:
             views.append(("what changed", overlay(self.after, self.mask)))
         if self.change_map is not None:
-            views.append(("change map", heat(self.after, self.change_map)))
+            views.append(("change map", heat_overlay(self.after, self.change_map)))
         return views
 
     @property
@@ -97,9 +97,9 @@ class GalleryItem:
     @property
     def marked(self) -> list[tuple[str, bool]]:
         """The caption's words, each with whether a reference has it. Without references every word counts as known."""
-        known = {word for reference in self.references for word in words(reference)}
+        reference_words = {word for reference in self.references for word in words(reference)}
         return [
-            (word, not self.references or all(part in known or not part[0].isalnum() for part in words(word)))
+            (word, not self.references or all(part in reference_words or not part[0].isalnum() for part in words(word)))
             for word in self.caption.split()
         ]
 
@@ -135,13 +135,14 @@ def overlay(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
         hit = resize_image((hit * 255).astype(np.uint8), image.shape[:2]) > 127
     grey = image.mean(axis=2, keepdims=True) * 0.45 + 0.25 * image
     out = np.where(hit[..., None], 0.65 * image + 0.35 * np.array([255, 60, 40]), grey)
+    # Eroded by the four neighbours: what the erosion takes away is the outline.
     padded = np.pad(hit, 1)
     inside = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
     out[hit & ~inside] = (255, 220, 60)
     return np.clip(out, 0, 255).astype(np.uint8)
 
 
-def heat(image: np.ndarray, change_map: np.ndarray) -> np.ndarray:
+def heat_overlay(image: np.ndarray, change_map: np.ndarray) -> np.ndarray:
     """The image dimmed, under a tint in proportion to a change map ``(Y, X)`` in [0, 1]."""
     share = upsample(change_map, image.shape[:2]).clip(0, 1)[..., None]
     grey = image.mean(axis=2, keepdims=True) * 0.45 + 0.25 * image

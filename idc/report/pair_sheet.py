@@ -53,7 +53,7 @@ def pair_sheet(job: ShowPairsJob) -> tuple[bytes, str]:
     wanted = {number * len(listed) // job.show for number in range(job.show)}
     columns = ["pair_id", "before", "after", "captions", "meta"]
     rows = (row for number, row in enumerate(iter_rows(job.pairs, columns, batch_size=32)) if number in wanted)
-    return _png(sheet(rows, job.columns)), table(listed)
+    return _png(sheet(rows, job.columns)), list_table(listed)
 
 
 def sheet(rows: Iterable[Mapping[str, Any]], columns: int) -> np.ndarray:
@@ -70,9 +70,9 @@ def sheet(rows: Iterable[Mapping[str, Any]], columns: int) -> np.ndarray:
     return np.asarray(canvas)
 
 
-def table(listed: Sequence[Sequence[Difference]]) -> str:
+def list_table(listed: Sequence[Sequence[Difference]]) -> str:
     """How many pairs have how many differences, and how many differences are of each kind."""
-    numbers, kinds = Counter(map(len, listed)), Counter(one.kind for each in listed for one in each)
+    numbers, kinds = Counter(map(len, listed)), Counter(difference.kind for each in listed for difference in each)
     return "\n".join(
         (
             f"{len(listed)} pairs, {sum(kinds.values())} differences",
@@ -82,16 +82,16 @@ def table(listed: Sequence[Sequence[Difference]]) -> str:
     )
 
 
-def in_words(one: Difference) -> str:
+def in_words(difference: Difference) -> str:
     """A difference as a line of a list: its kind, the object, and what changed of it."""
-    old, new = ([_look(thing) for thing in side] for side in (one.before, one.after))
-    if one.kind == "count":
-        return f"{one.kind}: {(old or new)[0]}, {len(old)} -> {len(new)}"
-    if not old or not new or one.kind in ("orientation", "move"):
-        return f"{one.kind}: {(old or new)[0]}"
-    if one.kind == "replace":
-        return f"{one.kind}: {old[0]} -> {one.after[0]['shape']}"
-    return f"{one.kind}: {old[0]} -> {one.after[0][one.kind]}"
+    old, new = ([_look(thing) for thing in side] for side in (difference.before, difference.after))
+    if difference.kind == "count":
+        return f"{difference.kind}: {(old or new)[0]}, {len(old)} -> {len(new)}"
+    if not old or not new or difference.kind in ("orientation", "move"):
+        return f"{difference.kind}: {(old or new)[0]}"
+    if difference.kind == "replace":
+        return f"{difference.kind}: {old[0]} -> {difference.after[0]['shape']}"
+    return f"{difference.kind}: {old[0]} -> {difference.after[0][difference.kind]}"
 
 
 def _look(thing: Mapping[str, Any]) -> str:
@@ -100,10 +100,10 @@ def _look(thing: Mapping[str, Any]) -> str:
 
 
 def _listed(row: Mapping[str, Any]) -> tuple[Difference, ...]:
-    found = differences_of(json.loads(row["meta"] or "{}"))
-    if found is None:
+    differences = differences_of(json.loads(row["meta"] or "{}"))
+    if differences is None:
         raise ValueError(f"pair {row['pair_id']!r} has no list of differences; render with render.several")
-    return found
+    return differences
 
 
 def _cell(row: Mapping[str, Any]) -> Image.Image:
@@ -124,8 +124,8 @@ def _lines(row: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, int, int]]]
     letters = (2 * WIDTH + GAP) // LETTER
     listed = _listed(row)
     yield f"{row['pair_id']}, {len(listed)} difference{'' if len(listed) == 1 else 's'}", _SOFT
-    for one in listed:
-        yield from ((line, _INK) for line in textwrap.wrap(in_words(one), letters, initial_indent="- "))
+    for difference in listed:
+        yield from ((line, _INK) for line in textwrap.wrap(in_words(difference), letters, initial_indent="- "))
     for text in row["captions"][:1]:
         yield from ((line, _SOFT) for line in textwrap.wrap(f'"{text}"', letters))
 

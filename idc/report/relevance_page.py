@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from idc.report.page import render
-from idc.report.pair_cards import heat
+from idc.report.page import render_template
+from idc.report.pair_cards import heat_overlay
 
 PUBLISHED = {"MIR, VQGAN": (27.74, 0.805), "VQGAN, raw": (25.89, 0.710), "MIR, raw": (23.35, 0.616)}
 """Reconstructed and reference image -> PSNR and SSIM of NAMC's table 9."""
@@ -21,7 +21,7 @@ def relevance_page(title: str, subtitle: str, figures: Mapping[str, float], pair
     Args:
         figures, pairs: as in ``idc.systems.namc.inspection.Inspection``.
     """
-    return render(
+    return render_template(
         "relevance.html",
         title=title,
         subtitle=subtitle,
@@ -31,20 +31,20 @@ def relevance_page(title: str, subtitle: str, figures: Mapping[str, float], pair
             for name, (psnr, ssim) in PUBLISHED.items()
             if f"PSNR {name}" in figures
         ],
-        pairs=[(name, [_side(label, one) for label, one in zip(("before", "after"), sides, strict=True)])
+        pairs=[(name, [_side(label, side) for label, side in zip(("before", "after"), sides, strict=True)])
                for name, sides in pairs],
     )  # fmt: skip
 
 
-def _side(label: str, one: Any) -> dict[str, Any]:
+def _side(label: str, side: Any) -> dict[str, Any]:
     views = [
-        (label, one.image),
-        ("relevance", heat(one.image, one.patches)),
-        ("masked", _darkened(one.image, one.masked)),
+        (label, side.image),
+        ("relevance", heat_overlay(side.image, side.patches)),
+        ("masked", _darkened(side.image, side.masked)),
     ]
-    if one.rebuilt is not None:
-        views.append(("reconstructed", one.rebuilt))
-    return {"views": views, "words": [(word, round(100 * value), wrong) for word, value, wrong in one.words]}
+    if side.rebuilt is not None:
+        views.append(("reconstructed", side.rebuilt))
+    return {"views": views, "words": [(word, round(100 * value), wrong) for word, value, wrong in side.words]}
 
 
 def _darkened(image: np.ndarray, masked: np.ndarray) -> np.ndarray:

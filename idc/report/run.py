@@ -18,7 +18,7 @@ from idc.metrics.changes import UNCLEAR, TypeAgreement
 from idc.metrics.difference_lists import F1
 from idc.report import charts
 from idc.report.claims import claims_table
-from idc.report.page import number, render, width
+from idc.report.page import number, render_template, width
 from idc.report.pair_cards import HEADLINE, Frame, GalleryItem
 from idc.report.timeline import Timeline, timeline_section
 from idc.schema import CHANGE_TYPES, NO_CHANGE
@@ -81,14 +81,14 @@ class RunReport:
     others: Mapping[str, Sequence[Evaluation]] = field(default_factory=dict)
 
 
-def write_report(path: str | Path, report: RunReport) -> Path:
+def write_run_page(path: str | Path, report: RunReport) -> Path:
     """Write the page; an existing page is replaced in one move."""
     return write_text(Path(path), render_report(report))
 
 
 def render_report(report: RunReport) -> str:
     """The page as text."""
-    return render(
+    return render_template(
         "run.html",
         title=report.title,
         subtitle=report.subtitle,
@@ -120,7 +120,7 @@ def render_report(report: RunReport) -> str:
 
 @dataclass(frozen=True)
 class _Bar:
-    """A labelled bar: its value in words, its width, and the places of the single values of several seeds."""
+    """A labelled bar: its value in words, its width, and the positions of the single values of several seeds."""
 
     label: str
     kind: str
@@ -130,7 +130,7 @@ class _Bar:
 
 
 def _bar(label: str, value: Spread, top: float, kind: str = "model") -> _Bar:
-    ticks = [width(one / top) for one in value.values] if len(value.values) > 1 else []
+    ticks = [width(single / top) for single in value.values] if len(value.values) > 1 else []
     return _Bar(label, kind, _mean(value), width(value.mean / top), ticks)
 
 
@@ -153,16 +153,16 @@ class _Compared:
 
 def _compared(first: Evaluation, others: Mapping[str, Sequence[Evaluation]]) -> dict[str, _Compared]:
     """All that the page compares the model with, by name."""
-    found = {}
+    compared = {}
     for name, evaluations in others.items():
         summary = aggregate(evaluations)
         what = str(evaluations[0].training or f"the captions in {evaluations[0].protocol.get('captioner')}")
-        found[name] = _Compared(what, summary.scores, summary.subsets, "trained")
+        compared[name] = _Compared(what, summary.scores, summary.subsets, "trained")
     truth = {TRUTH: first.ceiling} if first.ceiling is not None else {}
     for name, other in {**first.baselines, **truth}.items():
-        subsets = {part: _spreads(own.scores) for part, own in other.subsets.items()}
-        found[name] = _Compared(other.what, _spreads(other.scores), subsets, name, other.caption)
-    return found
+        subsets = {part: _spreads(subset.scores) for part, subset in other.subsets.items()}
+        compared[name] = _Compared(other.what, _spreads(other.scores), subsets, name, other.caption)
+    return compared
 
 
 def _warned(captioners: Mapping[str, Sequence[Evaluation]]) -> list[str]:
@@ -170,8 +170,8 @@ def _warned(captioners: Mapping[str, Sequence[Evaluation]]) -> list[str]:
     seeds."""
     lines = []
     for name, evaluations in captioners.items():
-        known = [text for one in evaluations if (text := one.warnings()) is not None]
-        lines += [f"{name}: {' / '.join(dict.fromkeys(known))}"] if known else []
+        shares = [text for evaluation in evaluations if (text := evaluation.warnings()) is not None]
+        lines += [f"{name}: {' / '.join(dict.fromkeys(shares))}"] if shares else []
     return lines
 
 
@@ -186,7 +186,9 @@ def _scores(evaluations: Sequence[Evaluation], others: Mapping[str, Sequence[Eva
     compared = _compared(first, others)
     metrics = {}
     for metric, value in sorted(summary.scores.items(), key=lambda item: item[0] != HEADLINE):
-        top = max([*value.values, *(one for other in compared.values() for one in other.scores[metric].values), 1e-9])
+        top = max(
+            [*value.values, *(single for other in compared.values() for single in other.scores[metric].values), 1e-9]
+        )
         bars = [_bar(name, other.scores[metric], top, other.kind) for name, other in compared.items()]
         metrics[metric] = [_bar("model", value, top), *bars]
     return {
@@ -239,27 +241,31 @@ def _tiles(
 
 
 def _object_tile(evaluations: Sequence[Evaluation]) -> list[tuple[str, str, str]]:
-    found = [one.hallucination for one in evaluations if one.hallucination is not None]
-    if not found or not found[0].changed:
+    hallucinations = [evaluation.hallucination for evaluation in evaluations if evaluation.hallucination is not None]
+    if not hallucinations or not hallucinations[0].changed:
         return []
-    low, high = found[0].interval("object")
-    interval = f"95 % interval {100 * low:.1f} to {100 * high:.1f}; " if len(found) == 1 else ""
-    label = f"captions that name the right object, of {found[0].changed} changed pairs"
-    value = _mean(spread([one.object.rate for one in found]), "%")
-    return [(label, value, f"{interval}chance {found[0].object.chance:.1%}")]
+    low, high = hallucinations[0].interval("object")
+    interval = f"95 % interval {100 * low:.1f} to {100 * high:.1f}; " if len(hallucinations) == 1 else ""
+    label = f"captions that name the right object, of {hallucinations[0].changed} changed pairs"
+    value = _mean(spread([hallucination.object.rate for hallucination in hallucinations]), "%")
+    return [(label, value, f"{interval}chance {hallucinations[0].object.chance:.1%}")]
 
 
 def _difference_tile(evaluations: Sequence[Evaluation]) -> list[tuple[str, str, str]]:
-    found = [one.differences for one in evaluations if one.differences is not None]
-    if not found:
+    differences = [evaluation.differences for evaluation in evaluations if evaluation.differences is not None]
+    if not differences:
         return []
-    low, high = found[0].intervals.get(F1, (0.0, 0.0))
-    interval = f"95 % interval {100 * low:.1f} to {100 * high:.1f}; " if len(found) == 1 and high else ""
-    floors = [f"{name} {100 * one.differences.f1:.1f}" for name, one in evaluations[0].baselines.items()
-              if one.differences is not None]  # fmt: skip
-    note = f"{interval}{', '.join(floors)}".rstrip("; ")
+    low, high = differences[0].intervals.get(F1, (0.0, 0.0))
+    interval = f"95 % interval {100 * low:.1f} to {100 * high:.1f}; " if len(differences) == 1 and high else ""
+    baselines = [f"{name} {100 * baseline.differences.f1:.1f}" for name, baseline in evaluations[0].baselines.items()
+                 if baseline.differences is not None]  # fmt: skip
+    note = f"{interval}{', '.join(baselines)}".rstrip("; ")
     return [
-        (f"{F1}, by {found[0].protocol}, of {found[0].pairs} pairs", _mean(spread([one.f1 for one in found])), note)
+        (
+            f"{F1}, by {differences[0].protocol}, of {differences[0].pairs} pairs",
+            _mean(spread([scores.f1 for scores in differences])),
+            note,
+        )
     ]
 
 
@@ -269,8 +275,8 @@ def _subset_rows(
     """Whether a row is the model's, and its cells."""
     rows = []
     for name, values in summary.subsets.items():
-        own = [_mean(values[metric]) for metric in first.scores]
-        rows.append((True, [name, str(first.subsets[name].pairs), "model", *own]))
+        model_cells = [_mean(values[metric]) for metric in first.scores]
+        rows.append((True, [name, str(first.subsets[name].pairs), "model", *model_cells]))
         for other_name, other in compared.items() if name in ("change", "no change") else ():
             cells = [_mean(other.subsets[name][metric]) for metric in first.scores]
             rows.append((False, ["", "", other_name, *cells]))
@@ -283,12 +289,14 @@ def _types(evaluations: Sequence[Evaluation]) -> dict[str, Any] | None:
         return None
     first = agreements[0]
     return {
-        "accuracy": _mean(spread([one.accuracy for one in agreements]), "%"),
+        "accuracy": _mean(spread([agreement.accuracy for agreement in agreements]), "%"),
         "pairs": first.pairs,
         "most_frequent": first.most_frequent,
         "chance_most_frequent": f"{100 * first.chance_most_frequent:.1f}%",
         "chance_matched": f"{100 * first.chance_matched:.1f}%",
-        "bars": [_bar(kind, spread([one.per_type[kind] for one in agreements]), 1.0) for kind in first.per_type],
+        "bars": [
+            _bar(kind, spread([agreement.per_type[kind] for agreement in agreements]), 1.0) for kind in first.per_type
+        ],
         "confusion": _confusion(first),
     }
 
@@ -317,15 +325,15 @@ def _training(name: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         facts.append(f"{times[len(times) // 2]:.3g} s per step")
     if "peak_rss_gib" in lines[-1]:
         facts.append(f"{max(line.get('peak_rss_gib', 0.0) for line in lines):.2g} GiB at most")
-    found: list[Markup] = []
+    curves: list[Markup] = []
     once = []
     for title, keys in _chart_groups(lines):
         points = {
             key: [(line["step"], factor(key) * float(line[key])) for line in lines if key in line] for key in keys
         }
-        found.append(charts.curves(title, points))
-        once += [f"{key} {number(own[0][1])}" for key, own in points.items() if len(own) == 1]
-    return {"name": name, "facts": ", ".join(facts), "charts": found, "once": ", ".join(once)}
+        curves.append(charts.curves(title, points))
+        once += [f"{key} {number(values[0][1])}" for key, values in points.items() if len(values) == 1]
+    return {"name": name, "facts": ", ".join(facts), "charts": curves, "once": ", ".join(once)}
 
 
 def _chart_groups(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
@@ -336,7 +344,7 @@ def _chart_groups(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[st
     measured = [key for key in keys if key not in (*losses, *rates, *_NOT_CHARTED)]
     measured.sort(key=lambda key: not key.startswith("validation/"))
     groups = [("loss", losses), ("learning rate", rates), *((key, [key]) for key in measured)]
-    return [(title, own) for title, own in groups if own]
+    return [(title, members) for title, members in groups if members]
 
 
 def _imagined(frames: np.ndarray, pair_id: str) -> list[Frame]:
@@ -346,10 +354,10 @@ def _imagined(frames: np.ndarray, pair_id: str) -> list[Frame]:
 
 
 def _real(real: RealPairs) -> dict[str, Any]:
-    found: dict[str, Any] = {"title": real.title, "text": real.text, "shown": real.items, "types": None}
-    found["warned"] = real.evaluation.warnings() if real.evaluation is not None else None
+    section: dict[str, Any] = {"title": real.title, "text": real.text, "shown": real.items, "types": None}
+    section["warned"] = real.evaluation.warnings() if real.evaluation is not None else None
     if real.evaluation is not None and (types := real.evaluation.types) is not None:
-        found["types"] = {
+        section["types"] = {
             "shares": [_share(types, kind) for kind in types.table],
             "accuracy": f"{types.accuracy:.1%}",
             "pairs": types.pairs,
@@ -359,7 +367,7 @@ def _real(real: RealPairs) -> dict[str, Any]:
             "chance": f"{1 / len(CHANGE_TYPES):.1%}",
             "confusion": _confusion(types),
         }
-    return found
+    return section
 
 
 def _share(types: TypeAgreement, kind: str) -> str:

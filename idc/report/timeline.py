@@ -20,7 +20,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Step(_Record):
+class TimelineStep(_Record):
     """A step; times are seconds since the start of the record."""
 
     title: str
@@ -28,7 +28,7 @@ class Step(_Record):
     end: float
 
 
-class Line(_Record):
+class TimelineLine(_Record):
     """Samples of one quantity: their times, and their values by kind of process."""
 
     at: list[float] = []
@@ -43,14 +43,14 @@ class Line(_Record):
         """The sums over the kinds."""
         return [sum(values) for values in zip(*self.values.values(), strict=True)]
 
-    def within(self, step: Step) -> dict[str, list[float]]:
+    def within(self, step: TimelineStep) -> dict[str, list[float]]:
         """The samples of a step by kind, and their sums as "all"."""
         inside = [i for i, at in enumerate(self.at) if step.start < at <= step.end]
         return {name: [values[i] for i in inside] for name, values in [("all", self.total()), *self.values.items()]}
 
 
 class StepFigures(_Record):
-    """What a step used.
+    """Resources that a step used.
 
     Attributes:
         seconds: from its start to its end.
@@ -77,11 +77,11 @@ class Timeline(_Record):
         memory_gib: proportional set size.
     """
 
-    steps: list[Step] = []
+    steps: list[TimelineStep] = []
     seconds: float
     cores_available: int
-    cores: Line
-    memory_gib: Line
+    cores: TimelineLine
+    memory_gib: TimelineLine
 
     def write(self, path: Path) -> None:
         write_text(path, self.model_dump_json() + "\n")
@@ -104,19 +104,19 @@ class Timeline(_Record):
 
     def figures(self) -> dict[str, StepFigures]:
         """Title of a step -> what it used."""
-        found = {}
+        figures = {}
         for step in self.steps:
             cores, memory = self.cores.within(step), self.memory_gib.within(step)
             total = memory.pop("all")
             peak = max(range(len(total)), key=total.__getitem__, default=None)
-            found[step.title] = StepFigures(
+            figures[step.title] = StepFigures(
                 seconds=round(step.end - step.start, 1),
                 cores={name: round(_mean(values), 2) for name, values in cores.items() if values},
                 memory_mean_gib=round(_mean(total), 2) if total else None,
                 memory_peak_gib=None if peak is None else round(total[peak], 2),
                 memory_at_peak_gib={} if peak is None else {kind: round(v[peak], 2) for kind, v in memory.items()},
             )
-        return found
+        return figures
 
 
 def _mean(values: list[float]) -> float:
@@ -124,7 +124,7 @@ def _mean(values: list[float]) -> float:
 
 
 def timeline_section(timeline: Timeline) -> dict[str, Any]:
-    """What the page shows of a timeline: charts, and a table with a row for each step."""
+    """The page's section of a timeline: charts, and a table with a row for each step."""
     steps = timeline.steps
     marks = [(step.start, str(number)) for number, step in enumerate(steps, start=1)]
     rows = []
@@ -143,10 +143,10 @@ def timeline_section(timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def _lines(line: Line) -> dict[str, list[tuple[float, float]]]:
+def _lines(line: TimelineLine) -> dict[str, list[tuple[float, float]]]:
     """The sums, and each kind that used anything."""
-    found = {"all": list(zip(line.at, line.total(), strict=True))}
+    lines = {"all": list(zip(line.at, line.total(), strict=True))}
     for kind, values in line.values.items():
         if any(values):
-            found[kind] = list(zip(line.at, values, strict=True))
-    return found
+            lines[kind] = list(zip(line.at, values, strict=True))
+    return lines

@@ -57,12 +57,12 @@ def training(folder: Path, name: str, times: float, now: float) -> Work:
             if key == "loss" or key.startswith("validation/") or key == "samples_per_second"
         }  # fmt: skip
         for line in reversed(lines):  # the last validation may be some lines ago
-            if found := {key: value for key, value in line.items() if key.startswith("validation/")}:
-                work.metrics |= found
+            if scores := {key: value for key, value in line.items() if key.startswith("validation/")}:
+                work.metrics |= scores
                 break
         if rate is not None and work.total is not None:
             work.left_s = rate * max(0, work.total - work.done)
-    work.take_sign(heartbeat.read(folder), now)
+    work.take_sign(heartbeat.read_heartbeat(folder), now)
     if rank_0 is not None:
         work.node, work.pid = rank_0["node"], rank_0["pid"]
     if (result := read_object(folder / RESULT)) is not None:
@@ -76,7 +76,7 @@ def training(folder: Path, name: str, times: float, now: float) -> Work:
     if len(lines) > 1 and work.left_s is not None:
         gaps = [after["step"] - before["step"] for before, after in itertools.pairwise(lines)]
         usual = statistics.median(gaps) * statistics.median(line["seconds_per_step"] for line in lines)
-    times_seen = [found for found in (modified(folder / LOG), work.started) if found is not None]
+    times_seen = [at for at in (modified(folder / LOG), work.started) if at is not None]
     work.silent_s = now - max(times_seen) if times_seen else None
     work.find_stalled(usual, times, now)
     if work.state != "running":
@@ -88,9 +88,9 @@ def data(folder: Path, name: str, times: float, now: float) -> Work:
     """A data set: complete, or how many of its chunks are written."""
     manifest = read_object(folder / MANIFEST) or {}
     work = Work("data", name, str(folder), unit="chunks", total=manifest.get("num_chunks"))
-    written = sorted(found for part in folder.glob("part-*.parquet") if (found := modified(part)) is not None)
+    written = sorted(changed_at for part in folder.glob("part-*.parquet") if (changed_at := modified(part)) is not None)
     work.done = len(written)
-    work.take_sign(heartbeat.read(folder), now)
+    work.take_sign(heartbeat.read_heartbeat(folder), now)
     if manifest.get("complete"):
         rows = manifest["num_rows"]
         work.state, work.unit, work.done, work.total = "done", "rows", rows, rows
@@ -108,11 +108,11 @@ def data(folder: Path, name: str, times: float, now: float) -> Work:
     return work
 
 
-def sweep(folder: Path, name: str, now: float) -> Work:
+def sweep_work(folder: Path, name: str, now: float) -> Work:
     """A sweep: how many of its trials have an end, and the best so far."""
     progress = read_progress(folder)
     work = Work("sweep", name, str(folder), unit="trials", done=progress.ended, total=progress.total)
-    work.take_sign(heartbeat.read(folder), now)
+    work.take_sign(heartbeat.read_heartbeat(folder), now)
     work.core_hours, work.gpu_hours = progress.core_hours, progress.gpu_hours
     if progress.best is not None:
         work.metrics = {progress.metric: progress.best.value or 0.0}
@@ -133,12 +133,12 @@ def _last_lines(path: Path) -> list[dict[str, Any]]:
             text = file.read()
     except OSError:
         return []
-    found = []
+    entries = []
     for line in text.split(b"\n")[-_LINES - 1 :]:
         try:
             entry = json.loads(line)
         except ValueError:
             continue
         if isinstance(entry, dict) and "step" in entry:
-            found.append(entry)
-    return found
+            entries.append(entry)
+    return entries

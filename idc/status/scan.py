@@ -20,16 +20,16 @@ def find_work(folders: Iterable[str], times: float) -> list[Work]:
         ValueError: a folder does not exist, or is on object storage.
     """
     now = time.time()
-    found = []
+    entries = []
     for folder in folders:
         if "://" in folder:
             raise ValueError(f"{folder}: the state of work is read from local or mounted folders, not from a URI")
         root = Path(folder)
         if not root.is_dir():
             raise ValueError(f"{folder}: there is no such folder")
-        found += list(_below(root, root, times, now, _DEPTH))
+        entries += list(_below(root, root, times, now, _DEPTH))
     order = ("running", "stalled", "died", "failed", "stopped", "unfinished", "done")
-    return sorted(found, key=lambda work: (order.index(work.state), work.kind, work.name))
+    return sorted(entries, key=lambda work: (order.index(work.state), work.kind, work.name))
 
 
 def _below(folder: Path, root: Path, times: float, now: float, depth: int) -> Iterator[Work]:
@@ -41,7 +41,7 @@ def _below(folder: Path, root: Path, times: float, now: float, depth: int) -> It
         yield readers.data(folder, name, times, now)
         return
     if readers.is_sweep(folder):
-        yield readers.sweep(folder, name, now)
+        yield readers.sweep_work(folder, name, now)
         return
     if depth:
         with os.scandir(folder) as entries:

@@ -12,7 +12,7 @@ from idc.units import metric_text
 _METRICS = 3
 
 
-def table(works: Sequence[Work], job: StatusJob) -> str:
+def status_table(works: Sequence[Work], job: StatusJob) -> str:
     """A line for each work, with its reason below if it needs attention, and a line of sums."""
     shown = [work for work in works if job.done or work.state != "done"]
     heads = ["state", "kind", "name", "done", "left", "ends", "spent", "where", "last"]

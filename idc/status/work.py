@@ -75,12 +75,12 @@ class Work:
 
     def to_dict(self, now: float, core_price: float, gpu_price: float) -> dict[str, Any]:
         """JSON-able; with the cost if there are prices, and the expected end as a time."""
-        found = {name: value for name, value in asdict(self).items() if value is not None}
+        fields = {name: value for name, value in asdict(self).items() if value is not None}
         if self.left_s is not None:
-            found["ends"] = datetime.fromtimestamp(now + self.left_s, UTC).isoformat(timespec="seconds")
+            fields["ends"] = datetime.fromtimestamp(now + self.left_s, UTC).isoformat(timespec="seconds")
         if core_price or gpu_price:
-            found["cost"] = round(self.cost(core_price, gpu_price), 4)
-        return found
+            fields["cost"] = round(self.cost(core_price, gpu_price), 4)
+        return fields
 
     def cost(self, core_price: float, gpu_price: float) -> float:
         return self.core_hours * core_price + self.gpu_hours * gpu_price

@@ -91,11 +91,11 @@ def chain_of(system: str) -> Chain:
 
 def train_sections(trial: ConfigModel, path: str = "") -> dict[str, TrainConfig]:
     """Dotted name -> settings of each training loop in a trial's config."""
-    found: dict[str, TrainConfig] = {}
+    sections: dict[str, TrainConfig] = {}
     for name in type(trial).model_fields:
         value = getattr(trial, name)
         if isinstance(value, TrainConfig):
-            found[f"{path}{name}"] = value
+            sections[f"{path}{name}"] = value
         elif isinstance(value, ConfigModel):
-            found |= train_sections(value, f"{path}{name}.")
-    return found
+            sections |= train_sections(value, f"{path}{name}.")
+    return sections

@@ -263,7 +263,7 @@ class SweepJob(ConfigModel):
         Raises:
             ConfigError: a file cannot be read, or a section does not exist.
         """
-        found: dict[str, Any] = {}
+        contents: dict[str, Any] = {}
         faults: list[str] = []
         sections = list(chain.Trial.model_fields)
         for section, path in self.base.items():
@@ -278,10 +278,12 @@ class SweepJob(ConfigModel):
                 faults.append(f"base.{section}: cannot read {path!r}: {' '.join(str(error).split())}")
                 continue
             values = values.get(section, values)  # jobs/build_procedures.py has its settings in a section, too
-            found[section] = {key: value for key, value in values.items() if key not in chain.DERIVED.get(section, ())}
+            contents[section] = {
+                key: value for key, value in values.items() if key not in chain.DERIVED.get(section, ())
+            }
         if faults:
             raise ConfigError(faults)
-        return found
+        return contents
 
     def faults(self) -> Iterator[str]:
         yield from remote(self.runs, "runs", "a sweep")
@@ -333,13 +335,13 @@ class SweepJob(ConfigModel):
         except ConfigError as error:
             yield from error.faults
             return
-        found: dict[str, list[str]] = {}
+        affected: dict[str, list[str]] = {}
         variants = self._variants()
-        for place, settings in variants.items():
+        for variant, settings in variants.items():
             for fault in self._faults_of(chain, settings):
-                found.setdefault(fault, []).append(place)
-        for fault, places in found.items():
-            yield fault if len(places) == len(variants) else f"{places[0]}: {fault}"
+                affected.setdefault(fault, []).append(variant)
+        for fault, names in affected.items():
+            yield fault if len(names) == len(variants) else f"{names[0]}: {fault}"
 
     def _variants(self) -> dict[str, dict[str, Any]]:
         """Place in this config -> settings of a trial to validate; for a search, the ends of each dimension."""
@@ -384,11 +386,11 @@ class SweepJob(ConfigModel):
         """Missing input files of every row."""
         if self.system not in SYSTEMS:
             return
-        found: dict[str, None] = {}
+        faults: dict[str, None] = {}
         for settings in self._variants().values():
             try:
                 trial: ConfigModel | None = self.trial(settings, self.seeds[0])
             except ConfigError as error:  # its faults are reported already
                 trial = error.rest
-            found |= dict.fromkeys(missing_inputs(trial))
-        yield from found
+            faults |= dict.fromkeys(missing_inputs(trial))
+        yield from faults

@@ -78,9 +78,9 @@ class SweepProgress:
     @property
     def best(self) -> TrialProgress | None:
         """The best of the trials that have a value; a running one's is that of its last validation."""
-        known = [trial for trial in self.trials if trial.value is not None]
+        valued = [trial for trial in self.trials if trial.value is not None]
         sign = 1.0 if self.mode == "max" else -1.0
-        return max(known, key=lambda trial: sign * (trial.value or 0.0), default=None)
+        return max(valued, key=lambda trial: sign * (trial.value or 0.0), default=None)
 
     def ended_since(self, at: float) -> int:
         return sum(trial.ended_at is not None and trial.ended_at >= at for trial in self.trials)
@@ -145,16 +145,16 @@ def read_progress(folder: Path) -> SweepProgress:
     plan = read_object(folder / PLAN) or {}
     metric = plan.get("metric", "CIDEr")
     store = folder / plan.get("store", "../steps")
-    known = {trial["key"]: trial for trial in plan.get("trials", [])}
+    planned = {trial["key"]: trial for trial in plan.get("trials", [])}
     for path in sorted((folder / TRIALS).glob(f"search-*{_STARTED}")):
         key = path.name.removesuffix(_STARTED)
-        if key not in known and (found := read_object(path)):
-            known[key] = {"key": key, "label": found["label"], "steps": found["steps"]}
+        if key not in planned and (started := read_object(path)):
+            planned[key] = {"key": key, "label": started["label"], "steps": started["steps"]}
     progress = SweepProgress(
         plan.get("name", folder.name), plan.get("title", ""), metric, plan.get("mode", "max"),
-        max(plan.get("total", 0), len(known)), [_trial(folder, store, metric, trial) for trial in known.values()],
+        max(plan.get("total", 0), len(planned)), [_trial(folder, store, metric, trial) for trial in planned.values()],
     )  # fmt: skip
-    for step in dict.fromkeys(step for trial in known.values() for step in trial["steps"]):
+    for step in dict.fromkeys(step for trial in planned.values() for step in trial["steps"]):
         if record := read_object(store / f"{step}.json"):
             progress.core_hours += record["seconds"] * record["cpus"] / 3600
             progress.gpu_hours += record["seconds"] * record["gpus"] / 3600
@@ -163,33 +163,37 @@ def read_progress(folder: Path) -> SweepProgress:
 
 def _trial(folder: Path, store: Path, metric: str, planned: dict[str, Any]) -> TrialProgress:
     key, steps = planned["key"], planned["steps"]
-    found = TrialProgress(key, planned["label"], of=len(steps))
+    progress = TrialProgress(key, planned["label"], of=len(steps))
     path = folder / TRIALS / f"{key}.json"
     started, result = read_object(path.with_suffix(_STARTED)), read_object(path)
     failure = read_object(path.with_suffix(_FAILED))
     if started is not None:
-        found.state = "running"
+        progress.state = "running"
     waiting = [step for step in steps if not (store / f"{step}.json").exists()]
-    found.step = waiting[0] if waiting else steps[-1] if steps else ""
-    found.number = steps.index(found.step) + 1 if found.step else 0
+    progress.step = waiting[0] if waiting else steps[-1] if steps else ""
+    progress.number = steps.index(progress.step) + 1 if progress.step else 0
     begun = [step for step in steps if (store / step / _LOG).exists()]
-    if begun and (found.state == "running" or result is not None):
-        _read_log(found, store / begun[-1], metric)
+    if begun and (progress.state == "running" or result is not None):
+        _read_log(progress, store / begun[-1], metric)
     if result is not None and "evaluation" in result:
-        found.state, found.ended_at = "done", modified(path)
+        progress.state, progress.ended_at = "done", modified(path)
         scores = (read_object(Path(result["evaluation"]) / "evaluation.json") or {}).get("scores", {})
-        found.value = scores.get(metric, found.value)
+        progress.value = scores.get(metric, progress.value)
     elif failure is not None:
-        found.state, found.reason, found.ended_at = "failed", failure["error"], modified(path.with_suffix(_FAILED))
+        progress.state, progress.reason, progress.ended_at = (
+            "failed",
+            failure["error"],
+            modified(path.with_suffix(_FAILED)),
+        )
     elif result is not None and "state" in result:
-        found.value = result["value"] if result["value"] is not None else found.value
+        progress.value = result["value"] if result["value"] is not None else progress.value
         if result["state"] == "finished":
-            found.state, found.ended_at = "done", modified(path)
+            progress.state, progress.ended_at = "done", modified(path)
         elif result["state"] != "stopped early":
-            found.state, found.reason, found.ended_at = "failed", result["state"], modified(path)
+            progress.state, progress.reason, progress.ended_at = "failed", result["state"], modified(path)
         elif path.with_suffix(_ENDED).exists():
-            found.state, found.ended_at = "stopped early", modified(path.with_suffix(_ENDED))
-    return found
+            progress.state, progress.ended_at = "stopped early", modified(path.with_suffix(_ENDED))
+    return progress
 
 
 def _read_log(trial: TrialProgress, run: Path, metric: str) -> None:

@@ -17,10 +17,10 @@ from idc.captioning.loading import CaptionerLoader
 from idc.config import ConfigModel
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.evaluation.config import EvaluateJob, EvaluateSection
-from idc.evaluation.job import finished, scoring_fingerprint
-from idc.evaluation.job import run as score
+from idc.evaluation.job import finished_evaluation, scoring_fingerprint
+from idc.evaluation.job import run_evaluation as score
 from idc.evaluation.judge import MODEL, JudgeJob, JudgeSection
-from idc.evaluation.judge import run as ask_judge
+from idc.evaluation.judge import run_judge as ask_judge
 from idc.evaluation.record import load_predictions
 from idc.sweep.chain import Step, TrialSteps
 from idc.training.config import OPERATIONAL, TrainConfig
@@ -39,9 +39,9 @@ _JUDGE_OPERATIONAL = {*JUDGE_DERIVED, "api_key_variable", "concurrency", "attemp
 def derived_faults(trial: ConfigModel, derived: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Faults of a trial's config that gives settings which the chain sets itself (``DERIVED``)."""
     for section, names in derived.items():
-        given = getattr(trial, section)
+        settings = getattr(trial, section)
         for name in names:
-            if given is not None and name in given.model_fields_set:
+            if settings is not None and name in settings.model_fields_set:
                 yield f"{section}.{name}: the sweep sets it; remove it"
 
 
@@ -49,7 +49,7 @@ def train_step(
     kind: str,
     entry: str,
     job: ConfigModel,
-    made: Mapping[str, Any],
+    inputs: Mapping[str, Any],
     store: str,
     depends: Sequence[str],
     models: Sequence[str] = (),
@@ -60,13 +60,13 @@ def train_step(
         kind: first part of the step's name.
         entry: ``"module:function"`` of the training.
         job: its config, with ``name``, ``runs`` and ``train``.
-        made: settings of ``job`` that the chain fills in: folders, results of earlier steps. ``depends`` represents
+        inputs: settings of ``job`` that the chain fills in: folders, results of earlier steps. ``depends`` represents
             them in the step's name.
         store: folder of all steps.
         depends: fingerprints of its data and names of earlier steps.
         models: settings of ``job`` that name a model by folder or hub id; they count by content.
     """
-    settings = job.model_dump(mode="json", exclude={*made, "name", "runs", "train"})
+    settings = job.model_dump(mode="json", exclude={*inputs, "name", "runs", "train"})
     read = {name: content_or_id(settings[name]) for name in models if settings.get(name) is not None}
     train: TrainConfig = job.train  # type: ignore[attr-defined]
     learned = train.model_dump(mode="json", exclude=set(OPERATIONAL))
@@ -74,7 +74,7 @@ def train_step(
     return Step(
         name=name,
         entry=entry,
-        payload={**settings, **made, "name": name, "runs": store},
+        payload={**settings, **inputs, "name": name, "runs": store},
         train=train,
         cpus=train.num_workers * train.cpus_per_worker,
         gpus=train.num_workers * train.gpus_per_worker,
@@ -154,7 +154,7 @@ def evaluate_artifact(payload: dict[str, Any], folder: str, run: Runner) -> dict
     """Caption and score, in this process, which has the step's cores and GPU; a finished evaluation is kept."""
     job = EvaluateJob.model_validate({**payload["job"], "out": folder})
     load = CaptionerLoader(job.artifact or "", job, gpus=payload["device"] == "cuda")
-    return (finished(job) or score(job, load)).scores
+    return (finished_evaluation(job) or score(job, load)).scores
 
 
 def judge_captions(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
@@ -198,5 +198,5 @@ def score_baselines(payload: dict[str, Any], folder: str, run: Runner) -> dict[s
     rows = [{"pair_id": row["pair_id"], "caption": caption} for row in iter_rows(pairs, ["pair_id"], of)]
     predictions.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     job = EvaluateJob.model_validate({**payload["job"], "out": folder, "predictions": str(predictions)})
-    found = finished(job) or score(job)
-    return {name: baseline.scores for name, baseline in found.baselines.items()}
+    evaluation = finished_evaluation(job) or score(job)
+    return {name: baseline.scores for name, baseline in evaluation.baselines.items()}

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from idc.evaluation.record import Baseline, Evaluation, Spread, load, spread
+from idc.evaluation.record import Baseline, Evaluation, Spread, load_evaluation, spread
 from idc.sweep.chain import Step
 from idc.sweep.config import (
     DIFFERENCE_RATES,
@@ -42,7 +42,7 @@ class TrialResult(_Record):
 
     def scores(self) -> dict[str, float]:
         """Scores of the held-out split, as fractions."""
-        return load(self.evaluation).scores
+        return load_evaluation(self.evaluation).scores
 
 
 class SearchedTrial(_Record):
@@ -168,7 +168,7 @@ class SweepResult(_Record):
     """Duration of this command."""
 
 
-def summarise(
+def summarise_sweep(
     job: SweepJob,
     rows: Sequence[RowConfig],
     done: Sequence[tuple[TrialPlan, TrialResult]],
@@ -178,21 +178,21 @@ def summarise(
     seconds: float,
 ) -> SweepResult:
     """Gather the results of the steps in ``store``."""
-    evaluations = {plan.key: load(result.evaluation) for plan, result in done}
+    evaluations = {plan.key: load_evaluation(result.evaluation) for plan, result in done}
     table = []
     for number, row in enumerate(rows):
-        own = [plan for plan, _ in done if plan.row == number]
-        found = [evaluations[plan.key] for plan in own]
+        plans = [plan for plan, _ in done if plan.row == number]
+        scored = [evaluations[plan.key] for plan in plans]
         measured = {
-            TOKENS_PER_SECOND: _results(store, [plan.steps.speed for plan in own[:1]]),
-            JUDGE: _results(store, [plan.steps.judge for plan in own]),
+            TOKENS_PER_SECOND: _results(store, [plan.steps.speed for plan in plans[:1]]),
+            JUDGE: _results(store, [plan.steps.judge for plan in plans]),
         }
-        values = {column.title: _value(column, found, measured) for column in job.columns}
+        values = {column.title: _value(column, scored, measured) for column in job.columns}
         table.append(
             ResultRow(
                 label=row.label,
                 settings=row.settings,
-                seeds=[plan.seed for plan in own],
+                seeds=[plan.seed for plan in plans],
                 values=values,
                 published=row.published,
                 group=row.group,
@@ -258,8 +258,8 @@ def ordering(column: str, rows: Sequence[ResultRow]) -> Ordering | None:
         group=rows[0].group,
         pairs=len(counted),
         **counts,
-        paper_best=max(both, key=lambda one: one[2])[0],
-        own_best=max(both, key=lambda one: one[1].mean)[0],
+        paper_best=max(both, key=lambda entry: entry[2])[0],
+        own_best=max(both, key=lambda entry: entry[1].mean)[0],
         seeds=min(len(value.values) for _, value, _ in both),
     )
 
@@ -270,8 +270,8 @@ def _value(
     """A cell; ``measured`` are results of steps that measure what no evaluation has: metric -> one for each trial."""
     if column.metric in measured:
         key = TOKENS_PER_SECOND if column.metric == TOKENS_PER_SECOND else column.subset or ""
-        found = [result[key] for result in measured[column.metric] if key in result]
-        return spread(found) if found else None
+        results = [result[key] for result in measured[column.metric] if key in result]
+        return spread(results) if results else None
     values = [_score(column, evaluation) for evaluation in evaluations]
     present = [100 * value for value in values if value is not None]
     return spread(present) if present else None
@@ -300,16 +300,16 @@ def _baselines(
     for plan, _ in done:
         if plan.steps.baselines is not None:
             of_group.setdefault(rows[plan.row].group, set()).add(plan.steps.baselines.name)
-    found = []
+    baselines = []
     for group, steps in of_group.items():
         if len(steps) > 1:
             continue
-        for name, baseline in load(store / steps.pop()).baselines.items():
+        for name, baseline in load_evaluation(store / steps.pop()).baselines.items():
             values = {column.title: _score(column, baseline) for column in job.columns}
             text = baseline.what + (f" ({baseline.caption!r})" if baseline.caption else "")
             scaled = {title: 100 * value for title, value in values.items() if value is not None}
-            found.append(BaselineRow(name=name, group=group, values=scaled, text=text))
-    return found
+            baselines.append(BaselineRow(name=name, group=group, values=scaled, text=text))
+    return baselines
 
 
 def _results(store: Path, steps: Sequence[Step | None]) -> list[Any]:

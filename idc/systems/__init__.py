@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from idc.chat_endpoint import EndpointConfig
     from idc.data.pipeline import Runner
 
-SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff")
+SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff", "regions")
 HUB = "hf:"
 """A model of the hub, ``hf:ORG/NAME[@REVISION]``, in the place of an artifact."""
+REGIONS = "regions"
+"""Names the captioner without training in the place of an artifact."""
 
 _NOT_ENTERED = frozenset({"artifact", "checkpoints", "best", "mlartifacts"})
 """Folders of runs that are not searched for runs; MLflow's are copies."""
 
 
-def load(name: str) -> ModuleType:
+def load_system(name: str) -> ModuleType:
     """The ``captioner`` module of a system; every one has ``load_captioner(artifact, device, speed)``. It loads less
     than the ``task`` module, which trains.
 
@@ -44,13 +46,13 @@ def load_captioner(artifact: str, device: str = "cpu", speed: Speed = "auto", ba
     Raises:
         ValueError: it is not an artifact of a captioner, or its base is not on this machine.
     """
-    from idc.nn.memory import use_huge_pages
+    from idc.huge_pages import use_huge_pages
     from idc.training.artifact import read_artifact
 
     use_huge_pages()
-    found = read_artifact(artifact)
+    record = read_artifact(artifact)
     options = {} if base is None else {"base": base}
-    captioner: Captioner = load(found.system).load_captioner(found.path, device=device, speed=speed, **options)
+    captioner: Captioner = load_system(record.system).load_captioner(record.path, device=device, speed=speed, **options)
     return captioner
 
 
@@ -72,11 +74,23 @@ def is_of_hub(artifact: Path) -> bool:
     return artifact.parent == Path(cache_root()) and artifact.name.startswith("hf-")
 
 
+def artifact_of_regions() -> str:
+    """The folder of the artifact that :data:`REGIONS` stands for."""
+    folder: str = importlib.import_module("idc.systems.regions.named").regions_folder()
+    return folder
+
+
+def regions_captioner() -> Captioner:
+    """The captioner without training, for pairs that another one is not familiar with."""
+    captioner: Captioner = load_system(REGIONS).RegionsCaptioner()
+    return captioner
+
+
 def wrap_base_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
     """A step of any vision-language system's sweep (:class:`idc.sweep.chain.Step`): the artifact of its base model as
     it is, in ``folder``; ``payload`` has ``base``, ``prompt`` and ``generation``."""
-    made: dict[str, Any] = importlib.import_module("idc.systems.zeroshot.wrap").wrap_step(payload, folder, run)
-    return made
+    result: dict[str, Any] = importlib.import_module("idc.systems.zeroshot.wrap").wrap_step(payload, folder, run)
+    return result
 
 
 def load_remote(artifact: str, endpoint: EndpointConfig) -> Captioner:
@@ -87,13 +101,13 @@ def load_remote(artifact: str, endpoint: EndpointConfig) -> Captioner:
     """
     from idc.training.artifact import read_artifact
 
-    found = read_artifact(artifact)
-    connect = getattr(load(found.system), "load_remote", None)
+    record = read_artifact(artifact)
+    connect = getattr(load_system(record.system), "load_remote", None)
     if connect is None:
         raise ValueError(
-            f"endpoint: an artifact of {found.system} has no language model that runs elsewhere; leave it out"
+            f"endpoint: an artifact of {record.system} has no language model that runs elsewhere; leave it out"
         )
-    captioner: Captioner = connect(found.path, endpoint)
+    captioner: Captioner = connect(record.path, endpoint)
     return captioner
 
 
@@ -105,21 +119,21 @@ def is_captioner(artifact: str) -> bool:
     """
     from idc.training.artifact import read_artifact
 
-    found = read_artifact(artifact)
-    if found.system not in SYSTEMS:
+    record = read_artifact(artifact)
+    if record.system not in SYSTEMS:
         return False
-    return bool(importlib.import_module(f"idc.systems.{found.system}.config").is_captioner(found.config))
+    return bool(importlib.import_module(f"idc.systems.{record.system}.config").is_captioner(record.config))
 
 
 def newest_captioner(runs: str = "runs") -> str | None:
     """The most recently written captioner artifact in a folder of runs; None if there is none."""
-    found: list[tuple[float, str]] = []
+    artifacts: list[tuple[float, str]] = []
     for folder, names, _ in os.walk(runs):
         path = Path(folder) / "artifact"
         if "artifact" in names and (path / "config.json").is_file():
-            found.append(((path / "config.json").stat().st_mtime, str(path)))
+            artifacts.append(((path / "config.json").stat().st_mtime, str(path)))
         names[:] = [name for name in names if name not in _NOT_ENTERED and not name.startswith(".")]
-    for _, artifact in sorted(found, reverse=True):
+    for _, artifact in sorted(artifacts, reverse=True):
         try:
             if is_captioner(artifact):
                 return artifact

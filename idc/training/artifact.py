@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Any
 
 from idc.atomic import write_bytes, write_text
 from idc.data.text import Vocabulary
-from idc.data.textfiles import decode, parse_json
+from idc.data.textfiles import decode_text, parse_json
 from idc.training.artifact_hashes import HASHES, check_hashes, remove_unfinished, write_hashes
-from idc.training.base import Base
-from idc.training.hashing import combined, contents, file_hash
+from idc.training.base import BaseName
+from idc.training.hashing import combined_hash, contents, file_hash
 from idc.units import metric_text
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ MAX_JSON_BYTES = 32 * 2**20
 """JSON files of an artifact above this size are refused unread."""
 
 IDENTITY_TAG = "idc.artifact"
-"""Tag of a version in the registry: the :func:`identity` of its artifact."""
+"""Tag of a version in the registry: the :func:`artifact_identity` of its artifact."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Artifact:
     Attributes:
         files: names of all files but config.json, relative to ``path``.
         trained_on: what the model was trained on, in short English; None if the artifact does not record it.
-        base: the model of others that it needs; :meth:`idc.training.base.Base.folder` finds it.
+        base: the model of others that it needs; :meth:`idc.training.base.BaseName.folder` finds it.
         verified: its files have the hashes of its hashes.json; False if it has none (of an earlier version).
     """
 
@@ -74,7 +74,7 @@ class Artifact:
     vocabulary: Vocabulary | None
     files: tuple[str, ...]
     trained_on: str | None = None
-    base: Base | None = None
+    base: BaseName | None = None
     verified: bool = False
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -141,7 +141,7 @@ def write_artifact(
     purpose: str = "Describes in words what changed between two images.",
     use: str = "python jobs/caption.py --artifact <this folder> before.png after.png",
     trained_on: str | None = None,
-    base: Base | None = None,
+    base: BaseName | None = None,
 ) -> Path:
     """Write an artifact, atomically; it replaces one that is there.
 
@@ -166,14 +166,14 @@ def write_artifact(
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    own = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state_dict.items()}
-    save_file(own, partial / WEIGHTS)
+    tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state_dict.items()}
+    save_file(tensors, partial / WEIGHTS)
     if vocabulary is not None:
         vocabulary.save(partial / VOCABULARY)
     _write_json(partial / PREPROCESS, preprocess or {})
     _write_json(partial / METRICS, metrics or {})
-    for name, given in (extras or {}).items():
-        source = _local(given)
+    for name, origin in (extras or {}).items():
+        source = _local(origin)
         if source.is_dir():
             shutil.copytree(source, partial / name)
         else:
@@ -268,7 +268,7 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
             f"artifact {path} is incomplete, {', '.join(lost[:5])} is missing; copy the whole folder again"
         )
     try:
-        base = Base.from_dict(head["base"]) if version > 1 and "base" in head else None
+        base = BaseName.from_dict(head["base"]) if version > 1 and "base" in head else None
     except ValueError as error:
         raise ValueError(f"{path / CONFIG}: {error}; copy the artifact again") from None
     if version > 1 and (fault := _adapter_fault(files, base)):
@@ -290,7 +290,7 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
     )
 
 
-def _adapter_fault(files: Collection[str], base: Base | None) -> str | None:
+def _adapter_fault(files: Collection[str], base: BaseName | None) -> str | None:
     """Why an adapter among these files cannot be used."""
     if not any(name.startswith(f"{ADAPTER}/") for name in files):
         return None
@@ -315,11 +315,11 @@ def check_weights(artifact: Artifact) -> None:
         raise ValueError(f"{weights} is damaged ({error}); copy the artifact again") from None
 
 
-def identity(path: Path | str) -> str:
+def artifact_identity(path: Path | str) -> str:
     """SHA-256, in hex, over the contents of all files of an artifact, independent of its path. A base counts by its
     fingerprint, which is in config.json."""
     artifact = read_artifact(path)
-    return combined({name: file_hash(artifact.path / name) for name in (CONFIG, *artifact.files)})
+    return combined_hash({name: file_hash(artifact.path / name) for name in (CONFIG, *artifact.files)})
 
 
 def captioning_files(path: Path | str) -> dict[str, str]:
@@ -328,20 +328,20 @@ def captioning_files(path: Path | str) -> dict[str, str]:
     The files of jobs/calibrate.py are left out, also of the list of files in config.json: they are added later.
     """
     path = _local(path)
-    found = contents(path)
-    found.pop(HASHES, None)
-    if added := found.keys() & _ADDED_LATER:
+    hashes = contents(path)
+    hashes.pop(HASHES, None)
+    if added := hashes.keys() & _ADDED_LATER:
         for name in added:
-            del found[name]
+            del hashes[name]
         head = _read_json(path / CONFIG)
         before = _json({**head, "files": [name for name in head["files"] if name not in added]})
-        found[CONFIG] = hashlib.sha256(before.encode()).hexdigest()
-    return found
+        hashes[CONFIG] = hashlib.sha256(before.encode()).hexdigest()
+    return hashes
 
 
 def captioning_identity(path: Path | str) -> str:
     """A hash over :func:`captioning_files`: an evaluation belongs to the artifact, calibrated or not."""
-    return combined(captioning_files(path))
+    return combined_hash(captioning_files(path))
 
 
 def num_parameters(path: Path | str) -> int:
@@ -418,6 +418,6 @@ def _refuse_huge(path: Path) -> None:
 def _read_json(path: Path) -> Any:
     _refuse_huge(path)
     try:
-        return parse_json(decode(path.read_bytes()))
+        return parse_json(decode_text(path.read_bytes()))
     except (ValueError, OSError) as error:
         raise ValueError(f"{path} cannot be read as JSON ({error}); copy the artifact again") from None

@@ -2,7 +2,7 @@
 
 They find damage, and files that were exchanged one by one. Whoever can write the whole folder can write its hashes too:
 that an artifact is the one that was registered is shown by the registry's hash of all of it
-(:func:`idc.training.artifact.identity`), which serving compares.
+(:func:`idc.training.artifact.artifact_identity`), which serving compares.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from idc.atomic import write_text
-from idc.data.textfiles import decode, parse_json
+from idc.data.textfiles import decode_text, parse_json
 from idc.training.hashing import file_hash
 
 HASHES = "hashes.json"
@@ -64,22 +64,22 @@ def check_hashes(folder: Path, names: Iterable[str]) -> bool:
         "missing": sorted(name for name, digest in hashes.items() if digest and name not in there),
         "not part of it": sorted((there | set(names)) - hashes.keys()),
     }
-    found = [
+    differences = [
         f"{', '.join(files[:_SHOWN])} {'is' if len(files) == 1 else 'are'} {what}"
         for what, files in faults.items()
         if files
     ]
-    if found:
+    if differences:
         raise ValueError(
-            f"artifact {folder} differs from its {HASHES}: {'; '.join(found)}. It is damaged, or was altered after it "
-            "was written: copy the artifact again"
+            f"artifact {folder} differs from its {HASHES}: {'; '.join(differences)}. It is damaged, or was altered "
+            "after it was written: copy the artifact again"
         )
     return True
 
 
 def _read(path: Path) -> Mapping[str, str | None]:
     try:
-        hashes = parse_json(decode(path.read_bytes()))["sha256"]
+        hashes = parse_json(decode_text(path.read_bytes()))["sha256"]
         if not all(isinstance(digest, str | None) for digest in hashes.values()):
             raise TypeError("a hash is no text")
         if outside := [name for name in hashes if Path(name).is_absolute() or ".." in Path(name).parts]:

@@ -1,8 +1,8 @@
 """The base of an artifact: the model of others that it needs. It is named, not copied; found on this machine; checked.
 
-A base is given by a folder or a hub id. :func:`locate` looks for a folder of that name, then in the hub's cache on this
-machine, and asks the hub only where it is allowed to. What is found is compared with the artifact's :class:`Base` by a
-fingerprint that is cheap for 15 GB (:func:`fingerprint`), or on request by a hash of all weights.
+A base is given by a folder or a hub id. :func:`locate_base` looks for a folder of that name, then in the hub's cache on
+this machine, and asks the hub only where it is allowed to. The result is compared with the artifact's :class:`BaseName`
+by a fingerprint that is cheap for 15 GB (:func:`base_fingerprint`), or on request by a hash of all weights.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from idc import logs
-from idc.training.hashing import combined, file_hash
+from idc.training.hashing import combined_hash, file_hash
 
 if TYPE_CHECKING:
     from huggingface_hub import DryRunFileInfo
@@ -38,13 +38,13 @@ _PLACES, _PIECE = 16, 4096
 
 
 @dataclass(frozen=True)
-class Base:
+class BaseName:
     """A base model by name, as in config.json of an artifact.
 
     Attributes:
         source: hub id, or absolute path of a folder.
         family: which of our adapters to transformers classes reads it, e.g. ``qwen2_5_vl``.
-        fingerprint: of its files, see :func:`fingerprint`.
+        fingerprint: of its files, see :func:`base_fingerprint`.
         revision: commit hash on the hub; None for a folder.
         sha256: of all its weights and descriptions, if that was computed.
     """
@@ -56,20 +56,20 @@ class Base:
     sha256: str | None = None
 
     @classmethod
-    def of(cls, source: str, folder: Path, family: str, full: bool = False, weights: bool = True) -> Base:
-        """The name of the base that :func:`locate` found for ``source`` in ``folder``; ``full`` hashes all weights,
-        ``weights=False`` leaves them out, which need not be there."""
+    def of(cls, source: str, folder: Path, family: str, full: bool = False, weights: bool = True) -> BaseName:
+        """The name of the base that :func:`locate_base` found for ``source`` in ``folder``; ``full`` hashes all
+        weights, ``weights=False`` leaves them out, which need not be there."""
         cached = folder.parent.name == "snapshots"  # the hub's cache names the folder by the commit
         return cls(
             source=str(Path(source).expanduser().absolute()) if Path(source).expanduser().is_dir() else source,
             family=family,
-            fingerprint=fingerprint(folder, weights),
+            fingerprint=base_fingerprint(folder, weights),
             revision=folder.name if cached else None,
             sha256=full_hash(folder) if full else None,
         )
 
     @classmethod
-    def from_dict(cls, value: Any) -> Base:
+    def from_dict(cls, value: Any) -> BaseName:
         """The inverse of :meth:`to_dict`.
 
         Raises:
@@ -100,28 +100,25 @@ class Base:
         Raises:
             ValueError: it is not here, incomplete, or another model.
         """
-        found = locate(source or self.source, None if source else self.revision, download=download)
-        here, wanted, what = (
-            fingerprint(found, not self.fingerprint.startswith(_DESCRIBED)),
-            self.fingerprint,
-            "fingerprint",
-        )
+        folder = locate_base(source or self.source, None if source else self.revision, download=download)
+        here = base_fingerprint(folder, not self.fingerprint.startswith(_DESCRIBED))
+        wanted, what = self.fingerprint, "fingerprint"
         if full and here == wanted:
             if self.sha256 is None:
                 raise ValueError(f"the artifact has no full hash of its base {self.source}; check it without full")
-            here, wanted, what = full_hash(found), self.sha256, "full hash"
+            here, wanted, what = full_hash(folder), self.sha256, "full hash"
         if here != wanted:
             raise ValueError(
-                f"{found} is not the base model that the artifact was trained on, {self}: its {what} is {here[:12]}, "
+                f"{folder} is not the base model that the artifact was trained on, {self}: its {what} is {here[:12]}, "
                 f"expected {wanted[:12]}; give the folder of the right one with base.source=/path"
             )
-        return found
+        return folder
 
     def __str__(self) -> str:
         return self.source + (f" at revision {self.revision}" if self.revision else "")
 
 
-def locate(
+def locate_base(
     source: str,
     revision: str | None = None,
     *,
@@ -241,7 +238,7 @@ def _missing(source: str, revision: str | None, error: Exception) -> str:
     )
 
 
-def fingerprint(folder: Path, weights: bool = True) -> str:
+def base_fingerprint(folder: Path, weights: bool = True) -> str:
     """SHA-256 over a model's descriptions and, of each file of weights, its size, its header (names, types, shapes) and
     sixteen pieces of 4 KiB at even distances; with ``weights=False`` over the descriptions alone, and marked so.
 
@@ -252,16 +249,16 @@ def fingerprint(folder: Path, weights: bool = True) -> str:
         ValueError: the folder is no complete transformers model in safetensors.
     """
     described = {path.name: file_hash(path) for path in _descriptions(folder)}
-    return combined(described | _samples(folder)) if weights else _DESCRIBED + combined(described)
+    return combined_hash(described | _samples(folder)) if weights else _DESCRIBED + combined_hash(described)
 
 
 def full_hash(folder: Path) -> str:
     """SHA-256 over all descriptions and weights.
 
     Raises:
-        ValueError: as :func:`fingerprint`.
+        ValueError: as :func:`base_fingerprint`.
     """
-    return combined({path.name: file_hash(path) for path in (*_descriptions(folder), *_weights(folder))})
+    return combined_hash({path.name: file_hash(path) for path in (*_descriptions(folder), *_weights(folder))})
 
 
 def _descriptions(folder: Path) -> Iterator[Path]:
@@ -275,20 +272,20 @@ def _descriptions(folder: Path) -> Iterator[Path]:
 
 
 def _weights(folder: Path) -> list[Path]:
-    found = sorted(folder.glob(WEIGHTS))
+    weights = sorted(folder.glob(WEIGHTS))
     if (folder / _INDEX).is_file():
         try:
             named = set(json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].values())
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"{folder / _INDEX} is damaged ({error}); download or copy it again") from None
-        if lost := sorted(named - {path.name for path in found}):
+        if lost := sorted(named - {path.name for path in weights}):
             raise ValueError(
                 f"{folder} is incomplete: {len(lost)} of {len(named)} files of weights are missing, first {lost[0]}; "
                 "download or copy them again"
             )
-    if not found:
+    if not weights:
         raise ValueError(f"{folder} has no weights in safetensors; convert them, or give another folder")
-    return found
+    return weights
 
 
 def _end_of_weights(header: bytes) -> int:
@@ -315,8 +312,8 @@ def _samples(folder: Path) -> dict[str, str]:
                     f"{path} is damaged: its {size} bytes are not those of its header; download or copy it again"
                 )
             digest = hashlib.sha256(header + size.to_bytes(8, "little"))
-            for place in range(_PLACES):
-                file.seek(start + max(0, size - start - _PIECE) * place // (_PLACES - 1))
+            for piece in range(_PLACES):
+                file.seek(start + max(0, size - start - _PIECE) * piece // (_PLACES - 1))
                 digest.update(file.read(_PIECE))
         hashes[path.name] = digest.hexdigest()
     return hashes

@@ -48,11 +48,11 @@ def score_captions(mine: Sequence[Captioned], context: Context) -> dict[str, flo
     lines = [f"{pair}\n  says       {text}\n  references {'; '.join(right)}" for pair, text, right, _ in rows[:50]]
     context.tracker.text("validation_captions.txt", "\n".join(lines))
     score = cider({pair: right for pair, _, right, _ in rows}, {pair: text for pair, text, _, _ in rows})
-    found = {"CIDEr": score, "distinct_captions": float(len({text for _, text, _, _ in rows}))}
-    if known := [(text, scene) for _, text, _, scene in rows if isinstance(scene, Truth)]:
-        claimed = hallucination(known)
-        found |= {"right_type": claimed.change_type.rate, "right_object": claimed.object.rate}
+    metrics = {"CIDEr": score, "distinct_captions": float(len({text for _, text, _, _ in rows}))}
+    if scenes := [(text, scene) for _, text, _, scene in rows if isinstance(scene, Truth)]:
+        claimed = hallucination(scenes)
+        metrics |= {"right_type": claimed.change_type.rate, "right_object": claimed.object.rate}
     if listed := [(text, scene) for _, text, _, scene in rows if isinstance(scene, TrueDifferences)]:
         lists = difference_scores((match_caption(text, scene), scene) for text, scene in listed)
-        found |= {"difference_f1": lists.f1, "invented_share": lists.invented_share}
-    return found
+        metrics |= {"difference_f1": lists.f1, "invented_share": lists.invented_share}
+    return metrics

@@ -51,7 +51,7 @@ def weights_only(folder: Path) -> Iterator[None]:
 
 
 def _deepspeed_classes() -> list[Any]:
-    """What the optimizer states of ZeRO 1 to 3 hold besides tensors."""
+    """The classes besides tensors in the optimizer states of ZeRO 1 to 3."""
     if "deepspeed" not in sys.modules:
         return []
     from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler

@@ -65,8 +65,8 @@ class Watched:
     def metrics(self, values: dict[str, float], step: int) -> None:
         self._tracker.metrics(values, step)
         prefix = "validation/"
-        if found := {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}:
-            self._watch(found, step)
+        if validation := {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}:
+            self._watch(validation, step)
 
     def image(self, name: str, image: Any, step: int | None = None) -> None:
         self._tracker.image(name, image, step)
@@ -147,7 +147,7 @@ class LocalContext:
         if self.rank == 0:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
-        self.barrier()
+        self.barrier()  # the other ranks write below it
         folder = partial / f"rank_{self.rank}"
         folder.mkdir()
         return folder
@@ -159,10 +159,12 @@ class LocalContext:
     def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
         if checkpoint_dir is None:
             return
+        # All ranks have written their parts.
         self.barrier()
         if self.rank == 0:
             for rank in range(1, self.world_size):
                 _move_files(self._partial(step) / f"rank_{rank}", checkpoint_dir)
+            # Marked before it is renamed: under its final name it is never seen unfinished.
             (checkpoint_dir / COMPLETE).touch()
             target = self.checkpoints / checkpoint_name(step)
             shutil.rmtree(target, ignore_errors=True)
@@ -217,8 +219,8 @@ def _move_files(source: Path, target: Path) -> None:
 def complete_checkpoints(folder: Path) -> list[Path]:
     """Complete checkpoints in ``folder``, oldest first: those marked complete, and those Ray Train has registered."""
     registered = registered_checkpoints(folder)
-    found = folder.glob("step_*")
-    return sorted(path for path in found if (path / COMPLETE).exists() or path.name in registered)
+    checkpoints = folder.glob("step_*")
+    return sorted(path for path in checkpoints if (path / COMPLETE).exists() or path.name in registered)
 
 
 def registered_checkpoints(folder: Path) -> set[str]:
@@ -244,8 +246,8 @@ def mend_snapshot(folder: Path) -> None:
     names = _registered(folder)
     if names is not None and all((folder / name).is_dir() for name in names):
         return
-    found = [path.parent for path in folder.glob("step_*/state.json")]
-    for path in found:
+    checkpoints = [path.parent for path in folder.glob("step_*/state.json")]
+    for path in checkpoints:
         if names is None or path.name in names:
             (path / COMPLETE).touch()
     (folder / SNAPSHOT).unlink()

@@ -136,12 +136,12 @@ def _apportion(total: int, weights: Sequence[float]) -> list[int]:
 
 
 def _length_of(dataset: Dataset, name: str) -> Callable[[int, int], float]:
-    found: Callable[[int, int], float] | None = getattr(dataset, "length", None)
-    if found is None:
+    length: Callable[[int, int], float] | None = getattr(dataset, "length", None)
+    if length is None:
         raise ValueError(
             f"train.group_by_length needs the lengths of samples, {name} has none (no method `length`); set it to 0"
         )
-    return found
+    return length
 
 
 class Loader:
@@ -297,6 +297,7 @@ class Loader:
             collate_fn=_same,
             num_workers=self.processes,
             prefetch_factor=max(1, -(-self.prefetch // self.processes)),
+            # a forked process would inherit locks that this one's other threads hold
             multiprocessing_context="spawn",
             worker_init_fn=_end_at_once,
             generator=torch.Generator(),  # by default it draws from the global one

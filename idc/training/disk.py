@@ -51,9 +51,9 @@ def is_disk_full(error: BaseException | None, folders: Sequence[Path]) -> bool:
 
 def full_disk_advice(error: BaseException, folders: Sequence[Path], then: str) -> str:
     """Error message: which folder is full, how much is free there, what to do."""
-    known = [folder for folder in folders if _free(folder) < float("inf")]
-    folder = min(known, key=_free) if known else folders[0]
-    free = f"{_free(folder) / 2**20:,.1f} MiB free" if known else "no free space known"
+    measurable = [folder for folder in folders if _free(folder) < float("inf")]
+    folder = min(measurable, key=_free) if measurable else folders[0]
+    free = f"{_free(folder) / 2**20:,.1f} MiB free" if measurable else "no free space known"
     return (
         f"the disk of {folder} is full ({free}): {' '.join(str(error).split())[:200]}\nThe run was not restarted. Make "
         f"room there (train.keep_last checkpoints are kept; other folder: runs=...), then the same command {then}."

@@ -156,6 +156,7 @@ class TorchEngine:
                 parameter.grad = torch.zeros_like(parameter)
         if self.context.world_size > 1:
             self._all_reduce()
+        # Without a limit the norm is measured and nothing is clipped.
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.train.clip_norm or float("inf"))
         for group, rate in zip(self.optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate
@@ -291,8 +292,8 @@ class DeepSpeedEngine:
         full: dict[str, Tensor] = {}
         for prefix, module in self.task.named_modules(remove_duplicate=False):
             dot = f"{prefix}." if prefix else ""
-            own = module.named_parameters(recurse=False, remove_duplicate=False)
-            tensors = {f"{dot}{name}": parameter for name, parameter in own if f"{dot}{name}" in names}
+            parameters = module.named_parameters(recurse=False, remove_duplicate=False)
+            tensors = {f"{dot}{name}": parameter for name, parameter in parameters if f"{dot}{name}" in names}
             with self.deepspeed.zero.GatheredParameters(list({id(p): p for p in tensors.values()}.values())):
                 if self.context.rank == 0:
                     buffers = {f"{dot}{name}": buffer for name, buffer in module.named_buffers(recurse=False)}

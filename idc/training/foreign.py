@@ -100,7 +100,7 @@ def read_checkpoint(path: Path | str) -> Any:
         options: dict[str, Any] = {"map_location": "cpu", "mmap": zipfile.is_zipfile(path)}
         try:
             return torch.load(path, weights_only=True, **options)
-        except pickle.UnpicklingError:
+        except pickle.UnpicklingError:  # classes of other programs, of which the restricted reader makes placeholders
             return torch.load(path, weights_only=False, pickle_module=reader, **options)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
@@ -117,9 +117,9 @@ def find_state(checkpoint: Any, key: str | None, path: Path | str) -> dict[str, 
     """
     inner = checkpoint.get(key, checkpoint) if isinstance(checkpoint, Mapping) and key is not None else checkpoint
     if not isinstance(inner, Mapping) or not inner or not all(isinstance(value, Tensor) for value in inner.values()):
-        found = ", ".join(map(str, checkpoint)) if isinstance(checkpoint, Mapping) else type(checkpoint).__name__
+        content = ", ".join(map(str, checkpoint)) if isinstance(checkpoint, Mapping) else type(checkpoint).__name__
         where = "" if key is None else f" under {key!r}"
-        raise ValueError(f"{path} holds no state dict{where}; it holds {found[:200]}")
+        raise ValueError(f"{path} holds no state dict{where}; it holds {content[:200]}")
     return {name.removeprefix("module."): tensor for name, tensor in inner.items()}
 
 
@@ -240,7 +240,7 @@ class Ledger:
         return self.state[name]
 
 
-def listing(dropped: Sequence[Dropped]) -> str:
+def dropped_listing(dropped: Sequence[Dropped]) -> str:
     """The dropped tensors as text, grouped by reason."""
     reasons: dict[str, list[Dropped]] = {}
     for item in dropped:

@@ -26,14 +26,14 @@ def file_hash(path: Path | str) -> str:
     with Path(path).open("rb") as file:
         now, stat = time.time_ns(), os.fstat(file.fileno())
         key = (stat.st_dev, stat.st_ino)
-        known = _remembered.get(key)
-        if known is not None and known[0] == _state(stat):
-            return known[1]
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+        remembered = _remembered.get(key)
+        if remembered is not None and remembered[0] == _state(stat):
+            return remembered[1]
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
         settled = now - stat.st_ctime_ns > _SETTLED_NS and _state(os.fstat(file.fileno())) == _state(stat)
     if stat.st_size >= _BIG and settled:
-        _remembered[key] = (_state(stat), found)
-    return found
+        _remembered[key] = (_state(stat), digest)
+    return digest
 
 
 def _state(stat: os.stat_result) -> tuple[int, int, int]:
@@ -42,16 +42,16 @@ def _state(stat: os.stat_result) -> tuple[int, int, int]:
 
 def contents(path: Path | str) -> dict[str, str]:
     """Name -> SHA-256 of the files in a folder, or of a single file (whose name is then ``.``)."""
-    given = Path(path)
-    found = sorted(file for file in given.rglob("*") if file.is_file()) if given.is_dir() else [given]
-    return {str(file.relative_to(given)): file_hash(file) for file in found}
+    root = Path(path)
+    files = sorted(file for file in root.rglob("*") if file.is_file()) if root.is_dir() else [root]
+    return {str(file.relative_to(root)): file_hash(file) for file in files}
 
 
-def combined(hashes: Mapping[str, str]) -> str:
+def combined_hash(hashes: Mapping[str, str]) -> str:
     """One hash of named hashes."""
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
 def content_or_id(source: str) -> str:
     """Identifies a model that is given by a local path or a hub id: a hash of the content at the path, or the id."""
-    return combined(contents(source)) if Path(source).exists() else source
+    return combined_hash(contents(source)) if Path(source).exists() else source

@@ -25,8 +25,8 @@ def list_name(rank: int) -> str:
 
 def seal(folder: Path, rank: int) -> None:
     """List the files in ``folder``, all written by this rank, with size and checksum."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != list_name(rank))
-    files = {str(path.relative_to(folder)): [path.stat().st_size, checksum(path)] for path in found}
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != list_name(rank))
+    files = {str(path.relative_to(folder)): [path.stat().st_size, checksum(path)] for path in paths}
     (folder / list_name(rank)).write_text(json.dumps(files), encoding="utf-8")
 
 
@@ -34,11 +34,11 @@ def checksum(path: Path) -> str:
     """128-bit XXH3 of a file, in hex. It finds accidents, not intent."""
     import xxhash
 
-    found, buffer = xxhash.xxh3_128(), memoryview(bytearray(_BLOCK))
+    digest, buffer = xxhash.xxh3_128(), memoryview(bytearray(_BLOCK))
     with path.open("rb", buffering=0) as file:
         while size := file.readinto(buffer):
-            found.update(buffer[:size])
-    return found.hexdigest()
+            digest.update(buffer[:size])
+    return digest.hexdigest()
 
 
 def newest_intact(context: Context) -> Path | None:
@@ -71,19 +71,19 @@ def newest_intact(context: Context) -> Path | None:
 
 
 def _faults(folder: Path, context: Context) -> list[str]:
-    """What is wrong with a checkpoint, the same on all ranks."""
+    """The faults of a checkpoint, the same on all ranks."""
     try:
         state: dict[str, Any] = json.loads((folder / STATE_FILE).read_bytes())
         listed = state.get("checksums") or (folder / list_name(0)).exists()
         lists = range(state["world_size"]) if listed else range(0)
     except (OSError, ValueError, LookupError, TypeError) as error:
-        found = [f"{STATE_FILE} cannot be read: {error}"]
+        faults = [f"{STATE_FILE} cannot be read: {error}"]
         lists = range(0)
     else:
-        found = []
+        faults = []
     for rank in lists[context.rank :: context.world_size]:
-        found.extend(_faults_of_list(folder, list_name(rank)))
-    gathered = context.all_gather_object(found)
+        faults.extend(_faults_of_list(folder, list_name(rank)))
+    gathered = context.all_gather_object(faults)
     return list(dict.fromkeys(fault for faults in gathered for fault in faults))
 
 
@@ -95,16 +95,16 @@ def _faults_of_list(folder: Path, name: str) -> list[str]:
         return [f"{name} is missing"]
     except (OSError, ValueError, AttributeError, TypeError) as error:
         return [f"{name} cannot be read: {error}"]
-    found = []
+    faults = []
     for file, size in sizes.items():
         try:
             has = (folder / file).stat().st_size
             if has != size:
-                found.append(f"{file} has {has:,} of {size:,} bytes")
+                faults.append(f"{file} has {has:,} of {size:,} bytes")
             elif checksum(folder / file) != files[file][1]:
-                found.append(f"{file} has other content than was written")
+                faults.append(f"{file} has other content than was written")
         except FileNotFoundError:
-            found.append(f"{file} is missing")
+            faults.append(f"{file} is missing")
         except OSError as error:
-            found.append(f"{file} cannot be read: {error}")
-    return found
+            faults.append(f"{file} cannot be read: {error}")
+    return faults

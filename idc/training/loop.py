@@ -87,8 +87,8 @@ def fit(
     run = _Run(task, loaders, context, train, tracker or context.tracker)
     with run.full_disk_explained(context.run_dir):
         if run.is_main:
-            place = {"node": platform.node(), "pid": os.getpid(), "steps": run.total}
-            write_json(context.run_dir / RANK_0, place)
+            rank_0 = {"node": platform.node(), "pid": os.getpid(), "steps": run.total}
+            write_json(context.run_dir / RANK_0, rank_0)
         run.resume()
         run.train_steps()
         return run.finish(export)

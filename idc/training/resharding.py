@@ -33,17 +33,17 @@ def universal_checkpoint(checkpoint: Path, context: Context) -> Iterator[Path]:
     """
     machine = _machine()
     first = context.all_gather_object(machine).index(machine)
-    own = tempfile.mkdtemp(prefix="idc_universal_") if context.rank == first else None
+    temporary = tempfile.mkdtemp(prefix="idc_universal_") if context.rank == first else None
     try:
-        folder = Path(context.all_gather_object(own)[first])
-        if own is not None:
+        folder = Path(context.all_gather_object(temporary)[first])
+        if temporary is not None:
             _convert(checkpoint / TAG, folder / TAG)
-        context.barrier()
+        context.barrier()  # read only what is converted
         yield folder
-        context.barrier()
+        context.barrier()  # all have read it before it is removed
     finally:
-        if own is not None:
-            shutil.rmtree(own)
+        if temporary is not None:
+            shutil.rmtree(temporary)
 
 
 @contextlib.contextmanager
@@ -51,12 +51,13 @@ def reading_universal(engine: Any) -> Iterator[None]:
     """In this block DeepSpeed's ``engine`` loads universal checkpoints."""
     optimizer = engine.optimizer.optimizer
     settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    # Private: the engine's configuration has it for all loads, and only this one is of that form.
     engine._config.load_universal_checkpoint = True
     yield
     engine._config.load_universal_checkpoint = False
     # ZeRO-3 gives all groups the settings of the first one, and all parameters one and the same step counter
-    for group, own in zip(optimizer.param_groups, settings, strict=True):
-        group.update(own)
+    for group, original in zip(optimizer.param_groups, settings, strict=True):
+        group.update(original)
     for state in optimizer.state.values():
         if isinstance(state.get("step"), Tensor):
             state["step"] = state["step"].clone()

@@ -186,9 +186,9 @@ class RunStorage:
 
     def complete(self, name: str, keep_last: int) -> None:
         """Mark a checkpoint complete, once the parts of all ranks are there; delete all but the newest."""
-        place, patience_s = self.folder.location / CHECKPOINTS, self.folder.patience_s
-        parts = json.dumps({"sizes": sizes(place / name, patience_s)}).encode()
-        patiently(lambda: _put(place / name / COMPLETE, parts), str(self.folder), patience_s)
+        checkpoints, patience_s = self.folder.location / CHECKPOINTS, self.folder.patience_s
+        parts = json.dumps({"sizes": sizes(checkpoints / name, patience_s)}).encode()
+        patiently(lambda: _put(checkpoints / name / COMPLETE, parts), str(self.folder), patience_s)
         for old in self.complete_checkpoints()[:-keep_last]:
             self.withdraw(old)
 
@@ -203,11 +203,11 @@ class RunStorage:
         patience_s = self.folder.patience_s
         try:
             wanted = json.loads(patiently((source / COMPLETE).read, str(source), patience_s))["sizes"]
-            found = sizes(source, patience_s)
-            if any(found.get(file) != size for file, size in wanted.items()):
+            present = sizes(source, patience_s)
+            if any(present.get(file) != size for file, size in wanted.items()):
                 return None
             if not target.exists():
-                download_files(source, found, target, patience_s)
+                download_files(source, present, target, patience_s)
         except FileNotFoundError:
             return None
         return target
@@ -244,10 +244,10 @@ class StoredContext:
             if self.rank == 0:
                 self.storage.push()
                 self.storage.withdraw(_name(step))
-            self.barrier()
+            self.barrier()  # no rank uploads into what is still being deleted
             self.storage.upload_part(checkpoint_dir, _name(step))
             shutil.rmtree(checkpoint_dir, ignore_errors=True)
-            self.barrier()
+            self.barrier()  # complete only with the parts of all ranks
             if self.rank == 0:
                 self.storage.complete(_name(step), self.keep_last)
             self.barrier()
@@ -261,9 +261,9 @@ class StoredContext:
         """
         names = self.all_gather_object(self.storage.complete_checkpoints() if self.rank == 0 else [])[0]
         for name in reversed([name for name in names if before is None or name < before]):
-            found = self.storage.fetch(name)
-            if all(self.all_gather_object(found is not None)):
-                return found
+            checkpoint = self.storage.fetch(name)
+            if all(self.all_gather_object(checkpoint is not None)):
+                return checkpoint
             if self.rank == 0:
                 text = f"checkpoint {name} of {self.storage.folder} is damaged, it is not used"
                 logs.event("damaged_checkpoint", text, "warning")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from idc.training.context import Context
 
 Batch = Mapping[str, Any]
-"""What a dataset's collate returns (tensors, lists, plain values), with its number of samples (:data:`SAMPLES`)."""
+"""Output of a dataset's collate (tensors, lists, plain values), with its number of samples (:data:`SAMPLES`)."""
 
 SAMPLES = "num_samples"
 """Key of a batch's number of samples; the loaders of :mod:`idc.training.data` add it to what collate returns."""

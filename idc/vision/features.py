@@ -108,6 +108,7 @@ class EfficientNetLite0:
         """The output of the middle block (N, 112, Y, X), and the pooled head (N, 1280)."""
         model = self.model
         x = (_pixels(images, self.size, self.device) - 127) / 128
+        # Private names, because the package's forward has no output of a middle block; as in its extract_features.
         x = model._swish(model._bn0(model._conv_stem(x)))
         for number, block in enumerate(model._blocks):
             x = block(x)
@@ -117,7 +118,7 @@ class EfficientNetLite0:
 
 
 LITE0_MIDDLE_BLOCK = 10
-"""The last block of EfficientNet-Lite0 with 112 channels: 14x14 places for an image of 224 pixels."""
+"""The last block of EfficientNet-Lite0 with 112 channels: 14x14 positions for an image of 224 pixels."""
 
 
 def efficientnet_lite0(device: torch.device) -> Any:

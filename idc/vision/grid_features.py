@@ -62,6 +62,7 @@ class EfficientNetLiteGrid:
     def __call__(self, images_NHWC: Tensor) -> Tensor:
         model = self.model
         x = ((images_NHWC.float() - 127) / 128).permute(0, 3, 1, 2)
+        # Private names, because the package's forward has no output of a middle block; as in its extract_features.
         x = model._swish(model._bn0(model._conv_stem(x)))
         for block in model._blocks[: LITE0_MIDDLE_BLOCK + 1]:
             x = block(x)

@@ -29,7 +29,7 @@ def encoder_fingerprint(config: MiningConfig) -> str:
 
 
 class ExtractFeatures:
-    """Stage: from the columns of a heap to those of a folder of features.
+    """Stage: from the columns of an image collection to those of a folder of features.
 
     On a GPU the encoders run in bfloat16 where they can, so that features of a GPU and of a CPU differ in the third
     digit.
@@ -63,8 +63,8 @@ class ExtractFeatures:
             except ImageError as fault:
                 out["error"][i] = printable(str(fault))
         if images:
-            found = self.encode(list(images.values()))
-            for name, length, vectors in zip(FEATURES, LENGTHS, found, strict=True):
+            encoded = self.encode(list(images.values()))
+            for name, length, vectors in zip(FEATURES, LENGTHS, encoded, strict=True):
                 for i, vector, whole in zip(images, unit_length(vectors), vectors, strict=True):
                     out[name][i], out[length][i] = vector.tobytes(), float(np.linalg.norm(whole.astype(np.float64)))
         for i, image in images.items():

@@ -41,14 +41,14 @@ def write_tuned(
         model: the task's transformers model, for the settings of its adapters.
         more: as of :func:`idc.training.artifact.write_artifact`.
     """
-    own = {name.removeprefix(_MODEL): tensor for name, tensor in state.items()}
-    whole = {name: tensor for name, tensor in own.items() if not is_adapter(name)}
+    weights = {name.removeprefix(_MODEL): tensor for name, tensor in state.items()}
+    whole = {name: tensor for name, tensor in weights.items() if not is_adapter(name)}
     with tempfile.TemporaryDirectory() as folder:
         extras = {PROCESSOR: Path(folder) / PROCESSOR}
         save_processor(base.family, extras[PROCESSOR])
-        if len(whole) < len(own):
+        if len(whole) < len(weights):
             extras[ADAPTER] = Path(folder) / ADAPTER
-            write_adapter(extras[ADAPTER], model, own, base.name)
+            write_adapter(extras[ADAPTER], model, weights, base.name)
         return write_artifact(
             path,
             system=system,
@@ -83,24 +83,40 @@ def load_tuned(
     tune: TuneConfig,
     device: torch.device | str = "cpu",
     source: str | None = None,
-    own: Mapping[str, nn.Module] | None = None,
 ) -> tuple[Any, Family]:
-    """The tuned model in evaluation mode, its adapters merged, and its family; arguments as :func:`find_tuned`.
-
-    Args:
-        own: the system's own modules by their names in the task; they get the artifact's weights.
+    """The tuned model of an artifact without modules of its own, and its family; arguments as :func:`find_tuned`.
 
     Raises:
         ValueError: as :func:`find_tuned`, or the weights do not fit the base.
     """
     folder, family = find_tuned(artifact, config, source)
+    return load_found(artifact, folder, family, config, tune, device), family
+
+
+def load_found(
+    artifact: Artifact,
+    folder: Path,
+    family: Family,
+    config: BaseConfig,
+    tune: TuneConfig,
+    device: torch.device | str = "cpu",
+    own_modules: Mapping[str, nn.Module] | None = None,
+) -> Any:
+    """The tuned model in evaluation mode, its adapters merged; the base and the family are those of :func:`find_tuned`.
+
+    Args:
+        own_modules: the system's own modules by their names in the task; they get the artifact's weights.
+
+    Raises:
+        ValueError: the weights do not fit the base.
+    """
     model = load_model(folder, config, device)
-    load_whole(model, family, tune, artifact.state_dict(), f"{artifact.path}: model.safetensors", own)
+    load_whole(model, family, tune, artifact.state_dict(), f"{artifact.path}: model.safetensors", own_modules)
     if tune.language == "lora":
         assert artifact.base is not None
         load_adapter(artifact.folder(ADAPTER), model, artifact.base)
         merge_adapter(model)
-    return model.eval(), family
+    return model.eval()
 
 
 def load_whole(
@@ -109,7 +125,7 @@ def load_whole(
     tune: TuneConfig,
     state: Mapping[str, Tensor],
     what: str,
-    own: Mapping[str, nn.Module] | None = None,
+    own_modules: Mapping[str, nn.Module] | None = None,
 ) -> None:
     """Load the parameters that were trained whole into a model of the base's weights, and a system's own modules.
 
@@ -117,7 +133,7 @@ def load_whole(
         ValueError: they are not exactly those that ``tune`` names and the own modules have.
     """
     expected = {name: tensor for name, tensor in model.state_dict().items() if group_of(name, family, tune) is not None}
-    modules = {f"{name}.": module for name, module in (own or {}).items()}
+    modules = {f"{name}.": module for name, module in (own_modules or {}).items()}
     expected |= {prefix + name: tensor for prefix, module in modules.items()
                  for name, tensor in module.state_dict().items()}  # fmt: skip
     if faults := layout_faults(state, expected, "the base model"):
@@ -127,4 +143,5 @@ def load_whole(
         names = [name for name in state if name.startswith(prefix)]
         module.load_state_dict({name.removeprefix(prefix): state[name] for name in names})
     inside = {name: tensor for name, tensor in state.items() if not name.startswith(tuple(modules))}
+    # Not strict: what was not trained keeps the base's weights; the trained names and shapes are checked above.
     model.load_state_dict(inside, strict=False)

@@ -1,7 +1,7 @@
 """Base models: a hub id or a folder becomes a family, and on request the model with its weights.
 
 What can be wrong is found before anything large is loaded: the folder, the kind of model, tokenizer and image
-processor. Nothing is downloaded unless ``base.download`` allows it (:func:`idc.training.base.locate`).
+processor. Nothing is downloaded unless ``base.download`` allows it (:func:`idc.training.base.locate_base`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from idc.training.base import Base, locate
+from idc.training.base import BaseName, locate_base
 from idc.vlm.config import BaseConfig
 from idc.vlm.families import family_class
 from idc.vlm.family import Family
@@ -32,7 +32,7 @@ class FoundBase:
         family: with its tokenizer and image processor.
     """
 
-    name: Base
+    name: BaseName
     folder: Path
     family: Family
 
@@ -50,10 +50,12 @@ def find_base(config: BaseConfig, weights: bool = True) -> FoundBase:
     def refuse_unknown(folder: Path) -> None:
         family_class(model_type(folder), config.source)
 
-    folder = locate(config.source, config.revision, download=config.download, check=refuse_unknown, weights=weights)
+    folder = locate_base(
+        config.source, config.revision, download=config.download, check=refuse_unknown, weights=weights
+    )
     kind = model_type(folder)
     family_class(kind, folder)
-    name = Base.of(config.source, folder, kind, weights=weights)
+    name = BaseName.of(config.source, folder, kind, weights=weights)
     return FoundBase(name, folder, read_family(folder, folder, config.max_pixels))
 
 
@@ -65,16 +67,16 @@ def model_type(folder: Path) -> str:
     """
     path = folder / "config.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(
             f"{folder} is no transformers model: it has no config.json; give the folder that has it"
         ) from None
     except ValueError as error:
         raise ValueError(f"{path} is not JSON ({error}); copy or download the model again") from None
-    if not isinstance(found, dict) or not isinstance(found.get("model_type"), str):
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise ValueError(f"{path} has no model_type; it is not the config of a transformers model")
-    return str(found["model_type"])
+    return str(config["model_type"])
 
 
 def read_family(folder: Path, processor: Path, max_pixels: int | None) -> Family:
@@ -163,8 +165,8 @@ def weight_type(config: BaseConfig, device: torch.device | str) -> torch.dtype:
     """The type of a base's weights on a device."""
     if config.dtype == "auto":
         return torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
-    found: torch.dtype = getattr(torch, config.dtype)
-    return found
+    dtype: torch.dtype = getattr(torch, config.dtype)
+    return dtype
 
 
 def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "cpu") -> Any:
@@ -187,7 +189,7 @@ def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "c
             dtype=weight_type(config, device),
             attn_implementation=config.attention,
             local_files_only=True,
-            use_safetensors=True,
+            use_safetensors=True,  # pickled weights could run code
             output_loading_info=True,
         )
     except (OSError, RuntimeError, ValueError, ImportError, SafetensorError) as error:

@@ -21,7 +21,7 @@ class Sample:
     """One dialogue with its images.
 
     Attributes:
-        ids, learned: as in :class:`idc.vlm.chat.Encoded`; of a prompt nothing is learned.
+        ids, learned: as in :class:`idc.vlm.chat.EncodedDialogue`; of a prompt nothing is learned.
         pixels: of :meth:`idc.vlm.family.Family.pixels`.
     """
 
@@ -30,7 +30,9 @@ class Sample:
     pixels: Mapping[str, Tensor]
 
 
-def collate(samples: Sequence[Sample], family: Family, side: Literal["left", "right"] = "right") -> dict[str, Any]:
+def collate_encoded(
+    samples: Sequence[Sample], family: Family, side: Literal["left", "right"] = "right"
+) -> dict[str, Any]:
     """Pad and stack.
 
     Args:
@@ -46,8 +48,8 @@ def collate(samples: Sequence[Sample], family: Family, side: Literal["left", "ri
     learned = np.zeros(ids.shape, bool)
     for row, sample in enumerate(samples):
         count = len(sample.ids)
-        place = slice(longest - count, longest) if side == "left" else slice(0, count)
-        ids[row, place], mask[row, place], learned[row, place] = sample.ids, 1, sample.learned
+        span = slice(longest - count, longest) if side == "left" else slice(0, count)
+        ids[row, span], mask[row, span], learned[row, span] = sample.ids, 1, sample.learned
     input_ids = torch.from_numpy(ids)
     return {
         "input_ids": input_ids,
@@ -60,25 +62,26 @@ def collate(samples: Sequence[Sample], family: Family, side: Literal["left", "ri
 
 def join_pixels(pixels: Sequence[Mapping[str, Tensor]], family: Family) -> dict[str, Tensor]:
     """The pixels of several samples as those of one; samples without images have none."""
-    given = [one for one in pixels if one]
-    return {key: torch.cat([one[key] for one in given]) for key in family.pixel_keys} if given else {}
+    with_images = [part for part in pixels if part]
+    return {key: torch.cat([part[key] for part in with_images]) for key in family.pixel_keys} if with_images else {}
 
 
 def pad_id(family: Family) -> int:
     """The id of padding: the tokenizer's own, else its end token (which the mask hides)."""
-    found = family.tokenizer.pad_token_id
-    return int(family.tokenizer.eos_token_id if found is None else found)
+    padding = family.tokenizer.pad_token_id
+    return int(family.tokenizer.eos_token_id if padding is None else padding)
 
 
 def model_inputs(batch: Mapping[str, Any], encoded: Any, family: Family) -> dict[str, Any]:
     """Arguments of ``forward`` and ``generate`` of the model.
 
     Args:
-        batch: of :func:`collate`, on the model's device.
+        batch: of :func:`collate_encoded`, on the model's device.
         encoded: of :meth:`idc.vlm.family.Family.encode`; None if the batch has no images.
     """
     inputs = {key: batch[key] for key in ("input_ids", "attention_mask", *family.language_keys) if key in batch}
     if encoded is not None:
+        # With the keyword of transformers for encoded images, forward does not run the tower.
         inputs["mm_encoder_outputs"] = {"image": encoded}
     return inputs
 

@@ -37,7 +37,7 @@ class Said(Protocol):
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedDialogue:
     """A dialogue as ids.
 
     Attributes:
@@ -88,7 +88,7 @@ class Chat:
         self._refuse_long(ids, sizes)
         return ids
 
-    def encode(self, turns: Sequence[Said], sizes: Sequence[Size]) -> Encoded:
+    def encode(self, turns: Sequence[Said], sizes: Sequence[Size]) -> EncodedDialogue:
         """Ids of a whole dialogue, which ends with an answer; all answers are learned.
 
         Raises:
@@ -104,7 +104,7 @@ class Chat:
             ids += piece
             learned += [said] * len(piece)
         self._refuse_long(ids, sizes)
-        return Encoded(ids, learned)
+        return EncodedDialogue(ids, learned)
 
     def length(self, turns: Sequence[Said], sizes: Sequence[Size]) -> int:
         """Number of tokens of :meth:`encode`, from the images' sizes alone."""
@@ -117,8 +117,8 @@ class Chat:
             ValueError: it has control tokens in it.
         """
         self._refuse_controls(text, "the answer")
-        found: list[int] = self.tokenizer.encode(text.strip() + self.end, add_special_tokens=False)
-        return found
+        ids: list[int] = self.tokenizer.encode(text.strip() + self.end, add_special_tokens=False)
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of an answer's ids, up to its end."""

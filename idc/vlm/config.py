@@ -47,7 +47,7 @@ class BaseConfig(ConfigModel):
 
 
 class PromptConfig(ConfigModel):
-    """What the model is asked about a pair."""
+    """The question about a pair, and the system turn before it."""
 
     text: str = Field(PAIR_PROMPT, min_length=1)
     """The question, with `<image>` in the place of the image before and of the image after."""

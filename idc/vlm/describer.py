@@ -20,7 +20,7 @@ from idc.captioning.calibration import YES, Calibration
 from idc.captioning.contract import Answer, Candidate, Capability, CaptionScore, Description, Seen, Speed, beams_of
 from idc.captioning.familiarity import Familiarity
 from idc.schema import Turn
-from idc.vlm.batch import Sample, collate
+from idc.vlm.batch import Sample, collate_encoded
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.dialogue import YES_OR_NO, caption_turns, change_question, completed
@@ -38,7 +38,7 @@ class Pairs:
     """Pairs whose images are encoded; before and after take turns.
 
     Attributes:
-        sizes: height and width of each image as the model is given it (:meth:`VlmCaptioner.given`).
+        sizes: height and width of each image as the model is given it (:meth:`VlmCaptioner.prepare_images`).
         pixels: of :meth:`idc.vlm.family.Family.pixels`, on the model's device.
         encoded, more: of :meth:`VlmCaptioner.encode`.
     """
@@ -92,8 +92,8 @@ class VlmCaptioner:
 
     @property
     def device(self) -> torch.device:
-        found: torch.device = self.model.device
-        return found
+        device: torch.device = self.model.device
+        return device
 
     def encode(self, pixels: Mapping[str, Tensor]) -> tuple[Any, Any]:
         """Features of the images of pairs, before and after in turn, as the language model reads them.
@@ -106,7 +106,7 @@ class VlmCaptioner:
         """
         return self.family.encode(self.model, pixels), None
 
-    def given(self, before: np.ndarray, after: np.ndarray) -> Sequence[np.ndarray]:
+    def prepare_images(self, before: np.ndarray, after: np.ndarray) -> Sequence[np.ndarray]:
         """A pair's images as the model is given them, uint8 RGB (H, W, 3); here as they are."""
         return before, after
 
@@ -145,15 +145,15 @@ class VlmCaptioner:
             pairs = self._encoded(befores, afters)
             prompts = self._prompts(pairs)
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
-            found = self._generate(pairs, prompts, settings, hypotheses=beams if candidates > 1 else 1)
+            generated = self._generate(pairs, prompts, settings, hypotheses=beams if candidates > 1 else 1)
             maps = self.maps(pairs)
-            evidence = [dict(zip((PEAK, MEAN), peak_and_mean(one), strict=True)) for one in maps]
+            evidence = [dict(zip((PEAK, MEAN), peak_and_mean(pair_map), strict=True)) for pair_map in maps]
             if self.asks_change:
                 for values, odds in zip(evidence, self._yes_odds(pairs), strict=True):
                     values[YES] = odds
-        familiar = [None] * len(found) if self.familiarity is None else map(self.familiarity, befores, afters)
+        familiar = [None] * len(generated) if self.familiarity is None else map(self.familiarity, befores, afters)
         descriptions = []
-        for pair, (hypotheses, one, familiarity) in enumerate(zip(found, maps, familiar, strict=True)):
+        for pair, (hypotheses, pair_map, familiarity) in enumerate(zip(generated, maps, familiar, strict=True)):
             texts: dict[str, Candidate] = {}
             for hypothesis in hypotheses:
                 text = self._text(hypothesis)
@@ -161,7 +161,7 @@ class VlmCaptioner:
             described = Description(
                 tuple(texts.values())[:candidates],
                 tokens=(len(prompts[pair]), sum(len(hypothesis.ids) for hypothesis in hypotheses)),
-                change_map=one if change_map else None,
+                change_map=pair_map if change_map else None,
                 evidence=evidence[pair],
                 familiarity=familiarity,
                 trained_on=self.trained_on,
@@ -211,8 +211,8 @@ class VlmCaptioner:
             return []
         with torch.inference_mode():
             pairs = self._encoded(befores, afters)
-            found = self._generate(pairs, self._prompts(pairs), hypotheses=n, temperature=temperature, seed=seed)
-        return [[Candidate(self._text(one), one.mean) for one in samples] for samples in found]
+            sampled = self._generate(pairs, self._prompts(pairs), hypotheses=n, temperature=temperature, seed=seed)
+        return [[Candidate(self._text(hypothesis), hypothesis.mean) for hypothesis in samples] for samples in sampled]
 
     def answer(
         self,
@@ -232,8 +232,8 @@ class VlmCaptioner:
             return []
         most = self.settings.max_new_tokens if max_tokens is None else max_tokens
         settings = GenerateConfig(max_new_tokens=most)
-        given = [self.given(before, after) for before, after in zip(befores, afters, strict=True)]
-        sizes = [(before.shape[:2], after.shape[:2]) for before, after in given]
+        prepared = [self.prepare_images(before, after) for before, after in zip(befores, afters, strict=True)]
+        sizes = [(before.shape[:2], after.shape[:2]) for before, after in prepared]
         prompts = [
             self.chat.prompt(completed(dialogue, self.prompt), pair)
             for dialogue, pair in zip(dialogues, sizes, strict=True)
@@ -242,7 +242,7 @@ class VlmCaptioner:
         with torch.inference_mode():
             pairs = self._encoded(befores, afters)
             progress = None if hear is None else self._progress(hear)
-            found = self._generate(pairs, prompts, settings, progress=progress)
+            generated = self._generate(pairs, prompts, settings, progress=progress)
         return [
             Answer(
                 self._text(best),
@@ -252,11 +252,11 @@ class VlmCaptioner:
                 cut_off=not best.ended,
                 seen=self._seen(pairs, pair),
             )
-            for pair, ((best, *_), prompt) in enumerate(zip(found, prompts, strict=True))
+            for pair, ((best, *_), prompt) in enumerate(zip(generated, prompts, strict=True))
         ]
 
     def _encoded(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Pairs:
-        images = [image for pair in zip(befores, afters, strict=True) for image in self.given(*pair)]
+        images = [image for pair in zip(befores, afters, strict=True) for image in self.prepare_images(*pair)]
         pixels = self._moved(self.family.pixels(images))
         return Pairs([(image.shape[0], image.shape[1]) for image in images], pixels, *self.encode(pixels))
 
@@ -267,7 +267,7 @@ class VlmCaptioner:
         self, pairs: Pairs, prompts: Sequence[Sequence[int]], settings: GenerateConfig | None = None, **options: Any
     ) -> list[list[Hypothesis]]:
         samples = [Sample(ids, [False] * len(ids), {}) for ids in prompts]
-        batch = self._moved(collate(samples, self.family, side="left")) | dict(pairs.pixels)
+        batch = self._moved(collate_encoded(samples, self.family, side="left")) | dict(pairs.pixels)
         return generate(self.model, batch, pairs.encoded, self.family, settings or self.settings, **options)
 
     def _scores(

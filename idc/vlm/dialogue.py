@@ -28,14 +28,14 @@ def completed(turns: Sequence[Turn], prompt: PromptConfig) -> tuple[Turn, ...]:
     """The turns of a dialogue as :meth:`idc.captioning.contract.AnsweringCaptioner.answer` takes them, ready for the
     chat template: with the model's own question where a user's turn is the two images alone, with the images before
     the first text of the user if they are nowhere, and with the prompt's system turn if there is no other."""
-    found = list(turns)
-    if not any(IMAGE in turn.text for turn in found):
-        first = next((place for place, turn in enumerate(found) if turn.role == "user"), None)
+    dialogue = list(turns)
+    if not any(IMAGE in turn.text for turn in dialogue):
+        first = next((index for index, turn in enumerate(dialogue) if turn.role == "user"), None)
         if first is not None:
-            found[first] = Turn("user", IMAGE * 2 + found[first].text)
-    for place, turn in enumerate(found):
+            dialogue[first] = Turn("user", IMAGE * 2 + dialogue[first].text)
+    for index, turn in enumerate(dialogue):
         if turn.role == "user" and turn.text.count(IMAGE) == 2 and not turn.text.replace(IMAGE, "").strip():
-            found[place] = Turn("user", prompt.text)
-    if prompt.system is not None and all(turn.role != "system" for turn in found):
-        found.insert(0, Turn("system", prompt.system))
-    return tuple(found)
+            dialogue[index] = Turn("user", prompt.text)
+    if prompt.system is not None and all(turn.role != "system" for turn in dialogue):
+        dialogue.insert(0, Turn("system", prompt.system))
+    return tuple(dialogue)

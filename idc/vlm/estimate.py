@@ -1,4 +1,4 @@
-"""What tuning a vision-language model takes, on paper: parameters, operations, memory, hours, from its config.json.
+"""Costs of tuning a vision-language model, on paper: parameters, operations, memory, hours, from its config.json.
 
 Nothing is loaded, and torch is not needed. Operations are those of matrix products, two for each multiplication with
 addition. Memory is what stays on one GPU at the largest moment of a step; it leaves out what the allocator wastes, some
@@ -15,7 +15,7 @@ from idc.vlm.config import FAMILIES
 
 GIB = 2**30
 CUDA = 1 * GIB
-"""What CUDA, its libraries and their work space take of a GPU."""
+"""Bytes that CUDA, its libraries and their work space take of a GPU."""
 TRAINED, GRADIENT, MOMENTS, COPY = 4, 4, 8, 2
 """Bytes of a trained parameter: itself, its gradient and Adam's two averages in float32, and the bfloat16 copy with
 which autocast computes."""
@@ -97,7 +97,7 @@ class Layers:
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelSize:
     """Sizes of a vision-language model.
 
     Attributes:
@@ -139,7 +139,7 @@ class Model:
         return self.language.count * sum(rank * (inputs + outputs) for inputs, outputs in self.language.linears)
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Model:
+    def of(cls, config: Mapping[str, Any]) -> ModelSize:
         """The sizes of a model.
 
         Args:
@@ -170,7 +170,7 @@ def _tower(count: int, width: int, inner: int, gated: bool, vectors: int) -> Lay
     return Layers(count, width, inner, width, width, gated, vectors, whole=count)
 
 
-def _qwen2_5(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[str, Any]) -> Model:
+def _qwen2_5(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[str, Any]) -> ModelSize:
     width, inner, out = vision["hidden_size"], vision["intermediate_size"], vision["out_hidden_size"]
     merge, side = vision["spatial_merge_size"] ** 2, vision["patch_size"]
     tower = Layers(
@@ -181,12 +181,12 @@ def _qwen2_5(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping
     language, rest = _language(text, config["tie_word_embeddings"])
     projector = width + wide * wide + wide + wide * out + out
     patch = vision["in_channels"] * vision["temporal_patch_size"] * side**2 * width
-    return Model(
+    return ModelSize(
         tower, language, merge, 0, patch, projector, rest, 2 * patch, 2 * wide * (wide + out), text["vocab_size"]
     )
 
 
-def _qwen3(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[str, Any]) -> Model:
+def _qwen3(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[str, Any]) -> ModelSize:
     width, inner, out = vision["hidden_size"], vision["intermediate_size"], vision["out_hidden_size"]
     merge = vision["spatial_merge_size"] ** 2
     tower = _tower(vision["depth"], width, inner, False, 4 * width + 4 * width + inner + width)
@@ -194,14 +194,14 @@ def _qwen3(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[s
     merger = wide * wide + wide + wide * out + out
     patch = vision["in_channels"] * vision["temporal_patch_size"] * vision["patch_size"] ** 2 * width
     language, rest = _language(text, config["tie_word_embeddings"])
-    return Model(
+    return ModelSize(
         tower, language, merge, 0, patch + width + vision["num_position_embeddings"] * width,
         merger + 2 * width + deep * (merger + 2 * wide), rest, 2 * patch, (1 + deep) * 2 * wide * (wide + out),
         text["vocab_size"],
     )  # fmt: skip
 
 
-def _llava(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[str, Any]) -> Model:
+def _llava(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[str, Any]) -> ModelSize:
     width, inner, side = vision["hidden_size"], vision["intermediate_size"], vision["patch_size"]
     tower = _tower(vision["num_hidden_layers"], width, inner, False, 4 * width + 4 * width + inner + width)
     patch = 3 * side**2 * width
@@ -209,12 +209,12 @@ def _llava(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[s
     language, rest = _language(text, config["tie_word_embeddings"])
     out = language.width
     projector = width * out + out + out * out + out + out
-    return Model(
+    return ModelSize(
         tower, language, 1, -1, embeddings, projector, rest, 2 * patch, 2 * out * (width + out), text["vocab_size"]
     )
 
 
-def _internvl(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[str, Any]) -> Model:
+def _internvl(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[str, Any]) -> ModelSize:
     width, inner = vision["hidden_size"], vision["intermediate_size"]
     biases = 3 * width if vision["attention_bias"] else 0
     tower = _tower(vision["num_hidden_layers"], width, inner, False, 6 * width + biases + width + inner + width)
@@ -226,13 +226,13 @@ def _internvl(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mappin
     language, rest = _language(text, config["tie_word_embeddings"])
     out = language.width
     projector = 2 * joined + joined * out + out + out * out + out
-    return Model(
+    return ModelSize(
         tower, language, merge, 1, embeddings, projector, rest, 2 * patch, 2 * out * (joined + out), text["vocab_size"]
     )
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleSize:
     """A dialogue in tokens.
 
     Attributes:
@@ -292,7 +292,7 @@ class Memory:
         return self.weights + self.gradients + self.optimizer + self.activations + self.cuda
 
 
-def trained_parameters(model: Model, tuning: Tuning) -> int:
+def trained_parameters(model: ModelSize, tuning: Tuning) -> int:
     """Number of trained parameters, adapters included."""
     parts = model.parts()
     chosen = [parts[name] for name in ("tower", "projector") if getattr(tuning, name)]
@@ -301,8 +301,8 @@ def trained_parameters(model: Model, tuning: Tuning) -> int:
     return sum(chosen) + (model.lora(tuning.rank) if tuning.language == "lora" else 0)
 
 
-def memory(model: Model, tuning: Tuning, sample: Sample) -> Memory:
-    """What a training step takes of one GPU."""
+def memory(model: ModelSize, tuning: Tuning, sample: SampleSize) -> Memory:
+    """The memory of one GPU that a training step takes."""
     trained = trained_parameters(model, tuning)
     adapters = model.lora(tuning.rank) if tuning.language == "lora" else 0
     frozen = model.parameters + adapters - trained
@@ -318,7 +318,7 @@ def memory(model: Model, tuning: Tuning, sample: Sample) -> Memory:
     )
 
 
-def _activations(model: Model, tuning: Tuning, sample: Sample) -> float:
+def _activations(model: ModelSize, tuning: Tuning, sample: SampleSize) -> float:
     """Bytes for one sample."""
     full, lora = tuning.language == "full", tuning.language == "lora"
     language = _kept(model.language, tuning.checkpointing, full, tuning.rank if lora else 0) * sample.tokens
@@ -335,7 +335,7 @@ def _kept(layers: Layers, checkpointing: bool, trained: bool, rank: int) -> int:
     return layers.count * (4 if trained else 2) * layers.width + layer if checkpointing else layers.count * layer
 
 
-def step_operations(model: Model, tuning: Tuning, sample: Sample) -> float:
+def step_operations(model: ModelSize, tuning: Tuning, sample: SampleSize) -> float:
     """Operations of forward and backward pass for one sample; adapters and the optimizer are left out."""
     language = model.language.operations(sample.tokens, True, tuning.language == "full", tuning.checkpointing)
     head = _head(model, sample) * (2 + (tuning.language == "full"))
@@ -343,16 +343,18 @@ def step_operations(model: Model, tuning: Tuning, sample: Sample) -> float:
     return _images(model, sample, tuning.tower, tuning.projector, again) + language + head
 
 
-def generation_operations(model: Model, sample: Sample) -> float:
+def generation_operations(model: ModelSize, sample: SampleSize) -> float:
     """Operations of a greedy answer of ``learned`` tokens, its prompt read once."""
     return _images(model, sample) + model.language.operations(sample.tokens) + _head(model, sample)
 
 
-def _head(model: Model, sample: Sample) -> float:
+def _head(model: ModelSize, sample: SampleSize) -> float:
     return 2 * model.vocabulary * model.language.width * sample.learned
 
 
-def _images(model: Model, sample: Sample, tower: bool = False, projector: bool = False, again: bool = False) -> float:
+def _images(
+    model: ModelSize, sample: SampleSize, tower: bool = False, projector: bool = False, again: bool = False
+) -> float:
     """Operations of tower and projector, with the backward pass of what is trained."""
     patches, tokens = _patches(model, sample)
     embedding = model.embedding * tokens * model.patches * (1 + tower)
@@ -360,7 +362,7 @@ def _images(model: Model, sample: Sample, tower: bool = False, projector: bool =
     return sample.images * (embedding + model.tower.operations(patches, tower, tower, again) + projection)
 
 
-def _patches(model: Model, sample: Sample) -> tuple[int, int]:
+def _patches(model: ModelSize, sample: SampleSize) -> tuple[int, int]:
     """Tokens of an image in the tower, and those of them in the language model that come from patches."""
     tokens = sample.image_tokens + min(0, model.more_patches)
     return tokens * model.patches + max(0, model.more_patches), tokens

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from idc.vlm.config import FAMILIES
 from idc.vlm.family import Family
-from idc.vlm.levels import Levels, joined, per_image
+from idc.vlm.levels import Levels, join_levels, per_image
 
 
 class QwenVL(Family):
@@ -77,12 +77,12 @@ class QwenVL(Family):
 
     @property
     def depth(self) -> int:
-        found: int = self.config.vision_config.depth
-        return found
+        depth: int = self.config.vision_config.depth
+        return depth
 
     def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
-        found: Sequence[torch.nn.Module] = model.model.visual.blocks
-        return found
+        layers: Sequence[torch.nn.Module] = model.model.visual.blocks
+        return layers
 
     def run_tower(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
         visual = model.model.visual
@@ -95,10 +95,10 @@ class QwenVL(Family):
         from transformers.vision_utils import get_vision_position_ids
 
         grids = pixels["image_grid_thw"]
-        place = get_vision_position_ids(grids, self.images.merge_size)
+        positions = get_vision_position_ids(grids, self.images.merge_size)
         if (order := self.window_order(grids)) is not None:
-            place = place.unflatten(0, (-1, self.images.merge_size**2))[order].flatten(0, 1)
-        return list(place.split(grids.prod(-1).tolist()))
+            positions = positions.unflatten(0, (-1, self.images.merge_size**2))[order].flatten(0, 1)
+        return list(positions.split(grids.prod(-1).tolist()))
 
     def window_order(self, grids: Tensor) -> Tensor | None:
         """Which merged token is where in the tower, whose windows have their tokens together; None: all in place."""
@@ -112,7 +112,7 @@ class QwenVL(Family):
         return order.to(grids.device)
 
     def project(self, model: Any, pixels: Mapping[str, Tensor], levels: Levels, features: Tensor) -> Any:
-        merged = model.model.visual.merger(joined(features, levels.counts))
+        merged = model.model.visual.merger(join_levels(features, levels.counts))
         if (order := self.window_order(pixels["image_grid_thw"])) is not None:
             merged = merged[torch.argsort(order)]
         return type(levels.tower)(pooler_output=torch.split(merged, self._merged_counts(levels)))
@@ -134,15 +134,15 @@ class Qwen3VL(QwenVL):
         return None
 
     def project(self, model: Any, pixels: Mapping[str, Tensor], levels: Levels, features: Tensor) -> Any:
-        found = super().project(model, pixels, levels, features)
+        output = super().project(model, pixels, levels, features)
         sizes = self._merged_counts(levels)
-        found.deepstack_features = [torch.split(layer, sizes) for layer in levels.tower.deepstack_features]
-        return found
+        output.deepstack_features = [torch.split(layer, sizes) for layer in levels.tower.deepstack_features]
+        return output
 
     def pick(self, encoded: Any, images: Sequence[int]) -> Any:
-        found = super().pick(encoded, images)
-        found.deepstack_features = [[layer[image] for image in images] for layer in encoded.deepstack_features]
-        return found
+        picked = super().pick(encoded, images)
+        picked.deepstack_features = [[layer[image] for image in images] for layer in encoded.deepstack_features]
+        return picked
 
 
 class LlavaOneVision(Family):
@@ -177,8 +177,8 @@ class LlavaOneVision(Family):
         return self.side, self.side
 
     def grid(self, size: Sequence[int]) -> tuple[int, int]:
-        places = self.config.vision_config.image_size // self.config.vision_config.patch_size
-        return places, places
+        patches = self.config.vision_config.image_size // self.config.vision_config.patch_size
+        return patches, patches
 
     def num_tokens(self, size: Sequence[int]) -> int:
         rows, columns = self.grid(size)
@@ -201,8 +201,8 @@ class LlavaOneVision(Family):
     def pixels(self, images: Sequence[np.ndarray]) -> dict[str, Tensor]:
         fitted = [self.fit(image) for image in images]
         # A sample's images in a list of their own; two of them, so that none is cut into patches.
-        made = self.images([fitted + fitted[:1]], do_resize=False, return_tensors="pt")["pixel_values"]
-        return {"pixel_values": made[: len(images), 0]}
+        values = self.images([fitted + fitted[:1]], do_resize=False, return_tensors="pt")["pixel_values"]
+        return {"pixel_values": values[: len(images), 0]}
 
     def encode(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
         values = pixels["pixel_values"].to(model.dtype)
@@ -211,8 +211,8 @@ class LlavaOneVision(Family):
         return model.model.get_image_features(values, sizes, batch_num_images=together, return_dict=True)
 
     def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
-        found: Sequence[torch.nn.Module] = model.model.vision_tower.encoder.layers
-        return found
+        layers: Sequence[torch.nn.Module] = model.model.vision_tower.encoder.layers
+        return layers
 
     def run_tower(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
         return model.model.vision_tower(pixels["pixel_values"].to(model.dtype), return_dict=True)
@@ -220,7 +220,7 @@ class LlavaOneVision(Family):
     def project(self, model: Any, pixels: Mapping[str, Tensor], levels: Levels, features: Tensor) -> Any:
         inner = model.model
         projected = inner.multi_modal_projector(features)
-        tokens = [torch.cat((one, inner.image_newline[None].to(one))) for one in projected]
+        tokens = [torch.cat((image, inner.image_newline[None].to(image))) for image in projected]
         return type(levels.tower)(pooler_output=tokens)
 
 
@@ -262,15 +262,15 @@ class InternVL(Family):
 
     def pixels(self, images: Sequence[np.ndarray]) -> dict[str, Tensor]:
         fitted = [self.fit(image) for image in images]
-        made = self.images(fitted, do_resize=False, crop_to_patches=False, return_tensors="pt")
-        return {"pixel_values": made["pixel_values"]}
+        batch = self.images(fitted, do_resize=False, crop_to_patches=False, return_tensors="pt")
+        return {"pixel_values": batch["pixel_values"]}
 
     def encode(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
         return model.model.get_image_features(pixel_values=pixels["pixel_values"], return_dict=True)
 
     def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
-        found: Sequence[torch.nn.Module] = model.model.vision_tower.encoder.layer
-        return found
+        layers: Sequence[torch.nn.Module] = model.model.vision_tower.encoder.layer
+        return layers
 
     def run_tower(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
         return model.model.vision_tower(pixel_values=pixels["pixel_values"].to(model.dtype), return_dict=True)
@@ -283,12 +283,12 @@ class InternVL(Family):
         if self.read_level == self.depth:  # behind the tower's last norm, which most towers lack
             features = inner.vision_tower.layernorm(features)
         side = math.isqrt(features.shape[1])  # images are square, as in get_image_features
-        places = features.unflatten(1, (side, side))
-        merged = inner.pixel_shuffle(places, scale_factor=self.config.downsample_ratio).flatten(1, 2)
+        patches = features.unflatten(1, (side, side))
+        merged = inner.pixel_shuffle(patches, scale_factor=self.config.downsample_ratio).flatten(1, 2)
         return type(levels.tower)(pooler_output=inner.multi_modal_projector(merged))
 
 
-_CLASSES: dict[str, type[Family]] = {one.name: one for one in (QwenVL, LlavaOneVision, InternVL, Qwen3VL)}
+_CLASSES: dict[str, type[Family]] = {family.name: family for family in (QwenVL, LlavaOneVision, InternVL, Qwen3VL)}
 assert tuple(_CLASSES) == FAMILIES
 
 

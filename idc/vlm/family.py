@@ -87,8 +87,8 @@ class Family:
 
     @property
     def image_id(self) -> int:
-        found: int = self.tokenizer.convert_tokens_to_ids(self.image_token)
-        return found
+        token_id: int = self.tokenizer.convert_tokens_to_ids(self.image_token)
+        return token_id
 
     def num_tokens(self, size: Sequence[int]) -> int:
         """T of an image of size (height, width)."""
@@ -118,8 +118,8 @@ class Family:
 
     def pixels(self, images: Sequence[np.ndarray]) -> dict[str, Tensor]:
         """The tensors :attr:`pixel_keys` of images uint8 (H, W, 3) of any sizes."""
-        made = self.images([self.fit(image) for image in images], do_resize=False, return_tensors="pt")
-        return {key: made[key] for key in self.pixel_keys}
+        tensors = self.images([self.fit(image) for image in images], do_resize=False, return_tensors="pt")
+        return {key: tensors[key] for key in self.pixel_keys}
 
     def encode(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
         """Features of images: the output of the tower, with the projected tokens of each image in ``pooler_output``.
@@ -132,8 +132,8 @@ class Family:
     @property
     def depth(self) -> int:
         """Number of layers of the tower."""
-        found: int = self.config.vision_config.num_hidden_layers
-        return found
+        depth: int = self.config.vision_config.num_hidden_layers
+        return depth
 
     @property
     def read_level(self) -> int:
@@ -150,8 +150,8 @@ class Family:
     @property
     def tower_width(self) -> int:
         """d."""
-        found: int = self.config.vision_config.hidden_size
-        return found
+        width: int = self.config.vision_config.hidden_size
+        return width
 
     def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
         """The layers of the tower."""
@@ -169,8 +169,8 @@ class Family:
         ]
         rows, columns = (length // patch for length, patch in zip(*sides, strict=True))
         device = pixels["pixel_values"].device
-        place = torch.cartesian_prod(torch.arange(rows, device=device), torch.arange(columns, device=device))
-        return [place] * len(pixels["pixel_values"])
+        positions = torch.cartesian_prod(torch.arange(rows, device=device), torch.arange(columns, device=device))
+        return [positions] * len(pixels["pixel_values"])
 
     def tower_tokens(self, hidden: Tensor, counts: Sequence[int]) -> Tensor:
         """Features of a level per image (N, T, d), without tokens that are no part of the image."""
@@ -183,12 +183,12 @@ class Family:
             model, pixels: as of :meth:`encode`.
             layers: the levels, checked (:func:`idc.vlm.levels.check_levels`).
         """
-        with recorded(self.blocks(model), layers) as found:
+        with recorded(self.blocks(model), layers) as hidden:
             output = self.run_tower(model, pixels)
-        places = self.places(pixels)
-        counts = [len(one) for one in places]
-        features = [self.tower_tokens(found[level], counts) for level in layers]
-        return Levels(features, counts, per_image(torch.cat(places), counts), output)
+        positions = self.places(pixels)
+        counts = [len(rows) for rows in positions]
+        features = [self.tower_tokens(hidden[level], counts) for level in layers]
+        return Levels(features, counts, per_image(torch.cat(positions), counts), output)
 
     def project(self, model: Any, pixels: Mapping[str, Tensor], levels: Levels, features: Tensor) -> Any:
         """The rest of :meth:`encode`, which it equals exactly for the features of :attr:`read_level`.
@@ -215,7 +215,7 @@ class Family:
         return type(encoded)(pooler_output=features)
 
     def grid(self, size: Sequence[int]) -> tuple[int, int]:
-        """Rows and columns of an image's tokens; tokens after the last place of the grid have no place."""
+        """Rows and columns of an image's tokens; tokens after the last position of the grid have none."""
         raise NotImplementedError
 
     def content(self, size: Sequence[int]) -> tuple[int, int, int, int]:

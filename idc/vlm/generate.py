@@ -59,7 +59,7 @@ def generate(
 
     Args:
         model: the transformers model (of a PEFT model, its base model), in evaluation mode.
-        batch: of :func:`idc.vlm.batch.collate` with padding at the left, on the model's device.
+        batch: of :func:`idc.vlm.batch.collate_encoded` with padding at the left, on the model's device.
         encoded: features of the batch's images, None if it has none; they do not change.
         hypotheses: answers per prompt: final beams, at most as many as there are beams; or samples.
         temperature: draw at random, with logits divided by this, in place of a search; beams do not count then.
@@ -100,10 +100,10 @@ def generate(
             logits_processor=LogitsProcessorList([recorder]),
             streamer=None if progress is None else _streamer(progress, end),
         )
-    found = [_cut(ids, end) for ids in sequences[:, start:].tolist()]
+    answers = [_cut(ids, end) for ids in sequences[:, start:].tolist()]
     rows = [
         Hypothesis(ids, recorder.total(row // hypotheses if beams > 1 else row, ids), ids[-1] == end)
-        for row, ids in enumerate(found)
+        for row, ids in enumerate(answers)
     ]
     return [rows[first : first + hypotheses] for first in range(0, len(rows), hypotheses)]
 
@@ -112,11 +112,11 @@ def generate(
 def _only_our_settings(model: Any) -> Iterator[None]:
     from transformers import GenerationConfig
 
-    own, model.generation_config = model.generation_config, GenerationConfig()
+    original, model.generation_config = model.generation_config, GenerationConfig()
     try:
         yield
     finally:
-        model.generation_config = own
+        model.generation_config = original
 
 
 def _cut(ids: list[int], end: int) -> tuple[int, ...]:
@@ -152,7 +152,7 @@ def _recorder(start: int, beams: int, end: int, image: int, temperature: float) 
     for them.
 
     A processor of logits sees, at every step, the tokens of all rows so far, and the scores of the next one. What a row
-    has so far names it: the rows of beams change their places.
+    has so far names it: the rows of beams change their positions.
     """
     from transformers import LogitsProcessor
 

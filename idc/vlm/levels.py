@@ -1,4 +1,4 @@
-"""What a vision tower computes at several of its layers: what a module between tower and projector reads.
+"""Features of a vision tower at several of its layers: the input of a module between tower and projector.
 
 A level is an index of transformers' ``hidden_states``: 0 is the input of the first layer, n the output of layer n.
 
@@ -48,7 +48,7 @@ def per_image(rows: Tensor, counts: Sequence[int]) -> Tensor:
     return pad_sequence(list(rows.split(list(counts))), batch_first=True)
 
 
-def joined(padded: Tensor, counts: Sequence[int]) -> Tensor:
+def join_levels(padded: Tensor, counts: Sequence[int]) -> Tensor:
     """The tokens of N images one after another: the inverse of :func:`per_image`."""
     return torch.cat([tokens[:count] for tokens, count in zip(padded, counts, strict=True)])
 
@@ -61,19 +61,19 @@ def recorded(blocks: Sequence[nn.Module], layers: Sequence[int]) -> Iterator[dic
     recorded tensors are then those behind its own mark, through which a backward pass gathers the layer's parameters.
     The hidden states that transformers itself records may lie before that mark.
     """
-    found: dict[int, Tensor] = {}
+    features: dict[int, Tensor] = {}
 
     def keep(level: int, module: nn.Module, inputs: Any, outputs: Any) -> None:
-        found[level] = outputs[0] if isinstance(outputs, tuple) else outputs
+        features[level] = outputs[0] if isinstance(outputs, tuple) else outputs
 
     def keep_input(module: nn.Module, inputs: Any) -> None:
-        found[0] = inputs[0]
+        features[0] = inputs[0]
 
     handles = [blocks[level - 1].register_forward_hook(partial(keep, level)) for level in layers if level]
     if 0 in layers:
         handles.append(blocks[0].register_forward_pre_hook(keep_input))
     try:
-        yield found
+        yield features
     finally:
         for handle in handles:
             handle.remove()

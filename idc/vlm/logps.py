@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from idc.vlm.batch import Sample, collate, model_inputs
+from idc.vlm.batch import Sample, collate_encoded, model_inputs
 from idc.vlm.family import Family
 
 
@@ -25,7 +25,7 @@ def token_log_probabilities(
 
     Args:
         model: the transformers model (of a PEFT model, its base model).
-        batch: of :func:`idc.vlm.batch.collate`, with ``learned``, on the model's device.
+        batch: of :func:`idc.vlm.batch.collate_encoded`, with ``learned``, on the model's device.
         encoded: as in :func:`idc.vlm.batch.model_inputs`.
 
     Returns:
@@ -33,6 +33,7 @@ def token_log_probabilities(
     """
     hidden_RLD = model.model(**model_inputs(batch, encoded, family), use_cache=False).last_hidden_state
     learned_RL = batch["learned"][:, 1:]
+    # A state predicts the token after it. Of the learned tokens alone: logits of all would be a large (R, L, V).
     logits_KV = model.lm_head(hidden_RLD[:, :-1][learned_RL])
     ids_K = batch["input_ids"][:, 1:][learned_RL]
     logs_K = logits_KV.float().log_softmax(dim=-1).gather(1, ids_K[:, None])[:, 0]
@@ -61,7 +62,7 @@ def answer_rows(
         for prompt, several in zip(prompts, answers, strict=True)
         for ids in several
     ]
-    return collate(rows, family)
+    return collate_encoded(rows, family)
 
 
 def repeated(encoded: Any, pixels: Mapping[str, Tensor], images: Sequence[int], family: Family) -> tuple[Any, dict]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from idc.training.base import Base
+from idc.training.base import BaseName
 from idc.training.foreign import layout_faults
 from idc.vlm.config import LoraConfig
 from idc.vlm.family import Family
@@ -33,6 +33,7 @@ def add_lora(model: nn.Module, config: LoraConfig, family: Family) -> None:
 
     targets: str | list[str] = LANGUAGE
     if config.targets == "all":
+        # Without the output layer, as PEFT's "all-linear" does.
         output = id(model.get_output_embeddings())  # type: ignore[operator]
         targets = sorted(
             name
@@ -62,7 +63,7 @@ def is_adapter(name: str) -> bool:
     return ".lora_A." in name or ".lora_B." in name
 
 
-def write_adapter(folder: Path, model: nn.Module, state: Mapping[str, Tensor], base: Base) -> None:
+def write_adapter(folder: Path, model: nn.Module, state: Mapping[str, Tensor], base: BaseName) -> None:
     """Write an adapter as PEFT does.
 
     Args:
@@ -73,16 +74,17 @@ def write_adapter(folder: Path, model: nn.Module, state: Mapping[str, Tensor], b
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    own = {_peft_name(name): tensor.contiguous() for name, tensor in state.items() if is_adapter(name)}
-    save_file(own, folder / WEIGHTS, metadata={"format": "pt"})
+    adapter = {_peft_name(name): tensor.contiguous() for name, tensor in state.items() if is_adapter(name)}
+    save_file(adapter, folder / WEIGHTS, metadata={"format": "pt"})
     settings: Any = model.peft_config[_NAME]  # type: ignore[index]
     kept = settings.to_dict() | {"base_model_name_or_path": base.source, "revision": base.revision}
-    kept["inference_mode"] = True
+    kept["inference_mode"] = True  # as PEFT's save_pretrained writes it
+    # Sets (PEFT's names of modules) are sorted into lists: JSON has none, and equal adapters get equal files.
     text = json.dumps({key: sorted(value) if isinstance(value, set) else value for key, value in kept.items()})
     (folder / SETTINGS).write_text(json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def load_adapter(folder: Path, model: nn.Module, base: Base) -> None:
+def load_adapter(folder: Path, model: nn.Module, base: BaseName) -> None:
     """Put an adapter of :func:`write_adapter`, or of PEFT, into a transformers model, in float32.
 
     Args:
@@ -112,10 +114,11 @@ def load_adapter(folder: Path, model: nn.Module, base: Base) -> None:
     for name, parameter in model.named_parameters():
         if is_adapter(name):
             parameter.data = parameter.data.to(torch.float32)
-    own = {_peft_name(name): tensor for name, tensor in model.state_dict().items() if is_adapter(name)}
-    if faults := layout_faults(state, own, "the model"):
+    expected = {_peft_name(name): tensor for name, tensor in model.state_dict().items() if is_adapter(name)}
+    if faults := layout_faults(state, expected, "the model"):
         raise ValueError(_other_base(folder, settings, faults[0]))
     names = {_peft_name(name): name for name in model.state_dict() if is_adapter(name)}
+    # Not strict: all other parameters stay; the adapters' names and shapes are checked above.
     model.load_state_dict({names[name]: tensor for name, tensor in state.items()}, strict=False)
 
 

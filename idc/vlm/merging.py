@@ -62,7 +62,7 @@ def merge(
     (partial / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     if out.exists():
         shutil.rmtree(out)
-    partial.rename(out)
+    partial.rename(out)  # last, so that a folder of this name is complete
     return f"{out}: {artifact.path} merged into {artifact.base}, {model.num_parameters():,} parameters in {wanted}"
 
 
@@ -71,12 +71,13 @@ def _sections(artifact: Artifact) -> tuple[BaseConfig, TuneConfig]:
     if artifact.base is None or not {"base", "tune"} <= job.keys():
         raise ValueError(
             f"{artifact.path} is an artifact of {artifact.system!r}, not of a tuned vision-language model; give one of "
-            "jobs/finetune_vlm.py"
+            "jobs/finetune_sft.py"
         )
-    if own := artifact.config.get("own_modules"):
+    if own_modules := artifact.config.get("own_modules"):
         raise ValueError(
-            f"{artifact.path} has a module of its own between vision tower and language model ({', '.join(own)}), for "
-            "which a hub folder has no place: merged without it, it would be another model; use the artifact itself"
+            f"{artifact.path} has a module of its own between vision tower and language model "
+            f"({', '.join(own_modules)}), for which a hub folder has no place: merged without it, it "
+            "would be another model; use the artifact itself"
         )
     return BaseConfig.model_validate(job["base"]), TuneConfig.model_validate(job["tune"])
 

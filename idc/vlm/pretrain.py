@@ -22,7 +22,7 @@ from idc.training.data import EvalLoader, Loader, Loaders
 from idc.training.loop import fit, read_log
 from idc.training.task import Batch, Task
 from idc.vlm.base import load_model, read_family, save_model, save_processor
-from idc.vlm.batch import Sample, collate, encode_images
+from idc.vlm.batch import Sample, collate_encoded, encode_images
 from idc.vlm.chat import Chat
 from idc.vlm.config import PAIR_PROMPT, BaseConfig, GenerateConfig
 from idc.vlm.family import Family
@@ -63,10 +63,10 @@ class SceneTask(Task):
     def _captions(self, batch: Batch, encoded: Any) -> list[str]:
         """Greedy answers to the prompts of the samples that are scored, whose images are encoded with all others."""
         pixels = {key: batch[key] for key in self.family.pixel_keys}
-        own, language = repeated(encoded, pixels, batch["scored_images"], self.family)
+        features, language = repeated(encoded, pixels, batch["scored_images"], self.family)
         prompts, settings = {**batch["prompts"], **language}, GenerateConfig(max_new_tokens=_LONGEST_CAPTION)
-        answers = generate(self.model, prompts, own, self.family, settings)
-        return [self.chat.decode(found[0].ids) for found in answers]
+        answers = generate(self.model, prompts, features, self.family, settings)
+        return [self.chat.decode(answer[0].ids) for answer in answers]
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
@@ -86,14 +86,18 @@ class SceneTask(Task):
                     mine.append((batch["tasks"][text], right[text], wrong[images]))
             if "prompts" in batch:
                 said = zip(batch["scored"], self._captions(batch, encoded), strict=True)
-                captions += [(one["pair_id"], text, one["references"], one["truth"]) for one, text in said]
+                captions += [(scored["pair_id"], text, scored["references"], scored["truth"]) for scored, text in said]
         rows = [row for part in context.all_gather_object(mine) for row in part]
         metrics: dict[str, float] = {}
         for task in TASKS:
             values = np.array([(right, wrong) for name, right, wrong in rows if name == task])
             if len(values):
-                own, other = values.mean(axis=0).tolist()
-                metrics |= {task: own, f"{task}_shuffled": other, f"{task}_right_minus_shuffled": own - other}
+                right_loss, wrong_loss = values.mean(axis=0).tolist()
+                metrics |= {
+                    task: right_loss,
+                    f"{task}_shuffled": wrong_loss,
+                    f"{task}_right_minus_shuffled": right_loss - wrong_loss,
+                }
         return metrics | score_captions(captions, context)
 
     def param_groups(self) -> list[dict[str, Any]]:
@@ -123,7 +127,7 @@ def swapped(tasks: Sequence[str]) -> list[int]:
 
 
 class SceneCollate:
-    """Makes batches of scene samples: those of :func:`idc.vlm.batch.collate`, and ``tasks`` and ``scenes`` of the
+    """Makes batches of scene samples: those of :func:`idc.vlm.batch.collate_encoded`, ``tasks`` and ``scenes`` of the
     samples. Where samples are scored also ``scored`` and, for these samples, ``prompts``, a batch for generation
     without pixels, and ``scored_images``, the numbers of their images in the batch."""
 
@@ -136,7 +140,7 @@ class SceneCollate:
             encoded = self.chat.encode(sample.turns, [image.shape[:2] for image in sample.images])
             texts.append(Sample(encoded.ids, encoded.learned, {}))
         pixels = self.family.pixels([image for sample in samples for image in sample.images])
-        batch = collate(texts, self.family) | pixels
+        batch = collate_encoded(texts, self.family) | pixels
         batch |= {"tasks": [sample.task for sample in samples], "scenes": [sample.scene for sample in samples]}
         prompts, scored, first = [], [], 0
         images: list[int] = []
@@ -148,7 +152,7 @@ class SceneCollate:
                 images += range(first, first + len(sample.images))
             first += len(sample.images)
         if scored:
-            batch["prompts"] = collate(prompts, self.family, side="left")
+            batch["prompts"] = collate_encoded(prompts, self.family, side="left")
             batch |= {"scored": scored, "scored_images": images}
         return batch
 
@@ -178,7 +182,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         folder = context.run_dir / "artifact"
         shutil.rmtree(folder, ignore_errors=True)
         save_base(task.model, family, folder)
-        write_page(job, context.run_dir, metrics)
+        write_base_page(job, context.run_dir, metrics)
 
     return fit(task, loaders, context, job.train, export=export)
 
@@ -200,14 +204,14 @@ def _make_start(job: PretrainVlmJob, training: SceneDialogues, folder: Path) -> 
 
 
 def image_distance(family: Family, size: tuple[int, int]) -> int:
-    """Number of tokens from a place of the first image to the same place of the second in the prompt for pairs."""
+    """Number of tokens from a position in the first image to the same one in the second, in the prompt for pairs."""
     ids = np.array(Chat(family).prompt([Turn("user", PAIR_PROMPT)], [size, size]))
-    places = np.flatnonzero(ids == family.image_id)
-    return int(places[len(places) // 2] - places[0])
+    positions = np.flatnonzero(ids == family.image_id)
+    return int(positions[len(positions) // 2] - positions[0])
 
 
 def _texts(training: SceneDialogues) -> Iterator[str]:
-    """What the tokenizer is trained on: the sentences of training samples, and the roles of a chat."""
+    """The texts that the tokenizer is trained on: the sentences of training samples, and the roles of a chat."""
     count = len(training)
     for number in range(_DIALOGUES):
         for done in (0.0, 0.99):  # samples of the first and of the last stage
@@ -223,12 +227,12 @@ def save_base(model: Any, family: Family, folder: Path) -> None:
     save_processor(family, folder)
 
 
-def write_page(job: PretrainVlmJob, run_dir: Path, metrics: Mapping[str, float]) -> None:
+def write_base_page(job: PretrainVlmJob, run_dir: Path, metrics: Mapping[str, float]) -> None:
     """The page of the run: every curve of its log, and the settings."""
-    from idc.report.run import RunReport, write_report
+    from idc.report.run import RunReport, write_run_page
 
     facts = ", ".join(f"{name} {metrics[name]:.3f}" for name in metrics if name.endswith("_right_minus_shuffled"))
-    write_report(
+    write_run_page(
         run_dir / "report.html",
         RunReport(
             title=f"{job.name}: a small base model",

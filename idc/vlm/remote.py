@@ -5,7 +5,7 @@ by the same code as for a model in this process (:meth:`idc.vlm.family.Family.fi
 which the model sees them, so that the endpoint has nothing to resize (but :attr:`idc.vlm.family.Family.in_vllm`).
 
 A request has two halves, so that a server can await the endpoint in between: :meth:`RemoteCaptioner.prepare` and
-:meth:`Prepared.description` or :meth:`Prepared.answer`.
+:meth:`PreparedRequest.description` or :meth:`PreparedRequest.answer`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class RemoteParts(NamedTuple):
-    """What an artifact says of a model that runs elsewhere.
+    """The parts of an artifact whose model runs elsewhere.
 
     Attributes:
         model: name of the model at an endpoint, unless the user gives another; None for a model that was tuned, which
@@ -55,7 +55,7 @@ class RemoteParts(NamedTuple):
 
 def parts_of(path: Path | str) -> RemoteParts:
     """The parts of an artifact whose config has the sections ``base``, ``prompt`` and ``generation`` in ``job``, and
-    whose model is a base with nothing beside it but adapters. The base need not be on this machine.
+    whose model is a base with nothing added but adapters. The base need not be on this machine.
 
     Raises:
         ValueError: it is damaged.
@@ -77,12 +77,12 @@ def _is_tuned(artifact: Artifact) -> bool:
     """Whether it has weights of its own."""
     from safetensors import safe_open
 
-    with safe_open(artifact.path / WEIGHTS, "np") as own:
-        return bool(own.keys()) or (artifact.path / ADAPTER).exists()
+    with safe_open(artifact.path / WEIGHTS, "np") as weights:
+        return bool(weights.keys()) or (artifact.path / ADAPTER).exists()
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRequest:
     """The requests for one pair.
 
     Attributes:
@@ -113,11 +113,11 @@ class Prepared:
         Args:
             replies: of each request for captions.
         """
-        first, *others = [Candidate(one.text.strip(), _mean(one)) for several in replies for one in several]
-        found = {first.caption: first}
-        for one in sorted(others, key=lambda one: -one.log_probability):
-            found.setdefault(one.caption, one)
-        return tuple(found.values())[:most]
+        first, *others = [Candidate(reply.text.strip(), _mean(reply)) for several in replies for reply in several]
+        by_caption = {first.caption: first}
+        for candidate in sorted(others, key=lambda candidate: -candidate.log_probability):
+            by_caption.setdefault(candidate.caption, candidate)
+        return tuple(by_caption.values())[:most]
 
     def answer(self, reply: Reply) -> Answer:
         """The message of a dialogue."""
@@ -164,7 +164,7 @@ class RemoteCaptioner:
         self._compared = False
 
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
-        return [one.best.caption for one in self.describe(befores, afters)]
+        return [description.best.caption for description in self.describe(befores, afters)]
 
     def describe(
         self,
@@ -183,11 +183,11 @@ class RemoteCaptioner:
         """
         self.check(beams, change_map)
 
-        def one(before: np.ndarray, after: np.ndarray) -> Description:
+        def described(before: np.ndarray, after: np.ndarray) -> Description:
             prepared = self.prepare(before, after, candidates=candidates)
             return self.description(prepared, self._ask(prepared), candidates)
 
-        return self._all(one, befores, afters)
+        return self._all(described, befores, afters)
 
     def answer(
         self,
@@ -201,11 +201,11 @@ class RemoteCaptioner:
         """See :class:`idc.captioning.contract.AnsweringCaptioner`; errors also as of :meth:`describe`. There are no
         pieces here: a server asks the endpoint for them itself (:meth:`idc.chat_endpoint.ChatEndpoint.chat_async`)."""
 
-        def one(before: np.ndarray, after: np.ndarray, turns: Sequence[Turn]) -> Answer:
+        def answered(before: np.ndarray, after: np.ndarray, turns: Sequence[Turn]) -> Answer:
             prepared = self.prepare(before, after, turns, max_tokens=max_tokens)
             return prepared.answer(self._ask(prepared)[0][0])
 
-        return self._all(one, befores, afters, dialogues)
+        return self._all(answered, befores, afters, dialogues)
 
     def check(self, beams: int | None, change_map: bool) -> None:
         """Refuse what an endpoint does not offer.
@@ -226,7 +226,7 @@ class RemoteCaptioner:
         *,
         candidates: int = 1,
         max_tokens: int | None = None,
-    ) -> Prepared:
+    ) -> PreparedRequest:
         """The requests for a pair.
 
         Args:
@@ -251,24 +251,27 @@ class RemoteCaptioner:
         question = None
         if self.asks_change and turns is None:
             question = messages_of(change_question(self.prompt), images)
-        return Prepared(messages_of(full, images), options, Seen(first, second), tokens, familiarity, question)
+        return PreparedRequest(messages_of(full, images), options, Seen(first, second), tokens, familiarity, question)
 
-    def description(self, prepared: Prepared, replies: Sequence[Sequence[Reply]], most: int) -> Description:
+    def description(self, prepared: PreparedRequest, replies: Sequence[Sequence[Reply]], most: int) -> Description:
         """The description of a pair from the replies to its requests; ``most`` candidates."""
         self.compare(prepared, replies[0][0])
         captions = replies[: len(prepared.options)]
         evidence = {} if prepared.question is None else {YES: _yes_odds(replies[-1][0])}
-        found = Description(
+        description = Description(
             prepared.candidates(captions, most),
-            tokens=(prepared.prompt_tokens, sum(len(one.log_probabilities) for several in captions for one in several)),
+            tokens=(
+                prepared.prompt_tokens,
+                sum(len(reply.log_probabilities) for several in captions for reply in several),
+            ),
             evidence=evidence,
             familiarity=prepared.familiarity,
             trained_on=self.trained_on,
             seen=prepared.seen,
         )
-        return found if self.calibration is None else replace(found, changed=self.calibration(found))
+        return description if self.calibration is None else replace(description, changed=self.calibration(description))
 
-    def compare(self, prepared: Prepared, reply: Reply) -> None:
+    def compare(self, prepared: PreparedRequest, reply: Reply) -> None:
         """Warn, once, if the endpoint read a prompt of another length: then its chat template, its images' sizes or
         its model are others than the artifact's."""
         if self._compared or reply.prompt_tokens is None:
@@ -280,20 +283,20 @@ class RemoteCaptioner:
                 "image processor differs, and so will its captions", reply.prompt_tokens, prepared.prompt_tokens,
             )  # fmt: skip
 
-    def _ask(self, prepared: Prepared) -> list[list[Reply]]:
+    def _ask(self, prepared: PreparedRequest) -> list[list[Reply]]:
         return [
             self.endpoint.chat(messages, log_probabilities=True, **options) for messages, options in prepared.requests
         ]
 
-    def _all(self, one: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
-        """``one`` of each row, several at a time."""
+    def _all(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
+        """``function`` of each row, several at a time."""
         if len({len(column) for column in columns}) > 1:
             raise ValueError(f"{len(columns[0])} before and {len(columns[1])} after images: give as many of each")
-        return list(self._pool.map(one, *columns))
+        return list(self._pool.map(function, *columns))
 
 
 def messages_of(turns: Sequence[Turn], images: Sequence[np.ndarray]) -> list[dict[str, Any]]:
-    """Turns as messages of OpenAI's chat completions, with the images in the places of their marks, as
+    """Turns as messages of OpenAI's chat completions, with the images where their marks are, as
     :class:`idc.vlm.chat.Chat` hands them to the chat template."""
     urls = iter("data:image/png;base64," + base64.b64encode(encode_png(image)).decode("ascii") for image in images)
     messages = []

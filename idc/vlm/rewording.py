@@ -57,13 +57,13 @@ def reword(
     shutil.rmtree(partial, ignore_errors=True)
     partial.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(artifact, partial, copy_function=_linked)
-    own = json.loads((partial / CONFIG).read_text(encoding="utf-8"))
+    record = json.loads((partial / CONFIG).read_text(encoding="utf-8"))
     changed = {"prompt": prompt.model_dump(mode="json"), "generation": generation.model_dump(mode="json")}
-    own["config"]["job"] = {**own["config"]["job"], **changed}
+    record["config"]["job"] = {**record["config"]["job"], **changed}
     for name in (CONFIG, HASHES):  # a link would be written through to the other artifact
         (partial / name).unlink(missing_ok=True)
-    (partial / CONFIG).write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
-    write_hashes(partial, [CONFIG, *own["files"]])
+    (partial / CONFIG).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_hashes(partial, [CONFIG, *record["files"]])
     put_in_place(partial, target)
 
 

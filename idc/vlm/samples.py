@@ -23,7 +23,7 @@ from idc.schema import Instruction, Turn
 from idc.training.caption_validation import row_truths
 from idc.training.data import sample_rng
 from idc.training.task import Batch
-from idc.vlm.batch import Sample, collate
+from idc.vlm.batch import Sample, collate_encoded
 from idc.vlm.chat import Chat, Size
 from idc.vlm.config import PromptConfig
 from idc.vlm.family import Family
@@ -33,7 +33,7 @@ Captions = Literal["each", "one"]
 
 @dataclass(frozen=True)
 class Dialogue:
-    """What is learned of a row.
+    """A row as the dialogue that is learned.
 
     Attributes:
         name: for messages.
@@ -73,8 +73,8 @@ class Dialogue:
 
 
 def at_one_size(before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
-    """A pair for a model that compares its images place by place: the image after is resized to the size of the image
-    before, if it has another one."""
+    """A pair for a model that compares its images position by position: the image after is resized to the size of the
+    image before, if it has another one."""
     return [before, resize_image(after, before.shape[:2])]
 
 
@@ -83,8 +83,8 @@ def _images(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Scored:
-    """What validation needs of a sample besides its loss.
+class ScoredSample:
+    """The data that validation needs of a sample besides its tokens and pixels.
 
     Attributes:
         name, references, scene: as of :class:`Dialogue`.
@@ -104,7 +104,7 @@ class TuningSample:
     """A sample, in validation with what is scored."""
 
     sample: Sample
-    scored: Scored | None = None
+    scored: ScoredSample | None = None
 
 
 def pair_turns(prompt: PromptConfig, caption: str) -> list[Turn]:
@@ -165,10 +165,10 @@ class DialogueSamples:
         for row, _ in self.order:
             alike[2 if images is None else int(images[row])].append(row)
         return {
-            row: rows[(place + len(rows) // 2) % len(rows)]
+            row: rows[(index + len(rows) // 2) % len(rows)]
             for number, rows in alike.items()
             if number and len(rows) > 1
-            for place, row in enumerate(rows)
+            for index, row in enumerate(rows)
         }
 
     def __len__(self) -> int:
@@ -177,7 +177,7 @@ class DialogueSamples:
     def get(self, index: int, epoch: int) -> TuningSample:
         row, number = self._visit(index, epoch)
         dialogue = self.dialogue(row, number)
-        sample = encode(self.chat, dialogue)
+        sample = encode_dialogue(self.chat, dialogue)
         if self.other is None:
             return TuningSample(sample)
         turns = dialogue.turns
@@ -185,12 +185,12 @@ class DialogueSamples:
         if (other := self.other.get(row)) is not None:
             images = self.dialogue(other, 0).images
             loose = Chat(self.chat.family)  # images of another size may be above the cutoff
-            shuffled = encode(loose, replace(dialogue, images=images))
+            shuffled = encode_dialogue(loose, replace(dialogue, images=images))
         prompt = self.chat.prompt(turns[:-1], dialogue.sizes)
-        return TuningSample(sample, Scored(dialogue.name, dialogue.references, dialogue.scene, prompt, shuffled))
+        return TuningSample(sample, ScoredSample(dialogue.name, dialogue.references, dialogue.scene, prompt, shuffled))
 
     def truths(self) -> Iterator[Truth | TrueDifferences | None]:
-        """What is known of the samples' pairs; nothing of instructions."""
+        """The known truths of the samples' pairs; empty for instructions."""
         return row_truths(self.rows, [row for row, _ in self.order]) if self.of_pairs else iter(())
 
     def length(self, index: int, epoch: int) -> int:
@@ -216,10 +216,10 @@ class DialogueSamples:
 
     def _measure(self, row: int) -> None:
         """The lengths of a row's dialogues, of which in validation only the first is used."""
-        found = self.rows[row]
+        columns = self.rows[row]
         sizes: list[Size] | None = None
         for number in range(1 if self.other is not None else self.counts[row]):
-            dialogue = self.dialogue_of(found, number)
+            dialogue = self.dialogue_of(columns, number)
             try:
                 sizes = sizes or dialogue.sizes
                 self._lengths[row, number] = self.chat.length(dialogue.turns, sizes)
@@ -254,7 +254,7 @@ class DialogueSamples:
         return row, number
 
 
-def encode(chat: Chat, dialogue: Dialogue) -> Sample:
+def encode_dialogue(chat: Chat, dialogue: Dialogue) -> Sample:
     """A dialogue with the pixels of its images."""
     images = dialogue.decoded()
     encoded = chat.encode(dialogue.turns, [(image.shape[0], image.shape[1]) for image in images])
@@ -262,25 +262,29 @@ def encode(chat: Chat, dialogue: Dialogue) -> Sample:
 
 
 def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:
-    """A batch of B samples: what :func:`idc.vlm.batch.collate` returns, and in validation
+    """A batch of B samples: what :func:`idc.vlm.batch.collate_encoded` returns, and in validation
 
     - ``prompt``: the prompts, padded at the left, without pixels;
     - ``shuffled``: a batch with the images of other rows, None if there is none; ``right``: indices of its samples;
     - ``name``, ``references``, ``scene``: lists of B.
     """
-    batch = collate([one.sample for one in samples], family)
-    scored = [one.scored for one in samples if one.scored is not None]
+    batch = collate_encoded([sample.sample for sample in samples], family)
+    scored = [sample.scored for sample in samples if sample.scored is not None]
     if not scored:
         return batch
     assert len(scored) == len(samples), "samples of training and of validation in one batch"
-    other = [(index, one.shuffled) for index, one in enumerate(scored) if one.shuffled is not None]
-    prompts = [Sample(one.prompt, [False] * len(one.prompt), {}) for one in scored]
+    other = [
+        (index, scored_sample.shuffled)
+        for index, scored_sample in enumerate(scored)
+        if scored_sample.shuffled is not None
+    ]
+    prompts = [Sample(scored_sample.prompt, [False] * len(scored_sample.prompt), {}) for scored_sample in scored]
     return {
         **batch,
-        "prompt": collate(prompts, family, "left"),
-        "shuffled": collate([sample for _, sample in other], family) if other else None,
+        "prompt": collate_encoded(prompts, family, "left"),
+        "shuffled": collate_encoded([sample for _, sample in other], family) if other else None,
         "right": [index for index, _ in other],
-        "name": [one.name for one in scored],
-        "references": [list(one.references) for one in scored],
-        "scene": [one.scene for one in scored],
+        "name": [scored_sample.name for scored_sample in scored],
+        "references": [list(scored_sample.references) for scored_sample in scored],
+        "scene": [scored_sample.scene for scored_sample in scored],
     }

@@ -29,12 +29,12 @@ from idc.vlm.config import PAIR_PROMPT
 from idc.vlm.pretrain_config import TASKS, PretrainVlmJob
 from idc.vlm.scene_sentences import (
     ABOUT_AN_IMAGE,
-    Asked,
+    SceneQuestion,
     SeenObject,
     list_one,
-    listing,
     moved,
     named_change,
+    object_listing,
     seen_objects,
     which_image,
 )
@@ -108,9 +108,9 @@ class RenderedScenes:
 
     def views(self, row: int) -> tuple[_View, _View]:
         """Of the images before and after of a pair."""
-        found, meta = self.rows[row], self.metas[row]
+        columns, meta = self.rows[row], self.metas[row]
         before, after = (
-            _View(self._image(found[name]), meta[name], view)
+            _View(self._image(columns[name]), meta[name], view)
             for name, view in zip(("before", "after"), meta["views"], strict=True)
         )
         return before, after
@@ -121,18 +121,18 @@ class RenderedScenes:
             self._decoded[key] = decode_image(data)
         return self._decoded[key]
 
-    def ordered(self, row: int, rng: np.random.Generator) -> tuple[tuple[_View, _View], str, Asked | None]:
+    def ordered(self, row: int, rng: np.random.Generator) -> tuple[tuple[_View, _View], str, SceneQuestion | None]:
         """Two images of a pair's scene in any order, a caption, and the change by name, unless there may be several.
 
         Every other draw shows a change, if one of the scene's can be described."""
-        views = [view for one in self._rows_of[self.scenes[row]] for view in self.views(one)]
+        views = [view for pair in self._rows_of[self.scenes[row]] for view in self.views(pair)]
         if rng.random() < 0.5:
             wanted = [(a, b) for a in views for b in views if a.things != b.things]
             for choice in rng.permutation(len(wanted)):
                 first, second = wanted[int(choice)]
                 if DIFFERENCES in (meta := self.metas[row]):
-                    told = meta if first.things == meta["before"] else reversed_record(meta)
-                    if captions := captions_of_differences(told, 1, rng):
+                    record = meta if first.things == meta["before"] else reversed_record(meta)
+                    if captions := captions_of_differences(record, 1, rng):
                         return (first, second), captions[0], None
                     continue
                 kind = self._kind(row, first)
@@ -150,7 +150,7 @@ class RenderedScenes:
 
     def _kind(self, row: int, first: _View) -> ChangeType:
         """The type of the scene's change, from an image of one of its two states."""
-        changed = next(one for one in self._rows_of[self.scenes[row]] if self.kinds[one] != NO_CHANGE)
+        changed = next(pair for pair in self._rows_of[self.scenes[row]] if self.kinds[pair] != NO_CHANGE)
         kind: ChangeType = self.kinds[changed]  # type: ignore[assignment]  # not NO_CHANGE
         return kind if first.things == self.metas[changed]["before"] else REVERSED.get(kind, kind)
 
@@ -195,13 +195,13 @@ class SceneDialogues:
         images = tuple(_shifted(view.image[:, ::-1] if mirrored else view.image, shift) for view in views)
         sizes = [image.shape for image in images]
         done = [(round(shift[0] * width) / width, round(shift[1] * height) / height) for height, width, _ in sizes]
-        placed = [moved(one, False, by) for one, by in zip(objects, done, strict=True)]
+        placed = [moved(view_objects, False, by) for view_objects, by in zip(objects, done, strict=True)]
         return images, placed, mirror_caption(caption) if mirrored else caption
 
     def _shift(self, objects: Sequence[Sequence[SeenObject]], rng: np.random.Generator) -> tuple[float, float]:
         """A shift along x and y that keeps the centres of all objects in their images."""
         drawn = rng.uniform(-self.job.shift, self.job.shift, 2)
-        centres = np.array([(one.x, one.y) for each in objects for one in each]).reshape(-1, 2)
+        centres = np.array([(seen.x, seen.y) for each in objects for seen in each]).reshape(-1, 2)
         if len(centres):
             least, most = _MARGIN - centres.min(axis=0), 1 - _MARGIN - centres.max(axis=0)
             drawn = np.clip(drawn, np.minimum(least, 0), np.maximum(most, 0))
@@ -242,7 +242,7 @@ def dialogue(
     objects: Sequence[Sequence[SeenObject]],
     rng: np.random.Generator,
     caption: str = "",
-    named: Asked | None = None,
+    named: SceneQuestion | None = None,
     questions: int = 0,
 ) -> tuple[Turn, ...]:
     """The turns of a task about images with these objects.
@@ -255,7 +255,7 @@ def dialogue(
     """
     if task == "describe":
         (seen,) = objects
-        asked = [listing(seen)]
+        asked = [object_listing(seen)]
         asked += [ABOUT_AN_IMAGE[int(rng.integers(len(ABOUT_AN_IMAGE)))](seen, rng) for _ in range(questions)]
         asked = [asked[int(number)] for number in rng.permutation(len(asked))]
         head = IMAGE + "\n"
@@ -267,12 +267,16 @@ def dialogue(
             begin = int(rng.integers(2))
             asked = [about[(begin + number) % 2](first, second, rng) for number in range(questions + 1)]
         else:
-            asked = [Asked(PAIR_PROMPT.removeprefix(_TWO_IMAGES), caption)]
+            asked = [SceneQuestion(PAIR_PROMPT.removeprefix(_TWO_IMAGES), caption)]
             if named is not None:
                 draw = rng.random()
                 asked = asked if draw < 0.4 else [named] if draw < 0.8 else [which_image(first, second, rng)]
-    asked[0] = Asked(head + asked[0].question, asked[0].answer)
-    return tuple(turn for one in asked for turn in (Turn("user", one.question), Turn("assistant", one.answer, task)))
+    asked[0] = SceneQuestion(head + asked[0].question, asked[0].answer)
+    return tuple(
+        turn
+        for exchange in asked
+        for turn in (Turn("user", exchange.question), Turn("assistant", exchange.answer, task))
+    )
 
 
 def _shifted(image: np.ndarray, shift: tuple[float, float]) -> np.ndarray:

@@ -27,7 +27,7 @@ NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 NOTHING = "nothing"
 
 
-class Asked(NamedTuple):
+class SceneQuestion(NamedTuple):
     """A question and its answer."""
 
     question: str
@@ -73,63 +73,69 @@ def seen_objects(
     """
     height, width = size
     objects = [Thing(**thing) for thing in things]
-    centres = np.array([(one.x, one.y, one.half_height) for one in objects]).reshape(-1, 3)
-    places = View.of_record(view).project(centres, width, height) / (width, height)
+    centres = np.array([(thing.x, thing.y, thing.half_height) for thing in objects]).reshape(-1, 3)
+    positions = View.of_record(view).project(centres, width, height) / (width, height)
     return sorted(
-        SeenObject(float(x), float(y), one.size, one.color, one.material, one.shape)
-        for one, (x, y) in zip(objects, places, strict=True)
+        SeenObject(float(x), float(y), thing.size, thing.color, thing.material, thing.shape)
+        for thing, (x, y) in zip(objects, positions, strict=True)
     )
 
 
 def moved(objects: Sequence[SeenObject], mirrored: bool, shift: tuple[float, float] = (0.0, 0.0)) -> list[SeenObject]:
     """The objects of the image after it was mirrored, then shifted by shares of its width and height."""
-    return sorted(replace(one, x=(1 - one.x if mirrored else one.x) + shift[0], y=one.y + shift[1]) for one in objects)
+    return sorted(
+        replace(seen, x=(1 - seen.x if mirrored else seen.x) + shift[0], y=seen.y + shift[1]) for seen in objects
+    )
 
 
 # -- one image ------------------------------------------------------------------------------------------------------
 
 
-def listing(objects: Sequence[SeenObject], of: str = "the image") -> Asked:
+def object_listing(objects: Sequence[SeenObject], of: str = "the image") -> SceneQuestion:
     """All objects from left to right, each with its place."""
-    answer = ", ".join(f"{one.place}: {one.name}" for one in sorted(objects))
-    return Asked(f"List the objects of {of} from left to right.", answer or NOTHING)
+    answer = ", ".join(f"{seen.place}: {seen.name}" for seen in sorted(objects))
+    return SceneQuestion(f"List the objects of {of} from left to right.", answer or NOTHING)
 
 
-def at_a_place(objects: Sequence[SeenObject], rng: np.random.Generator) -> Asked:
-    """What is at a place; of four places one is drawn without looking at the objects."""
+def at_a_place(objects: Sequence[SeenObject], rng: np.random.Generator) -> SceneQuestion:
+    """The question for the objects at a place; one of four places is drawn without looking at the objects."""
     if not objects or rng.random() < 0.25:
         place = f"{ROWS[int(rng.integers(3))][1]} {COLUMNS[int(rng.integers(3))][1]}"
     else:
         place = objects[int(rng.integers(len(objects)))].place
-    found = [one.name for one in sorted(objects) if one.place == place]
-    return Asked(f"What is at the {place}?", " and ".join(f"a {name}" for name in found) or NOTHING)
+    names = [seen.name for seen in sorted(objects) if seen.place == place]
+    return SceneQuestion(f"What is at the {place}?", " and ".join(f"a {name}" for name in names) or NOTHING)
 
 
-def where(objects: Sequence[SeenObject], rng: np.random.Generator) -> Asked:
+def where(objects: Sequence[SeenObject], rng: np.random.Generator) -> SceneQuestion:
     """Where an object is."""
     if not objects:
-        return counted(objects, rng)
+        return counting_question(objects, rng)
     name = objects[int(rng.integers(len(objects)))].name
-    return Asked(
-        f"Where is the {name}?", " and ".join(f"at the {one.place}" for one in sorted(objects) if one.name == name)
+    return SceneQuestion(
+        f"Where is the {name}?", " and ".join(f"at the {seen.place}" for seen in sorted(objects) if seen.name == name)
     )
 
 
-def counted(objects: Sequence[SeenObject], rng: np.random.Generator) -> Asked:
+def counting_question(objects: Sequence[SeenObject], rng: np.random.Generator) -> SceneQuestion:
     """How many objects there are: all, or those with a value of an attribute, of which every other one is there."""
     if rng.random() < 0.3:
-        return Asked("How many objects are there?", NUMBERS[len(objects)])
+        return SceneQuestion("How many objects are there?", NUMBERS[len(objects)])
     attribute = str(rng.choice(ATTRIBUTES))
     if objects and rng.random() < 0.5:
         value = getattr(objects[int(rng.integers(len(objects)))], attribute)
     else:
         value = str(rng.choice(VALUES[attribute]))
-    count = sum(getattr(one, attribute) == value for one in objects)
+    count = sum(getattr(seen, attribute) == value for seen in objects)
     what = f"{value}s" if attribute == "shape" else f"{value} objects"
-    return Asked(f"How many {what} are there?", NUMBERS[count])
+    return SceneQuestion(f"How many {what} are there?", NUMBERS[count])
 
 
-ABOUT_AN_IMAGE: tuple[Callable[[Sequence[SeenObject], np.random.Generator], Asked], ...] = (at_a_place, where, counted)
+ABOUT_AN_IMAGE: tuple[Callable[[Sequence[SeenObject], np.random.Generator], SceneQuestion], ...] = (
+    at_a_place,
+    where,
+    counting_question,
+)
 
 
 # -- two images -----------------------------------------------------------------------------------------------------
@@ -137,9 +143,9 @@ ABOUT_AN_IMAGE: tuple[Callable[[Sequence[SeenObject], np.random.Generator], Aske
 BOTH_IMAGES = ("the first image", "the second image")
 
 
-def which_image(first: Sequence[SeenObject], second: Sequence[SeenObject], rng: np.random.Generator) -> Asked:
+def which_image(first: Sequence[SeenObject], second: Sequence[SeenObject], rng: np.random.Generator) -> SceneQuestion:
     """Which of two images shows an object; if the images differ, mostly one that only one of them shows."""
-    names = ({one.name for one in first}, {one.name for one in second})
+    names = ({seen.name for seen in first}, {seen.name for seen in second})
     alone = sorted(names[0] ^ names[1])
     either = sorted(names[0] | names[1])
     options = alone if alone and rng.random() < 0.75 else either
@@ -154,16 +160,16 @@ def which_image(first: Sequence[SeenObject], second: Sequence[SeenObject], rng: 
         (True, True): "both",
         (False, False): "none",
     }
-    return Asked(f"Which image shows a {name}?", answer[shown])
+    return SceneQuestion(f"Which image shows a {name}?", answer[shown])
 
 
-def list_one(first: Sequence[SeenObject], second: Sequence[SeenObject], rng: np.random.Generator) -> Asked:
+def list_one(first: Sequence[SeenObject], second: Sequence[SeenObject], rng: np.random.Generator) -> SceneQuestion:
     """The objects of one of two images."""
     number = int(rng.integers(2))
-    return listing((first, second)[number], BOTH_IMAGES[number])
+    return object_listing((first, second)[number], BOTH_IMAGES[number])
 
 
-def named_change(kind: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Asked:
+def named_change(kind: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> SceneQuestion:
     """The type of a change, the changed object, and its new value, always in the same words.
 
     Args:
@@ -174,7 +180,7 @@ def named_change(kind: str, before: Sequence[Mapping[str, Any]], after: Sequence
     gone = [thing for thing in before if thing not in after]
     new = [thing for thing in after if thing not in before]
     if not gone and not new:
-        return Asked(question, NO_CHANGE)
+        return SceneQuestion(question, NO_CHANGE)
     name = " ".join(str((gone or new)[0][attribute]) for attribute in ATTRIBUTES)
     value = f", {new[0][kind]}" if kind in ("color", "material") else ""
-    return Asked(question, f"{kind}: {name}{value}")
+    return SceneQuestion(question, f"{kind}: {name}{value}")

@@ -57,7 +57,7 @@ class SftTask(Task):
     def _answers(self, batch: Batch, encoded: Any) -> list[str]:
         pixels = {key: batch[key] for key in self.family.pixel_keys if key in batch}
         answers = generate(self.model, {**batch["prompt"], **pixels}, encoded, self.family, self.generation)
-        return [self.chat.decode(found[0].ids) for found in answers]
+        return [self.chat.decode(answer[0].ids) for answer in answers]
 
     def param_groups(self) -> list[dict[str, Any]]:
         return groups(self.model, self.family, self.tune)
@@ -77,20 +77,21 @@ class SftTask(Task):
         with those of another row, below 0 for a model that sees; scores of the generated answers
         (:func:`idc.training.caption_validation.score_captions`)."""
         mine: list[Captioned] = []
-        sums = torch.zeros(5, dtype=torch.float64)  # samples, their loss; tokens, their loss right and shuffled
+        # Samples, their loss; tokens, their loss right and shuffled. In float64: float32 rounds counts above 2**24.
+        sums = torch.zeros(5, dtype=torch.float64)
         for batch in loader:
             encoded = self.encode(batch)
             losses, rows = self.token_losses(batch, encoded)
             each = sample_losses(losses, rows, batch[SAMPLES])
-            found = [batch[SAMPLES], float(each.sum()), 0.0, 0.0, 0.0]
+            batch_sums = [batch[SAMPLES], float(each.sum()), 0.0, 0.0, 0.0]
             if batch["shuffled"] is not None:
                 right = torch.isin(rows, torch.tensor(batch["right"], device=rows.device))
                 other = self.token_losses(batch["shuffled"], self.encode(batch["shuffled"]))[0]
-                found[2:] = [len(other), float(losses[right].sum()), float(other.sum())]
-            sums += torch.tensor(found, dtype=torch.float64)
+                batch_sums[2:] = [len(other), float(losses[right].sum()), float(other.sum())]
+            sums += torch.tensor(batch_sums, dtype=torch.float64)
             mine += zip(batch["name"], self._answers(batch, encoded), batch["references"], batch["scene"], strict=True)
-        samples, loss, tokens, own, shuffled = sum(context.all_gather_object(sums)).tolist()
-        seen = {"right_minus_shuffled": (own - shuffled) / tokens} if tokens else {}
+        samples, loss, tokens, right_loss, shuffled_loss = sum(context.all_gather_object(sums)).tolist()
+        seen = {"right_minus_shuffled": (right_loss - shuffled_loss) / tokens} if tokens else {}
         return {"loss": loss / samples, **seen, **score_captions(mine, context)}
 
 

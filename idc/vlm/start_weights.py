@@ -47,7 +47,7 @@ def lively_weights(model: Any, generator: torch.Generator) -> None:
 @torch.no_grad()
 def comparing_head(model: Any, offset: int, generator: torch.Generator) -> None:
     """Let the first head of the language model's first layer compare each token with the one ``offset`` before it: with
-    the same place of the other image, for the tokens of a pair's second image.
+    the same position in the other image, for the tokens of a pair's second image.
 
     Biases of queries and keys alone place the attention: with b on the fastest rotary frequencies of the query, and b
     turned by ``offset`` positions as the key, their product is largest at that distance, whatever the tokens are. The
@@ -75,15 +75,15 @@ def comparing_head(model: Any, offset: int, generator: torch.Generator) -> None:
     attention.o_proj.weight[:, :size] = -_TOKEN_SCALE * subspace
 
 
-def _sines(places: int, width: int) -> Tensor:
-    """(places, width): of the places of a square grid, row by row; half of the width is the row's, half the column's.
-    The wavelengths are from half the grid to eight times that."""
-    side = math.isqrt(places)
-    assert side * side == places, f"{places} places are no square"
+def _sines(positions: int, width: int) -> Tensor:
+    """(positions, width): of the positions of a square grid, row by row; half of the width is the row's, half the
+    column's. The wavelengths are from half the grid to eight times that."""
+    side = math.isqrt(positions)
+    assert side * side == positions, f"{positions} places are no square"
     assert width % 4 == 0
     count = width // 4
     at = 4 * math.pi * torch.arange(side) / side
     angles = at[:, None] * 2.0 ** (-5 * torch.arange(count) / count)
-    one = torch.cat([angles.sin(), angles.cos()], dim=1)
-    grid = torch.cat([one[:, None].expand(side, side, -1), one[None].expand(side, side, -1)], dim=-1)
-    return _POSITIONS * grid.reshape(places, width)
+    axis = torch.cat([angles.sin(), angles.cos()], dim=1)
+    grid = torch.cat([axis[:, None].expand(side, side, -1), axis[None].expand(side, side, -1)], dim=-1)
+    return _POSITIONS * grid.reshape(positions, width)

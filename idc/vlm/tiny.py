@@ -71,7 +71,7 @@ def make_tiny(config: TinyConfig, texts: Iterable[str], folder: Path | str, seed
 
 
 def _processor_settings(config: TinyConfig) -> dict[str, Any]:
-    """What the family's Processor class reads besides tokenizer and image processor."""
+    """Settings that the family's Processor class reads besides tokenizer and image processor."""
     if config.family == "llava_onevision":
         tokens = (config.side // config.patch) ** 2
         return {"processor_class": "LlavaOnevisionProcessor", "num_image_tokens": tokens,

@@ -1,4 +1,4 @@
-"""Where a pair differs for a vision-language model: distances of the images' tokens, place by place."""
+"""Where a pair differs for a vision-language model: distances of the images' tokens, position by position."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def change_map(family: Family, before: Tensor, after: Tensor, sizes: tuple[Seque
         sizes: height and width of the images as given.
 
     Returns:
-        Float32 (Y, X) in [0, 1], without padding: 1 minus the cosine similarity of the tokens in the same place, cut at
-        1. Equal images have 0 everywhere. A map of another shape than the image after's grid is resized to it first.
+        Float32 (Y, X) in [0, 1], without padding: 1 minus the cosine similarity of the tokens in the same position,
+        cut at 1. Equal images have 0 everywhere. A map of another shape than the image after's grid is resized to
+        it first.
     """
     grids = [family.grid(size) for size in sizes]
     placed_YXD = [
@@ -35,20 +36,20 @@ def change_map(family: Family, before: Tensor, after: Tensor, sizes: tuple[Seque
     return _without_padding(family, distance_YX.clamp(0, 1).cpu().numpy(), sizes[1])
 
 
-def placed_map(family: Family, distances: Tensor, places: Tensor, size: Sequence[int]) -> np.ndarray:
+def placed_map(family: Family, distances: Tensor, positions: Tensor, size: Sequence[int]) -> np.ndarray:
     """The change map of distances between tokens of the tower.
 
     Args:
         distances: in [0, 1] (T,).
-        places: row and column of each (T, 2), all of a grid's.
+        positions: row and column of each (T, 2), all of a grid's.
         size: height and width of the image after as given.
 
     Returns:
         Float32 (Y, X), without padding.
     """
-    rows, columns = (int(count) for count in places.max(dim=0).values + 1)
+    rows, columns = (int(count) for count in positions.max(dim=0).values + 1)
     distance_YX = distances.new_zeros(rows, columns)
-    distance_YX[places[:, 0], places[:, 1]] = distances
+    distance_YX[positions[:, 0], positions[:, 1]] = distances
     return _without_padding(family, distance_YX.float().cpu().numpy(), size)
 
 

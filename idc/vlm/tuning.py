@@ -1,4 +1,4 @@
-"""What of a model is trained: adapters, the language model, tower and projector, each a group of its own."""
+"""The trained parts of a model: adapters, the language model, tower and projector, each a group of its own."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ def groups(model: nn.Module, family: Family, tune: TuneConfig) -> list[dict[str,
         "tower": tune.tower,
         "projector": tune.projector,
     }
-    found: dict[str, list[nn.Parameter]] = {}
+    parameters_of: dict[str, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         group = group_of(name, family, tune)
         if group is not None:
             decays = parameter.ndim > 1 or not _decay(settings[group])
-            found.setdefault(group if decays else f"{group}_vectors", []).append(parameter)
-    made = []
-    for label, parameters in found.items():
+            parameters_of.setdefault(group if decays else f"{group}_vectors", []).append(parameter)
+    param_groups = []
+    for label, parameters in parameters_of.items():
         group = label.removesuffix("_vectors")
         optim = settings[group]
         assert optim is not None
         values = optim.model_dump() | ({"weight_decay": 0.0} if label != group else {})
-        made.append({"name": label, "params": parameters, **values})
-    return made
+        param_groups.append({"name": label, "params": parameters, **values})
+    return param_groups
 
 
 def own_groups(module: nn.Module, optim: GroupConfig) -> list[dict[str, Any]]:
@@ -72,8 +72,8 @@ def own_groups(module: nn.Module, optim: GroupConfig) -> list[dict[str, Any]]:
         vector = parameter.ndim < 2 or name.endswith("bias")
         parts.setdefault("own_vectors" if vector and optim.weight_decay else "own", []).append(parameter)
     return [
-        {"name": name, "params": found, **optim.model_dump()} | ({"weight_decay": 0.0} if name != "own" else {})
-        for name, found in parts.items()
+        {"name": name, "params": parameters, **optim.model_dump()} | ({"weight_decay": 0.0} if name != "own" else {})
+        for name, parameters in parts.items()
     ]
 
 

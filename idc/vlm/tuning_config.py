@@ -9,6 +9,8 @@ from pydantic import Field
 
 from idc.config import ConfigModel
 from idc.data.manifest import missing_pairs
+from idc.data.store import fingerprint
+from idc.training import base as base_models
 from idc.training.config import KeepBest, TrainConfig
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig, TuneConfig
 
@@ -34,7 +36,7 @@ class TuningJob(ConfigModel):
     """Largest number of tokens of a dialogue, those of its images included. Nothing is cut: a longer one is an error
     before the training starts."""
     tune: TuneConfig = TuneConfig()
-    """What is trained."""
+    """The trained parts."""
     generation: GenerateConfig = GenerateConfig()
     """How answers are generated, in validation and by the captioner."""
     validation_samples: int | None = Field(None, ge=1)
@@ -57,3 +59,14 @@ class TuningJob(ConfigModel):
         yield from missing_pairs(self.pairs, "pairs", kind=None)
         for path in self.more_pairs:
             yield from missing_pairs(path, "more_pairs", kind=None)
+
+
+def base_content(base: BaseConfig) -> list[str]:
+    """Fingerprints of a base model, as a training depends on it: the weights and how they are used, not where they are.
+
+    Raises:
+        ValueError: the base model cannot be read.
+    """
+    folder = base_models.locate_base(base.source, base.revision, download=base.download)
+    used = base.model_dump(mode="json", exclude={"source", "revision", "download"})
+    return [base_models.base_fingerprint(folder), fingerprint(used)]

@@ -16,7 +16,7 @@ from idc.vlm.samples import DialogueSamples, collate_samples
 from idc.vlm.tuning_config import TuningJob
 
 
-def make_loaders(job: TuningJob, family: Family, context: Context, *, one_size: bool = False) -> Loaders:
+def dialogue_loaders(job: TuningJob, family: Family, context: Context, *, one_size: bool = False) -> Loaders:
     """Loaders of the training and the validation split of a job's folders.
 
     Args:
@@ -68,7 +68,7 @@ def loaders_of(
 
 
 def trained_on(job: TuningJob) -> str:
-    """What a model of this job was trained on."""
+    """Description of the images that a model of this job was trained on."""
     folders = (job.pairs, *job.more_pairs)
     rows = sum(complete_manifest(path).rows_by_split.get("train", 0) for path in folders)
     return job.trained_on or pairs_domain(folders, None, rows)

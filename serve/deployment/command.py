@@ -22,7 +22,7 @@ from idc.cores import usable_cores
 from idc.data.remote_copies import is_uri
 from idc.loopback import collect_no_metrics, keep_ray_on_loopback
 from idc.redaction import secret_fault
-from idc.systems import HUB
+from idc.systems import HUB, REGIONS
 from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
 from serve.deployment.application import APPLICATION, application
 from serve.log import forward, log
@@ -35,7 +35,7 @@ _PROXY = "SERVE_PROXY_ACTOR"
 """Prefix of the actor names of Serve's HTTP proxies."""
 
 
-def run(config: CommandConfig) -> None:
+def run_server(config: CommandConfig) -> None:
     """Serve until SIGINT or SIGTERM, on the cluster at RAY_ADDRESS or on a local Ray that ends with the command.
 
     Accepted requests are answered before the end; a second SIGINT does not wait for them.
@@ -183,9 +183,9 @@ async def _drain(timeout_s: float, own_listener: bool) -> None:
             return
         named = [entry for entry in list_named_actors(all_namespaces=True) if entry["name"].startswith(_PROXY)]
         proxies = [ray.get_actor(**entry) for entry in named]
-        await asyncio.gather(*[one.__ray_call__.remote(stop_listening) for one in proxies])
+        await asyncio.gather(*[proxy.__ray_call__.remote(stop_listening) for proxy in proxies])
         while time.monotonic() < last:
-            if all(await asyncio.gather(*[one.__ray_call__.remote(has_stopped) for one in proxies])):
+            if all(await asyncio.gather(*[proxy.__ray_call__.remote(has_stopped) for proxy in proxies])):
                 return
             await asyncio.sleep(0.05)
     except (RayError, RayServeException, TimeoutError, ValueError):
@@ -200,7 +200,7 @@ def _named(model: tuple[str, str]) -> str:
 
 def _absolute(source: str) -> str:
     """An absolute folder, because the replicas run in another one; a ``models:/`` source, a model of the hub, a URI and
-    ``shipped`` unchanged."""
-    if source == SHIPPED or source.startswith((SCHEME, HUB)) or is_uri(source):
+    ``shipped`` and ``regions`` unchanged."""
+    if source in (SHIPPED, REGIONS) or source.startswith((SCHEME, HUB)) or is_uri(source):
         return source
     return str(Path(source).resolve())

@@ -11,7 +11,7 @@ from idc.config import enter_root
 from serve.backend import Abilities, Busy, EncodedPair, Options, PairResult
 from serve.batching import Batcher
 from serve.config import ServeConfig
-from serve.decoding import Decoded, Decoders
+from serve.decoding import DecodedPair, Decoders
 from serve.deployment.replica_port import bind_to_node_address
 from serve.deployment.scaling import PAIRS
 from serve.log import log
@@ -33,7 +33,7 @@ class Model:
         self._config = config
         self._resolver = Resolver(config.registry.tracking_uri)
         self._decoders = Decoders(max(2, round(config.scaling.cpus)), config.limits.decode_s)
-        self._batcher: Batcher[tuple[ServedCaptioner, Options], Decoded, PairResult] = Batcher(
+        self._batcher: Batcher[tuple[ServedCaptioner, Options], DecodedPair, PairResult] = Batcher(
             _run, config.batching.max_pairs
         )
         self._pairs = 0  # accepted and without a result
@@ -105,13 +105,13 @@ class Model:
         self._pairs += len(pairs)
         try:
             decoded = await asyncio.gather(*(self._decoders.pair(pair) for pair in pairs))
-            heard = [one._replace(hear=hear) for one in decoded]
+            heard = [pair._replace(hear=hear) for pair in decoded]
             return await self._batcher.submit((captioner, options), heard)
         finally:
             self._pairs -= len(pairs)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """What :func:`serve.deployment.scaling.by_pairs` decides by; Serve calls it."""
+        """The statistics of :func:`serve.deployment.scaling.by_pairs`; Serve calls it."""
         return {PAIRS: self._pairs}
 
     async def check_health(self) -> None:
@@ -122,6 +122,6 @@ class Model:
                 raise RuntimeError(f"{name} has been running for more than {most:g} s")
 
 
-def _run(key: tuple[ServedCaptioner, Options], pairs: list[Decoded]) -> list[PairResult]:
+def _run(key: tuple[ServedCaptioner, Options], pairs: list[DecodedPair]) -> list[PairResult]:
     captioner, options = key
     return captioner.caption(pairs, [options] * len(pairs))

@@ -10,7 +10,7 @@ from ray.serve import metrics
 
 from serve.backend import PairResult
 from serve.context import RequestContext
-from serve.prometheus import BUCKETS_S, ServingMetrics, counts
+from serve.prometheus import BUCKETS_S, ServingMetrics, verdict_counts
 
 
 class RayMetrics(ServingMetrics):
@@ -42,7 +42,7 @@ class RayMetrics(ServingMetrics):
 
     def pairs(self, results: Sequence[PairResult]) -> None:
         super().pairs(results)
-        captioned, refused, tokens = counts(results)
+        captioned, refused, tokens = verdict_counts(results)
         # Ray refuses to add nothing to a counter.
         for count, metric, tags in (
             (captioned, self._ray_pairs, {"outcome": "captioned"}),

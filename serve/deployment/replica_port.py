@@ -15,5 +15,5 @@ def bind_to_node_address() -> None:
     from ray.serve._private import replica
 
     bind = tls_utils.add_port_to_grpc_server
-    own = build_address(ray.util.get_node_ip_address(), 0)
-    replica.add_port_to_grpc_server = lambda server, address: bind(server, own if address == "[::]:0" else address)
+    local = build_address(ray.util.get_node_ip_address(), 0)
+    replica.add_port_to_grpc_server = lambda server, address: bind(server, local if address == "[::]:0" else address)

@@ -70,7 +70,7 @@ class Replicas:
         heard = False
         while True:
             handle = self._handle_for(version)
-            found: list[PairResult] | str = []
+            results: list[PairResult] | str = []
             response: Any
             if hear is None:
                 response = handle.caption.remote(version, pairs, options)
@@ -78,14 +78,14 @@ class Replicas:
                 response = handle.options(stream=True).speak.remote(version, pairs[0], options)
             try:
                 if hear is None:
-                    found = await response
+                    results = await response
                 else:
                     async for item in response:
                         if isinstance(item, str):
                             heard = True
                             hear(item)
                         else:
-                            found = item.value
+                            results = item.value
             except RayActorError as error:  # it died or cannot be reached: try another one, once
                 if heard:
                     raise Busy("the replica died during its answer; try again") from error
@@ -104,9 +104,9 @@ class Replicas:
             except asyncio.CancelledError:
                 response.cancel()
                 raise
-            if isinstance(found, str):
-                raise ValueError(found)
-            return found
+            if isinstance(results, str):
+                raise ValueError(results)
+            return results
 
     def _handle_for(self, version: str) -> DeploymentHandle:
         """A handle that prefers replicas in which the version is loaded."""
@@ -156,9 +156,9 @@ class Replicas:
         from ray.serve.exceptions import RayServeException
 
         try:
-            found = await self._handle_for(version).warm.remote(version)
-            if isinstance(found, Abilities) and self._versions[name] == version:
-                self._served[name] = replace(self._served[name], abilities=found)
+            abilities = await self._handle_for(version).warm.remote(version)
+            if isinstance(abilities, Abilities) and self._versions[name] == version:
+                self._served[name] = replace(self._served[name], abilities=abilities)
         except (RayError, RayServeException):
             pass  # the next refresh tries again
         finally:
@@ -183,14 +183,14 @@ class Replicas:
 
         try:
             try:
-                found = await self._handle.broadcast("warm", version).results_async()
+                answers = await self._handle.broadcast("warm", version).results_async()
             except RayServeException:  # no replica runs
-                found = [await self._handle_for(version).warm.remote(version)]
+                answers = [await self._handle_for(version).warm.remote(version)]
         except (RayError, RayServeException) as error:
             raise Busy(f"{type(error).__name__} while the version was loaded") from error
-        if reason := next((one for one in found if isinstance(one, str)), None):
+        if reason := next((answer for answer in answers if isinstance(answer, str)), None):
             raise ValueError(reason)
-        return found[0]  # type: ignore[no-any-return]
+        return answers[0]  # type: ignore[no-any-return]
 
     async def ready(self) -> str | None:
         served = self.models()

@@ -102,7 +102,7 @@ def test_it_joins_the_demo(checkout: Path) -> None:
     """Its steps next to another system's, each accepted by its job."""
     code = (
         "import runpy, sys\n"
-        "from idc.demo import steps\n"
+        "from idc.demo import demo_steps as steps\n"
         "for step in steps('mine', [0], systems=['twincap', 'difference_net']):\n"
         "    if step.queue == 2:\n"
         "        sys.argv = [*step.command, '--print-config']\n"

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.job import BenchmarkJob
 from benchmarks.machine import FLAGS
-from benchmarks.measurement import Stamp, by_turns, environment, steady_rate
+from benchmarks.measurement import Stamp, by_turns, steady_rate, this_environment
 from benchmarks.train_overhead import TrainOverheadConfig
 from idc.config import ConfigError, load
 from idc.provenance import UNKNOWN_COMMIT, commit
@@ -61,7 +61,7 @@ def test_the_environment_names_machine_commit_and_command(monkeypatch: pytest.Mo
     import torch
 
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
-    where = environment(3)
+    where = this_environment(3)
     assert "cores" in where.machine.text()
     assert where.machine.cores >= 1
     assert set(where.machine.flags) <= set(FLAGS)

@@ -14,11 +14,11 @@ import pytest
 from benchmarks import job as benchmark_job
 from benchmarks import measurement as measuring
 from benchmarks import page
-from benchmarks.compare import compare, judge, summary
-from benchmarks.job import BenchmarkJob, Result, run
+from benchmarks.compare import compare_with_record, comparison_summary, judge
+from benchmarks.job import BenchmarkJob, BenchmarkResult, run_benchmark
 from benchmarks.machine import Machine, TorchBuild
-from benchmarks.measurement import Environment, Known, Measurement, Row, Stats, code_commit
-from benchmarks.record import RECORDS, Figure, Run, figures, objections
+from benchmarks.measurement import Environment, KnownStats, MeasuredRow, Measurement, Stats, code_commit
+from benchmarks.record import RECORDS, Figure, Run, objections, recorded_figures
 from idc.config import ConfigError, load
 
 HERE = Machine(processor="P", flags=("avx2",), cores=2, memory_gib=24)
@@ -97,7 +97,7 @@ def test_a_figure_is_read_back_with_all_its_runs(tmp_path: Path) -> None:
     Figure(figure="decoding", runs=[first]).save(tmp_path)
     again = made([1.0], [2.0], commit="d")
     Figure.load(tmp_path, "decoding").with_run(again).save(tmp_path)
-    found = figures(tmp_path)["decoding"]
+    found = recorded_figures(tmp_path)["decoding"]
     assert [one.commit for one in found.runs] == ["c", "d"]
     assert found.runs[1] == again
     assert found.runs[0].rows[0].above == [3.0, 1.0, 8.0]
@@ -165,7 +165,7 @@ def job(tmp_path: Path, **settings: Any) -> BenchmarkJob:
 
 def test_a_run_is_stored_and_only_recorded_if_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake(monkeypatch, tmp_path, commit="abc+", busy=1.0)
-    result = run(job(tmp_path, variant="small"), "caption.py")
+    result = run_benchmark(job(tmp_path, variant="small"), "caption.py")
     assert list(result.runs) == ["decoding-small"]
     assert len(result.notes) == 2
     assert [one.busy_cores for one in Figure.load(tmp_path / "out", "decoding-small").runs] == [1.0]
@@ -175,7 +175,7 @@ def test_a_run_is_stored_and_only_recorded_if_asked_for(monkeypatch: pytest.Monk
 
 def test_a_recorded_run_is_on_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake(monkeypatch, tmp_path)
-    run(job(tmp_path, record=True), "caption.py")
+    run_benchmark(job(tmp_path, record=True), "caption.py")
     assert [one.commit for one in Figure.load(tmp_path / "records", "decoding").runs] == ["abc"]
     assert "**2.05** (2.00 to 2.10, n = 3)" in (tmp_path / "page.md").read_text()
 
@@ -186,9 +186,9 @@ def test_a_changed_checkout_or_a_busy_machine_is_refused_before_anything_is_meas
 ) -> None:
     measured = fake(monkeypatch, tmp_path, commit=commit, busy=busy)
     with pytest.raises(ValueError, match=r"decoding is not recorded: .*anyway="):
-        run(job(tmp_path, record=True), "caption.py")
+        run_benchmark(job(tmp_path, record=True), "caption.py")
     assert measured == []
-    run(job(tmp_path, record=True, anyway="no other machine"), "caption.py")
+    run_benchmark(job(tmp_path, record=True, anyway="no other machine"), "caption.py")
     (note,) = Figure.load(tmp_path / "records", "decoding").runs[0].notes
     assert note.startswith("recorded although ")
     assert note.endswith(": no other machine")
@@ -199,14 +199,14 @@ def test_a_command_with_a_path_of_this_machine_is_not_recorded(monkeypatch: pyte
     measured = fake(monkeypatch, tmp_path)
     monkeypatch.setattr("sys.argv", ["benchmark.py", "pairs=/home/me/pairs", "record=true"])
     with pytest.raises(ValueError, match="pairs=/home/me/pairs"):
-        run(job(tmp_path, record=True), "caption.py")
+        run_benchmark(job(tmp_path, record=True), "caption.py")
     assert measured == []
 
 
 def test_parts_without_their_inputs_are_skipped_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     measured = fake(monkeypatch, tmp_path)
     settings = {"parts": ["train_overhead", "decoding"], "procedures": str(tmp_path / "no"), "skip_missing": True}
-    result = run(job(tmp_path, **settings), "caption.py")
+    result = run_benchmark(job(tmp_path, **settings), "caption.py")
     assert measured == ["decoding"]
     assert "procedures: no such file or folder" in result.skipped["train_overhead"][0]
 
@@ -223,11 +223,11 @@ def test_a_reason_without_a_recording_is_a_mistake(tmp_path: Path) -> None:
 
 def test_worse_and_unrecorded_rows_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake(monkeypatch, tmp_path)
-    first = run(job(tmp_path, compare=True), "caption.py")
+    first = run_benchmark(job(tmp_path, compare=True), "caption.py")
     assert (first.compared, first.unknown) == ([], 1)
     old = made([8.0, 8.1, 8.2], [2.0, 2.0, 2.0], unit="tokens/s", commit="old")
     Figure(figure="decoding", runs=[old]).save(tmp_path / "records")
-    found: Result = run(job(tmp_path, compare=True), "caption.py")
+    found: BenchmarkResult = run_benchmark(job(tmp_path, compare=True), "caption.py")
     assert [(one.what, one.outcome) for one in found.compared] == [("ratio", "worse"), ("tokens/s", "worse")]
     assert found.unknown == 0
 
@@ -236,7 +236,7 @@ def test_worse_and_unrecorded_rows_are_counted(monkeypatch: pytest.MonkeyPatch, 
 
 
 def outcomes(new: Run, *old: Run) -> list[str]:
-    return [f"{one.what} {one.outcome}" for one in compare(new, Figure(figure="f", runs=list(old)))]
+    return [f"{one.what} {one.outcome}" for one in compare_with_record(new, Figure(figure="f", runs=list(old)))]
 
 
 def test_what_became_worse_by_more_than_the_spread_is_flagged() -> None:
@@ -272,22 +272,25 @@ def test_one_value_says_little() -> None:
 
 def test_of_another_machine_only_ratios_are_compared_and_do_not_count() -> None:
     recorded = made([8.0, 8.1, 8.2], [1.0, 1.0, 1.0], machine=ELSEWHERE)
-    found = list(compare(made([2.0, 2.1, 2.2], [1.0, 1.0, 1.0]), Figure(figure="f", runs=[recorded])))
+    found = list(compare_with_record(made([2.0, 2.1, 2.2], [1.0, 1.0, 1.0]), Figure(figure="f", runs=[recorded])))
     assert [(one.what, one.outcome, one.counts) for one in found] == [("ratio", "worse", False)]
-    assert "not counted" in summary(found, 0)
-    assert "0 worse" in summary(found, 0)
+    assert "not counted" in comparison_summary(found, 0)
+    assert "0 worse" in comparison_summary(found, 0)
 
 
 def test_the_newest_run_of_this_kind_of_machine_is_compared_with() -> None:
     runs = [made([1.0] * 3, [1.0] * 3), made([2.0] * 3, [1.0] * 3, commit="d"),
             made([9.0] * 3, [1.0] * 3, machine=ELSEWHERE)]  # fmt: skip
-    (ratio, _) = compare(made([2.0] * 3, [1.0] * 3), Figure(figure="f", runs=runs))
+    (ratio, _) = compare_with_record(made([2.0] * 3, [1.0] * 3), Figure(figure="f", runs=runs))
     assert (ratio.recorded.commit, ratio.outcome) == ("d", "same")
 
 
 def test_a_record_of_medians_and_ranges_is_compared_too() -> None:
-    row = Row(
-        title="a over b", unit="pairs/s", above=[], known=Known(ratio=Stats(2.0, 1.9, 2.1, 3), above=2.0, below=1.0)
+    row = MeasuredRow(
+        title="a over b",
+        unit="pairs/s",
+        above=[],
+        known=KnownStats(ratio=Stats(2.0, 1.9, 2.1, 3), above=2.0, below=1.0),
     )
     recorded = made([1.0]).model_copy(update={"rows": [row]})
     assert outcomes(made([1.5, 1.6, 1.7], [1.0, 1.0, 1.0]), recorded) == ["ratio worse", "pairs/s same"]
@@ -314,12 +317,12 @@ def test_noise_is_seldom_flagged_and_a_loss_of_a_third_nearly_always() -> None:
 
 
 def test_the_tracked_page_is_the_one_that_its_records_and_its_template_make() -> None:
-    made_now = page.render(page.TEMPLATE.read_text(encoding="utf-8"), figures(RECORDS))
+    made_now = page.render_page(page.TEMPLATE.read_text(encoding="utf-8"), recorded_figures(RECORDS))
     assert page.PAGE.read_text(encoding="utf-8") == made_now, "run `make benchmarks-page`"
 
 
 def test_the_tracked_records_hold_raw_numbers_or_say_that_they_are_not_known() -> None:
-    for figure in figures(RECORDS).values():
+    for figure in recorded_figures(RECORDS).values():
         assert not [one.commit for one in figure.runs if one.commit.endswith("+") and not one.notes]
         for row in (row for one in figure.runs for row in one.rows):
             assert row.above if row.known is None else not row.above and not row.below, (figure.figure, row.title)
@@ -327,30 +330,33 @@ def test_the_tracked_records_hold_raw_numbers_or_say_that_they_are_not_known() -
         assert not re.findall(r"[ =\"'\[](/[a-z]+/[^\"]*)", text), f"{figure.figure}: a path of a machine"
 
 
-def test_the_page_names_other_machines_and_has_the_numbers_of_before() -> None:
-    found = {
+def test_the_page_shows_rows_with_an_aim_of_the_newest_run_and_names_other_machines() -> None:
+    newest = made([4.0], [2.0], commit="new", date="2026-01-03T00:00Z")
+    aside = measurement(title="aside", aim="", more={"steps": 3})
+    named = {
         "here": Figure(figure="here", runs=[
-            made([1.0], [2.0], commit="old", date="2026-01-01"), made([3.0], [2.0], commit="far", machine=ELSEWHERE),
-            made([4.0], [2.0], commit="new", date="2026-01-03T00:00Z"),
+            made([1.0], [2.0], commit="old", date="2026-01-01"),
+            newest.model_copy(update={"rows": [*newest.rows, aside.row()]}),
         ]),
         "there": Figure(figure="there", runs=[made([7.0], machine=ELSEWHERE, title="a | b")]),
     }  # fmt: skip
-    text = page.render("{{ machine }}\n{{ table('here') }}\n--\n{{ table('none') }}\n--\n{{ others() }}\n", found)
-    here, none, rest = text.split("\n--\n")
+    text = page.render_page(
+        "{{ machine }}\n{{ table('here') }}\n--\n{{ table('none') }}\n--\n{{ table('there') }}\n", named
+    )
+    here, none, there = text.split("\n--\n")
     assert here.startswith("P (avx2), 2 cores, 24 GiB; torch 2 (AVX2), mkl, oneDNN 3")
     assert "Another machine" not in here
     assert "1 thread, commit new, 2026-01-03: `$ python x`" in here
-    assert "| medians | before, old |" in here
-    assert "| 4 / 2 pairs/s | 0.50 (n = 1); 1 / 2 pairs/s |" in here
+    assert "| a over b | **2.00** (n = 1) | at most 1 | 4 / 2 pairs/s |" in here
+    assert "aside" not in here
     assert none == "Not measured yet."
-    assert rest.startswith("### there")
-    assert "**Another machine: P (avx2, avx512f), 2 cores, 24 GiB.**" in rest
-    assert "| what | aim | medians |" in rest
-    assert "a \\| b" in rest
+    assert "**Another machine: P (avx2, avx512f), 2 cores, 24 GiB.**" in there
+    assert "| what | aim | medians |" in there
+    assert "a \\| b" in there
 
 
 def test_the_page_of_no_record_says_so() -> None:
-    assert page.render("{{ machine }}{{ others() }}", {}) == "none yet\n"
+    assert page.render_page("{{ machine }}", {}) == "none yet\n"
 
 
 def test_a_stored_figure_is_plain_json_of_one_schema() -> None:

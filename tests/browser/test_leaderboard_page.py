@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idc.report.leaderboard.boards import gather
+from idc.report.leaderboard.boards import gather_boards
 from idc.report.leaderboard.leaderboard_folder import write_leaderboard
 from tests.browser.driving import too_wide
 
@@ -47,7 +47,7 @@ def test_headings_sort(tmp_path: Path, browser: Browser) -> None:
     pairs_folder(tmp_path / "data/clevr", {"format": "clevr_change"})
     for seed in range(2):
         a_run(tmp_path, f"fine-{seed}", seed, 1.0 + seed)
-    write_leaderboard(tmp_path / "out", gather([str(tmp_path / "runs")]))
+    write_leaderboard(tmp_path / "out", gather_boards([str(tmp_path / "runs")]))
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.goto((tmp_path / "out/clevr_change.html").as_uri())
     cut = page.locator(".scroll").evaluate_all("(all) => all.filter((one) => one.scrollWidth > one.clientWidth).length")
@@ -73,7 +73,7 @@ def test_long_names_and_paths_stay_on_the_page(width: int, tmp_path: Path, brows
     command = f"python jobs/evaluate.py --pairs /home/{long}/{long}/{long}/data --out runs/{long}/evaluation"
     for seed in range(2):
         a_run(tmp_path, f"{long}-{seed}", seed, 1.0 + seed, pairs=pairs, command=command)
-    write_leaderboard(tmp_path / "out", gather([str(tmp_path / "runs")]))
+    write_leaderboard(tmp_path / "out", gather_boards([str(tmp_path / "runs")]))
     page = browser.new_page(viewport={"width": width, "height": 800})
     for name in ("clevr_change", "index"):
         page.goto((tmp_path / f"out/{name}.html").as_uri())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from idc.report.run import write_report
+from idc.report.run import write_run_page
 from tests.browser.driving import CONTRASTS, too_wide
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ REQUESTS = """() => performance.getEntriesByType("resource").filter((one) => !on
 def page(tmp_path: Path) -> Path:
     from tests.report.test_run_page import full
 
-    return write_report(tmp_path / "report.html", full())
+    return write_run_page(tmp_path / "report.html", full())
 
 
 @pytest.mark.parametrize("width", [360, 1280])
@@ -53,7 +53,7 @@ def test_details_are_folded_and_no_table_is_cut_on_a_usual_screen(tmp_path: Path
         logs={name: logs()["stage 1"] for name in ("tokenizer", "stage 1", "stage 2")},
     )  # fmt: skip
     shown = browser.new_page(viewport={"width": 1440, "height": 900})
-    shown.goto(write_report(tmp_path / "report.html", report).as_uri())
+    shown.goto(write_run_page(tmp_path / "report.html", report).as_uri())
     assert shown.evaluate("document.documentElement.scrollHeight") < 5 * 900
     shown.evaluate("document.querySelectorAll('details').forEach((one) => one.open = true)")
     assert shown.evaluate("document.documentElement.scrollHeight") > 10 * 900, "they hold most of the page"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idc.captioning.apply import CaptionOptions, Fault, Pixels, decode_pair, describe_batch, describe_rows
+from idc.captioning.apply import DescribeOptions, Fault, Pixels, decode_pair, describe_batch, describe_rows
 from idc.captioning.contract import Description
 from idc.data.images import encode_png
 from tests.captioning.toy import ToyCaptioner
@@ -64,7 +64,7 @@ def test_rows_keep_their_order_and_their_faults() -> None:
 def test_equal_options_are_one_batch_and_unsupported_ones_are_refused() -> None:
     captioner = Recording()
     images = [Pixels(grey(0), grey(i)) for i in range(4)]
-    plain, three = CaptionOptions(), CaptionOptions(beams=3, candidates=2)
+    plain, three = DescribeOptions(), DescribeOptions(beams=3, candidates=2)
     found = describe_batch(captioner, images, [plain, three, plain, three])
     assert [result.description.best.caption for result in found if result.description] == [
         f"it became {i}" for i in range(4)
@@ -73,6 +73,6 @@ def test_equal_options_are_one_batch_and_unsupported_ones_are_refused() -> None:
         (2, {"beams": None, "candidates": 1, "change_map": False}),
         (2, {"beams": 3, "candidates": 2, "change_map": False}),
     ]
-    for option in (CaptionOptions(change_map=True), CaptionOptions(imagine=True), CaptionOptions(1, 2)):
+    for option in (DescribeOptions(change_map=True), DescribeOptions(imagine=True), DescribeOptions(1, 2)):
         with pytest.raises(ValueError, match=r"map: this captioner|imagine: this captioner|need as many beams"):
             describe_batch(captioner, images[:1], [option])

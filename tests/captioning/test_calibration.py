@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from idc.captioning.calibration import Calibration, fit, inputs_of, quality
+from idc.captioning.calibration import Calibration, fit_calibration, inputs_of, quality
 from idc.captioning.calibration_job import CalibrateJob
 from idc.captioning.calibration_job import calibrate as run_calibration
 from idc.captioning.contract import FAMILIAR_FROM, Candidate, Description
@@ -57,7 +57,7 @@ def test_probabilities_are_those_of_the_fitted_regression() -> None:
     values = random.normal(size=(200, 3)) * (1, 5, 0.01) + (0, 3, 7)
     changed = values @ (1, 0.5, 100) + random.normal(size=200) > 701.5
     rows = [{"a": a, "b": b, "c": c, "always": 4.0} for a, b, c in values.tolist()]
-    made = Calibration(fingerprint="", source={}, quality={}, **fit(rows, changed.tolist()))
+    made = Calibration(fingerprint="", source={}, quality={}, **fit_calibration(rows, changed.tolist()))
     expected = make_pipeline(StandardScaler(), LogisticRegression()).fit(values, changed).predict_proba(values)[:, 1]
     assert [made.probability(row) for row in rows] == pytest.approx(expected, abs=1e-3)
     assert made.weights[3] == pytest.approx(0)
@@ -131,7 +131,7 @@ def test_a_pair_is_decoded_and_described_once(artifact: Path, tmp_path: Path, mo
 
 
 def test_a_calibration_on_other_inputs_is_left_out(artifact: Path) -> None:
-    settings: dict[str, Any] = fit([{"other": 0.0}, {"other": 1.0}], [False, True])
+    settings: dict[str, Any] = fit_calibration([{"other": 0.0}, {"other": 1.0}], [False, True])
     made = Calibration(fingerprint="", source={}, quality={}, **settings)
     add_file(artifact, "calibration.json", made.model_dump_json())
     with pytest.warns(UserWarning, match="has other inputs and is ignored; run jobs/calibrate.py again"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from idc.captioning.familiarity import Familiarity, fit, pair_statistics, statistics
+from idc.captioning.familiarity import Familiarity, fit_familiarity, pair_statistics, statistics
 from idc.data.images import resize_image
 from idc.training.artifact import captioning_identity, read_artifact, write_artifact
 
@@ -31,7 +31,9 @@ def pairs(seed: int, count: int) -> list[Pair]:
 
 @pytest.fixture(scope="module")
 def fitted() -> Familiarity:
-    return fit(*((pair_statistics(*pair) for pair in pairs(seed, count)) for seed, count in ((0, 300), (1, 199))))
+    return fit_familiarity(
+        *((pair_statistics(*pair) for pair in pairs(seed, count)) for seed, count in ((0, 300), (1, 199)))
+    )
 
 
 def test_statistics_of_an_image_by_hand() -> None:

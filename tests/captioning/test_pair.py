@@ -20,7 +20,7 @@ from PIL import Image
 from idc.captioning import running_server as caption_server
 from idc.captioning.contract import draw_map
 from idc.captioning.loading import SHIPPED, artifact_folder
-from idc.captioning.pair import caption_pair, text_of
+from idc.captioning.pair import caption_pair, caption_text
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.loopback import is_loopback
@@ -28,6 +28,7 @@ from idc.systems import load_captioner, newest_captioner
 from serve.api import create_api
 from tests.serve.local import LocalBackend, local_config, serving
 from tests.systems.procap.world import World
+from tests.systems.regions.test_regions import BLUE, RED, ground, with_disk
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -132,12 +133,14 @@ def test_the_line_for_a_terminal_has_caption_confidence_and_verdict() -> None:
         "changed_probability": 0.971,
         "candidates": [one, one],
     }
-    assert text_of(found) == (
+    assert caption_text(found) == (
         "a cube moved  [confidence 83 %; changed (probability of a change 97 %)]\na cube moved  [confidence 83 %]"
     )
     found |= {"verdict": "unsure", "verdict_text": "the caption names a change, but ..."}
-    assert text_of(found | {"familiar": False}).startswith("a cube moved  [unfamiliar images; confidence 83 %; unsure")
-    assert "83 %; unsure: the caption names a change, but ...]" in text_of(found)
+    assert caption_text(found | {"familiar": False}).startswith(
+        "a cube moved  [unfamiliar images; confidence 83 %; unsure"
+    )
+    assert "83 %; unsure: the caption names a change, but ...]" in caption_text(found)
 
 
 # -- without naming an artifact -----------------------------------------------------------------------------------
@@ -259,3 +262,19 @@ def test_a_token_is_sent_where_nobody_can_read_it_on_the_way(monkeypatch: pytest
         assert seen == ["Bearer secret"]
     assert all(is_loopback(host) for host in ("127.0.0.1", "::1", "localhost"))
     assert not any(is_loopback(host) for host in ("10.0.0.7", "127.0.0.1.example.org", None))
+
+
+def test_what_differs_is_said_below_the_caption_of_an_unfamiliar_pair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = tmp_path / "before.png", tmp_path / "after.png"
+    for path, colour in zip(images, (RED, BLUE), strict=True):
+        Image.fromarray(with_disk(ground(), 60, 50, colour)).save(path)
+    assert job(monkeypatch, *images, "--artifact", "regions") == 0
+    sentence, _, rest = capsys.readouterr().out.partition("  [")
+    assert sentence == "One region changed: at the top left (2 % of the picture, red before and blue after)."
+    assert "Without a trained model" not in rest
+    assert job(monkeypatch, *images, "--artifact", SHIPPED) == 0
+    caption, last = capsys.readouterr().out.splitlines()
+    assert "[unfamiliar images; " in caption
+    assert last == f"Without a trained model: {sentence}"

@@ -20,6 +20,7 @@ from idc.data.store import iter_rows, read_manifest, read_table
 from idc.systems import load_captioner
 from tests.data.test_images import bomb
 from tests.systems.procap.world import World
+from tests.systems.regions.test_regions import BLUE, RED, ground, with_disk
 
 
 def job(artifact: str, input: Path | str, out: Path | str, **settings: Any) -> CaptionJob:
@@ -215,3 +216,21 @@ def test_a_loader_can_travel_and_sets_the_threads(artifact: str) -> None:
         assert torch.get_num_threads() == before + 1
     finally:
         torch.set_num_threads(before)
+
+
+def test_the_regions_that_differ_are_columns(tmp_path: Path) -> None:
+    """Of the captioner without training, and of a pair that another captioner is not familiar with."""
+    for name, pixels in (("before", with_disk(ground(), 60, 50, RED)), ("after", with_disk(ground(), 60, 50, BLUE))):
+        (tmp_path / f"{name}.png").write_bytes(encode_png(pixels))
+    (tmp_path / "pairs.csv").write_text("before,after\nbefore.png,after.png\nbefore.png,before.png\n")
+    tables = {}
+    for artifact in ("regions", "shipped"):
+        caption_rows(job(artifact, tmp_path / "pairs.csv", tmp_path / artifact), quiet)
+        tables[artifact] = rows_of(tmp_path / artifact)
+    changed, same = tables["regions"]
+    assert (changed["caption"], same["caption"]) == (changed["regions_text"], "No region changed.")
+    assert (len(changed["regions"]), same["regions"]) == (1, [])
+    assert changed["regions"][0]["position"] == "at the top left"
+    unfamiliar = tables["shipped"][0]
+    assert (unfamiliar["familiar"], unfamiliar["regions"]) == (False, changed["regions"])
+    assert unfamiliar["caption"] != unfamiliar["regions_text"] == changed["caption"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from idc.captioning.throughput import Throughput, ThroughputJob, run, time_by_turns
+from idc.captioning.throughput import Throughput, ThroughputJob, measure_throughput, time_by_turns
 from idc.config import load
 from idc.data.store import iter_rows
 from idc.data.text import words
@@ -41,7 +41,7 @@ def test_a_measurement_is_counted_as_the_papers_do_and_made_once(
     out = tmp_path / "deep" / "speed.json"
     settings = {"artifacts": {"one": str(captioner_artifact), "two": str(captioner_artifact)}, "pairs": world.pairs,
                 "num_pairs": 3, "rounds": 2, "device": "cpu", "out": str(out)}  # fmt: skip
-    found = run(load(ThroughputJob, None, settings))
+    found = measure_throughput(load(ThroughputJob, None, settings))
     rows = [row for _, row in zip(range(3), iter_rows(world.pairs, split="test"), strict=False)]
     longest = max(len(words(text)) for row in rows for text in row["captions"])
     assert (found.pairs, found.tokens) == (3, longest + 1)
@@ -49,14 +49,21 @@ def test_a_measurement_is_counted_as_the_papers_do_and_made_once(
     assert one.identity == captioning_identity(captioner_artifact)
     assert found.tokens_per_second("one")[2] == pytest.approx(3 * (longest + 1) / min(one.seconds))
     before = out.read_bytes()
-    assert run(load(ThroughputJob, None, settings)) == found == Throughput.read(out)
+    assert measure_throughput(load(ThroughputJob, None, settings)) == found == Throughput.read(out)
     assert out.read_bytes() == before
     with pytest.raises(ValueError, match="is a measurement of other captioners or settings"):
-        run(load(ThroughputJob, None, {**settings, "rounds": 1}))
-    assert len(run(load(ThroughputJob, None, {**settings, "rounds": 1}), overwrite=True).captioners["two"].seconds) == 1
+        measure_throughput(load(ThroughputJob, None, {**settings, "rounds": 1}))
+    assert (
+        len(
+            measure_throughput(load(ThroughputJob, None, {**settings, "rounds": 1}), overwrite=True)
+            .captioners["two"]
+            .seconds
+        )
+        == 1
+    )
     out.write_text("{}")
     with pytest.raises(ValueError, match=r"is not a file of jobs/throughput\.py"):
-        run(load(ThroughputJob, None, settings))
+        measure_throughput(load(ThroughputJob, None, settings))
 
 
 def test_parameters_are_those_of_all_weights_of_an_artifact(captioner_artifact: Path, tmp_path: Path) -> None:

@@ -14,10 +14,18 @@ from typing import Any
 import pytest
 
 from cluster import caption_llm
-from cluster.caption_llm import CaptionLlmConfig, Questions, answer, captioner_of, captioning_on, request, written
+from cluster.caption_llm import (
+    CaptionLlmConfig,
+    LlmQuestions,
+    captioner_of,
+    captioning_on,
+    reply_of_row,
+    request,
+    write_replies,
+)
 from cluster.config import ClusterConfig
 from cluster.language_model import ERROR, engine
-from idc.captioning.calibration import YES, Calibration, fit
+from idc.captioning.calibration import YES, Calibration, fit_calibration
 from idc.captioning.table import CaptionJob, caption_rows, open_output, to_rows
 from idc.data.images import encode_png
 from idc.data.pipeline import finish, run_local
@@ -66,20 +74,20 @@ def test_the_table_is_that_of_the_same_endpoint_whatever_the_order_of_the_answer
         artifact = str(shutil.copytree(artifact, tmp_path / "calibrated"))
         rows_of_fit = [{"says_change": 1.0, "log_probability": -1.0, "signed_log_probability": -1.0, YES: odds}
                        for odds in (1.0, 2.0, -2.0)]  # fmt: skip
-        fitted = Calibration(fingerprint="", source={}, quality={}, **fit(rows_of_fit, [True, True, False]))
+        fitted = Calibration(fingerprint="", source={}, quality={}, **fit_calibration(rows_of_fit, [True, True, False]))
         add_file(artifact, CALIBRATION, fitted.model_dump_json())
     job = CaptionJob(artifact=artifact, input=table, out=str(tmp_path / "engine"), chunk_size=3)
     source = open_rows(job.input, job.format, chunk_size=job.chunk_size, access_config=job)
     folder = open_output(job, source)
-    questions = Questions(job, CaptionLlmConfig(), source)
+    questions = LlmQuestions(job, CaptionLlmConfig(), source)
     rows = [row for chunk in folder.pending() for row in questions({"item": chunk})]
     places = [(0, 0), (0, 2), (1, 0), (1, 1), (1, 2)]
     assert [(row["chunk"], row["place"]) for row in rows] == [place for place in places for _ in range(1 + asked)]
     with endpoint(speaking_folder("qwen2_5_vl")) as one:
-        answers = [answer(engine_row(one, row)) for row in rows]
+        answers = [reply_of_row(engine_row(one, row)) for row in rows]
         random.Random(1).shuffle(answers)
         captioner = captioner_of(artifact, CaptionLlmConfig())
-        results = list(written(answers, captioner, folder, source, to_rows, folder.pending()))
+        results = list(write_replies(answers, captioner, folder, source, to_rows, folder.pending()))
         finish(folder, 1.0)
         direct = {"artifact": artifact, "input": table, "out": str(tmp_path / "direct"), "chunk_size": 3}
         remote = CaptionJob.model_validate({**direct, "endpoint": {"url": one.url}})
@@ -99,14 +107,14 @@ def test_what_the_engine_cannot_caption_is_a_row_with_its_reason_and_lost_rows_a
     job = CaptionJob(artifact=artifact, input=table, out=str(tmp_path / "out"), chunk_size=3)
     source = open_rows(job.input, job.format, chunk_size=job.chunk_size, access_config=job)
     folder = open_output(job, source)
-    rows = Questions(job, CaptionLlmConfig(), source)({"item": 0})
-    failed = [answer({**row, ERROR: "out of memory"}) for row in rows]
+    rows = LlmQuestions(job, CaptionLlmConfig(), source)({"item": 0})
+    failed = [reply_of_row({**row, ERROR: "out of memory"}) for row in rows]
     captioner = captioner_of(artifact, CaptionLlmConfig())
-    (result,) = written(failed, captioner, folder, source, to_rows, [0])
+    (result,) = write_replies(failed, captioner, folder, source, to_rows, [0])
     assert result.num_rows == 3
     assert len(folder.pending()) == 2
     with pytest.raises(RuntimeError, match="chunk 1: the engine lost rows; run the same command again"):
-        list(written([], captioner, folder, source, to_rows, [1]))
+        list(write_replies([], captioner, folder, source, to_rows, [1]))
 
 
 def test_the_installed_ray_takes_the_engines_settings(artifact: str) -> None:

@@ -13,10 +13,11 @@ import pytest
 
 from cluster.commands import StepLine, run_commands, run_here, script_or_preset
 from idc.config import load
-from idc.demo import DEFAULT, DemoStep, demo_systems, places_of, side_by_side, steps
-from idc.demo_summary import SERVED, advice, closing, summary
+from idc.demo import DEFAULT, demo_steps, demo_systems, folders_of, in_two_queues
+from idc.demo_summary import SERVED, advice, closing, demo_summary
+from idc.demo_system import DemoStep
 from idc.evaluation import record as ev
-from idc.evaluation.score import evaluate
+from idc.evaluation.score import evaluate_captions
 from idc.metrics.hallucination import hallucination, truth_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -181,43 +182,43 @@ def test_a_queue_keeps_its_order_and_does_not_wait_for_the_other(tmp_path: Path)
 
 
 def test_every_step_that_can_is_told_to_run_without_ray(tmp_path: Path) -> None:
-    local = list(steps("demo", [0], str(tmp_path)))
+    local = list(demo_steps("demo", [0], str(tmp_path)))
     for step in local:
         text = (ROOT / step.command[0]).read_text(encoding="utf-8")
         takes_it = "cli(" in text and "local=False" not in text
         assert ("--local" in step.command) == takes_it
-    on_ray = list(steps("demo", [0], str(tmp_path), on_ray=True))
+    on_ray = list(demo_steps("demo", [0], str(tmp_path), on_ray=True))
     alone = [[word for word in s.command if word != "--local" and "cpus_per_worker" not in word] for s in local]
     assert on_ray == [s._replace(command=c, queue=None) for s, c in zip(local, alone, strict=True)]
 
 
 def test_every_step_of_the_demo_is_a_valid_command() -> None:
-    for step in steps("demo", [0], "clevr"):
+    for step in demo_steps("demo", [0], "clevr"):
         if step.command[0] == "jobs/leaderboard.py":
             continue  # it has options, no settings; tests/report/test_side_by_side.py gives them
         command = [sys.executable, *step.command, "--print-config"]
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert run.returncode == 0, f"{step.title}: {run.stderr}"
-    titles = [step.title for step in steps("demo", [0, 1], "clevr")]
+    titles = [step.title for step in demo_steps("demo", [0, 1], "clevr")]
     assert len(set(titles)) == len(titles), "figures are kept by title"
 
 
 def test_every_system_alone_trains_is_evaluated_and_compared() -> None:
     for name in DEFAULT:
         (one,) = demo_systems([name])
-        own = list(steps("mine", [0], systems=[name]))
+        own = list(demo_steps("mine", [0], systems=[name]))
         assert {step.queue for step in own} == {None}, "one system has all cores"
         assert not any("cpus_per_worker" in word for step in own for word in step.command)
-        (place,) = places_of("mine", [0])
-        evaluation = f"{one.folder(place)}/evaluation"
+        (folders,) = folders_of("mine", [0])
+        evaluation = f"{one.folder(folders)}/evaluation"
         assert sum(f"out={evaluation}" in step.command for step in own) == 1
         assert evaluation in own[-1].command
-        assert not any("robust" in word for step in steps("mine", [0], systems=[name], robustness=False)
+        assert not any("robust" in word for step in demo_steps("mine", [0], systems=[name], robustness=False)
                        for word in step.command)  # fmt: skip
 
 
 def test_two_systems_share_the_cores_and_a_seed_repeats_only_its_own_steps() -> None:
-    one, two = (list(steps("mine", seeds)) for seeds in ([0], [0, 1]))
+    one, two = (list(demo_steps("mine", seeds)) for seeds in ([0], [0, 1]))
     assert {step.queue for step in one} == {None, 1, 2}
     trainings = [step for step in one if any("cpus_per_worker" in word for word in step.command)]
     assert {step.queue for step in trainings} == {1, 2}
@@ -231,7 +232,7 @@ def test_what_several_systems_need_is_made_once_before_all_of_them() -> None:
     first = [DemoStep("a", ["jobs/a.py"]), both, DemoStep("b", ["jobs/b.py"])]
     second = [both, DemoStep("c", ["jobs/c.py"])]
     third = [DemoStep("d", ["jobs/d.py"]), DemoStep("d again", ["jobs/d.py"])]
-    found = [(step.title, step.queue) for step in side_by_side([first, second, third])]
+    found = [(step.title, step.queue) for step in in_two_queues([first, second, third])]
     assert found == [("tokenizer", None), ("a", 1), ("b", 1), ("d", 1), ("c", 2)]
 
 
@@ -251,20 +252,20 @@ def test_the_summary_takes_the_captioner_that_is_better_on_validation(
     monkeypatch.chdir(tmp_path)
     given = [ev.Prediction(pair_id=f"p{i}", caption="a b", references=["a b", "c"], change_type="move")
              for i in range(4)]  # fmt: skip
-    evaluation, rows = evaluate(given, metrics=("CIDEr",))
+    evaluation, rows = evaluate_captions(given, metrics=("CIDEr",))
     truth = truth_of("drop", [{"size": "small", "color": "red", "material": "metal", "shape": "cube"}], [])
     claims = [hallucination([("the red cube is gone", truth)]), hallucination([("the red ball is gone", truth)])]
     data = {"data": {"data_set": "rendered", "fingerprint": "12345678abcd"}}
     evaluation = evaluation.model_copy(update={"protocol": {**evaluation.protocol, **data}})
     for one, validation, own in zip(demo_systems(DEFAULT), (1.0, 1.5), claims, strict=True):
-        for place in places_of("mine", [0, 1]):
-            run = Path(one.folder(place))
+        for folders in folders_of("mine", [0, 1]):
+            run = Path(one.folder(folders))
             ev.save(run / "evaluation", evaluation.model_copy(update={"hallucination": own}), rows)
             result = {"metrics": {"CIDEr": validation}, "seconds": 10.0, "seconds_per_step": 0.25}
             for name in (run, Path("runs/mine/tokenizer"), Path("runs/mine/pretrain-0")):
                 name.mkdir(exist_ok=True)
                 (name / "result.json").write_text(json.dumps(result))
-    found = summary("mine", [0, 1])
+    found = demo_summary("mine", [0, 1])
     assert found["captioner"] == "ProCap"
     assert found["artifact"] == "runs/mine/finetune-0/artifact"
     assert found["leaderboard"] == "runs/mine/leaderboard/rendered-12345678.html"

@@ -20,13 +20,13 @@ from idc.captioning.loading import SHIPPED, artifact_folder
 from idc.data.files import locate
 from idc.data.images import encode_png
 from idc.data.pipeline import run_local
-from idc.data.remote_copies import listing, upload_files
+from idc.data.remote_copies import remote_listing, upload_files
 from idc.data.store import iter_rows, read_manifest, read_rejects
 from idc.systems import load_captioner
 from idc.systems.procap.config import FinetuneJob, PretrainJob
 from idc.systems.procap.procedures.build import build
 from idc.systems.procap.procedures.config import ProceduresConfig
-from idc.training.artifact import add_file, identity, read_artifact
+from idc.training.artifact import add_file, artifact_identity, read_artifact
 from serve.versions import Resolver
 from tests.object_store import Store, store
 from tests.systems.procap.world import World
@@ -87,9 +87,9 @@ def test_pairs_a_training_and_an_evaluation(s3: Store, tmp_path: Path) -> None:
     command("import_dataset.py", *made)
     assert read_manifest(PAIRS).num_rows == 11
     assert [(reject.row_id, reject.code) for reject in read_rejects(PAIRS)] == [("p11", "missing file")]
-    written = listing(locate(PAIRS), 0)
+    written = remote_listing(locate(PAIRS), 0)
     command("import_dataset.py", *made)
-    assert listing(locate(PAIRS), 0) == written, "it was complete"
+    assert remote_listing(locate(PAIRS), 0) == written, "it was complete"
     assert {row["split"] for row in iter_rows(PAIRS, ["split"])} == {"train", "val", "test"}
 
     train = (
@@ -144,9 +144,9 @@ def test_a_caption_of_an_artifact_on_object_storage(s3: Store, tmp_path: Path) -
 def test_a_server_takes_the_artifact_and_sees_a_new_one(s3: Store) -> None:
     folder = artifact_folder(SHIPPED)
     version = Resolver().resolve(MODEL)
-    assert version == f"{MODEL}@{identity(folder)[:12]}"
+    assert version == f"{MODEL}@{artifact_identity(folder)[:12]}"
     fetched = Resolver().fetch(version)
-    assert identity(fetched) == identity(folder)
+    assert artifact_identity(fetched) == artifact_identity(folder)
     with pytest.raises(ValueError, match=f"{MODEL} is not on this machine; copy the artifact here"):
         add_file(MODEL, "notes.txt", "mine")
     s3.refuse()

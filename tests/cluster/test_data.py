@@ -107,14 +107,14 @@ def same_parts(one: Path, two: Path) -> None:
 
 @pytest.mark.parametrize("split_actors", [False, True], ids=["one actor", "two actors"])
 def test_ray_writes_what_local_writes(ray_session: None, tmp_path: Path, split_actors: bool) -> None:
-    from cluster.data import run
+    from cluster.data import run_chunks_on_ray
 
     stages = [
         StageSpec(Square, num_cpus=0.5, concurrency=2, batch_size=3),
         StageSpec(Pack, num_cpus=0.25 if split_actors else 0.5, concurrency=1 if split_actors else 2),
     ]
     local = run_local(folder(tmp_path / "local", 6), Numbers(6), stages, progress=False, max_reject_share=0.5)
-    on_ray = run(folder(tmp_path / "ray", 6), Numbers(6), stages, progress=False, max_reject_share=0.5)
+    on_ray = run_chunks_on_ray(folder(tmp_path / "ray", 6), Numbers(6), stages, progress=False, max_reject_share=0.5)
     assert on_ray == local
     assert on_ray.num_rows == 20
     assert on_ray.reject_reasons == {"seventh": 4}
@@ -134,10 +134,10 @@ def test_copies_share_the_machine_fairly() -> None:
 
 
 def test_more_actors_than_cpus_do_not_wait_for_ever(ray_session: None, tmp_path: Path) -> None:
-    from cluster.data import run
+    from cluster.data import run_chunks_on_ray
 
     stages = [StageSpec(Square, num_cpus=3, concurrency=2), StageSpec(Pack, num_cpus=4)]
-    manifest = run(
+    manifest = run_chunks_on_ray(
         folder(tmp_path, 3), Numbers(3), stages, progress=False, max_reject_share=0.5, no_progress_timeout_s=60
     )
     assert manifest.complete
@@ -145,40 +145,40 @@ def test_more_actors_than_cpus_do_not_wait_for_ever(ray_session: None, tmp_path:
 
 
 def test_a_killed_worker_is_replaced(ray_session: None, tmp_path: Path) -> None:
-    from cluster.data import run
+    from cluster.data import run_chunks_on_ray
 
     mark = tmp_path / "died"
     stages = [StageSpec(DieOnce, {"mark": str(mark)}), StageSpec(Square), StageSpec(Pack)]
-    run(folder(tmp_path / "ray", 5), Numbers(5), stages, progress=False, max_reject_share=0.5)
+    run_chunks_on_ray(folder(tmp_path / "ray", 5), Numbers(5), stages, progress=False, max_reject_share=0.5)
     assert mark.exists()
     run_local(folder(tmp_path / "local", 5), Numbers(5), stages, progress=False, max_reject_share=0.5)
     same_parts(tmp_path / "local", tmp_path / "ray")
 
 
 def test_a_fault_of_a_stage_ends_the_job_and_says_where(ray_session: None, tmp_path: Path) -> None:
-    from cluster.data import run
+    from cluster.data import run_chunks_on_ray
 
     with pytest.raises(Exception, match=r"chunk 1: KeyError: 'a fault in the stage'"):
-        run(folder(tmp_path, 3), Numbers(3), [StageSpec(Raise)], progress=False)
+        run_chunks_on_ray(folder(tmp_path, 3), Numbers(3), [StageSpec(Raise)], progress=False)
     assert not read_manifest(tmp_path).complete
 
 
 def test_an_error_of_the_user_in_a_worker_is_one_here(ray_session: None, tmp_path: Path) -> None:
-    from cluster.data import run
+    from cluster.data import run_chunks_on_ray
 
     with pytest.raises(ValueError, match=r"^chunk 1: .*the disk is full"):
-        run(folder(tmp_path, 3), Numbers(3), [StageSpec(Full)], progress=False)
+        run_chunks_on_ray(folder(tmp_path, 3), Numbers(3), [StageSpec(Full)], progress=False)
 
 
 def test_too_many_rejects_keep_the_work(ray_session: None, tmp_path: Path) -> None:
-    from cluster.data import run
+    from cluster.data import run_chunks_on_ray
 
     stages = [StageSpec(Square), StageSpec(Pack)]
     with pytest.raises(TooManyRejects, match=r"2 of 12 rows were rejected.*seventh"):
-        run(folder(tmp_path, 3), Numbers(3), stages, progress=False, max_reject_share=0.01)
+        run_chunks_on_ray(folder(tmp_path, 3), Numbers(3), stages, progress=False, max_reject_share=0.01)
     again = folder(tmp_path, 3)
     assert again.pending() == []
-    assert run(again, Numbers(3), [StageSpec(Raise)], progress=False, max_reject_share=0.5).complete
+    assert run_chunks_on_ray(again, Numbers(3), [StageSpec(Raise)], progress=False, max_reject_share=0.5).complete
 
 
 def is_ray_worker(process: psutil.Process) -> bool:
@@ -195,7 +195,7 @@ def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from cluster.config import ClusterConfig
-from cluster.data import run
+from cluster.data import run_chunks_on_ray as run
 from cluster.session import session
 from idc.data.pipeline import StageSpec
 from tests.cluster.test_data import Numbers, Pack, Square, folder

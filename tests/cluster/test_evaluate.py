@@ -17,8 +17,8 @@ from cluster.session import run_chunks
 from idc.config import override
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
-from idc.evaluation.job import run
-from tests.captioning.test_split import Bright, job, make_pairs, quiet
+from idc.evaluation.job import run_evaluation
+from tests.evaluation.test_split import Bright, job, make_pairs, quiet
 
 pytestmark = pytest.mark.ray
 
@@ -52,13 +52,15 @@ def test_one_process_ray_and_an_interrupted_run_give_the_same_to_the_last_bit(
 
     on_ray = partial(run_chunks, False, ClusterConfig(), progress=False)
     found = {
-        "local": run(base, Bright, quiet),
-        "ray": run(at("ray", actors=2, cpus_per_actor=0.5), Bright, on_ray),
-        "killed": run(at("killed", actors=2, cpus_per_actor=0.5), partial(Dying, str(tmp_path / "mark")), on_ray),
+        "local": run_evaluation(base, Bright, quiet),
+        "ray": run_evaluation(at("ray", actors=2, cpus_per_actor=0.5), Bright, on_ray),
+        "killed": run_evaluation(
+            at("killed", actors=2, cpus_per_actor=0.5), partial(Dying, str(tmp_path / "mark")), on_ray
+        ),
     }
     with pytest.raises(RuntimeError, match="out of memory"):
-        run(at("stopped"), lambda: Bright(fails_at=14), quiet)
-    found["stopped"] = run(at("stopped", actors=2, cpus_per_actor=0.5), Bright, on_ray)
+        run_evaluation(at("stopped"), lambda: Bright(fails_at=14), quiet)
+    found["stopped"] = run_evaluation(at("stopped", actors=2, cpus_per_actor=0.5), Bright, on_ray)
     assert (tmp_path / "mark").exists()
     assert found["local"].scores["CIDEr"] > 0
     for name, evaluation in found.items():

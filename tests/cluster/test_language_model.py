@@ -43,7 +43,7 @@ def test_the_rows_of_a_chunk_are_its_open_questions(job: DescribeJob) -> None:
 
 def test_what_is_kept_of_an_answer() -> None:
     row = {"key": "k", "pair_id": "p", "chunk": 1, "before": "data:", "generated_text": "hello"}
-    kept = language_model.answer({**row, "num_input_tokens": 5, "num_generated_tokens": 2})
+    kept = language_model.answer_row({**row, "num_input_tokens": 5, "num_generated_tokens": 2})
     assert kept == {"key": "k", "pair_id": "p", "chunk": 1, "text": "hello", "prompt_tokens": 5, "completion_tokens": 2}
 
 

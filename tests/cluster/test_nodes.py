@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cluster.config import ClusterConfig
-from cluster.tune import sweep
+from cluster.tune import run_sweep
 from idc.data.store import iter_rows
 from tests.cluster.nodes import Host, Nodes, nodes
 from tests.invariants.harness import Run, largest_difference
@@ -109,7 +109,7 @@ def test_a_sweep_on_two_nodes_scores_as_one_without_ray(
     command = ["jobs/sweep.py", "--config", write_yaml(tmp_path / "sweep.yaml", job)]
     text = done(cluster, [*command, f"cluster.address={cluster.address}"], tmp_path / "output")
     assert "2 trials, 0 of them done before" in text
-    plain = sweep(small_sweep(world, tmp_path / "plain", rows=rows), ClusterConfig(), local=True)
+    plain = run_sweep(small_sweep(world, tmp_path / "plain", rows=rows), ClusterConfig(), local=True)
     record = json.loads((tmp_path / "nodes" / "small" / "sweep.json").read_text())
     assert record["rows"] == plain.model_dump(mode="json")["rows"]
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import torch
 
-from cluster.promotion import PromoteJob, RegisterJob, describe, promote, register, status
+from cluster.promotion import PromoteJob, RegisterJob, describe_promotion, promote, register, status
 from cluster.registry import Promotion, Registry
 from cluster.tracking import MlflowTracker
 from idc.config import ConfigError, load
 from idc.data.store import fingerprint
 from idc.evaluation import record as ev
-from idc.evaluation.score import evaluate
+from idc.evaluation.score import evaluate_captions
 from idc.training.artifact import captioning_identity, write_artifact
 from idc.training.config import TrackingConfig
 from serve.versions import Resolver
@@ -49,7 +49,7 @@ def make_evaluation(
         references = [f"the {thing} {verb}", f"a {thing} {verb}"]
         given.append(ev.Prediction(pair_id=f"p{i:03d}", caption=caption, references=references, split=split))
     metrics = ("BLEU", "ROUGE-L", "CIDEr")
-    made, rows = evaluate(
+    made, rows = evaluate_captions(
         given, constant_candidates=[], nearest=None, metrics=metrics, selection="by hand", resamples=0
     )
     mark = fingerprint(artifact.name, wrong, pairs, split, data)
@@ -103,7 +103,9 @@ def test_an_artifact_is_registered_once_and_gets_further_evaluations(place: Plac
     first, second = place.registry.versions()
     assert [one.split for one in first.evaluations.values()] == ["test", "val"]
     (scored,) = second.evaluations.values()
-    assert scored.scores["CIDEr"] == pytest.approx(ev.load(tmp_path / "evaluation-2.0").scores["CIDEr"], abs=1e-6)
+    assert scored.scores["CIDEr"] == pytest.approx(
+        ev.load_evaluation(tmp_path / "evaluation-2.0").scores["CIDEr"], abs=1e-6
+    )
     fetched = Resolver(place.uri).fetch("models:/captioner/1", tmp_path / "cache")
     assert sorted(p.name for p in fetched.iterdir()) == sorted(p.name for p in (tmp_path / "artifact-1.0").iterdir())
 
@@ -151,14 +153,14 @@ def test_a_life_first_better_worse_equal_forced_and_back(place: Place, tmp_path:
     assert champion() == "models:/captioner/1"
     again = place.promote()
     assert (again.kind, again.new) == ("unchanged", 1)
-    assert "version 1 is champion of captioner already" in describe(again, PromoteJob(tracking_uri=place.uri))
+    assert "version 1 is champion of captioner already" in describe_promotion(again, PromoteJob(tracking_uri=place.uri))
     assert len(Registry(place.uri, "captioner").history()) == 1, "the second promotion was written down"
 
     place.add(2.0, wrong=5)
     would = place.promote(dry_run=True)
     assert would.decision is not None
     assert would.decision.verdict == "better"
-    assert "would go from version 1 to version 2" in describe(would, place.job(dry_run=True))
+    assert "would go from version 1 to version 2" in describe_promotion(would, place.job(dry_run=True))
     assert champion() == "models:/captioner/1", "a dry run moves nothing"
     better = place.promote(out=str(tmp_path / "out"))
     assert champion() == "models:/captioner/2"
@@ -226,7 +228,7 @@ def test_the_same_pairs_with_other_references_are_refused(place: Place, tmp_path
     place.promote()
     folder = make_evaluation(tmp_path / "altered", make_artifact(tmp_path / "artifact-2.0", 2.0), 6)
     rows = ev.load_predictions(folder)
-    ev.save(folder, ev.load(folder), [row.model_copy(update={"references": ["x"]}) for row in rows])
+    ev.save(folder, ev.load_evaluation(folder), [row.model_copy(update={"references": ["x"]}) for row in rows])
     register(RegisterJob(artifact=str(tmp_path / "artifact-2.0"), evaluation=str(folder), tracking_uri=place.uri))
     with pytest.raises(ValueError, match="not the same references: 60 pairs have others"):
         place.promote()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cluster.cluster_state import text_of
+from cluster.cluster_state import state_text
 from tests.training import toy
 
 WAIT_S = 120.0
@@ -78,4 +78,4 @@ def test_a_training_exports_its_figures_and_the_dashboard_names_the_job(tmp_path
     state = found["state"]
     assert [(node["state"], node["head"], node["cpus"]) for node in state["nodes"]] == [("ALIVE", True, 4.0)]
     assert [job["status"] for job in state["jobs"]] == ["RUNNING"]
-    assert text_of(state).startswith("cluster: 1 nodes, 4 CPUs, 0 GPUs\n  job ")
+    assert state_text(state).startswith("cluster: 1 nodes, 4 CPUs, 0 GPUs\n  job ")

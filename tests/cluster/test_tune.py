@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from cluster.config import ClusterConfig
-from cluster.tune import sweep
-from idc.evaluation.record import load
+from cluster.tune import run_sweep
+from idc.evaluation.record import load_evaluation
 from idc.sweep.config import SweepJob
 from idc.sweep.summary import SweepResult
 from idc.training.loop import read_log
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_here(job: SweepJob, **options: Any) -> SweepResult:
-    return sweep(job, ClusterConfig(), local=True, **options)
+    return run_sweep(job, ClusterConfig(), local=True, **options)
 
 
 def written(runs: Path) -> dict[str, int]:
@@ -67,7 +67,9 @@ def test_a_table_runs_its_chains_and_shares_what_they_have_in_common(world: Worl
     assert list(result.failed) == ["broken"]
     assert "train.keep_best.metric='CIDER' is not measured" in result.failed["broken"]
     first, second, broken, quoted = result.rows
-    scored = {round(100 * load(path).scores["CIDEr"], 6) for path in (tmp_path / "steps").glob("evaluation-*/")}
+    scored = {
+        round(100 * load_evaluation(path).scores["CIDEr"], 6) for path in (tmp_path / "steps").glob("evaluation-*/")
+    }
     for row in (first, second):
         assert row.seeds == [0]
         assert row.values["C"] is not None
@@ -152,11 +154,11 @@ def test_trials_side_by_side_on_ray_with_a_parent_run_in_mlflow(
     ]
     trials = {"concurrent": 2, "cpus": 0.5}
     job = small_sweep(world, tmp_path / "ray", rows=rows, trials=trials, tracking={"experiment": "tables"})
-    result = sweep(job, ClusterConfig())
+    result = run_sweep(job, ClusterConfig())
     assert not result.failed
     assert "2 trials, 0 of them done before" in capsys.readouterr().out
     assert result.rows == run_here(small_sweep(world, tmp_path / "plain", rows=rows)).rows
-    again = sweep(job, ClusterConfig())
+    again = run_sweep(job, ClusterConfig())
     assert again.rows == result.rows
     assert "2 trials, 2 of them done before" in capsys.readouterr().out
 
@@ -193,7 +195,7 @@ def test_a_search_stops_bad_trials_and_scores_the_best_one(ray_session: None, wo
     }
     settings = {"finetune.train.steps": 6, "finetune.train.eval_every": 2}
     job = small_sweep(world, tmp_path, rows=[], search=search, settings=settings, trials={"concurrent": 2, "cpus": 0.5})
-    result = sweep(job, ClusterConfig())
+    result = run_sweep(job, ClusterConfig())
     assert len(result.searched) == 4
     finished = [trial for trial in result.searched if trial.state == "finished"]
     assert finished
@@ -206,11 +208,13 @@ def test_a_search_stops_bad_trials_and_scores_the_best_one(ray_session: None, wo
     assert kinds(tmp_path).count("evaluation") == 1
 
     before = written(tmp_path)
-    again = sweep(job, ClusterConfig())
+    again = run_sweep(job, ClusterConfig())
     assert again.searched == result.searched
     assert written(tmp_path) == before
     with pytest.raises(ValueError, match="holds another search"):
-        sweep(small_sweep(world, tmp_path, rows=[], search={**search, "seed": 1}, settings=settings), ClusterConfig())
+        run_sweep(
+            small_sweep(world, tmp_path, rows=[], search={**search, "seed": 1}, settings=settings), ClusterConfig()
+        )
 
 
 @pytest.mark.ray
@@ -219,7 +223,7 @@ def test_a_trial_of_ray_train_runs(ray_session: None, world: World, tmp_path: Pa
     """Each training is a Ray Train run of two workers; scores as those of plain trials with the same global batch."""
     settings = {"finetune.train.num_workers": 2}
     job = small_sweep(world, tmp_path / "train", trials={"mode": "ray_train"}, settings=settings)
-    result = sweep(job, ClusterConfig())
+    result = run_sweep(job, ClusterConfig())
     assert not result.failed
     plain = run_here(small_sweep(world, tmp_path / "plain"))
     mine, other = (one.rows[0].values["C"] for one in (result, plain))

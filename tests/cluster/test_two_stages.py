@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cluster.train import launch
-from idc.systems import load
+from idc.systems import load_system
 from idc.training.loop import read_log
 from tests.invariants.harness import Run, largest_difference, run_cases
 from tests.systems.procap.world import World
@@ -112,7 +112,7 @@ def test_two_stages_on_ray_with_a_worker_killed_in_the_middle(ray_session: None,
     assert largest_difference(disturbed.state, undisturbed.state) < 1e-5
     assert result["metrics"]["CIDEr"] == pytest.approx(undisturbed.log[-1]["validation/CIDEr"], rel=1e-6)
 
-    captioner, other = (load("procap").load_captioner(run.path / "artifact") for run in (disturbed, undisturbed))
+    captioner, other = (load_system("procap").load_captioner(run.path / "artifact") for run in (disturbed, undisturbed))
     from idc.data.images import decode_image
     from idc.data.store import iter_rows
 

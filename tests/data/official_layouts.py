@@ -17,12 +17,12 @@ import pytest
 
 from idc.data.config import ValidateJob
 from idc.data.images import IMAGE_SUFFIXES, decode_image
-from idc.data.importing import open_build
+from idc.data.importing import open_import
 from idc.data.pipeline import FolderSource
 from idc.data.store import MappedRows, iter_rows, read_manifest, read_rejects
 from idc.data.validation.run import validate
 from idc.evaluation.config import EvaluateJob
-from idc.evaluation.job import run
+from idc.evaluation.job import run_evaluation
 from tests.data.readers.test_own import import_job, prepare, put
 
 Expected = dict[str, tuple[str, int, int, list[str]]]
@@ -76,7 +76,7 @@ def round_trip(official: Official, tmp_path: Path) -> None:
     assert found(out) == official.pairs
     assert manifest.num_rejected == 0
     assert manifest.has_images
-    folder, _, _ = open_build(import_job(source, out, official.format, chunk_size=2, **official.settings))
+    folder, _, _ = open_import(import_job(source, out, official.format, chunk_size=2, **official.settings))
     assert folder.complete
     result = validate(ValidateJob(pairs=str(out)), progress=False).result
     assert (result.usable_pairs, result.num_pairs, result.problems) == (len(official.pairs), len(official.pairs), {})
@@ -86,11 +86,11 @@ def round_trip(official: Official, tmp_path: Path) -> None:
 
 def check_training_rows(official: Official, out: Path) -> None:
     """What a training reads: pixels of both images, and the captions."""
-    from idc.vision.pair_encoder.task import CaptionedPairs
+    from idc.vision.pair_encoder.task import PairCaptions
 
     columns = ["pair_id", "before", "after", "captions", "change_type"]
     stored = MappedRows(out, columns=columns, split="train")
-    rows = CaptionedPairs(stored, 4, changed_only=False, draw=False)
+    rows = PairCaptions(stored, 4, changed_only=False, draw=False)
     expected = [pair for pair in official.pairs.values() if pair[0] == "train" and pair[3]]
     assert len(rows) == len(expected) > 0
     for index, (_, one, two, captions) in enumerate(expected):
@@ -109,7 +109,7 @@ def check_evaluation(official: Official, out: Path, tmp_path: Path) -> None:
         out=str(tmp_path / "evaluation"), pairs=str(out), predictions=str(predictions), metrics=("BLEU",), spice=False,
         constant_candidates=0, nearest_train_pairs=10 if not read_manifest(str(out)).has_images else 0,
     )  # fmt: skip
-    evaluation = run(job)
+    evaluation = run_evaluation(job)
     assert (evaluation.pairs, evaluation.scores["BLEU-1"]) == (len(test), pytest.approx(1.0))
     assert "nearest" not in evaluation.baselines
 

@@ -16,7 +16,6 @@ from idc.data.images import ImageError, cell_bytes
 from idc.data.readers import open_reader
 from idc.data.rows import open_rows
 from idc.data.store import iter_rows, read_rejects
-from idc.vision.interpolation.triplets import find_image_files
 from tests.data.readers.test_own import picture, prepare, put
 from tests.data.small_sets import spot_the_diff
 
@@ -56,7 +55,7 @@ def test_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
     assert files.locate(tmp_path / "nothing").list_files() == []
 
 
-@pytest.mark.parametrize("layout", ["folder", "official", "captions", "triplets"])
+@pytest.mark.parametrize("layout", ["folder", "official", "captions"])
 def test_a_loop_gives_no_pair_twice(layout: str, tmp_path: Path) -> None:
     source = tmp_path / "in"
     if layout == "official":
@@ -70,9 +69,6 @@ def test_a_loop_gives_no_pair_twice(layout: str, tmp_path: Path) -> None:
     (source / "before" if layout == "folder" else source).joinpath("deep").symlink_to("..", target_is_directory=True)
     if layout == "captions":
         assert open_rows(str(source)).num_rows == 3 + 1, "and the folder above, which is not below"
-    elif layout == "triplets":
-        (source / "deep").unlink()
-        assert [entry.name for entry in find_image_files(source)] == ["after", "before"]
     else:
         prepare(source, tmp_path / "out", "folder" if layout == "folder" else official.format)
         assert {row["pair_id"] for row in iter_rows(tmp_path / "out")} == expected

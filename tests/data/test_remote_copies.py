@@ -17,7 +17,7 @@ from idc.data.files import locate
 from idc.data.object_store import Unreachable, check_writable, marked, marker_fault, patiently
 from idc.data.remote_copies import local_folder, sizes, upload_files
 from idc.data.store import read_manifest
-from tests.captioning.test_split import make_pairs
+from tests.evaluation.test_split import make_pairs
 from tests.object_store import Store, store
 
 

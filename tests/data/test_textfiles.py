@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from idc.data.textfiles import JsonError, decode, iter_lines, parse_json, parse_json_at, split_lines
+from idc.data.textfiles import JsonError, decode_text, iter_lines, parse_json, parse_json_at, split_lines
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,13 @@ def test_repeated_keys_can_be_collected_and_the_last_value_is_kept() -> None:
 
 def test_a_byte_order_mark_is_no_content() -> None:
     assert parse_json('\ufeff{"a": 1}') == {"a": 1}
-    assert decode("\ufeffé".encode()) == "é"
+    assert decode_text("\ufeffé".encode()) == "é"
 
 
 def test_bytes_that_are_not_utf8_are_named_or_kept() -> None:
     with pytest.raises(ValueError, match=r"byte 1 is b'\\xe9'"):
-        decode(b"a\xe9")
-    assert decode(b"a\xe9", "surrogateescape") == "a\udce9"
+        decode_text(b"a\xe9")
+    assert decode_text(b"a\xe9", "surrogateescape") == "a\udce9"
 
 
 def test_only_line_ends_end_lines() -> None:
@@ -58,7 +58,7 @@ def test_half_a_character_is_refused_or_kept() -> None:
 
 def test_utf16_is_named() -> None:
     with pytest.raises(ValueError, match="it is UTF-16; save it as UTF-8"):
-        decode("text".encode("utf-16"))
+        decode_text("text".encode("utf-16"))
 
 
 @pytest.mark.parametrize("value", ['{"a": 1, "a": "]"}', "[NaN, {}]", "1" * 5_000, "[" * 100_000 + "]" * 100_000])

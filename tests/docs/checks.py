@@ -208,13 +208,14 @@ def _faulty_idc(arguments: list[str]) -> Iterator[str]:
 
 
 def _faulty_make(arguments: list[str]) -> Iterator[str]:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     modules = {"DEMO": "jobs.demo", "SERVE": "serve.app", "BENCH": "jobs.benchmark"}
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if equals and name in modules:
             yield from _faulty_parse(modules[name], shlex.split(value))
-        elif argument not in targets:
+        elif argument not in targets and not (equals and f"$({name})" in makefile):
             yield f"no such target or variable: {argument}"
 
 

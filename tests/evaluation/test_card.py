@@ -17,7 +17,7 @@ from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.evaluation.card import CardJob, Check, ShippedScores, check, make_card
 from idc.evaluation.config import EvaluateJob
-from idc.evaluation.job import run
+from idc.evaluation.job import run_evaluation
 from idc.evaluation.record import Evaluation
 from idc.metrics.hallucination import Rate
 from idc.systems import load_captioner
@@ -41,7 +41,7 @@ def artifact(captioner_artifact: Path, world: World, tmp_path_factory: pytest.Te
 def evaluation(artifact: Path, world: World) -> tuple[Path, Evaluation]:
     out = artifact.parent / "robustness" / "clean"
     settings: dict[str, Any] = {"metrics": ("CIDEr",), "spice": False, "resamples": 20}
-    return out, run(EvaluateJob(artifact=str(artifact), pairs=world.pairs, out=str(out), **settings))
+    return out, run_evaluation(EvaluateJob(artifact=str(artifact), pairs=world.pairs, out=str(out), **settings))
 
 
 def job(artifact: Path, evaluation: Path, out: Path, **settings: Any) -> CardJob:
@@ -63,7 +63,7 @@ def test_the_selection_is_that_of_the_training_unless_it_is_given(
     assert evaluation[1].protocol["selection"] == expected
     by_hand: dict[str, Any] = {"metrics": ("CIDEr",), "spice": False, "resamples": 0, "selection": "by hand"}
     given = EvaluateJob(artifact=str(artifact), pairs=world.pairs, out=str(tmp_path / "out"), **by_hand)
-    assert run(given).protocol["selection"] == "by hand"
+    assert run_evaluation(given).protocol["selection"] == "by hand"
 
 
 def test_the_folder_is_the_artifact_with_its_figures_and_a_card(

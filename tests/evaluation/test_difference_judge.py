@@ -132,14 +132,14 @@ def instead(pair: str, reply: str | Callable[[int], str]) -> Callable[[int, Any]
 def test_read_claims(reply: str, found: list[int | None] | str) -> None:
     if isinstance(found, str):
         with pytest.raises(ValueError, match=re.escape(found)):
-            dj.read_claims(Reply(reply, "m"), 2)
+            dj.read_judged_claims(Reply(reply, "m"), 2)
     else:
-        assert [claim.number for claim in dj.read_claims(Reply(reply, "m"), 2)] == found
+        assert [claim.number for claim in dj.read_judged_claims(Reply(reply, "m"), 2)] == found
 
 
 def test_an_answer_that_was_cut_off_is_not_read() -> None:
     with pytest.raises(ValueError, match="cut off at max_tokens"):
-        dj.read_claims(Reply('{"claims": []}', "m", cut_off=True), 2)
+        dj.read_judged_claims(Reply('{"claims": []}', "m", cut_off=True), 2)
     with pytest.raises(ValueError, match="a difference is not a text"):
         dj.read_differences(Reply('{"differences": ["a", ""]}', "m"))
 
@@ -148,7 +148,7 @@ def test_an_answer_that_was_cut_off_is_not_read() -> None:
 
 
 def test_lists_from_references_matched_and_counted(server: Server, evaluation: Path) -> None:
-    result = dj.run(job(evaluation, server, baselines=True))
+    result = dj.run_difference_judge(job(evaluation, server, baselines=True))
     assert (result.true, result.from_record) == (TRUE, 0)
     model = result.systems["model"]
     assert {pair: [claim.number for claim in one.claims] for pair, one in model.pairs.items()} == {
@@ -168,7 +168,7 @@ def test_lists_from_references_matched_and_counted(server: Server, evaluation: P
     assert (server.requests[0]["max_tokens"], server.requests[0]["temperature"]) == (1500, 0)
     assert (result.protocol["name"], result.answered_by) == (dj.PROTOCOL, ["judge-2026"])
     assert any("abstract" in text for text in result.protocol["deviations"])
-    again = dj.run(job(evaluation, server, baselines=True))
+    again = dj.run_difference_judge(job(evaluation, server, baselines=True))
     assert (again.asked, len(server.requests)) == (0, 12)
     assert again == result.model_copy(update={"asked": 0})
 
@@ -192,7 +192,7 @@ def test_the_true_list_of_the_record_is_used(server: Server, evaluation: Path, t
         if sections(prompt)[1] == TWO["caption"]
         else answer(number, prompt)
     )
-    result = dj.run(job(evaluation, server, pairs=pairs))
+    result = dj.run_difference_judge(job(evaluation, server, pairs=pairs))
     assert (result.from_record, result.asked) == (1, 2 + 3)
     assert result.true["two"] == [
         "removed: the large red metal cube (at the right, halfway back)",
@@ -205,11 +205,11 @@ def test_the_true_list_of_the_record_is_used(server: Server, evaluation: Path, t
 
     other = write_pairs(tmp_path / "others", 3, **{**changed, "p01": {**changed["p01"], "captions": ("a bird",)}})
     with pytest.raises(ValueError, match=f"pairs: '{other}' has other references of two than '{evaluation}'"):
-        dj.run(job(evaluation, server, pairs=other))
+        dj.run_difference_judge(job(evaluation, server, pairs=other))
     del changed["p02"]
     fewer = write_pairs(tmp_path / "fewer", 2, **changed)
     with pytest.raises(ValueError, match=f"pairs: '{fewer}' lacks 1 evaluated pairs: none"):
-        dj.run(job(evaluation, server, pairs=fewer))
+        dj.run_difference_judge(job(evaluation, server, pairs=fewer))
 
 
 def contents(server: Server) -> list[str]:
@@ -226,7 +226,7 @@ def test_two_evaluations_compared(
     folders = {}
     for name, rows in (("a", [GONE, TWO, NONE]), ("b", better)):
         evaluated = saved(tmp_path / name / "evaluation", rows, name)
-        folders[name] = dj.run(job(evaluated, server, answers=answers)).asked
+        folders[name] = dj.run_difference_judge(job(evaluated, server, answers=answers)).asked
     assert folders == {"a": 6, "b": 2}, "the lists of references, and equal captions, are not asked for again"
     sets = [f"{name}={tmp_path / name / 'judged'}" for name in "ab"]
     monkeypatch.setattr(sys, "argv", ["compare.py", *sets, f"out={tmp_path / 'found.json'}"])
@@ -259,7 +259,7 @@ def test_two_evaluations_compared(
 
 def test_a_caption_without_words_claims_nothing_and_is_not_asked_for(server: Server, tmp_path: Path) -> None:
     folder = saved(tmp_path / "evaluation", [{**GONE, "caption": " "}, {**TWO, "caption": "a man came"}])
-    result = dj.run(job(folder, server))
+    result = dj.run_difference_judge(job(folder, server))
     assert (result.asked, result.systems["model"].pairs["gone"].claims) == (3, [])
     assert result.systems["model"].scores[RECALL] == pytest.approx(1 / 2 / 2)
 
@@ -268,7 +268,7 @@ def test_an_unusable_answer_is_returned_with_its_fault(server: Server, evaluatio
     bad = '{"claims": [{"claim": "a", "number": 7}]}'
     good = '{"claims": [{"claim": "it left", "number": 1}]}'
     server.answer = instead("gone", lambda times: bad if times == 1 else good)
-    result = dj.run(job(evaluation, server))
+    result = dj.run_difference_judge(job(evaluation, server))
     assert (result.unusable, result.asked, len(server.requests)) == ({}, 6, 7)
     turns = next(request["messages"] for request in server.requests if len(request["messages"]) > 1)
     assert [turn["role"] for turn in turns] == ["user", "assistant", "user"]
@@ -299,21 +299,21 @@ def test_nonsense_is_named_and_asked_again(
 
 def test_references_of_which_no_list_can_be_taken(server: Server, evaluation: Path) -> None:
     server.answer = lambda number, prompt: (200, "Hm.") if "A program" not in prompt else answer(number, prompt)
-    result = dj.run(job(evaluation, server))
+    result = dj.run_difference_judge(job(evaluation, server))
     assert result.systems == {}
     assert result.unusable.keys() == {"gone (references)", "two (references)", "none (references)"}
-    assert "judged by judge" in jd.table(result)
+    assert "judged by judge" in jd.judged_differences_table(result)
 
 
 def test_an_interrupted_run_goes_on(server: Server, evaluation: Path) -> None:
     server.answer = lambda number, prompt: answer(number, prompt) if number <= 4 else (400, "context too long")
     with pytest.raises(EndpointError, match="400 Bad Request: context too long"):
-        dj.run(job(evaluation, server, concurrency=1))
+        dj.run_difference_judge(job(evaluation, server, concurrency=1))
     answers = evaluation.parent / "judged" / "answers.jsonl"
     assert len(answers.read_text().splitlines()) == 4
     answers.write_text(answers.read_text() + '{"key": "cut', encoding="utf-8")
     server.answer = answer
-    result = dj.run(job(evaluation, server))
+    result = dj.run_difference_judge(job(evaluation, server))
     assert (result.asked, result.systems["model"].scores[F1]) == (2, pytest.approx(0.6))
 
 

@@ -25,9 +25,9 @@ from idc.data.store import DatasetFolder
 from idc.evaluation import baselines
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
-from idc.evaluation.job import finished, run
-from idc.evaluation.score import evaluate
-from idc.evaluation.table import table
+from idc.evaluation.job import finished_evaluation, run_evaluation
+from idc.evaluation.score import evaluate_captions
+from idc.evaluation.table import evaluation_table
 from idc.metrics import java
 from idc.metrics.coco import cider, score
 from idc.report.collect import gallery
@@ -63,7 +63,7 @@ def predictions() -> list[ev.Prediction]:
 def evaluated() -> tuple[ev.Evaluation, list[ev.ScoredCaption]]:
     given = predictions()
     nearest = {p.pair_id: "the red ball moved" for p in given}
-    return evaluate(
+    return evaluate_captions(
         given,
         constant_candidates=["nothing has changed", "it moved"],
         nearest=nearest,
@@ -116,14 +116,14 @@ def test_the_ceiling_is_the_truth_in_the_wording_that_suits_each_type(
     truth = {
         p.pair_id: [p.references[0], "x y"] if p.change_type != "move" else ["x y", p.references[1]] for p in given
     }
-    made, _ = evaluate(given, truth=truth, metrics=QUICK)
+    made, _ = evaluate_captions(given, truth=truth, metrics=QUICK)
     best = {p.pair_id: truth[p.pair_id][p.change_type == "move"] for p in given}
     assert made.ceiling is not None
     assert made.ceiling.scores == pytest.approx(score({p.pair_id: p.references for p in given}, best, QUICK).overall)
     assert made.ceiling.scores["CIDEr"] > made.scores["CIDEr"]
-    assert "upper bound: the truth" in table(made)
+    assert "upper bound: the truth" in evaluation_table(made)
     assert evaluated[0].ceiling is None
-    assert "ceiling" not in table(evaluated[0])
+    assert "ceiling" not in evaluation_table(evaluated[0])
 
 
 def test_counts_types_and_protocol(evaluated: tuple[ev.Evaluation, list[ev.ScoredCaption]]) -> None:
@@ -144,19 +144,19 @@ def test_it_is_the_same_after_a_round_trip(
 ) -> None:
     evaluation, rows = evaluated
     ev.save(tmp_path / "out", evaluation, rows)
-    assert ev.load(tmp_path / "out") == evaluation
+    assert ev.load_evaluation(tmp_path / "out") == evaluation
     assert ev.load_predictions(tmp_path / "out") == rows
     first = json.loads((tmp_path / "out" / "predictions.jsonl").read_text().splitlines()[0])
     assert {"pair_id", "caption", "references", "scores", "change_type"} <= first.keys()
     with pytest.raises(ValueError, match="holds no evaluation"):
-        ev.load(tmp_path)
+        ev.load_evaluation(tmp_path)
     (tmp_path / "out" / "evaluation.json").write_text('{"pairs": 3}')
     with pytest.raises(ValueError, match="not an evaluation of this version"):
-        ev.load(tmp_path / "out")
+        ev.load_evaluation(tmp_path / "out")
 
 
 def test_the_table_shows_the_model_beside_both_floors(evaluated: tuple[ev.Evaluation, list[ev.ScoredCaption]]) -> None:
-    lines = table(evaluated[0]).splitlines()
+    lines = evaluation_table(evaluated[0]).splitlines()
     for label in ("model", "baseline: constant", "baseline: nearest"):
         row = next(line for line in lines if line.startswith(label))
         assert row.split()[-1].replace(".", "").isdigit()
@@ -165,18 +165,18 @@ def test_the_table_shows_the_model_beside_both_floors(evaluated: tuple[ev.Evalua
 
 def test_pairs_without_references_are_judged_by_their_type_alone() -> None:
     given = [p.model_copy(update={"references": []}) for p in predictions()]
-    evaluation, rows = evaluate(given, constant_candidates=["x"])
+    evaluation, rows = evaluate_captions(given, constant_candidates=["x"])
     assert evaluation.scores == evaluation.subsets == evaluation.baselines == {}
     assert evaluation.types is not None
     assert evaluation.types.accuracy == pytest.approx(18 / 24)
     assert "no reference captions" in evaluation.protocol["name"]
     assert rows[0].scores == {}
-    assert "right change type" in table(evaluation)
+    assert "right change type" in evaluation_table(evaluation)
 
 
 def test_pairs_of_unknown_type_have_no_subsets_and_no_chance() -> None:
     given = [p.model_copy(update={"change_type": None}) for p in predictions()]
-    evaluation, _ = evaluate(given, metrics=("CIDEr",))
+    evaluation, _ = evaluate_captions(given, metrics=("CIDEr",))
     assert evaluation.subsets == {}
     assert evaluation.types is None
 
@@ -194,12 +194,12 @@ def test_faulty_predictions_are_refused(change: dict[str, Any], message: str) ->
     given = predictions()
     given[0] = given[0].model_copy(update=change)
     with pytest.raises(ValueError, match=message):
-        evaluate(given, metrics=QUICK)
+        evaluate_captions(given, metrics=QUICK)
 
 
 def test_no_predictions_are_refused() -> None:
     with pytest.raises(ValueError, match="no predictions"):
-        evaluate([])
+        evaluate_captions([])
 
 
 def test_seeds_have_a_mean_and_the_deviation_of_a_sample(
@@ -265,8 +265,8 @@ def job(pairs: Path, out: Path, **settings: Any) -> EvaluateJob:
 
 def test_a_split_is_captioned_and_scored_with_floors(pairs: Path, tmp_path: Path) -> None:
     made = job(pairs, tmp_path / "out", batch_size=3)
-    assert finished(made) is None
-    evaluation = run(made, lambda: ToyCaptioner(by_brightness))
+    assert finished_evaluation(made) is None
+    evaluation = run_evaluation(made, lambda: ToyCaptioner(by_brightness))
     assert evaluation.pairs == 8
     assert evaluation.types is not None
     assert evaluation.types.accuracy == 1.0
@@ -274,13 +274,15 @@ def test_a_split_is_captioned_and_scored_with_floors(pairs: Path, tmp_path: Path
     rows = ev.load_predictions(tmp_path / "out")
     assert [row.pair_id for row in rows] == [f"p{i}" for i in range(12, 20)]
     assert rows[1].nearest == "the ball moved", "the nearest training pair is one that became brighter"
-    assert finished(made) == evaluation == ev.load(tmp_path / "out")
-    assert finished(job(pairs, tmp_path / "out", batch_size=1)) == evaluation, "the batch size changes no number"
+    assert finished_evaluation(made) == evaluation == ev.load_evaluation(tmp_path / "out")
+    assert finished_evaluation(job(pairs, tmp_path / "out", batch_size=1)) == evaluation, (
+        "the batch size changes no number"
+    )
     with pytest.raises(ValueError, match="evaluation of other inputs"):
-        finished(job(pairs, tmp_path / "out", split="train"))
+        finished_evaluation(job(pairs, tmp_path / "out", split="train"))
     (tmp_path / "artifact" / "config.json").write_text('{"system": "toy", "config": {"other": 1}, "files": []}')
     with pytest.raises(ValueError, match="evaluation of other inputs"):
-        finished(made)
+        finished_evaluation(made)
 
 
 def test_a_second_evaluation_of_the_same_references_is_the_same_and_tokenises_only_new_captions(
@@ -295,7 +297,7 @@ def test_a_second_evaluation_of_the_same_references_is_the_same_and_tokenises_on
 
     monkeypatch.setattr(java, "_ptb_tokenizer", recorded)
     monkeypatch.setattr(java, "_tokens_of", {})
-    first = run(job(pairs, tmp_path / "1"), lambda: ToyCaptioner(by_brightness))
+    first = run_evaluation(job(pairs, tmp_path / "1"), lambda: ToyCaptioner(by_brightness))
     assert "the ball moved" in asked
     assert (pairs.parent / f"{pairs.name}.scoring").is_dir()
     other = ToyCaptioner(lambda befores, afters: ["a new one"] * len(afters))
@@ -303,7 +305,7 @@ def test_a_second_evaluation_of_the_same_references_is_the_same_and_tokenises_on
         asked.clear()
         monkeypatch.setattr(java, "_tokens_of", {})
         monkeypatch.setattr(baselines, "nearest_captions", None)
-        second = run(job(pairs, tmp_path / f"2{len(new)}"), partial(copy.copy, captioner))
+        second = run_evaluation(job(pairs, tmp_path / f"2{len(new)}"), partial(copy.copy, captioner))
         assert asked == new
         assert second.baselines == first.baselines
         assert second.ceiling == first.ceiling
@@ -312,7 +314,7 @@ def test_a_second_evaluation_of_the_same_references_is_the_same_and_tokenises_on
 
 
 def test_a_share_of_the_split_without_floors(pairs: Path, tmp_path: Path) -> None:
-    evaluation = run(
+    evaluation = run_evaluation(
         job(pairs, tmp_path / "o", max_pairs=4, constant_candidates=0, nearest_train_pairs=0),
         lambda: ToyCaptioner(by_brightness),
     )
@@ -327,27 +329,30 @@ def test_warned_pairs_are_counted_again_when_the_familiarity_is_another(pairs: P
     assert familiarity is not None
     replace(familiarity, distances=np.zeros(99)).save(artifact)
     given = job(pairs, tmp_path / "o", **few)
-    first = run(given)
+    first = run_evaluation(given)
     assert first.warned == 4
-    assert "warned as unlike the training data: 4 of 4 pairs (100.0 %; 95 % interval 51.0 to 100.0)" in table(first)
+    assert (
+        "warned as unlike the training data: 4 of 4 pairs (100.0 %; 95 % interval 51.0 to 100.0)"
+        in evaluation_table(first)
+    )
     replace(familiarity, distances=np.full(99, 1e9)).save(artifact)
-    assert finished(given) == first, "no score depends on it"
-    again = run(given, overwrite=True)
+    assert finished_evaluation(given) == first, "no score depends on it"
+    again = run_evaluation(given, overwrite=True)
     assert (again.warned, again.scores) == (0, first.scores)
     (artifact / "hashes.json").unlink()  # as of an earlier version, which is read without a comparison
     (artifact / FAMILIARITY).unlink()
     config = json.loads((artifact / "config.json").read_text())
     config["files"].remove(FAMILIARITY)
     (artifact / "config.json").write_text(json.dumps(config))
-    without = run(given, overwrite=True)
+    without = run_evaluation(given, overwrite=True)
     assert without.warned is None
-    assert "warned" not in table(without)
+    assert "warned" not in evaluation_table(without)
 
 
 def test_all_splits_of_pairs_that_were_not_trained_on(pairs: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nearest_train_pairs: must be 0 with split=all"):
         job(pairs, tmp_path / "o", split="all")
-    evaluation = run(
+    evaluation = run_evaluation(
         job(pairs, tmp_path / "o", split="all", nearest_train_pairs=0), lambda: ToyCaptioner(by_brightness)
     )
     assert (evaluation.pairs, evaluation.split) == (20, "all")
@@ -371,7 +376,7 @@ def test_rendered_pairs_have_a_ceiling(tmp_path: Path) -> None:
     folder.write_chunk(0, rows, [])
     folder.finish()
     wanted = job(tmp_path / "pairs", tmp_path / "o", constant_candidates=0, nearest_train_pairs=0)
-    evaluation = run(wanted, lambda: ToyCaptioner(lambda befores, afters: ["the ball moved"] * len(befores)))
+    evaluation = run_evaluation(wanted, lambda: ToyCaptioner(lambda befores, afters: ["the ball moved"] * len(befores)))
     assert evaluation.ceiling is not None
     assert evaluation.ceiling.types is not None
     assert evaluation.ceiling.types.accuracy == 1.0, "the truth names the right type"
@@ -397,7 +402,7 @@ def test_faulty_captions_made_elsewhere_are_refused(
     file = tmp_path / "captions.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)))
     with pytest.raises(ValueError, match=message):
-        run(job(pairs, tmp_path / "out", artifact=None, predictions=str(file)))
+        run_evaluation(job(pairs, tmp_path / "out", artifact=None, predictions=str(file)))
 
 
 def test_the_command_scores_captions_made_elsewhere_once(pairs: Path, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_scores_beside_floors_and_nothing_is_asked_twice(
         return 200, f"Score: {70 if 'car 0' in said else 60 if 'car' in said else 20 if 'bus' in said else 0}"
 
     server.answer = answer
-    result = jd.run(job(evaluation, server))
+    result = jd.run_judge(job(evaluation, server))
     assert {name: (one.pairs, one.mean) for name, one in result.scores.items()} == {
         "model": (4, 62.5), "constant": (4, 0), "nearest": (4, 20),
     }  # fmt: skip
@@ -107,7 +107,7 @@ def test_scores_beside_floors_and_nothing_is_asked_twice(
     assert set(server.paths) == {"/v1/chat/completions"}
     first = server.requests[0]
     assert (first["model"], first["temperature"], first["max_tokens"]) == ("judge", 0, 300)
-    assert jd.run(job(evaluation, server)).model_copy(update={"asked": 12}) == result
+    assert jd.run_judge(job(evaluation, server)).model_copy(update={"asked": 12}) == result
     assert len(server.requests) == 12
     assert not any(KEY in path.read_text() for path in evaluation.parent.rglob("*") if path.is_file())
 
@@ -115,8 +115,8 @@ def test_scores_beside_floors_and_nothing_is_asked_twice(
 def test_the_best_of_all_references(server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     server.answer = lambda number, prompt: (200, "Score: 90" if "True text: no car" in prompt else "Score: 30")
-    assert jd.run(job(evaluation, server, baselines=False)).scores["model"].mean == 30
-    result = jd.run(job(evaluation, server, baselines=False, references="best"))
+    assert jd.run_judge(job(evaluation, server, baselines=False)).scores["model"].mean == 30
+    result = jd.run_judge(job(evaluation, server, baselines=False, references="best"))
     assert (result.scores["model"].mean, result.asked) == (90, 4)
     assert set(server.keys) == {None}
 
@@ -124,8 +124,8 @@ def test_the_best_of_all_references(server: Server, evaluation: Path, monkeypatc
 def test_an_endpoint_gets_no_answers_of_another_whose_model_has_the_same_name(server: Server, evaluation: Path) -> None:
     with serving() as other:
         other.answer = lambda number, prompt: (200, "Score: 90")
-        first, second = (jd.run(job(evaluation, one, baselines=False)) for one in (server, other))
-        again = jd.run(job(evaluation, server, baselines=False).model_copy(update={"url": server.url + "/"}))
+        first, second = (jd.run_judge(job(evaluation, one, baselines=False)) for one in (server, other))
+        again = jd.run_judge(job(evaluation, server, baselines=False).model_copy(update={"url": server.url + "/"}))
     assert [one.scores["model"].mean for one in (first, second, again)] == [50, 90, 50]
     assert [one.asked for one in (first, second, again)] == [4, 4, 0]
 
@@ -135,8 +135,8 @@ def test_a_pair_whose_references_are_empty_is_not_judged(
 ) -> None:
     rows = ev.load_predictions(evaluation)
     rows[0] = rows[0].model_copy(update={"references": [""]})
-    ev.save(evaluation, ev.load(evaluation), rows)
-    result = jd.run(job(evaluation, server, baselines=False))
+    ev.save(evaluation, ev.load_evaluation(evaluation), rows)
+    result = jd.run_judge(job(evaluation, server, baselines=False))
     assert (result.per_pair.keys(), result.asked) == ({"p1", "p2", "p3"}, 3)
     assert "not judged: 1 of 4 pairs, whose references are all empty" in capsys.readouterr().out
 
@@ -144,12 +144,12 @@ def test_a_pair_whose_references_are_empty_is_not_judged(
 def test_a_run_that_was_cut_goes_on(server: Server, evaluation: Path) -> None:
     server.answer = lambda number, prompt: (200, "Score: 10") if number <= 2 else (400, "context too long")
     with pytest.raises(EndpointError, match="400 Bad Request: context too long"):
-        jd.run(job(evaluation, server, concurrency=1, baselines=False))
+        jd.run_judge(job(evaluation, server, concurrency=1, baselines=False))
     answers = evaluation.parent / "judge" / jd.ANSWERS
     assert len(answers.read_text().splitlines()) == 2
     answers.write_text(answers.read_text() + '{"key": "cut', encoding="utf-8")
     server.answer = lambda number, prompt: (200, "Score: 30")
-    result = jd.run(job(evaluation, server, baselines=False))
+    result = jd.run_judge(job(evaluation, server, baselines=False))
     assert (result.asked, result.scores["model"].mean) == (2, 20)
     assert len(answers.read_text().splitlines()) == 4
 
@@ -169,7 +169,7 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_later_means_later(server: Server, evaluation: Path, waited: list[float]) -> None:
     replies = {1: (429, "slow down", {"Retry-After": "7"}), 2: (503, "busy"), 3: (200, "Score: 55")}
     server.answer = lambda number, prompt: replies.get(number, (200, "Score: 55"))
-    result = jd.run(job(evaluation, server, max_pairs=1, baselines=False))
+    result = jd.run_judge(job(evaluation, server, max_pairs=1, baselines=False))
     assert result.scores["model"].mean == 55
     assert waited[0] == 7
     assert 0.5 <= waited[1] <= 1
@@ -178,21 +178,21 @@ def test_later_means_later(server: Server, evaluation: Path, waited: list[float]
 def test_gives_up_in_the_end(server: Server, evaluation: Path, waited: list[float]) -> None:
     server.answer = lambda number, prompt: (500, "broken")
     with pytest.raises(EndpointError, match="model judge: 500 Internal Server Error: broken; gave up after 3 attempts"):
-        jd.run(job(evaluation, server, attempts=3, concurrency=1))
+        jd.run_judge(job(evaluation, server, attempts=3, concurrency=1))
     assert (len(server.requests), len(waited)) == (3, 2)
 
 
 def test_an_answer_of_another_protocol_is_named(server: Server, evaluation: Path) -> None:
     server.answer = lambda number, prompt: (201, "<html>hello</html>")
     with pytest.raises(EndpointError, match=r"chat/completions, model judge: not a chat completion: <html>hello"):
-        jd.run(job(evaluation, server, concurrency=1))
+        jd.run_judge(job(evaluation, server, concurrency=1))
 
 
 def test_a_redirection_is_not_followed(server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     server.answer = lambda number, prompt: (302, "", {"Location": f"{server.url}/elsewhere"})
     with pytest.raises(EndpointError, match="302"):
-        jd.run(job(evaluation, server, concurrency=1))
+        jd.run_judge(job(evaluation, server, concurrency=1))
     assert set(server.paths) == {"/v1/chat/completions"}
 
 
@@ -203,7 +203,7 @@ def test_a_server_that_is_not_there(evaluation: Path, waited: list[float]) -> No
         evaluation=str(evaluation), out=str(evaluation.parent / "judge"), url=url, judge="x", attempts=2, concurrency=1
     )
     with pytest.raises(EndpointError, match=r"Connect call failed .*; gave up after 2 attempts"):
-        jd.run(asked)
+        jd.run_judge(asked)
     assert len(waited) == 1
 
 
@@ -215,19 +215,21 @@ def test_not_more_at_a_time_than_asked_for(server: Server, evaluation: Path) -> 
         return 200, "Score: 1"
 
     server.answer = answer
-    jd.run(job(evaluation, server, concurrency=3))
+    jd.run_judge(job(evaluation, server, concurrency=3))
     assert server.most_under_way == 3
 
 
 def test_another_prompt_word_for_word(server: Server, evaluation: Path, tmp_path: Path) -> None:
     prompt = tmp_path / "figure6.txt"
     prompt.write_text("GT: {standard_answer} Model: {assistant_response}")
-    result = jd.run(job(evaluation, server, prompt=str(prompt), baselines=False))
+    result = jd.run_judge(job(evaluation, server, prompt=str(prompt), baselines=False))
     assert server.requests[0]["messages"][0]["content"].startswith("GT: the car ")
     assert result.prompt == "figure6.txt"
     assert (
         result.prompt_sha256
-        != jd.JudgeResult.model_validate(jd.run(job(evaluation, server, baselines=False)).model_dump()).prompt_sha256
+        != jd.JudgeResult.model_validate(
+            jd.run_judge(job(evaluation, server, baselines=False)).model_dump()
+        ).prompt_sha256
     )
     prompt.write_text("{standard_answer}")
     assert [*job(evaluation, server, prompt=str(prompt)).preflight()] == [

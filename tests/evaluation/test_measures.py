@@ -20,12 +20,12 @@ from idc.evaluation import measure_scores
 from idc.evaluation import record as ev
 from idc.evaluation.agreement import Estimate
 from idc.evaluation.config import CompareMeasuresJob, EvaluateJob
-from idc.evaluation.job import run as evaluate
+from idc.evaluation.job import run_evaluation as evaluate
 from idc.evaluation.judge import MODEL, JudgeResult
 from idc.evaluation.judge import RESULT as COVERAGE
 from idc.evaluation.measure_inputs import captions_of_systems, plant, read_inputs
-from idc.evaluation.measured import WORDS, Agreement, Measured, Planted, PlantedError, sentences
-from idc.evaluation.measures import run
+from idc.evaluation.measured import WORDS, Agreement, MeasuresRecord, Planted, PlantedError, sentences
+from idc.evaluation.measures import compare_measures
 from idc.metrics.difference_lists import F1, match_caption
 from tests.data.descriptions.small_pairs import write_pairs
 from tests.data.rendered.drawn_differences import Drawn, drawn_pairs
@@ -93,26 +93,26 @@ def job(root: Path, out: Path, systems: tuple[str, ...] = ("right", "other", "wr
 
 
 @pytest.fixture(scope="module")
-def found(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Measured, Path]:
+def found(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[MeasuresRecord, Path]:
     out = tmp_path_factory.mktemp("out")
-    return run(job(root, out)), out
+    return compare_measures(job(root, out)), out
 
 
-def test_systems_and_baselines_with_their_truth(found: tuple[Measured, Path], root: Path) -> None:
+def test_systems_and_baselines_with_their_truth(found: tuple[MeasuresRecord, Path], root: Path) -> None:
     result, out = found
     assert list(result.systems) == ["right", "other", "wrong", "constant", "nearest"]
     assert result.baselines == ["constant", "nearest"]
     assert result.systems["right"][F1] == 1
     assert result.systems["other"][F1] < result.systems["wrong"][F1] < 1
-    own = ev.load(root / "wrong")
+    own = ev.load_evaluation(root / "wrong")
     assert own.differences is not None
     assert result.systems["wrong"][F1] == pytest.approx(own.differences.f1), "as the evaluation has it"
     assert result.systems["wrong"]["CIDEr"] == own.scores["CIDEr"]
     assert result.systems["constant"]["METEOR"] == own.baselines["constant"].scores["METEOR"]
-    assert Measured.model_validate_json((out / "measures.json").read_text()) == result
+    assert MeasuresRecord.model_validate_json((out / "measures.json").read_text()) == result
 
 
-def test_agreement_is_that_of_the_captions(found: tuple[Measured, Path], root: Path) -> None:
+def test_agreement_is_that_of_the_captions(found: tuple[MeasuresRecord, Path], root: Path) -> None:
     result, _ = found
     rows = {name: ev.load_predictions(root / name) for name in ("right", "other", "wrong")}
     truth = {name: [row.differences.scores[F1] for row in own if row.differences] for name, own in rows.items()}
@@ -126,14 +126,16 @@ def test_agreement_is_that_of_the_captions(found: tuple[Measured, Path], root: P
                 measured = rows[one][place].scores["ROUGE-L"] - rows[other][place].scores["ROUGE-L"]
                 right += 0.5 if measured == 0 else measured * true > 0
     assert result.comparisons > total, "with the baselines"
-    alone = run(job(root, root / "alone", baselines=False, resamples=0))
+    alone = compare_measures(job(root, root / "alone", baselines=False, resamples=0))
     assert alone.comparisons == total
     assert alone.agreement["ROUGE-L"].accuracy == Estimate(value=right / total)
     assert list(alone.agreement) == sorted(alone.agreement, key=lambda name: -alone.agreement[name].accuracy.value)
     assert set(alone.agreement) == {"BLEU-4", "METEOR", "ROUGE-L", "CIDEr", WORDS}
 
 
-def test_planted_errors_are_in_captions_that_are_true_without_them(root: Path, found: tuple[Measured, Path]) -> None:
+def test_planted_errors_are_in_captions_that_are_true_without_them(
+    root: Path, found: tuple[MeasuresRecord, Path]
+) -> None:
     result, out = found
     inputs = read_inputs(job(root, out))
     errors = plant(inputs, 0)
@@ -176,15 +178,15 @@ def words(text: str) -> set[str]:
 
 
 def test_what_is_scored_is_kept(
-    root: Path, found: tuple[Measured, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, found: tuple[MeasuresRecord, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def scored_again(*_: Any) -> None:
         raise AssertionError("scored again")
 
     monkeypatch.setattr(measure_scores, "CocoScorer", scored_again)
-    assert run(job(root, tmp_path)) == found[0]
+    assert compare_measures(job(root, tmp_path)) == found[0]
     with pytest.raises(AssertionError, match="scored again"):
-        run(job(root, tmp_path, seed=1))
+        compare_measures(job(root, tmp_path, seed=1))
 
 
 # ------------------------------------------------------------------------------------------------------------- judges
@@ -200,7 +202,7 @@ def judged(root: Path, system: str, said: Mapping[str, str], baselines: Mapping[
         for pair, caption in own.items():
             match = match_caption(caption, inputs.truths[pair])
             claims = [
-                jd.Claim(claim="it", number=place + 1 if place is not None and verdict == "right" else None)
+                jd.JudgedClaim(claim="it", number=place + 1 if place is not None and verdict == "right" else None)
                 for place, verdict in zip(match.assigned, match.verdicts, strict=True)
             ]
             pairs[pair] = jd.JudgedCaption(caption=caption, claims=claims)
@@ -217,14 +219,14 @@ def judged(root: Path, system: str, said: Mapping[str, str], baselines: Mapping[
     return folder
 
 
-def test_a_judge_that_knows_the_truth_is_the_one_to_trust(root: Path, found: tuple[Measured, Path]) -> None:
+def test_a_judge_that_knows_the_truth_is_the_one_to_trust(root: Path, found: tuple[MeasuresRecord, Path]) -> None:
     out = root / "with-judge"
     said = captions_of_systems(read_inputs(job(root, out)), True)
     baselines = {name: said.pop(name) for name in ("constant", "nearest")}
     folders = [judged(root, name, own, baselines) for name, own in said.items()]
     planted_captions = plant(read_inputs(job(root, out)), 0)["invented"]
     folders += [judged(root, "invented", planted_captions.wrong, {}), judged(root, "true", planted_captions.true, {})]
-    result = run(job(root, out, judged=tuple(map(str, folders))))
+    result = compare_measures(job(root, out, judged=tuple(map(str, folders))))
     oracle = "oracle, differences"
     assert next(iter(result.agreement)) == oracle
     assert result.agreement[oracle].accuracy.value == 1
@@ -238,10 +240,10 @@ def test_a_judge_that_knows_the_truth_is_the_one_to_trust(root: Path, found: tup
     assert result.errors["invented"].measures[oracle].preferred.value == 1
 
     without = [judged(root, name, own, {}) for name, own in said.items()]
-    less = run(job(root, out, judged=tuple(map(str, without))))
+    less = compare_measures(job(root, out, judged=tuple(map(str, without))))
     assert (less.baselines, less.agreement[oracle].accuracy.value) == ([], 1), "it has not judged them"
     with pytest.raises(ValueError, match=f"oracle, differences has not judged {TESTED} captions of {root / 'wrong'}"):
-        run(job(root, out, judged=tuple(map(str, without[:2]))))
+        compare_measures(job(root, out, judged=tuple(map(str, without[:2]))))
 
 
 def test_a_judge_of_coverage(root: Path) -> None:
@@ -251,7 +253,7 @@ def test_a_judge_of_coverage(root: Path) -> None:
         result = JudgeResult(
             judge="j", answered_by=["j"], prompt="p", prompt_sha256="0", endpoint="http://x", temperature=0,
             references="first", evaluation=str(root / system), split="test", unreadable={}, asked=0, scores={},
-            evaluation_fingerprint=ev.load(root / system).fingerprint,
+            evaluation_fingerprint=ev.load_evaluation(root / system).fingerprint,
             per_pair={row.pair_id: 100 * row.differences.scores[F1] for row in rows if row.differences},
             baselines_per_pair={"nearest": {row.pair_id: 5.0 for row in rows}},
         )  # fmt: skip
@@ -259,15 +261,15 @@ def test_a_judge_of_coverage(root: Path) -> None:
         folders[-1].mkdir()
         (folders[-1] / COVERAGE).write_text(result.model_dump_json())
     two = ("right", "wrong")
-    found = run(job(root, root / "coverage", two, judged=tuple(map(str, folders))))
+    found = compare_measures(job(root, root / "coverage", two, judged=tuple(map(str, folders))))
     assert found.agreement["j, coverage"].accuracy.value == 1
     assert found.baselines == [], "of which it has judged one alone"
     other = JudgeResult.model_validate_json((folders[1] / COVERAGE).read_text())
     (folders[1] / COVERAGE).write_text(other.model_copy(update={"prompt_sha256": "1"}).model_dump_json())
     with pytest.raises(ValueError, match=f"{folders[1]} is by j, coverage with other settings than {folders[0]}"):
-        run(job(root, root / "coverage", two, judged=tuple(map(str, folders))))
+        compare_measures(job(root, root / "coverage", two, judged=tuple(map(str, folders))))
     with pytest.raises(ValueError, match=f"judged: {root / 'right'} has neither judge.json nor"):
-        run(job(root, root / "coverage", two, judged=(str(root / "right"),)))
+        compare_measures(job(root, root / "coverage", two, judged=(str(root / "right"),)))
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals
@@ -286,7 +288,7 @@ def test_what_cannot_be_compared_is_named(root: Path, tmp_path: Path, drawn: dic
         shutil.copytree(root / name, tmp_path / name)
     shutil.copytree(root / "pairs", tmp_path / "pairs")
     rows = ev.load_predictions(root / "wrong")
-    record = ev.load(root / "wrong")
+    record = ev.load_evaluation(root / "wrong")
     moved = rows[0].model_copy(update={"references": ["a bird"]})
     for changed, own, fault in (
         (record, rows[1:], f"{tmp_path / 'wrong'} is not of the same pairs as {tmp_path / 'right'}"),
@@ -296,18 +298,18 @@ def test_what_cannot_be_compared_is_named(root: Path, tmp_path: Path, drawn: dic
     ):
         ev.save(tmp_path / "wrong", changed, own)
         with pytest.raises(ValueError, match=fault):
-            run(job(tmp_path, tmp_path / "x", ("right", "wrong")))
+            compare_measures(job(tmp_path, tmp_path / "x", ("right", "wrong")))
     ev.save(tmp_path / "wrong", record, rows)
     plain = {name: {"captions": tuple(row.references), "split": "test"} for row in rows for name in [row.pair_id]}
     unknown = write_pairs(tmp_path / "unknown", TESTED, **plain)
     with pytest.raises(ValueError, match=f"{unknown} has no truth: the objects and cameras of p00"):
-        run(job(tmp_path, tmp_path / "x", ("right", "wrong"), pairs=unknown))
+        compare_measures(job(tmp_path, tmp_path / "x", ("right", "wrong"), pairs=unknown))
     other = write_pairs(tmp_path / "other", TESTED)
     with pytest.raises(ValueError, match=f"{other} has other references of p00"):
-        run(job(tmp_path, tmp_path / "x", ("right", "wrong"), pairs=other))
+        compare_measures(job(tmp_path, tmp_path / "x", ("right", "wrong"), pairs=other))
     shutil.copytree(tmp_path / "right", tmp_path / "again")
     with pytest.raises(ValueError, match=f"{tmp_path / 'pairs'}: no two captions of a pair differ in true F1"):
-        run(job(tmp_path, tmp_path / "x", ("right", "again"), baselines=False))
+        compare_measures(job(tmp_path, tmp_path / "x", ("right", "again"), baselines=False))
 
 
 # ------------------------------------------------------------------------------------------------- sentences and page
@@ -375,7 +377,7 @@ def test_the_command_writes_a_page(
     monkeypatch.setattr(sys, "argv", asked)
     main()
     said = capsys.readouterr().out
-    result = Measured.model_validate_json((tmp_path / "measures.json").read_text())
+    result = MeasuresRecord.model_validate_json((tmp_path / "measures.json").read_text())
     assert result.sentences[0] in said
     page = HtmlPage((tmp_path / "measures.html").read_text())
     text = " ".join(page.text.split())

@@ -14,9 +14,9 @@ import pytest
 from idc.config import load
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
-from idc.evaluation.job import run
-from idc.evaluation.score import evaluate
-from idc.evaluation.table import table
+from idc.evaluation.job import run_evaluation
+from idc.evaluation.score import evaluate_captions
+from idc.evaluation.table import evaluation_table
 from idc.metrics.changes import LEVIR_NO_CHANGE
 from idc.metrics.protocols import protocol
 from tests.metrics.test_coco import PAIR_PREDICTIONS, PAIR_REFERENCES, PUBLISHED
@@ -41,7 +41,7 @@ def pairs() -> list[ev.Prediction]:
 
 
 def test_every_bin_is_scored_as_if_alone() -> None:
-    found, rows = evaluate(pairs(), by=protocol("levir_words"), metrics=QUICK, resamples=20)
+    found, rows = evaluate_captions(pairs(), by=protocol("levir_words"), metrics=QUICK, resamples=20)
     overlap, words = found.breakdowns["viewpoint IoU"], found.breakdowns["reference words"]
     assert {name: bin.pairs for name, bin in overlap.items()} == {
         "0.0 to 0.3": 5, "0.3 to 0.4": 5, "0.4 to 0.5": 5, "0.5 to 0.6": 5, "0.6 to 0.7": 5, "from 0.7": 5,
@@ -49,14 +49,14 @@ def test_every_bin_is_scored_as_if_alone() -> None:
     assert sum(bin.pairs for bin in words.values()) == 40
     assert list(words) == ["0 to 5", "6 to 10", "11 to 15", "16 to 20"]
     inside = [p for p in pairs() if p.viewpoint_iou is not None and 0.3 <= p.viewpoint_iou < 0.4]
-    alone, _ = evaluate(inside, by=protocol("levir_words"), metrics=QUICK)
+    alone, _ = evaluate_captions(inside, by=protocol("levir_words"), metrics=QUICK)
     assert overlap["0.3 to 0.4"].scores == pytest.approx(alone.scores)
     assert found.change is not None
     assert found.change.table == {"change": {"change": 30, "no change": 0}, "no change": {"change": 10, "no change": 0}}
     for name, interval in found.intervals.items():
         assert interval.low <= found.scores[name] <= interval.high, name
     assert "document frequencies of the full set" in found.protocol["intervals"]
-    text = table(found)
+    text = evaluation_table(found)
     assert "viewpoint IoU 0.3 to 0.4" in text
     assert "reference words 16 to 20" in text
     assert "says whether anything changed: 75.0% right" in text
@@ -66,14 +66,16 @@ def test_every_bin_is_scored_as_if_alone() -> None:
 def test_a_part_of_a_data_set_is_scored_as_if_alone() -> None:
     """The real and the rendered pairs of OmniDiff, which its tables score apart; also if only one of them is there."""
     parted = [p.model_copy(update={"part": "real" if i % 3 else "render"}) for i, p in enumerate(pairs())]
-    found, _ = evaluate(parted, by=protocol("levir_words"), metrics=QUICK, constant_candidates=[WORDS[0], "a b"])
+    found, _ = evaluate_captions(
+        parted, by=protocol("levir_words"), metrics=QUICK, constant_candidates=[WORDS[0], "a b"]
+    )
     assert (found.subsets["real"].pairs, found.subsets["render"].pairs) == (26, 14)
     real = [p for p in parted if p.part == "real"]
-    alone, _ = evaluate(real, by=protocol("levir_words"), metrics=QUICK, constant_candidates=[WORDS[0], "a b"])
+    alone, _ = evaluate_captions(real, by=protocol("levir_words"), metrics=QUICK, constant_candidates=[WORDS[0], "a b"])
     assert found.subsets["real"].scores == pytest.approx(alone.scores)
     assert alone.subsets["real"].scores == pytest.approx(alone.scores)
     assert found.baselines["constant"].subsets["render"].pairs == 14
-    assert "real" not in evaluate(pairs(), by=protocol("levir_words"), metrics=QUICK)[0].subsets
+    assert "real" not in evaluate_captions(pairs(), by=protocol("levir_words"), metrics=QUICK)[0].subsets
 
 
 def test_levir_is_scored_by_ids_beside_words_and_tells_change_by_its_sentences(tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ def test_levir_is_scored_by_ids_beside_words_and_tells_change_by_its_sentences(t
         "references": str(tmp_path / "r.jsonl"), "predictions": str(tmp_path / "p.json"), "out": str(tmp_path / "o"),
         "protocol": "levir_ids", "metrics": ["BLEU", "CIDEr"], "resamples": 0,
     })  # fmt: skip
-    found = run(job)
+    found = run_evaluation(job)
     assert list(found.beside) == ["levir_words", "coco"]
     assert found.protocol["name"] == "levir_ids"
     assert "120 captions of test and train" in found.protocol["vocabulary"], "of all splits"
@@ -96,10 +98,12 @@ def test_levir_is_scored_by_ids_beside_words_and_tells_change_by_its_sentences(t
     assert found.change is not None
     assert found.change.table == {"change": {"change": 2, "no change": 4}, "no change": {"change": 1, "no change": 5}}
     assert found.baselines["constant"].caption in {text for row in rows[:12] for text in row["captions"]}
-    lines = table(found).splitlines()
+    lines = evaluation_table(found).splitlines()
     assert [line.split()[0] for line in lines[2:5]] == ["model", "model,", "model,"]
     assert any("<UNK> matches <UNK>" in line for line in lines)
-    direct, _ = evaluate(ev.load_predictions(tmp_path / "o"), by=protocol("levir_words"), metrics=("BLEU", "CIDEr"))
+    direct, _ = evaluate_captions(
+        ev.load_predictions(tmp_path / "o"), by=protocol("levir_words"), metrics=("BLEU", "CIDEr")
+    )
     assert found.beside["levir_words"] == direct.scores
 
 
@@ -111,7 +115,7 @@ def test_the_command_gives_the_published_scores_of_nlg_eval(tmp_path: Path) -> N
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": "/nonexistent"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stderr
-    found = ev.load(tmp_path / "out")
+    found = ev.load_evaluation(tmp_path / "out")
     assert {name: found.scores[name] for name in PUBLISHED} == pytest.approx(PUBLISHED, abs=1e-6)
     mean = sum(PUBLISHED[name] for name in ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr")) / 4
     assert found.scores["S_m*"] == pytest.approx(mean, abs=1e-6)

@@ -9,8 +9,8 @@ import pytest
 
 from idc.evaluation import record as ev
 from idc.evaluation.promotion import checked_evaluation, decide
-from idc.evaluation.score import evaluate
-from idc.evaluation.significance import Comparison, Difference, compare
+from idc.evaluation.score import evaluate_captions
+from idc.evaluation.significance import ScoreDifference, SystemComparison, compare_systems
 from idc.training.artifact import captioning_identity
 
 QUICK = ("BLEU", "ROUGE-L", "CIDEr")
@@ -32,11 +32,13 @@ def scored(wrong: frozenset[int], pairs: int = 60) -> tuple[ev.Evaluation, list[
                 references=[f"the {thing} {verb}", f"a {thing} {verb}"],
             )
         )
-    return evaluate(given, constant_candidates=[], nearest=None, metrics=QUICK, selection="by hand", resamples=0)
+    return evaluate_captions(
+        given, constant_candidates=[], nearest=None, metrics=QUICK, selection="by hand", resamples=0
+    )
 
 
-def compared(champion: frozenset[int], candidate: frozenset[int]) -> Comparison:
-    return compare(scored(champion)[1], scored(candidate)[1], "coco", resamples=500, exchanges=500)
+def compared(champion: frozenset[int], candidate: frozenset[int]) -> SystemComparison:
+    return compare_systems(scored(champion)[1], scored(candidate)[1], "coco", resamples=500, exchanges=500)
 
 
 FEW, MANY = frozenset(range(6)), frozenset(range(24))
@@ -76,8 +78,8 @@ def test_a_set_too_small_to_rule_out_a_loss_keeps_the_champion_and_says_how_many
     ],
 )
 def test_the_lower_end_decides(low: float, high: float, verdict: str) -> None:
-    one = Difference(a=2.0, b=2.0, difference=0.0, interval=ev.Interval(low=low, high=high), p=1.0)
-    found = Comparison(pairs=9, protocol="coco", resamples=1, exchanges=1, seed=0, metrics={"CIDEr": one})
+    one = ScoreDifference(a=2.0, b=2.0, difference=0.0, interval=ev.Interval(low=low, high=high), p=1.0)
+    found = SystemComparison(pairs=9, protocol="coco", resamples=1, exchanges=1, seed=0, metrics={"CIDEr": one})
     assert decide(found, "CIDEr", 0.05).verdict == verdict
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from idc.evaluation.references import Known, read_captions, read_references
+from idc.evaluation.references import KnownReferences, read_captions, read_references
 
 TWO = {"a": ["one", "two"], "b": ["three"]}
 
@@ -44,10 +44,12 @@ def test_every_form_of_references_gives_the_same(name: str, content: Any, tmp_pa
 def test_what_else_is_known_of_a_pair_is_kept(tmp_path: Path) -> None:
     row = {"pair_id": "a", "captions": ["x"], "change_type": "move", "viewpoint_iou": 0.5, "split": "valid"}
     assert read_references(file(tmp_path / "r.jsonl", [row])) == [
-        Known("a", ["x"], change_type="move", viewpoint_iou=0.5, split="val")
+        KnownReferences("a", ["x"], change_type="move", viewpoint_iou=0.5, split="val")
     ]
     levir = {"images": [{"filename": "t.png", "split": "test", "changeflag": 0, "sentences": [{"raw": "same"}]}]}
-    assert read_references(file(tmp_path / "r.json", levir)) == [Known("t", ["same"], changed=False, split="test")]
+    assert read_references(file(tmp_path / "r.json", levir)) == [
+        KnownReferences("t", ["same"], changed=False, split="test")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_a_byte_order_mark_old_line_ends_and_line_separators_inside_a_caption_lo
 
 def test_rows_of_one_caption_add_to_what_is_known_of_their_pair(tmp_path: Path) -> None:
     rows = [{"pair_id": "a", "caption": "x", "split": "test"}, {"pair_id": "a", "caption": "y", "change_type": "move"}]
-    assert read_references(file(tmp_path / "r.jsonl", rows)) == [Known("a", ["x", "y"], "move", split="test")]
+    assert read_references(file(tmp_path / "r.jsonl", rows)) == [KnownReferences("a", ["x", "y"], "move", split="test")]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +153,7 @@ def test_nothing_in_predictions_is_lost_or_guessed(name: str, text: str, message
 def test_an_empty_reference_is_kept_where_a_protocol_counts_it(tmp_path: Path) -> None:
     content = {"images": [{"id": "a"}], "annotations": [{"image_id": "a", "caption": ""}]}
     path = file(tmp_path / "r.json", content)
-    assert read_references(path, allow_empty=True) == [Known("a", [""])]
+    assert read_references(path, allow_empty=True) == [KnownReferences("a", [""])]
     with pytest.raises(ValueError, match=r"annotation 0: pair 'a' has an empty reference; .* protocol=spot_single"):
         read_references(path)
 

@@ -19,11 +19,11 @@ from idc.data.rendered.sentences import several_captions
 from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
 from idc.evaluation.config import CompareJob, EvaluateJob
-from idc.evaluation.job import run
+from idc.evaluation.job import run_evaluation
 from idc.evaluation.rendered_truth import rendered_truth
 from idc.evaluation.significance import compare_evaluations
-from idc.evaluation.significance import table as comparison_table
-from idc.evaluation.table import table
+from idc.evaluation.significance import comparison_table as comparison_table
+from idc.evaluation.table import evaluation_table
 from idc.metrics.difference_lists import F1, INVENTED, PRECISION, PROTOCOL, RECALL
 from idc.schema import ChangePair, pair_arrow_schema
 from idc.training.caption_validation import score_captions
@@ -84,12 +84,12 @@ def evaluated(drawn: list[Drawn], tmp_path_factory: pytest.TempPathFactory) -> P
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in captions))
         given = {"pairs": str(folder / "pairs"), "predictions": str(folder / f"{name}.jsonl")}
         job = load(EvaluateJob, None, {**given, "out": str(folder / name), "metrics": ["CIDEr"], "resamples": 200})
-        run(job)
+        run_evaluation(job)
     return folder
 
 
 def test_true_captions_have_a_perfect_list_and_the_baselines_have_not(evaluated: Path) -> None:
-    found = ev.load(evaluated / "true")
+    found = ev.load_evaluation(evaluated / "true")
     assert found.differences is not None
     assert found.differences.protocol == PROTOCOL
     assert found.differences.means() == {PRECISION: 1.0, RECALL: 1.0, F1: 1.0, INVENTED: 0.0}
@@ -101,13 +101,13 @@ def test_true_captions_have_a_perfect_list_and_the_baselines_have_not(evaluated:
         assert baseline is not None
         low, high = baseline.intervals[F1]
         assert low <= baseline.f1 <= high < 0.7
-    text = table(found)
+    text = evaluation_table(found)
     assert "difference F1    100.0%" in text
     assert "baseline: nearest: difference P" in text
 
 
 def test_planted_errors_show_in_the_scores_and_in_every_row(evaluated: Path, drawn: list[Drawn]) -> None:
-    found = ev.load(evaluated / "wrong").differences
+    found = ev.load_evaluation(evaluated / "wrong").differences
     assert found is not None
     assert found.half > 10
     assert (found.invented, found.surplus) == (0, 0)
@@ -141,7 +141,7 @@ def test_evaluations_without_lists_load_and_are_compared_by_the_rest(evaluated: 
             for baseline in one.get("baselines", {}).values():
                 del baseline["differences"]
         (tmp_path / file).write_text("\n".join(json.dumps(one) for one in documents) + "\n")
-    assert ev.load(tmp_path).differences is None
+    assert ev.load_evaluation(tmp_path).differences is None
     compared = compare_evaluations(CompareJob(a=str(tmp_path), b=str(evaluated / "wrong"), exchanges=100))
     assert list(compared.metrics) == ["CIDEr"]
 

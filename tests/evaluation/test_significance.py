@@ -11,8 +11,8 @@ import pytest
 
 from idc.evaluation import record as ev
 from idc.evaluation.record import ScoredCaption
-from idc.evaluation.score import evaluate
-from idc.evaluation.significance import SEED, Table, bootstrap, compare, intervals
+from idc.evaluation.score import evaluate_captions
+from idc.evaluation.significance import SEED, ScoreMatrix, bootstrap, compare_systems, intervals
 from idc.metrics.coco import CocoScorer
 from idc.metrics.java import Meteor
 from idc.metrics.protocols import protocol
@@ -24,7 +24,7 @@ QUICK = ("BLEU", "ROUGE-L", "CIDEr")
 
 def evaluated(predictions: dict[str, str], references: dict[str, list[str]]) -> list[ScoredCaption]:
     given = [ev.Prediction(pair_id=n, caption=predictions[n], references=texts) for n, texts in references.items()]
-    return evaluate(given, by=protocol("levir_words"), metrics=QUICK, allow_empty=True)[1]
+    return evaluate_captions(given, by=protocol("levir_words"), metrics=QUICK, allow_empty=True)[1]
 
 
 def mixed(references: dict[str, list[str]], right: float, seed: int) -> dict[str, str]:
@@ -45,7 +45,7 @@ def test_a_resampled_set_has_the_scores_of_that_set(meteor: Meteor) -> None:
     references, predictions = captions(12, 2)
     with CocoScorer(references, ("BLEU", "METEOR", "ROUGE-L"), tokens=list, meteor=meteor) as scorer:
         found = scorer.score(predictions, allow_empty=True)
-    table = Table(list(found.per_id.values()), list(found.statistics.values()))
+    table = ScoreMatrix(list(found.per_id.values()), list(found.statistics.values()))
     weights = next(bootstrap(12, 3, SEED))
     assert weights.shape == (3, 12)
     assert (weights.sum(axis=1) == 12).all()
@@ -73,15 +73,15 @@ def test_an_interval_is_as_wide_as_theory_says(references: dict[str, list[str]])
 
 def test_a_system_compared_with_itself_does_not_differ(references: dict[str, list[str]]) -> None:
     rows = evaluated(mixed(references, 0.5, 0), references)
-    for difference in compare(rows, rows, "levir_words", 100, 200).metrics.values():
+    for difference in compare_systems(rows, rows, "levir_words", 100, 200).metrics.values():
         assert difference.difference == 0.0
         assert (difference.interval.low, difference.interval.high, difference.p) == (0.0, 0.0, 1.0)
 
 
 def test_a_better_system_is_found_whichever_way_it_is_asked(references: dict[str, list[str]]) -> None:
     worse, better = (evaluated(mixed(references, right, seed), references) for right, seed in ((0.3, 1), (0.7, 2)))
-    found = compare(worse, list(reversed(better)), "levir_words", 500, 999)
-    back = compare(better, worse, "levir_words", 500, 999)
+    found = compare_systems(worse, list(reversed(better)), "levir_words", 500, 999)
+    back = compare_systems(better, worse, "levir_words", 500, 999)
     assert list(found.metrics) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"]
     for name, row in found.metrics.items():
         assert row.difference == pytest.approx(row.b - row.a) == pytest.approx(-back.metrics[name].difference)
@@ -97,7 +97,7 @@ def test_chance_alone_is_seldom_taken_for_a_difference() -> None:
     found = []
     for trial in range(30):
         one, other = (evaluated(mixed(references, 0.5, 100 + 2 * trial + k), references) for k in range(2))
-        found.append([row.p for row in compare(one, other, "levir_words", 2, 99).metrics.values()])
+        found.append([row.p for row in compare_systems(one, other, "levir_words", 2, 99).metrics.values()])
     for column in np.array(found).T:
         assert (column < 0.1).mean() < 0.3
         assert 0.3 < column.mean() < 0.7
@@ -115,7 +115,7 @@ def test_chance_alone_is_seldom_taken_for_a_difference() -> None:
 def test_what_cannot_be_compared_is_refused(change: dict, message: str, references: dict[str, list[str]]) -> None:
     rows = evaluated(mixed(references, 0.5, 0), references)
     with pytest.raises(ValueError, match=message):
-        compare(rows, [rows[0].model_copy(update=change), *rows[1:]], "levir_words", 100, 100)
+        compare_systems(rows, [rows[0].model_copy(update=change), *rows[1:]], "levir_words", 100, 100)
 
 
 def test_the_command_compares_folders_and_refuses_another_protocol(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_the_command_compares_folders_and_refuses_another_protocol(tmp_path: Pat
     for name, right, by in (("one", 0.3, "levir_words"), ("two", 0.8, "levir_words"), ("three", 0.8, "coco")):
         said = mixed(references, right, 4)
         given = [ev.Prediction(pair_id=n, caption=said[n], references=texts) for n, texts in references.items()]
-        ev.save(tmp_path / name, *evaluate(given, by=protocol(by), metrics=QUICK))  # type: ignore[arg-type]
+        ev.save(tmp_path / name, *evaluate_captions(given, by=protocol(by), metrics=QUICK))  # type: ignore[arg-type]
     command = [sys.executable, str(ROOT / "jobs" / "compare.py"), f"a={tmp_path / 'one'}", "exchanges=500"]
     good = subprocess.run([*command, f"b={tmp_path / 'two'}", f"out={tmp_path / 'c.json'}"], capture_output=True,
                           text=True, check=False)  # fmt: skip

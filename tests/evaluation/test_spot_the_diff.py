@@ -12,13 +12,13 @@ import pytest
 
 from idc.config import load
 from idc.data.config import ImportJob
-from idc.data.importing import open_build
+from idc.data.importing import open_import
 from idc.data.pipeline import run_local
 from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
-from idc.evaluation.job import run
-from idc.evaluation.table import table
+from idc.evaluation.job import run_evaluation
+from idc.evaluation.table import evaluation_table
 from idc.metrics import java
 from idc.metrics.coco import BLEU_ORDERS, CocoScorer
 from idc.schema import ChangePair, pair_arrow_schema
@@ -83,7 +83,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def pairs(source: Path) -> Path:
     folder = source / "pairs"
-    made, reader, stages = open_build(
+    made, reader, stages = open_import(
         load(ImportJob, None, {"format": "spot_the_diff", "source": str(source), "out": str(folder), "images": False})
     )
     run_local(made, reader, stages, max_reject_share=0.0)
@@ -108,7 +108,7 @@ def published(references: dict[str, list[str]], predictions: dict[str, str]) -> 
 
 def scored(source: Path, out: Path, **settings: Any) -> ev.Evaluation:
     given = {"predictions": str(source / "results.json"), "out": str(out), "protocol": "spot_single", "resamples": 0}
-    return run(load(EvaluateJob, None, {**given, "constant_candidates": 0, "metrics": QUICK, **settings}))
+    return run_evaluation(load(EvaluateJob, None, {**given, "constant_candidates": 0, "metrics": QUICK, **settings}))
 
 
 def test_both_ways_give_what_the_published_code_gives(source: Path, pairs: Path, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_both_ways_give_what_the_published_code_gives(source: Path, pairs: Path,
     assert by_pairs.pairs == len(references)
     for evaluation in (by_references, by_pairs):
         line = "empty references: 12 of 40 pairs have one; it counts as a reference without words"
-        assert line in table(evaluation).splitlines()
+        assert line in evaluation_table(evaluation).splitlines()
         assert "left out" not in evaluation.protocol
 
 

@@ -15,8 +15,8 @@ from idc.data.pipeline import run_local
 from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
-from idc.evaluation.job import finished, run
-from idc.evaluation.table import table
+from idc.evaluation.job import finished_evaluation, run_evaluation
+from idc.evaluation.table import evaluation_table
 from idc.schema import ChangePair, pair_arrow_schema
 from idc.sweep.steps import score_baselines
 
@@ -60,8 +60,8 @@ def job(name: str, out: str = "", **settings: Any) -> EvaluateJob:
 
 
 def test_its_scores_and_claims_are_those_of_its_own_evaluation(world: Path) -> None:
-    other = run(job("right"))
-    found = run(job("wrong", trained_baseline="out/right"))
+    other = run_evaluation(job("right"))
+    found = run_evaluation(job("wrong", trained_baseline="out/right"))
     trained = found.baselines["trained"]
     assert (trained.scores, trained.subsets, trained.types) == (other.scores, other.subsets, other.types)
     assert trained.hallucination == other.hallucination
@@ -70,16 +70,16 @@ def test_its_scores_and_claims_are_those_of_its_own_evaluation(world: Path) -> N
     assert found.hallucination is not None
     assert found.hallucination.object.right == 0
     assert "right.jsonl" in trained.what
-    text = table(found)
+    text = evaluation_table(found)
     assert "baseline: trained" in text
     assert "baseline: trained: object 66.7%" in text
-    assert finished(job("wrong", trained_baseline="out/right")) == found
+    assert finished_evaluation(job("wrong", trained_baseline="out/right")) == found
     with pytest.raises(ValueError, match="evaluation of other inputs"):
-        finished(job("wrong"))
+        finished_evaluation(job("wrong"))
 
 
 def test_the_untrained_baselines_have_claims_too(world: Path) -> None:
-    found = run(job("right", constant_candidates=5))
+    found = run_evaluation(job("right", constant_candidates=5))
     nearest, constant = found.baselines["nearest"].hallucination, found.baselines["constant"].hallucination
     assert nearest is not None
     assert constant is not None
@@ -109,25 +109,27 @@ def test_another_evaluation_is_refused_with_its_difference_before_anything_is_ca
         ({"metrics": ["ROUGE-L", "CIDEr"]}, "not the same metrics: here ROUGE-L, CIDEr, in out/right no ROUGE-L"),
         ({"max_pairs": 4}, "not the same pairs: here 4 pairs, in out/right 6; 'p8' is only in one of them"),
     ]
-    run(job("right"))
+    run_evaluation(job("right"))
     for settings, message in refused:
         with pytest.raises(ValueError, match=f"trained_baseline: {message}"):
-            run(job("wrong", trained_baseline="out/right", **settings))
+            run_evaluation(job("wrong", trained_baseline="out/right", **settings))
     rows = ev.load_predictions("out/right")
-    ev.save("out/altered", ev.load("out/right"), [rows[0].model_copy(update={"references": ["x"]}), *rows[1:]])
+    ev.save(
+        "out/altered", ev.load_evaluation("out/right"), [rows[0].model_copy(update={"references": ["x"]}), *rows[1:]]
+    )
     with pytest.raises(ValueError, match=r"not the same references: here \['no change', 'same'\].*\['x'\] for 'p4'"):
-        run(job("wrong", trained_baseline="out/altered"))
+        run_evaluation(job("wrong", trained_baseline="out/altered"))
     assert not Path("out/wrong").exists()
     assert missing_inputs(job("wrong", trained_baseline="out/nowhere")) != []
 
 
 def test_a_sweep_scores_it_once_with_the_other_baselines(world: Path) -> None:
-    run(job("right"))
+    run_evaluation(job("right"))
     settings = {"split": "test", "pairs": "pairs", "trained_baseline": "out/right", "metrics": ["BLEU", "CIDEr"],
                 "spice": False, "resamples": 0}  # fmt: skip
     found = score_baselines({"job": settings}, "out/baselines", run_local)
     assert found.keys() == {"constant", "nearest", "trained"}
-    assert found["trained"] == ev.load("out/right").scores
+    assert found["trained"] == ev.load_evaluation("out/right").scores
 
 
 def test_an_unknown_setting_is_not_swallowed() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from safetensors import SafetensorError
 
-from benchmarks.injection import damage, fill, small_disk
 from idc.training.config import TrainConfig
 from idc.training.context import (
     COMPLETE,
@@ -24,6 +23,7 @@ from idc.training.context import (
 from idc.training.disk import is_disk_full
 from idc.training.integrity import STATE_FILE, list_name, newest_intact
 from idc.training.loop import read_log
+from tests.faults.injection import damage, fill, small_disk
 from tests.invariants.harness import Run, largest_difference, run_cases
 from tests.training import toy
 

@@ -14,7 +14,7 @@ import pytest
 
 from idc.data.config import ValidateJob
 from idc.data.images import encode_png
-from idc.data.importing import open_build
+from idc.data.importing import open_import
 from idc.data.pipeline import FolderSource, TooManyRejects, iter_chunks, run_local
 from idc.data.rows import open_rows
 from idc.data.store import MappedRows, iter_rows, read_manifest
@@ -64,7 +64,7 @@ def test_a_folder_that_may_not_be_written(images: Path, tmp_path: Path) -> None:
         (tmp_path / "file" / "pairs", "a file has this name"),
     ):
         with pytest.raises(ValueError, match=rf"^{out} cannot be written .*({advice}).*choose another folder"):
-            open_build(import_job(images, Path(out), "folder"))
+            open_import(import_job(images, Path(out), "folder"))
 
 
 def cut(part: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_part_that_is_not_what_was_written(damage: Callable[[Path], None], ima
 
 
 def test_a_part_of_others_in_an_import_that_continues(images: Path, tmp_path: Path) -> None:
-    folder, source, stages = open_build(import_job(images, tmp_path / "out", "folder", chunk_size=4))
+    folder, source, stages = open_import(import_job(images, tmp_path / "out", "folder", chunk_size=4))
     a_table_of_others(tmp_path / "out" / "part-00001.parquet")
     with pytest.raises(ValueError, match=r"out/part-00001\.parquet is not a part that this job wrote; delete the file"):
         run_local(folder, source, stages, progress=False)

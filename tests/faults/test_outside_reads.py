@@ -18,7 +18,6 @@ from idc.data.config import ImportConfig
 from idc.data.readers import open_reader
 from idc.data.store import iter_rows, read_rejects
 from idc.data.video_frames import count_frames
-from idc.vision.interpolation.triplets import open_triplets
 from tests.data.official_layouts import grey
 from tests.data.readers.test_own import picture, prepare, put
 from tests.faults.outside import CANARY, Listener, evil_names
@@ -273,21 +272,6 @@ def test_a_hugging_face_folder_stays_below_itself(tmp_path: Path, secret: Path, 
     with pytest.raises(ValueError, match=r"README\.md: it names the file .*allow_remote=true"):
         open_reader("hugging_face", str(tmp_path / "remote"), ImportConfig())
     assert host.connections == 0
-
-
-def test_triplets_stay_below_their_folder(tmp_path: Path) -> None:
-    put(tmp_path / "elsewhere", {f"im{n}.png": CANARY for n in (1, 2, 3)})
-    source = put(tmp_path / "in", {f"sequences/a/im{n}.png": n for n in (1, 2, 3)})
-    (source / "sequences" / "b").symlink_to(tmp_path / "elsewhere")
-    (source / "tri_trainlist.txt").write_text(f"a\n../../elsewhere\n{tmp_path / 'elsewhere'}\nb\n")
-    triplets = open_triplets(str(source))
-    assert triplets[0].middle[0, 0, 0] == 2
-    for n in (1, 2, 3):
-        with pytest.raises(ValueError, match=r"outside the source|missing file"):
-            triplets[n]
-    (source / "tri_trainlist.txt").unlink()
-    with pytest.raises(ValueError, match=r"sequences/b is a link to a folder outside"):
-        open_triplets(str(source))
 
 
 def test_a_manifest_names_parts_of_its_own_folder(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.injection import TrackingServer
 from cluster.tracking import MlflowTracker, _Outbox
 from idc.training.config import TrackingConfig
+from tests.faults.injection import TrackingServer
 
 
 def nobody() -> str:

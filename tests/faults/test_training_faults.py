@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.fault_table import FaultRow
-from benchmarks.faults import FAULTS, FaultsConfig, Lab
+from tests.faults.fault_suite import FAULTS, FaultRow, FaultsConfig, Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
-CONFIG = FaultsConfig(steps=30, checkpoint_every=5, kill_at=12, away_s=3)
+CONFIG = FaultsConfig()
 INTERVALS_LOST = {"checkpoint_truncated": 2, "checkpoint_flipped_ray": 2}
 """Checkpoint intervals that may be lost, if not one."""
 DATA = {"data_actor_killed", "data_driver_killed"}

@@ -71,10 +71,10 @@ def wrap(refusal: Command, *arguments: str) -> str:
 
 
 def tune(refusal: Command, *arguments: str) -> str:
-    from jobs import finetune_vlm
+    from jobs import finetune_sft
 
     settings = ("--local", "train.steps=1", "train.epochs=null", "train.batch_size=2", "train.tracking.enabled=false")
-    return refusal(finetune_vlm.main, *settings, *arguments)
+    return refusal(finetune_sft.main, *settings, *arguments)
 
 
 both = pytest.mark.parametrize("job", ["wrap", "tune"])

@@ -22,7 +22,7 @@ COMMANDS = {
     "pretrain_namc pairs=photos tokenizer=photos": IMPORT,
     "finetune_namc pairs=photos pretrained=photos": IMPORT,
     "pretrain_vlm pairs=photos": IMPORT,
-    "finetune_vlm pairs=photos base.source=photos": IMPORT,
+    "finetune_sft pairs=photos base.source=photos": IMPORT,
     "finetune_m3diff pairs=photos base.source=photos": IMPORT,
     "corrupt pairs=photos out=out kind=fog severity=5": IMPORT,
     "describe_pairs pairs=photos out=out describer=oracle": IMPORT,
@@ -70,12 +70,3 @@ def test_a_folder_at_the_imports_own_place_is_imported_to_another(
     photos.rename("data/mine/pairs")
     text = refusal("train_twincap pairs=data/mine/pairs", monkeypatch, capsys)
     assert text.endswith("source=data/mine/pairs out=data/mine/imported")
-
-
-@pytest.mark.usefixtures("photos")
-def test_an_input_that_is_found_wrong_by_the_run_leaves_its_name_free(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for settings in ("triplets=photos", "triplets=photos train.epochs=2"):
-        assert "photos" in (text := refusal(f"train_interpolator {settings}", monkeypatch, capsys))
-        assert "another config" not in text

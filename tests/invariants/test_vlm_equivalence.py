@@ -173,7 +173,7 @@ def launch_in_process(
         "from cluster.train import launch\n"
         "from idc import logs\n"
         "from idc.training.config import TrainConfig\n"
-        "logs.set_up('finetune_vlm')\n"
+        "logs.set_up('finetune_sft')\n"
         "payload = json.loads(sys.argv[2])\n"
         "train = TrainConfig.model_validate({**payload['train'], 'tracking': {'enabled': False}})\n"
         "launch(sys.argv[3], payload, train, sys.argv[1], local=True)\n"

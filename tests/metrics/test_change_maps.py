@@ -15,10 +15,10 @@ from idc.data.images import decode_image, resize_image
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
 from idc.evaluation.config import EvaluateJob
-from idc.evaluation.job import finished, run
-from idc.evaluation.record import load as load_evaluation
-from idc.evaluation.table import table
-from idc.metrics.change_maps import BLOB, MODEL, PIXELS, average_precision, blob, score_map, score_pair, summarise
+from idc.evaluation.job import finished_evaluation, run_evaluation
+from idc.evaluation.record import load_evaluation as load_evaluation
+from idc.evaluation.table import evaluation_table
+from idc.metrics.change_maps import BLOB, MODEL, PIXELS, average_precision, blob, score_map, score_pair, summarise_maps
 from idc.systems import load_captioner
 from tests.systems.procap.world import World
 
@@ -54,7 +54,7 @@ def test_a_pair_and_its_floors() -> None:
     found = score_pair(right, before, after, mask)
     assert found is not None
     assert found[0] == pytest.approx(15 / 384)
-    means = summarise([found, None])
+    means = summarise_maps([found, None])
     assert means is not None
     assert means.pairs == 1
     assert means.scores[PIXELS] == {"pointing": 1, "AP": 1, "IoU": 1}
@@ -62,7 +62,7 @@ def test_a_pair_and_its_floors() -> None:
     assert means.scores[MODEL]["AP"] > 0.7
     assert means.scores[BLOB]["pointing"] == 0
     assert score_pair(right, before, after, np.zeros_like(mask)) is None
-    assert summarise([None]) is None
+    assert summarise_maps([None]) is None
     doubled = mask.repeat(2, axis=0).repeat(2, axis=1)
     assert score_pair(right, resize_image(before, (8, 12)), after, doubled) == pytest.approx(found)
 
@@ -92,9 +92,9 @@ def test_an_evaluation_with_change_maps(world: World, captioner_artifact: Path, 
         return captioner
 
     runner = partial(run_local, progress=False)
-    plain = run(job(world, captioner_artifact, tmp_path / "plain"), loading, runner)
+    plain = run_evaluation(job(world, captioner_artifact, tmp_path / "plain"), loading, runner)
     with_maps = job(world, captioner_artifact, tmp_path / "maps", change_maps=True)
-    found = run(with_maps, loading, runner)
+    found = run_evaluation(with_maps, loading, runner)
     assert plain.change_maps is None
     assert found.scores == pytest.approx(plain.scores)
     assert found.change_maps is not None
@@ -105,18 +105,18 @@ def test_an_evaluation_with_change_maps(world: World, captioner_artifact: Path, 
         [told] = captioner.describe([before], [after], change_map=True)
         assert told.change_map is not None
         expected.append(score_pair(told.change_map, before, after, mask))
-    means = summarise(expected)
+    means = summarise_maps(expected)
     assert means is not None
     assert found.change_maps.pairs == means.pairs == len(rows)
     for way, numbers in means.scores.items():
         assert found.change_maps.scores[way] == pytest.approx(numbers, abs=1e-3)
-    text = table(load_evaluation(tmp_path / "maps"))
+    text = evaluation_table(load_evaluation(tmp_path / "maps"))
     assert f"change maps of {len(rows)} changed pairs against their masks" in text
-    assert finished(with_maps) == found
+    assert finished_evaluation(with_maps) == found
     assert json.loads((tmp_path / "plain" / "evaluation.json").read_text())["change_maps"] is None
     (tmp_path / "maps" / "evaluation.json").unlink()  # what is captioned is scored again without the captioner
     before_again = len(calls)
-    assert run(with_maps, loading, runner).change_maps == found.change_maps
+    assert run_evaluation(with_maps, loading, runner).change_maps == found.change_maps
     assert len(calls) == before_again
 
 

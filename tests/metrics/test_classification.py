@@ -47,7 +47,7 @@ def test_yes_or_no(text: str, value: bool | None) -> None:
     ],
 )
 def test_counted(text: str, value: int | None) -> None:
-    assert cl.counted(text) == value
+    assert cl.count_in(text) == value
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_set_measures_are_scikit_learns() -> None:
 
 def test_no_change_is_a_label_or_no_label() -> None:
     rows = [
-        cl.Answer(type="location", of="road", answer="No change", prediction="No change"),
-        cl.Answer(type="location", of="road", answer="top, left", prediction="top"),
+        cl.ScoredAnswer(type="location", of="road", answer="No change", prediction="No change"),
+        cl.ScoredAnswer(type="location", of="road", answer="top, left", prediction="top"),
     ]
     label, empty = (cl.score_answers(rows, way)[0].scores for way in ("label", "empty"))
     assert label["Micro recall"] == pytest.approx(2 / 3)
@@ -117,7 +117,7 @@ def test_no_change_is_a_label_or_no_label() -> None:
 
 def test_an_unreadable_prediction_never_helps() -> None:
     def scores(kind: str, answer: str) -> dict[str, float]:
-        return cl.score_answers([cl.Answer(type=kind, of="road", answer=answer, prediction="hm")])[0].scores
+        return cl.score_answers([cl.ScoredAnswer(type=kind, of="road", answer=answer, prediction="hm")])[0].scores
 
     assert scores("binary", "No")["Accuracy"] == scores("binary", "Yes")["Accuracy"] == 0
     assert scores("count", "0") == {"MAE": 1}
@@ -127,7 +127,7 @@ def test_an_unreadable_prediction_never_helps() -> None:
 
 def test_counts_are_scored_class_by_class_beside_their_floor() -> None:
     rows = [
-        cl.Answer(type="count", of=of, answer=a, prediction=p)
+        cl.ScoredAnswer(type="count", of=of, answer=a, prediction=p)
         for of, a, p in (("road", "2", "4"), ("road", "0", "0"), ("road", "0", "1"), ("building", "7", "7"))
     ]
     road, building = cl.score_answers(rows)

@@ -26,8 +26,8 @@ from idc.metrics.difference_lists import (
     Matched,
     TrueDifferences,
     difference_scores,
+    difference_table,
     match_caption,
-    table,
     true_differences,
     worded,
 )
@@ -356,7 +356,7 @@ def test_the_scores_of_a_split_are_means_and_counts() -> None:
         1: (1, 0.0),
         2: (1, pytest.approx(2 / 3)),
     }
-    text = table(found)
+    text = difference_table(found)
     assert "1 right, 1 half right, 0 said twice, 1 invented" in text
     assert "drop 0 of 1, color 1 of 2" in text
     with pytest.raises(ValueError, match="there are no captions of pairs"):

@@ -12,9 +12,9 @@ import pytest
 from idc.data.rendered import captions as rendered
 from idc.data.store import DatasetFolder
 from idc.evaluation.config import EvaluateJob
-from idc.evaluation.job import run
-from idc.evaluation.table import table as evaluated
-from idc.metrics.hallucination import Rate, Truth, claims, hallucination, table, truth_of
+from idc.evaluation.job import run_evaluation
+from idc.evaluation.table import evaluation_table as evaluated
+from idc.metrics.hallucination import Rate, Truth, claims, hallucination, hallucination_table, truth_of
 from idc.schema import CHANGE_TYPES, ChangePair, pair_arrow_schema
 
 
@@ -103,7 +103,7 @@ def test_rates_by_hand() -> None:
     assert own == {"size": (1, 2), "color": (2, 4), "material": (0, 0), "shape": (2, 3)}
     assert sum(right for right, _ in own.values()) == found.attribute.right
     assert sum(of for _, of in own.values()) == found.attribute.of
-    assert "object 20.0% (1 of 5) 3.6 to 62.4 chance" in " ".join(table(found).split())
+    assert "object 20.0% (1 of 5) 3.6 to 62.4 chance" in " ".join(hallucination_table(found).split())
 
 
 def test_intervals_are_wilsons_and_count_no_more_cases_than_pairs() -> None:
@@ -168,7 +168,7 @@ def test_an_evaluation_of_rendered_pairs_has_them_and_says_where_it_comes_from(t
     captions = ("the blue sphere moved", "no change was made")
     text = "\n".join(json.dumps({"pair_id": f"p{n}", "caption": caption}) for n, caption in enumerate(captions))
     (tmp_path / "captions.jsonl").write_text(text)
-    evaluation = run(
+    evaluation = run_evaluation(
         EvaluateJob(
             pairs=str(tmp_path / "pairs"), predictions=str(tmp_path / "captions.jsonl"), out=str(tmp_path / "out"),
             metrics=("CIDEr",), spice=False, constant_candidates=0, nearest_train_pairs=0,

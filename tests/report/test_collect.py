@@ -16,10 +16,10 @@ import pytest
 from idc.data.images import encode_png
 from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
-from idc.evaluation.score import evaluate
-from idc.report.collect import by_score, collect, read_log, spread_over_types
+from idc.evaluation.score import evaluate_captions
+from idc.report.collect import by_score, collect, read_run_log, spread_over_types
 from idc.report.config import ReportJob
-from idc.report.timeline import Line, Timeline
+from idc.report.timeline import Timeline, TimelineLine
 from idc.schema import ChangePair, pair_arrow_schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     folder.write_chunk(0, table, [])
     folder.finish()
-    evaluation, rows = evaluate(predictions, metrics=("CIDEr",))
+    evaluation, rows = evaluate_captions(predictions, metrics=("CIDEr",))
     ev.save(root / "evaluation", evaluation.model_copy(update={"seconds": {"scoring": 1.5}}), rows)
     (root / "train").mkdir()
     lines = [{"step": s, "loss": 1.0 / s, "validation/PSNR": 20.0 + s} for s in range(1, 4)]
@@ -71,7 +71,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_timeline_is_read_from_its_file(run: Path) -> None:
     settings: Any = {"out": "x", "evaluations": (str(run / "evaluation"),), "pairs": str(run / "pairs")}
-    Timeline(seconds=3, cores_available=2, cores=Line(), memory_gib=Line()).write(run / "resources.json")
+    Timeline(seconds=3, cores_available=2, cores=TimelineLine(), memory_gib=TimelineLine()).write(
+        run / "resources.json"
+    )
     found = collect(ReportJob(**settings, resources=str(run / "resources.json"))).timeline
     assert found is not None
     assert found.seconds == 3
@@ -118,7 +120,7 @@ def test_another_captioner_is_compared_on_the_same_pairs_alone(run: Path, tmp_pa
     found = collect(ReportJob(**settings, compare={"Rival": (same, same)})).others
     assert [one.pairs for one in found["Rival"]] == [8, 8]
     rows = ev.load_predictions(same)
-    ev.save(tmp_path / "fewer", ev.load(same), rows[1:])
+    ev.save(tmp_path / "fewer", ev.load_evaluation(same), rows[1:])
     with pytest.raises(ValueError, match=r"compare\.Rival: not the same pairs: here 8 pairs, .* 7; 'p0' is"):
         collect(ReportJob(**settings, compare={"Rival": (str(tmp_path / "fewer"),)}))
     with pytest.raises(ValueError, match=r"compare\.truth: the page has another row of this name"):
@@ -154,9 +156,9 @@ def test_the_gallery_takes_the_types_in_turn() -> None:
 
 def test_a_folder_that_is_not_what_it_should_be_is_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not a training run: it has no log"):
-        read_log(tmp_path)
+        read_run_log(tmp_path)
     rows = ev.load_predictions(run / "evaluation")
-    ev.save(tmp_path, ev.load(run / "evaluation"), [rows[0].model_copy(update={"pair_id": "elsewhere"})])
+    ev.save(tmp_path, ev.load_evaluation(run / "evaluation"), [rows[0].model_copy(update={"pair_id": "elsewhere"})])
     with pytest.raises(ValueError, match="lacks 1 of the captioned pairs: elsewhere"):
         collect(ReportJob(out="x", evaluations=(str(tmp_path),), pairs=str(run / "pairs")))
 

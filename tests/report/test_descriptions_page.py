@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 from idc.data.descriptions.config import DescribeJob
-from idc.data.descriptions.describing import run
-from idc.data.descriptions.description_statistics import RESULT, Summary
+from idc.data.descriptions.describing import describe_pairs
+from idc.data.descriptions.description_statistics import RESULT, DescriptionSummary
 from idc.data.descriptions.endpoint_describer import ask_endpoint
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
-from idc.report.descriptions.descriptions_page import PAGE, write_report
+from idc.report.descriptions.descriptions_page import PAGE, write_descriptions_page
 from tests.chat_server import serving
 from tests.data.descriptions.small_pairs import described, job, number_in, write_pairs
 from tests.report.html_page import HtmlPage
@@ -32,15 +32,15 @@ def test_counts_cost_refused_answers_and_pairs(tmp_path: Path) -> None:
             write_pairs(tmp_path / "pairs", 9), server.url, asks=2, max_reject_share=0.2, price_prompt=1000.0,
             price_completion=0.0, show=4,
         )  # fmt: skip
-        run(one, run_local, ask_endpoint)
-    text = write_report(one)
+        describe_pairs(one, run_local, ask_endpoint)
+    text = write_descriptions_page(one)
     assert "8 of 9 pairs described by Qwen2-VL, structured prompt" in text
     assert "rejected: 1 x off template" in text
     assert (
         "10 answers, 20.00% of them refused (2 x off template); 1,000 prompt and 200 completion tokens, cost 1" in text
     )
     assert f"page: {one.out}/{PAGE}" in text
-    summary = Summary.model_validate_json((Path(one.out) / RESULT).read_bytes())
+    summary = DescriptionSummary.model_validate_json((Path(one.out) / RESULT).read_bytes())
     assert (summary.repetition["cc3m"].total, summary.repetition["cc3m"].unique) == (8, 5)
     page = HtmlPage((Path(one.out) / PAGE).read_text(encoding="utf-8"))
     shown = " ".join(page.text.split())
@@ -56,8 +56,8 @@ def test_noise_is_marked(tmp_path: Path) -> None:
         one = DescribeJob(
             pairs=pairs, out=str(tmp_path / kind), describer="oracle", oracle={"noise": 1.0, "noise_kinds": [kind]}
         )
-        run(one, run_local, ask_endpoint)
-        write_report(one)
+        describe_pairs(one, run_local, ask_endpoint)
+        write_descriptions_page(one)
         page = HtmlPage((tmp_path / kind / PAGE).read_text(encoding="utf-8"))
         found = [attrs["title"] for tag, attrs in page.tags if tag == "s"]
         assert found == [kind.replace("_", " ")] * marked
@@ -69,6 +69,6 @@ def test_noise_is_marked(tmp_path: Path) -> None:
 def test_without_pictures_there_is_no_page(tmp_path: Path) -> None:
     pairs = write_pairs(tmp_path / "pairs", 1, p00={"meta": SCENE})
     one = DescribeJob(pairs=pairs, out=str(tmp_path / "out"), describer="oracle", show=0)
-    run(one, run_local, ask_endpoint)
-    assert "page" not in write_report(one)
+    describe_pairs(one, run_local, ask_endpoint)
+    assert "page" not in write_descriptions_page(one)
     assert sorted(path.name for path in Path(one.out).iterdir()) == [RESULT, "manifest.json", "part-00000.parquet"]

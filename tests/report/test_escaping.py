@@ -12,12 +12,12 @@ from idc.data.images import encode_png
 from idc.data.validation.run import validate
 from idc.evaluation.record import Baseline, Evaluation, Subset, Training, spread
 from idc.metrics.changes import agreement
-from idc.report.gallery import Share, Summary, TypeCounts, render_gallery
-from idc.report.leaderboard.boards import RUN, Board, DataSetPage, Row
+from idc.report.gallery import GallerySummary, Share, TypeCounts, render_gallery
+from idc.report.leaderboard.boards import RUN, Board, BoardRow, DataSetPage
 from idc.report.leaderboard.leaderboard_page import render_data_set, render_index
 from idc.report.leaderboard.published_rows import ALL
-from idc.report.leaderboard.scored_runs import Data, Scored
-from idc.report.leaderboard.side_by_side import Measured
+from idc.report.leaderboard.scored_runs import Data, ScoredRuns
+from idc.report.leaderboard.side_by_side import MeasuredSystems
 from idc.report.pair_cards import GalleryItem
 from idc.report.robustness.robustness_page import Condition, write_robustness
 from idc.report.run import RealPairs, RunReport, render_report
@@ -85,7 +85,7 @@ def test_the_page_of_a_run() -> None:
 
 def test_the_page_of_captioned_pairs() -> None:
     share = Share(count=1, of=2, rate=0.5, interval=(0.1, 0.9), chance=0.5)
-    summary = Summary(
+    summary = GallerySummary(
         captioner=EVIL, system=EVIL, card=EVIL, trained_on=EVIL, input=EVIL, pairs=3, without_caption=1, warned=share,
         verdicts={EVIL: 2}, named_types={EVIL: 2}, right_type=share,
         types={EVIL: TypeCounts(right=share, unchanged=share)}, claims={EVIL: share},
@@ -121,8 +121,8 @@ def test_the_page_of_a_data_set(tmp_path: Path) -> None:
 
 def test_the_pages_of_the_leaderboard(tmp_path: Path) -> None:
     data = Data(EVIL, EVIL, EVIL, EVIL)
-    scored = Scored(tmp_path, evaluation(), data, EVIL, {EVIL: EVIL}, EVIL, 0, EVIL, ())
-    row = Row(RUN, EVIL, EVIL, {EVIL: spread([1.0])}, (0,), 1, EVIL, EVIL, EVIL, EVIL, EVIL, (scored,))
+    scored = ScoredRuns(tmp_path, evaluation(), data, EVIL, {EVIL: EVIL}, EVIL, 0, EVIL, ())
+    row = BoardRow(RUN, EVIL, EVIL, {EVIL: spread([1.0])}, (0,), 1, EVIL, EVIL, EVIL, EVIL, EVIL, (scored,))
     page = DataSetPage(EVIL, EVIL, None, [Board(EVIL, EVIL, EVIL, EVIL, (EVIL,), (row,))], [scored], [EVIL])
     check(render_data_set(page, {f"runs/{EVIL}//{EVIL}": EVIL}), 34, scripts=1)
     check(render_index([page]), 2)
@@ -133,5 +133,5 @@ def test_the_pages_of_the_leaderboard(tmp_path: Path) -> None:
     page = DataSetPage(EVIL, EVIL, None, [Board(EVIL, EVIL, ALL, EVIL, (EVIL,), (row,))], [scored], [EVIL])
     files = {f"runs/{EVIL}//{EVIL}": EVIL}
     check(render_data_set(page, files), 32 + 2, scripts=1)  # the captioner and its training below the table
-    below = Measured(robustness={"known": {"": measured, EVIL: measured}})
+    below = MeasuredSystems(robustness={"known": {"": measured, EVIL: measured}})
     check(render_data_set(page, files, below), 32 + 3, scripts=1)

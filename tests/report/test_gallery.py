@@ -23,12 +23,12 @@ from idc.config import load
 from idc.data.images import decode_image, encode_png
 from idc.data.pipeline import run_local
 from idc.data.rendered.config import RenderJob
-from idc.data.rendered.render import open_build
+from idc.data.rendered.render import open_rendering
 from idc.data.store import iter_rows
 from idc.evaluation.card import ShippedScores
 from idc.metrics.changes import named_type
 from idc.metrics.hallucination import hallucination, truth_of
-from idc.report.gallery import Summary, write_gallery
+from idc.report.gallery import GallerySummary, write_gallery
 from tests.data.readers.test_own import put
 from tests.report.html_page import HtmlPage
 
@@ -41,7 +41,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Scenes like the training images of the captioner that comes with the program: two pairs of each."""
     folder = tmp_path_factory.mktemp("rendered") / "pairs"
     config = ShippedScores.read(artifact_folder(SHIPPED)).render.model_copy(update={"num_scenes": SCENES})
-    run_local(*open_build(RenderJob(out=str(folder), render=config)), name="rendering", progress=False)
+    run_local(*open_rendering(RenderJob(out=str(folder), render=config)), name="rendering", progress=False)
     return folder
 
 
@@ -49,11 +49,13 @@ def quiet(*args: Any, **options: Any) -> Any:
     return run_local(*args, progress=False, **options)
 
 
-def made(input: Path, out: Path, maps: bool = True, overwrite: bool = False, **settings: Any) -> tuple[Summary, Path]:
+def made(
+    input: Path, out: Path, maps: bool = True, overwrite: bool = False, **settings: Any
+) -> tuple[GallerySummary, Path]:
     job = load(CaptionJob, None, {"artifact": SHIPPED, "input": str(input), "out": str(out), **settings})
     caption_rows(job, quiet, overwrite=overwrite)
     summary = write_gallery(job, CaptionerLoader(SHIPPED, job) if maps else None)
-    assert Summary.model_validate_json((out / "summary.json").read_text()) == summary
+    assert GallerySummary.model_validate_json((out / "summary.json").read_text()) == summary
     return summary, out / "page.html"
 
 
@@ -185,7 +187,7 @@ def test_triples_in_the_official_layout_without_captions_get_counts_and_a_page(
     run(monkeypatch, "import_dataset", "format=clevr_change", "source=clevr", "out=triples", "--local")
     run(monkeypatch, "caption", "--artifact", "shipped", "--input", "triples", "--out", "captions", "--local")
     assert "page: captions/page.html" in capsys.readouterr().out
-    summary = Summary.model_validate_json(Path("captions/summary.json").read_text())
+    summary = GallerySummary.model_validate_json(Path("captions/summary.json").read_text())
     assert summary.pairs == 2 * SCENES
     assert {kind: one.unchanged.of for kind, one in summary.types.items()} == {
         **{kind: len(members) for kind, members in types.items()}, "none": SCENES
@@ -203,13 +205,13 @@ def test_without_an_artifact_it_is_the_newest_below_runs_or_the_one_that_comes_w
     common = ("--input", pairs, "--max-pairs", 2, "--show", 1, "--local")
     run(monkeypatch, "caption", "--out", "first", *common)
     assert "captioner: the one that comes with the program, trained on rendered scenes" in capsys.readouterr().err
-    assert Summary.model_validate_json(Path("first/summary.json").read_text()).captioner == SHIPPED
+    assert GallerySummary.model_validate_json(Path("first/summary.json").read_text()).captioner == SHIPPED
     for age, name in enumerate(("old", "new")):
         folder = shutil.copytree(artifact_folder(SHIPPED), tmp_path / "runs" / name / "artifact")
         os.utime(folder / "config.json", (1e9 + age, 1e9 + age))
     run(monkeypatch, "caption", "--out", "second", *common)
     assert "captioner: runs/new/artifact, the newest one (--artifact selects another)" in capsys.readouterr().err
-    assert Summary.model_validate_json(Path("second/summary.json").read_text()).captioner == "runs/new/artifact"
+    assert GallerySummary.model_validate_json(Path("second/summary.json").read_text()).captioner == "runs/new/artifact"
     run(monkeypatch, "caption", "--out", "third", "--artifact", "runs/old/artifact", *common)
     assert "captioner:" not in capsys.readouterr().err
     assert "runs/old/artifact (twincap)" in HtmlPage(Path("third/page.html").read_text()).text

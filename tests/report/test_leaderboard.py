@@ -21,10 +21,10 @@ import idc.report
 from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
 from idc.evaluation.answers import AnswersJob
-from idc.evaluation.answers import run as score_answers
-from idc.evaluation.score import evaluate
-from idc.report.leaderboard.boards import BASELINE, PAPER, RUN, UPPER_BOUND, Board, DataSetPage, Row, gather
-from idc.report.leaderboard.exports import as_csv, latex, markdown
+from idc.evaluation.answers import run_answers as score_answers
+from idc.evaluation.score import evaluate_captions
+from idc.report.leaderboard.boards import BASELINE, PAPER, RUN, UPPER_BOUND, Board, BoardRow, DataSetPage, gather_boards
+from idc.report.leaderboard.exports import as_csv, latex, leaderboard_markdown
 from idc.report.leaderboard.leaderboard_folder import write_leaderboard
 from idc.schema import ChangePair, pair_arrow_schema
 from tests.report.html_page import HtmlPage
@@ -51,7 +51,7 @@ def scored(count: int) -> tuple[ev.Evaluation, list[ev.ScoredCaption]]:
         ev.Prediction(pair_id=f"p{i}", caption=CAPTIONS[kind], references=[CAPTIONS[kind], "x y"], change_type=kind)
         for i, kind in enumerate(KINDS[:count])
     ]
-    return evaluate(predictions, metrics=("CIDEr",))
+    return evaluate_captions(predictions, metrics=("CIDEr",))
 
 
 def a_run(
@@ -112,12 +112,12 @@ def board_of(
     return found
 
 
-def of_kind(board: Board, kind: str) -> list[Row]:
+def of_kind(board: Board, kind: str) -> list[BoardRow]:
     return [row for row in board.rows if row.kind == kind]
 
 
 def test_seeds_of_one_setting_make_one_row(root: Path) -> None:
-    board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"))
+    board = board_of(page_of(gather_boards([str(root / "runs")]), "clevr_change"))
     runs = {row.name: row for row in of_kind(board, RUN)}
     assert runs.keys() == {"procap fine", "procap other", "procap pre"}, "pre-n of its seed is one setting, too"
     fine = runs["procap fine"]
@@ -135,14 +135,14 @@ def test_seeds_of_one_setting_make_one_row(root: Path) -> None:
 
 def test_a_run_of_the_same_seed_twice_is_marked(root: Path) -> None:
     a_run(root, "fine-9", 2, 1.2, pretrained="pre-2")
-    board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"))
+    board = board_of(page_of(gather_boards([str(root / "runs")]), "clevr_change"))
     (fine,) = [row for row in of_kind(board, RUN) if len(row.seeds) > 3]
     assert fine.seeds == (0, 1, 2, 2)
     assert fine.mark.startswith("a seed occurs twice; ")
 
 
 def test_baselines_upper_bound_and_published_rows_are_in_the_same_table_best_first(root: Path) -> None:
-    board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"))
+    board = board_of(page_of(gather_boards([str(root / "runs")]), "clevr_change"))
     assert [row.name for row in of_kind(board, BASELINE)] == ["baseline: constant"], "once, not for every seed"
     assert of_kind(board, BASELINE)[0].values["CIDEr"].mean == 50
     assert of_kind(board, UPPER_BOUND)[0].values["CIDEr"].mean == 190
@@ -155,11 +155,11 @@ def test_baselines_upper_bound_and_published_rows_are_in_the_same_table_best_fir
 
 def test_the_trained_baseline_has_a_row_with_its_training(root: Path) -> None:
     folder = root / "runs/other/evaluation"
-    record, rows = ev.load(folder), ev.load_predictions(folder)
+    record, rows = ev.load_evaluation(folder), ev.load_predictions(folder)
     training = ev.Training(system="toy", samples=12, seconds=3.0, cores=1)
     trained = ev.Baseline(what="captions", scores={"CIDEr": 0.7}, subsets={}, training=training)
     ev.save(folder, record.model_copy(update={"baselines": {**record.baselines, "trained": trained}}), rows)
-    board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"))
+    board = board_of(page_of(gather_boards([str(root / "runs")]), "clevr_change"))
     row = {row.name: row for row in of_kind(board, BASELINE)}["baseline: trained"]
     assert (row.source, row.values["CIDEr"].mean) == ("toy, trained on 12 pairs in 3 s on 1 core", pytest.approx(70))
 
@@ -171,7 +171,7 @@ def test_protocols_splits_and_data_do_not_meet(root: Path) -> None:
     a_run(root, "foggy-0", 0, 0.6, pairs="data/clevr_fog")
     pairs_folder(root / "data/mine", {"format": "csv"}, "mine5678")
     a_run(root, "mine-0", 0, 0.5, pairs="data/mine")
-    pages = gather([str(root / "runs")])
+    pages = gather_boards([str(root / "runs")])
     clevr = page_of(pages, "clevr_change")
     assert [row.name for row in of_kind(board_of(clevr, protocol="levir_ids"), RUN)] == ["procap ids"]
     foggy = board_of(clevr, variant="fog, severity 5")
@@ -188,22 +188,24 @@ def test_protocols_splits_and_data_do_not_meet(root: Path) -> None:
 def test_scores_by_another_protocol_have_their_own_table(root: Path) -> None:
     for seed in range(3):
         folder = root / f"runs/fine-{seed}/evaluation"
-        record, rows = ev.load(folder), ev.load_predictions(folder)
+        record, rows = ev.load_evaluation(folder), ev.load_predictions(folder)
         ev.save(folder, record.model_copy(update={"beside": {"levir_words": {"CIDEr": 0.5 + seed / 10}}}), rows)
-    board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"), protocol="levir_words")
+    board = board_of(page_of(gather_boards([str(root / "runs")]), "clevr_change"), protocol="levir_words")
     assert [(row.name, row.values["CIDEr"].mean) for row in board.rows] == [("procap fine", pytest.approx(60))]
 
 
 def test_another_number_of_pairs_is_another_setting(root: Path) -> None:
     a_run(root, "fine-5", 5, 1.0, pretrained="pre-0", count=2)
-    board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"))
+    board = board_of(page_of(gather_boards([str(root / "runs")]), "clevr_change"))
     assert sorted((row.name, row.seeds, row.pairs) for row in of_kind(board, RUN) if "fine" in row.name) == [
         ("procap fine", (0, 1, 2), 4), ("procap fine", (5,), 2),
     ]  # fmt: skip
 
 
 def test_the_same_evaluation_twice_is_counted_once(root: Path) -> None:
-    page = page_of(gather([str(root / "runs/fine-*"), str(root / "runs" / "fine-1" / ".." / "fine-1")]), "clevr_change")
+    page = page_of(
+        gather_boards([str(root / "runs/fine-*"), str(root / "runs" / "fine-1" / ".." / "fine-1")]), "clevr_change"
+    )
     assert len(page.scored) == 3
     assert any("is the same evaluation as" in note for note in page.notes)
 
@@ -215,7 +217,7 @@ def test_answers_are_compared_with_change_vgs(root: Path) -> None:
     ]
     (root / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
     score_answers(AnswersJob(answers=str(root / "a.jsonl"), out=str(root / "runs/answers"), allow_unreadable=True))
-    board = board_of(page_of(gather([str(root / "runs")]), "changeimti"), "change or not", "answers")
+    board = board_of(page_of(gather_boards([str(root / "runs")]), "changeimti"), "change or not", "answers")
     (ours,) = of_kind(board, RUN)
     assert ours.values["Accuracy"].mean == 0.5
     assert ours.mark == "1 unreadable predictions count as wrong"
@@ -237,14 +239,14 @@ def test_a_judges_scores_have_a_table_of_their_own(root: Path) -> None:
         (root / f"runs/fine-{seed}/judge").mkdir()
         (root / f"runs/fine-{seed}/judge/judge.json").write_text(result.model_dump_json())
     board = board_of(
-        page_of(gather([str(root / "runs")]), "clevr_change"),
+        page_of(gather_boards([str(root / "runs")]), "clevr_change"),
         protocol="judge a-judge at http://x, prompt p1, first reference",
     )
     assert next((row.name, row.values["LLM judge"].mean) for row in board.rows) == ("procap fine", 41)
     assert {row.name for row in board.rows} == {"procap fine", "baseline: constant"}
     other = result.model_copy(update={"endpoint": "http://y"})
     (root / "runs/fine-2/judge/judge.json").write_text(other.model_dump_json())
-    protocols = {one.protocol for one in page_of(gather([str(root / "runs")]), "clevr_change").boards}
+    protocols = {one.protocol for one in page_of(gather_boards([str(root / "runs")]), "clevr_change").boards}
     assert not any("judge" in name for name in protocols), "two endpoints are two judges; neither judged all seeds"
 
 
@@ -252,7 +254,7 @@ def test_a_judges_scores_have_a_table_of_their_own(root: Path) -> None:
 
 
 def test_the_page_is_whole_and_its_policy_allows_its_own_script_alone(root: Path, tmp_path: Path) -> None:
-    written = write_leaderboard(tmp_path / "out", gather([str(root / "runs")]))
+    written = write_leaderboard(tmp_path / "out", gather_boards([str(root / "runs")]))
     assert written[0].name == "index.html"
     assert len(written) == 10
     for path in written:
@@ -284,7 +286,7 @@ def test_the_page_is_whole_and_its_policy_allows_its_own_script_alone(root: Path
 
 def test_predictions_are_published_with_their_hashes(root: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    write_leaderboard(out, gather([str(root / "runs")]))
+    write_leaderboard(out, gather_boards([str(root / "runs")]))
     sums = dict(reversed(line.split("  ")) for line in (out / "SHA256SUMS").read_text(encoding="utf-8").splitlines())
     assert len(sums) == 2 * 7
     for name, digest in sums.items():
@@ -296,18 +298,18 @@ def test_predictions_are_published_with_their_hashes(root: Path, tmp_path: Path)
 
 def test_written_again_it_keeps_what_is_wanted_and_nothing_else(root: Path, tmp_path: Path) -> None:
     out = tmp_path / "runs" / "leaderboard"
-    write_leaderboard(out, gather([str(root / "runs/*")]))
+    write_leaderboard(out, gather_boards([str(root / "runs/*")]))
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    write_leaderboard(out, gather([str(root / "runs/*")]))
+    write_leaderboard(out, gather_boards([str(root / "runs/*")]))
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before, "copies are not runs"
-    write_leaderboard(out, gather([str(root / "runs/other")]))
+    write_leaderboard(out, gather_boards([str(root / "runs/other")]))
     assert len([*out.rglob("predictions.jsonl")]) == 1
     with pytest.raises(ValueError, match="is not empty and holds no leaderboard"):
-        write_leaderboard(root / "data", gather([str(root / "runs/other")]))
+        write_leaderboard(root / "data", gather_boards([str(root / "runs/other")]))
 
 
 def test_exports_hold_the_same_numbers(root: Path) -> None:
-    page = page_of(gather([str(root / "runs")]), "clevr_change")
+    page = page_of(gather_boards([str(root / "runs")]), "clevr_change")
     board = board_of(page)
     rows = [*csv.DictReader(io.StringIO(as_csv(page)))]
     assert len(rows) == sum(len(one.rows) for one in page.boards)
@@ -321,7 +323,7 @@ def test_exports_hold_the_same_numbers(root: Path) -> None:
         "",
         "ProCap paper, Table 1, its own method",
     )
-    text = markdown(page)
+    text = leaderboard_markdown(page)
     assert f"## {board.title}" in text
     assert "| run | procap fine | 25.0 ± 0.0 |" in text
     assert "| published | ProCap | 56.7 | 41.7 | 74.7 | 135.6 |" in text
@@ -332,7 +334,7 @@ def test_exports_hold_the_same_numbers(root: Path) -> None:
 
 
 def test_texts_that_begin_as_formulas_are_texts_in_a_spreadsheet(root: Path) -> None:
-    page = page_of(gather([str(root / "runs")]), "clevr_change")
+    page = page_of(gather_boards([str(root / "runs")]), "clevr_change")
     board = board_of(page)
     formula = '=HYPERLINK("http://host","click")'
     row = replace(
@@ -353,17 +355,17 @@ def test_texts_that_begin_as_formulas_are_texts_in_a_spreadsheet(root: Path) -> 
 
 def test_faults_are_named(root: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no such folder: 'nowhere'"):
-        gather(["nowhere"])
+        gather_boards(["nowhere"])
     with pytest.raises(ValueError, match="holds no evaluation"):
-        gather([str(root / "data")])
+        gather_boards([str(root / "data")])
     a_run(root, "lost-0", 0, 1.0, pairs="data/gone")
     with pytest.raises(ValueError, match=r"'data/gone', the pairs of an evaluation, .*--data-set data/gone=NAME"):
-        gather([str(root / "runs/lost-0")])
-    named = page_of(gather([str(root / "runs/lost-0")], {"data/gone": "levir"}), "levir")
+        gather_boards([str(root / "runs/lost-0")])
+    named = page_of(gather_boards([str(root / "runs/lost-0")], {"data/gone": "levir"}), "levir")
     assert len(named.scored) == 1
     (root / "runs/other/evaluation/predictions.jsonl").unlink()
     with pytest.raises(ValueError, match=r"has no predictions.jsonl"):
-        gather([str(root / "runs/other")])
+        gather_boards([str(root / "runs/other")])
 
 
 @pytest.mark.parametrize("commit", [None, "", "unknown"])
@@ -372,7 +374,7 @@ def test_numbers_of_an_unknown_program_get_no_row(commit: str | None, root: Path
     with pytest.raises(
         ValueError, match=f"{folder}: the commit .* not recorded.* run jobs/evaluate.py with --overwrite"
     ):
-        gather([str(root / "runs")])
+        gather_boards([str(root / "runs")])
 
 
 def test_answers_of_an_unknown_program_get_no_row(root: Path) -> None:
@@ -381,16 +383,16 @@ def test_answers_of_an_unknown_program_get_no_row(root: Path) -> None:
     result = score_answers(AnswersJob(answers=str(root / "a.jsonl"), out=str(out)))
     (out / "answers.json").write_text(result.model_copy(update={"commit": "unknown"}).model_dump_json())
     with pytest.raises(ValueError, match=f"{out}: the commit .* not recorded.* run jobs/score_answers.py again"):
-        gather([str(root / "runs")])
+        gather_boards([str(root / "runs")])
 
 
 def test_the_pairs_whose_type_is_named_are_counted_where_they_are_not_all(root: Path) -> None:
     folder = root / "runs/other/evaluation"
-    record, rows = ev.load(folder), ev.load_predictions(folder)
+    record, rows = ev.load_evaluation(folder), ev.load_predictions(folder)
     assert record.types is not None
     types = record.types.model_copy(update={"pairs": 3})
     ev.save(folder, record.model_copy(update={"types": types}), rows)
-    board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"))
+    board = board_of(page_of(gather_boards([str(root / "runs")]), "clevr_change"))
     marks = {row.name: row.mark for row in of_kind(board, RUN)}
     assert marks["procap other"].endswith("; right type: of 3 pairs")
     assert "right type" not in marks["procap fine"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cluster.config import ClusterConfig
-from cluster.tune import sweep
+from cluster.tune import run_sweep
 from idc.atomic import write_json
 from idc.report.sweep.live_page import PAGE, REFRESH_S, LivePage, render_live
 from idc.report.sweep.sweep_page import write_sweep
@@ -44,7 +44,7 @@ def test_a_table_half_way(world: World, tmp_path: Path, monkeypatch: pytest.Monk
         pages.append(HtmlPage((folder / PAGE).read_text(encoding="utf-8")))
 
     monkeypatch.setattr(LocalContext, "report", watched)
-    result = sweep(job, ClusterConfig(), local=True)
+    result = run_sweep(job, ClusterConfig(), local=True)
     first = next(page for page in pages if states(page) == ["running", "pending", "pending"])
     assert "3 trials: 1 running, 2 pending" in first.text
     second = next(page for page in pages if states(page) == ["done", "running", "pending"])

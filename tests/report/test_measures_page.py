@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from idc.evaluation.agreement import Estimate
-from idc.evaluation.measured import WORDS, Agreement, Measured, Planted, PlantedError
+from idc.evaluation.measured import WORDS, Agreement, MeasuresRecord, Planted, PlantedError
 from idc.evaluation.record import Interval
-from idc.report.measures_page import render_measures, table
+from idc.report.measures_page import measures_table, render_measures
 from tests.report.html_page import HtmlPage
 from tests.report.test_escaping import EVIL, check
 
@@ -22,9 +22,9 @@ def agreeing(accuracy: float, half: float) -> Agreement:
     )  # fmt: skip
 
 
-def measured(name: str, system: str, half: float = 0.05) -> Measured:
+def measured(name: str, system: str, half: float = 0.05) -> MeasuresRecord:
     planted = Planted(preferred=about(0.642, half), fall=about(1.234, half))
-    return Measured(
+    return MeasuresRecord(
         pairs=name, split="test", count=440, comparisons=99,
         systems={one: {"difference F1": 0.731, name: 0.256, WORDS: 8.5} for one in (system, "nearest")},
         baselines=["nearest"], agreement={name: agreeing(0.876, half), WORDS: agreeing(0.5, half)},
@@ -46,7 +46,7 @@ def test_every_number_with_its_interval() -> None:
         assert shown in text, shown
     assert len(page.with_class("interval")) == 2 + 1
     assert "64.2" in text, "in the chart of the error"
-    assert "87.6 (82.6 to 92.6)" in table(measured("CIDEr", "ProCap"))
+    assert "87.6 (82.6 to 92.6)" in measures_table(measured("CIDEr", "ProCap"))
 
 
 def test_without_resamples_there_are_no_intervals() -> None:

@@ -13,7 +13,7 @@ from idc.data.mining.config import MinePairsJob
 from idc.data.mining.mining_job import mine
 from idc.data.processes import run_processes
 from idc.data.store import Manifest
-from idc.report.mining.mining_page import PAGE, summary, write_page
+from idc.report.mining.mining_page import PAGE, mining_summary, write_mining_page
 from idc.vision.heap_features import encoder_fingerprint, extraction
 from tests.data.mining.heaps import job, make_heap, scene
 
@@ -29,7 +29,7 @@ def mined(tmp_path_factory: pytest.TempPathFactory) -> tuple[MinePairsJob, Manif
     config = job(root / "heap", root / "out", max_reject_share=0.2, pictures=4)
     runner = partial(run_processes, progress=False)
     manifest = mine(config, runner, extraction(config), encoder_fingerprint(config))
-    write_page(config, manifest)
+    write_mining_page(config, manifest)
     return config, manifest, (root / "out" / PAGE).read_text(encoding="utf-8")
 
 
@@ -58,7 +58,7 @@ def test_names_of_files_are_escaped(mined: tuple[MinePairsJob, Manifest, str]) -
 
 def test_the_printed_lines_account_for_every_image(mined: tuple[MinePairsJob, Manifest, str]) -> None:
     config, manifest, _ = mined
-    first, *lost, last = summary(config, manifest)
+    first, *lost, last = mining_summary(config, manifest)
     numbers = [int(n) for n in re.findall(r"(\d+) (?:images|cannot|are|have pairs|have none)", first)]
     assert numbers[0] == 18 == sum(numbers[1:])
     assert sum(int(line.split()[0]) for line in lost) == numbers[-1]

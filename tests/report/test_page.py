@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from idc.report.page import render
+from idc.report.page import render_template
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,7 +18,7 @@ def test_a_template_without_one_of_its_values_fails() -> None:
     from jinja2 import UndefinedError
 
     with pytest.raises(UndefinedError, match="subtitle"):
-        render("leaderboard_index.html", title="t", data_sets=[])
+        render_template("leaderboard_index.html", title="t", data_sets=[])
 
 
 def test_an_installed_package_has_all_templates_and_tables() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from idc.report.leaderboard.published_rows import ALL, Published, PublishedRow, load_published, published_rows
+from idc.report.leaderboard.published_rows import ALL, PublishedRow, PublishedRows, load_published, published_rows
 
 ROWS = [row for name in load_published().data_sets for row in published_rows(name)]
 
@@ -129,4 +129,4 @@ def test_a_faulty_table_is_refused() -> None:
     for change in [*changes, {"paper": "unknown"}, {"colums": []}]:
         broken = {**record, "tables": [{**record["tables"][0], **change}]}
         with pytest.raises(ValidationError):
-            Published.model_validate(broken)
+            PublishedRows.model_validate(broken)

@@ -12,7 +12,7 @@ from idc.evaluation.record import Baseline, Evaluation, Subset, Training
 from idc.metrics.changes import agreement
 from idc.metrics.hallucination import hallucination, truth_of
 from idc.report.pair_cards import GalleryItem
-from idc.report.run import RealPairs, RunReport, render_report, write_report
+from idc.report.run import RealPairs, RunReport, render_report, write_run_page
 from tests.report.html_page import HtmlPage
 
 
@@ -334,7 +334,7 @@ def test_sections_that_have_nothing_are_left_out() -> None:
 
 
 def test_it_is_written_in_one_piece(tmp_path: Path) -> None:
-    path = write_report(tmp_path / "new" / "report.html", RunReport("first"))
-    write_report(path, full())
+    path = write_run_page(tmp_path / "new" / "report.html", RunReport("first"))
+    write_run_page(path, full())
     assert path.read_text(encoding="utf-8") == render_report(full())
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]

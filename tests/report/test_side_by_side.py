@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from idc.captioning.throughput import CaptionerSpeed, Throughput
-from idc.demo import steps
+from idc.demo import demo_steps
 from idc.evaluation import record as ev
-from idc.evaluation.score import evaluate
-from idc.evaluation.significance import compare
-from idc.report.leaderboard.boards import gather
+from idc.evaluation.score import evaluate_captions
+from idc.evaluation.significance import compare_systems
+from idc.report.leaderboard.boards import gather_boards
 from idc.report.leaderboard.leaderboard_folder import write_leaderboard
-from idc.report.leaderboard.side_by_side import Measured, Section, read_measured, side_by_side
+from idc.report.leaderboard.side_by_side import MeasuredSystems, Section, read_measured, side_by_side
 from tests.report.html_page import HtmlPage
 from tests.report.test_leaderboard import board_of, page_of, pairs_folder
 
@@ -45,7 +45,7 @@ def an_evaluation(
         )
         for number, kind in enumerate(kinds)
     ]  # fmt: skip
-    found, rows = evaluate(given, metrics=("BLEU", "CIDEr"), resamples=100)
+    found, rows = evaluate_captions(given, metrics=("BLEU", "CIDEr"), resamples=100)
     known = {"pairs": pairs, "captioner": artifact.relative_to(Path.cwd()).as_posix(), "name": "coco", "commit": commit}
     found = found.model_copy(
         update={"fingerprint": fingerprint, "artifact": fingerprint, "protocol": {**found.protocol, **known}, **update}
@@ -64,9 +64,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def sections(runs: list[str], measured: Measured | None = None) -> dict[str, Section]:
-    board = board_of(page_of(gather(runs), "own-own12345"))
-    return {one.heading: one for one in side_by_side(board, measured or Measured())}
+def sections(runs: list[str], measured: MeasuredSystems | None = None) -> dict[str, Section]:
+    board = board_of(page_of(gather_boards(runs), "own-own12345"))
+    return {one.heading: one for one in side_by_side(board, measured or MeasuredSystems())}
 
 
 def a_throughput() -> Throughput:
@@ -79,7 +79,7 @@ def a_throughput() -> Throughput:
 def a_robustness(folder: Path, identity: str) -> Path:
     """A folder as the robustness job leaves it: clean pairs and fog."""
     for name, cider, variant in (("clean", 2.0, {}), ("fog-3", 0.5, {"variant": "fog, severity 3"})):
-        one, rows = ev.load("runs/good-0/evaluation"), ev.load_predictions("runs/good-0/evaluation")
+        one, rows = ev.load_evaluation("runs/good-0/evaluation"), ev.load_predictions("runs/good-0/evaluation")
         data = {"data_set": "own", "fingerprint": "own12345", **variant}
         update = {
             "fingerprint": f"{identity}-{name}",
@@ -96,7 +96,7 @@ def test_the_best_setting_is_tested_against_the_others_seed_by_seed(root: Path) 
     assert tests.head == ["difference", "seed", "BLEU-4", "CIDEr"]
     assert [(name.split(" – ")[0].split()[0], seed) for name, seed, *_ in tests.rows] == [("good", "0"), ("good", "1")]
     rows = [ev.load_predictions(f"runs/{name}-1/evaluation") for name in ("bad", "good")]
-    expected = compare(rows[0], rows[1], "coco").metrics["CIDEr"]
+    expected = compare_systems(rows[0], rows[1], "coco").metrics["CIDEr"]
     assert expected.difference > 0
     between = f"{100 * expected.interval.low:+.1f} to {100 * expected.interval.high:+.1f}"
     assert tests.rows[1][3] == f"{100 * expected.difference:+.1f} ({between}), p = {expected.p:.4f}"
@@ -124,7 +124,7 @@ def test_one_setting_has_nothing_below_its_table(root: Path) -> None:
 
 def test_measurements_are_shown_with_the_captioner_they_are_of(root: Path) -> None:
     table = a_robustness(root / "tables/good", "good-0")
-    measured = Measured(a_throughput(), read_measured(None, [str(table)]).robustness)
+    measured = MeasuredSystems(a_throughput(), read_measured(None, [str(table)]).robustness)
     found = sections(["runs"], measured)["The captioners"]
     assert found.head == ["captioner", "training, first seed", "parameters", "tokens a second", "fog, severity 3"]
     ((name, _, parameters, speed, fog),) = found.rows
@@ -136,17 +136,17 @@ def test_measurements_are_shown_with_the_captioner_they_are_of(root: Path) -> No
 def test_the_clean_row_of_a_robustness_table_is_no_run_of_its_own(root: Path) -> None:
     table = a_robustness(root / "runs/good-0/robustness", "good-0")
     (table / "robustness.json").write_text("{}")
-    found = [one.folder.relative_to(root / "runs").as_posix() for page in gather([str(root / "runs")])
+    found = [one.folder.relative_to(root / "runs").as_posix() for page in gather_boards([str(root / "runs")])
              for one in page.scored]  # fmt: skip
     assert "good-0/robustness/clean" not in found
     assert {"good-0/evaluation", "good-0/robustness/fog-3"} <= set(found)
 
 
 def test_cells_have_intervals_of_the_pairs(root: Path) -> None:
-    pages = gather(["runs"])
+    pages = gather_boards(["runs"])
     board = board_of(page_of(pages, "own-own12345"))
     good = next(row for row in board.rows if row.name.startswith("good"))
-    recorded = ev.load("runs/good-0/evaluation").intervals["CIDEr"]
+    recorded = ev.load_evaluation("runs/good-0/evaluation").intervals["CIDEr"]
     assert good.intervals["CIDEr"].low == pytest.approx(100 * recorded.low)
     assert (good.intervals["right type"].low, good.intervals["right type"].high) == pytest.approx((75.75, 100), abs=0.1)
     (path,) = [path for path in write_leaderboard(root / "out", pages) if path.name == "own-own12345.html"]
@@ -170,7 +170,7 @@ def test_the_last_step_of_the_demo_writes_the_page_also_without_git(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The step's own command, on folders of its names."""
-    *_, step = steps("mine", [0])
+    *_, step = demo_steps("mine", [0])
     an_evaluation(root / "runs/mine/twincap-0", "twincap", 0, 1, "good-0", commit="unknown")
     an_evaluation(root / "runs/mine/finetune-0", "procap", 0, 5, "bad-0")
     for name, identity in (("twincap", "good-0"), ("finetune", "bad-0")):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from idc.evaluation.record import spread
 from idc.report.sweep.sweep_page import render_sweep, write_sweep
-from idc.report.sweep.sweep_table import markdown
+from idc.report.sweep.sweep_table import sweep_markdown
 from idc.sweep.config import ColumnConfig, PlotConfig
 from idc.sweep.summary import BaselineRow, Cost, ResultRow, SearchedTrial, SweepResult, ordering
 from tests.report.html_page import HtmlPage
@@ -74,7 +74,7 @@ def test_three_files_are_written(tmp_path: Path) -> None:
     page = write_sweep(tmp_path / "table03", result())
     assert page == tmp_path / "table03" / "report.html"
     table = (tmp_path / "table03" / "table.md").read_text(encoding="utf-8")
-    assert table == markdown(result()) + "\n"
+    assert table == sweep_markdown(result()) + "\n"
     assert "| k = 1 | 2 | 812 | 92.0 ± 2.8 | 766.02 | 128.5 |" in table
     assert "| baseline, constant |  |  | 89.1 |  |  |" in table
     assert "| k = 2 \\| <two> | 2 |" in table

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from idc.report.run import RunReport, render_report
-from idc.report.timeline import KINDS, Line, Step, Timeline
+from idc.report.timeline import KINDS, Timeline, TimelineLine, TimelineStep
 from tests.report.html_page import HtmlPage
 
 
 def timeline() -> Timeline:
     """Two steps: in the first the workers use 1.5 cores and 1 GiB, in the second the driver 0.5 and up to 3."""
-    cores, memory = Line(), Line()
+    cores, memory = TimelineLine(), TimelineLine()
     for second in range(1, 21):
         first = second <= 10
         nothing = dict.fromkeys(KINDS, 0.0)
         cores.add(second, {**nothing, "workers": 1.5 if first else 0.0, "driver": 0.0 if first else 0.5})
         memory.add(second, {**nothing, "workers": 1.0 if first else 0.0, "driver": 0.5 if second < 20 else 3.0})
-    steps = [Step(title="train <all>", start=0, end=10), Step(title="score", start=10, end=20)]
+    steps = [TimelineStep(title="train <all>", start=0, end=10), TimelineStep(title="score", start=10, end=20)]
     return Timeline(steps=steps, seconds=20, cores_available=2, cores=cores, memory_gib=memory)
 
 
@@ -32,7 +32,7 @@ def test_the_figures_of_a_step_are_those_of_its_samples() -> None:
 
 
 def test_a_step_without_a_sample_has_its_length_alone() -> None:
-    short = timeline().model_copy(update={"steps": [Step(title="short", start=3.1, end=3.4)]})
+    short = timeline().model_copy(update={"steps": [TimelineStep(title="short", start=3.1, end=3.4)]})
     figures = short.figures()["short"]
     assert figures.seconds == 0.3
     assert figures.cores == {}

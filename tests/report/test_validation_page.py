@@ -11,14 +11,14 @@ import pytest
 
 from idc.data.config import ValidateJob
 from idc.data.images import encode_png
-from idc.data.validation.report import table
-from idc.data.validation.run import Findings, validate
-from idc.report.validation.validation_page import page_path, render_validation, write_page
+from idc.data.validation.report import validation_table
+from idc.data.validation.run import ValidationFindings, validate
+from idc.report.validation.validation_page import page_path, render_validation, write_validation_page
 from tests.data.readers.test_own import put
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> Findings:
+def found(tmp_path: Path) -> ValidationFindings:
     put(tmp_path, {f"{n}.png": 20 * n for n in range(8)})
     (tmp_path / "mask.png").write_bytes(encode_png(np.eye(8, dtype=np.uint8)[:6] * 255))
     rows = [
@@ -32,7 +32,7 @@ def found(tmp_path: Path) -> Findings:
     return validate(ValidateJob(pairs=str(tmp_path / "pairs.jsonl"), published="levir"), progress=False)
 
 
-def test_what_was_found_is_on_the_page(found: Findings, tmp_path: Path) -> None:
+def test_what_was_found_is_on_the_page(found: ValidationFindings, tmp_path: Path) -> None:
     page = render_validation(found)
     assert "LEVIR-CC and LEVIR-MCI: what is in it" in page
     assert "1 (published 6,815)" in page
@@ -43,11 +43,11 @@ def test_what_was_found_is_on_the_page(found: Findings, tmp_path: Path) -> None:
     assert "<title>161 words and more: 1 captions</title>" in page
     assert "<b>cube" not in page
     assert not re.findall(r'(?:src|href)="(?!data:|#)', page)
-    write_page(page_path(str(tmp_path / "x.json")), found)
+    write_validation_page(page_path(str(tmp_path / "x.json")), found)
     assert (tmp_path / "x.html").read_text(encoding="utf-8") == page
 
 
-def test_the_terminal_and_the_page_have_the_same_errors(found: Findings) -> None:
+def test_the_terminal_and_the_page_have_the_same_errors(found: ValidationFindings) -> None:
     """A missing file, a contradiction and an image in two splits."""
     result = found.result
     assert result.errors == {"contradiction": 1, "missing file": 1, "leak between splits": 1}
@@ -55,7 +55,7 @@ def test_the_terminal_and_the_page_have_the_same_errors(found: Findings) -> None
     assert "<b>3</b>" in page.partition(">errors<")[2][:40]
     line = "fit for training as it is: 3 errors (1 contradiction, 1 missing file, 1 leak between splits)"
     assert f"not {line}" in page
-    assert table(result).endswith(f"NOT {line}")
+    assert validation_table(result).endswith(f"NOT {line}")
 
 
 def test_a_leak_alone_is_an_error_on_the_page(tmp_path: Path) -> None:
@@ -63,13 +63,13 @@ def test_a_leak_alone_is_an_error_on_the_page(tmp_path: Path) -> None:
     put(tmp_path, {f"{n}.png": n for n in range(3)})
     (tmp_path / "t.csv").write_text("pair_id,before,after,split\na,0.png,1.png,train\nb,1.png,2.png,test\n")
     found = validate(ValidateJob(pairs=str(tmp_path / "t.csv")), progress=False)
-    assert "ERROR leak between splits: 1 images" in table(found.result)
+    assert "ERROR leak between splits: 1 images" in validation_table(found.result)
     assert "<b>1</b>" in render_validation(found).partition(">errors<")[2][:40]
     nothing = found.result.model_copy(update={"usable_pairs": 0, "num_leaks": 0})
     assert nothing.errors == {"no usable pair": 1}
 
 
-def test_other_sets_in_one_table(found: Findings) -> None:
+def test_other_sets_in_one_table(found: ValidationFindings) -> None:
     other = found.result.model_copy(update={"pairs": "another/set", "published": None})
     page = render_validation(found, [other])
     rows = re.findall(r"<tr><td>([^<]*)</td>", page)
@@ -77,13 +77,15 @@ def test_other_sets_in_one_table(found: Findings) -> None:
     assert "LEVIR-CC and LEVIR-MCI (OmniDiff, table 1)" in rows
 
 
-def test_annotations_alone(found: Findings) -> None:
+def test_annotations_alone(found: ValidationFindings) -> None:
     bare = {
         name: type(pair)(**{**vars(pair), "before": b"", "after": b"", "mask": None})
         for name, pair in found.shown.items()
     }
     page = render_validation(
-        Findings(found.job, found.result.model_copy(update={"images": False}), {}, {"train": [bare["a<b"]]}, bare),
+        ValidationFindings(
+            found.job, found.result.model_copy(update={"images": False}), {}, {"train": [bare["a<b"]]}, bare
+        ),
     )
     assert "<img" not in page
     assert "Annotations alone" in page

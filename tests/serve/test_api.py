@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from idc.data.images import decode_image
-from idc.training.artifact import identity
+from idc.training.artifact import artifact_identity
 from serve.api import create_api
 from serve.auth import Authenticator
 from serve.backend import EncodedPair, Options, PairResult
@@ -89,7 +89,7 @@ def test_json_data_urls_and_forms_give_what_the_captioner_gives(client: httpx2.C
         data = base64.b64decode(result.change_map.removeprefix("data:image/png;base64,"))
         assert decode_image(data).shape == (30, 40, 3)  # of the image after
         assert parsed.request_id == answer.headers["x-request-id"]
-        assert parsed.version == f"sha256:{identity(artifact)[:12]}"
+        assert parsed.version == f"sha256:{artifact_identity(artifact)[:12]}"
         assert expected.assessment is not None
         assert answer.json()["results"][0].items() >= expected.assessment.to_dict().items()
     assert answers[2].json()["results"][0]["id"] == "x"
@@ -213,7 +213,7 @@ def test_queues_have_ends_for_each_and_for_all(artifact: str) -> None:
     assert "idc_pairs_waiting 0.0" in metrics
     assert 'idc_pairs_total{outcome="captioned"} 8.0' in metrics
     assert 'idc_requests_total{route="/v1/captions",status="429"} 2.0' in metrics
-    version = f"sha256:{identity(artifact)[:12]}"
+    version = f"sha256:{artifact_identity(artifact)[:12]}"
     assert f'idc_model_info{{model="demo",version="{version}"}} 1.0' in metrics
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from idc.training.artifact import CONFIG, identity, read_artifact
+from idc.training.artifact import CONFIG, artifact_identity, read_artifact
 from idc.training.artifact_hashes import write_hashes
 from serve.backend import EncodedPair, Options
 from serve.captioner import ServedCaptioner
@@ -170,7 +170,7 @@ def app(
 @pytest.mark.parametrize("model", ["champion", "folder"])
 def test_captions_are_those_of_the_model_that_was_asked(app: Deployed, artifact: str, model: str) -> None:
     answer = app.post(PAIRS, model=model).raise_for_status().json()
-    version = {"champion": "models:/captioner/1", "folder": f"sha256:{identity(artifact)[:12]}"}[model]
+    version = {"champion": "models:/captioner/1", "folder": f"sha256:{artifact_identity(artifact)[:12]}"}[model]
     assert answer["version"] == version
     own = ServedCaptioner(str(app.folders.get(version, artifact))).caption(PAIRS, [Options()] * len(PAIRS))
     found = [[(one["caption"], one["log_probability"]) for one in result["candidates"]] for result in answer["results"]]

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from idc.schema import IMAGE, Turn
-from idc.training.artifact import identity
+from idc.training.artifact import artifact_identity
 from serve.api import create_api
 from serve.chat_schema import ChatRequest
 from serve.config import ServeConfig
@@ -69,7 +69,7 @@ def test_a_pair_is_captioned_as_by_the_other_route(client: openai.OpenAI, addres
     assert choice.finish_reason == "stop"
     assert choice.model_extra is not None
     assert choice.model_extra["confidence"] == pytest.approx(expected["confidence"])
-    assert (answer.model, answer.system_fingerprint) == ("demo", f"sha256:{identity(artifact)[:12]}")
+    assert (answer.model, answer.system_fingerprint) == ("demo", f"sha256:{artifact_identity(artifact)[:12]}")
     assert answer.usage is not None
     assert answer.usage.completion_tokens == answer.usage.total_tokens == len(expected["caption"].split())
     assert answer._request_id is not None
@@ -183,7 +183,7 @@ def test_models_are_listed_and_found(client: openai.OpenAI, artifact: str) -> No
     (model,) = client.models.list().data
     assert (model.id, model.object) == ("demo", "model")
     assert model.model_extra is not None
-    assert model.model_extra["version"] == f"sha256:{identity(artifact)[:12]}"
+    assert model.model_extra["version"] == f"sha256:{artifact_identity(artifact)[:12]}"
     assert model.model_extra["trained_on"] == "rendered scenes at 32x32 pixels (14 training pairs)"
     assert [model.model_extra[name] for name in ("can_imagine", "imagined_meaningful", "can_answer")] == [False] * 3
     assert client.models.retrieve("demo") == model

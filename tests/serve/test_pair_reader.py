@@ -13,12 +13,12 @@ from PIL import Image
 from idc.data.images import FORMATS, decode_image
 from serve.config import LimitsConfig
 from serve.errors import ApiError
-from serve.pair_reader import PairReader
+from serve.pair_reader import RequestPairReader
 from tests.serve.bad_images import IMAGES
 
 
 def image(data: bytes) -> bytes:
-    return asyncio.run(PairReader(LimitsConfig()).image(base64.b64encode(data).decode(), "before"))
+    return asyncio.run(RequestPairReader(LimitsConfig()).image(base64.b64encode(data).decode(), "before"))
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from mlflow import MlflowClient
 
-from idc.training.artifact import IDENTITY_TAG, identity, read_artifact, write_artifact
+from idc.training.artifact import IDENTITY_TAG, artifact_identity, read_artifact, write_artifact
 from idc.training.artifact_hashes import write_hashes
 from serve.deployment.command import _absolute
 from serve.versions import Resolver, absolute_uri, public_name
@@ -40,7 +40,10 @@ class Registry:
         artifact = make_artifact(self.folder / f"artifact-{value}", value)
         self.client.log_artifacts(self.run_id, str(artifact), f"{value}/artifact")
         made = self.client.create_model_version(
-            "captioner", f"runs:/{self.run_id}/{value}/artifact", self.run_id, {IDENTITY_TAG: identity(artifact)}
+            "captioner",
+            f"runs:/{self.run_id}/{value}/artifact",
+            self.run_id,
+            {IDENTITY_TAG: artifact_identity(artifact)},
         )
         return str(made.version)
 
@@ -67,13 +70,13 @@ def test_a_moved_alias_is_seen_and_the_version_before_stays_what_it_was(registry
     assert resolver.resolve("models:/captioner/1") == "models:/captioner/1"
     first, second = (resolver.fetch(f"models:/captioner/{n}", tmp_path / "cache") for n in (1, 2))
     assert (weight(first), weight(second)) == (1.0, 2.0)
-    assert identity(first) == identity(tmp_path / "artifact-1.0")
+    assert artifact_identity(first) == artifact_identity(tmp_path / "artifact-1.0")
 
 
 def test_folders_are_themselves_and_need_no_registry(tmp_path: Path) -> None:
     artifact = make_artifact(tmp_path / "artifact", 1.0)
     resolver = Resolver("sqlite:////nowhere/mlflow.db")
-    version = f"{artifact}@{identity(artifact)[:12]}"
+    version = f"{artifact}@{artifact_identity(artifact)[:12]}"
     assert resolver.resolve(str(artifact)) == version
     assert resolver.fetch(version, tmp_path / "cache") == artifact
     assert not (tmp_path / "cache").exists()
@@ -215,4 +218,5 @@ def test_a_model_of_the_hub_is_looked_up_once_and_has_a_version_by_its_contents(
     folder = resolver.fetch(version)
     assert folder.is_relative_to(tmp_path / "artifacts")
     assert read_artifact(folder).system == "zeroshot"
-    assert _absolute(source) == source, "replicas resolve it themselves"
+    for name in (source, "regions"):
+        assert _absolute(name) == name, "replicas resolve it themselves"

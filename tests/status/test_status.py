@@ -20,7 +20,7 @@ from idc.data.pipeline import ChunkResult, StageSpec, run_local
 from idc.status import readers
 from idc.status.config import StatusJob
 from idc.status.scan import find_work
-from idc.status.status_table import duration, table
+from idc.status.status_table import duration, status_table
 from idc.status.work import Work
 from idc.sweep.progress import mark_started, write_plan
 from idc.training.config import TrainConfig
@@ -98,7 +98,7 @@ def test_a_training_that_failed_says_why(tmp_path: Path) -> None:
 def test_a_process_of_another_machine_is_gone_when_it_gives_no_sign(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with heartbeat.Heartbeat(tmp_path, "training", cores=2, gpus=1):
-        sign = heartbeat.read(tmp_path)
+        sign = heartbeat.read_heartbeat(tmp_path)
     assert sign is not None
     (tmp_path / heartbeat.FILE).unlink()
     sign |= {"node": "elsewhere", "pid": 1}
@@ -170,4 +170,4 @@ def test_the_command(tmp_path: Path) -> None:
 def test_times_are_short() -> None:
     assert [duration(seconds) for seconds in (45, 720, 11100, 187200)] == ["45 s", "12 min", "3 h 05", "2 d 4 h"]
     work = Work("training", "x", "x", state="running", left_s=60.0)
-    assert "60 s" in table([work], StatusJob())
+    assert "60 s" in status_table([work], StatusJob())

@@ -18,7 +18,7 @@ import yaml
 
 import idc.evaluation.record as ev
 from idc.config import load, missing_inputs
-from idc.demo import DEFAULT, steps
+from idc.demo import DEFAULT, demo_steps
 from idc.sweep.config import SweepJob
 from idc.sweep.plan import TrialPlan, plan_table
 from idc.systems.m3diff.mixture import MixtureConfig
@@ -101,7 +101,7 @@ def readme_commands(system: str) -> Iterator[tuple[str, list[str]]]:
             if words[:2] == ["make", "demo"]:
                 options = shlex.split(words[2].removeprefix("DEMO=")) if len(words) > 2 else []
                 systems = options[options.index("--systems") + 1 :] if options else DEFAULT
-                for step in steps("demo", [0], systems=systems, robustness=False):
+                for step in demo_steps("demo", [0], systems=systems, robustness=False):
                     yield Path(step.command[0]).stem, step.command[1:]
             elif words[:1] == ["python"] and words[1].startswith("jobs/"):
                 yield Path(words[1]).stem, words[2:]

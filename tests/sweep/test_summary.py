@@ -9,7 +9,7 @@ import pytest
 
 from idc.config import ConfigError, load
 from idc.evaluation.record import Prediction, spread
-from idc.evaluation.score import evaluate
+from idc.evaluation.score import evaluate_captions
 from idc.metrics.difference_lists import OfNumber
 from idc.metrics.hallucination import hallucination, truth_of
 from idc.sweep.chain import Step
@@ -70,7 +70,7 @@ def test_columns_of_claims_are_those_of_the_evaluation_and_of_its_baselines() ->
     red = {"size": "small", "color": "red", "material": "metal", "shape": "cube"}
     truth = truth_of("drop", [red], [])
     given = [Prediction(pair_id="p", caption="the red ball is gone", references=["x"], change_type="drop")]
-    made, _ = evaluate(given, metrics=("CIDEr",), constant_candidates=["the small red cube moved"])
+    made, _ = evaluate_captions(given, metrics=("CIDEr",), constant_candidates=["the small red cube moved"])
     baseline = made.baselines["constant"]
     made = made.model_copy(update={"hallucination": hallucination([("the red ball is gone", truth)])})
     baseline = baseline.model_copy(update={"hallucination": hallucination([("the small red cube moved", truth)])})

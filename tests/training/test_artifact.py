@@ -15,12 +15,12 @@ from idc.training.artifact import (
     ADAPTER,
     PROCESSOR,
     add_file,
+    artifact_identity,
     captioning_identity,
-    identity,
     read_artifact,
     write_artifact,
 )
-from idc.training.base import Base
+from idc.training.base import BaseName
 from tests.training.toy import ToyTask
 
 
@@ -166,13 +166,13 @@ def test_version_1_is_still_read_and_written(tmp_path: Path) -> None:
     for name, content in VERSION_1.items():
         (old / name).write_bytes(content)
         assert (new / name).read_bytes() == content or name == "README.md", name
-    assert (identity(old), captioning_identity(old)) == (IDENTITY_1, CAPTIONING_IDENTITY_1)
+    assert (artifact_identity(old), captioning_identity(old)) == (IDENTITY_1, CAPTIONING_IDENTITY_1)
     read = read_artifact(old)
     assert (read.base, read.trained_on, read.config["name"]) == (None, "toys", "größer")
     assert read.state_dict()["w"].tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
 
 
-BASE = Base("org/tiny", "qwen2", "ab" * 32, "0123456789abcdef0123456789abcdef01234567")
+BASE = BaseName("org/tiny", "qwen2", "ab" * 32, "0123456789abcdef0123456789abcdef01234567")
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def test_an_artifact_may_have_no_weights_of_its_own(tmp_path: Path) -> None:
 
 def test_base_adapter_and_processor_are_part_of_the_identity(tuned: Path, tmp_path: Path) -> None:
     def identities(folder: Path) -> tuple[str, str]:
-        return identity(folder), captioning_identity(folder)
+        return artifact_identity(folder), captioning_identity(folder)
 
     copy = tmp_path / "copy"
     found = [identities(tuned)]
@@ -304,9 +304,12 @@ def test_an_artifact_is_told_by_its_files_and_its_captions_are_the_same_when_it_
 ) -> None:
     shutil.copytree(artifact, tmp_path / "copy")
     copy = tmp_path / "copy"
-    assert (identity(copy), captioning_identity(copy)) == (identity(artifact), captioning_identity(artifact))
+    assert (artifact_identity(copy), captioning_identity(copy)) == (
+        artifact_identity(artifact),
+        captioning_identity(artifact),
+    )
     add_file(copy, "calibration.json", "{}")
-    assert identity(copy) != identity(artifact)
+    assert artifact_identity(copy) != artifact_identity(artifact)
     assert captioning_identity(copy) == captioning_identity(artifact)
     (copy / "tokenizer" / "model.safetensors").write_bytes(b"others")
     assert captioning_identity(copy) != captioning_identity(artifact)

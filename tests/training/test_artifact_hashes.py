@@ -12,7 +12,7 @@ import torch
 
 from idc.captioning.loading import artifact_folder
 from idc.training import artifact as artifact_module
-from idc.training.artifact import add_file, captioning_identity, identity, read_artifact, write_artifact
+from idc.training.artifact import add_file, artifact_identity, captioning_identity, read_artifact, write_artifact
 from idc.training.artifact_hashes import HASHES, check_hashes, write_hashes
 
 
@@ -96,9 +96,9 @@ def test_an_artifact_of_an_earlier_version_is_read_and_it_is_said(folder: Path) 
 
 def test_the_hashes_are_no_part_of_what_the_artifact_is(folder: Path) -> None:
     """The registry, and stored evaluations, know artifacts of earlier versions by the same hash."""
-    before = identity(folder), captioning_identity(folder)
+    before = artifact_identity(folder), captioning_identity(folder)
     (folder / HASHES).unlink()
-    assert (identity(folder), captioning_identity(folder)) == before
+    assert (artifact_identity(folder), captioning_identity(folder)) == before
 
 
 def test_a_process_that_is_killed_while_it_adds_a_file_leaves_an_artifact_that_can_be_read(

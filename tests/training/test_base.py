@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from idc.training.base import Base, fingerprint, full_hash, locate
+from idc.training.base import BaseName, base_fingerprint, full_hash, locate_base
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -71,8 +71,8 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_a_folder_is_itself_and_needs_no_hub(model: Path, no_network: list[Any]) -> None:
-    assert locate(str(model)) == model
-    base = Base.of(str(model), locate(str(model)), "qwen2")
+    assert locate_base(str(model)) == model
+    base = BaseName.of(str(model), locate_base(str(model)), "qwen2")
     assert (base.source, base.revision, base.family) == (str(model), None, "qwen2")
     assert base.folder() == model
     assert not no_network
@@ -80,14 +80,14 @@ def test_a_folder_is_itself_and_needs_no_hub(model: Path, no_network: list[Any])
 
 def test_a_relative_folder_is_recorded_by_its_whole_path(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(model.parent)
-    assert Base.of("tiny", locate("tiny"), "qwen2").source == str(model)
+    assert BaseName.of("tiny", locate_base("tiny"), "qwen2").source == str(model)
 
 
 def test_a_hub_id_is_found_in_the_cache_without_the_network(model: Path, hub: str, no_network: list[Any]) -> None:
-    found = locate(hub)
-    assert found == locate(hub, COMMIT) == locate(hub, "main")
-    base = Base.of(hub, found, "qwen2")
-    assert base == Base(hub, "qwen2", fingerprint(model), COMMIT)
+    found = locate_base(hub)
+    assert found == locate_base(hub, COMMIT) == locate_base(hub, "main")
+    base = BaseName.of(hub, found, "qwen2")
+    assert base == BaseName(hub, "qwen2", base_fingerprint(model), COMMIT)
     assert base.folder() == found
     assert not no_network
 
@@ -95,21 +95,21 @@ def test_a_hub_id_is_found_in_the_cache_without_the_network(model: Path, hub: st
 def test_a_base_that_is_not_here_comes_with_advice(hub: str, no_network: list[Any], tmp_path: Path) -> None:
     other = "f" * 40
     with pytest.raises(ValueError, match="is not on this machine") as missing:
-        locate(hub, other)
+        locate_base(hub, other)
     assert str(missing.value) == (
         f"the base model org/tiny at revision {other} is not on this machine: download it once with "
         f"`hf download org/tiny --revision {other}`, or give its folder with base.source=/path"
     )
     with pytest.raises(ValueError, match=r"org/other is not on this machine: .* `hf download org/other`"):
-        locate("org/other")
+        locate_base("org/other")
     for path in (str(tmp_path / "nowhere"), "./nowhere", "~/nowhere-at-all"):
         with pytest.raises(ValueError, match=f"there is no folder {path}; give the folder"):
-            locate(path)
+            locate_base(path)
     with pytest.raises(ValueError, match="'nowhere/at/all' is neither a folder here nor a hub id"):
-        locate("nowhere/at/all")
+        locate_base("nowhere/at/all")
     assert not no_network, "the hub was asked"
     with pytest.raises(ValueError, match=r"org/other is not on this machine: .*asking the hub failed: .*ConnectError"):
-        locate("org/other", download=True)
+        locate_base("org/other", download=True)
     assert no_network
 
 
@@ -128,19 +128,19 @@ def test_a_download_that_was_cut_off_is_named(hub: str, tmp_path: Path) -> None:
     }
     lost.unlink()
     with pytest.raises(ValueError, match=r"is incomplete: 1 of \d files of weights are missing, first model-00001"):
-        Base.of(hub, locate(hub), "qwen2")
+        BaseName.of(hub, locate_base(hub), "qwen2")
     write_tree_cache(str(store), COMMIT, entries)
     with pytest.raises(ValueError, match=r"org/tiny is only partly on this machine: download it once with"):
-        locate(hub)
+        locate_base(hub)
 
 
 def test_the_fingerprint_is_that_of_the_model(model: Path, copy: Path) -> None:
-    same = fingerprint(model)
-    assert fingerprint(copy) == same
+    same = base_fingerprint(model)
+    assert base_fingerprint(copy) == same
     assert full_hash(copy) == full_hash(model) != same
     (copy / "README.md").write_text("another card")
     (copy / "training_args.bin").write_bytes(b"something")
-    assert fingerprint(copy) == same
+    assert base_fingerprint(copy) == same
     for name, old, new in (
         ("config.json", '"hidden_act": "silu"', '"hidden_act": "gelu"'),
         ("tokenizer.json", '"cube"', '"cone"'),
@@ -148,15 +148,15 @@ def test_the_fingerprint_is_that_of_the_model(model: Path, copy: Path) -> None:
         text = (copy / name).read_text()
         assert old in text
         (copy / name).write_text(text.replace(old, new))
-        assert fingerprint(copy) != same
+        assert base_fingerprint(copy) != same
         (copy / name).write_text(text)
-    assert fingerprint(copy) == same
+    assert base_fingerprint(copy) == same
     from safetensors.torch import load_file, save_file
 
     weights = sorted(copy.glob("*.safetensors"))[0]
     state = load_file(weights)
     save_file({name: tensor + 0.001 for name, tensor in state.items()}, weights, {"format": "pt"})
-    assert fingerprint(copy) != same
+    assert base_fingerprint(copy) != same
 
 
 def test_one_byte_between_the_pieces_is_found_by_the_full_hash(copy: Path) -> None:
@@ -166,7 +166,7 @@ def test_one_byte_between_the_pieces_is_found_by_the_full_hash(copy: Path) -> No
         file.unlink()
     weights = copy / "model.safetensors"
     save_file({"w": torch.zeros(1 << 18)}, weights)
-    base = Base.of(str(copy), copy, "qwen2", full=True)
+    base = BaseName.of(str(copy), copy, "qwen2", full=True)
     content = bytearray(weights.read_bytes())
     content[200_000] ^= 1
     weights.write_bytes(content)
@@ -174,11 +174,11 @@ def test_one_byte_between_the_pieces_is_found_by_the_full_hash(copy: Path) -> No
     with pytest.raises(ValueError, match=r"its full hash is .*, expected"):
         base.folder(full=True)
     with pytest.raises(ValueError, match="has no full hash of its base"):
-        Base(base.source, base.family, base.fingerprint).folder(full=True)
+        BaseName(base.source, base.family, base.fingerprint).folder(full=True)
 
 
 def test_another_model_in_the_place_of_the_base_is_refused(model: Path, copy: Path, hub: str) -> None:
-    base = Base.of(hub, locate(hub), "qwen2")
+    base = BaseName.of(hub, locate_base(hub), "qwen2")
     assert base.folder(source=str(copy)) == copy
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
@@ -217,12 +217,12 @@ def test_a_damaged_folder_is_named(copy: Path, damage: str, message: str) -> Non
     elif damage == "cut":
         os.truncate(shards[0], 20)
     with pytest.raises(ValueError, match=message):
-        fingerprint(copy)
+        base_fingerprint(copy)
 
 
 def test_a_base_is_read_as_it_was_written() -> None:
-    base = Base("org/tiny", "qwen2", "abc", COMMIT)
-    assert Base.from_dict(base.to_dict()) == base
+    base = BaseName("org/tiny", "qwen2", "abc", COMMIT)
+    assert BaseName.from_dict(base.to_dict()) == base
     assert "sha256" not in base.to_dict()
 
 
@@ -237,4 +237,4 @@ def test_a_base_is_read_as_it_was_written() -> None:
 )
 def test_wrong_fields_of_a_base_are_named(value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Base.from_dict(value)
+        BaseName.from_dict(value)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from idc.training import hashing
-from idc.training.hashing import combined, content_or_id, contents, file_hash
+from idc.training.hashing import combined_hash, content_or_id, contents, file_hash
 
 MIB = 1 << 20
 
@@ -111,5 +111,5 @@ def test_a_file_that_changes_while_it_is_read_is_not_remembered(
 def test_a_name_that_is_no_path_identifies_itself(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
     assert content_or_id("facebook/dinov2-large") == "facebook/dinov2-large"
-    assert content_or_id(str(tmp_path)) == combined({"a": true_hash(tmp_path / "a")})
-    assert content_or_id(str(tmp_path / "a")) == combined({".": true_hash(tmp_path / "a")})
+    assert content_or_id(str(tmp_path)) == combined_hash({"a": true_hash(tmp_path / "a")})
+    assert content_or_id(str(tmp_path / "a")) == combined_hash({".": true_hash(tmp_path / "a")})

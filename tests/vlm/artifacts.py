@@ -14,7 +14,7 @@ from idc.schema import IMAGE, Turn
 from idc.systems.zeroshot.config import WrapJob
 from idc.systems.zeroshot.wrap import wrap
 from idc.vlm.base import find_base, load_model
-from idc.vlm.batch import Sample, collate, encode_images, model_inputs
+from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig
 from tests.vlm.models import picture, tiny_folder
@@ -45,7 +45,7 @@ def speaking_folder(kind: str) -> Path:
         images = [picture(2 * (number % 2)), picture(2 * (number % 2) + 1)]
         encoded = chat.encode(turns, [(64, 64)] * 2)
         samples.append(Sample(encoded.ids, encoded.learned, family.pixels(images)))
-    batch = collate(samples, family)
+    batch = collate_encoded(samples, family)
     targets = batch["input_ids"].masked_fill(~batch["learned"], -100)[:, 1:]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -18,7 +18,7 @@ import torch
 
 from idc.data.images import decode_image
 from idc.vlm.base import find_base, load_model
-from idc.vlm.batch import Sample, collate, encode_images, model_inputs
+from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
 from idc.vlm.config import BaseConfig
 
 
@@ -71,7 +71,7 @@ class Endpoint(ThreadingHTTPServer):
             "prompt_tokens": len(ids), "completion_tokens": len(choices[0]["logprobs"]["content"])}}  # fmt: skip
 
     def _choice(self, index: int, ids: list[int], images: list[np.ndarray], body: dict[str, Any]) -> dict[str, Any]:
-        batch = collate([Sample(ids, [False] * len(ids), self.family.pixels(images))], self.family, "left")
+        batch = collate_encoded([Sample(ids, [False] * len(ids), self.family.pixels(images))], self.family, "left")
         end = self.family.tokenizer.eos_token_id
         sampled = body["temperature"] > 0
         torch.manual_seed(body.get("seed", 0) + index)

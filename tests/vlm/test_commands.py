@@ -28,7 +28,7 @@ KIND = "internvl"
 SYSTEMS = {
     "zeroshot": ["wrap_vlm", "out=runs/zeroshot-0/artifact"],
     "sft": [
-        "finetune_vlm", "runs=runs", "name=sft-0", "train.epochs=null", "train.steps=4",
+        "finetune_sft", "runs=runs", "name=sft-0", "train.epochs=null", "train.steps=4",
         "train.batch_size=4", "train.precision=fp32", "train.tracking.enabled=false", "validation_samples=2",
         "tune.lora.rank=4", "--local",
     ],

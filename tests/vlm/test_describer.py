@@ -11,11 +11,11 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from idc.captioning.calibration import YES, Calibration, fit, inputs_of
+from idc.captioning.calibration import YES, Calibration, fit_calibration, inputs_of
 from idc.captioning.contract import Seen
 from idc.schema import IMAGE, Turn
 from idc.vlm.base import find_base, load_model
-from idc.vlm.batch import Sample, collate, encode_images, model_inputs
+from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.describer import VlmCaptioner
 from idc.vlm.dialogue import CHANGE_QUESTION, caption_turns
@@ -46,7 +46,7 @@ def left_batch(model: VlmCaptioner) -> dict[str, Any]:
         Sample(ids, [False] * len(ids), model.family.pixels(pair))
         for ids, pair in zip(prompts_of(model), pairs(), strict=True)
     ]
-    return collate(samples, model.family, side="left")
+    return collate_encoded(samples, model.family, side="left")
 
 
 @every_family
@@ -224,7 +224,7 @@ def test_a_captioner_that_is_asked_has_the_odds_of_yes_by_a_plain_forward_pass(k
     silent = captioner(kind)
     plain = silent.describe(BEFORES, AFTERS)
     rows = [inputs_of(one) | {YES: odds} for one, odds in zip(plain, (1, 2, -2), strict=True)]
-    fitted = Calibration(fingerprint="", source={}, quality={}, **fit(rows, [True, True, False]))
+    fitted = Calibration(fingerprint="", source={}, quality={}, **fit_calibration(rows, [True, True, False]))
     (tmp_path / "calibration.json").write_text(fitted.model_dump_json())
     model = VlmCaptioner(silent.model, silent.family, silent.prompt, silent.settings, path=tmp_path)
     described = model.describe(BEFORES, AFTERS)
@@ -235,7 +235,9 @@ def test_a_captioner_that_is_asked_has_the_odds_of_yes_by_a_plain_forward_pass(k
         for word in ("yes", "no"):
             answer = model.chat.answer_ids(word)
             ids = [*prompt, *answer]
-            batch = collate([Sample(ids, [False] * len(ids), model.family.pixels([before, after]))], model.family)
+            batch = collate_encoded(
+                [Sample(ids, [False] * len(ids), model.family.pixels([before, after]))], model.family
+            )
             with torch.no_grad():
                 encoded = encode_images(model.model, batch, model.family)
                 logits = model.model(**model_inputs(batch, encoded, model.family)).logits[0].log_softmax(dim=-1)

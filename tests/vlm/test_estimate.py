@@ -18,10 +18,10 @@ from benchmarks.published_models import PUBLISHED
 from idc.schema import IMAGE, Turn
 from idc.vlm.base import find_base, load_model
 from idc.vlm.batch import Sample as Dialogue
-from idc.vlm.batch import collate, encode_images
+from idc.vlm.batch import collate_encoded, encode_images
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, LoraConfig, TinyConfig, TuneConfig
-from idc.vlm.estimate import GIB, Model, Sample, Tuning, generation_operations, hours, memory, step_operations
+from idc.vlm.estimate import GIB, ModelSize, SampleSize, Tuning, generation_operations, hours, memory, step_operations
 from idc.vlm.family import Family
 from idc.vlm.logps import token_log_probabilities
 from idc.vlm.tiny import make_tiny
@@ -33,15 +33,15 @@ SIDE = 128
 
 
 @cache
-def counted(kind: str) -> tuple[Any, Any, dict[str, Any], Model, Sample]:
+def counted(kind: str) -> tuple[Any, Any, dict[str, Any], ModelSize, SampleSize]:
     """A small model with plain attention (whose products torch counts), a batch of one pair, and both on paper."""
     config = BaseConfig(source=str(tiny_folder(kind, SIDE)), attention="eager", max_pixels=None)
     family = find_base(config).family
     model = load_model(tiny_folder(kind, SIDE), config)
     batch = dialogue(family)
     tokens, length = family.num_tokens((SIDE, SIDE)), batch["input_ids"].shape[1]
-    sample = Sample(tokens, 2, length - 2 * tokens, int(batch["learned"].sum()))
-    paper = Model.of(family.config.to_dict())
+    sample = SampleSize(tokens, 2, length - 2 * tokens, int(batch["learned"].sum()))
+    paper = ModelSize.of(family.config.to_dict())
     # Plain attention computes also what the mask hides.
     return model, family, batch, replace(paper, language=replace(paper.language, causal=False)), sample
 
@@ -51,7 +51,7 @@ def dialogue(family: Family) -> dict[str, Any]:
     images = [picture(seed, SIDE, SIDE) for seed in (1, 2)]
     turns = [Turn("user", f"{IMAGE}{IMAGE} What changed?"), Turn("assistant", "the small cube was added", "caption")]
     encoded = Chat(family).encode(turns, [(SIDE, SIDE)] * 2)
-    return collate([Dialogue(encoded.ids, encoded.learned, family.pixels(images))], family)
+    return collate_encoded([Dialogue(encoded.ids, encoded.learned, family.pixels(images))], family)
 
 
 def loss(kind: str) -> Tensor:
@@ -123,7 +123,7 @@ def test_activations_of_a_layer(kind: Any, language: Any, tmp_path: Path) -> Non
     assert layer.kept(rank, dropout=False, trained=language == "full") == pytest.approx(found, rel=0.1)
 
 
-def kept(kind: Any, tune: TuneConfig, layers: int, folder: Path) -> tuple[int, Model, int]:
+def kept(kind: Any, tune: TuneConfig, layers: int, folder: Path) -> tuple[int, ModelSize, int]:
     """Bytes that autograd keeps of one pair, other than parameters, in a small model with a bfloat16 base; the model on
     paper; tokens."""
     make_tiny(TinyConfig(family=kind, side=SIDE, width=64, layers=layers), TEXTS * 4, folder)
@@ -144,13 +144,13 @@ def kept(kind: Any, tune: TuneConfig, layers: int, folder: Path) -> tuple[int, M
         token_log_probabilities(model, batch, encode_images(model, batch, family), family)
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     total = sum(size for pointer, size in found.items() if pointer not in own)
-    return total, Model.of(family.config.to_dict()), batch["input_ids"].shape[1]
+    return total, ModelSize.of(family.config.to_dict()), batch["input_ids"].shape[1]
 
 
 # -- memory and hours of the published models ----------------------------------------------------------------------
 
 SEVEN, THREE = "Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-VL-3B-Instruct"
-PAIR = Sample(81, text=80, learned=20)
+PAIR = SampleSize(81, text=80, learned=20)
 
 
 def test_memory_of_full_tuning() -> None:
@@ -188,10 +188,10 @@ def test_hours() -> None:
 
 def test_a_model_of_an_unknown_kind() -> None:
     with pytest.raises(ValueError, match="no estimate for models of type 'bert'; there are qwen2_5_vl"):
-        Model.of({"model_type": "bert"})
+        ModelSize.of({"model_type": "bert"})
 
 
-def published(name: str) -> Model:
+def published(name: str) -> ModelSize:
     from transformers import AutoConfig
 
-    return Model.of(AutoConfig.for_model(**PUBLISHED[name].config).to_dict())
+    return ModelSize.of(AutoConfig.for_model(**PUBLISHED[name].config).to_dict())

@@ -10,7 +10,7 @@ import torch
 
 from idc.schema import Turn
 from idc.vlm.base import find_base, load_model, model_type, read_family
-from idc.vlm.batch import Sample, collate, encode_images, model_inputs
+from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig
 from tests.vlm.models import every_family, found, model, picture, tiny_folder
@@ -58,7 +58,7 @@ def test_logits_are_those_of_the_model_with_pixels(kind: str) -> None:
     images = [picture(0), picture(1, 48, 90)]
     turns = [Turn("user", "<image><image> What changed?"), Turn("assistant", "the cube has moved", "caption")]
     encoded = chat.encode(turns, [image.shape[:2] for image in images])
-    batch = collate([Sample(encoded.ids, encoded.learned, family.pixels(images))], family)
+    batch = collate_encoded([Sample(encoded.ids, encoded.learned, family.pixels(images))], family)
     inputs = model_inputs(batch, None, family)
     more = {"pixel_values": batch["pixel_values"]}
     if kind == "llava_onevision":

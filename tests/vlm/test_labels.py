@@ -18,8 +18,8 @@ import torch
 
 from idc.schema import IMAGE, Turn
 from idc.vlm.base import read_family
-from idc.vlm.batch import Sample, collate, encode_images, model_inputs
-from idc.vlm.chat import Chat, Encoded
+from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
+from idc.vlm.chat import Chat, EncodedDialogue
 from idc.vlm.families import family_class
 from idc.vlm.family import Family
 from tests.vlm.models import every_family, found, model, picture, tiny_folder
@@ -89,7 +89,7 @@ def answers(turns: Sequence[Turn]) -> list[str]:
     return [turn.text.strip() for turn in turns if turn.role == "assistant"]
 
 
-def learned_runs(encoded: Encoded) -> list[list[int]]:
+def learned_runs(encoded: EncodedDialogue) -> list[list[int]]:
     """The learned ids, one list for each run of them."""
     return [
         [token for token, _ in run]
@@ -99,7 +99,7 @@ def learned_runs(encoded: Encoded) -> list[list[int]]:
 
 
 @cache
-def encoded_dialogues(kind: str, real: bool) -> list[tuple[list[Turn], list[tuple[int, int]], Encoded]]:
+def encoded_dialogues(kind: str, real: bool) -> list[tuple[list[Turn], list[tuple[int, int]], EncodedDialogue]]:
     chat = Chat(family_of(kind, real))
     return [(turns, sizes, chat.encode(turns, sizes)) for turns, sizes in dialogues(kind, COUNTS[real])]
 
@@ -303,7 +303,7 @@ def test_a_sample_alone_and_in_a_batch(kind: str) -> None:
 def logps(kind: str, samples: Sequence[Sample], side: Any = "right") -> torch.Tensor:
     """Sum of the log-probabilities of each sample's learned tokens."""
     family, net = found(kind).family, model(kind)
-    batch = collate(samples, family, side)
+    batch = collate_encoded(samples, family, side)
     with torch.no_grad():
         logits = net(**model_inputs(batch, encode_images(net, batch, family), family)).logits
     each = logits[:, :-1].log_softmax(-1).gather(2, batch["input_ids"][:, 1:, None])[..., 0]

@@ -15,7 +15,7 @@ from cluster.train import launch
 from idc.config import ConfigError, load
 from idc.data.pipeline import run_local
 from idc.data.rendered.config import RenderJob
-from idc.data.rendered.render import open_build
+from idc.data.rendered.render import open_rendering
 from idc.data.store import iter_rows
 from idc.schema import IMAGE
 from idc.training.loop import read_log
@@ -41,7 +41,9 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> str:
         "num_scenes": 16, "width": 32, "height": 32, "samples_per_pixel": 4, "min_objects": 2, "max_objects": 3,
         "jitter": "slight", "min_visible_pixels": 8, "val_share": 0.25, "test_share": 0.1,
     }  # fmt: skip
-    run_local(*open_build(load(RenderJob, None, {"out": folder, "render": scenes, "chunk_size": 16})), progress=False)
+    run_local(
+        *open_rendering(load(RenderJob, None, {"out": folder, "render": scenes, "chunk_size": 16})), progress=False
+    )
     return folder
 
 
@@ -300,7 +302,7 @@ def test_it_sees_after_some_hundred_steps(tmp_path: Path) -> None:
     folder = str(tmp_path / "pairs")
     demo = load(RenderJob, str(Path(__file__).parents[2] / "jobs/configs/render/demo.yaml"), {"out": folder})
     job = load(RenderJob, None, {**demo.model_dump(mode="json"), "render.num_scenes": 300})
-    run_local(*open_build(job), progress=False)
+    run_local(*open_rendering(job), progress=False)
     preset = str(Path(__file__).parents[2] / "jobs/configs/vlm/pretrain_small.yaml")
     settings = {"pairs": folder, "stages": [{"share": 1.0, "describe": 1.0}], "train.steps": 200,
                 "train.eval_every": 100, "validation_pairs": 30, "train.tracking.enabled": False}  # fmt: skip

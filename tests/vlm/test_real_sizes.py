@@ -14,7 +14,7 @@ from torch import nn
 from benchmarks.published_models import PUBLISHED
 from idc.vlm.base import read_family
 from idc.vlm.config import LoraConfig
-from idc.vlm.estimate import Model
+from idc.vlm.estimate import ModelSize
 from idc.vlm.family import Family
 from idc.vlm.lora import add_lora, is_adapter
 from tests.vlm.models import tiny_folder
@@ -87,7 +87,7 @@ def test_parameters_of_each_part(name: str) -> None:
         part = "tower" if own.is_tower(key) else "projector" if own.is_projector(key) else "language"
         assert (part == "language") == ("language_model" in key or key == "lm_head.weight"), key
         parts[part] += parameter.numel()
-    assert parts == Model.of(own.config.to_dict()).parts()
+    assert parts == ModelSize.of(own.config.to_dict()).parts()
     assert sum(parts.values()) == found
 
 
@@ -101,7 +101,7 @@ def test_adapters_are_in_the_seven_linear_layers(name: str) -> None:
     assert len(adapters) == 2 * 7 * layers
     assert all("language_model.layers." in key for key in adapters)
     assert all(rank in parameter.shape for parameter in adapters.values())
-    assert count(adapters.values()) == Model.of(own.config.to_dict()).lora(rank)
+    assert count(adapters.values()) == ModelSize.of(own.config.to_dict()).lora(rank)
 
 
 @every_model
@@ -116,7 +116,7 @@ def test_the_config_is_read_as_it_is_on_the_hub(name: str) -> None:
 
 def test_adapters_of_published_ranks() -> None:
     """M3Diff's rank 128 and ChangeVG's 8 on the language model of 7B: 323.0 and 20.2 million."""
-    model = Model.of(family("Qwen/Qwen2.5-VL-7B-Instruct").config.to_dict())
+    model = ModelSize.of(family("Qwen/Qwen2.5-VL-7B-Instruct").config.to_dict())
     assert (model.lora(128), model.lora(8)) == (322_961_408, 20_185_088)
 
 

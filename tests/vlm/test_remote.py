@@ -15,8 +15,8 @@ import anyio
 import pytest
 import torch
 
-from idc.captioning.calibration import YES, Calibration, fit, inputs_of
-from idc.captioning.calibration_job import CalibrateJob, calibrate, finished
+from idc.captioning.calibration import YES, Calibration, fit_calibration, inputs_of
+from idc.captioning.calibration_job import CalibrateJob, calibrate, finished_calibration
 from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.chat_endpoint import EndpointConfig, EndpointError, NotAnswered, Reply, RequestRefused
 from idc.data.images import encode_png
@@ -95,7 +95,7 @@ def test_an_endpoint_is_asked_whether_anything_changed_if_the_calibration_reads_
 ) -> None:
     plain = remote(qwen, tmp_path).describe(*pairs())
     rows = [inputs_of(one) | {YES: odds} for one, odds in zip(plain, (1, 2, -2), strict=True)]
-    fitted = Calibration(fingerprint="", source={}, quality={}, **fit(rows, [True, True, False]))
+    fitted = Calibration(fingerprint="", source={}, quality={}, **fit_calibration(rows, [True, True, False]))
     (tmp_path / "calibration.json").write_text(fitted.model_dump_json())
     captioner = remote(qwen, tmp_path)
     qwen.requests.clear()
@@ -124,7 +124,7 @@ def test_the_job_calibrates_a_model_behind_an_endpoint_by_its_answers(
     made = calibrate(job)
     assert made is not None
     assert made.inputs == ("says_change", "log_probability", "signed_log_probability", YES)
-    assert finished(job) == made
+    assert finished_calibration(job) == made
     captioner = CaptionerLoader(artifact, LoadConfig(endpoint=endpoint))()
     [described] = captioner.describe([pairs()[0][0]], [pairs()[1][0]])
     assert described.changed == made(described)

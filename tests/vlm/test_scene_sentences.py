@@ -18,9 +18,9 @@ from idc.vlm.scene_sentences import (
     ROWS,
     SeenObject,
     list_one,
-    listing,
     moved,
     named_change,
+    object_listing,
     seen_objects,
     which_image,
 )
@@ -77,7 +77,7 @@ def test_mirrored_objects_change_sides() -> None:
 def test_a_listing_names_every_object_from_left_to_right(scenes: list[Scene]) -> None:
     for scene in scenes:
         seen = objects_of(scene, 0)
-        said = re.findall(rf"(\w+ \w+): ({NAME})", listing(seen).answer)
+        said = re.findall(rf"(\w+ \w+): ({NAME})", object_listing(seen).answer)
         assert Counter(name for _, name in said) == Counter(names(scene, 0))
         ahead = [next(one.x for one in seen if (one.place, one.name) == entry) for entry in said]
         assert ahead == sorted(ahead)

@@ -20,7 +20,7 @@ from idc.answer_log import AnswerLog
 from idc.chat_endpoint import EndpointError, NotAnswered, Reply, RequestRefused, image_part, without_credentials
 from idc.data.descriptions.config import DescribeJob
 from idc.data.descriptions.instructions import NO_CAPTIONS, ImageCaptions, instruct
-from idc.data.descriptions.template import parse
+from idc.data.descriptions.template import parse_description
 from idc.data.images import ImageError, decode_image, encode_png, open_image, resize_image
 from idc.data.pipeline import FolderSource
 from idc.data.store import fingerprint
@@ -73,7 +73,7 @@ class Questions:
             if pair_id not in self.wanted[chunk]:
                 continue
             row = {name: batch[name][i] for name in ("source", "captions", "meta")}
-            known = self.captions.get(pair_id, NO_CAPTIONS)
+            image_captions = self.captions.get(pair_id, NO_CAPTIONS)
             role = "before"
             try:
                 before = data_url(batch["before"][i], self.job.max_side)
@@ -82,8 +82,8 @@ class Questions:
             except ImageError as error:
                 bad[pair_id] = f"{error.code}: {role}, {error.detail}"
                 continue
-            key = key_of(self.job, self.source, pair_id, self.number, known)
-            questions.append(Question(key, pair_id, instruct(self.job, row, known), before, after))
+            key = key_of(self.job, self.source, pair_id, self.number, image_captions)
+            questions.append(Question(key, pair_id, instruct(self.job, row, image_captions), before, after))
         return questions, bad
 
 
@@ -94,14 +94,14 @@ yields each pair with None if it was answered, or with the reason why not. Close
 
 
 def asked_with(job: DescribeJob) -> list[Any]:
-    """What every answer depends on. An address is part of it: one name may denote other models elsewhere."""
+    """All that every answer depends on. An address is part of it: one name may denote other models elsewhere."""
     where = without_credentials(job.endpoint.url).rstrip("/") if job.describer == "endpoint" else "ray"
     return [where, model_of(job), job.prompt, job.instruction, job.temperature, job.max_tokens, job.max_side]
 
 
-def key_of(job: DescribeJob, source: FolderSource, pair_id: str, number: int, known: ImageCaptions) -> str:
+def key_of(job: DescribeJob, source: FolderSource, pair_id: str, number: int, image_captions: ImageCaptions) -> str:
     """The key of an answer in the log. The folder's fingerprint stands for the content of the pair."""
-    return fingerprint(VERSION, asked_with(job), source.manifest.fingerprint, pair_id, number, known)
+    return fingerprint(VERSION, asked_with(job), source.manifest.fingerprint, pair_id, number, image_captions)
 
 
 def model_of(job: DescribeJob) -> str:
@@ -140,7 +140,7 @@ def accepted(job: DescribeJob, record: Mapping[str, Any]) -> str:
         raise ValueError("empty: the answer has no text")
     if record["cut_off"]:
         raise ValueError(f"cut off: the answer is longer than max_tokens={job.max_tokens}: {text[:80]!r}")
-    return parse(text).sentence() if job.prompt == "structured" else text
+    return parse_description(text).sentence() if job.prompt == "structured" else text
 
 
 def settle(
@@ -167,7 +167,7 @@ def settle(
             chunk: frozenset(pair for pair in pairs if key(pair, number) not in log.known)
             for chunk, pairs in left.items()
         }
-        questions = Questions(job, source, captions, number, {chunk: some for chunk, some in wanted.items() if some})
+        questions = Questions(job, source, captions, number, {chunk: pairs for chunk, pairs in wanted.items() if pairs})
 
         def record(question: Question, reply: Reply, number: int = number) -> None:
             answer = {"answer" if name == "text" else name: value for name, value in reply._asdict().items()}

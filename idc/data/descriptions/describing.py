@@ -15,7 +15,7 @@ from idc.answer_log import AnswerLog
 from idc.data.descriptions.asking import Ask, accepted, answers_to, asked_with, model_of, settle
 from idc.data.descriptions.config import DescribeJob
 from idc.data.descriptions.instructions import ImageCaptions, instruction_of, read_image_captions
-from idc.data.descriptions.oracle import describe
+from idc.data.descriptions.oracle import describe_by_oracle
 from idc.data.pipeline import Batch, FolderSource, Runner, StageSpec, good_rows, run_local, with_errors
 from idc.data.store import DatasetFolder, Manifest, fingerprint
 from idc.schema import CAPTION_ORIGINS, PAIR_SCHEMA_VERSION, pair_arrow_schema
@@ -28,7 +28,7 @@ NOISE, ORIGIN = "description_noise", "description"
 """Keys in a pair's ``meta``: the oracle's noise; the instruction and the number of the question."""
 
 
-def run(job: DescribeJob, chunks: Runner, ask: Ask, overwrite: bool = False) -> Manifest:
+def describe_pairs(job: DescribeJob, chunks: Runner, ask: Ask, overwrite: bool = False) -> Manifest:
     """Describe the pairs and write the folder.
 
     Args:
@@ -83,7 +83,7 @@ def origin_of(job: DescribeJob) -> str:
 
 
 def _settings(job: DescribeJob, captions: Mapping[str, ImageCaptions]) -> list[Any]:
-    """What the folder depends on, besides the pairs."""
+    """All that the folder depends on besides the pairs."""
     if job.describer == "oracle":
         return ["oracle", job.oracle.model_dump(mode="json")]
     quoted = fingerprint(sorted(captions.items())) if captions else None
@@ -119,8 +119,8 @@ class OracleDescriptions(_Describing):
     """Stage: descriptions from the scene graphs."""
 
     def _describe(self, row: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
-        found, noise = describe(row["pair_id"], json.loads(row["meta"] or "{}"), self.job.oracle)
-        return found.sentence(), origin_of(self.job), {NOISE: [one._asdict() for one in noise]}
+        description, noise = describe_by_oracle(row["pair_id"], json.loads(row["meta"] or "{}"), self.job.oracle)
+        return description.sentence(), origin_of(self.job), {NOISE: [record._asdict() for record in noise]}
 
 
 class LoggedDescriptions(_Describing):

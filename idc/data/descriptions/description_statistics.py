@@ -1,4 +1,4 @@
-"""What was described, what it cost, and how often descriptions repeat (Guo et al., table 14)."""
+"""Counts of the descriptions, their cost, and how often they repeat (Guo et al., table 14)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from idc.data.descriptions.asking import accepted, answers_to
 from idc.data.descriptions.config import NOISE_KINDS, DescribeJob
 from idc.data.descriptions.describing import NOISE, ORIGIN, log_path, origin_of
 from idc.data.descriptions.instructions import read_image_captions
-from idc.data.descriptions.template import parse
+from idc.data.descriptions.template import parse_description
 from idc.data.pipeline import FolderSource
 from idc.data.store import complete_manifest, iter_rows, read_rejects
 from idc.data.text import words
@@ -50,7 +50,7 @@ class Repetition(_Record):
         return self.repeated / self.total if self.total else 0.0
 
 
-class Asked(_Record):
+class AskedStatistics(_Record):
     """The answers of a model that the folder stands on, also those of earlier runs and the refused ones."""
 
     answers: int
@@ -73,8 +73,8 @@ class Asked(_Record):
         return sum(self.refused.values()) / self.answers if self.answers else 0.0
 
 
-class Noise(_Record):
-    """What the oracle disturbed."""
+class NoiseStatistics(_Record):
+    """Numbers of the oracle's disturbances."""
 
     images: int
     noisy_images: int
@@ -84,7 +84,7 @@ class Noise(_Record):
     kinds: dict[str, int]
 
 
-class Summary(_Record):
+class DescriptionSummary(_Record):
     """All that is counted; ``descriptions.json``."""
 
     describer: str
@@ -93,9 +93,9 @@ class Summary(_Record):
     described: int
     rejected: dict[str, int]
     """Reason -> pairs without a description."""
-    asked: Asked | None
+    asked: AskedStatistics | None
     """None of the oracle."""
-    noise: Noise | None
+    noise: NoiseStatistics | None
     """Of the oracle alone."""
     repetition: dict[str, Repetition]
     """Instruction (of the oracle: ``rendered``) -> its row, and ``all``."""
@@ -106,7 +106,7 @@ class Summary(_Record):
     words_per_caption: float
 
 
-def summarise(job: DescribeJob) -> Summary:
+def summarise_descriptions(job: DescribeJob) -> DescriptionSummary:
     """Count the complete folder ``job.out``.
 
     Raises:
@@ -127,23 +127,25 @@ def summarise(job: DescribeJob) -> Summary:
         by_question[origin["question"]] += 1
         lengths += _count(caption)
         if job.prompt == "structured":
-            found = parse(caption)
-            verbs.update((found.verb_before, found.verb_after))
-            described_words += _count(found.before) + _count(found.after)
+            description = parse_description(caption)
+            verbs.update((description.verb_before, description.verb_after))
+            described_words += _count(description.before) + _count(description.after)
             wrong = meta.get(NOISE, [])
-            noisy += len({one["image"] for one in wrong})
-            kinds.update(one["kind"] for one in wrong)
-            wrong_words += sum(_count(getattr(found, one["image"])[one["start"] : one["end"]]) for one in wrong)
+            noisy += len({record["image"] for record in wrong})
+            kinds.update(record["kind"] for record in wrong)
+            wrong_words += sum(
+                _count(getattr(description, record["image"])[record["start"] : record["end"]]) for record in wrong
+            )
     rows = max(1, manifest.num_rows)
     oracle = job.describer == "oracle"
-    return Summary(
+    return DescriptionSummary(
         describer=origin_of(job),
         prompt=job.prompt,
         pairs=manifest.num_rows + manifest.num_rejected,
         described=manifest.num_rows,
         rejected=manifest.reject_reasons,
         asked=None if oracle else _asked(job, names, by_question),
-        noise=Noise(
+        noise=NoiseStatistics(
             images=2 * manifest.num_rows,
             noisy_images=noisy,
             words=described_words,
@@ -153,7 +155,7 @@ def summarise(job: DescribeJob) -> Summary:
         if oracle
         else None,
         repetition={
-            **{name: _repetition(found) for name, found in sorted(sentences.items())},
+            **{name: _repetition(counts) for name, counts in sorted(sentences.items())},
             ALL: _repetition(sum(sentences.values(), Counter())),
         },
         verbs=dict(verbs.most_common()),
@@ -162,7 +164,7 @@ def summarise(job: DescribeJob) -> Summary:
     )
 
 
-def _asked(job: DescribeJob, names: Iterable[str], by_question: Counter[int]) -> Asked:
+def _asked(job: DescribeJob, names: Iterable[str], by_question: Counter[int]) -> AskedStatistics:
     source = FolderSource(job.pairs, chunk_size=job.chunk_size, columns=["pair_id"])
     captions, log = read_image_captions(job.image_captions), AnswerLog(log_path(job))
     refused: Counter[str] = Counter()
@@ -179,12 +181,12 @@ def _asked(job: DescribeJob, names: Iterable[str], by_question: Counter[int]) ->
             except ValueError as error:
                 code = str(error).partition(":")[0]
                 refused[code] += 1
-                if len(some := examples.setdefault(code, [])) < 5:
-                    some.append(f"{pair_id}: {record['answer'][:300]}")
+                if len(shown := examples.setdefault(code, [])) < 5:
+                    shown.append(f"{pair_id}: {record['answer'][:300]}")
     cost = None
     if job.price_prompt is not None and job.price_completion is not None:
         cost = (prompt * job.price_prompt + completion * job.price_completion) / 1e6
-    return Asked(
+    return AskedStatistics(
         answers=answers,
         refused=dict(refused.most_common()),
         by_question=dict(sorted(by_question.items())),
@@ -204,12 +206,12 @@ def _count(text: str) -> int:
     return sum(word not in (",", ";") for word in words(text))
 
 
-def table(found: Summary) -> str:
+def description_table(summary: DescriptionSummary) -> str:
     """The counts as plain text."""
-    lines = [f"{found.described:,} of {found.pairs:,} pairs described by {found.describer}"]
-    if found.rejected:
-        lines.append(f"rejected: {_listed(found.rejected)}")
-    if (asked := found.asked) is not None:
+    lines = [f"{summary.described:,} of {summary.pairs:,} pairs described by {summary.describer}"]
+    if summary.rejected:
+        lines.append(f"rejected: {_listed(summary.rejected)}")
+    if (asked := summary.asked) is not None:
         cost = "" if asked.cost is None else f", cost {asked.cost:.4g}"
         lines.append(
             f"{asked.answers:,} answers, {asked.refused_share:.2%} of them refused ({_listed(asked.refused)}); "
@@ -217,12 +219,12 @@ def table(found: Summary) -> str:
         )
         if asked.uncounted:
             lines.append(f"without a number of tokens: {asked.uncounted:,} answers, whose cost is not counted")
-    if (noise := found.noise) is not None:
+    if (noise := summary.noise) is not None:
         lines.append(
             f"noise in {noise.noisy_images:,} of {noise.images:,} images' descriptions, {noise.wrong_words:,} of "
             f"{noise.words:,} words wrong ({_listed(noise.kinds)})"
         )
-    for name, row in found.repetition.items():
+    for name, row in summary.repetition.items():
         lines.append(f"  {name:18}{row.total:10,} sentences, {row.unique:,} different, {row.share:.2%} repeated")
     return "\n".join(lines)
 

@@ -41,9 +41,9 @@ def ask_endpoint(questions: Questions, record: Callable[[Question, Reply], None]
     with ThreadPoolExecutor(config.concurrency) as pool:
         try:
             for chunk in questions.wanted:
-                found, bad = questions.read(chunk)
+                batch, bad = questions.read(chunk)
                 yield from ((pair_id, RequestRefused(reason)) for pair_id, reason in bad.items())
-                for question in found:
+                for question in batch:
                     yield from finished(config.concurrency - 1)
                     under_way[pool.submit(ask, question)] = question.pair_id
             yield from finished(0)

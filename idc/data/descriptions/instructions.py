@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from idc.data.descriptions.config import DescribeJob, Instruction
 from idc.data.descriptions.template import TEMPLATE
-from idc.data.textfiles import JsonError, decode, parse_json, split_lines
+from idc.data.textfiles import JsonError, decode_text, parse_json, split_lines
 
 CONVENTIONAL = (
     "Given the first and the second images, describe the change between the two images. What has changed from the "
@@ -47,27 +47,29 @@ def instruction_of(job: DescribeJob, row: Mapping[str, Any]) -> Instruction:
     replaced by that of CC3M."""
     kind = job.instruction
     if kind == "auto":
-        found: list[Instruction] = [name for start, name in _SOURCES.items() if row["source"].startswith(start)]
-        kind = found[0] if found else "cc3m"
+        kinds: list[Instruction] = [name for start, name in _SOURCES.items() if row["source"].startswith(start)]
+        kind = kinds[0] if kinds else "cc3m"
     return kind if any(text.strip() for text in row["captions"]) else "cc3m"
 
 
-def instruct(job: DescribeJob, row: Mapping[str, Any], known: ImageCaptions = NO_CAPTIONS) -> str:
+def instruct(job: DescribeJob, row: Mapping[str, Any], image_captions: ImageCaptions = NO_CAPTIONS) -> str:
     """The message to the model about a pair.
 
     Args:
         row: ``source``, ``captions`` and ``meta`` of the pair.
-        known: of ``job.image_captions``.
+        image_captions: of ``job.image_captions``.
     """
     if job.prompt == "conventional":
         return CONVENTIONAL
     kind = instruction_of(job, row)
     texts = [text.strip() for text in row["captions"] if text.strip()]
     parts = [_filled(_BEGIN[kind], edit=texts[0]) if kind == "instruct_pix2pix" else _BEGIN[kind]]
-    if kind == "instruct_pix2pix" and known == NO_CAPTIONS:
+    if kind == "instruct_pix2pix" and image_captions == NO_CAPTIONS:
         meta = json.loads(row["meta"] or "{}")
-        known = ImageCaptions(*(text if isinstance(text, str) else None for text in map(meta.get, ("input", "output"))))
-    parts += [_filled(part, caption=text) for part, text in zip(_CAPTIONS, known, strict=True) if text]
+        image_captions = ImageCaptions(
+            *(text if isinstance(text, str) else None for text in map(meta.get, ("input", "output")))
+        )
+    parts += [_filled(part, caption=text) for part, text in zip(_CAPTIONS, image_captions, strict=True) if text]
     if kind == "spot_the_diff":
         parts.append(_filled(_DIFFERENCE, difference=" ".join(text.rstrip(".") + "." for text in texts)))
     return " ".join([*parts, _END])
@@ -86,11 +88,11 @@ def read_image_captions(path: str | None) -> dict[str, ImageCaptions]:
     Raises:
         ValueError: naming the line that is not ``{"pair_id": ..., "before": ..., "after": ...}``, or a repeated pair.
     """
-    found: dict[str, ImageCaptions] = {}
+    captions: dict[str, ImageCaptions] = {}
     if path is None:
-        return found
+        return captions
     try:
-        lines = split_lines(decode(Path(path).read_bytes()))
+        lines = split_lines(decode_text(Path(path).read_bytes()))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     for number, line in enumerate(lines, 1):
@@ -104,7 +106,7 @@ def read_image_captions(path: str | None) -> dict[str, ImageCaptions]:
         pair_id, texts = row.get("pair_id"), [row.get(name) for name in ("before", "after")]
         if not isinstance(pair_id, str) or not all(text is None or isinstance(text, str) for text in texts):
             raise ValueError(f'{path}:{number}: {line[:80]} is not {{"pair_id": ..., "before": ..., "after": ...}}')
-        if pair_id in found:
+        if pair_id in captions:
             raise ValueError(f"{path}:{number}: the pair {pair_id!r} has a line before; keep one of them")
-        found[pair_id] = ImageCaptions(*((text or "").strip() or None for text in texts))
-    return found
+        captions[pair_id] = ImageCaptions(*((text or "").strip() or None for text in texts))
+    return captions

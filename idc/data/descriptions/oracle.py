@@ -30,7 +30,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from idc.data.descriptions.config import NoiseKind, OracleConfig
-from idc.data.descriptions.template import Description
+from idc.data.descriptions.template import PairDescription
 from idc.data.rendered.captions import ATTRIBUTES, CLEAR_OFFSET, RELATIONS, SYNONYMS, holds
 from idc.data.rendered.config import Color, Material, Shape
 from idc.data.rendered.scene import Thing, View
@@ -77,7 +77,9 @@ class _Phrase(NamedTuple):
     wrong: tuple[int, int, NoiseKind] | None = None
 
 
-def describe(pair_id: str, meta: Mapping[str, Any], config: OracleConfig) -> tuple[Description, list[Noise]]:
+def describe_by_oracle(
+    pair_id: str, meta: Mapping[str, Any], config: OracleConfig
+) -> tuple[PairDescription, list[Noise]]:
     """The description of a rendered pair, and what is wrong with it.
 
     Args:
@@ -109,15 +111,15 @@ def describe(pair_id: str, meta: Mapping[str, Any], config: OracleConfig) -> tup
         phrases = _phrases([*([] if thing is None else [thing]), *others], scene, config, pair_id, image)
         text, wrong = _text(phrases, link, words)
         texts.append(text)
-        noise += [Noise(image, *one) for one in wrong]
-    return Description(verbs[0], texts[0], verbs[1], texts[1]), noise
+        noise += [Noise(image, *span) for span in wrong]
+    return PairDescription(verbs[0], texts[0], verbs[1], texts[1]), noise
 
 
 class _Link(NamedTuple):
-    """What follows the first object: its relation to the second one, or its place, or neither."""
+    """The words after the first object: its relation to the second one, or its position, or neither."""
 
     relation: str | None = None
-    place: str | None = None
+    position: str | None = None
 
 
 def _links(
@@ -137,13 +139,16 @@ def _links(
             if first not in _holding(new, anchor, views[1], 0.0) and second not in _holding(old, anchor, views[0], 0.0)
         ]
         if not telling:
-            first, second = _places(old, new, views)
-            return others[:count], (_Link(place=first), _Link(place=second))
+            first, second = _positions(old, new, views)
+            return others[:count], (_Link(position=first), _Link(position=second))
         anchor, *links = telling[int(rng.integers(len(telling)))]
         return [anchor, *(thing for thing in others if thing is not anchor)][:count], (links[0], links[1])
     others = others[:count]
     named = [[*([] if thing is None else [thing]), *others] for thing in changed]
-    holding = [_holding(one[0], one[1], view) if len(one) > 1 else [] for one, view in zip(named, views, strict=True)]
+    holding = [
+        _holding(things[0], things[1], view) if len(things) > 1 else []
+        for things, view in zip(named, views, strict=True)
+    ]
     if (old is None) == (new is None) and (common := [relation for relation in holding[0] if relation in holding[1]]):
         holding = [[str(rng.choice(common))]] * 2  # a turned camera is no change
     links = [_Link(str(rng.choice(relations))) if relations else _Link() for relations in holding]
@@ -155,7 +160,7 @@ def _holding(a: Thing, b: Thing, view: View, margin: float = CLEAR_OFFSET) -> li
     return [relation for relation in RELATIONS if holds(relation, a, b, view, margin)]
 
 
-def _places(old: Thing, new: Thing, views: tuple[View, View]) -> tuple[str, str]:
+def _positions(old: Thing, new: Thing, views: tuple[View, View]) -> tuple[str, str]:
     """Where a moved object is in the two images: left or right, or front or back, whichever differs more. On the same
     side of both images, the outer place is the far one."""
     seen = [_seen(thing, view) for thing, view in zip((old, new), views, strict=True)]
@@ -194,17 +199,17 @@ def _phrases(
         match kind := config.noise_kinds[int(rng.integers(len(config.noise_kinds)))]:
             case "wrong_object":
                 phrases[-1] = _Phrase(
-                    _one([other for other in absent if _differing(other, look) == 4], rng), (0, 4, kind)
+                    _drawn([other for other in absent if _differing(other, look) == 4], rng), (0, 4, kind)
                 )
             case "wrong_attribute":
-                wrong = _one([other for other in absent if _differing(other, look) == 1], rng)
-                place = next(i for i in range(4) if wrong[i] != look[i])
-                phrases[-1] = _Phrase(wrong, (place, place + 1, kind))
+                wrong = _drawn([other for other in absent if _differing(other, look) == 1], rng)
+                index = next(i for i in range(4) if wrong[i] != look[i])
+                phrases[-1] = _Phrase(wrong, (index, index + 1, kind))
             case "extra_object":
-                extra.append(_Phrase(_one(absent, rng), (0, 4, kind)))
+                extra.append(_Phrase(_drawn(absent, rng), (0, 4, kind)))
             case "missing_detail":
-                place = int(rng.integers(3))  # not the shape
-                phrases[-1] = _Phrase(look[:place] + look[place + 1 :], (place, place, kind))
+                index = int(rng.integers(3))  # not the shape
+                phrases[-1] = _Phrase(look[:index] + look[index + 1 :], (index, index, kind))
     return phrases + extra
 
 
@@ -230,8 +235,8 @@ def _text(
         if phrase.wrong is not None:
             start, end, kind = phrase.wrong
             wrong.append((ends[start] + 1, ends[end] if end > start else ends[start] + 1, kind))
-        if number == 0 and link.place is not None:
-            text += f" {link.place}"
+        if number == 0 and link.position is not None:
+            text += f" {link.position}"
     return text, wrong
 
 
@@ -243,7 +248,7 @@ def _differing(a: _Look, b: _Look) -> int:
     return sum(x != y for x, y in zip(a, b, strict=True))
 
 
-def _one(looks: Sequence[_Look], rng: np.random.Generator) -> _Look:
+def _drawn(looks: Sequence[_Look], rng: np.random.Generator) -> _Look:
     return looks[int(rng.integers(len(looks)))]
 
 

@@ -46,7 +46,7 @@ _EMPTY_WORDS = frozenset((
 """Auxiliary verbs, and pronouns that name nothing by themselves."""
 
 
-class Description(NamedTuple):
+class PairDescription(NamedTuple):
     """The four slots of the template.
 
     ``before`` and ``after`` are the object descriptions of the two images, T_1 and T_2 in the paper; the verbs are
@@ -59,14 +59,14 @@ class Description(NamedTuple):
     after: str
 
     def sentence(self) -> str:
-        """The whole sentence; :func:`parse` is its inverse."""
+        """The whole sentence; :func:`parse_description` is its inverse."""
         return (
             f"The difference between the two images is that the first image {self.verb_before} {self.before}, while "
             f"the second image {self.verb_after} {self.after}."
         )
 
 
-def parse(sentence: str) -> Description:
+def parse_description(sentence: str) -> PairDescription:
     """Read a sentence of the template.
 
     Case of the template's own words, blanks, quotation marks around the whole and the full stop at the end do not
@@ -77,15 +77,15 @@ def parse(sentence: str) -> Description:
             :data:`DENIAL` if the description of an image only says what is not in it.
     """
     text = " ".join(sentence.split()).strip("\"'`*\u201c\u201d ")
-    found = _SENTENCE.fullmatch(text)
-    if found is None:
+    match = _SENTENCE.fullmatch(text)
+    if match is None:
         for needed in (_FIRST, _SECOND):
             if needed not in text.lower():
                 raise ValueError(f"{OFF_TEMPLATE}: there is no {needed!r} in {_short(text)}")
         raise ValueError(f"{OFF_TEMPLATE}: text around the template, or an empty slot, in {_short(text)}")
     slots: list[str] = []
     for name, image in (("before", "first"), ("after", "second")):
-        verb, _, description = found[name].partition(" ")
+        verb, _, description = match[name].partition(" ")
         description = description.strip(" .,")
         if verb.lower() not in VERBS:
             raise ValueError(f"{OFF_TEMPLATE}: {verb!r} after 'the {image} image' is no verb of the list")
@@ -96,7 +96,7 @@ def parse(sentence: str) -> Description:
         if _only_denies(description):
             raise ValueError(f"{DENIAL}: the {image} image {verb} {_short(description)}")
         slots += [verb.lower(), description]
-    return Description(*slots)
+    return PairDescription(*slots)
 
 
 def _only_denies(description: str) -> bool:

@@ -1,1 +1,1 @@
-"""Similar image pairs from an unsorted heap of images (NAMC, appendix D.1)."""
+"""Similar image pairs from an unsorted image collection (NAMC, appendix D.1)."""

@@ -1,4 +1,4 @@
-"""Settings of mining similar pairs from a heap of images (NAMC, appendix D.1)."""
+"""Settings of mining similar pairs from an image collection (NAMC, appendix D.1)."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class EfficientNetLite0Config(ConfigModel):
     """Pixels per side to which images are resized. The network was trained with 224, which costs four times as much
     and found the same scene no more often (docs/data.md)."""
     head_thresholds: FeatureThresholds = FeatureThresholds(max=0.99, min=0.75, set_max=0.77, set_min=0.75)
-    """Thresholds of the head's similarities, chosen on small rendered heaps and photographs. Those of a heap of similar
-    photographs may be lower; the page's histograms help to choose."""
+    """Thresholds of the head's similarities, chosen on small rendered collections and photographs. Those of a
+    collection of similar photographs may be lower; the page's histograms help to choose."""
     middle_thresholds: FeatureThresholds = FeatureThresholds(max=0.99, min=0.83, set_max=0.85, set_min=0.83)
     """Thresholds of the middle block's similarities."""
 
 
 class IndexConfig(ConfigModel):
-    """The faiss index of one feature; one per shard of the heap."""
+    """The faiss index of one feature; one per shard of the image collection."""
 
     kind: Literal["exact", "ivf", "hnsw"] = "exact"
     """exact: every image is compared with every other one; the result depends neither on the shards nor on the number
@@ -100,7 +100,7 @@ class IndexConfig(ConfigModel):
 
 
 class MiningConfig(ConfigModel):
-    """What makes two images of a heap a pair."""
+    """The rules by which two images of a collection are a pair."""
 
     encoder: Encoder = "efficientnet_lite0"
     """The two features. efficientnet_lite0: embedded, runs on a CPU. clip_dinov2: the paper's."""
@@ -111,10 +111,10 @@ class MiningConfig(ConfigModel):
     max_pixels: int = Field(default=50_000_000, ge=1)
     """Most pixels of an image; larger ones are rejected before they are decoded."""
     near_duplicate: float = Field(default=0.5, ge=0)
-    """Images whose 8x8 thumbnails differ by at most this (root mean square, of 255) from an earlier image of the heap
-    are removed before the search: copies and other sizes of one picture (0.2 to 0.4), some of its JPEGs (0.3 to 1.3). A
-    changed object of a rendered scene of 64x64 is 0.6 and more. 0 removes equal thumbnails only. The paper removes none
-    beforehand; its tau_max leaves out a pair of copies, but not the pairs of each copy."""
+    """Images whose 8x8 thumbnails differ by at most this (root mean square, of 255) from an earlier image of the
+    collection are removed before the search: copies and other sizes of one picture (0.2 to 0.4), some of its JPEGs (0.3
+    to 1.3). A changed object of a rendered scene of 64x64 is 0.6 and more. 0 removes equal thumbnails only. The paper
+    removes none beforehand; its tau_max leaves out a pair of copies, but not the pairs of each copy."""
     neighbours: int = Field(default=50, ge=1)  # k
     """k: nearest images listed under each feature. The paper does not state its k."""
     index: IndexConfig = IndexConfig()
@@ -134,7 +134,7 @@ class MiningConfig(ConfigModel):
     images are further apart than 1.44. The thresholds are of cosines and do not depend on it."""
     mutual: Literal["both", "once"] = "both"
     """If image i chose j and j chose i: both keeps (i, j) and (j, i), which eq. 12 counts as two pairs; once keeps the
-    one whose before image comes first in the heap."""
+    one whose before image comes first in the collection."""
 
     def faults(self) -> Iterator[str]:
         other = "clip_dinov2" if self.encoder == "efficientnet_lite0" else "efficientnet_lite0"
@@ -157,7 +157,7 @@ class MiningConfig(ConfigModel):
 
 
 class MinePairsJob(MiningConfig):
-    """Mine similar pairs from a heap of images into a folder of pairs without captions."""
+    """Mine similar pairs from an image collection into a folder of pairs without captions."""
 
     heap: str = Field(min_length=1)
     """A folder of images, searched recursively, or a folder of pairs, whose images are taken one by one. Path or
@@ -171,7 +171,7 @@ class MinePairsJob(MiningConfig):
     """Images per chunk of feature extraction; a worker holds their files in memory."""
     query_chunk: int = Field(default=1024, ge=1, le=100_000)
     """Images per chunk of search and clustering. A worker reads the whole index once per chunk: larger chunks for
-    larger heaps."""
+    larger collections."""
     batch_size: int = Field(default=32, ge=1)
     """Images per forward pass of the encoders."""
     workers: int = Field(default=2, ge=1)
@@ -189,7 +189,7 @@ class MinePairsJob(MiningConfig):
         yield from missing(self.heap, "heap")
 
     def mining(self) -> MiningConfig:
-        """What makes two images a pair, without places and resources."""
+        """The rules by which two images are a pair, without paths and resources."""
         return MiningConfig(**self.model_dump(include=set(MiningConfig.model_fields), exclude_unset=True))
 
     def work_folder(self) -> str:

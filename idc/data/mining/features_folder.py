@@ -1,6 +1,6 @@
 """The folder of image features: what a mining job computes once per image, and how the later steps read it.
 
-A row is an image that could be decoded. Its number, from 0 in the order of the heap, names it in the later steps.
+A row is an image that could be decoded. Its number, from 0 in the order of the collection, names it in the later steps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ THUMBNAIL_VALUES = THUMBNAIL_SIDE * THUMBNAIL_SIDE * 3
 
 
 def feature_schema() -> pa.Schema:
-    """``place`` is the position in the heap, ``thumbnail`` 8x8 RGB, a feature a float16 vector of unit length,
+    """``place`` is the position in the collection, ``thumbnail`` 8x8 RGB, a feature a float16 vector of unit length,
     with the length that it had."""
     return pa.schema(
         [

@@ -1,4 +1,4 @@
-"""The images of a heap: a folder of files, or the before and after images of a folder of pairs."""
+"""The images of a collection: a folder of files, or the before and after images of a folder of pairs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from idc.data.store import MANIFEST, fingerprint
 
 
 class Heap(Protocol):
-    """A source of images in chunks: columns ``place`` (position in the heap), ``image_id``, ``data`` (encoded bytes,
-    None with an error) and ``error``.
+    """An image collection as a source of chunks: columns ``place`` (position in the collection), ``image_id``, ``data``
+    (encoded bytes, None with an error) and ``error``.
 
     Attributes:
         num_images: number of images, readable or not.
         images: reads single images.
         fingerprint: of the content, not of the path.
-        notes: what was left out of the heap, in words.
+        notes: what was left out of the collection, in words.
     """
 
     num_images: int
@@ -39,9 +39,9 @@ class Heap(Protocol):
 
 
 class HeapImages(Protocol):
-    """Reads single images of a heap; picklable and small."""
+    """Reads single images of a collection; picklable and small."""
 
-    def __call__(self, place: int, image_id: str) -> bytes:
+    def __call__(self, position: int, image_id: str) -> bytes:
         """The encoded bytes of an image.
 
         Raises:
@@ -51,15 +51,15 @@ class HeapImages(Protocol):
 
 
 def open_heap(path: str, chunk_size: int) -> Heap:
-    """The heap at ``path``: a folder with a manifest is one of pairs, any other one of image files.
+    """The image collection at ``path``: a folder with a manifest is one of pairs, any other one of image files.
 
     Raises:
         ValueError: it holds no image, or a data set folder without images.
     """
-    place = files.locate(path)
-    if (place / MANIFEST).exists():
-        return PairsHeap(place, chunk_size)
-    return FilesHeap(place, chunk_size)
+    folder = files.locate(path)
+    if (folder / MANIFEST).exists():
+        return PairsHeap(folder, chunk_size)
+    return FilesHeap(folder, chunk_size)
 
 
 class FilesHeap:
@@ -103,16 +103,16 @@ class FilesHeap:
         return -(-self.num_images // self.chunk_size)
 
     def read(self, chunk_id: int) -> Batch:
-        places = range(chunk_id * self.chunk_size, min((chunk_id + 1) * self.chunk_size, self.num_images))
-        batch: Batch = {"place": list(places), "image_id": [], "data": [], "error": []}
-        for place in places:
+        positions = range(chunk_id * self.chunk_size, min((chunk_id + 1) * self.chunk_size, self.num_images))
+        batch: Batch = {"place": list(positions), "image_id": [], "data": [], "error": []}
+        for position in positions:
             data, error = None, None
             try:
-                data = self.images(place, self.names[place])
-            except ImageError as found:
-                error = printable(str(found))
-            name = printable(self.names[place])
-            if error is None and name != self.names[place]:
+                data = self.images(position, self.names[position])
+            except ImageError as failure:
+                error = printable(str(failure))
+            name = printable(self.names[position])
+            if error is None and name != self.names[position]:
                 data, error = None, "not UTF-8: the file's name"
             batch["image_id"].append(name)
             batch["data"].append(data)
@@ -126,7 +126,7 @@ class FileImages:
     def __init__(self, reader: files.Reader) -> None:
         self.reader = reader
 
-    def __call__(self, place: int, image_id: str) -> bytes:
+    def __call__(self, position: int, image_id: str) -> bytes:
         return cell_bytes(image_id, self.reader)
 
 
@@ -135,7 +135,7 @@ class PairsHeap:
 
     def __init__(self, folder: files.Location, chunk_size: int) -> None:
         columns = ["pair_id", "before", "after"]
-        self.images = PairImages(folder)
+        self.images = MinedImages(folder)
         self.source = FolderSource(folder, chunk_size=max(1, chunk_size // 2), columns=columns, kind="pairs")
         self.num_images = 2 * self.source.manifest.num_rows
         if not self.num_images:
@@ -162,17 +162,17 @@ class PairsHeap:
         }
 
 
-class PairImages:
-    """Images by their places; the pairs are memory-mapped at the first read."""
+class MinedImages:
+    """Images by their positions; the pairs are memory-mapped at the first read."""
 
     def __init__(self, folder: files.Location) -> None:
         self.folder = folder
         self._rows: MappedRows | None = None
 
-    def __call__(self, place: int, image_id: str) -> bytes:
+    def __call__(self, position: int, image_id: str) -> bytes:
         if self._rows is None:
             self._rows = MappedRows(self.folder, ["before", "after"])
-        row, role = divmod(place, 2)
+        row, role = divmod(position, 2)
         data = self._rows[row][("before", "after")[role]]
         assert isinstance(data, bytes)
         return data

@@ -21,10 +21,10 @@ class WritePairs:
     """Stage: from rows of targets to rows of pairs.
 
     Captions and change types are left empty; all pairs are of split train, because pairs share images. ``meta`` has the
-    names of both images in the heap and their similarities.
+    names of both images in the collection and their similarities.
 
     Args:
-        once: leave out (i, j) if (j, i) is a pair too and j comes first in the heap.
+        once: leave out (i, j) if (j, i) is a pair too and j comes first in the collection.
     """
 
     def __init__(

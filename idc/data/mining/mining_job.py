@@ -1,6 +1,6 @@
 """The steps of mining: features, near-duplicates, index, neighbours, targets, pairs; each a folder of its own.
 
-This process holds the names of the heap's files, one number per image, and the near-duplicates found. Pixels, vectors
+This process holds the names of the image files, one number per image, and the near-duplicates found. Pixels, vectors
 and lists of neighbours stay with the workers and in the folders. A killed job continues in the step it was in; with
 other thresholds all steps up to the neighbours are reused.
 """
@@ -53,13 +53,15 @@ class _Plan:
     pairs: str
 
     @classmethod
-    def of(cls, job: MinePairsJob, heap: Heap, encoder: str) -> _Plan:
-        features = fingerprint("image features", VERSION, heap.fingerprint, encoder, job.max_pixels, job.chunk_size)
+    def of(cls, job: MinePairsJob, collection: Heap, encoder: str) -> _Plan:
+        features = fingerprint(
+            "image features", VERSION, collection.fingerprint, encoder, job.max_pixels, job.chunk_size
+        )
         copies = fingerprint("copies", features, job.near_duplicate, job.query_chunk)
         settings = job.index.model_dump() if job.index.kind != "exact" else "exact"  # exact: whatever the shards
         index = fingerprint("index", copies, settings)
         neighbours = fingerprint("neighbours", index, job.neighbours, job.query_chunk)
-        thresholds = [one.model_dump() for one in job.thresholds()]
+        thresholds = [limits.model_dump() for limits in job.thresholds()]
         clusters = (job.clusters, job.gamma, job.alpha, job.beta, job.scale)
         targets = fingerprint("targets", neighbours, thresholds, clusters)
         pairs = fingerprint("mined pairs", PAIR_SCHEMA_VERSION, targets, job.mutual)
@@ -73,20 +75,20 @@ def already_mined(job: MinePairsJob, encoder: str, overwrite: bool = False) -> M
         encoder: fingerprint of the encoders and their settings.
 
     Raises:
-        ValueError: the heap has no images; or ``out`` or a step's folder holds something else and ``overwrite`` is off.
+        ValueError: there are no images; or ``out`` or a step's folder holds something else and ``overwrite`` is off.
     """
     plan = _Plan.of(job, open_heap(job.heap, job.chunk_size), encoder)
     used = [name for name in STEPS if name != "index" or job.index.kind != "exact"]
     for path, mine in [(job.out, plan.pairs), *((_step(job, name), getattr(plan, name)) for name in used)]:
         if (files.locate(path) / MANIFEST).exists():
-            found = read_manifest(path)
-            if found.fingerprint != mine and not overwrite:
+            manifest = read_manifest(path)
+            if manifest.fingerprint != mine and not overwrite:
                 raise ValueError(
-                    f"{path} holds {found.num_rows} {found.kind} of other settings or another heap; choose another "
-                    "out, or pass --overwrite to replace what differs"
+                    f"{path} holds {manifest.num_rows} {manifest.kind} of other settings or another heap; choose "
+                    "another out, or pass --overwrite to replace what differs"
                 )
-            if path == job.out and found.fingerprint == mine and found.complete and not overwrite:
-                return found
+            if path == job.out and manifest.fingerprint == mine and manifest.complete and not overwrite:
+                return manifest
     return None
 
 
@@ -95,22 +97,24 @@ def mine(job: MinePairsJob, run: Runner, extract: StageSpec, encoder: str, *, ov
 
     Args:
         run: runs the chunks of a step.
-        extract: stage from the columns of a heap to those of :func:`feature_schema`.
+        extract: stage from the columns of an image collection to those of :func:`feature_schema`.
         encoder: fingerprint of the encoders and their settings.
-        overwrite: replace the folders whose settings or heap differ, and the pairs.
+        overwrite: replace the folders whose settings or images differ, and the pairs.
 
     Raises:
         ValueError: see :func:`already_mined`.
         TooManyRejects: more images than ``max_reject_share`` cannot be read.
     """
-    heap = open_heap(job.heap, job.chunk_size)
-    plan = _Plan.of(job, heap, encoder)
+    collection = open_heap(job.heap, job.chunk_size)
+    plan = _Plan.of(job, collection, encoder)
     steps = _Steps(job, run, overwrite)
     features, searched = _step(job, "features"), job.cpus_per_worker
-    read = steps.run("features", "image_features", feature_schema(), plan.features, heap, extract)
+    read = steps.run("features", "image_features", feature_schema(), plan.features, collection, extract)
     images = FeatureRows(features)
     if not images.num_rows:
-        raise ValueError(f"{job.heap}: none of its {heap.num_images} images can be read; see {features}/rejects-*")
+        raise ValueError(
+            f"{job.heap}: none of its {collection.num_images} images can be read; see {features}/rejects-*"
+        )
 
     copies = StageSpec(FindCopies, {"features": features, "shard_size": job.index.shard_size,
                                     "threshold": job.near_duplicate, "threads": searched})  # fmt: skip
@@ -133,11 +137,11 @@ def mine(job: MinePairsJob, run: Runner, extract: StageSpec, encoder: str, *, ov
     steps.run("targets", "mining_targets", targets_schema(), plan.targets, neighbours, choose)
 
     write = StageSpec(WritePairs, {
-        "heap": heap.images, "features": features, "targets": _step(job, "targets"), "names": job.feature_names(),
+        "heap": collection.images, "features": features, "targets": _step(job, "targets"), "names": job.feature_names(),
         "once": job.mutual == "once", "max_pixels": job.max_pixels,
     })  # fmt: skip
     counts = {
-        "images": heap.num_images,
+        "images": collection.num_images,
         "unreadable": read.num_rejected,
         "near_duplicates": len(removed),
         **_outcomes(_step(job, "targets")),
@@ -147,7 +151,7 @@ def mine(job: MinePairsJob, run: Runner, extract: StageSpec, encoder: str, *, ov
     }
     chosen = FolderSource(_step(job, "targets"), chunk_size=job.query_chunk)
     return steps.run("pairs", "pairs", pair_arrow_schema(), plan.pairs, chosen, write,
-                     {"mining": counts, "notes": heap.notes})  # fmt: skip
+                     {"mining": counts, "notes": collection.notes})  # fmt: skip
 
 
 class _Steps:
@@ -188,7 +192,7 @@ def _copies(path: str) -> Iterable[tuple[int, list[int]]]:
 
 
 def _outcomes(path: str) -> dict[str, Any]:
-    """What the filters left: images by outcome, and candidates per searched image after each filter, on average."""
+    """Counts after the filters: images by outcome, and candidates per searched image after each filter, on average."""
     outcomes: Counter[str] = Counter()
     columns = [*(f"{name}_{what}" for name in FEATURES for what in ("listed", "between")), "both"]
     sums = dict.fromkeys(columns, 0)

@@ -1,4 +1,4 @@
-"""Near-duplicates of a heap: images whose thumbnails hardly differ from an earlier image's."""
+"""Near-duplicates of a collection: images whose thumbnails hardly differ from an earlier image's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from idc.data.mining.neighbours import earlier_copies
 from idc.data.pipeline import Batch, with_errors
 
 _LISTED = 64
-"""Earlier copies that are stored per image, the first ones: a heap may hold thousands of one placeholder picture."""
+"""Earlier copies that are stored per image, the first ones: there may be thousands of one placeholder picture."""
 
 
 def copies_schema() -> pa.Schema:
@@ -40,8 +40,8 @@ class FindCopies:
         copies: list[list[int]] = [[] for _ in numbers]
         for start in range(0, stop, self.shard_size):
             members, index = self._load(start, min(start + self.shard_size, self.rows.num_rows))
-            for i, found in enumerate(earlier_copies(index, members, queries, numbers, self.threshold)):
-                copies[i] = (copies[i] + found)[:_LISTED]
+            for i, earlier in enumerate(earlier_copies(index, members, queries, numbers, self.threshold)):
+                copies[i] = (copies[i] + earlier)[:_LISTED]
         return {**with_errors(batch), "copies": copies}
 
     def _load(self, start: int, stop: int) -> tuple[np.ndarray, faiss.IndexFlatL2]:
@@ -55,8 +55,8 @@ class FindCopies:
 def duplicates(copies: Iterable[tuple[int, list[int]]]) -> dict[int, int]:
     """Which images are removed, and the image that each one duplicates.
 
-    In the order of the heap an image is removed if an earlier one that stays is a copy of it. So the frames of a slow
-    film are not all copies of its first one: the next frame that differs from it stays.
+    In the order of the collection an image is removed if an earlier one that stays is a copy of it. So the frames of a
+    slow film are not all copies of its first one: the next frame that differs from it stays.
 
     Args:
         copies: number and earlier copies of every image, ascending.

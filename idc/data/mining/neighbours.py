@@ -151,19 +151,19 @@ class FindNeighbours:
             more_ids, more_sims = search(index, members, queries, numbers, self.k)
             ids, sims = best(np.hstack([ids, more_ids]), np.hstack([sims, more_sims]), self.k)
         rows = zip(ids, sims, strict=True)
-        return [(row[known].tolist(), sim[known].tolist()) for row, sim in rows for known in (row >= 0,)]
+        return [(row[valid].tolist(), sim[valid].tolist()) for row, sim in rows for valid in (row >= 0,)]
 
     def _load(self, shard: int, name: str) -> tuple[np.ndarray, Any]:
         if name in self._kept:
             return self._kept[name]
         if self.built is None:
             members, vectors = self.shards.vectors(shard, name)
-            found = members, build_index(vectors, self.config)
+            loaded = members, build_index(vectors, self.config)
         else:
-            found = self._members(shard), self._stored(shard, name)
+            loaded = self._members(shard), self._stored(shard, name)
         if len(self.shards) == 1:
-            self._kept[name] = found
-        return found
+            self._kept[name] = loaded
+        return loaded
 
     def _members(self, shard: int) -> np.ndarray:
         start = shard * self.shards.size
@@ -192,8 +192,8 @@ def search(
     """
     exact = isinstance(index, faiss.IndexFlat)
     wanted = min(k + 1 + (_SPARE if exact else 0), len(members))
-    found, rows = index.search(queries, wanted)
-    sims = similarities(index, queries, rows) if exact else found.astype(np.float64).round(6)
+    scores, rows = index.search(queries, wanted)
+    sims = similarities(index, queries, rows) if exact else scores.astype(np.float64).round(6)
     ids = np.where(rows >= 0, members[rows], -1)
     ids[ids == numbers[:, None]] = -1
     return best(ids, np.where(ids >= 0, sims, -np.inf), k)
@@ -201,11 +201,12 @@ def search(
 
 def similarities(index: Any, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Inner products of queries (Q, D) with rows (Q, n) of a flat index, each on its own, to 6 decimals."""
+    # swig_ptr passes raw memory: faiss reads it as contiguous float32 and int64 whatever the array is.
     queries, rows = np.ascontiguousarray(queries, np.float32), np.ascontiguousarray(rows, np.int64)
     out = np.empty(rows.shape, np.float32)
     functions: Any = faiss  # its type stubs lack this function
-    x, ids, found = (functions.swig_ptr(array) for array in (queries, rows, out))
-    functions.fvec_inner_products_by_idx(found, x, index.get_xb(), ids, index.d, *rows.shape)
+    x, ids, products = (functions.swig_ptr(array) for array in (queries, rows, out))
+    functions.fvec_inner_products_by_idx(products, x, index.get_xb(), ids, index.d, *rows.shape)
     return out.astype(np.float64).round(6)
 
 
@@ -222,8 +223,8 @@ def earlier_copies(index: Any, members: np.ndarray, queries: np.ndarray, numbers
     # Sums of squares of whole numbers up to 192 x 255^2 are exact in float32; faiss's limit is exclusive.
     limit = math.floor(threshold**2 * THUMBNAIL_VALUES + 1e-9) + 0.5
     starts, _, rows = index.range_search(queries, limit)
-    found = []
+    copies = []
     for query, number in enumerate(numbers):
         near = members[rows[starts[query] : starts[query + 1]]]
-        found.append(sorted(near[near < number].tolist()))
-    return found
+        copies.append(sorted(near[near < number].tolist()))
+    return copies

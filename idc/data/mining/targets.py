@@ -61,29 +61,29 @@ class ChooseTargets:
 
     def _row(self, row: dict[str, Any]) -> dict[str, Any]:
         lists = [(np.array(row[f"{name}_ids"], np.int64), np.array(row[f"{name}_sims"])) for name in FEATURES]
-        found: dict[str, Any] = {"number": row["number"], "image_id": row["image_id"], "targets": [], "sims": []}
-        found |= {f"{name}_listed": len(ids) for name, (ids, _) in zip(FEATURES, lists, strict=True)}
+        record: dict[str, Any] = {"number": row["number"], "image_id": row["image_id"], "targets": [], "sims": []}
+        record |= {f"{name}_listed": len(ids) for name, (ids, _) in zip(FEATURES, lists, strict=True)}
         outcome = ""
         between = []
         bounds = zip(FEATURES, self.config.feature_names(), self.config.thresholds(), lists, strict=True)
         for name, title, thresholds, (ids, sims) in bounds:
             kept, reason = in_range(ids, sims, thresholds)
             between.append(kept)
-            found[f"{name}_between"], found[f"{name}_sims"] = len(kept), []
+            record[f"{name}_between"], record[f"{name}_sims"] = len(kept), []
             outcome = outcome or reason.format(feature=title)
         both = sorted(between[0].keys() & between[1].keys())
-        found["both"] = len(both)
+        record["both"] = len(both)
         if outcome or not both:
-            return found | {"outcome": outcome or NOT_IN_BOTH}
+            return record | {"outcome": outcome or NOT_IN_BOTH}
         sims = np.array([[kept[number] for number in both] for kept in between]).T
         candidates = [self.vectors[number] for number in both]
-        weights = np.array([self._weights(one) for one in candidates])
-        together = combined(sims, self._weights(self.vectors[row["number"]]), weights)
+        weights = np.array([self._weights(vector) for vector in candidates])
+        together = combined_similarities(sims, self._weights(self.vectors[row["number"]]), weights)
         labels = cluster(concatenated(candidates, weights), self.config.clusters, self.config.gamma)
         chosen = nearest_of_each(labels, together)
-        found |= {f"{name}_sims": sims[chosen, n].tolist() for n, name in enumerate(FEATURES)}
+        record |= {f"{name}_sims": sims[chosen, n].tolist() for n, name in enumerate(FEATURES)}
         targets = [both[i] for i in chosen]
-        return found | {"outcome": PAIRED, "targets": targets, "sims": together[chosen].tolist()}
+        return record | {"outcome": PAIRED, "targets": targets, "sims": together[chosen].tolist()}
 
     def _weights(self, row: Mapping[str, Any]) -> np.ndarray:
         """Lengths (2,) of the two parts of g(I), eq. 8, of an image."""
@@ -105,19 +105,20 @@ def in_range(ids: np.ndarray, sims: np.ndarray, thresholds: FeatureThresholds) -
         out, empty if it stays.
     """
     kept = (sims >= thresholds.min) & (sims <= thresholds.max)
-    found = dict(zip(ids[kept].tolist(), sims[kept].tolist(), strict=True))
-    if not found:
-        return found, NOT_BETWEEN
-    if max(found.values()) < thresholds.set_max:
-        return found, BELOW_SET_MAX
-    return found, BELOW_SET_MIN if min(found.values()) < thresholds.set_min else ""
+    neighbours = dict(zip(ids[kept].tolist(), sims[kept].tolist(), strict=True))
+    if not neighbours:
+        return neighbours, NOT_BETWEEN
+    if max(neighbours.values()) < thresholds.set_max:
+        return neighbours, BELOW_SET_MAX
+    return neighbours, BELOW_SET_MIN if min(neighbours.values()) < thresholds.set_min else ""
 
 
-def combined(sims: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
+def combined_similarities(sims: np.ndarray, lengths: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Cosines of g (eq. 8) of an image with others, from the cosines of the two parts (N, 2) and the lengths of the
-    parts, ``own`` (2,) and those of the ``others`` (N, 2)."""
-    products = (sims * own * others).sum(axis=1)
-    return np.asarray(products / np.maximum(np.linalg.norm(own) * np.linalg.norm(others, axis=1), 1e-12))
+    image's parts, ``lengths`` (2,), and of the ``others`` (N, 2)."""
+    products = (sims * lengths * others).sum(axis=1)
+    # An image without any features is like no other one: 0, not 0 / 0.
+    return np.asarray(products / np.maximum(np.linalg.norm(lengths) * np.linalg.norm(others, axis=1), 1e-12))
 
 
 def cluster(points: np.ndarray, clusters: int, gamma: float) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Readers bring data sets from outside into the one format: one module per layout, :func:`open_reader` chooses.
 
-A reader for a new data set: its module here (``read(found, config)`` over annotation files, see
+A reader for a new data set: its module here (``read(annotations, config)`` over annotation files, see
 :mod:`idc.data.readers.annotations`; anything else a class as :class:`idc.data.readers.base.PairReader`), its name in
 ``Format`` (:mod:`idc.data.config`), a branch in ``_open`` below, and the files it is recognised by in
 :mod:`idc.data.readers.layouts`. ``tests/data/small_sets.py`` gets a small example, which every reader's tests then use.
@@ -36,39 +36,39 @@ def _open(format: Format, path: str | os.PathLike[str] | files.Location, config:
         from idc.data.readers.hugging_face import HuggingFaceReader
 
         return HuggingFaceReader(str(path), config)
-    place, allowed = files.locate(path), access(format, config)
+    location, allowed = files.locate(path), access(format, config)
     if format == "folder":
         from idc.data.readers.own_folder import FolderReader
 
-        return FolderReader(place, chunk_size=config.chunk_size, access=allowed)
+        return FolderReader(location, chunk_size=config.chunk_size, access=allowed)
     if format == "csv" or format == "jsonl":
         from idc.data.readers.own_table import TableReader
 
-        return TableReader(place, format, chunk_size=config.chunk_size, access=allowed)
+        return TableReader(location, format, chunk_size=config.chunk_size, access=allowed)
     if format == "parquet":
         from idc.data.readers.own_parquet import ParquetReader
 
-        return ParquetReader(place, chunk_size=config.chunk_size, access=allowed)
+        return ParquetReader(location, chunk_size=config.chunk_size, access=allowed)
     if format == "clevr_change":
         from idc.data.readers.clevr_change import ClevrChangeReader
 
-        return ClevrChangeReader(place, config)
+        return ClevrChangeReader(location, config)
     if format == "instruct_pix2pix":
         from idc.data.readers.instruct_pix2pix import InstructPix2PixReader
 
-        return InstructPix2PixReader(place, config)
+        return InstructPix2PixReader(location, config)
     if format == "procap_hdf5":
         from idc.data.readers.procap_hdf5 import ProcapHdf5Reader
 
-        return ProcapHdf5Reader(place, config)
+        return ProcapHdf5Reader(location, config)
     if format == "webdataset":
         from idc.data.readers.webdataset import WebdatasetReader
 
-        return WebdatasetReader(place, config)
+        return WebdatasetReader(location, config)
     if format == "video":
         from idc.data.readers.video import VideoReader
 
-        return VideoReader(place, config)
+        return VideoReader(location, config)
     from idc.data.readers.annotations import AnnotationReader, ReadPairs
 
     read: ReadPairs
@@ -88,4 +88,4 @@ def _open(format: Format, path: str | os.PathLike[str] | files.Location, config:
         from idc.data.readers.cdvqa import read
     elif format == "qag360k":
         from idc.data.readers.qag360k import read
-    return AnnotationReader(format, place, read, config)
+    return AnnotationReader(format, location, read, config)

@@ -1,12 +1,12 @@
-"""What the readers of official layouts share whose annotations fit into memory.
+"""Shared parts of the readers of official layouts whose annotations fit into memory.
 
-Such a reader is a function ``read(found, config)`` that yields the pairs of an :class:`Annotations` as rows with some
-of :data:`idc.data.readers.base.COLUMNS`; ``before``, ``after`` and ``mask`` are file names (or alternatives for one
-image) that :class:`AnnotationReader` looks up anywhere below the source, so the folder into which the images were
+Such a reader is a function ``read(annotations, config)`` that yields the pairs of an :class:`Annotations` as rows with
+some of :data:`idc.data.readers.base.COLUMNS`; ``before``, ``after`` and ``mask`` are file names (or alternatives for
+one image) that :class:`AnnotationReader` looks up anywhere below the source, so the folder into which the images were
 unpacked does not matter. ``"76.png"`` finds ``images/76.png``; ``"train/A/x.png"`` does not find ``train/B/x.png``.
 
-Damaged parts become rejects with their place (``train.json:12``) and the rest is read: an entry of the wrong type, an
-entry that is not JSON in a file that otherwise is, one unreadable file of several.
+Damaged parts become rejects with their position (``train.json:12``) and the rest is read: an entry of the wrong type,
+an entry that is not JSON in a file that otherwise is, one unreadable file of several.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from idc.data.pipeline import Batch
 from idc.data.readers.base import SPLIT_NAMES, access, outside_rows, rows_to_batch, unread_images
 from idc.data.store import fingerprint
-from idc.data.textfiles import JsonError, decode, parse_json, parse_json_at
+from idc.data.textfiles import JsonError, decode_text, parse_json, parse_json_at
 from idc.schema import SPLITS
 
 Row = dict[str, Any]
@@ -61,13 +61,13 @@ class Annotations:
         """Add a note for the user."""
         self.extra["notes"].append(text)
 
-    def reject(self, place: str, error: str) -> None:
+    def reject(self, position: str, error: str) -> None:
         """Record an unusable entry; ``error`` begins with a code of :mod:`idc.data.readers.base`.
 
         Of several faults of one entry only the first is kept.
         """
-        if not self.rejects or self.rejects[-1]["pair_id"] != place:
-            self.rejects.append({"pair_id": place, "error": error})
+        if not self.rejects or self.rejects[-1]["pair_id"] != position:
+            self.rejects.append({"pair_id": position, "error": error})
 
     def find(self, *names: str) -> str | None:
         """The first of these files that exists."""
@@ -79,10 +79,10 @@ class Annotations:
         Raises:
             ValueError: none of them exists.
         """
-        found = self.find(*names)
-        if found is None:
+        name = self.find(*names)
+        if name is None:
             raise ValueError(f"{self.root} has no {' and no '.join(names)}; it does not have the layout of this format")
-        return found
+        return name
 
     def split_files(self, *folders: str, suffix: str = ".json") -> dict[str, str]:
         """The file of every split, ``{"train": "train.json", ...}``, in the first folder that has any.
@@ -94,7 +94,7 @@ class Annotations:
             inside = self.root / folder.rstrip("/") if folder else self.root
             names = [info.base_name for info in inside.list_files()]
             there = {name: SPLIT_NAMES.get(name.removesuffix(suffix)) for name in names if name.endswith(suffix)}
-            found: dict[str, str] = {}
+            by_split: dict[str, str] = {}
             for split in SPLITS:
                 of_split = [folder + name for name, of in there.items() if of == split]
                 if len(of_split) > 1:
@@ -102,14 +102,14 @@ class Annotations:
                         f"{self.root} has several files for {split}: {', '.join(of_split)}; keep one of them"
                     )
                 if of_split:
-                    found[split] = of_split[0]
-            if found:
+                    by_split[split] = of_split[0]
+            if by_split:
                 for split in SPLITS:
-                    if split not in found:
+                    if split not in by_split:
                         self.note(f"no annotations of {split} were found")
                 if strangers := sorted(folder + name for name, split in there.items() if split is None):
                     self.note(f"not read, their names are none of a split: {', '.join(strangers)}")
-                return found
+                return by_split
         raise ValueError(
             f"{self.root} has no train{suffix}, val{suffix} or test{suffix}; it does not have the layout of this format"
         )
@@ -125,10 +125,10 @@ class Annotations:
         except (OSError, files.OutsideSource) as exc:
             raise ValueError(f"{self.root}: {name} cannot be read: {exc}") from exc
         self.hash.update(name.encode("utf-8", "surrogateescape") + hashlib.sha256(data).digest())
-        return decode(data, "surrogateescape")
+        return decode_text(data, "surrogateescape")
 
     def records(self, name: str, key: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The objects of a JSON list (the one under ``key`` of an object), each with its place."""
+        """The objects of a JSON list (the one under ``key`` of an object), each with its position."""
         text = self.text(name)
         content, broken = self._json(name, text)
         if broken is not None:
@@ -166,13 +166,13 @@ class Annotations:
                 continue
             split = SPLIT_NAMES.get(group.lower())
             for number, member in enumerate(members):
-                place, pair_id = f"{name}:{group}:{number}", identity(member)
+                position, pair_id = f"{name}:{group}:{number}", identity(member)
                 if pair_id is None:
-                    self.reject(place, f"no pair id: {member!r}")
+                    self.reject(position, f"no pair id: {member!r}")
                 elif split is None:
                     self.reject(pair_id, f"bad split: {group!r} is not one of {', '.join(SPLITS)}")
                 elif pair_id in out:
-                    self.reject(place, f"duplicate pair id: {pair_id} is in {out[pair_id]} and in {split}")
+                    self.reject(position, f"duplicate pair id: {pair_id} is in {out[pair_id]} and in {split}")
                 else:
                     out[pair_id] = split
         return out
@@ -185,30 +185,30 @@ class Annotations:
         """
         out: dict[str, list[str]] = {}
         for key, value in self.items(name).items():
-            place, pair_id = f"{name}:{key}", numbered_id(key)
+            position, pair_id = f"{name}:{key}", numbered_id(key)
             if pair_id is None:
-                self.reject(place, f"no pair id: {key!r}")
+                self.reject(position, f"no pair id: {key!r}")
             elif pair_id not in splits:
-                self.reject(place, f"bad split: {pair_id} is in none of the splits")
+                self.reject(position, f"bad split: {pair_id} is in none of the splits")
             elif pair_id in out:
-                self.reject(place, f"duplicate pair id: {pair_id} occurs under two names")
-            elif (sentences := self.texts_in(place, value, "captions")) is not None:
+                self.reject(position, f"duplicate pair id: {pair_id} occurs under two names")
+            elif (sentences := self.texts_in(position, value, "captions")) is not None:
                 out[pair_id] = sentences
         return out
 
-    def name_in(self, place: str, record: dict[str, Any], key: str) -> str | None:
+    def name_in(self, position: str, record: dict[str, Any], key: str) -> str | None:
         """The id or file name under ``key``; without one the record is rejected."""
         value = record.get(key)
         if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
             return str(value).strip()
-        self.reject(place, f"bad row: {key} is {value!r}" if key in record else f"bad row: it has no {key}")
+        self.reject(position, f"bad row: {key} is {value!r}" if key in record else f"bad row: it has no {key}")
         return None
 
-    def texts_in(self, place: str, value: Any, what: str) -> list[str] | None:
+    def texts_in(self, position: str, value: Any, what: str) -> list[str] | None:
         """``value`` if it is a list of texts; otherwise the record is rejected."""
         if isinstance(value, list) and all(isinstance(text, str) for text in value):
             return value
-        self.reject(place, f"bad row: {what} is {str(value)[:80]!r}, not a list of texts")
+        self.reject(position, f"bad row: {what} is {str(value)[:80]!r}, not a list of texts")
         return None
 
     def _json(self, name: str, text: str) -> tuple[Any, JsonError | None]:
@@ -305,11 +305,11 @@ class AnnotationReader:
     """
 
     def __init__(self, format: Format, folder: files.Location, read: ReadPairs, config: ImportConfig) -> None:
-        found = Annotations(folder, access(format, config))
+        annotations = Annotations(folder, access(format, config))
         self._rows: list[Row] = []
         counts: dict[str, dict[str, int]] = {}
         seen: set[str] = set()
-        for row in read(found, config):
+        for row in read(annotations, config):
             _count(counts, row)
             if row["pair_id"] in seen:
                 row["error"] = f"duplicate pair id: {row['source']} repeats an id"
@@ -317,19 +317,19 @@ class AnnotationReader:
             names = {
                 role: name if isinstance(name, str) else name[0] for role in ("before", "after") if (name := row[role])
             }
-            empty = [place for place, text in enumerate(row["captions"]) if not text.strip()]
+            empty = [index for index, text in enumerate(row["captions"]) if not text.strip()]
             row["meta"] = {**names, **row.get("meta", {}), **({EMPTY_SENTENCES: empty} if empty else {})}
             self._rows.append(row)
         if not self._rows:
-            why = "; ".join(row["error"] for row in found.rejects[:3])
+            why = "; ".join(row["error"] for row in annotations.rejects[:3])
             raise ValueError(f"{folder} has no pair that can be read{': ' if why else ''}{why}")
-        self.extra = {**found.extra, "counts": counts}
+        self.extra = {**annotations.extra, "counts": counts}
         if config.images:
-            self.extra["images"] = _find_images(found, self._rows) or config.strict
-        self._rows += found.rejects
+            self.extra["images"] = _find_images(annotations, self._rows) or config.strict
+        self._rows += annotations.rejects
         self._chunk_size = config.chunk_size
-        self.reader = found.reader
-        self.fingerprint = fingerprint(format, config.chunk_size, found.hash.hexdigest())
+        self.reader = annotations.reader
+        self.fingerprint = fingerprint(format, config.chunk_size, annotations.hash.hexdigest())
 
     @property
     def num_chunks(self) -> int:
@@ -347,26 +347,26 @@ def _count(counts: dict[str, dict[str, int]], row: Row) -> None:
     of["empty_sentences"] += sum(not text.strip() for text in row["captions"])
 
 
-def _find_images(found: Annotations, rows: Sequence[Row]) -> bool:
+def _find_images(annotations: Annotations, rows: Sequence[Row]) -> bool:
     """Replace the names of the images by their paths; returns whether any was found.
 
     A name without a file is kept, and the loading stage rejects its row; masks are dropped if none exists.
     """
     by_name: dict[str, list[str]] = {}
     other_images: set[str | None] = set()
-    tree = found.root.scan(found.reader.access.links)
+    tree = annotations.root.scan(annotations.reader.access.links)
     for file, size in sorted([*tree.files, *((file, 0) for file in tree.special)]):
-        inner = found.root.relative(file)
-        place = PurePosixPath(inner)
-        suffix = place.suffix.lower()
+        inner = annotations.root.relative(file)
+        relative = PurePosixPath(inner)
+        suffix = relative.suffix.lower()
         if suffix in IMAGE_SUFFIXES or suffix in OTHER_IMAGE_SUFFIXES:
-            by_name.setdefault(place.name, []).append(inner)
-            found.hash.update(f"{inner} {size}\n".encode("utf-8", "surrogateescape"))
+            by_name.setdefault(relative.name, []).append(inner)
+            annotations.hash.update(f"{inner} {size}\n".encode("utf-8", "surrogateescape"))
         if suffix in OTHER_IMAGE_SUFFIXES:
             other_images.add(inner)
-    for row in outside_rows(tree, found.root):
-        found.reject(row["pair_id"], row["error"])
-        found.note(f"{row['pair_id']} is {row['error']}")
+    for row in outside_rows(tree, annotations.root):
+        annotations.reject(row["pair_id"], row["error"])
+        annotations.note(f"{row['pair_id']} is {row['error']}")
     for paths in by_name.values():
         paths.sort(key=lambda path: (path.count("/"), path))
 
@@ -389,7 +389,7 @@ def _find_images(found: Annotations, rows: Sequence[Row]) -> bool:
             other_images.discard(path)
             row[role] = path or (names if isinstance(names, str) else names[0])
     for note in unread_images(sorted(filter(None, other_images))):
-        found.note(note)
+        annotations.note(note)
     if not there["mask"]:
         for row in rows:
             row["mask"] = None

@@ -1,4 +1,4 @@
-"""What all readers share: the columns of their rows, the protocol, what names may reach, notes about unread files.
+"""Shared parts of all readers: the columns of their rows, the protocol, what names may reach, notes about unread files.
 
 A reader is a :class:`PairReader`: a source whose chunks have the columns :data:`COLUMNS`, with images still as file
 names. :class:`idc.data.importing.LoadPairs` reads and checks the images. Rejects have these codes:
@@ -68,7 +68,7 @@ TABLES = ("csv", "jsonl", "parquet")
 
 
 def access(format: str, config: AccessConfig) -> files.Access:
-    """What the names in a source of this layout may reach."""
+    """Files that the names in a source of this layout may reach."""
     if format not in TABLES:
         return files.Access(links=config.follow_links)
     return files.Access(config.follow_links, local=True, outside=config.allow_outside, remote=config.allow_remote)

@@ -29,17 +29,17 @@ COLUMNS = (
 _KEPT = ("img1Species", "img1Selection", "img2Species", "img2Selection", "img1ImgURL", "img2ImgURL")
 
 
-def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
+def read(annotations: Annotations, config: ImportConfig) -> Iterable[Row]:
     """The pairs of the table, or of the tokenised files if there is no table; see the module's text."""
     pairs: dict[str, Row] = {}
-    for place, one, two, split, sentences, meta in _rows(found):
-        pair_id = f"{one}_{two}"
+    for position, first, second, split, sentences, meta in _rows(annotations):
+        pair_id = f"{first}_{second}"
         row = pairs.setdefault(
             pair_id,
             {
                 "pair_id": pair_id,
-                "before": [f"{one}{suffix}" for suffix in (".jpg", ".jpeg", ".png")],
-                "after": [f"{two}{suffix}" for suffix in (".jpg", ".jpeg", ".png")],
+                "before": [f"{first}{suffix}" for suffix in (".jpg", ".jpeg", ".png")],
+                "after": [f"{second}{suffix}" for suffix in (".jpg", ".jpeg", ".png")],
                 "captions": [],
                 "split": split,
                 "source": f"Birds-to-Words/{pair_id}",
@@ -48,71 +48,71 @@ def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
             },
         )
         if row["split"] != split:
-            found.reject(place, f"duplicate pair id: {pair_id} is in {row['split']} and in {split}")
+            annotations.reject(position, f"duplicate pair id: {pair_id} is in {row['split']} and in {split}")
             continue
         row["captions"] += sentences
         row["rows"] += 1
     return pairs.values()
 
 
-def _rows(found: Annotations) -> Iterator[tuple[str, str, str, str, list[str], dict[str, Any]]]:
-    """``(place, photograph 1, photograph 2, split, descriptions, meta)``."""
-    names = [info.base_name for info in found.root.list_files()]
+def _rows(annotations: Annotations) -> Iterator[tuple[str, str, str, str, list[str], dict[str, Any]]]:
+    """``(position, photograph 1, photograph 2, split, descriptions, meta)``."""
+    names = [info.base_name for info in annotations.root.list_files()]
     tables = [name for name in names if name.endswith(".tsv")]
     if len(tables) > 1:
-        raise ValueError(f"{found.root} has several tables: {', '.join(tables)}; keep one of them")
+        raise ValueError(f"{annotations.root} has several tables: {', '.join(tables)}; keep one of them")
     if tables:
-        yield from _table(found, tables[0])
+        yield from _table(annotations, tables[0])
         return
-    for split, name in found.split_files("").items():
-        for number, line in enumerate(split_lines(found.text(name))):
+    for split, name in annotations.split_files("").items():
+        for number, line in enumerate(split_lines(annotations.text(name))):
             if line.strip():
-                row = _tokenised(found, f"{name}:{number}", line)
+                row = _tokenised(annotations, f"{name}:{number}", line)
                 if row is not None:
                     yield f"{name}:{number}", row[0], row[1], split, row[2], {}
 
 
-def _table(found: Annotations, name: str) -> Iterator[tuple[str, str, str, str, list[str], dict[str, Any]]]:
-    for number, line in enumerate(split_lines(found.text(name))):
-        place = f"{name}:{number}"
+def _table(annotations: Annotations, name: str) -> Iterator[tuple[str, str, str, str, list[str], dict[str, Any]]]:
+    for number, line in enumerate(split_lines(annotations.text(name))):
+        position = f"{name}:{number}"
         if not line.strip():
             continue
         cells = [_unquoted(cell) for cell in line.split("\t")]
         if tuple(cells) == COLUMNS:
             continue
         if len(cells) != len(COLUMNS):
-            found.reject(place, f"bad row: {len(cells)} columns, not {len(COLUMNS)}")
+            annotations.reject(position, f"bad row: {len(cells)} columns, not {len(COLUMNS)}")
             continue
         record = dict(zip(COLUMNS, cells, strict=True))
-        one, two = (re.search(r"/photos/(\d+)", record[key]) for key in ("img1ImgURL", "img2ImgURL"))
-        if one is None or two is None:
-            found.reject(place, f"no pair id: {record['img1ImgURL']!r}, {record['img2ImgURL']!r}")
+        first, second = (re.search(r"/photos/(\d+)", record[key]) for key in ("img1ImgURL", "img2ImgURL"))
+        if first is None or second is None:
+            annotations.reject(position, f"no pair id: {record['img1ImgURL']!r}, {record['img2ImgURL']!r}")
             continue
         meta = {key: record[key] for key in _KEPT}
-        yield place, one.group(1), two.group(1), record["split"], [record["description"]], meta
+        yield position, first.group(1), second.group(1), record["split"], [record["description"]], meta
 
 
 def _unquoted(cell: str) -> str:
     return cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
 
 
-def _tokenised(found: Annotations, place: str, line: str) -> tuple[str, str, list[str]] | None:
+def _tokenised(annotations: Annotations, position: str, line: str) -> tuple[str, str, list[str]] | None:
     try:
         record = parse_json(line, keep_surrogates=True)
     except JsonError as exc:
-        found.reject(place, f"bad row: {exc}")
+        annotations.reject(position, f"bad row: {exc}")
         return None
     if not isinstance(record, dict):
-        found.reject(place, f"bad row: {type(record).__name__}, not an object")
+        annotations.reject(position, f"bad row: {type(record).__name__}, not an object")
         return None
-    one, two = (found.name_in(place, record, key) for key in ("img1", "img2"))
+    first, second = (annotations.name_in(position, record, key) for key in ("img1", "img2"))
     description = record.get("description")
     if not isinstance(description, list) or not all(isinstance(tokens, list) for tokens in description):
         description = [description]
     sentences = []
-    for given in description:
-        tokens = found.texts_in(place, given, "description")
+    for entry in description:
+        tokens = annotations.texts_in(position, entry, "description")
         if tokens is None:
             return None
         sentences.append(" ".join(tokens))
-    return (one, two, sentences) if one and two else None
+    return (first, second, sentences) if first and second else None

@@ -22,60 +22,62 @@ from idc.data.readers.annotations import Annotations, Row
 _PARTS = {"Train": "train", "Val": "val", "Test": "test", "Test2": "test"}
 
 
-def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
+def read(annotations: Annotations, config: ImportConfig) -> Iterable[Row]:
     """The pairs of all parts found; see the module's text."""
-    there = [part for part in _PARTS if found.find(f"{part}_questions.json")]
+    there = [part for part in _PARTS if annotations.find(f"{part}_questions.json")]
     if not there:
-        found.need(*(f"{part}_questions.json" for part in _PARTS))
+        annotations.need(*(f"{part}_questions.json" for part in _PARTS))
     if absent := [part for part in _PARTS if part not in there]:
-        found.note(f"no questions of {', '.join(absent)} were found")
+        annotations.note(f"no questions of {', '.join(absent)} were found")
     pairs: dict[str, Row] = {}
     for part in there:
-        _read_part(found, part, pairs)
+        _read_part(annotations, part, pairs)
     return pairs.values()
 
 
-def _read_part(found: Annotations, part: str, pairs: dict[str, Row]) -> None:
-    answers = _by_id(found, f"{part}_answers.json", "answers", "question_id", "answer")
-    names = _by_id(found, f"{part}_images.json", "images", "id", "file_name")
+def _read_part(annotations: Annotations, part: str, pairs: dict[str, Row]) -> None:
+    answers = _by_id(annotations, f"{part}_answers.json", "answers", "question_id", "answer")
+    names = _by_id(annotations, f"{part}_images.json", "images", "id", "file_name")
     refused: set[str] = set()
     for number, file in names.items():
         pair = pairs.setdefault(PurePosixPath(file).stem, _pair(part, file))
         if pair["meta"]["part"] != part:
             refused.add(file)
-            found.reject(f"{part}_images.json:{number}", f"duplicate pair id: {file} is also in {pair['meta']['part']}")
+            annotations.reject(
+                f"{part}_images.json:{number}", f"duplicate pair id: {file} is also in {pair['meta']['part']}"
+            )
     inactive = 0
-    for place, record in found.records(f"{part}_questions.json", "questions"):
+    for position, record in annotations.records(f"{part}_questions.json", "questions"):
         if record.get("active") is False:
             inactive += 1
             continue
-        ident, image = (found.name_in(place, record, key) for key in ("id", "img_id"))
-        text, kind = (found.name_in(place, record, key) for key in ("question", "type"))
+        ident, image = (annotations.name_in(position, record, key) for key in ("id", "img_id"))
+        text, kind = (annotations.name_in(position, record, key) for key in ("question", "type"))
         if ident is None or image is None or text is None or kind is None:
             continue
         if image not in names:
-            found.reject(place, f"bad row: img_id {image} is not in the list of images")
+            annotations.reject(position, f"bad row: img_id {image} is not in the list of images")
         elif answers and ident not in answers:
-            found.reject(place, f"bad row: question {ident} has no answer")
+            annotations.reject(position, f"bad row: question {ident} has no answer")
         elif names[image] not in refused:
             pair = pairs[PurePosixPath(names[image]).stem]
             question = {"question": text, "type": kind, "answer": answers.get(ident), "id": ident}
             pair["meta"]["questions"].append(question)
             pair["rows"] += 1
     if inactive:
-        found.note(f"{part}: {inactive} questions are marked inactive and left out")
+        annotations.note(f"{part}: {inactive} questions are marked inactive and left out")
 
 
-def _by_id(found: Annotations, name: str, key: str, identity: str, value: str) -> dict[str, str]:
+def _by_id(annotations: Annotations, name: str, key: str, identity: str, value: str) -> dict[str, str]:
     """``{id: value}`` of the records of a file; a missing file is noted."""
     out: dict[str, str] = {}
-    if found.find(name) is None:
-        found.note(f"{name} is missing")
+    if annotations.find(name) is None:
+        annotations.note(f"{name} is missing")
         return out
-    for place, record in found.records(name, key):
-        number, text = (found.name_in(place, record, which) for which in (identity, value))
+    for position, record in annotations.records(name, key):
+        number, text = (annotations.name_in(position, record, which) for which in (identity, value))
         if number in out:
-            found.reject(place, f"duplicate pair id: {identity} {number} occurs twice; the first is read")
+            annotations.reject(position, f"duplicate pair id: {identity} {number} occurs twice; the first is read")
         elif number is not None and text is not None:
             out[number] = text
     return out

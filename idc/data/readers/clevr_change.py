@@ -9,7 +9,7 @@
 
 A triple gives two pairs, named as ProCap names them: ``000123c`` (default, semantic) and ``000123nc`` (default,
 nonsemantic: only the viewpoint and the light differ). Entries that name no triple, name one twice
-or cannot be read are rejects, identified by their place (``splits.json:train:12``); the rest is read.
+or cannot be read are rejects, identified by their position (``splits.json:train:12``); the rest is read.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ class ClevrChangeReader:
     """
 
     def __init__(self, folder: files.Location, config: ImportConfig) -> None:
-        found = Annotations(folder, access("clevr_change", config))
+        annotations = Annotations(folder, access("clevr_change", config))
         strict, chunk_size = config.strict, config.chunk_size
-        self.reader = found.reader
-        if found.find("splits.json") is None:
+        self.reader = annotations.reader
+        if annotations.find("splits.json") is None:
             raise ValueError(f"{folder} has no splits.json; it does not have the official CLEVR-Change layout")
-        split_of = {int(key): split for key, split in found.splits("splits.json", _triple).items()}
+        split_of = {int(key): split for key, split in annotations.splits("splits.json", _triple).items()}
         if not split_of:
-            why = "; ".join(row["error"] for row in found.rejects[:3]) or "it is empty"
+            why = "; ".join(row["error"] for row in annotations.rejects[:3]) or "it is empty"
             raise ValueError(f"{folder} has no triple that can be read: {why}")
-        type_of = _types(found)
+        type_of = _types(annotations)
         for name in (*_CAPTIONS.values(), _IOU):
-            if found.find(name) is None:
+            if annotations.find(name) is None:
                 what = "its pairs have no viewpoint IoU" if name == _IOU else "its pairs have no captions"
-                found.note(f"{name} is missing: {what}")
-            for number in _by_triple(found, name).keys() - split_of.keys():
-                found.reject(f"{name}:{number}", f"bad split: triple {number} is in none of the splits")
+                annotations.note(f"{name} is missing: {what}")
+            for number in _by_triple(annotations, name).keys() - split_of.keys():
+                annotations.reject(f"{name}:{number}", f"bad split: triple {number} is in none of the splits")
 
-        there = _images_there(found) if config.images else {}
+        there = _images_there(annotations) if config.images else {}
         any_image, every = set[int]().union(*there.values()), sorted(split_of)
         if strict and not any_image:
             raise ValueError(f"{folder} has no images named like images/CLEVR_default_000123.png")
@@ -72,13 +72,13 @@ class ClevrChangeReader:
         self._types = [type_of.get(n) for n in kept]
         self._there = {role: np.array([alone or n in there[role] for n in kept], dtype=bool) for role in _FOLDERS}
         self._triples_per_chunk = max(1, chunk_size // 2)
-        self._rejects = found.rejects
-        self.fingerprint = fingerprint("clevr_change", chunk_size, strict, found.hash.hexdigest())
+        self._rejects = annotations.rejects
+        self.fingerprint = fingerprint("clevr_change", chunk_size, strict, annotations.hash.hexdigest())
         if len(kept) < len(every):
-            found.note(f"{len(every) - len(kept)} of the {len(every)} triples in splits.json have no images")
+            annotations.note(f"{len(every) - len(kept)} of the {len(every)} triples in splits.json have no images")
         in_split = list(split_of.values())
         self.extra: dict[str, Any] = {
-            **found.extra,
+            **annotations.extra,
             "counts": {split: {"triples": in_split.count(split)} for split in SPLITS if split in in_split},
             "absent_triples": len(every) - len(kept),
             "images_without_split": len(any_image - set(every)),
@@ -132,52 +132,54 @@ class ClevrChangeReader:
         return {**self.__dict__, "_texts": {}}
 
 
-def _images_there(found: Annotations) -> dict[str, set[int]]:
+def _images_there(annotations: Annotations) -> dict[str, set[int]]:
     there: dict[str, set[int]] = {}
     others = []
     for role, folder in _FOLDERS.items():
         there[role] = set()
         pattern = re.compile(rf"CLEVR_{role}_(\d+)\.png")
-        for info in (found.root / folder).list_files():
+        for info in (annotations.root / folder).list_files():
             match = pattern.fullmatch(info.base_name)
             if match:
                 there[role].add(int(match.group(1)))
-                found.hash.update(f"{info.base_name} {info.size}\n".encode())
+                annotations.hash.update(f"{info.base_name} {info.size}\n".encode())
             else:
                 others.append(f"{folder}/{info.base_name}")
     for note in unread(others, "not named like images/CLEVR_default_000123.png"):
-        found.note(note)
+        annotations.note(note)
     return there
 
 
-def _types(found: Annotations) -> dict[int, str]:
+def _types(annotations: Annotations) -> dict[int, str]:
     """``{"color": ["000001.png"]}`` as ``{1: "color"}``."""
     name, out = "type_mapping.json", dict[int, str]()
-    if found.find(name) is None:
-        found.note(f"{name} is missing: change types are unknown")
+    if annotations.find(name) is None:
+        annotations.note(f"{name} is missing: change types are unknown")
         return out
-    for kind, members in found.items(name).items():
+    for kind, members in annotations.items(name).items():
         if not isinstance(members, list):
-            found.reject(f"{name}:{kind}", f"bad row: {kind!r} is no list of triples")
+            annotations.reject(f"{name}:{kind}", f"bad row: {kind!r} is no list of triples")
             continue
-        for place, member in enumerate(members):
+        for index, member in enumerate(members):
             key = _triple(member)
             if key is None:
-                found.reject(f"{name}:{kind}:{place}", f"bad row: {member!r} names no triple")
+                annotations.reject(f"{name}:{kind}:{index}", f"bad row: {member!r} names no triple")
             elif out.setdefault(int(key), kind) != kind:
-                found.reject(f"{name}:{kind}:{place}", f"bad row: triple {key} is in {out[int(key)]!r} and in {kind!r}")
+                annotations.reject(
+                    f"{name}:{kind}:{index}", f"bad row: triple {key} is in {out[int(key)]!r} and in {kind!r}"
+                )
     return out
 
 
-def _by_triple(found: Annotations, name: str) -> dict[int, Any]:
+def _by_triple(annotations: Annotations, name: str) -> dict[int, Any]:
     """The entries of a caption or IoU file by triple; empty if the file is missing."""
     out: dict[int, Any] = {}
-    for key, value in found.items(name).items() if found.find(name) else ():
+    for key, value in annotations.items(name).items() if annotations.find(name) else ():
         triple = _triple(key)
         if triple is None:
-            found.reject(f"{name}:{key}", f"bad row: {key!r} names no triple")
+            annotations.reject(f"{name}:{key}", f"bad row: {key!r} names no triple")
         elif int(triple) in out:
-            found.reject(f"{name}:{key}", f"duplicate pair id: triple {triple} occurs under two names")
+            annotations.reject(f"{name}:{key}", f"duplicate pair id: triple {triple} occurs under two names")
         else:
             out[int(triple)] = value
     return out

@@ -15,12 +15,12 @@ from idc.data.config import ImportConfig
 from idc.data.readers.annotations import Annotations, Row, numbered_id
 
 
-def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
+def read(annotations: Annotations, config: ImportConfig) -> Iterable[Row]:
     """The pairs of ``split.json`` with their captions; see the module's text."""
-    splits = found.splits(found.need("split.json"), numbered_id)
-    if (name := found.find("captions.json")) is None:
-        found.note("captions.json is missing: the pairs have no captions")
-    captions = found.captions(name, splits) if name is not None else {}
+    splits = annotations.splits(annotations.need("split.json"), numbered_id)
+    if (name := annotations.find("captions.json")) is None:
+        annotations.note("captions.json is missing: the pairs have no captions")
+    captions = annotations.captions(name, splits) if name is not None else {}
     for pair_id, split in splits.items():
         names = [f"{pair_id}.png", f"{pair_id:0>6}.png"]
         yield {

@@ -22,7 +22,7 @@ MAX_CELL = 131_072
 _FILE_NAME = re.compile(r'\s*[^\s"][^"]*(?:\.\w{2,5}|://[^"]+)\s*')
 
 
-class Line(NamedTuple):
+class CsvLine(NamedTuple):
     """A line of a file with its line end: its offset, its number from 1, its text."""
 
     offset: int
@@ -33,7 +33,7 @@ class Line(NamedTuple):
 class Cells(NamedTuple):
     """The cells of a row, or its error; ``line`` is its first line."""
 
-    line: Line
+    line: CsvLine
     cells: list[str] | str
 
 
@@ -50,12 +50,12 @@ class CsvRows:
         self._columns = len(header)
         self._images = [header.index(name) for name in images]
 
-    def read(self, lines: Iterator[Line]) -> Iterator[Cells]:
+    def read(self, lines: Iterator[CsvLine]) -> Iterator[Cells]:
         """The rows of the lines after the header; empty lines are skipped."""
-        given = _Lines(lines)
-        for line in given:
+        buffered_lines = _Lines(lines)
+        for line in buffered_lines:
             if '"' in line.text:
-                cells = self._quoted(line, given)
+                cells = self._quoted(line, buffered_lines)
             else:
                 text = line.text.rstrip("\r\n")
                 cells = text.split(self.delimiter) if text else []
@@ -66,16 +66,16 @@ class CsvRows:
             if cells:
                 yield Cells(line, cells)
 
-    def _quoted(self, line: Line, given: _Lines) -> list[str] | str:
+    def _quoted(self, line: CsvLine, lines: _Lines) -> list[str] | str:
         """The cells of a row with quotes; consumes further lines as far as its cells extend."""
-        taken: list[Line] = []
+        taken: list[CsvLine] = []
         open_until = ""
 
         def texts() -> Iterator[str]:
             nonlocal open_until
             yield line.text
             names_files = self._names_files(line)
-            for further in given:
+            for further in lines:
                 taken.append(further)
                 if names_files and self._names_files(further):
                     open_until = "before the next row begins"
@@ -89,7 +89,7 @@ class CsvRows:
         try:
             return next(csv.reader(texts(), delimiter=self.delimiter, strict=True))
         except csv.Error as error:
-            given.put_back(taken)
+            lines.put_back(taken)
             if open_until:
                 return f"bad row: the quote of a cell is not closed {open_until}"
             if "expected after" in str(error):
@@ -99,29 +99,31 @@ class CsvRows:
                 )
             return f"bad row: {error}"
 
-    def _names_files(self, line: Line) -> bool:
+    def _names_files(self, line: CsvLine) -> bool:
         """Whether a line, by itself, has file names where a row has them."""
         cells = line.text.split(self.delimiter)
         return len(cells) > max(self._images) and all(_FILE_NAME.fullmatch(cells[i]) for i in self._images)
 
 
-class _Lines(Iterator[Line]):
+class _Lines(Iterator[CsvLine]):
     """An iterator of lines to which lines can be put back."""
 
-    def __init__(self, lines: Iterator[Line]) -> None:
+    def __init__(self, lines: Iterator[CsvLine]) -> None:
         self._lines = lines
-        self._back: deque[Line] = deque()
+        self._back: deque[CsvLine] = deque()
 
-    def __next__(self) -> Line:
+    def __next__(self) -> CsvLine:
         return self._back.popleft() if self._back else next(self._lines)
 
-    def put_back(self, lines: Sequence[Line]) -> None:
+    def put_back(self, lines: Sequence[CsvLine]) -> None:
         self._back.extendleft(reversed(lines))
 
 
-def read_header(text: str, known: frozenset[str]) -> tuple[list[str], str]:
+def read_header(text: str, expected: frozenset[str]) -> tuple[list[str], str]:
     """The names of the columns, and the delimiter (comma, semicolon or tab) that yields most known names."""
     line = text.rstrip("\r\n")
-    found = {mark: [name.strip() for name in next(csv.reader([line], delimiter=mark), [])] for mark in (",", ";", "\t")}
-    delimiter = max(found, key=lambda mark: len(set(found[mark]) & known))
-    return found[delimiter], delimiter
+    names_by_mark = {
+        mark: [name.strip() for name in next(csv.reader([line], delimiter=mark), [])] for mark in (",", ";", "\t")
+    }
+    delimiter = max(names_by_mark, key=lambda mark: len(set(names_by_mark[mark]) & expected))
+    return names_by_mark[delimiter], delimiter

@@ -72,8 +72,8 @@ class _WithSplits:
     def read(self, chunk_id: int) -> Batch:
         batch = self._source.read(chunk_id)
         chosen = self._splits[chunk_id]
-        given = zip(batch["split"], chosen, strict=True)
-        return {**batch, "split": [SPLITS[c] if _is_empty(value) and c >= 0 else value for value, c in given]}
+        columns = zip(batch["split"], chosen, strict=True)
+        return {**batch, "split": [SPLITS[c] if _is_empty(value) and c >= 0 else value for value, c in columns]}
 
 
 def _lacks_splits(source: PairReader) -> bool:
@@ -119,9 +119,9 @@ class _Groups:
             row = len(self._parents)
             self._parents.append(row)
             self._given.append(_NO_PAIR if error is not None else _index(batch["split"][i]))
-            known = [key for key in keys.get(i, ()) if key is not None]
-            self._keys.append(min(known, default=digest(str(batch["pair_id"][i]).encode("utf-8", "replace"))))
-            for key in known:
+            digests = [key for key in keys.get(i, ()) if key is not None]
+            self._keys.append(min(digests, default=digest(str(batch["pair_id"][i]).encode("utf-8", "replace"))))
+            for key in digests:
                 self._join(self._owners.setdefault(key, row), row)
         return len(batch["error"])
 
@@ -152,28 +152,28 @@ class _Groups:
     def _root(self, row: int) -> int:
         parents = self._parents
         while parents[row] != row:
-            parents[row] = row = parents[parents[row]]
+            parents[row] = row = parents[parents[row]]  # halves the path, so that chains stay short
         return row
 
-    def _join(self, one: int, other: int) -> None:
-        one, other = self._root(one), self._root(other)
-        self._parents[max(one, other)] = min(one, other)
+    def _join(self, row: int, other: int) -> None:
+        row, other = self._root(row), self._root(other)
+        self._parents[max(row, other)] = min(row, other)
 
     def splits(self, val_share: float, test_share: float) -> tuple[array[int], dict[str, Any]]:
         """The split of every row (index into SPLITS; negative for rows that are not pairs), and the values for the
         manifest."""
         roots = [self._root(row) for row in range(len(self._parents))]
-        given, sizes, keys = dict[int, int](), Counter[int](), dict[int, bytes]()
+        split_of_root, sizes, keys = dict[int, int](), Counter[int](), dict[int, bytes]()
         for row, root in enumerate(roots):
             if (split := self._given[row]) >= 0:
-                given[root] = min(given.get(root, split), split)
+                split_of_root[root] = min(split_of_root.get(root, split), split)
             elif split == _NOT_GIVEN:
                 sizes[root] += 1
                 keys[root] = min(keys.get(root, self._keys[row]), self._keys[row])
         total = sizes.total()
         shares = (1 - val_share - test_share, val_share, test_share)
-        chosen, too_large = dict(given), 0
-        for root in sizes.keys() - given.keys():
+        chosen, too_large = dict(split_of_root), 0
+        for root in sizes.keys() - split_of_root.keys():
             split = _draw(keys[root], val_share, test_share)
             if sizes[root] > max(1, shares[split] * total):
                 split = shares.index(max(shares))
@@ -183,7 +183,7 @@ class _Groups:
         if too_large:
             largest = SPLITS[shares.index(max(shares))]
             notes.append(f"{too_large} groups of pairs that share images exceed their split: put into {largest}")
-        drawn = sizes.keys() - given.keys()
+        drawn = sizes.keys() - split_of_root.keys()
         for split, share in enumerate(shares):
             fullest = max(range(len(SPLITS)), key=lambda of: sum(chosen[root] == of for root in drawn))
             rest = [root for root in drawn if chosen[root] == fullest]
@@ -196,8 +196,8 @@ class _Groups:
         return array("b", _each(roots, self._given, chosen)), extra
 
 
-def _each(roots: Iterable[int], given: Iterable[int], chosen: dict[int, int]) -> Iterator[int]:
-    for root, split in zip(roots, given, strict=True):
+def _each(roots: Iterable[int], splits: Iterable[int], chosen: dict[int, int]) -> Iterator[int]:
+    for root, split in zip(roots, splits, strict=True):
         yield chosen[root] if split == _NOT_GIVEN else split
 
 

@@ -51,12 +51,13 @@ class HuggingFaceReader:
             self._chunks += [(split, start, min(start + size, len(rows))) for start in range(0, len(rows), size)]
         if not self._chunks:
             raise ValueError(f"{path} has no rows")
-        known = [SPLIT_NAMES.get(split.lower()) for split in self._splits]
-        self._given = len(known) > 1 or known[0] in ("val", "test")
+        splits = [SPLIT_NAMES.get(split.lower()) for split in self._splits]
+        self._given = len(splits) > 1 or splits[0] in ("val", "test")
         notes = [f"columns kept in meta: {', '.join(sorted(others))}"] if others else []
         if not self._given and self._config.split is None:
             notes.append("it has one split: val and test get the configured shares")
         self.extra: dict[str, Any] = {"notes": notes}
+        # Private to the library: its hash of the data and of all that was done to it, without reading the rows.
         prints = {split: rows._fingerprint for split, rows in self._splits.items()}
         self.fingerprint = fingerprint("hugging_face", config.chunk_size, self._config.model_dump(), prints)
         self._seen = self._repeated()
@@ -110,16 +111,16 @@ class HuggingFaceReader:
 
     def _row(self, split: str, number: int, record: dict[str, Any]) -> dict[str, Any]:
         config = self._config
-        place = f"{split}:{number}"
+        position = f"{split}:{number}"
         pair_id = f"{split}-{number}" if config.pair_id is None else record[config.pair_id]
         if pair_id in (None, ""):
-            return {"pair_id": place, "error": f"no pair id: {place}"}
+            return {"pair_id": position, "error": f"no pair id: {position}"}
         row: dict[str, Any] = {
             "pair_id": str(pair_id),
             "captions": None if config.captions is None else record[config.captions],
             "change_type": self._change_type(split, record),
             "split": record[config.split] if config.split is not None else split if self._given else None,
-            "source": f"{self._path}:{place}",
+            "source": f"{self._path}:{position}",
             "meta": {
                 name: value for name, value in record.items() if name not in self._columns.values() and _plain(value)
             },
@@ -128,7 +129,7 @@ class HuggingFaceReader:
             value = record[self._columns[role]] if role in self._columns else None
             row[role] = self._named((value.get("bytes") or value.get("path")) if isinstance(value, dict) else value)
         if (split, number) in self._seen:
-            row["error"] = f"duplicate pair id: {place} repeats {pair_id}"
+            row["error"] = f"duplicate pair id: {position} repeats {pair_id}"
         return row
 
     def _named(self, value: Any) -> Any:
@@ -169,14 +170,14 @@ def _check_folder(path: str, reader: files.Reader, allow_remote: bool) -> None:
     Raises:
         ValueError: names such a file.
     """
-    for name, place in _named_files(Path(path)):
-        if "://" in place and allow_remote:
+    for name, file in _named_files(Path(path)):
+        if "://" in file and allow_remote:
             continue
         try:
-            reader.locate(place)
+            reader.locate(file)
         except files.OutsideSource as exc:
-            fix = "; allow_remote=true reads it" if "://" in place else ""
-            raise ValueError(f"{path}/{name}: it names the file {place[:300]!r}: {exc}{fix}") from exc
+            fix = "; allow_remote=true reads it" if "://" in file else ""
+            raise ValueError(f"{path}/{name}: it names the file {file[:300]!r}: {exc}{fix}") from exc
 
 
 def _named_files(root: Path) -> Iterator[tuple[str, str]]:
@@ -195,8 +196,10 @@ def _named_files(root: Path) -> Iterator[tuple[str, str]]:
             head = text.split("---")[1] if name == "README.md" and text.startswith("---") else text
             if name == "README.md" and head is text:
                 continue
-            found = yaml.safe_load(head)
-            yield from ((name, place) for place in _texts(found.get("configs") if isinstance(found, dict) else None))
+            settings = yaml.safe_load(head)
+            yield from (
+                (name, file) for file in _texts(settings.get("configs") if isinstance(settings, dict) else None)
+            )
     except (OSError, ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError) as exc:
         raise ValueError(f"{root} cannot be read as a data set: {type(exc).__name__}") from exc
 

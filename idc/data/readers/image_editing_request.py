@@ -15,12 +15,12 @@ from idc.data.config import ImportConfig
 from idc.data.readers.annotations import Annotations, Row
 
 
-def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
+def read(annotations: Annotations, config: ImportConfig) -> Iterable[Row]:
     """The rows of the three files; see the module's text."""
-    for split, name in found.split_files("", "dataset/adobe/", "data/").items():
-        for place, record in found.records(name):
-            pair_id, before, after = (found.name_in(place, record, key) for key in ("uid", "img0", "img1"))
-            sentences = found.texts_in(place, record.get("sents"), "sents")
+    for split, name in annotations.split_files("", "dataset/adobe/", "data/").items():
+        for position, record in annotations.records(name):
+            pair_id, before, after = (annotations.name_in(position, record, key) for key in ("uid", "img0", "img1"))
+            sentences = annotations.texts_in(position, record.get("sents"), "sents")
             if pair_id and before and after and sentences is not None:
                 yield {
                     "pair_id": pair_id,
@@ -28,5 +28,5 @@ def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
                     "after": after,
                     "captions": sentences,
                     "split": split,
-                    "source": f"Image-Editing-Request/{place}",
+                    "source": f"Image-Editing-Request/{position}",
                 }

@@ -21,7 +21,7 @@ from idc.data.pipeline import Batch
 from idc.data.readers.annotations import Annotations, Row
 from idc.data.readers.base import access, rows_to_batch
 from idc.data.store import fingerprint
-from idc.data.textfiles import JsonError, decode, parse_json
+from idc.data.textfiles import JsonError, decode_text, parse_json
 
 _SEEDS = "seeds.json"
 _LOOKED_AT = 100
@@ -36,10 +36,10 @@ class InstructPix2PixReader:
     """
 
     def __init__(self, folder: files.Location, config: ImportConfig) -> None:
-        found = Annotations(folder, access("instruct_pix2pix", config))
-        self.reader = found.reader
+        annotations = Annotations(folder, access("instruct_pix2pix", config))
+        self.reader = annotations.reader
         try:
-            entries = parse_json(found.text(found.need(_SEEDS)), keep_surrogates=True)
+            entries = parse_json(annotations.text(annotations.need(_SEEDS)), keep_surrogates=True)
         except JsonError as exc:
             raise ValueError(f"{folder}/{_SEEDS}: {exc}") from exc
         if not isinstance(entries, list):
@@ -48,19 +48,19 @@ class InstructPix2PixReader:
         self._examples: list[tuple[str, str, list[str]]] = []
         seen: set[str] = set()
         for number, entry in enumerate(entries):
-            place = f"{_SEEDS}:{number}"
+            position = f"{_SEEDS}:{number}"
             example = _example(entry)
             if example is None:
-                found.reject(place, f"bad row: {str(entry)[:80]!r} is not [name, [seed, ...]]")
+                annotations.reject(position, f"bad row: {str(entry)[:80]!r} is not [name, [seed, ...]]")
             elif example[0] in seen:
-                found.reject(place, f"duplicate pair id: the example {example[0]} occurs twice")
+                annotations.reject(position, f"duplicate pair id: the example {example[0]} occurs twice")
             else:
                 seen.add(example[0])
                 split = "train" if number < ends[0] else "val" if number < ends[1] else "test"
                 self._examples.append((example[0], split, example[1]))
         if not self._examples:
             raise ValueError(f"{folder}/{_SEEDS} names no example that can be read")
-        self._rejects = found.rejects
+        self._rejects = annotations.rejects
         self._starts = [0]
         pairs = 0
         for end, (_, _, seeds) in enumerate(self._examples, start=1):
@@ -75,7 +75,7 @@ class InstructPix2PixReader:
                 for name, _, seeds in self._examples[:_LOOKED_AT]
                 if seeds
             )
-        self.fingerprint = fingerprint("instruct_pix2pix", config.chunk_size, found.hash.hexdigest())
+        self.fingerprint = fingerprint("instruct_pix2pix", config.chunk_size, annotations.hash.hexdigest())
 
     @property
     def num_chunks(self) -> int:
@@ -107,7 +107,7 @@ class InstructPix2PixReader:
         """The prompt of an example, or its error."""
         file = f"{name}/prompt.json"
         try:
-            prompt = parse_json(decode(self.reader.read(file), "surrogateescape"), keep_surrogates=True)
+            prompt = parse_json(decode_text(self.reader.read(file), "surrogateescape"), keep_surrogates=True)
         except FileNotFoundError:
             return {}, f"missing file: {file}"
         except files.OutsideSource as exc:

@@ -48,8 +48,8 @@ class Layout:
     source: str | None = None
 
     def __str__(self) -> str:
-        given = {name: section.model_dump(exclude_unset=True) for name, section in self.settings.items()}
-        return f"{' '.join(arguments({'format': self.format, **given}))} ({self.files})"
+        sections = {name: section.model_dump(exclude_unset=True) for name, section in self.settings.items()}
+        return f"{' '.join(arguments({'format': self.format, **sections}))} ({self.files})"
 
 
 Job = TypeVar("Job", ImportJob, ValidateJob)
@@ -110,71 +110,73 @@ def _of_file(file: files.Location) -> Layout:
 # ------------------------------------------------------------------------------------------------ official layouts
 
 
-def _official(found: Annotations) -> Iterator[Layout]:
-    if name := _clevr_change(found):
+def _official(annotations: Annotations) -> Iterator[Layout]:
+    if name := _clevr_change(annotations):
         yield Layout("clevr_change", f"splits.json, {name}")
-    if found.find("split.json") and (name := found.find("captions.json", "bef", "aft")):
+    if annotations.find("split.json") and (name := annotations.find("captions.json", "bef", "aft")):
         yield Layout("clevr_dc", f"split.json, {name}")
-    if found.find("change_multi_captions.json"):
+    if annotations.find("change_multi_captions.json"):
         multi = {"spot_the_diff": SpotTheDiffConfig(protocol="multi")}
         yield Layout("spot_the_diff", "change_multi_captions.json", multi)
-    if name := _split_files(found, ("img_id", "sentences"), "", "annotations/", "data/annotations/"):
+    if name := _split_files(annotations, ("img_id", "sentences"), "", "annotations/", "data/annotations/"):
         yield Layout("spot_the_diff", name, {"spot_the_diff": SpotTheDiffConfig(protocol="single")})
-    if name := _split_files(found, ("img0", "img1", "sents"), "", "dataset/adobe/", "data/"):
+    if name := _split_files(annotations, ("img0", "img1", "sents"), "", "dataset/adobe/", "data/"):
         yield Layout("image_editing_request", name)
-    if name := _birds_table(found) or _split_files(found, ("img1", "img2", "description"), ""):
+    if name := _birds_table(annotations) or _split_files(annotations, ("img1", "img2", "description"), ""):
         yield Layout("birds_to_words", name)
-    if name := found.find("LevirCCcaptions.json", "levir_cc_captions.json"):
+    if name := annotations.find("LevirCCcaptions.json", "levir_cc_captions.json"):
         yield Layout("levir", name)
     for subset in ("real", "render"):
-        if name := _split_files(found, ("before", "after", "captions"), f"{subset}/"):
+        if name := _split_files(annotations, ("before", "after", "captions"), f"{subset}/"):
             yield Layout("omnidiff", name)
             break
-    if name := found.find("seeds.json"):
+    if name := annotations.find("seeds.json"):
         yield Layout("instruct_pix2pix", name)
-    if name := found.find(*(f"{part}_questions.json" for part in ("Train", "Val", "Test", "Test2"))):
+    if name := annotations.find(*(f"{part}_questions.json" for part in ("Train", "Val", "Test", "Test2"))):
         yield Layout("cdvqa", name)
-    if name := _split_files(found, ("question", "img_id", "answer"), "", "json/", "annotations/"):
+    if name := _split_files(annotations, ("question", "img_id", "answer"), "", "json/", "annotations/"):
         yield Layout("qag360k", name)
     for split in SPLITS:
-        texts = (found.root / f"{split}/txt").list_files()
+        texts = (annotations.root / f"{split}/txt").list_files()
         if name := next((info.base_name for info in texts if info.base_name.endswith("_videos.json")), None):
             yield Layout("procap_hdf5", f"{split}/txt/{name}")
             break
-    if name := found.find("dataset_dict.json") or (found.find("dataset_info.json") and found.find("state.json")):
+    if name := annotations.find("dataset_dict.json") or (
+        annotations.find("dataset_info.json") and annotations.find("state.json")
+    ):
         yield Layout("hugging_face", name)
 
 
-def _clevr_change(found: Annotations) -> str | None:
+def _clevr_change(annotations: Annotations) -> str | None:
     """The file that identifies CLEVR-Change; ``splits.json`` alone is in Spot-the-Diff's multi-change layout too."""
-    if not found.find("splits.json"):
+    if not annotations.find("splits.json"):
         return None
     for captions in ("change_captions.json", "no_change_captions.json"):
-        if found.find(captions) and "CLEVR_" in _head(found, captions):
+        if annotations.find(captions) and "CLEVR_" in _head(annotations, captions):
             return captions
-    if name := found.find("type_mapping.json", "change_captions_by_IOU.json"):
+    if name := annotations.find("type_mapping.json", "change_captions_by_IOU.json"):
         return name
-    images = (found.root / "images").list_files()
+    images = (annotations.root / "images").list_files()
     return next((f"images/{info.base_name}" for info in images if info.base_name.startswith("CLEVR_default_")), None)
 
 
-def _split_files(found: Annotations, keys: tuple[str, ...], *folders: str) -> str | None:
+def _split_files(annotations: Annotations, keys: tuple[str, ...], *folders: str) -> str | None:
     """The files of the splits if their entries have these keys."""
     try:
-        names = found.split_files(*folders).values()
+        names = annotations.split_files(*folders).values()
     except ValueError:
         return None
-    text = "".join(_head(found, name) for name in names)
+    text = "".join(_head(annotations, name) for name in names)
     return ", ".join(names) if all(re.search(rf'"{key}"\s*:', text) for key in keys) else None
 
 
-def _birds_table(found: Annotations) -> str | None:
-    names = [info.base_name for info in found.root.list_files()]
-    return next((n for n in names if n.endswith(".tsv") and "img1ObservationURL" in _head(found, n)), None)
+def _birds_table(annotations: Annotations) -> str | None:
+    names = [info.base_name for info in annotations.root.list_files()]
+    return next((n for n in names if n.endswith(".tsv") and "img1ObservationURL" in _head(annotations, n)), None)
 
 
-def _head(found: Annotations, name: str) -> str:
-    return _begin(found.root / name).decode("utf-8", "replace")
+def _head(annotations: Annotations, name: str) -> str:
+    return _begin(annotations.root / name).decode("utf-8", "replace")
 
 
 # ------------------------------------------------------------------------------------------------- general formats

@@ -40,46 +40,48 @@ NO_CHANGE_SENTENCES = frozenset(
 """The sentences among which annotators chose if nothing had changed."""
 
 
-def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
+def read(annotations: Annotations, config: ImportConfig) -> Iterable[Row]:
     """The pairs of the layout found; see the module's text."""
-    return _official(found) if found.need(_CAPTIONS, _JOINED) == _CAPTIONS else _joined(found)
+    return _official(annotations) if annotations.need(_CAPTIONS, _JOINED) == _CAPTIONS else _joined(annotations)
 
 
-def _official(found: Annotations) -> Iterable[Row]:
-    for place, record in found.records(_CAPTIONS, "images"):
-        file, split = (found.name_in(place, record, key) for key in ("filename", "split"))
+def _official(annotations: Annotations) -> Iterable[Row]:
+    for position, record in annotations.records(_CAPTIONS, "images"):
+        file, split = (annotations.name_in(position, record, key) for key in ("filename", "split"))
         entries = record.get("sentences")
         raw = [e.get("raw") if isinstance(e, dict) else e for e in entries] if isinstance(entries, list) else entries
-        sentences, flag = found.texts_in(place, raw, "sentences"), record.get("changeflag")
+        sentences, flag = annotations.texts_in(position, raw, "sentences"), record.get("changeflag")
         if file is None or split is None or sentences is None:
             continue
         if flag not in (0, 1):
-            found.reject(place, f"bad row: changeflag is {flag!r}, not 0 or 1")
+            annotations.reject(position, f"bad row: changeflag is {flag!r}, not 0 or 1")
             continue
         yield _pair(str(record.get("filepath") or split), file, split, sentences, int(flag))
 
 
-def _joined(found: Annotations) -> Iterable[Row]:
-    found.note("this layout has no changeflag: derived from the sentences, 0 if all are of the five for no change")
-    captions: dict[str, Any] = found.items(_JOINED)
+def _joined(annotations: Annotations) -> Iterable[Row]:
+    annotations.note(
+        "this layout has no changeflag: derived from the sentences, 0 if all are of the five for no change"
+    )
+    captions: dict[str, Any] = annotations.items(_JOINED)
     listed: dict[str, str] = {}
-    for split, name in found.split_files("", suffix=".txt").items():
-        for number, line in enumerate(split_lines(found.text(name)), start=1):
-            file, place = line.strip(), f"{name}:{number}"
+    for split, name in annotations.split_files("", suffix=".txt").items():
+        for number, line in enumerate(split_lines(annotations.text(name)), start=1):
+            file, position = line.strip(), f"{name}:{number}"
             if not file:
                 continue
             pair_id = PurePosixPath(file).stem
             if pair_id in listed:
-                found.reject(place, f"duplicate pair id: {pair_id} is in {listed[pair_id]} and in {split}")
+                annotations.reject(position, f"duplicate pair id: {pair_id} is in {listed[pair_id]} and in {split}")
                 continue
             listed[pair_id] = split
-            sentences = found.texts_in(f"{_JOINED}:{pair_id}", captions.get(pair_id, []), "captions")
+            sentences = annotations.texts_in(f"{_JOINED}:{pair_id}", captions.get(pair_id, []), "captions")
             if sentences is not None:
                 flag = int(not {text.strip() for text in sentences} <= NO_CHANGE_SENTENCES) if sentences else None
                 yield _pair(split, file, split, sentences, flag)
     for pair_id in captions:
         if pair_id not in listed:
-            found.reject(f"{_JOINED}:{pair_id}", "bad split: it is in none of the lists")
+            annotations.reject(f"{_JOINED}:{pair_id}", "bad split: it is in none of the lists")
 
 
 def _pair(folder: str, file: str, split: str, sentences: list[str], flag: int | None) -> Row:

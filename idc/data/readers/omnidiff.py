@@ -28,30 +28,31 @@ TYPES = (
 """The twelve types of change (section 3.1)."""
 
 
-def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
+def read(annotations: Annotations, config: ImportConfig) -> Iterable[Row]:
     """The pairs of both parts, or of the one found; see the module's text."""
-    there = [subset for subset in SUBSETS if found.find(subset)]
+    there = [subset for subset in SUBSETS if annotations.find(subset)]
     if not there:
         raise ValueError(
-            f"{found.root} has no folder {' and no folder '.join(SUBSETS)}; it does not have the layout of this format"
+            f"{annotations.root} has no folder {' and no folder '.join(SUBSETS)}; "
+            "it does not have the layout of this format"
         )
     for subset in SUBSETS:
         if subset not in there:
-            found.note(f"{subset} is missing")
+            annotations.note(f"{subset} is missing")
     for subset in there:
-        for split, name in found.split_files(f"{subset}/").items():
-            for place, record in found.records(name):
-                yield from _pair(found, place, record, subset, split)
+        for split, name in annotations.split_files(f"{subset}/").items():
+            for position, record in annotations.records(name):
+                yield from _pair(annotations, position, record, subset, split)
 
 
-def _pair(found: Annotations, place: str, record: dict[str, Any], subset: str, split: str) -> Iterable[Row]:
-    number, before, after = (found.name_in(place, record, key) for key in ("id", "before", "after"))
-    captions = found.texts_in(place, record.get("captions"), "captions")
-    types = found.texts_in(place, record.get("types", []), "types")
+def _pair(annotations: Annotations, position: str, record: dict[str, Any], subset: str, split: str) -> Iterable[Row]:
+    number, before, after = (annotations.name_in(position, record, key) for key in ("id", "before", "after"))
+    captions = annotations.texts_in(position, record.get("captions"), "captions")
+    types = annotations.texts_in(position, record.get("types", []), "types")
     if not number or not before or not after or captions is None or types is None:
         return
     if strange := [name for name in types if name not in TYPES]:
-        found.reject(place, f"bad row: {strange[0]!r} is not one of the types {', '.join(TYPES)}")
+        annotations.reject(position, f"bad row: {strange[0]!r} is not one of the types {', '.join(TYPES)}")
         return
     yield {
         "pair_id": f"{subset}/{number}",
@@ -60,6 +61,6 @@ def _pair(found: Annotations, place: str, record: dict[str, Any], subset: str, s
         "captions": captions,
         "split": split,
         "change_type": types[0] if len(types) == 1 else None,
-        "source": f"OmniDiff/{place}",
+        "source": f"OmniDiff/{position}",
         "meta": {"subset": subset, "types": types, **({"scene": record["scene"]} if "scene" in record else {})},
     }

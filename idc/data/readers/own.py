@@ -8,7 +8,7 @@ endings; sub-folders ``train``, ``val`` and ``test`` at the top give the split a
     x.txt  (or before/x.txt, captions/x.txt)     one caption per line
     captions.json                                {"x": "text" | ["text", ...] | {"captions": ..., "change_type": ...}}
 
-An image whose format is not supported is a reject if no other image has its place. Every other file that is not used
+An image whose format is not supported is a reject if no other image has its role. Every other file that is not used
 is counted and named in ``extra["notes"]``; a ``mask`` that ``captions.json`` names lies below the folder.
 
 **Table** (:mod:`idc.data.readers.own_table`, :mod:`idc.data.readers.own_parquet`). ``before`` and ``after`` are
@@ -59,9 +59,9 @@ def record_row(records: list[dict[str, Any]], where: str) -> dict[str, Any]:
     captions: list[Any] = []
     origins: list[Any] = []
     for record in records:
-        captions += captions_of(record)
-        given = record.get(CAPTION_ORIGINS)
-        origins += given if isinstance(given, list) else [None] * (len(captions) - len(origins))
+        captions += record_captions(record)
+        record_origins = record.get(CAPTION_ORIGINS)
+        origins += record_origins if isinstance(record_origins, list) else [None] * (len(captions) - len(origins))
         for name, value in record.items():
             if value not in (None, ""):
                 filled.setdefault(name, value)
@@ -125,10 +125,10 @@ class ImageFolders:
         return [f"images are read below {', '.join(map(cell_name, sorted(self._folders)))}"] if self._folders else []
 
 
-def captions_of(record: dict[str, Any]) -> list[Any]:
+def record_captions(record: dict[str, Any]) -> list[Any]:
     """The captions that a record has under ``captions`` and ``caption``."""
-    given = record.get("captions")
-    captions = list(given) if isinstance(given, list) else [] if given is None else [given]
+    value = record.get("captions")
+    captions = list(value) if isinstance(value, list) else [] if value is None else [value]
     return captions if record.get("caption") is None else [*captions, record["caption"]]
 
 

@@ -11,9 +11,9 @@ from idc.data import files
 from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from idc.data.pipeline import Batch
 from idc.data.readers.base import SPLIT_NAMES, outside_rows, rows_to_batch, unread, unread_images
-from idc.data.readers.own import captions_of, record_row, split_name
+from idc.data.readers.own import record_captions, record_row, split_name
 from idc.data.store import fingerprint
-from idc.data.textfiles import decode, parse_json, split_lines
+from idc.data.textfiles import decode_text, parse_json, split_lines
 
 _ROLES = {"before": "before", "a": "before", "after": "after", "b": "after", "mask": "mask", "label": "mask"}
 _TEXT_FOLDERS = ("captions", "text")
@@ -48,17 +48,17 @@ class FolderReader:
         self._caption_files = listed.caption_files
         for name in self._caption_files:
             hashed.update(self._caption_bytes(name))
-        if not listed.found:
+        if not listed.images:
             raise ValueError(
                 f"{folder} has no pairs: put the images into before/ and after/ under the same names, "
                 f"or name them x_before.png and x_after.png{''.join('; ' + note for note in notes)}"
             )
-        self._pairs = [(key, roles, listed.texts.pop(key, [])) for key, roles in sorted(listed.found.items())]
+        self._pairs = [(key, roles, listed.texts.pop(key, [])) for key, roles in sorted(listed.images.items())]
         self._rejects += [
             {"pair_id": name, "error": "unplaced image: it is neither a before nor an after image"}
             for name in listed.unplaced
         ]
-        self._given: dict[str, list[tuple[str, Any]]] | None = None
+        self._entries: dict[str, list[tuple[str, Any]]] | None = None
         unused = sorted(name for names in listed.texts.values() for name in names)
         notes += unread(unused, "captions of no pair")
         strangers = sorted(set(self._captions()) - {n for key, roles, _ in self._pairs for n in _names(key, roles)})
@@ -84,17 +84,17 @@ class FolderReader:
 
     def _row(self, i: int) -> dict[str, Any]:
         key, roles, texts = self._pairs[i]
-        given = [entry for name in _names(key, roles) for entry in self._captions().get(name, ())]
-        value = given[0][1] if given else {}
+        entries = [entry for name in _names(key, roles) for entry in self._captions().get(name, ())]
+        value = entries[0][1] if entries else {}
         record = dict(value) if isinstance(value, dict) else {"captions": value}
         record = {**record, "pair_id": key, **{role: names[0] for role, names in roles.items()}}
         split = SPLIT_NAMES.get(key.partition("/")[0].lower()) if "/" in key else None
         named, record["split"] = record.get("split"), record.get("split") or split
-        places = [file for file, _ in given if len(given) > 1 or captions_of(record)] + texts
+        caption_sources = [file for file, _ in entries if len(entries) > 1 or record_captions(record)] + texts
         error = None
-        if texts and len(places) == 1:
+        if texts and len(caption_sources) == 1:
             try:
-                lines = split_lines(decode(self.reader.read(texts[0]), "surrogateescape"))
+                lines = split_lines(decode_text(self.reader.read(texts[0]), "surrogateescape"))
                 record["captions"] = [line for line in lines if line.strip()]
             except OSError as exc:
                 error = f"unreadable file: captions, {texts[0]}, {exc}"
@@ -110,28 +110,28 @@ class FolderReader:
             row["error"] = f"missing partner: there is no {' and no '.join(absent)} image for {there}"
         elif error is not None:
             row["error"] = error
-        elif len(places) > 1:
-            row["error"] = f"bad row: captions in {' and in '.join(places)}; keep one of them"
+        elif len(caption_sources) > 1:
+            row["error"] = f"bad row: captions in {' and in '.join(caption_sources)}; keep one of them"
         elif split is not None and named and split_name(named) != split:
             row["error"] = f"bad split: {key} is in the folder of {split}, but captions.json gives {named!r}"
         return row
 
     def _captions(self) -> dict[str, list[tuple[str, Any]]]:
-        """``captions.json`` of the folder and of its split folders: name -> its entries with their places. Each worker
-        reads them when it first needs them."""
-        if self._given is None:
-            self._given = {}
+        """``captions.json`` of the folder and of its split folders: name -> its entries with their positions. Each
+        worker reads them when it first needs them."""
+        if self._entries is None:
+            self._entries = {}
             for file in self._caption_files:
                 folder, data = file.rpartition("/")[0], self._caption_bytes(file)
                 try:
-                    content = parse_json(decode(data, "surrogateescape"), keep_surrogates=True)
+                    content = parse_json(decode_text(data, "surrogateescape"), keep_surrogates=True)
                 except ValueError as exc:
                     raise ValueError(f"{file}: {exc}") from exc
                 if not isinstance(content, dict):
                     raise ValueError(f"{file} holds a {type(content).__name__}, not an object of names and captions")
                 for key, value in content.items():
-                    self._given.setdefault(files.join(folder, key), []).append((f"{file}:{key}", value))
-        return self._given
+                    self._entries.setdefault(files.join(folder, key), []).append((f"{file}:{key}", value))
+        return self._entries
 
     def _caption_bytes(self, name: str) -> bytes:
         try:
@@ -140,21 +140,21 @@ class FolderReader:
             raise ValueError(f"{name} cannot be read: {exc}") from exc
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_given": None}
+        return {**self.__dict__, "_entries": None}
 
 
 class _Listed:
     """The files of a folder, sorted by their purpose.
 
     Attributes:
-        found: pair -> role -> names of its images.
+        images: pair -> role -> names of its images.
         unplaced: images that are neither a before nor an after image.
         texts: pair -> text files with its captions.
         used: names and sizes of all of these.
     """
 
     def __init__(self, tree: files.Tree, root: files.Location) -> None:
-        self.found: dict[str, dict[str, list[str]]] = {}
+        self.images: dict[str, dict[str, list[str]]] = {}
         self.unplaced: list[str] = []
         self.texts: dict[str, list[str]] = {}
         self.caption_files: list[str] = []
@@ -165,35 +165,35 @@ class _Listed:
         other_images: list[tuple[str, int]] = []
         for path, size in sorted([*tree.files, *((path, 0) for path in tree.special)]):
             name = root.relative(path)
-            place = PurePosixPath(name)
-            suffix = place.suffix.lower()
-            if any(part.startswith((".", "_")) for part in place.parts[:-1]) or place.name.startswith("."):
+            relative = PurePosixPath(name)
+            suffix = relative.suffix.lower()
+            if any(part.startswith((".", "_")) for part in relative.parts[:-1]) or relative.name.startswith("."):
                 self._hidden.append(name)
-            elif place.name == "captions.json":
+            elif relative.name == "captions.json":
                 self.caption_files.append(name)
                 self.used.append((name, size))
             elif suffix in IMAGE_SUFFIXES:
-                self._place(name, size)
+                self._add_image(name, size)
             elif suffix in OTHER_IMAGE_SUFFIXES:
                 other_images.append((name, size))
             elif suffix == ".txt":
-                self.texts.setdefault(role_and_key(place)[1], []).append(name)
+                self.texts.setdefault(role_and_key(relative)[1], []).append(name)
                 self.used.append((name, size))
             elif name not in _OURS:
                 self._strangers.append(name)
         for name, size in other_images:
             role, key = role_and_key(PurePosixPath(name))
-            if role is None or role in self.found.get(key, {}):
+            if role is None or role in self.images.get(key, {}):
                 self._other_images.append(name)
             else:  # the loading stage rejects it, and with it the pair
-                self._place(name, size)
+                self._add_image(name, size)
 
-    def _place(self, name: str, size: int) -> None:
+    def _add_image(self, name: str, size: int) -> None:
         role, key = role_and_key(PurePosixPath(name))
         if role is None:
             self.unplaced.append(name)
         else:
-            self.found.setdefault(key, {}).setdefault(role, []).append(name)
+            self.images.setdefault(key, {}).setdefault(role, []).append(name)
         self.used.append((name, size))
 
     def notes(self) -> list[str]:
@@ -207,17 +207,17 @@ class _Listed:
         ]
 
 
-def role_and_key(place: PurePosixPath) -> tuple[str | None, str]:
+def role_and_key(path: PurePosixPath) -> tuple[str | None, str]:
     """The role of a file and the key of its pair: ``train/before/x.png`` is before of ``train/x``."""
-    folders = list(place.parts[:-1])
+    folders = list(path.parts[:-1])
     for i, folder in enumerate(folders):
         role = _ROLES.get(folder.lower())
         if role is not None or folder.lower() in _TEXT_FOLDERS:
-            return role, "/".join([*folders[:i], *folders[i + 1 :], place.stem])
-    match = _ENDING.fullmatch(place.stem)
+            return role, "/".join([*folders[:i], *folders[i + 1 :], path.stem])
+    match = _ENDING.fullmatch(path.stem)
     if match is not None:
         return _ROLES[match.group(2).lower()], "/".join([*folders, match.group(1)])
-    return None, "/".join([*folders, place.stem])
+    return None, "/".join([*folders, path.stem])
 
 
 def _names(key: str, roles: dict[str, list[str]]) -> list[str]:

@@ -65,6 +65,7 @@ class ParquetReader:
                 has_origins |= CAPTION_ORIGINS in columns
                 scanned = [column for column in ("pair_id", "split") if column in columns]
                 scanned += _paths(parquet)
+                # The footer; its length and the magic number are the last 8 bytes of the file.
                 stream.seek(stream.size() - parquet.metadata.serialized_size - 8)
                 hashed.update(f"/{name} ".encode("utf-8", "surrogateescape") + stream.read())
                 groups, first = [], row
@@ -139,8 +140,8 @@ def _all_filled(parquet: pq.ParquetFile, column: str) -> bool:
     """Whether a column has a value in every row, by the statistics in the footer."""
     groups = [parquet.metadata.row_group(i) for i in range(parquet.num_row_groups)]
     chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
-    found = [chunk.statistics for chunk in chunks if chunk.path_in_schema == column]
-    return bool(found) and all(s is not None and s.has_null_count and s.null_count == 0 for s in found)
+    statistics = [chunk.statistics for chunk in chunks if chunk.path_in_schema == column]
+    return bool(statistics) and all(s is not None and s.has_null_count and s.null_count == 0 for s in statistics)
 
 
 def unwrapped(value: Any) -> Any:

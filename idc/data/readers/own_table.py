@@ -14,7 +14,7 @@ from idc.data import files
 from idc.data.json_arrays import begins_array, iter_array
 from idc.data.pipeline import Batch
 from idc.data.readers.base import rows_to_batch
-from idc.data.readers.csv_rows import CsvRows, Line, read_header
+from idc.data.readers.csv_rows import CsvLine, CsvRows, read_header
 from idc.data.readers.own import (
     IMAGES,
     KNOWN,
@@ -27,7 +27,7 @@ from idc.data.readers.own import (
     split_name,
 )
 from idc.data.store import fingerprint
-from idc.data.textfiles import JsonError, decode, iter_lines, parse_json
+from idc.data.textfiles import JsonError, decode_text, iter_lines, parse_json
 from idc.schema import CAPTION_ORIGINS
 
 _ONE_VALUE = ("split", "change_type", "mask")
@@ -101,7 +101,7 @@ class TableReader:
         return rows_to_batch(rows)
 
     def _rows(self, records: list[tuple[str, dict[str, Any] | str]], pair: int) -> list[dict[str, Any]]:
-        """The row of a pair from its records and their places, and a reject for each contradicting record."""
+        """The row of a pair from its records and their positions, and a reject for each contradicting record."""
         where, first = records[0]
         if isinstance(first, str):  # never merged: it has no id
             return [{"pair_id": where, "error": first}]
@@ -134,8 +134,8 @@ class TableReader:
                 if not self._each_row and isinstance(record, dict) and name not in (None, ""):
                     self._numbered = False
                     images = digest_of([record.get("before"), record.get("after")])
-                    owner, known = pairs.setdefault(digest_of(str(name)), (count, images))
-                    if known != images:
+                    owner, owner_images = pairs.setdefault(digest_of(str(name)), (count, images))
+                    if owner_images != images:
                         owner = count
                         self._duplicates.add(count)
                 count += owner == count
@@ -144,6 +144,7 @@ class TableReader:
                 lines.append(line.number)
                 if self._array:
                     sizes.append(len(line.text.encode("utf-8", "surrogateescape")))
+        # Stable: the records of a pair stay in the order of the file.
         order = np.argsort(np.array(owners, np.int64), kind="stable")
         self._offsets = np.array(offsets, np.int64)[order]
         self._lines = np.array(lines, np.int64)[order]
@@ -155,29 +156,29 @@ class TableReader:
     def _open(self) -> io.BufferedReader:
         return io.BufferedReader(self._table.open())
 
-    def _lines_of(self, stream: io.BufferedReader, hashed: Any = None) -> Iterator[Line]:
+    def _lines_of(self, stream: io.BufferedReader, hashed: Any = None) -> Iterator[CsvLine]:
         """The lines from the stream's position; numbers are the file's if the position is after its header."""
         if self._array:
             for element in iter_array(stream):
                 if hashed is not None:
                     hashed.update(element.data)
-                yield Line(element.offset, element.line, element.data.decode("utf-8", "surrogateescape"))
+                yield CsvLine(element.offset, element.line, element.data.decode("utf-8", "surrogateescape"))
             return
         offset = stream.tell()
         for number, raw in enumerate(iter_lines(stream), start=1 if self._cells is None else 2):
             if hashed is not None:
                 hashed.update(raw)
-            yield Line(offset, number, raw.decode("utf-8", "surrogateescape"))
+            yield CsvLine(offset, number, raw.decode("utf-8", "surrogateescape"))
             offset += len(raw)
 
-    def _lines_from(self, stream: io.BufferedReader, entry: int) -> Iterator[Line]:
+    def _lines_from(self, stream: io.BufferedReader, entry: int) -> Iterator[CsvLine]:
         """The lines from the stream's position, which is that of an entry; of an array the entry alone."""
         if self._sizes is None:
             return self._lines_of(stream)
         text = stream.read(int(self._sizes[entry])).decode("utf-8", "surrogateescape")
-        return iter([Line(int(self._offsets[entry]), int(self._lines[entry]), text)])
+        return iter([CsvLine(int(self._offsets[entry]), int(self._lines[entry]), text)])
 
-    def _records(self, lines: Iterator[Line]) -> Iterator[tuple[Line, dict[str, Any] | str]]:
+    def _records(self, lines: Iterator[CsvLine]) -> Iterator[tuple[CsvLine, dict[str, Any] | str]]:
         """The records with their first lines; the error in place of one that cannot be read."""
         if self._cells is not None:
             for line, cells in self._cells.read(lines):
@@ -202,7 +203,7 @@ class TableReader:
         with self._open() as stream:
             raw = next(iter_lines(stream), b"")
         try:
-            header, delimiter = read_header(decode(raw), KNOWN)
+            header, delimiter = read_header(decode_text(raw), KNOWN)
         except ValueError as exc:
             raise ValueError(f"{self._name} is {exc}") from exc
         must_have(header, self._name)
@@ -215,16 +216,16 @@ def _agreeing(records: list[tuple[str, Any]]) -> tuple[list[dict[str, Any]], lis
     rejects: list[dict[str, Any]] = []
     first: dict[str, tuple[Any, str]] = {}
     for where, record in records:
-        given = {name: split_name(value) if name == "split" else value
+        values = {name: split_name(value) if name == "split" else value
                  for name in _ONE_VALUE if (value := record.get(name)) not in (None, "")}  # fmt: skip
-        other = next((name for name, value in given.items() if name in first and first[name][0] != value), None)
+        other = next((name for name, value in values.items() if name in first and first[name][0] != value), None)
         if other is None:
-            first |= {name: (value, where) for name, value in given.items() if name not in first}
+            first |= {name: (value, where) for name, value in values.items() if name not in first}
             agreed.append(record)
             continue
-        known, place = first[other]
-        here = f"{record['pair_id']} has {other} {given[other]!r} in {where}"
-        rejects.append({"pair_id": where, "error": f"duplicate pair id: {here}, but {known!r} in {place}"})
+        first_value, first_where = first[other]
+        here = f"{record['pair_id']} has {other} {values[other]!r} in {where}"
+        rejects.append({"pair_id": where, "error": f"duplicate pair id: {here}, but {first_value!r} in {first_where}"})
     return agreed, rejects
 
 

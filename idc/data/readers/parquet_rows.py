@@ -45,10 +45,10 @@ def read_groups(
     try:
         return records(parquet.read_row_groups(groups, columns=columns, use_threads=False))
     except DAMAGE:
-        found: list[Record] = []
+        rows: list[Record] = []
         for group in groups:
-            found += GroupRows(stream, parquet, group, columns, size=64).rows(0, rows_of_group(parquet, group))
-        return found
+            rows += GroupRows(stream, parquet, group, columns, size=64).rows(0, rows_of_group(parquet, group))
+        return rows
 
 
 def rows_of_group(parquet: pq.ParquetFile, group: int) -> int:
@@ -79,22 +79,22 @@ class GroupRows:
         Raises:
             OSError: the bytes cannot be fetched.
         """
-        found: list[Record] = []
+        rows: list[Record] = []
         while self.position < stop:
             batch = self._left if self._left is not None else self._next()
             if batch is None:
                 assert self._damage is not None
-                found += [self._damage] * (stop - max(start, self.position))
+                rows += [self._damage] * (stop - max(start, self.position))
                 self.position = stop
                 break
             skipped = min(max(0, start - self.position), batch.num_rows)
             taken = min(batch.num_rows, stop - self.position) - skipped
             if taken > 0:
-                found += records(batch.slice(skipped, taken))
+                rows += records(batch.slice(skipped, taken))
             used = skipped + max(0, taken)
             self.position += used
             self._left = batch.slice(used) if used < batch.num_rows else None
-        return found
+        return rows
 
     def _begin(self) -> Any:
         return self._parquet.iter_batches(

@@ -38,10 +38,10 @@ class ProcapHdf5Reader:
     """
 
     def __init__(self, folder: files.Location, config: ImportConfig) -> None:
-        found = Annotations(folder, access("procap_hdf5", config))
+        annotations = Annotations(folder, access("procap_hdf5", config))
         if folder.local is None:
             raise ValueError(f"{folder}: HDF5 files are read from a local folder; copy them to this machine first")
-        self.reader = found.reader
+        self.reader = annotations.reader
         self._root, self._channels, self._chunk_size = (
             Path(folder.local),
             config.procap_hdf5.channels,
@@ -53,32 +53,32 @@ class ProcapHdf5Reader:
         splits = sorted(split.name for split in self._root.iterdir() if (split / "txt").is_dir())
         for split in sorted(splits, key=lambda name: SPLITS.index(SPLIT_NAMES.get(name.lower(), SPLITS[-1]))):
             for text in sorted((self._root / split / "txt").glob("*.json")):
-                self._read(found, split, text.name, seen)
+                self._read(annotations, split, text.name, seen)
         if not self._rows:
-            why = "; ".join(row["error"] for row in found.rejects[:3]) or "it has no train/txt/*.json"
+            why = "; ".join(row["error"] for row in annotations.rejects[:3]) or "it has no train/txt/*.json"
             raise ValueError(f"{folder} does not have the layout of the official ProCap's data: {why}")
-        self.extra: dict[str, Any] = {**found.extra}
+        self.extra: dict[str, Any] = {**annotations.extra}
         if config.images:
             self.extra["images"] = config.strict or any(row["before"] for row in self._rows)
         videos = sorted({row["before"] for row in self._rows if row["before"]})
         sizes = [[name, (self._root / name).stat().st_size] for name in videos]
-        self._rows += found.rejects
+        self._rows += annotations.rejects
         self.fingerprint = fingerprint(
-            "procap_hdf5", config.chunk_size, config.procap_hdf5.channels, found.hash.hexdigest(), sizes
+            "procap_hdf5", config.chunk_size, config.procap_hdf5.channels, annotations.hash.hexdigest(), sizes
         )
 
-    def _read(self, found: Annotations, folder: str, text: str, seen: dict[str, str]) -> None:
+    def _read(self, annotations: Annotations, folder: str, text: str, seen: dict[str, str]) -> None:
         name = PurePosixPath(text).stem
-        video = found.find(f"{folder}/video/{name}.h5", f"train/video/{name}.h5")
+        video = annotations.find(f"{folder}/video/{name}.h5", f"train/video/{name}.h5")
         if video is None:
-            found.note(f"{folder}/video/{name}.h5 is missing")
-        for key, captions in found.items(f"{folder}/txt/{text}").items():
-            place = f"{folder}/txt/{text}:{key}"
-            if found.texts_in(place, captions, "captions") is None:
+            annotations.note(f"{folder}/video/{name}.h5 is missing")
+        for key, captions in annotations.items(f"{folder}/txt/{text}").items():
+            position = f"{folder}/txt/{text}:{key}"
+            if annotations.texts_in(position, captions, "captions") is None:
                 continue
             pair_id = key.removesuffix(".png") + _ENDINGS.get(name, "")
             if pair_id in seen:
-                found.reject(place, f"duplicate pair id: {pair_id} is also in {seen[pair_id]}")
+                annotations.reject(position, f"duplicate pair id: {pair_id} is also in {seen[pair_id]}")
                 continue
             seen[pair_id] = f"{folder}/txt/{text}"
             self._rows.append(
@@ -121,10 +121,10 @@ class ProcapHdf5Reader:
             return {"before": None, "after": None, "error": f"missing file: {row['meta']['video']}"}
         if name not in opened:
             try:
-                place = self.reader.locate(name).local
-                assert place is not None
-                files.check_regular(place)
-                opened[name] = h5py.File(place, "r")
+                path = self.reader.locate(name).local
+                assert path is not None
+                files.check_regular(path)
+                opened[name] = h5py.File(path, "r")
             except OSError as exc:
                 opened[name] = f"unreadable file: {name}, {exc}"
             except files.OutsideSource as exc:
@@ -165,17 +165,17 @@ def stored_in(file: Any, key: str) -> Any:
     """
     import h5py
 
-    place = file
+    node = file
     for part in filter(None, key.split("/")):
-        link = place.get(part, getlink=True) if isinstance(place, h5py.Group) else None
+        link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
         if link is None:
             return None
         if not isinstance(link, h5py.HardLink):
             raise files.OutsideSource("it is a link within HDF5; links are not followed")
-        place = place[part]
-    if isinstance(place, h5py.Dataset) and (place.external or place.is_virtual):
+        node = node[part]
+    if isinstance(node, h5py.Dataset) and (node.external or node.is_virtual):
         raise files.OutsideSource("its values are stored in another file")
-    return place
+    return node
 
 
 class _Bad(Exception):

@@ -21,20 +21,20 @@ from idc.data.config import ImportConfig
 from idc.data.readers.annotations import Annotations, Row
 
 
-def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
+def read(annotations: Annotations, config: ImportConfig) -> Iterable[Row]:
     """The pairs of all splits found; see the module's text."""
     pairs: dict[str, Row] = {}
-    for split, name in found.split_files("", "json/", "annotations/").items():
-        for place, record in found.records(name, "question"):
+    for split, name in annotations.split_files("", "json/", "annotations/").items():
+        for position, record in annotations.records(name, "question"):
             number, file, text, kind, answer = (
-                found.name_in(place, record, key) for key in ("id", "img_id", "question", "type", "answer")
+                annotations.name_in(position, record, key) for key in ("id", "img_id", "question", "type", "answer")
             )
             if number is None or file is None or text is None or kind is None or answer is None:
                 continue
             pair_id = PurePosixPath(file).stem
             pair = pairs.setdefault(pair_id, _pair(pair_id, file, split))
             if pair["split"] != split:
-                found.reject(place, f"duplicate pair id: {pair_id} is in {pair['split']} and in {split}")
+                annotations.reject(position, f"duplicate pair id: {pair_id} is in {pair['split']} and in {split}")
                 continue
             question = {"question": text, "type": kind, "answer": answer, "id": number, "mask": f"mask/{number}.png"}
             pair["meta"]["questions"].append(question)

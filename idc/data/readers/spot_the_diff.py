@@ -21,36 +21,36 @@ from idc.data.readers.annotations import Annotations, Row, numbered_id
 _MULTI = "change_multi_captions.json"
 
 
-def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
+def read(annotations: Annotations, config: ImportConfig) -> Iterable[Row]:
     """The pairs of the configured protocol; see the module's text."""
-    found.extra["protocol"] = config.spot_the_diff.protocol
+    annotations.extra["protocol"] = config.spot_the_diff.protocol
     if config.spot_the_diff.protocol == "multi":
-        return _multi(found)
-    if found.find(_MULTI) and not found.find("train.json", "annotations", "data"):
-        raise ValueError(f"{found.root} has {_MULTI}: give spot_the_diff.protocol=multi")
-    return _single(found)
+        return _multi(annotations)
+    if annotations.find(_MULTI) and not annotations.find("train.json", "annotations", "data"):
+        raise ValueError(f"{annotations.root} has {_MULTI}: give spot_the_diff.protocol=multi")
+    return _single(annotations)
 
 
-def _single(found: Annotations) -> Iterable[Row]:
+def _single(annotations: Annotations) -> Iterable[Row]:
     pairs: dict[str, Row] = {}
-    for split, name in found.split_files("", "annotations/", "data/annotations/").items():
-        for place, record in found.records(name):
-            pair_id = found.name_in(place, record, "img_id")
-            sentences = found.texts_in(place, record.get("sentences"), "sentences")
+    for split, name in annotations.split_files("", "annotations/", "data/annotations/").items():
+        for position, record in annotations.records(name):
+            pair_id = annotations.name_in(position, record, "img_id")
+            sentences = annotations.texts_in(position, record.get("sentences"), "sentences")
             if pair_id is None or sentences is None:
                 continue
             pair = pairs.setdefault(pair_id, _pair(pair_id, split, [], 0))
             if pair["split"] != split:
-                found.reject(place, f"duplicate pair id: {pair_id} is in {pair['split']} and in {split}")
+                annotations.reject(position, f"duplicate pair id: {pair_id} is in {pair['split']} and in {split}")
                 continue
             pair["captions"] += sentences
             pair["rows"] += 1
     return pairs.values()
 
 
-def _multi(found: Annotations) -> Iterable[Row]:
-    splits = found.splits(found.need("splits.json"), numbered_id)
-    captions = found.captions(found.need(_MULTI), splits)
+def _multi(annotations: Annotations) -> Iterable[Row]:
+    splits = annotations.splits(annotations.need("splits.json"), numbered_id)
+    captions = annotations.captions(annotations.need(_MULTI), splits)
     return [_pair(pair_id, split, captions.get(pair_id, []), 1) for pair_id, split in splits.items()]
 
 

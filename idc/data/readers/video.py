@@ -17,7 +17,7 @@ from idc.data.images import encode_png
 from idc.data.pipeline import Batch
 from idc.data.readers.base import access, outside_rows, rows_to_batch, unread
 from idc.data.store import fingerprint
-from idc.data.video_frames import count_frames, read_frames, video_fingerprint
+from idc.data.video_frames import clip_fingerprint, count_frames, read_frames
 
 SUFFIXES = frozenset({".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg"})
 
@@ -57,7 +57,7 @@ class VideoReader:
             except ValueError as exc:
                 self._rejects.append({"pair_id": self._name(clip), "error": f"bad file: {exc}"})
                 continue
-            prints[self._name(clip)] = video_fingerprint(str(clip))
+            prints[self._name(clip)] = clip_fingerprint(str(clip))
             starts = list(range(0, last + 1, self._config.every))
             if not starts:
                 short.append(self._name(clip))

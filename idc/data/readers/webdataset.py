@@ -25,9 +25,9 @@ from idc.data.config import ImportConfig
 from idc.data.images import IMAGE_SUFFIXES
 from idc.data.pipeline import Batch
 from idc.data.readers.base import SPLIT_NAMES, access, rows_to_batch, unread
-from idc.data.readers.own import captions_of
+from idc.data.readers.own import record_captions
 from idc.data.store import fingerprint
-from idc.data.textfiles import decode, parse_json, split_lines
+from idc.data.textfiles import decode_text, parse_json, split_lines
 
 _COLUMNS = ("captions", "caption", "change_type", "split", "source")
 
@@ -65,12 +65,12 @@ class WebdatasetReader:
                     continue
             samples: dict[str, dict[str, tuple[int, int]]] = {}
             repeated: dict[str, str] = {}
-            for name, place in self._members(shard):
-                hashed.update(f"/{shard} {name} {place}\n".encode("utf-8", "surrogateescape"))
+            for name, span in self._members(shard):
+                hashed.update(f"/{shard} {name} {span}\n".encode("utf-8", "surrogateescape"))
                 key, ending = _key_and_ending(name)
                 if ending in samples.setdefault(key, {}):
                     repeated.setdefault(key, name)
-                samples[key][ending] = place
+                samples[key][ending] = span
             for key, name in repeated.items():
                 del samples[key]
                 seen.add(key)
@@ -96,14 +96,15 @@ class WebdatasetReader:
         with (self.reader.folder / shard).open() as stream:
             size = stream.size()
             try:
+                # "r:" refuses a compressed shard, whose members have no position in the file.
                 with tarfile.open(fileobj=stream, mode="r:") as tar:
                     for member in tar:
                         if member.isdir():
                             continue
                         if not member.isreg() or member.issparse():
-                            place = f"{shard}:{member.name}"
+                            position = f"{shard}:{member.name}"
                             self._rejects.append(
-                                {"pair_id": place, "error": f"unreadable file: {member.name} is not a plain file"}
+                                {"pair_id": position, "error": f"unreadable file: {member.name} is not a plain file"}
                             )
                             continue
                         if member.offset_data + member.size > size:
@@ -146,17 +147,17 @@ class WebdatasetReader:
             there = ", ".join(sorted(contents))
             return {**row, "error": f"missing partner: no {' and no '.join(absent)} among {there}"}
         if "txt" in contents:
-            row["captions"] = split_lines(decode(contents["txt"], "surrogateescape"))
+            row["captions"] = split_lines(decode_text(contents["txt"], "surrogateescape"))
         if "json" in contents:
             try:
-                content = parse_json(decode(contents["json"], "surrogateescape"), keep_surrogates=True)
+                content = parse_json(decode_text(contents["json"], "surrogateescape"), keep_surrogates=True)
             except ValueError as exc:
                 return {**row, "error": f"bad row: {key}.json: {exc}"}
             if not isinstance(content, dict):
                 return {**row, "error": f"bad row: {key}.json has a {type(content).__name__}, not an object"}
             row["meta"] = {name: value for name, value in content.items() if name not in _COLUMNS}
             row |= {name: content[name] for name in ("change_type", "split", "source") if content.get(name) is not None}
-            captions = captions_of(content)
+            captions = record_captions(content)
             row["captions"] = [*captions, *(text for text in row["captions"] if text not in captions)]
         return row
 

@@ -132,7 +132,7 @@ class Sight:
 
 
 @dataclass(frozen=True)
-class Description:
+class SceneDescription:
     """A description of an object: some of its attributes and optionally its relation to a second object."""
 
     attributes: tuple[str, ...]
@@ -166,7 +166,9 @@ def sights(
     return (seen[:1] if change.kind in ("color", "material") else seen), seen
 
 
-def descriptions(unique_in: list[Sight], holds_in: list[Sight]) -> tuple[list[Description], list[Description]]:
+def descriptions(
+    unique_in: list[Sight], holds_in: list[Sight]
+) -> tuple[list[SceneDescription], list[SceneDescription]]:
     """All unambiguous descriptions of an object: by at least two attributes alone, and with a relation.
 
     Args:
@@ -174,7 +176,7 @@ def descriptions(unique_in: list[Sight], holds_in: list[Sight]) -> tuple[list[De
         holds_in: the images in which the relation must be true.
     """
     thing = unique_in[0].thing
-    plain = [Description(s) for s in SUBSETS if len(s) >= 2 and _unique(thing, s, unique_in)]
+    plain = [SceneDescription(s) for s in SUBSETS if len(s) >= 2 and _unique(thing, s, unique_in)]
     relational = []
     anchors = [t for t in unique_in[0].things if t is not thing]
     for anchor in anchors:
@@ -193,7 +195,7 @@ def descriptions(unique_in: list[Sight], holds_in: list[Sight]) -> tuple[list[De
                     )
                     for s in unique_in
                 ):
-                    relational += [Description(attributes, relation, anchor, name) for name in names]
+                    relational += [SceneDescription(attributes, relation, anchor, name) for name in names]
     return plain, relational
 
 
@@ -287,7 +289,7 @@ def true_captions(
     return [t.format(d=" ".join(changed[name] for name in ATTRIBUTES), v=value) for t in templates]
 
 
-def phrase(thing: Thing, description: Description, rng: np.random.Generator) -> str:
+def phrase(thing: Thing, description: SceneDescription, rng: np.random.Generator) -> str:
     """The words of a description, without an article in front."""
     text = _noun(thing, description.attributes, rng)
     if description.relation is None:
@@ -297,7 +299,7 @@ def phrase(thing: Thing, description: Description, rng: np.random.Generator) -> 
     return f"{text} that is {relation} the {_noun(description.anchor, description.anchor_attributes, rng)}"
 
 
-def _pick(options: list[Description], rng: np.random.Generator) -> Description:
+def _pick(options: list[SceneDescription], rng: np.random.Generator) -> SceneDescription:
     """One of the options; every other time one of those that name the most attributes."""
     if rng.random() < 0.5:
         most = max(len(o.attributes) for o in options)

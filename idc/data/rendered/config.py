@@ -233,34 +233,6 @@ class RenderConfig(ConfigModel):
             )
 
 
-class MotionConfig(RenderConfig):
-    """Scenes in motion: objects and the camera move along lines at constant speed. Each scene gives three frames;
-    settings of changes and captions are not used."""
-
-    num_scenes: int = Field(default=2000, ge=1)
-    """Scenes; each gives one triplet."""
-    width: int = Field(default=160, ge=16, le=4096)
-    """Pixels."""
-    height: int = Field(default=128, ge=16, le=4096)
-    """Pixels."""
-    jitter: JitterName = "mild"
-    """Camera motion: to the view of an after image with this jitter. The lamps do not move."""
-    min_visible_pixels: int = Field(default=40, ge=1)
-    """Least number of visible pixels of every object in the first frame."""
-    max_move: float = Field(default=0.6, gt=0, le=10)
-    """Longest path of an object from the first to the last frame, in scene units; the shortest of a moving object is a
-    fifth of it."""
-
-    def faults(self) -> Iterator[str]:
-        yield from super().faults()
-        if self.ordered_pairs:
-            yield "ordered_pairs: scenes in motion have no pairs"
-        if self.several is not None:
-            yield "several: scenes in motion have no pairs"
-        if self.variation != VariationConfig():
-            yield "variation: scenes in motion do not vary"
-
-
 class RenderJob(ConfigModel):
     """Render a data set folder of pairs."""
 

@@ -1,7 +1,7 @@
 """The list of true differences of a rendered pair with several changes, as the pair's ``meta`` has it.
 
 ``meta["before"]`` and ``meta["after"]`` are the objects of the two images, ``meta["differences"]`` is a list of
-``{"kind": ..., "before": [...], "after": [...]}``, whose numbers are places in these two lists:
+``{"kind": ..., "before": [...], "after": [...]}``, whose numbers are indices in these two lists:
 
 =========== ============================================================================ =====================
 kind        what changed                                                                 OmniDiff's name
@@ -72,24 +72,24 @@ def differences_of(meta: Mapping[str, Any]) -> tuple[Difference, ...] | None:
     """
     if DIFFERENCES not in meta:
         return None
-    found = []
+    differences = []
     for number, record in enumerate(meta[DIFFERENCES]):
         kind = record.get("kind")
         if kind not in KINDS:
             raise ValueError(f"{DIFFERENCES}[{number}].kind is {kind!r}, none of {', '.join(KINDS)}")
         sides = []
         for side in ("before", "after"):
-            places: Sequence[int] = record.get(side, ())
-            if not all(isinstance(place, int) and 0 <= place < len(meta[side]) for place in places):
+            indices: Sequence[int] = record.get(side, ())
+            if not all(isinstance(index, int) and 0 <= index < len(meta[side]) for index in indices):
                 raise ValueError(
-                    f"{DIFFERENCES}[{number}].{side} is {places!r}, not a list of places in the {len(meta[side])} "
+                    f"{DIFFERENCES}[{number}].{side} is {indices!r}, not a list of places in the {len(meta[side])} "
                     f"objects of {side}"
                 )
-            sides.append(tuple(meta[side][place] for place in places))
+            sides.append(tuple(meta[side][index] for index in indices))
         counts = (len(sides[0]), len(sides[1]))
         if counts[0] == counts[1] if kind == "count" else counts != _COUNTS.get(kind, (1, 1)):
             raise ValueError(
                 f"{DIFFERENCES}[{number}] is of kind {kind!r} with {counts[0]} objects before and {counts[1]} after"
             )
-        found.append(Difference(kind, *sides))
-    return tuple(found)
+        differences.append(Difference(kind, *sides))
+    return tuple(differences)

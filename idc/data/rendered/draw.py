@@ -49,8 +49,8 @@ BASE_LAMPS: tuple[Lamp, ...] = (
 
 
 @dataclass(frozen=True)
-class Base:
-    """What the default image's view is drawn around: the camera's height angle (degrees), distance and zoom, lamps."""
+class EmptyScene:
+    """Centre of the draws of the default image's view: the camera's height angle (degrees), distance, zoom; lamps."""
 
     elevation: float
     distance: float
@@ -87,6 +87,7 @@ def split_of(config: RenderConfig, index: int) -> str:
     cases = len(config.change_types) if config.several is None else config.several.num_counts
     block, position = divmod(index, cases)
     golden = 0.6180339887498949
+    # Multiples of the golden ratio fill [0, 1) evenly, however many there are.
     u = (block * golden + position / cases) % 1.0
     if u < config.test_share:
         return "test"
@@ -103,7 +104,7 @@ def _draw(
 ) -> Scene | None:
     base, look = draw_base(config, look_rng), draw_look(config, look_rng)
     exposures = draw_exposures(config, len(IMAGES), look_rng)
-    before = _place(config, rng, int(rng.integers(config.min_objects, config.max_objects + 1)))
+    before = _placed_things(config, rng, int(rng.integers(config.min_objects, config.max_objects + 1)))
     if before is None:
         return None
     changed = _change(config, kind, before, rng)
@@ -123,7 +124,7 @@ def _draw(
     return Scene(before, after, change, views, look, exposures, (ids[0], ids[1], ids[2]))
 
 
-def draw_base(config: RenderConfig, rng: np.random.Generator) -> Base:
+def draw_base(config: RenderConfig, rng: np.random.Generator) -> EmptyScene:
     """The base of a scene."""
     wide = config.variation
     tilt, away, lens, turn = rng.uniform(-1, 1, 4)
@@ -139,7 +140,7 @@ def draw_base(config: RenderConfig, rng: np.random.Generator) -> Base:
         )
         radiance = lamp.radiance * stops(wide.lamp_power, rng) / size**2
         lamps.append(Lamp(position, lamp.half_edge * size, radiance))
-    return Base(
+    return EmptyScene(
         elevation=BASE_ELEVATION + float(tilt) * wide.elevation,
         distance=config.camera_distance * zoom * (1 + float(away) * wide.distance),
         zoom=zoom,
@@ -147,7 +148,7 @@ def draw_base(config: RenderConfig, rng: np.random.Generator) -> Base:
     )
 
 
-def _place(config: RenderConfig, rng: np.random.Generator, count: int) -> tuple[Thing, ...] | None:
+def _placed_things(config: RenderConfig, rng: np.random.Generator, count: int) -> tuple[Thing, ...] | None:
     things: list[Thing] = []
     for _ in range(count):
         thing = _free_thing(config, things, rng)
@@ -212,10 +213,10 @@ def _change(
     return Change(kind, old, new), (*before[:at], new, *before[at + 1 :])
 
 
-def draw_view(rng: np.random.Generator, jitter: Jitter, base: Base | View) -> View:
+def draw_view(rng: np.random.Generator, jitter: Jitter, base: EmptyScene | View) -> View:
     """A view near ``base``."""
     lamps = base.lamps
-    if isinstance(base, Base):
+    if isinstance(base, EmptyScene):
         azimuth, elevation, distance, target = BASE_AZIMUTH, base.elevation, base.distance, BASE_TARGET
     else:
         target = base.target
@@ -281,6 +282,7 @@ def cast(things: tuple[Thing, ...], view: View, width: int, height: int) -> np.n
 
 def _hit(thing: Thing, origin: np.ndarray, rays: np.ndarray) -> np.ndarray:
     """Ray parameter of the first hit, inf where missed. ``origin`` (3,) is relative to the object's centre."""
+    # A ray parallel to a face divides by 0; the comparisons are right with the infinities that result.
     with np.errstate(divide="ignore", invalid="ignore"):
         if thing.shape == "sphere":
             near, _ = _roots((rays**2).sum(-1), rays @ origin, origin @ origin - thing.radius**2)

@@ -22,6 +22,6 @@ def letter_stencil(letter: str) -> np.ndarray:
     image = Image.new("L", (STENCIL, STENCIL))
     draw = ImageDraw.Draw(image)
     left, top, right, bottom = draw.textbbox((0, 0), letter, font=font, stroke_width=stroke)
-    place = ((STENCIL - left - right) / 2, (STENCIL - top - bottom) / 2)
-    draw.text(place, letter, fill=255, font=font, stroke_width=stroke)
+    corner = ((STENCIL - left - right) / 2, (STENCIL - top - bottom) / 2)
+    draw.text(corner, letter, fill=255, font=font, stroke_width=stroke)
     return np.asarray(image, np.float32) / 255

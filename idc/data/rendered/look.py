@@ -1,5 +1,5 @@
-"""What varies besides objects, camera and lamps: the surroundings and materials of a scene, and what a camera does to
-each of its pictures. The defaults are the look of scenes without variation."""
+"""Variation besides objects, camera and lamps: the surroundings and materials of a scene, and the effects of a camera
+on each of its pictures. The defaults are the look of scenes without variation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JPEG_QUALITIES = (60, 95)
 
 @dataclass(frozen=True)
 class Look:
-    """What the images of a scene share.
+    """The appearance that the images of a scene share.
 
     Attributes:
         sky: radiance of the surroundings.
@@ -47,7 +47,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Exposure:
-    """What a camera does to one picture.
+    """Effects of a camera on one picture.
 
     Attributes:
         gain: factor of the light.

@@ -22,17 +22,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from idc.data.rendered.captions import ATTRIBUTES, VALUES, Description, matching
+from idc.data.rendered.captions import ATTRIBUTES, VALUES, SceneDescription, matching
 from idc.data.rendered.differences import Difference
 from idc.data.rendered.referring import Record, Referring, Told, thing_of
 from idc.data.rendered.scene import REVERSED, Thing, View
-from idc.data.rendered.sentences import DIRECTED_MOVES, clause, clauses_of, describable_difference, joined, tell
+from idc.data.rendered.sentences import (
+    DIRECTED_MOVES,
+    clause,
+    clauses_of_changes,
+    describable_difference,
+    join_clauses,
+    tell,
+)
 
 ERRORS: tuple[str, ...] = ("wrong object", "wrong attribute", "missing", "invented", "swapped order")
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-_BY_ALL = Referring(Description(ATTRIBUTES))
+_BY_ALL = Referring(SceneDescription(ATTRIBUTES))
 
 
 def planted(
@@ -58,21 +65,21 @@ def planted(
     if kind not in ERRORS:
         raise ValueError(f"no error is called {kind!r}; there are: {', '.join(ERRORS)}")
     scene = _Images(before, after, views)
-    true = [_clause(tell(one, before, after, views), rng) for one in differences]
+    true = [_clause(tell(difference, before, after, views), rng) for difference in differences]
     if kind == "invented":
         wrong = _invented(scene, rng)
-        return None if wrong is None else joined([*true, wrong], rng)
+        return None if wrong is None else join_clauses([*true, wrong], rng)
     if kind == "missing":
         if len(true) < 2:
             return None
         left_out = int(rng.integers(len(true)))
-        return joined(true[:left_out] + true[left_out + 1 :], rng)
+        return join_clauses(true[:left_out] + true[left_out + 1 :], rng)
     make = {"wrong object": _wrong_object, "wrong attribute": _wrong_attribute, "swapped order": _swapped}[kind]
-    for place in rng.permutation(len(true)):
-        wrong = make(differences[place], scene, rng)
+    for index in rng.permutation(len(true)):
+        wrong = make(differences[index], scene, rng)
         if wrong is not None:
-            true[place] = wrong
-            return joined(true, rng)
+            true[index] = wrong
+            return join_clauses(true, rng)
     return None
 
 
@@ -81,12 +88,12 @@ class _Images:
 
     def __init__(self, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]) -> None:
         self.before, self.after, self.views = before, after, views
-        self.things = [[thing_of(one) for one in image] for image in (before, after)]
+        self.things = [[thing_of(record) for record in image] for image in (before, after)]
 
     def bystanders(self) -> list[Thing]:
         """Objects that did not change, each the only one of its look in both images."""
-        same = [thing_of(one) for one in self.before if one in self.after]
-        return [one for one in same if all(self._count(one, image) == 1 for image in (0, 1))]
+        same = [thing_of(record) for record in self.before if record in self.after]
+        return [thing for thing in same if all(self._count(thing, image) == 1 for image in (0, 1))]
 
     def has(self, look: Thing) -> bool:
         return any(self._count(look, image) for image in (0, 1))
@@ -95,66 +102,68 @@ class _Images:
         return len(matching(self.things[image], look, ATTRIBUTES))
 
 
-def _clause(told: Told, rng: np.random.Generator, fits: Callable[[str], bool] = lambda template: True) -> str:
-    options = [template for template in clauses_of(told) if fits(template)]
-    return clause(told, options[int(rng.integers(len(options)))], rng)
+def _clause(statement: Told, rng: np.random.Generator, fits: Callable[[str], bool] = lambda template: True) -> str:
+    options = [template for template in clauses_of_changes(statement) if fits(template)]
+    return clause(statement, options[int(rng.integers(len(options)))], rng)
 
 
 def _about(
-    one: Difference, thing: Thing, rng: np.random.Generator, fits: Callable[[str], bool] = lambda _: True
+    difference: Difference, thing: Thing, rng: np.random.Generator, fits: Callable[[str], bool] = lambda _: True
 ) -> str:
     """A clause about a difference that names ``thing`` by all attributes."""
-    return _clause(Told(one, thing, (_BY_ALL,), (), ()), rng, fits)
+    return _clause(Told(difference, thing, (_BY_ALL,), (), ()), rng, fits)
 
 
-def _wrong_object(one: Difference, scene: _Images, rng: np.random.Generator) -> str | None:
+def _wrong_object(difference: Difference, scene: _Images, rng: np.random.Generator) -> str | None:
     options = scene.bystanders()
-    if one.kind in ("color", "material", "size"):
+    if difference.kind in ("color", "material", "size"):
         # Otherwise the clause would contradict itself: "the blue cube has turned from red to blue"
-        options = [other for other in options if getattr(other, one.kind) == one.before[0][one.kind]]
-    elif one.kind == "replace":
-        options = [other for other in options if other.shape != one.after[0]["shape"]]
-    elif one.kind in ("orientation", "text"):
-        options = [other for other in options if other.shape == one.before[0]["shape"]] or options
-    return _about(one, options[int(rng.integers(len(options)))], rng) if options else None
+        options = [
+            other for other in options if getattr(other, difference.kind) == difference.before[0][difference.kind]
+        ]
+    elif difference.kind == "replace":
+        options = [other for other in options if other.shape != difference.after[0]["shape"]]
+    elif difference.kind in ("orientation", "text"):
+        options = [other for other in options if other.shape == difference.before[0]["shape"]] or options
+    return _about(difference, options[int(rng.integers(len(options)))], rng) if options else None
 
 
-def _wrong_attribute(one: Difference, scene: _Images, rng: np.random.Generator) -> str | None:
-    thing = thing_of((*one.before, *one.after)[0])
+def _wrong_attribute(difference: Difference, scene: _Images, rng: np.random.Generator) -> str | None:
+    thing = thing_of((*difference.before, *difference.after)[0])
     looks = [
         replace(thing, **{name: value})  # type: ignore[arg-type]
         for name in ATTRIBUTES
         # What changes stays, else the clause would contradict itself
-        if name != one.kind and (one.kind, name) != ("replace", "shape")
+        if name != difference.kind and (difference.kind, name) != ("replace", "shape")
         for value in VALUES[name]
         if value != getattr(thing, name)
     ]
     looks = [look for look in looks if not scene.has(look)]
-    wrong_news = _wrong_news(one)
+    wrong_news = _wrong_news(difference)
     if wrong_news and (not looks or rng.random() < 0.5):
         return _about(wrong_news[int(rng.integers(len(wrong_news)))], thing, rng, lambda template: "{b}" in template)
-    return _about(one, looks[int(rng.integers(len(looks)))], rng) if looks else None
+    return _about(difference, looks[int(rng.integers(len(looks)))], rng) if looks else None
 
 
-def _wrong_news(one: Difference) -> list[Difference]:
+def _wrong_news(difference: Difference) -> list[Difference]:
     """The difference with another new look, letter or number."""
-    if one.kind == "count":
-        record, counts = (*one.before, *one.after)[0], (len(one.before), len(one.after))
+    if difference.kind == "count":
+        record, counts = (*difference.before, *difference.after)[0], (len(difference.before), len(difference.after))
         others = [number for number in range(1, max(counts) + 2) if number not in counts]
-        return [replace(one, after=(record,) * number) for number in others]
-    if one.kind == "text":
-        used = (one.before[0]["text"], one.after[0]["text"])
+        return [replace(difference, after=(record,) * number) for number in others]
+    if difference.kind == "text":
+        used = (difference.before[0]["text"], difference.after[0]["text"])
         values = [("text", letter) for letter in LETTERS if letter not in used]
-    elif one.kind == "color":
-        used = (one.before[0]["color"], one.after[0]["color"])
+    elif difference.kind == "color":
+        used = (difference.before[0]["color"], difference.after[0]["color"])
         values = [("color", color) for color in VALUES["color"] if color not in used]
-    elif one.kind == "replace":
-        new = one.after[0]
+    elif difference.kind == "replace":
+        new = difference.after[0]
         names = ("size", "color", "material")
         values = [(name, value) for name in names for value in VALUES[name] if value != new[name]]
     else:
         return []
-    return [replace(one, after=({**one.after[0], name: value},)) for name, value in values]
+    return [replace(difference, after=({**difference.after[0], name: value},)) for name, value in values]
 
 
 def _invented(scene: _Images, rng: np.random.Generator) -> str | None:
@@ -178,14 +187,14 @@ def _invented(scene: _Images, rng: np.random.Generator) -> str | None:
     return _about(Difference(kind, (look,), (new,)), thing, rng)
 
 
-def _swapped(one: Difference, scene: _Images, rng: np.random.Generator) -> str | None:
-    if one.kind == "orientation":
+def _swapped(difference: Difference, scene: _Images, rng: np.random.Generator) -> str | None:
+    if difference.kind == "orientation":
         return None
-    back = Difference(REVERSED.get(one.kind, one.kind), one.after, one.before)
+    back = Difference(REVERSED.get(difference.kind, difference.kind), difference.after, difference.before)
     images = (scene.after, scene.before, scene.views[::-1])
     if not describable_difference(back, *images):
         return None
-    told = tell(back, *images)
-    if one.kind == "move":
-        return _clause(told, rng, lambda template: template in DIRECTED_MOVES) if told.moves else None
-    return _clause(told, rng)
+    statement = tell(back, *images)
+    if difference.kind == "move":
+        return _clause(statement, rng, lambda template: template in DIRECTED_MOVES) if statement.moves else None
+    return _clause(statement, rng)

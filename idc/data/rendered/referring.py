@@ -1,4 +1,4 @@
-"""What fits one object alone: the ways to name the object of a difference, and the sides of a picture."""
+"""Descriptions that fit one object alone: the ways to name the object of a difference, and the sides of a picture."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from idc.data.rendered.captions import RELATIONS, SUBSETS, Description, Sight, descriptions, holds, matching
+from idc.data.rendered.captions import RELATIONS, SUBSETS, SceneDescription, Sight, descriptions, holds, matching
 from idc.data.rendered.differences import Difference
 from idc.data.rendered.scene import Thing, View
 
@@ -30,7 +30,7 @@ _SAME_LOOK = ("orientation", "move", "text")
 class Referring:
     """A way to name the object of a difference: a description, or attributes and the side where it is."""
 
-    description: Description
+    description: SceneDescription
     side: str | None = None
 
 
@@ -62,55 +62,58 @@ def told_of(difference: Difference, before: Sequence[Record], after: Sequence[Re
     Args:
         before, after: the objects of the images, as ``meta`` has them; ``views``: of both.
     """
-    images = [tuple(thing_of(one) for one in side) for side in (before, after)]
+    images = [tuple(thing_of(record) for record in side) for side in (before, after)]
     if difference.kind == "count":
         return _told_count(difference, images)
     shown = []
     every = zip((difference.before, difference.after), (before, after), images, views, strict=True)
-    for own, side, things, view in every:
-        shown += [Sight(things[list(side).index(one)], things, view) for one in own]
+    for records, side, things, view in every:
+        shown += [Sight(things[list(side).index(record)], things, view) for record in records]
     if difference.kind == "text":
-        letters = [one.get("text") for one in (*difference.before, *difference.after)]
+        letters = [record.get("text") for record in (*difference.before, *difference.after)]
         if not all(letters) or letters[0] == letters[1]:
             return Told(difference, shown[0].thing, (), (), ())
     unique_in = shown if difference.kind in _SAME_LOOK else shown[:1]
     plain, relational = descriptions(unique_in, shown)
-    still = {thing_of(one) for one in before if one in after}
+    still = {thing_of(record) for record in before if record in after}
     return Told(
         difference,
         unique_in[0].thing,
-        tuple(Referring(one) for one in plain),
-        tuple(Referring(one) for one in relational if one.anchor in still),
+        tuple(Referring(description) for description in plain),
+        tuple(Referring(description) for description in relational if description.anchor in still),
         tuple(_sided(unique_in, shown)) if difference.kind != "move" else (),
         tuple(_moves(shown)) if difference.kind == "move" else (),
     )
 
 
 def _told_count(difference: Difference, images: Sequence[Sequence[Thing]]) -> Told:
-    groups = [[thing_of(one) for one in own] for own in (difference.before, difference.after)]
+    groups = [[thing_of(record) for record in records] for records in (difference.before, difference.after)]
     thing = (groups[0] or groups[1])[0]
 
     def alone(attributes: Sequence[str]) -> bool:
         fitting = [matching(things, thing, attributes) for things in images]
         return all(
-            len(own) == len(group) and set(own) == set(group) for own, group in zip(fitting, groups, strict=True)
+            len(things) == len(group) and set(things) == set(group)
+            for things, group in zip(fitting, groups, strict=True)
         )
 
-    named = [Referring(Description(own)) for own in SUBSETS if len(own) >= 2 and alone(own)]
+    named = [
+        Referring(SceneDescription(attributes)) for attributes in SUBSETS if len(attributes) >= 2 and alone(attributes)
+    ]
     return Told(difference, thing, tuple(named), (), ())
 
 
 def _sided(unique_in: Sequence[Sight], shown: Sequence[Sight]) -> list[Referring]:
-    found = []
+    referrings = []
     for side in SIDES:
-        if not all(on_side(side, one.thing, one.view, CLEAR_SIDE) for one in shown):
+        if not all(on_side(side, sight.thing, sight.view, CLEAR_SIDE) for sight in shown):
             continue
-        found += [
-            Referring(Description(attributes), side)
+        referrings += [
+            Referring(SceneDescription(attributes), side)
             for attributes in SUBSETS
-            if len(attributes) >= 2 and not any(_another(attributes, side, one) for one in unique_in)
+            if len(attributes) >= 2 and not any(_another(attributes, side, sight) for sight in unique_in)
         ]
-    return found
+    return referrings
 
 
 def _another(attributes: Sequence[str], side: str, sight: Sight) -> bool:
@@ -125,16 +128,18 @@ def _another(attributes: Sequence[str], side: str, sight: Sight) -> bool:
 def _moves(shown: Sequence[Sight]) -> list[tuple[str | None, str]]:
     """Sides that an object has moved to, each with one that it came from, or None."""
     start, end = shown
-    found: list[tuple[str | None, str]] = []
+    moves: list[tuple[str | None, str]] = []
     for side in SIDES:
-        if not all(went(side, start.thing, end.thing, one.view, CLEAR_MOVE) for one in shown):
+        if not all(went(side, start.thing, end.thing, sight.view, CLEAR_MOVE) for sight in shown):
             continue
         if not on_side(side, end.thing, end.view, CLEAR_SIDE):
             continue
-        clear: Callable[[str], bool] = lambda one: on_side(one, start.thing, start.view, CLEAR_SIDE)  # noqa: E731
-        sources = [one for one in SIDES if one != side and clear(one) and not on_side(one, end.thing, end.view, 0.0)]
-        found += [(source, side) for source in sources] or [(None, side)]
-    return found
+        clear: Callable[[str], bool] = lambda name: on_side(name, start.thing, start.view, CLEAR_SIDE)  # noqa: E731
+        sources = [
+            name for name in SIDES if name != side and clear(name) and not on_side(name, end.thing, end.view, 0.0)
+        ]
+        moves += [(source, side) for source in sources] or [(None, side)]
+    return moves
 
 
 def _spot(thing: Thing) -> tuple[float, float]:
@@ -147,7 +152,7 @@ def _at(thing: Thing, x: float, y: float) -> Thing:
 
 def thing_of(record: Record) -> Thing:
     """The object of a record, without what the record does not have."""
-    return Thing(**{one.name: record[one.name] for one in fields(Thing) if one.name in record})
+    return Thing(**{field.name: record[field.name] for field in fields(Thing) if field.name in record})
 
 
 def on_side(side: str, thing: Thing, view: View, margin: float) -> bool:

@@ -64,8 +64,8 @@ class RenderSource:
         return {"index": list(range(start, min(start + self.chunk_size, self.num_scenes)))}
 
 
-def open_build(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFolder, RenderSource, list[StageSpec]]:
-    """The folder, source and stages of a render job, for ``run_local`` or ``cluster.data.run``.
+def open_rendering(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFolder, RenderSource, list[StageSpec]]:
+    """The folder, source and stages of a render job, for ``run_local`` or ``cluster.data.run_chunks_on_ray``.
 
     Raises:
         ValueError: the folder holds something else and ``overwrite`` is off.
@@ -132,7 +132,7 @@ class RenderScenes:
         images = []
         for i, (seed, exposure) in enumerate(zip(seeds, scene.exposures, strict=True)):
             pixels = self.render(scene.things(i), scene.views[i], int(seed), scene.look, exposure)
-            images.append(encode(pixels, exposure))
+            images.append(encode_exposed(pixels, exposure))
         pairs = []
         for number, (name, order) in enumerate(pairs_of(config, index).items()):
             if name not in PAIRS:  # the scene's own generator is for the two pairs that every scene has
@@ -165,7 +165,7 @@ class RenderScenes:
         scene, rng = draw_several(config, index)
         seeds = np.random.SeedSequence((config.seed, index)).generate_state(2)
         before, after = (
-            encode(self.render(things, view, int(seed), scene.look, exposure), exposure)
+            encode_exposed(self.render(things, view, int(seed), scene.look, exposure), exposure)
             for things, view, seed, exposure in zip(
                 (scene.before, scene.after), scene.views, seeds, scene.exposures, strict=True
             )
@@ -252,10 +252,10 @@ def _shapes(mi: Any, thing: Thing, look: Look) -> dict[str, dict[str, Any]]:
     if thing.shape == "sphere":
         return {"": {"type": "sphere", "center": [thing.x, thing.y, half], "radius": thing.radius, "bsdf": bsdf}}
     if thing.shape == "cube":
-        place = transform().translate([thing.x, thing.y, half]).rotate([0, 0, 1], float(np.degrees(thing.turn)))
+        to_scene = transform().translate([thing.x, thing.y, half]).rotate([0, 0, 1], float(np.degrees(thing.turn)))
         if thing.text:
-            return _lettered_cube(mi, place.scale(half), bsdf, thing)
-        return {"": {"type": "cube", "to_world": place.scale(half), "bsdf": bsdf}}
+            return _lettered_cube(mi, to_scene.scale(half), bsdf, thing)
+        return {"": {"type": "cube", "to_world": to_scene.scale(half), "bsdf": bsdf}}
     top = transform().translate([thing.x, thing.y, 2 * half]).scale(thing.radius)
     ends = {"p0": [thing.x, thing.y, 0.0], "p1": [thing.x, thing.y, 2 * half], "radius": thing.radius}
     return {  # the lower cap would coincide with the ground
@@ -264,11 +264,11 @@ def _shapes(mi: Any, thing: Thing, look: Look) -> dict[str, dict[str, Any]]:
     }
 
 
-def _lettered_cube(mi: Any, place: Any, bsdf: dict[str, Any], thing: Thing) -> dict[str, dict[str, Any]]:
+def _lettered_cube(mi: Any, to_scene: Any, bsdf: dict[str, Any], thing: Thing) -> dict[str, dict[str, Any]]:
     """The four sides with the letter, upright and legible from outside, and the top.
 
     Args:
-        place: from the cube of half edge 1 at the origin to the scene.
+        to_scene: transform of the cube of half edge 1 at the origin to its position in the scene.
     """
     transform = mi.ScalarTransform4f
     stencil = np.ascontiguousarray(letter_stencil(thing.text)[::-1, :, None])  # a rectangle's v grows upward
@@ -279,10 +279,10 @@ def _lettered_cube(mi: Any, place: Any, bsdf: dict[str, Any], thing: Thing) -> d
         "plain": bsdf,
         "paint": {"type": "diffuse", "reflectance": _rgb(mi, paint, paint, paint)},
     }
-    shapes = {"top": {"type": "rectangle", "to_world": place.translate([0, 0, 1]), "bsdf": bsdf}}
+    shapes = {"top": {"type": "rectangle", "to_world": to_scene.translate([0, 0, 1]), "bsdf": bsdf}}
     for side in range(4):
         upright = transform().rotate([0, 0, 1], 90.0 * side).translate([0, -1, 0]).rotate([1, 0, 0], 90.0)
-        shapes[f"side{side}"] = {"type": "rectangle", "to_world": place @ upright, "bsdf": painted}
+        shapes[f"side{side}"] = {"type": "rectangle", "to_world": to_scene @ upright, "bsdf": painted}
     return shapes
 
 
@@ -339,7 +339,7 @@ def develop(linear: np.ndarray, exposure: Exposure, rng: np.random.Generator) ->
     return (np.clip(pixels, 0.0, 1.0) * 255 + 0.5).astype(np.uint8)
 
 
-def encode(pixels: np.ndarray, exposure: Exposure) -> bytes:
+def encode_exposed(pixels: np.ndarray, exposure: Exposure) -> bytes:
     """The image file: PNG, or JPEG of the exposure's quality."""
     if exposure.quality is None:
         return encode_png(pixels)

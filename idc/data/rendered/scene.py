@@ -198,7 +198,7 @@ class Scene:
         return self.after if image == 1 else self.before
 
     def change_of(self, order: Order) -> Change | None:
-        """What changes from an image to another one, ``None`` if nothing does."""
+        """The change from an image to another one, ``None`` if nothing changes."""
         before, after = order
         if (before == 1) == (after == 1):
             return None

@@ -23,7 +23,7 @@ from idc.data.rendered.captions import (
     ATTRIBUTES,
     SYNONYMS,
     TEMPLATES,
-    Description,
+    SceneDescription,
     no_change_captions,
     phrase,
 )
@@ -178,12 +178,12 @@ def several_captions(
         raise ValueError(f"{count} captions of one pair are asked for; ask for at most {MOST_CAPTIONS}")
     if not differences:
         return no_change_captions(count, rng)
-    told = [tell(one, before, after, views) for one in differences]
+    statements = [tell(difference, before, after, views) for difference in differences]
     captions: dict[str, None] = {}
-    decks = [_Deck(clauses_of(one), rng) for one in told]
+    decks = [_Deck(clauses_of_changes(statement), rng) for statement in statements]
     while len(captions) < count:
-        clauses = [clause(one, deck.draw(), rng) for one, deck in zip(told, decks, strict=True)]
-        captions[joined(clauses, rng)] = None
+        clauses = [clause(statement, deck.draw(), rng) for statement, deck in zip(statements, decks, strict=True)]
+        captions[join_clauses(clauses, rng)] = None
     return list(captions)
 
 
@@ -196,40 +196,40 @@ def describable_difference(
 
 
 def tell(difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]) -> Told:
-    """What a clause may say of a difference.
+    """All that a clause may say of a difference.
 
     Raises:
         ValueError: there is no true and unambiguous description.
     """
-    told = told_of(difference, before, after, views)
-    if not told.describable:
+    statement = told_of(difference, before, after, views)
+    if not statement.describable:
         raise ValueError(
             f"a difference of kind {difference.kind!r} has no unambiguous description; draw another scene "
             "(describable_difference)"
         )
-    return told
+    return statement
 
 
-def joined(clauses: Sequence[str], rng: np.random.Generator) -> str:
+def join_clauses(clauses: Sequence[str], rng: np.random.Generator) -> str:
     """The clauses in a drawn order: "a; b; c" or "a, b and c"."""
-    shuffled = [clauses[place] for place in rng.permutation(len(clauses))]
+    shuffled = [clauses[index] for index in rng.permutation(len(clauses))]
     if len(shuffled) == 1 or rng.random() < 0.5:
         return "; ".join(shuffled)
     return f"{', '.join(shuffled[:-1])} and {shuffled[-1]}"
 
 
-def clauses_of(told: Told) -> tuple[str, ...]:
+def clauses_of_changes(statement: Told) -> tuple[str, ...]:
     """The wordings of a clause about a difference, as in :data:`CLAUSES`."""
-    templates = CLAUSES[told.difference.kind]
-    if told.moves:
-        directed = DIRECTED_MOVES if any(start is not None for start, _ in told.moves) else DIRECTED_MOVES[2:]
+    templates = CLAUSES[statement.difference.kind]
+    if statement.moves:
+        directed = DIRECTED_MOVES if any(start is not None for start, _ in statement.moves) else DIRECTED_MOVES[2:]
         templates = (*directed, *templates)[:MOST_CAPTIONS]
     return templates
 
 
-def clause(told: Told, template: str, rng: np.random.Generator) -> str:
-    """One clause about a difference, in one of :func:`clauses_of`; the referring part is drawn."""
-    return template.format(**_words(told, _pick(told, rng), rng, template))
+def clause(statement: Told, template: str, rng: np.random.Generator) -> str:
+    """One clause about a difference, in one of :func:`clauses_of_changes`; the referring part is drawn."""
+    return template.format(**_words(statement, _pick(statement, rng), rng, template))
 
 
 def true_wordings(differences: Sequence[Difference]) -> list[str]:
@@ -244,11 +244,11 @@ def true_wordings(differences: Sequence[Difference]) -> list[str]:
     captions = []
     for number in range(MOST_CAPTIONS):
         clauses = []
-        for one in differences:
-            thing = thing_of((*one.before, *one.after)[0])
-            told = Told(one, thing, (Referring(Description(ATTRIBUTES)),), (), ())
-            template = CLAUSES[one.kind][number]
-            clauses.append(template.format(**_words(told, told.plain[0], rng, template)))
+        for difference in differences:
+            thing = thing_of((*difference.before, *difference.after)[0])
+            statement = Told(difference, thing, (Referring(SceneDescription(ATTRIBUTES)),), (), ())
+            template = CLAUSES[difference.kind][number]
+            clauses.append(template.format(**_words(statement, statement.plain[0], rng, template)))
         captions.append("; ".join(clauses))
     return captions
 
@@ -256,31 +256,34 @@ def true_wordings(differences: Sequence[Difference]) -> list[str]:
 # ----------------------------------------------------------------------------------------------------------- the words
 
 
-def _words(told: Told, referring: Referring, rng: Any, template: str) -> dict[str, str]:
+def _words(statement: Told, referring: Referring, rng: Any, template: str) -> dict[str, str]:
     """The words of a clause: see :data:`CLAUSES`."""
-    one, attributes = told.difference, referring.description.attributes
-    if one.kind == "count":
-        old, new = len(one.before), len(one.after)
-        nouns = [_plural(told.thing, attributes, number, rng) for number in (0, old, new)]
+    difference, attributes = statement.difference, referring.description.attributes
+    if difference.kind == "count":
+        old, new = len(difference.before), len(difference.after)
+        nouns = [_plural(statement.thing, attributes, number, rng) for number in (0, old, new)]
         return {
             "d": nouns[0], "m": nouns[1], "n": nouns[2], "a": NUMBER_WORDS[old], "b": NUMBER_WORDS[new],
             "w": "increased" if new > old else "decreased",
             "was": "was" if old == 1 else "were", "is": "is" if new == 1 else "are",
         }  # fmt: skip
-    words = {"d": phrase(told.thing, referring.description, rng)}
+    words = {"d": phrase(statement.thing, referring.description, rng)}
     if referring.side is not None:
         words["d"] += f" {rng.choice(SIDE_WORDS[referring.side])}"
-    if one.kind in ("color", "material", "size"):
-        words |= {"a": _word(one.before[0][one.kind], rng), "b": _word(one.after[0][one.kind], rng)}
-        words |= _UP if one.after[0]["size"] == "large" else _DOWN
-    elif one.kind == "replace":
+    if difference.kind in ("color", "material", "size"):
+        words |= {
+            "a": _word(difference.before[0][difference.kind], rng),
+            "b": _word(difference.after[0][difference.kind], rng),
+        }
+        words |= _UP if difference.after[0]["size"] == "large" else _DOWN
+    elif difference.kind == "replace":
         # The new shape is always named; of the other attributes those that the referring part names.
         named = tuple(name for name in ATTRIBUTES if name in attributes or name == "shape")
-        words["b"] = phrase(thing_of(one.after[0]), Description(named), rng)
-    elif one.kind == "text":
-        words |= {"a": one.before[0]["text"], "b": one.after[0]["text"]}
+        words["b"] = phrase(thing_of(difference.after[0]), SceneDescription(named), rng)
+    elif difference.kind == "text":
+        words |= {"a": difference.before[0]["text"], "b": difference.after[0]["text"]}
     elif "{b}" in template:
-        source = [pair for pair in told.moves if pair[0] is not None or "{a}" not in template]
+        source = [pair for pair in statement.moves if pair[0] is not None or "{a}" not in template]
         old_side, new_side = source[int(rng.integers(len(source)))]
         words |= {"a": SIDE_NAMES.get(old_side or "", ""), "b": SIDE_NAMES[new_side]}
     return words
@@ -307,7 +310,7 @@ class _Deck:
         self.left: list[str] = []
 
     def draw(self) -> str:
-        self.left = self.left or [self.templates[int(place)] for place in self.rng.permutation(len(self.templates))]
+        self.left = self.left or [self.templates[int(index)] for index in self.rng.permutation(len(self.templates))]
         return self.left.pop()
 
 
@@ -318,16 +321,16 @@ class _FirstWord:
         return words[0]
 
 
-def _pick(told: Told, rng: np.random.Generator) -> Referring:
+def _pick(statement: Told, rng: np.random.Generator) -> Referring:
     """A way to name the object; every other time one of those that name the most attributes."""
     drawn = rng.random()
-    options = told.plain
-    if told.relational and drawn < RELATION_SHARE:
-        options = told.relational
-    elif told.sided and drawn < RELATION_SHARE + SIDE_SHARE:
-        options = told.sided
-    options = options or told.sided or told.relational
+    options = statement.plain
+    if statement.relational and drawn < RELATION_SHARE:
+        options = statement.relational
+    elif statement.sided and drawn < RELATION_SHARE + SIDE_SHARE:
+        options = statement.sided
+    options = options or statement.sided or statement.relational
     if rng.random() < 0.5:
-        most = max(len(one.description.attributes) for one in options)
-        options = tuple(one for one in options if len(one.description.attributes) == most)
+        most = max(len(option.description.attributes) for option in options)
+        options = tuple(option for option in options if len(option.description.attributes) == most)
     return options[int(rng.integers(len(options)))]

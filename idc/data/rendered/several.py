@@ -60,7 +60,7 @@ _KINDS_STREAM = 7
 
 @dataclass(frozen=True)
 class PlacedDifference:
-    """A change of kind ``kind``; ``before`` and ``after`` are places in the scene's lists of objects."""
+    """A change of kind ``kind``; ``before`` and ``after`` are indices in the scene's lists of objects."""
 
     kind: str
     before: tuple[int, ...]
@@ -101,8 +101,8 @@ class SeveralScene:
 
     def changed_pixels(self, image: int) -> np.ndarray:
         """bool (H, W): visible pixels of what is not the same in the other image (0 before, 1 after)."""
-        own, other = (self.before, self.after)[:: 1 - 2 * image]
-        return np.isin(self.ids[image], [place for place, thing in enumerate(own) if thing not in other])
+        things, other = (self.before, self.after)[:: 1 - 2 * image]
+        return np.isin(self.ids[image], [index for index, thing in enumerate(things) if thing not in other])
 
     def record(self) -> dict[str, Any]:
         """The scene graphs, views, differences and distractors as JSON-able values.
@@ -116,7 +116,7 @@ class SeveralScene:
         power = [sum(lamp.radiance * lamp.half_edge**2 for lamp in view.lamps) for view in self.views]
         return {
             **pair_record(self.before, self.after, self.views),
-            **_told(self.differences),
+            **_difference_fields(self.differences),
             "distractors": {
                 "camera": round(_distance(first.origin, second.origin), 4),
                 "lamps": round(max(ways), 4),
@@ -128,7 +128,7 @@ class SeveralScene:
 
 @dataclass(frozen=True)
 class _Change:
-    """A change before its objects have places: the states of each object, None where it is not there."""
+    """A change before its objects have positions: the states of each object, None where it is not there."""
 
     kind: str
     states: tuple[tuple[Thing | None, Thing | None], ...]
@@ -143,7 +143,7 @@ def draw_several(config: RenderConfig, index: int) -> tuple[SeveralScene, np.ran
     several = config.several
     assert several is not None
     rng, look_rng = np.random.default_rng((config.seed, index)), np.random.default_rng((config.seed, index, 1))
-    kinds = kinds_of(several, config.seed, index)
+    kinds = kinds_of_changes(several, config.seed, index)
     for attempt in range(MAX_ATTEMPTS):
         if kinds and attempt and attempt % PATIENCE == 0:
             kinds[int(rng.integers(len(kinds)))] = str(rng.choice(several.kinds))
@@ -156,17 +156,17 @@ def draw_several(config: RenderConfig, index: int) -> tuple[SeveralScene, np.ran
     )
 
 
-def kinds_of(several: SeveralConfig, seed: int, index: int) -> list[str]:
+def kinds_of_changes(several: SeveralConfig, seed: int, index: int) -> list[str]:
     """The kinds of change that scene ``index`` is to have, in the order in which they are drawn."""
     block, position = divmod(index, several.num_counts)
     counts = [several.min_changes + number for number in range(several.num_counts)]
     start = block * sum(counts) + sum(counts[:position])
-    found = []
-    for place in range(start, start + counts[position]):
-        shuffle, at = divmod(place, len(several.kinds))
+    kinds = []
+    for slot in range(start, start + counts[position]):
+        shuffle, at = divmod(slot, len(several.kinds))
         order = np.random.default_rng((seed, shuffle, 0, _KINDS_STREAM)).permutation(len(several.kinds))
-        found.append(str(several.kinds[order[at]]))
-    return found
+        kinds.append(str(several.kinds[order[at]]))
+    return kinds
 
 
 def captions_of_differences(meta: Mapping[str, Any], count: int, rng: np.random.Generator) -> list[str]:
@@ -174,7 +174,7 @@ def captions_of_differences(meta: Mapping[str, Any], count: int, rng: np.random.
     unambiguous description (possible for a pair in reverse order)."""
     listed, views = differences_of(meta), [View.of_record(view) for view in meta["views"]]
     assert listed is not None
-    if not all(describable_difference(one, meta["before"], meta["after"], views) for one in listed):
+    if not all(describable_difference(difference, meta["before"], meta["after"], views) for difference in listed):
         return []
     return several_captions(listed, meta["before"], meta["after"], views, count, rng)
 
@@ -184,10 +184,12 @@ def reversed_record(meta: Mapping[str, Any]) -> dict[str, Any]:
     swapped = {**meta, "before": meta["after"], "after": meta["before"], "views": meta["views"][::-1]}
     if DIFFERENCES in meta:
         listed = [
-            PlacedDifference(REVERSED.get(one["kind"], one["kind"]), tuple(one["after"]), tuple(one["before"]))
-            for one in meta[DIFFERENCES]
+            PlacedDifference(
+                REVERSED.get(record["kind"], record["kind"]), tuple(record["after"]), tuple(record["before"])
+            )
+            for record in meta[DIFFERENCES]
         ]
-        swapped |= _told(listed)
+        swapped |= _difference_fields(listed)
         swapped["distractors"] = {
             **meta["distractors"],
             "brightness": round(1 / meta["distractors"]["brightness"], 4),
@@ -195,11 +197,13 @@ def reversed_record(meta: Mapping[str, Any]) -> dict[str, Any]:
     return swapped
 
 
-def _told(differences: Sequence[PlacedDifference]) -> dict[str, Any]:
-    """What ``meta`` says of the differences."""
+def _difference_fields(differences: Sequence[PlacedDifference]) -> dict[str, Any]:
+    """The fields of ``meta`` about the differences."""
     return {
         DIFFERENCES: [difference.record() for difference in differences],
-        "types": sorted({OMNIDIFF_TYPES[one.kind] for one in differences if one.kind in OMNIDIFF_TYPES}),
+        "types": sorted(
+            {OMNIDIFF_TYPES[difference.kind] for difference in differences if difference.kind in OMNIDIFF_TYPES}
+        ),
         "changeflag": int(bool(differences)),
     }
 
@@ -209,7 +213,7 @@ def _describable(scene: SeveralScene) -> bool:
     meta = scene.record()
     listed, views = differences_of(meta), [View.of_record(view) for view in meta["views"]]
     assert listed is not None
-    return all(describable_difference(one, meta["before"], meta["after"], views) for one in listed)
+    return all(describable_difference(difference, meta["before"], meta["after"], views) for difference in listed)
 
 
 def look(thing: Thing) -> tuple[str, ...]:
@@ -256,10 +260,10 @@ def _draw(
         if counts.min() < config.min_visible_pixels:
             return None
         for difference in differences:
-            for place in (difference.before, difference.after)[image]:
-                whole = cast((things[place],), view, config.width, config.height) == 0
+            for index in (difference.before, difference.after)[image]:
+                whole = cast((things[index],), view, config.width, config.height) == 0
                 edge = whole[0].any() or whole[-1].any() or whole[:, 0].any() or whole[:, -1].any()
-                if edge or counts[place] < CLEAR_SHARE.get(difference.kind, CLEAR) * np.count_nonzero(whole):
+                if edge or counts[index] < CLEAR_SHARE.get(difference.kind, CLEAR) * np.count_nonzero(whole):
                     return None
         ids.append(seen)
     return SeveralScene(before, after, differences, views, shared, exposures, (ids[0], ids[1]))
@@ -309,8 +313,8 @@ def _change(config: RenderConfig, several: SeveralConfig, kind: str, rng: np.ran
         first = _thing(config, rng)
         group = [replace(first, turn=float(rng.uniform(0, 2 * np.pi))) for _ in range(more)]
         grows = rng.random() < 0.5
-        some = [(None, one) if grows else (one, None) for one in group[fewer:]]
-        return _Change(kind, (*((one, one) for one in group[:fewer]), *some))
+        rest = [(None, thing) if grows else (thing, None) for thing in group[fewer:]]
+        return _Change(kind, (*((thing, thing) for thing in group[:fewer]), *rest))
     if kind in ("orientation", "text"):
         old = _letter(several, _thing(config, rng, "cube", "large"), rng, sure=kind == "text")
     elif kind in ("replace", "size"):
@@ -350,14 +354,14 @@ def _tell_apart(changes: list[_Change]) -> bool:
     return len(set().union(*looks)) == sum(map(len, looks))
 
 
-# ---------------------------------------------------------------------------------------------------------- the places
+# ------------------------------------------------------------------------------------------------------- the positions
 
 
 def _placed(config: RenderConfig, changes: list[_Change], rng: np.random.Generator) -> list[_Change]:
-    """The changes with a place for every object, clear of all others before and after; empty if there is no room."""
+    """The changes with a position for every object, clear of all others before and after; empty if there is no room."""
     taken: list[tuple[float, float, float]] = []
 
-    def place(radius: float, away_from: tuple[float, float] | None = None) -> tuple[float, float] | None:
+    def free_position(radius: float, away_from: tuple[float, float] | None = None) -> tuple[float, float] | None:
         for _ in range(50):
             x, y = (float(v) for v in rng.uniform(-config.extent, config.extent, 2))
             if away_from is not None and np.hypot(x - away_from[0], y - away_from[1]) < config.min_move:
@@ -366,13 +370,13 @@ def _placed(config: RenderConfig, changes: list[_Change], rng: np.random.Generat
                 return x, y
         return None
 
-    found = []
+    placed = []
     for change in changes:
         states = []
         for old, new in change.states:
             radius = max(thing.footprint for thing in (old, new) if thing is not None)
-            there = place(radius)
-            moved = place(radius, there) if change.kind == "move" and there is not None else there
+            there = free_position(radius)
+            moved = free_position(radius, there) if change.kind == "move" and there is not None else there
             if there is None or moved is None:
                 return []
             taken += [(*at, radius) for at in {there, moved}]
@@ -382,25 +386,25 @@ def _placed(config: RenderConfig, changes: list[_Change], rng: np.random.Generat
                     None if new is None else replace(new, x=moved[0], y=moved[1]),
                 )
             )
-        found.append(_Change(change.kind, tuple(states)))
-    return found
+        placed.append(_Change(change.kind, tuple(states)))
+    return placed
 
 
 def _listed(
     changes: list[_Change], rng: np.random.Generator
 ) -> tuple[tuple[Thing, ...], tuple[Thing, ...], tuple[PlacedDifference, ...]]:
-    """The objects before and after in one random order, and the differences with their places in it."""
+    """The objects before and after in one random order, and the differences with their indices in it."""
     every = [(number, states) for number, change in enumerate(changes) for states in change.states]
     lists: tuple[list[Thing], list[Thing]] = ([], [])
-    places: dict[int, tuple[list[int], list[int]]] = {}
+    indices: dict[int, tuple[list[int], list[int]]] = {}
     for at in rng.permutation(len(every)):
         number, states = every[at]
         for side, thing in enumerate(states):
             if thing is not None:
-                places.setdefault(number, ([], []))[side].append(len(lists[side]))
+                indices.setdefault(number, ([], []))[side].append(len(lists[side]))
                 lists[side].append(thing)
     differences = tuple(
-        PlacedDifference(change.kind, tuple(places[number][0]), tuple(places[number][1]))
+        PlacedDifference(change.kind, tuple(indices[number][0]), tuple(indices[number][1]))
         for number, change in enumerate(changes)
         if change.kind
     )

@@ -11,7 +11,7 @@ from idc.data.rendered.differences import Difference
 from idc.data.rendered.scene import View
 
 _WIDTH, _HEIGHT = 480, 320
-"""Image in which places are told: CLEVR's shape. Other shapes show the same things a little further in or out."""
+"""Image in which positions are stated: CLEVR's shape. Other shapes show the same things a little further in or out."""
 _ACROSS = ("at the left", "in the middle", "at the right")
 _ALONG = ("far back", "halfway back", "in front")
 _ATTRIBUTES = ("size", "color", "material", "shape")
@@ -26,9 +26,9 @@ def stated(difference: Difference, views: Sequence[Mapping[str, Any]] = ()) -> s
     kind, before, after = difference.kind, difference.before, difference.after
     cameras: list[View | None] = [View.of_record(view) for view in views] or [None, None]
     if kind == "add":
-        return f"added: {_noun(after[0])}{_place(after[0], cameras[1])}"
+        return f"added: {_noun(after[0])}{_position(after[0], cameras[1])}"
     if kind == "drop":
-        return f"removed: {_noun(before[0])}{_place(before[0], cameras[0])}"
+        return f"removed: {_noun(before[0])}{_position(before[0], cameras[0])}"
     if kind == "count":
         look = (before or after)[0]
         shared = [name for name in _ATTRIBUTES if len({thing[name] for thing in (*before, *after)}) == 1]
@@ -36,18 +36,18 @@ def stated(difference: Difference, views: Sequence[Mapping[str, Any]] = ()) -> s
         return f"number changed: {len(before)} {noun} before, {len(after)} after"
     old, new = before[0], after[0]
     if kind == "replace":
-        return f"replaced: {_noun(old)}{_place(old, cameras[0])}, by {_noun(new)}"
+        return f"replaced: {_noun(old)}{_position(old, cameras[0])}, by {_noun(new)}"
     if kind == "move":
-        places = _place(old, cameras[0]) or " its place", _place(new, cameras[1]) or " another"
-        return f"moved: {_noun(old)}, from{places[0]} to{places[1]}"
+        positions = _position(old, cameras[0]) or " its place", _position(new, cameras[1]) or " another"
+        return f"moved: {_noun(old)}, from{positions[0]} to{positions[1]}"
     if kind == "orientation":
-        return f"turned about the vertical axis: {_noun(old)}{_place(old, cameras[0])}"
+        return f"turned about the vertical axis: {_noun(old)}{_position(old, cameras[0])}"
     if kind == "text":
         signs = [f'"{thing["text"]}"' if "text" in thing else "nothing" for thing in (old, new)]
         bare = {name: value for name, value in old.items() if name != "text"}
-        return f"writing changed: on {_noun(bare)}{_place(old, cameras[0])}: {signs[0]} before, {signs[1]} after"
+        return f"writing changed: on {_noun(bare)}{_position(old, cameras[0])}: {signs[0]} before, {signs[1]} after"
     bare = {name: value for name, value in old.items() if name != kind}
-    return f"{kind} changed: {_noun(bare)}{_place(old, cameras[0])}: {old[kind]} before, {new[kind]} after"
+    return f"{kind} changed: {_noun(bare)}{_position(old, cameras[0])}: {old[kind]} before, {new[kind]} after"
 
 
 def _noun(thing: Mapping[str, Any]) -> str:
@@ -56,7 +56,7 @@ def _noun(thing: Mapping[str, Any]) -> str:
     return f"the {words}" + (f' with the letter "{thing["text"]}" on it' if "text" in thing else "")
 
 
-def _place(thing: Mapping[str, Any], camera: View | None) -> str:
+def _position(thing: Mapping[str, Any], camera: View | None) -> str:
     """Where the object stands in its image, in thirds of width and height; empty without a camera."""
     if camera is None:
         return ""

@@ -51,8 +51,8 @@ VERSION = 1
 """Part of the fingerprint; to be raised when the same settings would produce other rows."""
 
 
-def open_build(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFolder, FolderSource, list[StageSpec]]:
-    """The folder, source and stages of a robustness set, for ``run_local`` or ``cluster.data.run``.
+def open_corruption(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFolder, FolderSource, list[StageSpec]]:
+    """The folder, source and stages of a robustness set, for ``run_local`` or ``cluster.data.run_chunks_on_ray``.
 
     Raises:
         ValueError: ``job.pairs`` is not a complete folder of pairs (or procedures, for words), has no images, or no
@@ -111,14 +111,16 @@ def training_words(path: str) -> list[str]:
     Raises:
         ValueError: there are fewer than two.
     """
-    found: set[str] = set()
+    vocabulary: set[str] = set()
     for row in iter_rows(path, ["captions"], "train", batch_size=4096):
         for caption in row["captions"]:
-            found.update(words(caption))
-    found -= {";", ","}
-    if len(found) < 2:
-        raise ValueError(f"{path} has {len(found)} words in its training captions; replacing words needs at least two")
-    return sorted(found)
+            vocabulary.update(words(caption))
+    vocabulary -= {";", ","}
+    if len(vocabulary) < 2:
+        raise ValueError(
+            f"{path} has {len(vocabulary)} words in its training captions; replacing words needs at least two"
+        )
+    return sorted(vocabulary)
 
 
 def rng_of(config: RobustnessConfig, pair_id: str, role: str) -> np.random.Generator:

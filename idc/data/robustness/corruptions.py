@@ -54,6 +54,7 @@ def corrupt(pixels: np.ndarray, kind: Corruption, severity: int, rng: Generator)
         raise ValueError(f"{kind!r} is not one of {', '.join(CORRUPTIONS)}")
     scale = min(pixels.shape[:2]) / REFERENCE_SIDE
     changed = _FUNCTIONS[kind](pixels / 255.0, severity - 1, scale, rng)
+    # Truncated, as in the benchmark; the 1e-9 keeps a value that rounding left a hair below a level at that level.
     return (np.clip(changed, 0.0, 1.0) * 255 + 1e-9).astype(np.uint8)
 
 
@@ -105,8 +106,8 @@ def _glass_blur(image: np.ndarray, level: int, scale: float, rng: Generator) -> 
     source = list(range(height * width))
     for _ in range(rounds):
         down, right = rng.integers(-reach, reach, size=(2, len(here)))
-        for place, other in zip(here.tolist(), (here + down * width + right).tolist(), strict=True):
-            source[place] = source[other]
+        for target, other in zip(here.tolist(), (here + down * width + right).tolist(), strict=True):
+            source[target] = source[other]
     shuffled = image.reshape(-1, 3)[source].reshape(image.shape)
     return gaussian_filter(shuffled, sigma, mode="nearest")
 
@@ -194,8 +195,8 @@ def _elastic_transform(image: np.ndarray, level: int, scale: float, rng: Generat
         gaussian_filter(rng.uniform(-1, 1, (height, width)), sigma * unit, mode="reflect", truncate=3) * amount * unit
         for _ in range(2)
     )
-    places = [np.arange(height)[:, None] + down, np.arange(width)[None] + right]
-    return np.stack([map_coordinates(turned[..., c], places, order=1, mode="reflect") for c in range(3)], axis=2)
+    coordinates = [np.arange(height)[:, None] + down, np.arange(width)[None] + right]
+    return np.stack([map_coordinates(turned[..., c], coordinates, order=1, mode="reflect") for c in range(3)], axis=2)
 
 
 def _pixelate(image: np.ndarray, level: int, scale: float, rng: Generator) -> np.ndarray:

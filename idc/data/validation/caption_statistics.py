@@ -61,9 +61,9 @@ class CaptionCounter:
         """Add the captions of one pair."""
         self._per_pair[len(captions)] += 1
         for caption in captions:
-            found = [word for word in words(caption) if word not in (";", ",")]
-            self._lengths[len(found)] += 1
-            self._vocabulary.update(found)
+            tokens = [word for word in words(caption) if word not in (";", ",")]
+            self._lengths[len(tokens)] += 1
+            self._vocabulary.update(tokens)
             self._sentences += max(1, sum(bool(part.strip()) for part in _SENTENCE_END.split(caption)))
             self._capitals += caption != caption.lower()
             self._punctuated += _PUNCTUATION.search(caption) is not None

@@ -60,8 +60,8 @@ class Checks:
             elif key in self.ids:
                 _note(self.problems, "duplicate pair id", f"{pair_id}: occurs more than once")
             else:
-                given = raw["captions"][i]
-                texts = [given] if isinstance(given, str) else given or []
+                captions = raw["captions"][i]
+                texts = [captions] if isinstance(captions, str) else captions or []
                 blank = sum(not text.strip() for text in texts)
                 self._good(chunk, {name: batch[name][i] for name in batch}, blank)
             self.ids.add(key)
@@ -108,12 +108,12 @@ class Checks:
             self._count("changed_without_mask", split)
             self._contradiction(pair_id, "annotated as changed, but the mask is empty")
 
-    def _count_kinds(self, place: str, kinds: Any) -> None:
-        """Count a pair for each of its types of change; ``place`` is its part and split."""
+    def _count_kinds(self, column: str, kinds: Any) -> None:
+        """Count a pair for each of its types of change; ``column`` is its part and split."""
         if isinstance(kinds, list):
             self.kinds_per_pair[len(set(kinds))] += 1
             for kind in TYPES:
-                self.kinds.setdefault(kind, Counter())[place] += kind in kinds
+                self.kinds.setdefault(kind, Counter())[column] += kind in kinds
 
     def _contradiction(self, pair_id: str, text: str) -> None:
         self.contradictions.setdefault(pair_id, text)
@@ -167,15 +167,15 @@ class Checks:
         counts = {name: Counter(numbers) for name, numbers in self.counts.items()}
         splits = [split for split in SPLITS if split in self.table]
         for split in splits:
-            found = self.captions[split].result()
+            statistics = self.captions[split].result()
             types = self.table[split]
-            numbers = {"pairs": found.pairs}
+            numbers = {"pairs": statistics.pairs}
             numbers |= {_pairs_of_type(kind): number for kind, number in types.items() if kind != "unknown"}
-            if found.captions:
+            if statistics.captions:
                 numbers |= {
-                    "captions": found.captions,
-                    "captions_with_capitals": found.captions_with_capitals,
-                    "captions_with_punctuation": found.captions_with_punctuation,
+                    "captions": statistics.captions,
+                    "captions_with_capitals": statistics.captions_with_capitals,
+                    "captions_with_punctuation": statistics.captions_with_punctuation,
                 }
             for name, number in numbers.items():
                 counts.setdefault(name, Counter())[split] = number

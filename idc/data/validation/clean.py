@@ -17,7 +17,7 @@ from idc.data.config import ValidateJob
 from idc.data.pipeline import Batch, FolderSource, StageSpec, run_local, with_errors
 from idc.data.store import DatasetFolder, Manifest, fingerprint, read_schema
 from idc.data.validation.report import DATA_SET_FOLDER
-from idc.data.validation.run import Findings
+from idc.data.validation.run import ValidationFindings
 from idc.schema import CAPTION_ORIGINS, pair_arrow_schema
 
 _VERSION = 1
@@ -29,7 +29,9 @@ def clean_path(job: ValidateJob) -> str:
     return job.clean_out if job.clean_out is not None else f"{job.pairs.rstrip('/')}-clean"
 
 
-def write_clean(job: ValidateJob, findings: Findings, *, overwrite: bool = False, progress: bool = True) -> Manifest:
+def write_clean(
+    job: ValidateJob, findings: ValidationFindings, *, overwrite: bool = False, progress: bool = True
+) -> Manifest:
     """Write the clean variant of the folder ``job.pairs``; if it is complete already, nothing happens.
 
     Args:

@@ -80,15 +80,15 @@ class SharedImages:
         table: dict[str, Counter[str]] = {}
         for owners in self._couples.shared():
             splits = sorted({self.pairs[number][1] for number in owners})
-            for one, other in itertools.combinations(splits, 2):
-                table.setdefault(SPLITS[one], Counter())[SPLITS[other]] += 1
+            for earlier, later in itertools.combinations(splits, 2):
+                table.setdefault(SPLITS[earlier], Counter())[SPLITS[later]] += 1
         return {split: dict(sorted(table[split].items())) for split in SPLITS if split in table}
 
     def doubles(self) -> Iterator[Double]:
         """Every (before, after) that occurs under more than one id."""
         for owners in self._couples.shared():
-            found = [self.pairs[number] for number in owners]
-            yield Double([pair_id for pair_id, _ in found], [SPLITS[split] for _, split in found])
+            pairs = [self.pairs[number] for number in owners]
+            yield Double([pair_id for pair_id, _ in pairs], [SPLITS[split] for _, split in pairs])
 
     def distinct_pairs(self) -> dict[str, int]:
         """split -> number of different (before, after); one in two splits counts in both. Empty without images."""

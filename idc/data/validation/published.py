@@ -1,7 +1,7 @@
 """Published counts of the official data sets, and their comparison with an imported one, as one line per data set.
 
 The numbers are those of the official annotation files (repositories and files are named at each set) and of the papers.
-A count has the same name in ``Validation.counts``; :func:`compare` compares the two.
+A count has the same name in ``Validation.counts``; :func:`compare_counts` compares the two.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class CountLine(BaseModel):
     agrees: bool | None
 
 
-class Comparison(BaseModel):
+class CountComparison(BaseModel):
     """A data set compared with its published counts."""
 
     name: SetName
@@ -238,22 +238,22 @@ class Comparison(BaseModel):
         return f"{self.title}: {'; '.join([*facts, *self.explained])}"
 
 
-def compare(name: SetName, found: Mapping[str, Counts], reasons: Sequence[str] = ()) -> Comparison:
+def compare_counts(name: SetName, counted: Mapping[str, Counts], reasons: Sequence[str] = ()) -> CountComparison:
     """Compare the counts of a set with the published ones.
 
     Args:
-        found: name -> split -> number, as ``Validation.counts``. Missing names were not counted and are left out.
+        counted: name -> split -> number, as ``Validation.counts``. Missing names were not counted and are left out.
         reasons: possible reasons for lower counts (missing images, rejected rows), as text.
     """
-    known = PUBLISHED[name]
-    here = {split for split, number in found.get("pairs", {}).items() if number}
-    wanted = {split for counts in known.counts.values() for split in counts if split != ALL}
+    expected = PUBLISHED[name]
+    here = {split for split, number in counted.get("pairs", {}).items() if number}
+    wanted = {split for counts in expected.counts.values() for split in counts if split != ALL}
     absent = [split for split in SPLITS if split in wanted and split not in here]
     lines = []
-    for count, published in known.counts.items():
-        if count not in found:
+    for count, published in expected.counts.items():
+        if count not in counted:
             continue
-        numbers = _in_all(found[count]) if ALL in published else found[count]
+        numbers = _in_all(counted[count]) if ALL in published else counted[count]
         pertinent = {split: number for split, number in published.items() if split not in absent}
         numbers = {split: numbers.get(split, 0) for split in pertinent}
         agrees = numbers == pertinent if pertinent else None
@@ -263,21 +263,21 @@ def compare(name: SetName, found: Mapping[str, Counts], reasons: Sequence[str] =
     agrees = all(line.agrees is not False for line in lines) and any(line.agrees for line in lines)
     different = {line.name for line in lines if line.agrees is False}
     explained = [
-        f"{_shown(relation.more, found[relation.more])} are {_shown(relation.fewer, found[relation.fewer])}: "
+        f"{_shown(relation.more, counted[relation.more])} are {_shown(relation.fewer, counted[relation.fewer])}: "
         f"{relation.why}"
-        for relation in known.relations
-        if relation.more in found
-        and relation.fewer in found
-        and found[relation.more] != found[relation.fewer]
+        for relation in expected.relations
+        if relation.more in counted
+        and relation.fewer in counted
+        and counted[relation.more] != counted[relation.fewer]
         and not {relation.more, relation.fewer} & different
     ]
-    explained += known.remarks
+    explained += expected.remarks
     if different or absent:
         explained += reasons
     if different and not reasons:
         explained.append("the difference is unexplained: these are probably not the published files")
-    return Comparison(
-        name=name, title=known.title, source=known.source, lines=lines, absent_splits=absent, explained=explained,
+    return CountComparison(
+        name=name, title=expected.title, source=expected.source, lines=lines, absent_splits=absent, explained=explained,
         agrees=agrees,
     )  # fmt: skip
 

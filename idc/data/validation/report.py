@@ -12,7 +12,7 @@ from idc.data.config import ValidateJob
 from idc.data.readers.omnidiff import SUBSETS
 from idc.data.validation.caption_statistics import CaptionStatistics
 from idc.data.validation.duplicates import Leak
-from idc.data.validation.published import PUBLISHED, Comparison
+from idc.data.validation.published import PUBLISHED, CountComparison
 from idc.schema import SPLITS
 
 DATA_SET_FOLDER = "data set folder"
@@ -45,7 +45,7 @@ class Validation(BaseModel):
     by_split_and_type: dict[str, dict[str, int]]
     counts: dict[str, dict[str, int]]
     """Name -> split -> number: those that :mod:`idc.data.validation.published` compares, and the reader's own."""
-    published: Comparison | None
+    published: CountComparison | None
     """None if no counts of this set are published."""
     problems: dict[str, Problem]
     warnings: dict[str, Problem]
@@ -74,10 +74,10 @@ class Validation(BaseModel):
     @property
     def errors(self) -> dict[str, int]:
         """The errors: name -> number. Empty if ``ok``."""
-        found = {code: problem.count for code, problem in self.problems.items()}
+        numbers = {code: problem.count for code, problem in self.problems.items()}
         if self.num_leaks:
-            found["leak between splits"] = self.num_leaks
-        return found or ({} if self.usable_pairs else {"no usable pair": 1})
+            numbers["leak between splits"] = self.num_leaks
+        return numbers or ({} if self.usable_pairs else {"no usable pair": 1})
 
     @property
     def num_errors(self) -> int:
@@ -99,13 +99,13 @@ def report_path(job: ValidateJob) -> str:
     return files.join(job.pairs, "") + "validation.json"
 
 
-def write_report(result: Validation, path: str) -> None:
+def write_validation_report(result: Validation, path: str) -> None:
     """Write the result as JSON."""
     files.locate(path).write((json.dumps(result.model_dump(), indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def read_report(path: str) -> Validation:
-    """Read a report of :func:`write_report`.
+    """Read a report of :func:`write_validation_report`.
 
     Raises:
         ValueError: there is no such report.
@@ -122,60 +122,58 @@ COLUMNS = ("pairs", "captions", "words per caption", "over 20 words", "sentences
 """Those of OmniDiff's tables 1 and 2."""
 
 
-def statistics_row(found: CaptionStatistics) -> list[str]:
+def statistics_row(statistics: CaptionStatistics) -> list[str]:
     """The values under :data:`COLUMNS`."""
-    if not found.captions:
-        return [f"{found.pairs:,}", "0", "–", "–", "–", "–"]
+    if not statistics.captions:
+        return [f"{statistics.pairs:,}", "0", "–", "–", "–", "–"]
     return [
-        f"{found.pairs:,}",
-        f"{found.captions:,}",
-        f"{found.words_per_caption.mean:.1f}",
-        f"{found.share_over_20_words:.1%}",
-        f"{found.sentences_per_caption:.2f}",
-        f"{found.vocabulary:,}",
+        f"{statistics.pairs:,}",
+        f"{statistics.captions:,}",
+        f"{statistics.words_per_caption.mean:.1f}",
+        f"{statistics.share_over_20_words:.1%}",
+        f"{statistics.sentences_per_caption:.2f}",
+        f"{statistics.vocabulary:,}",
     ]
 
 
-def published_rows(results: Iterable[Validation]) -> list[list[str]]:
+def published_count_rows(results: Iterable[Validation]) -> list[list[str]]:
     """The rows of OmniDiff's tables 1 and 2 about these sets: a title, and the values under :data:`COLUMNS`."""
     rows = []
-    for name in dict.fromkeys(one.published.name for one in results if one.published is not None):
-        if (known := PUBLISHED[name].table1) is not None:
-            own = known.captions is not None
-            title = f"{PUBLISHED[name].title} ({'the paper, tables 1 and 2' if own else 'OmniDiff, table 1'})"
-            counts = [f"{number:,}" if number is not None else "" for number in (known.captions, known.vocabulary)]
-            sentences = "" if known.sentences is None else f"{known.sentences}"
-            rows.append(
-                [title, f"{known.pairs:,}", counts[0], f"{known.words}", f"{known.over_20}%", sentences, counts[1]]
-            )
+    for name in dict.fromkeys(result.published.name for result in results if result.published is not None):
+        if (row := PUBLISHED[name].table1) is not None:
+            of_paper = row.captions is not None
+            title = f"{PUBLISHED[name].title} ({'the paper, tables 1 and 2' if of_paper else 'OmniDiff, table 1'})"
+            counts = [f"{number:,}" if number is not None else "" for number in (row.captions, row.vocabulary)]
+            sentences = "" if row.sentences is None else f"{row.sentences}"
+            rows.append([title, f"{row.pairs:,}", counts[0], f"{row.words}", f"{row.over_20}%", sentences, counts[1]])
     return rows
 
 
 def kinds_rows(result: Validation) -> list[list[str]]:
     """The table of the types of change: a head, a row for each type and one for the numbers of pairs."""
-    there = {place for counted in result.kinds.values() for place in counted}
-    places = [place for subset in SUBSETS for split in SPLITS if (place := f"{subset} {split}") in there]
-    rows = [["pairs with a change of", *places, "all"]]
+    there = {column for counted in result.kinds.values() for column in counted}
+    columns = [column for subset in SUBSETS for split in SPLITS if (column := f"{subset} {split}") in there]
+    rows = [["pairs with a change of", *columns, "all"]]
     for kind, counted in result.kinds.items():
-        rows.append([kind, *(f"{counted.get(place, 0):,}" for place in places), f"{sum(counted.values()):,}"])
-    return rows if places else []
+        rows.append([kind, *(f"{counted.get(column, 0):,}" for column in columns), f"{sum(counted.values()):,}"])
+    return rows if columns else []
 
 
 def kinds_lines(result: Validation) -> list[str]:
-    """What the types of change amount to: how many a pair has, and which are in no pair of a part and split."""
+    """The types of change in words: how many a pair has, and which are in no pair of a part and split."""
     if not result.kinds:
         return []
     numbers = ", ".join(f"{number} ({pairs:,})" for number, pairs in result.kinds_per_pair.items() if number)
     lines = [f"types per pair (pairs): {numbers}" if numbers else "no pair has types"]
     if bare := result.kinds_per_pair.get(0):
         lines.append(f"{bare:,} pairs have no types; the annotation is optional in the assumed format")
-    for place in kinds_rows(result)[0][1:-1]:
-        if absent := [kind for kind, counted in result.kinds.items() if not counted.get(place)]:
-            lines.append(f"{place} has no {', '.join(absent)}; the paper says that each split has all twelve types")
+    for column in kinds_rows(result)[0][1:-1]:
+        if absent := [kind for kind, counted in result.kinds.items() if not counted.get(column)]:
+            lines.append(f"{column} has no {', '.join(absent)}; the paper says that each split has all twelve types")
     return lines
 
 
-def table(result: Validation, beside: Sequence[Validation] = ()) -> str:
+def validation_table(result: Validation, beside: Sequence[Validation] = ()) -> str:
     """The result for a terminal; ``beside`` are other sets whose statistics to print too."""
     return "\n".join(_lines(result, beside))
 
@@ -194,10 +192,10 @@ def _lines(result: Validation, beside: Sequence[Validation]) -> Iterator[str]:
         yield from aligned(rows)
         yield ""
     rows = [["captions", *COLUMNS]]
-    rows += [[split, *statistics_row(found)] for split, found in result.statistics_by_split.items()]
+    rows += [[split, *statistics_row(statistics)] for split, statistics in result.statistics_by_split.items()]
     rows += [["all", *statistics_row(result.statistics)]]
     rows += [[other.title, *statistics_row(other.statistics)] for other in beside]
-    yield from aligned([*rows, *published_rows([result, *beside])])
+    yield from aligned([*rows, *published_count_rows([result, *beside])])
     yield ""
     if kinds := kinds_rows(result):
         yield from aligned(kinds)

@@ -22,7 +22,7 @@ from idc.data.readers.layouts import with_layout
 from idc.data.store import MANIFEST
 from idc.data.validation.caption_statistics import CaptionCounter
 from idc.data.validation.checks import Checks
-from idc.data.validation.published import PUBLISHED, SetName, compare
+from idc.data.validation.published import PUBLISHED, SetName, compare_counts
 from idc.data.validation.report import DATA_SET_FOLDER, EXAMPLES, Validation
 from idc.progress import tracked
 from idc.schema import SPLITS
@@ -42,7 +42,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Findings:
+class ValidationFindings:
     """The result, and the parts of it that are not stored.
 
     Attributes:
@@ -59,7 +59,7 @@ class Findings:
     shown: dict[str, Example]
 
 
-def validate(job: ValidateJob, *, progress: bool = True) -> Findings:
+def validate(job: ValidateJob, *, progress: bool = True) -> ValidationFindings:
     """Read every pair once and check it; memory is a few hundred bytes per pair (ids, hashes), not its images.
 
     Raises:
@@ -76,7 +76,7 @@ def validate(job: ValidateJob, *, progress: bool = True) -> Findings:
     chosen = {split: checks.sample(split) for split in SPLITS}
     named = [*itertools.chain.from_iterable(chosen.values()), *_named(result)]
     shown = _fetch(opened, checks.chunks_of(named)) if job.pictures else {}
-    return Findings(
+    return ValidationFindings(
         job=opened.job,
         result=result,
         left_out=checks.to_leave_out(job.clean_splits),
@@ -158,7 +158,7 @@ def _result(job: ValidateJob, opened: _Opened, checks: Checks) -> Validation:
             split: dict(sorted(checks.table[split].items())) for split in SPLITS if split in checks.table
         },
         counts=counts,
-        published=compare(opened.known_as, counts, reasons) if opened.known_as is not None else None,
+        published=compare_counts(opened.known_as, counts, reasons) if opened.known_as is not None else None,
         problems=dict(sorted(checks.problems.items())),
         warnings=dict(sorted(checks.warnings.items())),
         num_leaks=len(leaks),

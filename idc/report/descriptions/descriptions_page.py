@@ -11,12 +11,19 @@ import numpy as np
 from idc.data import files
 from idc.data.descriptions.config import DescribeJob
 from idc.data.descriptions.describing import NOISE, ORIGIN
-from idc.data.descriptions.description_statistics import PUBLISHED, RESULT, Repetition, Summary, summarise, table
-from idc.data.descriptions.template import parse
+from idc.data.descriptions.description_statistics import (
+    PUBLISHED,
+    RESULT,
+    DescriptionSummary,
+    Repetition,
+    description_table,
+    summarise_descriptions,
+)
+from idc.data.descriptions.template import parse_description
 from idc.data.images import ImageError, decode_image
 from idc.data.store import iter_rows
 from idc.data.write_errors import writing
-from idc.report.page import reduced, render
+from idc.report.page import reduced, render_template
 
 PAGE = "page.html"
 
@@ -33,13 +40,13 @@ class Described(NamedTuple):
     tags: list[str]
 
 
-def write_report(job: DescribeJob) -> str:
+def write_descriptions_page(job: DescribeJob) -> str:
     """Write ``descriptions.json`` and, unless ``job.show`` is 0, ``page.html`` into the complete folder ``job.out``.
     Returns the counts as text."""
-    summary, out = summarise(job), files.locate(job.out)
+    summary, out = summarise_descriptions(job), files.locate(job.out)
     with writing(out):
         (out / RESULT).write(summary.model_dump_json(indent=1).encode() + b"\n")
-    text = f"{job.out}: {table(summary)}"
+    text = f"{job.out}: {description_table(summary)}"
     if job.show:
         page = render_descriptions(job, summary, list(_shown(job, summary.described)))
         with writing(out):
@@ -48,9 +55,9 @@ def write_report(job: DescribeJob) -> str:
     return text
 
 
-def render_descriptions(job: DescribeJob, summary: Summary, pairs: Sequence[Described]) -> str:
+def render_descriptions(job: DescribeJob, summary: DescriptionSummary, pairs: Sequence[Described]) -> str:
     """The page as text."""
-    return render(
+    return render_template(
         "descriptions.html",
         title="Described pairs",
         subtitle=f"{job.pairs}, described by {summary.describer}",
@@ -72,7 +79,7 @@ def render_descriptions(job: DescribeJob, summary: Summary, pairs: Sequence[Desc
     )
 
 
-def _tiles(summary: Summary) -> list[tuple[str, str, str]]:
+def _tiles(summary: DescriptionSummary) -> list[tuple[str, str, str]]:
     rejected = sum(summary.rejected.values())
     tiles = [("described pairs", f"{summary.described:,}", f"of {summary.pairs:,}; {rejected:,} rejected")]
     if (asked := summary.asked) is not None:
@@ -92,7 +99,7 @@ def _tiles(summary: Summary) -> list[tuple[str, str, str]]:
     return tiles
 
 
-def _asked(summary: Summary) -> dict[str, str]:
+def _asked(summary: DescriptionSummary) -> dict[str, str]:
     if (asked := summary.asked) is None:
         return {}
     return {
@@ -101,7 +108,7 @@ def _asked(summary: Summary) -> dict[str, str]:
     }
 
 
-def _noise(summary: Summary) -> dict[str, str]:
+def _noise(summary: DescriptionSummary) -> dict[str, str]:
     if (noise := summary.noise) is None:
         return {}
     share = noise.noisy_images / max(1, noise.images)
@@ -136,10 +143,16 @@ def _shown(job: DescribeJob, described: int) -> Iterator[Described]:
 def _texts(job: DescribeJob, caption: str, noise: Sequence[dict[str, Any]]) -> dict[str, tuple[str, list[Piece]]]:
     if job.prompt == "conventional":
         return {"caption": ("", [(caption, None)])}
-    found = parse(caption)
+    description = parse_description(caption)
     return {
-        "first image": (found.verb_before, _pieces(found.before, [one for one in noise if one["image"] == "before"])),
-        "second image": (found.verb_after, _pieces(found.after, [one for one in noise if one["image"] == "after"])),
+        "first image": (
+            description.verb_before,
+            _pieces(description.before, [flaw for flaw in noise if flaw["image"] == "before"]),
+        ),
+        "second image": (
+            description.verb_after,
+            _pieces(description.after, [flaw for flaw in noise if flaw["image"] == "after"]),
+        ),
     }
 
 
@@ -147,7 +160,10 @@ def _pieces(text: str, noise: Sequence[dict[str, Any]]) -> list[Piece]:
     """The text cut at its noise; a missing word is an empty piece."""
     pieces: list[Piece] = []
     end = 0
-    for one in sorted(noise, key=lambda one: one["start"]):
-        pieces += [(text[end : one["start"]], None), (text[one["start"] : one["end"]], one["kind"].replace("_", " "))]
-        end = one["end"]
+    for entry in sorted(noise, key=lambda entry: entry["start"]):
+        pieces += [
+            (text[end : entry["start"]], None),
+            (text[entry["start"] : entry["end"]], entry["kind"].replace("_", " ")),
+        ]
+        end = entry["end"]
     return [*pieces, (text[end:], None)]

@@ -24,7 +24,7 @@ from idc.metrics.difference_lists import F1, DifferenceScores
 from idc.metrics.hallucination import Hallucination, wilson
 from idc.provenance import UNKNOWN_COMMIT
 from idc.report.leaderboard.published_rows import ALL, DataSet, load_published, published_rows
-from idc.report.leaderboard.scored_runs import Scored, find, read, require_commit
+from idc.report.leaderboard.scored_runs import ScoredRuns, find, read_scored_runs, require_commit
 
 RUN, BASELINE, UPPER_BOUND, PAPER = "run", "baseline", "upper bound", "published"
 """Kinds of rows."""
@@ -37,7 +37,7 @@ CLAIMS = {"right object": "object", "right attribute": "attribute"}
 
 
 @dataclass(frozen=True)
-class Row:
+class BoardRow:
     """A row of a table.
 
     Attributes:
@@ -65,7 +65,7 @@ class Row:
     selection: str = ""
     command: str = ""
     commit: str = ""
-    evaluations: tuple[Scored, ...] = ()
+    evaluations: tuple[ScoredRuns, ...] = ()
     intervals: Mapping[str, Interval] = field(default_factory=dict)
 
 
@@ -84,7 +84,7 @@ class Board:
     subset: str
     protocol: str
     metrics: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[BoardRow, ...]
 
     @property
     def footnotes(self) -> list[str]:
@@ -98,17 +98,17 @@ class Board:
 
 @dataclass
 class DataSetPage:
-    """What the page of one data set shows."""
+    """Contents of the page of one data set."""
 
     key: str
     title: str
     official: DataSet | None
     boards: list[Board] = field(default_factory=list)
-    scored: list[Scored] = field(default_factory=list)
+    scored: list[ScoredRuns] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def gather(
+def gather_boards(
     runs: Sequence[str], data_sets: Mapping[str, str] | None = None, any_commit: bool = False
 ) -> list[DataSetPage]:
     """The pages of all data sets that runs were scored on, and of all that have published rows.
@@ -123,7 +123,9 @@ def gather(
             missing; the commit that made a folder's numbers is not recorded and ``any_commit`` is off.
     """
     folders = find(runs)
-    scored = [read(folder, data_sets or {}, any_commit) for folder in folders if (folder / EVALUATION).exists()]
+    scored = [
+        read_scored_runs(folder, data_sets or {}, any_commit) for folder in folders if (folder / EVALUATION).exists()
+    ]
     answered = [
         (folder, AnswerScores.model_validate_json((folder / ANSWERS).read_text(encoding="utf-8")))
         for folder in folders
@@ -138,12 +140,12 @@ def gather(
     ]
     official = load_published().data_sets
     pages: dict[str, DataSetPage] = {}
-    for one in scored:
-        page = pages.setdefault(one.data.key, DataSetPage(one.data.key, one.data.title, official.get(one.data.key)))
-        if twin := next((o for o in page.scored if o.evaluation.fingerprint == one.evaluation.fingerprint), None):
-            page.notes.append(f"{one.folder} is the same evaluation as {twin.folder} and is counted once")
+    for run in scored:
+        page = pages.setdefault(run.data.key, DataSetPage(run.data.key, run.data.title, official.get(run.data.key)))
+        if twin := next((o for o in page.scored if o.evaluation.fingerprint == run.evaluation.fingerprint), None):
+            page.notes.append(f"{run.folder} is the same evaluation as {twin.folder} and is counted once")
         else:
-            page.scored.append(one)
+            page.scored.append(run)
     names = [*official, *(result.data_set for _, result in answered)]
     for key in names:
         pages.setdefault(key, DataSetPage(key, official[key].title if key in official else key, official.get(key)))
@@ -161,43 +163,43 @@ def gather(
 
 # --------------------------------------------------------------------------------------------------------------- rows
 
-Place = tuple[str, str, str, str]
+BoardKey = tuple[str, str, str, str]
 """Split, variant, subset, protocol: a table."""
 
 
-def _settings(page: DataSetPage) -> list[list[Scored]]:
+def _settings(page: DataSetPage) -> list[list[ScoredRuns]]:
     """The runs of each setting, in the order of their seeds."""
-    settings: dict[str, list[Scored]] = {}
-    for one in page.scored:
-        settings.setdefault(one.setting, []).append(one)
+    settings: dict[str, list[ScoredRuns]] = {}
+    for run in page.scored:
+        settings.setdefault(run.setting, []).append(run)
     return [
-        sorted(own, key=lambda one: (one.seed is None, one.seed or 0, str(one.folder))) for own in settings.values()
+        sorted(runs, key=lambda run: (run.seed is None, run.seed or 0, str(run.folder))) for runs in settings.values()
     ]
 
 
 def _run(
     page: DataSetPage,
-    own: Sequence[Scored],
+    runs: Sequence[ScoredRuns],
     subset: str,
     pairs: int,
     values: dict[str, Spread],
     intervals: Mapping[str, Interval] | None = None,
-) -> Row:
+) -> BoardRow:
     """The row of a setting."""
-    first, seeds = own[0], tuple(one.seed for one in own)
-    protocols = [one.evaluation.protocol for one in own]
+    first, seeds = runs[0], tuple(run.seed for run in runs)
+    protocols = [run.evaluation.protocol for run in runs]
     others = [other.settings for other in page.scored if other.settings.get("system") == first.settings.get("system")]
     twice = "a seed occurs twice" if len(set(seeds)) < len(seeds) and None not in seeds else ""
     unofficial = _unofficial(page.official, first.evaluation.split, subset, pairs)
     types = first.evaluation.types if TYPE_ACCURACY in values else None
     typed = f"{TYPE_ACCURACY}: of {types.pairs:,} pairs" if types is not None and types.pairs != pairs else ""
-    unrecorded = [one for one in protocols if one.get("commit") in (None, "", UNKNOWN_COMMIT)]
+    unrecorded = [protocol for protocol in protocols if protocol.get("commit") in (None, "", UNKNOWN_COMMIT)]
     lost = "commit of the program not recorded" if unrecorded else ""
 
     def recorded(key: str, separator: str) -> str:
-        return separator.join(dict.fromkeys(text for one in protocols if (text := str(one.get(key) or ""))))
+        return separator.join(dict.fromkeys(text for protocol in protocols if (text := str(protocol.get(key) or ""))))
 
-    return Row(
+    return BoardRow(
         kind=RUN,
         name=first.name,
         source=_differences(first.settings, others) or str(protocols[0].get("captioner", "")),
@@ -208,106 +210,114 @@ def _run(
         selection=recorded("selection", "; "),
         command=recorded("command", "; "),
         commit=recorded("commit", ", "),
-        evaluations=tuple(own),
+        evaluations=tuple(runs),
         intervals=intervals or {},
     )
 
 
-def _runs(page: DataSetPage) -> Iterator[tuple[Place, Row]]:
+def _runs(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
     """A row for each setting in each of its tables."""
-    for own in _settings(page):
-        for subset, pairs in _subset_sizes(own[0].evaluation).items():
-            per_seed = [_scores(one.evaluation, subset) for one in own]
+    for runs in _settings(page):
+        for subset, pairs in _subset_sizes(runs[0].evaluation).items():
+            per_seed = [_scores(run.evaluation, subset) for run in runs]
             shared = [metric for metric in per_seed[0] if all(metric in scores for scores in per_seed)]
             values = {metric: spread([100 * scores[metric] for scores in per_seed]) for metric in shared}
             if values:
-                found = _intervals(own[0].evaluation, subset)
-                yield _place(own[0], subset), _run(page, own, subset, pairs, values, found)
-        for protocol, scores in own[0].evaluation.beside.items():
-            place = (*_place(own[0], ALL)[:3], protocol)
-            values = {name: spread([100 * one.evaluation.beside[protocol][name] for one in own]) for name in scores}
-            yield place, _run(page, own, ALL, own[0].evaluation.pairs, values)
+                intervals = _intervals(runs[0].evaluation, subset)
+                yield _board_key(runs[0], subset), _run(page, runs, subset, pairs, values, intervals)
+        for protocol, scores in runs[0].evaluation.beside.items():
+            board_key = (*_board_key(runs[0], ALL)[:3], protocol)
+            values = {name: spread([100 * run.evaluation.beside[protocol][name] for run in runs]) for name in scores}
+            yield board_key, _run(page, runs, ALL, runs[0].evaluation.pairs, values)
 
 
-def _judged(page: DataSetPage, judged: Sequence[JudgeResult]) -> Iterator[tuple[Place, Row]]:
+def _judged(page: DataSetPage, judged: Sequence[JudgeResult]) -> Iterator[tuple[BoardKey, BoardRow]]:
     """A table for each judge, its endpoint and prompt: settings of which all seeds were judged, and the baselines."""
 
-    def way_of(one: JudgeResult) -> tuple[str, str, str, str, str]:
-        return one.judge, one.endpoint, one.prompt, one.prompt_sha256, one.references
+    def way_of(result: JudgeResult) -> tuple[str, str, str, str, str]:
+        return result.judge, result.endpoint, result.prompt, result.prompt_sha256, result.references
 
     for way in dict.fromkeys(map(way_of, judged)):
-        of = {one.evaluation_fingerprint: one for one in judged if way_of(one) == way and MODEL in one.scores}
+        of = {
+            result.evaluation_fingerprint: result
+            for result in judged
+            if way_of(result) == way and MODEL in result.scores
+        }
         judge, endpoint, prompt, _, references = way
         protocol = f"judge {judge} at {endpoint}, prompt {prompt}, {references} reference"
-        for own in _settings(page):
-            found = [of[key] for one in own if (key := one.evaluation.fingerprint) in of]
-            if len(found) < len(own):
+        for runs in _settings(page):
+            results = [of[key] for run in runs if (key := run.evaluation.fingerprint) in of]
+            if len(results) < len(runs):
                 continue
-            place = (own[0].evaluation.split, own[0].data.variant, ALL, protocol)
-            values = {_JUDGE: spread([one.scores[MODEL].mean for one in found])}
-            yield place, _run(page, own, ALL, found[0].scores[MODEL].pairs, values)
-            for name, one in found[0].scores.items():
+            board_key = (runs[0].evaluation.split, runs[0].data.variant, ALL, protocol)
+            values = {_JUDGE: spread([result.scores[MODEL].mean for result in results])}
+            yield board_key, _run(page, runs, ALL, results[0].scores[MODEL].pairs, values)
+            for name, score in results[0].scores.items():
                 if name != MODEL:
-                    yield place, Row(BASELINE, f"baseline: {name}", "", {_JUDGE: spread([one.mean])}, pairs=one.pairs)
+                    yield (
+                        board_key,
+                        BoardRow(BASELINE, f"baseline: {name}", "", {_JUDGE: spread([score.mean])}, pairs=score.pairs),
+                    )
 
 
 _JUDGE = "LLM judge"
 
 
-def _compared(page: DataSetPage) -> Iterator[tuple[Place, Row]]:
+def _compared(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
     """The baselines and the upper bound of every data and number of pairs that runs were scored on, once each."""
     seen: set[str] = set()
-    for one in page.scored:
-        truth = {TRUTH: one.evaluation.ceiling} if one.evaluation.ceiling is not None else {}
-        for kind, compared in ((BASELINE, one.evaluation.baselines), (UPPER_BOUND, truth)):
+    for run in page.scored:
+        truth = {TRUTH: run.evaluation.ceiling} if run.evaluation.ceiling is not None else {}
+        for kind, compared in ((BASELINE, run.evaluation.baselines), (UPPER_BOUND, truth)):
             for name, other in compared.items():
-                for subset, pairs in _subset_sizes(one.evaluation).items():
+                for subset, pairs in _subset_sizes(run.evaluation).items():
                     scores = _compared_scores(other, subset)
+                    # Every run scores the baselines anew: a difference in the last bits must not make a second row.
                     rounded = {metric: round(value, 9) for metric, value in scores.items()}
-                    place = _place(one, subset)
-                    mark = fingerprint(place, name, pairs, rounded, one.data.fingerprint)
+                    board_key = _board_key(run, subset)
+                    mark = fingerprint(board_key, name, pairs, rounded, run.data.fingerprint)
                     if not scores or mark in seen:
                         continue
                     seen.add(mark)
                     yield (
-                        place,
-                        Row(
+                        board_key,
+                        BoardRow(
                             kind=kind,
                             name=f"{kind}: {name}",
                             source=repr(other.caption) if other.caption else str(other.training or ""),
                             footnote=f"{kind}, {name}: {other.what}.",
                             values={metric: spread([100 * value]) for metric, value in scores.items()},
                             pairs=pairs,
-                            mark=_unofficial(page.official, one.evaluation.split, subset, pairs),
+                            mark=_unofficial(page.official, run.evaluation.split, subset, pairs),
                             intervals=_rate_intervals(other) if kind == BASELINE and subset == ALL else {},
                         ),
                     )
 
 
-def _answers(answered: Sequence[tuple[Path, AnswerScores]], data_set: str) -> Iterator[tuple[Place, Row]]:
+def _answers(answered: Sequence[tuple[Path, AnswerScores]], data_set: str) -> Iterator[tuple[BoardKey, BoardRow]]:
     for folder, result in answered:
         if result.data_set != data_set:
             continue
-        for one in result.measures:
-            place = ("test", "", _question(one), "answers")
-            values = {metric: spread([value]) for metric, value in one.scores.items()}
-            mark = f"{one.unreadable} unreadable predictions count as wrong" if one.unreadable else ""
+        for measures in result.measures:
+            board_key = ("test", "", _question(measures), "answers")
+            values = {metric: spread([value]) for metric, value in measures.scores.items()}
+            mark = f"{measures.unreadable} unreadable predictions count as wrong" if measures.unreadable else ""
             yield (
-                place,
-                Row(
+                board_key,
+                BoardRow(
                     kind=RUN,
                     name=str(folder),
                     source=result.answers,
                     values=values,
-                    pairs=one.questions,
+                    pairs=measures.questions,
                     mark=mark,
                     command=result.command,
                     commit=result.commit,
                 ),
             )
-            constant = {metric: spread([value]) for metric, value in one.baseline.items()}
-            what = f"always the most frequent answer ({one.baseline_answer!r})"
-            yield place, Row(BASELINE, "baseline: constant", what, constant, pairs=one.questions)
+            constant = {metric: spread([value]) for metric, value in measures.baseline.items()}
+            what = f"always the most frequent answer ({measures.baseline_answer!r})"
+            yield board_key, BoardRow(BASELINE, "baseline: constant", what, constant, pairs=measures.questions)
 
 
 def _question(measures: Measures) -> str:
@@ -315,13 +325,13 @@ def _question(measures: Measures) -> str:
     return f"{name}, {measures.of}" if measures.of else name
 
 
-def _published(data_set: str) -> Iterator[tuple[Place, Row]]:
+def _published(data_set: str) -> Iterator[tuple[BoardKey, BoardRow]]:
     for row in published_rows(data_set):
         table, paper = row.table, load_published().papers[row.table.paper]
         cited = f"{paper.method} paper, {table.table}"
         yield (
             ("test", table.variant, table.subset, table.protocol),
-            Row(
+            BoardRow(
                 kind=PAPER,
                 name=row.method,
                 source=f"{cited}, its own method" if row.own else cited,
@@ -331,8 +341,8 @@ def _published(data_set: str) -> Iterator[tuple[Place, Row]]:
         )
 
 
-def _place(one: Scored, subset: str) -> Place:
-    return (one.evaluation.split, one.data.variant, subset, str(one.evaluation.protocol.get("name", "not stated")))
+def _board_key(run: ScoredRuns, subset: str) -> BoardKey:
+    return (run.evaluation.split, run.data.variant, subset, str(run.evaluation.protocol.get("name", "not stated")))
 
 
 def _subset_sizes(evaluation: Evaluation) -> dict[str, int]:
@@ -353,32 +363,35 @@ def _compared_scores(other: Baseline, subset: str) -> dict[str, float]:
     return {**other.scores, **types, **_claims(other.hallucination), **_lists(other.differences)}
 
 
-def _claims(found: Hallucination | None) -> dict[str, float]:
-    return {} if found is None else {name: getattr(found, rate).rate for name, rate in CLAIMS.items()}
+def _claims(hallucination: Hallucination | None) -> dict[str, float]:
+    return {} if hallucination is None else {name: getattr(hallucination, rate).rate for name, rate in CLAIMS.items()}
 
 
-def _lists(found: DifferenceScores | None) -> dict[str, float]:
-    return {} if found is None else {F1: found.f1}
+def _lists(differences: DifferenceScores | None) -> dict[str, float]:
+    return {} if differences is None else {F1: differences.f1}
 
 
 def _intervals(evaluation: Evaluation, subset: str) -> dict[str, Interval]:
     """Of the whole split: bootstrap intervals of the scores and of difference lists, Wilson's of the shares."""
     if subset != ALL:
         return {}
-    scores = {name: Interval(low=100 * one.low, high=100 * one.high) for name, one in evaluation.intervals.items()}
+    scores = {
+        name: Interval(low=100 * interval.low, high=100 * interval.high)
+        for name, interval in evaluation.intervals.items()
+    }
     return scores | _rate_intervals(evaluation)
 
 
 def _rate_intervals(of: Evaluation | Baseline) -> dict[str, Interval]:
-    found = {}
+    intervals = {}
     if of.types is not None:
-        found[TYPE_ACCURACY] = wilson(of.types.accuracy, of.types.pairs)
+        intervals[TYPE_ACCURACY] = wilson(of.types.accuracy, of.types.pairs)
     if (claims := of.hallucination) is not None:
-        made = {name: rate for name, rate in CLAIMS.items() if claims.rates()[rate].of}
-        found |= {name: claims.interval(rate) for name, rate in made.items()}
+        claimed = {name: rate for name, rate in CLAIMS.items() if claims.rates()[rate].of}
+        intervals |= {name: claims.interval(rate) for name, rate in claimed.items()}
     if of.differences is not None and F1 in of.differences.intervals:
-        found[F1] = of.differences.intervals[F1]
-    return {name: Interval(low=100 * low, high=100 * high) for name, (low, high) in found.items()}
+        intervals[F1] = of.differences.intervals[F1]
+    return {name: Interval(low=100 * low, high=100 * high) for name, (low, high) in intervals.items()}
 
 
 def _unofficial(official: DataSet | None, split: str, subset: str, pairs: int) -> str:
@@ -389,28 +402,28 @@ def _unofficial(official: DataSet | None, split: str, subset: str, pairs: int) -
     return f"{pairs:,} pairs, the official split has {expected:,}" if expected not in (None, pairs) else ""
 
 
-def _differences(own: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
+def _differences(settings: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
     """The settings by which this one differs from the others of its system on the page; at most six."""
-    keys = [key for key in own if any(other.get(key, None) != own[key] for other in others)]
-    shown = [f"{key} = {own[key]}" for key in keys[:6]]
+    keys = [key for key in settings if any(other.get(key, None) != settings[key] for other in others)]
+    shown = [f"{key} = {settings[key]}" for key in keys[:6]]
     return ", ".join([*shown, *([f"and {len(keys) - 6} more"] if len(keys) > 6 else [])])
 
 
-def _boards(rows: Sequence[tuple[Place, Row]]) -> list[Board]:
-    tables: dict[Place, list[Row]] = {}
-    for place, row in rows:
-        tables.setdefault(place, []).append(row)
+def _boards(rows: Sequence[tuple[BoardKey, BoardRow]]) -> list[Board]:
+    tables: dict[BoardKey, list[BoardRow]] = {}
+    for board_key, row in rows:
+        tables.setdefault(board_key, []).append(row)
     boards = []
-    for place, own in tables.items():
-        metrics = list(dict.fromkeys(metric for row in own for metric in row.values))
-        known = [metric for metric in ORDER if metric in metrics]
-        columns = (*known, *(metric for metric in metrics if metric not in ORDER))
+    for board_key, board_rows in tables.items():
+        metrics = list(dict.fromkeys(metric for row in board_rows for metric in row.values))
+        ordered = [metric for metric in ORDER if metric in metrics]
+        columns = (*ordered, *(metric for metric in metrics if metric not in ORDER))
         lead = "CIDEr" if "CIDEr" in columns else columns[-1]
-        boards.append(Board(*place, columns, tuple(sorted(own, key=_by(lead)))))
+        boards.append(Board(*board_key, columns, tuple(sorted(board_rows, key=_by(lead)))))
     return sorted(boards, key=lambda b: (b.split != "test", b.split, b.variant, b.subset != ALL))
 
 
-def _by(metric: str) -> Callable[[Row], float]:
+def _by(metric: str) -> Callable[[BoardRow], float]:
     """Sort key: best first, where a low MAE is best; rows without the number last."""
     sign = 1.0 if metric == "MAE" else -1.0
     return lambda row: sign * row.values[metric].mean if metric in row.values else math.inf
@@ -418,6 +431,6 @@ def _by(metric: str) -> Callable[[Row], float]:
 
 def published_files(page: DataSetPage) -> Iterator[tuple[str, Path]]:
     """(Name below the leaderboard's folder, file) of everything that is published with the page's runs."""
-    for one in page.scored:
-        for path in one.files:
-            yield os.path.join("runs", page.key, one.evaluation.fingerprint, path.name), path
+    for run in page.scored:
+        for path in run.files:
+            yield os.path.join("runs", page.key, run.evaluation.fingerprint, path.name), path

@@ -10,7 +10,7 @@ from idc.evaluation.record import Spread
 from idc.report.leaderboard.boards import PAPER, Board, DataSetPage
 
 
-def markdown(page: DataSetPage) -> str:
+def leaderboard_markdown(page: DataSetPage) -> str:
     """All tables as GitHub's Markdown."""
     lines = [f"# Leaderboard: {page.title}"]
     for board in page.boards:
@@ -43,9 +43,9 @@ def as_csv(page: DataSetPage) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     columns = [column for metric in metrics for column in (metric, f"{metric} std")]
-    place = ("data_set", "split", "variant", "subset", "protocol")
+    board_columns = ("data_set", "split", "variant", "subset", "protocol")
     origin = ("seeds", "pairs", "mark", "source", "selection", "command", "commit", "evaluations")
-    writer.writerow([*place, "kind", "method", *columns, *origin])
+    writer.writerow([*board_columns, "kind", "method", *columns, *origin])
     for board in page.boards:
         for row in board.rows:
             numbers: list[float | str] = []
@@ -53,10 +53,10 @@ def as_csv(page: DataSetPage) -> str:
                 value = row.values.get(metric)
                 numbers += ["", ""] if value is None else [value.mean, value.std if len(value.values) > 1 else ""]
             seeds = " ".join("" if seed is None else str(seed) for seed in row.seeds).strip()
-            of = " ".join(one.evaluation.fingerprint for one in row.evaluations)
+            of = " ".join(run.evaluation.fingerprint for run in row.evaluations)
             where = (page.key, board.split, board.variant, board.subset, board.protocol)
-            made = (seeds, row.pairs or "", row.mark, row.source, row.selection, row.command, row.commit, of)
-            writer.writerow(map(csv_cell, [*where, row.kind, row.name, *numbers, *made]))
+            provenance = (seeds, row.pairs or "", row.mark, row.source, row.selection, row.command, row.commit, of)
+            writer.writerow(map(csv_cell, [*where, row.kind, row.name, *numbers, *provenance]))
     return out.getvalue()
 
 

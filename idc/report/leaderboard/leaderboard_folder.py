@@ -14,13 +14,15 @@ from pathlib import Path
 
 from idc.atomic import write_text
 from idc.report.leaderboard.boards import DataSetPage, published_files
-from idc.report.leaderboard.exports import as_csv, latex, markdown
+from idc.report.leaderboard.exports import as_csv, latex, leaderboard_markdown
 from idc.report.leaderboard.leaderboard_page import SUMS, render_data_set, render_index
 from idc.report.leaderboard.scored_runs import MARKER
-from idc.report.leaderboard.side_by_side import NOTHING_MEASURED, Measured
+from idc.report.leaderboard.side_by_side import NOTHING_MEASURED, MeasuredSystems
 
 
-def write_leaderboard(out: Path, pages: Sequence[DataSetPage], measured: Measured = NOTHING_MEASURED) -> list[Path]:
+def write_leaderboard(
+    out: Path, pages: Sequence[DataSetPage], measured: MeasuredSystems = NOTHING_MEASURED
+) -> list[Path]:
     """Write all files; files of an earlier leaderboard in the folder that this one does not have are removed.
 
     Args:
@@ -43,13 +45,18 @@ def write_leaderboard(out: Path, pages: Sequence[DataSetPage], measured: Measure
     texts = {"index.html": render_index(pages)}
     for page in pages:
         texts[f"{page.key}.html"] = render_data_set(page, copied, measured)
-        texts |= {f"{page.key}.md": markdown(page), f"{page.key}.csv": as_csv(page), f"{page.key}.tex": latex(page)}
+        texts |= {
+            f"{page.key}.md": leaderboard_markdown(page),
+            f"{page.key}.csv": as_csv(page),
+            f"{page.key}.tex": latex(page),
+        }
     texts[SUMS] = "".join(f"{digest}  {name}\n" for name, digest in sorted(copied.items()))
     for name, text in texts.items():
         write_text(out / name, text)
     files = sorted([*texts, *copied])
     for name in before - set(files):
         (out / name).unlink(missing_ok=True)
+    # The marker last: after a kill before this line, the old one still names the files that are to be removed.
     write_text(out / MARKER, json.dumps({"files": files}, indent=1) + "\n")
     return [out / name for name in texts if name.endswith(".html")]
 

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from idc.report.leaderboard.boards import PAPER, Board, DataSetPage, Row
+from idc.report.leaderboard.boards import PAPER, Board, BoardRow, DataSetPage
 from idc.report.leaderboard.exports import decimals_of, printed_number
 from idc.report.leaderboard.published_rows import ALL, load_published
-from idc.report.leaderboard.side_by_side import NOTHING_MEASURED, Measured, side_by_side
-from idc.report.page import render
+from idc.report.leaderboard.side_by_side import NOTHING_MEASURED, MeasuredSystems, side_by_side
+from idc.report.page import render_template
 
 SUMS = "SHA256SUMS"
 
 _EXPORTS = {"md": "Markdown", "csv": "CSV", "tex": "LaTeX"}
 
 
-def render_data_set(page: DataSetPage, hashes: dict[str, str], measured: Measured = NOTHING_MEASURED) -> str:
+def render_data_set(page: DataSetPage, hashes: dict[str, str], measured: MeasuredSystems = NOTHING_MEASURED) -> str:
     """A data set's page; ``hashes``: of the published files by their names."""
     groups: dict[tuple[str, str, str], list[Board]] = {}
     for board in page.boards:
@@ -25,7 +25,7 @@ def render_data_set(page: DataSetPage, hashes: dict[str, str], measured: Measure
     settings = {row.evaluations[0].setting for row in _rows(page) if row.evaluations}
     ours = f"{_count(len(page.scored), 'run')} of ours in {_count(len(settings), 'setting')}"
     published = load_published()
-    return render(
+    return render_template(
         "leaderboard.html",
         title=f"Leaderboard: {page.title}",
         subtitle=f"{ours}, {_count(_num_published(page), 'published row')}",
@@ -52,10 +52,12 @@ def render_data_set(page: DataSetPage, hashes: dict[str, str], measured: Measure
 def render_index(pages: Sequence[DataSetPage]) -> str:
     """The page that lists the data sets."""
     data_sets = [(page.key, page.title, len(page.scored), _num_published(page)) for page in pages]
-    return render("leaderboard_index.html", title="Leaderboard", subtitle="One page per data set", data_sets=data_sets)
+    return render_template(
+        "leaderboard_index.html", title="Leaderboard", subtitle="One page per data set", data_sets=data_sets
+    )
 
 
-def _rows(page: DataSetPage) -> Iterator[Row]:
+def _rows(page: DataSetPage) -> Iterator[BoardRow]:
     return (row for board in page.boards for row in board.rows)
 
 
@@ -76,7 +78,7 @@ def _official(page: DataSetPage) -> str:
     return f"The official test split: {sizes} ({page.official.source})."
 
 
-def _board(board: Board, measured: Measured) -> dict[str, Any]:
+def _board(board: Board, measured: MeasuredSystems) -> dict[str, Any]:
     """A table without the columns that no row fills: its columns with the order of their first sorting, its rows with
     their numbers and anchor, and what belongs below it."""
     columns = [(metric, "ascending" if metric == "MAE" else "descending") for metric in board.metrics]
@@ -96,11 +98,11 @@ def _board(board: Board, measured: Measured) -> dict[str, Any]:
     }
 
 
-def _numbers(board: Board, row: Row) -> Iterator[tuple[float | str, str, str, str]]:
+def _numbers(board: Board, row: BoardRow) -> Iterator[tuple[float | str, str, str, str]]:
     """(Mean, the single values, as printed, interval) of each column: the metrics, seeds and pairs."""
     for metric in board.metrics:
         value, digits = row.values.get(metric), decimals_of(board, metric)
-        each = ", ".join(f"{one:.{digits}f}" for one in value.values) if value is not None else ""
+        each = ", ".join(f"{single:.{digits}f}" for single in value.values) if value is not None else ""
         interval = row.intervals.get(metric)
         between = "" if interval is None else f"{interval.low:.{digits}f} to {interval.high:.{digits}f}"
         yield "" if value is None else value.mean, each, printed_number(value, digits), between
@@ -108,29 +110,29 @@ def _numbers(board: Board, row: Row) -> Iterator[tuple[float | str, str, str, st
         yield count or "", "", str(count or ""), ""
 
 
-def _anchor(row: Row) -> str:
+def _anchor(row: BoardRow) -> str:
     return f"run-{row.evaluations[0].setting}"
 
 
 def _runs(page: DataSetPage, hashes: dict[str, str]) -> list[dict[str, Any]]:
     """Origin and published files of each setting."""
-    found: dict[str, dict[str, Any]] = {}
+    by_anchor: dict[str, dict[str, Any]] = {}
     for row in _rows(page):
-        if not row.evaluations or _anchor(row) in found:
+        if not row.evaluations or _anchor(row) in by_anchor:
             continue
         first = row.evaluations[0]
         facts = {
             "settings": row.source,
             "selected by": row.selection,
             "evaluation": row.command or "not recorded",
-            "training": "; ".join(filter(None, (one.training for one in row.evaluations))) or "not recorded",
+            "training": "; ".join(filter(None, (run.training for run in row.evaluations))) or "not recorded",
             "commit": row.commit,
             "pairs": f"{first.evaluation.protocol.get('pairs', '')} ({first.data.fingerprint})",
         }
         published = []
-        for one in row.evaluations:
-            folder = f"runs/{page.key}/{one.evaluation.fingerprint}/"
-            own = [(name, Path(name).name, hashes[name][:16]) for name in hashes if name.startswith(folder)]
-            published.append(("" if one.seed is None else f"seed {one.seed}: ", own))
-        found[_anchor(row)] = {"anchor": _anchor(row), "name": row.name, "facts": facts, "files": published}
-    return list(found.values())
+        for run in row.evaluations:
+            folder = f"runs/{page.key}/{run.evaluation.fingerprint}/"
+            files = [(name, Path(name).name, hashes[name][:16]) for name in hashes if name.startswith(folder)]
+            published.append(("" if run.seed is None else f"seed {run.seed}: ", files))
+        by_anchor[_anchor(row)] = {"anchor": _anchor(row), "name": row.name, "facts": facts, "files": published}
+    return list(by_anchor.values())

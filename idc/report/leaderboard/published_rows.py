@@ -38,7 +38,7 @@ class DataSet(_Record):
     """Source of the numbers of pairs."""
 
 
-class Table(_Record):
+class PublishedTable(_Record):
     """Rows of a table that share a data set, subset and protocol."""
 
     paper: str
@@ -54,7 +54,7 @@ class Table(_Record):
     """Method and a number (or nothing) for each column."""
 
     @model_validator(mode="after")
-    def _shape(self) -> Table:
+    def _shape(self) -> PublishedTable:
         for row in self.rows:
             name, values = row[0], row[1:]
             if not isinstance(name, str) or len(values) != len(self.columns):
@@ -64,15 +64,15 @@ class Table(_Record):
         return self
 
 
-class Published(_Record):
+class PublishedRows(_Record):
     """The whole file."""
 
     papers: dict[str, Paper]
     data_sets: dict[str, DataSet]
-    tables: tuple[Table, ...]
+    tables: tuple[PublishedTable, ...]
 
     @model_validator(mode="after")
-    def _names(self) -> Published:
+    def _names(self) -> PublishedRows:
         for table in self.tables:
             if table.paper not in self.papers or table.data_set not in self.data_sets:
                 raise ValueError(f"{table.table}: unknown paper {table.paper!r} or data set {table.data_set!r}")
@@ -93,14 +93,14 @@ class PublishedRow:
     method: str
     own: bool
     values: dict[str, float]
-    table: Table
+    table: PublishedTable
 
 
 @cache
-def load_published() -> Published:
+def load_published() -> PublishedRows:
     """The transcribed rows."""
     text = files("idc.report.leaderboard").joinpath("published_rows.yaml").read_text(encoding="utf-8")
-    return Published.model_validate(yaml.safe_load(text))
+    return PublishedRows.model_validate(yaml.safe_load(text))
 
 
 def published_rows(data_set: str) -> Iterator[PublishedRow]:
@@ -109,7 +109,7 @@ def published_rows(data_set: str) -> Iterator[PublishedRow]:
     for table in published.tables:
         if table.data_set != data_set:
             continue
-        own = published.papers[table.paper].method
+        method = published.papers[table.paper].method
         for name, *values in table.rows:
             numbers: dict[str, Any] = {c: v for c, v in zip(table.columns, values, strict=True) if v is not None}
-            yield PublishedRow(str(name), str(name).startswith(own), numbers, table)
+            yield PublishedRow(str(name), str(name).startswith(method), numbers, table)

@@ -18,7 +18,7 @@ from typing import Any
 from idc.data.store import MANIFEST, fingerprint, read_manifest
 from idc.evaluation.answers import RESULT as ANSWERS
 from idc.evaluation.judge import RESULT as JUDGED
-from idc.evaluation.record import EVALUATION, PREDICTIONS, Evaluation, load
+from idc.evaluation.record import EVALUATION, PREDICTIONS, Evaluation, load_evaluation
 from idc.provenance import ORIGIN, UNKNOWN_COMMIT, describe_data
 from idc.report.leaderboard.published_rows import load_published
 from idc.training.config import OPERATIONAL
@@ -52,7 +52,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredRuns:
     """An evaluation with its origin.
 
     Attributes:
@@ -85,23 +85,23 @@ def find(runs: Sequence[str]) -> list[Path]:
     Raises:
         ValueError: a folder is missing or holds none of these.
     """
-    found: dict[Path, None] = {}
+    folders: dict[Path, None] = {}
     for pattern in runs:
         starts = sorted(glob.glob(pattern))
         if not starts:
             raise ValueError(f"--runs: no such folder: {pattern!r}")
         files = {path for start in starts for name in _WANTED for path in Path(start).rglob(name)}
         below = sorted({path.parent for path in files if not any((up / MARKER).exists() for up in path.parents)})
-        below = [one for one in below if one.name != CLEAN or not (one.parent / ROBUSTNESS).exists()]
+        below = [folder for folder in below if folder.name != CLEAN or not (folder.parent / ROBUSTNESS).exists()]
         if not below:
             raise ValueError(f"--runs: {pattern!r} holds no evaluation ({EVALUATION}) and no answers ({ANSWERS})")
-        found.update(dict.fromkeys(below))
-    return list(found)
+        folders.update(dict.fromkeys(below))
+    return list(folders)
 
 
-def read(folder: Path, data_sets: Mapping[str, str], any_commit: bool = False) -> Scored:
+def read_scored_runs(folder: Path, data_sets: Mapping[str, str], any_commit: bool = False) -> ScoredRuns:
     """Read an evaluation and find its origin; ``any_commit`` also takes one whose commit is not recorded."""
-    evaluation = load(folder)
+    evaluation = load_evaluation(folder)
     if not (folder / PREDICTIONS).exists():
         raise ValueError(f"{folder} has no {PREDICTIONS}: the predictions of every run are published with it")
     if not any_commit:
@@ -115,7 +115,7 @@ def read(folder: Path, data_sets: Mapping[str, str], any_commit: bool = False) -
     data = _data(evaluation, home, data_sets)
     same = (data.key, data.variant, data.fingerprint, evaluation.split, evaluation.pairs, evaluation.references)
     protocol = [evaluation.protocol.get(key) for key in ("name", "selection")]
-    return Scored(
+    return ScoredRuns(
         folder=folder,
         evaluation=evaluation,
         data=data,
@@ -170,17 +170,17 @@ def _artifact(home: Path, captioner: str, folder: Path) -> tuple[dict[str, Any] 
 def _training(home: Path, captioner: str, folder: Path) -> str:
     """Command and commit from ``origin.json``, which a training writes next to its artifact."""
     for path in (home / captioner, folder.parent / "artifact"):
-        if captioner and (found := _json(path.parent / ORIGIN)):
-            return f"{found.get('command', '')} ({found.get('commit', '')})"
+        if captioner and (origin := _json(path.parent / ORIGIN)):
+            return f"{origin.get('command', '')} ({origin.get('commit', '')})"
     return ""
 
 
 def _setting(value: Any, home: Path) -> Any:
     """A config without the keys in which runs of one setting may differ; folders are replaced by their content's."""
     if isinstance(value, dict):
-        return {key: _setting(one, home) for key, one in value.items() if key not in _NOT_A_SETTING}
+        return {key: _setting(item, home) for key, item in value.items() if key not in _NOT_A_SETTING}
     if isinstance(value, list):
-        return [_setting(one, home) for one in value]
+        return [_setting(item, home) for item in value]
     if isinstance(value, str) and "/" in value:
         inner = _json(home / value / "config.json")
         if "system" in inner:
@@ -195,7 +195,7 @@ def _seed(config: Any) -> int | None:
     if isinstance(config, dict):
         if isinstance(config.get("seed"), int):
             return int(config["seed"])
-        return next((seed for one in config.values() if (seed := _seed(one)) is not None), None)
+        return next((seed for value in config.values() if (seed := _seed(value)) is not None), None)
     return None
 
 
@@ -212,23 +212,23 @@ def _data(evaluation: Evaluation, home: Path, data_sets: Mapping[str, str]) -> D
         )
     about = about if isinstance(about, dict) else {}
     name = data_sets.get(pairs, str(about.get("data_set", "")))
-    own = str(about.get("fingerprint", ""))
+    digest = str(about.get("fingerprint", ""))
     variant = str(about.get("variant", ""))
     official = load_published().data_sets
     if name in official:
-        return Data(name, official[name].title, variant, own)
+        return Data(name, official[name].title, variant, digest)
     title = f"{name.replace('_', ' ').capitalize()} pairs ({pairs})"
-    return Data("-".join(filter(None, [name.replace("/", "-"), own[:8]])), title, variant, own)
+    return Data("-".join(filter(None, [name.replace("/", "-"), digest[:8]])), title, variant, digest)
 
 
 def _json(path: Path) -> dict[str, Any]:
-    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return found if isinstance(found, dict) else {}
+    value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _flat(config: Any, path: str = "") -> dict[str, Any]:
     if not isinstance(config, dict):
         return {path: config}
     return {
-        key: value for name, one in config.items() for key, value in _flat(one, f"{path}.{name}".strip(".")).items()
+        key: value for name, inner in config.items() for key, value in _flat(inner, f"{path}.{name}".strip(".")).items()
     }

@@ -17,7 +17,7 @@ from idc.data.mining.features_folder import FEATURES
 from idc.data.store import Manifest, Reject, iter_tables, read_rejects
 from idc.data.write_errors import writing
 from idc.report import charts
-from idc.report.page import render
+from idc.report.page import render_template
 
 PAGE = "mining.html"
 _BINS = 50
@@ -25,7 +25,7 @@ _REJECTS = 30
 """Rejected images and near-duplicates that are listed, of each kind."""
 
 
-def write_page(job: MinePairsJob, manifest: Manifest, again: bool = True) -> None:
+def write_mining_page(job: MinePairsJob, manifest: Manifest, again: bool = True) -> None:
     """Write :data:`PAGE` into the folder of pairs.
 
     Args:
@@ -39,15 +39,15 @@ def write_page(job: MinePairsJob, manifest: Manifest, again: bool = True) -> Non
             page.write(text.encode())
 
 
-def summary(job: MinePairsJob, manifest: Manifest) -> list[str]:
-    """The result in lines: every image of the heap is in exactly one of them."""
-    found = manifest.extra["mining"]
-    lost = [f"  {count:,} {reason}" for reason, count in found["without_pair"].items()]
+def mining_summary(job: MinePairsJob, manifest: Manifest) -> list[str]:
+    """The result in lines: every image of the collection is in exactly one of them."""
+    mining = manifest.extra["mining"]
+    lost = [f"  {count:,} {reason}" for reason, count in mining["without_pair"].items()]
     return [
         *(f"note: {note}" for note in manifest.extra.get("notes", [])),
-        f"{job.heap}: {found['images']:,} images: {found['unreadable']:,} cannot be read, "
-        f"{found['near_duplicates']:,} are near-duplicates, {found['paired']:,} have pairs, "
-        f"{found['searched'] - found['paired']:,} have none" + (":" if lost else ""),
+        f"{job.heap}: {mining['images']:,} images: {mining['unreadable']:,} cannot be read, "
+        f"{mining['near_duplicates']:,} are near-duplicates, {mining['paired']:,} have pairs, "
+        f"{mining['searched'] - mining['paired']:,} have none" + (":" if lost else ""),
         *lost,
         f"{job.out}: {manifest.num_rows:,} pairs; rejected: {manifest.num_rejected} {manifest.reject_reasons or ''}"
         f"; page: {job.out}/{PAGE}",
@@ -56,53 +56,54 @@ def summary(job: MinePairsJob, manifest: Manifest) -> list[str]:
 
 def render_mining(job: MinePairsJob, manifest: Manifest) -> str:
     """The page as text."""
-    found = manifest.extra["mining"]
-    return render(
+    mining = manifest.extra["mining"]
+    return render_template(
         "mining.html",
         title="Mined pairs",
-        subtitle=f"{manifest.num_rows:,} pairs of {found['images']:,} images, by {' and '.join(found['features'])} "
-        f"({found['encoder']})",
+        subtitle=f"{manifest.num_rows:,} pairs of {mining['images']:,} images, by {' and '.join(mining['features'])} "
+        f"({mining['encoder']})",
         tiles_shown=[
-            ("images in the heap", f"{found['images']:,}", f"{found['unreadable']:,} cannot be read"),
-            ("near-duplicates", f"{found['near_duplicates']:,}", "left out before the search"),
-            ("images with pairs", f"{found['paired']:,}", f"of {found['searched']:,} searched"),
-            ("pairs", f"{manifest.num_rows:,}", f"{found['chosen']:,} chosen, {manifest.num_rejected:,} unreadable"),
+            ("images in the heap", f"{mining['images']:,}", f"{mining['unreadable']:,} cannot be read"),
+            ("near-duplicates", f"{mining['near_duplicates']:,}", "left out before the search"),
+            ("images with pairs", f"{mining['paired']:,}", f"of {mining['searched']:,} searched"),
+            ("pairs", f"{manifest.num_rows:,}", f"{mining['chosen']:,} chosen, {manifest.num_rejected:,} unreadable"),
         ],
-        images=_images(found),
-        candidates=_candidates(found, job),
-        histograms=_histograms(job, found["features"]),
-        cards=_cards(job, manifest.num_rows, found["features"]),
-        unreadable=_listed(read_rejects(f"{found['work']}/features")),
-        duplicates=_listed(read_rejects(f"{found['work']}/neighbours")),
+        images=_images(mining),
+        candidates=_candidates(mining, job),
+        histograms=_histograms(job, mining["features"]),
+        cards=_cards(job, manifest.num_rows, mining["features"]),
+        unreadable=_listed(read_rejects(f"{mining['work']}/features")),
+        duplicates=_listed(read_rejects(f"{mining['work']}/neighbours")),
         notes=manifest.extra.get("notes", []),
         settings={
             "command's settings": json.dumps(job.mining().model_dump(mode="json", exclude_defaults=True)),
             "thresholds": [
-                f"{name}: {one.min:g} to {one.max:g}, best at least {one.set_max:g}, least at least {one.set_min:g}"
-                for name, one in zip(found["features"], job.thresholds(), strict=True)
+                f"{name}: {limits.min:g} to {limits.max:g}, best at least {limits.set_max:g}, "
+                f"least at least {limits.set_min:g}"
+                for name, limits in zip(mining["features"], job.thresholds(), strict=True)
             ],
             "fingerprint": manifest.fingerprint,
         },
     )
 
 
-def _images(found: dict[str, Any]) -> list[list[str]]:
-    """Where every image of the heap went: rows of a table whose counts add up to the heap."""
-    total = max(found["images"], 1)
-    lines = {"cannot be read": found["unreadable"], "near-duplicate of an earlier image": found["near_duplicates"]}
-    lines |= found["without_pair"] | {"has pairs": found["paired"]}
+def _images(mining: dict[str, Any]) -> list[list[str]]:
+    """Where every image of the collection went: rows of a table whose counts add up to all images."""
+    total = max(mining["images"], 1)
+    lines = {"cannot be read": mining["unreadable"], "near-duplicate of an earlier image": mining["near_duplicates"]}
+    lines |= mining["without_pair"] | {"has pairs": mining["paired"]}
     return [[name, f"{count:,}", f"{100 * count / total:.1f} %"] for name, count in lines.items()]
 
 
-def _candidates(found: dict[str, Any], job: MinePairsJob) -> list[list[str]]:
+def _candidates(mining: dict[str, Any], job: MinePairsJob) -> list[list[str]]:
     """Candidates per searched image after each filter, on average."""
-    means = found["candidates"]
+    means = mining["candidates"]
     rows = []
-    for column, title in zip(FEATURES, found["features"], strict=True):
+    for column, title in zip(FEATURES, mining["features"], strict=True):
         rows.append([f"nearest under {title} (k = {job.neighbours})", f"{means[f'{column}_listed']:.2f}"])
         rows.append([f"of these between min and max of {title}", f"{means[f'{column}_between']:.2f}"])
     rows.append(["in both lists", f"{means['both']:.2f}"])
-    rows.append([f"one per cluster (K = {job.clusters})", f"{found['chosen'] / max(found['searched'], 1):.2f}"])
+    rows.append([f"one per cluster (K = {job.clusters})", f"{mining['chosen'] / max(mining['searched'], 1):.2f}"])
     return rows
 
 
@@ -124,7 +125,7 @@ def _histograms(job: MinePairsJob, titles: Sequence[str]) -> list[Any]:
 
 def _counts(tables: Iterable[pa.Table]) -> tuple[list[int], tuple[float, float]]:
     """Counts per bin of all values in lists, and the ends, rounded outwards to tenths."""
-    fine = np.zeros(_BINS * 20, np.int64)
+    fine = np.zeros(_BINS * 20, np.int64)  # finer than shown: the ends are known only after all tables
     for table in tables:
         values = table.column(0).combine_chunks().flatten().to_numpy(zero_copy_only=False)
         fine += np.histogram(values, len(fine), (-1.0, 1.0))[0]

@@ -9,10 +9,10 @@ from typing import Any
 from idc.config import load, missing_inputs
 from idc.data.config import CorruptJob
 from idc.data.pipeline import Runner
-from idc.data.robustness.build import open_build
+from idc.data.robustness.build import open_corruption
 from idc.evaluation.config import EvaluateJob
-from idc.evaluation.job import finished
-from idc.evaluation.job import run as evaluate
+from idc.evaluation.job import finished_evaluation
+from idc.evaluation.job import run_evaluation as evaluate
 from idc.evaluation.record import load_predictions
 from idc.report.collect import gallery, spread_over_types
 from idc.report.config import RobustnessJob
@@ -22,7 +22,7 @@ from idc.sweep.config import SweepJob
 from idc.sweep.summary import SweepResult
 
 
-def run(
+def run_robustness(
     job: RobustnessJob, runner: Runner, sweep: Callable[[SweepJob], SweepResult], overwrite: bool = False
 ) -> tuple[Path, SweepResult | None]:
     """Do what is not done yet, and write the page. Returns its path, and the result of the sweep if there is one.
@@ -34,12 +34,14 @@ def run(
     Raises:
         ValueError: an input is unusable, or a folder holds other results and ``overwrite`` is off.
     """
-    for one in _noised(job):
-        _make(one, runner, overwrite)
+    for corrupt_job in _noised(job):  # before the sweep, whose trainings read these folders
+        _make(corrupt_job, runner, overwrite)
     conditions = [_condition(job, CLEAN, "clean", job.pairs, overwrite)]
-    for one in _perturbed(job):
-        _make(one, runner, overwrite)
-        conditions.append(_condition(job, Path(one.out).name, label(one), one.out, overwrite, one))
+    for corrupt_job in _perturbed(job):
+        _make(corrupt_job, runner, overwrite)
+        conditions.append(
+            _condition(job, Path(corrupt_job.out).name, label(corrupt_job), corrupt_job.out, overwrite, corrupt_job)
+        )
     result = None
     if job.sweep is not None:
         words = load(SweepJob, job.sweep)
@@ -70,24 +72,29 @@ def _noised(job: RobustnessJob) -> Iterator[CorruptJob]:
         yield CorruptJob(pairs=job.procedures or "", out=out, kind="replace_words", share=share, seed=job.seed)
 
 
-def _make(one: CorruptJob, runner: Runner, overwrite: bool) -> None:
+def _make(corrupt_job: CorruptJob, runner: Runner, overwrite: bool) -> None:
     """A robustness set; nothing is done if it is complete."""
-    folder, source, stages = open_build(one, overwrite)
-    runner(folder, source, stages, max_reject_share=0.0, name=Path(one.out).name)
+    folder, source, stages = open_corruption(corrupt_job, overwrite)
+    runner(folder, source, stages, max_reject_share=0.0, name=Path(corrupt_job.out).name)
 
 
 def _condition(
     job: RobustnessJob, name: str, what: str, pairs: str, overwrite: bool, of: CorruptJob | None = None
 ) -> Condition:
     """The evaluation of the artifact on a set, with a few of its pairs to show."""
-    own: dict[str, Any] = {"out": f"{job.out}/{name}", "pairs": pairs, "artifact": job.artifact, "split": job.split}
-    own["change_maps"] = job.change_maps
+    settings: dict[str, Any] = {
+        "out": f"{job.out}/{name}",
+        "pairs": pairs,
+        "artifact": job.artifact,
+        "split": job.split,
+    }
+    settings["change_maps"] = job.change_maps
     if job.trained_baseline is not None:
-        own["trained_baseline"] = f"{job.trained_baseline}/{name}"
-    one = EvaluateJob(**job.evaluate.model_dump(exclude_unset=True), **own)
-    evaluation = None if overwrite else finished(one)
+        settings["trained_baseline"] = f"{job.trained_baseline}/{name}"
+    evaluate_job = EvaluateJob(**job.evaluate.model_dump(exclude_unset=True), **settings)
+    evaluation = None if overwrite else finished_evaluation(evaluate_job)
     if evaluation is None:
-        evaluation = evaluate(one, overwrite=overwrite)
-    shown = spread_over_types(load_predictions(one.out), job.examples)
+        evaluation = evaluate(evaluate_job, overwrite=overwrite)
+    shown = spread_over_types(load_predictions(evaluate_job.out), job.examples)
     kind, severity = (of.kind, of.severity) if of is not None else ("", None)
     return Condition(name, what, evaluation, list(gallery(shown, pairs, None).values()), kind, severity)

@@ -21,9 +21,9 @@ from idc.metrics.change_maps import MODEL, PIXELS
 from idc.report import charts
 from idc.report.collect import environment
 from idc.report.leaderboard.scored_runs import ROBUSTNESS
-from idc.report.page import render
+from idc.report.page import render_template
 from idc.report.pair_cards import GalleryItem
-from idc.report.sweep.sweep_table import markdown, table_of
+from idc.report.sweep.sweep_table import sweep_markdown, table_of
 from idc.sweep.summary import SweepResult
 
 COLUMNS = {"B": "BLEU-4", "M": "METEOR", "R": "ROUGE-L", "C": "CIDEr"}
@@ -59,7 +59,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class AtSeverity:
-    """What is left of the clean CIDEr at one severity, and with the order swapped, which has no severity.
+    """Share of the clean CIDEr that remains at one severity, and with the order swapped, which has no severity.
 
     Attributes:
         severity: 1 to 5.
@@ -105,7 +105,7 @@ def write_robustness(
     record = {
         "artifact": artifact,
         "rows": {name: dict(zip(head, cells, strict=True)) for name, *cells in rows},
-        "cider_share": {str(one.severity): {"mean": one.mean, **one.shares} for one in severities},
+        "cider_share": {str(summary.severity): {"mean": summary.mean, **summary.shares} for summary in severities},
         "published": {"NAMC, table 10, Image-Editing-Request": NAMC},
         "words": sweep.model_dump(mode="json") if sweep is not None else None,
         "environment": machine,
@@ -113,10 +113,12 @@ def write_robustness(
     write_text(folder / ROBUSTNESS, json.dumps(record, indent=1) + "\n")
     lines = [f"| | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
     lines += [f"| {' | '.join(row)} |" for row in rows]
-    lines += ["", *(f"- {one.sentence()}" for one in severities)] if severities else []
-    write_text(folder / "table.md", "\n".join([*lines, *(["", markdown(sweep)] if sweep is not None else [])]) + "\n")
+    lines += ["", *(f"- {summary.sentence()}" for summary in severities)] if severities else []
+    write_text(
+        folder / "table.md", "\n".join([*lines, *(["", sweep_markdown(sweep)] if sweep is not None else [])]) + "\n"
+    )
     first = conditions[0].evaluation
-    page = render(
+    page = render_template(
         "robustness.html",
         title="Robustness",
         subtitle=f"{artifact}; {first.pairs} pairs of the split {first.split}",
@@ -126,14 +128,14 @@ def write_robustness(
             _chart(conditions, "CIDEr, % of clean", cider_share),
             *(_chart(conditions, f"AP of the change map x100, {way}", _map_precision(way)) for way in (MODEL, PIXELS)),
         ],
-        severities=[one.sentence() for one in severities],
-        baselines=[(name, one.what) for name, one in first.baselines.items()],
+        severities=[summary.sentence() for summary in severities],
+        baselines=[(name, baseline.what) for name, baseline in first.baselines.items()],
         swapped=any(condition.name == "swap_order" for condition in conditions),
         published_head=["", *COLUMNS],
         published=[[name, *(f"{NAMC[name][column]:.1f}" for column in COLUMNS)] for name in NAMC],
         sweep=sweep,
         table=table_of(sweep) if sweep is not None else None,
-        orders=[found.sentence() for found in sweep.orderings] if sweep is not None else [],
+        orders=[ordering.sentence() for ordering in sweep.orderings] if sweep is not None else [],
         conditions=[condition for condition in conditions if condition.items],
         protocol={**first.protocol, **machine},
     )
@@ -142,8 +144,8 @@ def write_robustness(
 
 def cider_share(condition: Condition, clean: Condition) -> float | None:
     """CIDEr as a share of the clean pairs'; None without scores."""
-    own, whole = condition.evaluation.scores.get("CIDEr"), clean.evaluation.scores.get("CIDEr")
-    return own / whole if own is not None and whole else None
+    changed, unchanged = condition.evaluation.scores.get("CIDEr"), clean.evaluation.scores.get("CIDEr")
+    return changed / unchanged if changed is not None and unchanged else None
 
 
 def at_severities(conditions: Sequence[Condition]) -> list[AtSeverity]:
@@ -153,12 +155,14 @@ def at_severities(conditions: Sequence[Condition]) -> list[AtSeverity]:
         conditions: the clean pairs first.
     """
     clean = conditions[0]
-    found = []
-    for severity in sorted({one.severity for one in conditions if one.severity is not None}):
-        own = [one for one in conditions[1:] if one.severity in (severity, None)]
-        shares = {one.what: share for one in own if (share := cider_share(one, clean)) is not None}
-        found += [AtSeverity(severity, shares)] if shares else []
-    return found
+    summaries = []
+    for severity in sorted({condition.severity for condition in conditions if condition.severity is not None}):
+        changed = [condition for condition in conditions[1:] if condition.severity in (severity, None)]
+        shares = {
+            condition.what: share for condition in changed if (share := cider_share(condition, clean)) is not None
+        }
+        summaries += [AtSeverity(severity, shares)] if shares else []
+    return summaries
 
 
 _Value = Callable[[Condition, Condition], float | None]
@@ -169,17 +173,20 @@ def _chart(conditions: Sequence[Condition], title: str, value: _Value) -> Markup
     """A number times 100 over the severity, a line per corruption, from the clean pairs at severity 0."""
     clean = conditions[0]
     series: dict[str, list[tuple[float, Spread | None]]] = {}
-    for kind in dict.fromkeys(one.kind for one in conditions if one.severity is not None):
-        own = [(0, clean), *((one.severity or 0, one) for one in conditions if one.kind == kind)]
-        points = [(float(at), value(one, clean)) for at, one in own]
+    for kind in dict.fromkeys(condition.kind for condition in conditions if condition.severity is not None):
+        points_of_kind = [
+            (0, clean),
+            *((condition.severity or 0, condition) for condition in conditions if condition.kind == kind),
+        ]
+        points = [(float(at), value(condition, clean)) for at, condition in points_of_kind]
         series[kind.replace("_", " ")] = [(at, None if y is None else spread([100 * y])) for at, y in points]
     return charts.means(title, "severity", series)
 
 
 def _map_precision(way: str) -> _Value:
     def precision(condition: Condition, clean: Condition) -> float | None:
-        found = condition.evaluation.change_maps
-        return found.scores[way]["AP"] if found is not None else None
+        maps = condition.evaluation.change_maps
+        return maps.scores[way]["AP"] if maps is not None else None
 
     return precision
 
@@ -194,20 +201,25 @@ def _head(conditions: Sequence[Condition]) -> list[str]:
 def _rows(conditions: Sequence[Condition]) -> list[list[str]]:
     """Label and cells; scores times 100."""
     clean = conditions[0].evaluation
-    found = []
+    rows = []
     for condition in conditions:
-        own = condition.evaluation
-        cells = [f"{100 * own.scores[metric]:.1f}" if metric in own.scores else "" for metric in COLUMNS.values()]
+        evaluation = condition.evaluation
+        cells = [
+            f"{100 * evaluation.scores[metric]:.1f}" if metric in evaluation.scores else ""
+            for metric in COLUMNS.values()
+        ]
         share = cider_share(condition, conditions[0])
         cells.append("" if share is None else f"{share:.0%}")
         for name in clean.baselines:
-            other = own.baselines.get(name)
+            other = evaluation.baselines.get(name)
             cells.append(f"{100 * other.scores['CIDEr']:.1f}" if other and "CIDEr" in other.scores else "")
-        cells.append(f"{own.types.accuracy:.1%} of {own.types.pairs}" if own.types is not None else "")
+        cells.append(
+            f"{evaluation.types.accuracy:.1%} of {evaluation.types.pairs}" if evaluation.types is not None else ""
+        )
         if clean.hallucination is not None:
-            cells.append(f"{own.hallucination.object.rate:.1%}" if own.hallucination is not None else "")
+            cells.append(f"{evaluation.hallucination.object.rate:.1%}" if evaluation.hallucination is not None else "")
         if clean.change_maps is not None:
-            maps = own.change_maps
+            maps = evaluation.change_maps
             cells += [f"{100 * maps.scores[way]['AP']:.1f}" if maps is not None else "" for way in (MODEL, PIXELS)]
-        found.append([condition.what, *cells, str(own.distinct_captions), str(own.pairs)])
-    return found
+        rows.append([condition.what, *cells, str(evaluation.distinct_captions), str(evaluation.pairs)])
+    return rows

@@ -11,7 +11,7 @@ from typing import Any
 
 from idc.atomic import write_text
 from idc.report import charts
-from idc.report.page import render
+from idc.report.page import render_template
 from idc.sweep.progress import SweepProgress, TrialProgress, read_progress
 
 PAGE = "report.html"
@@ -79,7 +79,7 @@ def render_live(progress: SweepProgress, end: str | None = None) -> str:
         cost += f" and {progress.gpu_hours:.2f} GPU-hours"
     best = progress.best
     shown = sorted(progress.trials, key=lambda trial: (trial.state != "running", trial is not best))[:_LINES]
-    return render(
+    return render_template(
         "sweep_live.html",
         title=progress.title or progress.name,
         subtitle=f"{progress.total} trials: {', '.join(parts) or 'none has begun'}; as of {time}",

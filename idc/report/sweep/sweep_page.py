@@ -12,8 +12,8 @@ from idc.atomic import write_text
 from idc.evaluation.record import Spread
 from idc.report import charts
 from idc.report.collect import environment
-from idc.report.page import render
-from idc.report.sweep.sweep_table import cost, markdown, table_of
+from idc.report.page import render_template
+from idc.report.sweep.sweep_table import cost, sweep_markdown, table_of
 from idc.sweep.summary import SweepResult
 
 
@@ -21,19 +21,19 @@ def write_sweep(folder: Path, result: SweepResult) -> Path:
     """Write ``report.html``, ``table.md`` and ``sweep.json`` into the sweep's folder. Returns the page's path."""
     record = {**result.model_dump(mode="json"), "environment": environment()}
     write_text(folder / "sweep.json", json.dumps(record, indent=1) + "\n")
-    write_text(folder / "table.md", markdown(result) + "\n")
+    write_text(folder / "table.md", sweep_markdown(result) + "\n")
     return write_text(folder / "report.html", render_sweep(result, record["environment"]))
 
 
 def render_sweep(result: SweepResult, machine: Mapping[str, str]) -> str:
     """The page as text."""
-    return render(
+    return render_template(
         "sweep.html",
         title=result.title,
         subtitle=_subtitle(result),
         note=result.note,
         table=table_of(result),
-        orders=[found.sentence() for found in result.orderings],
+        orders=[ordering.sentence() for ordering in result.orderings],
         failed=[f"{label}: {why}" for label, why in result.failed.items()],
         cost=cost(result),
         search=_search(result),

@@ -66,18 +66,22 @@ def table_of(result: SweepResult) -> SweepTable:
         seeds = "quoted" if row.quoted else str(len(row.seeds))
         published = [_published(row, title) for title in paper]
         rows.append(TableRow(_joined(row.group, row.label), seeds, cells, published, not row.quoted))
-        for one in result.baselines if last[row.group] is row else ():
-            if one.group == row.group:
-                numbers = [f"{one.values[title]:.1f}" if title in one.values else "" for title in titles]
-                name = _joined(one.group, f"baseline, {one.name}")
+        for baseline in result.baselines if last[row.group] is row else ():
+            if baseline.group == row.group:
+                numbers = [f"{baseline.values[title]:.1f}" if title in baseline.values else "" for title in titles]
+                name = _joined(baseline.group, f"baseline, {baseline.name}")
                 rows.append(TableRow(name, "", [(number, "") for number in numbers], ["" for _ in paper]))
     meanings = [(column.title, _meaning(column.metric, column.subset)) for column in result.columns]
     return SweepTable(
-        titles, paper, rows, meanings, [f"{_joined(one.group, one.name)}, {one.text}" for one in result.baselines]
+        titles,
+        paper,
+        rows,
+        meanings,
+        [f"{_joined(baseline.group, baseline.name)}, {baseline.text}" for baseline in result.baselines],
     )
 
 
-def markdown(result: SweepResult) -> str:
+def sweep_markdown(result: SweepResult) -> str:
     """The table as GitHub's Markdown, with the lines below it."""
     table = table_of(result)
     head = ["", "seeds", *table.titles, *(f"{title} (paper)" for title in table.paper)]
@@ -85,14 +89,14 @@ def markdown(result: SweepResult) -> str:
     for row in table.rows:
         name = row.name.replace("|", "\\|")
         lines.append("| " + " | ".join([name, row.seeds, *(text for text, _ in row.cells), *row.printed]) + " |")
-    notes = [found.sentence() for found in result.orderings]
+    notes = [ordering.sentence() for ordering in result.orderings]
     notes += [f"Baseline: {text}." for text in table.baselines]
     notes += [f"No result: {label}: {why}" for label, why in result.failed.items()]
     return "\n".join([*lines, "", *(f"- {note}" for note in [*notes, cost(result)])])
 
 
 def cost(result: SweepResult) -> str:
-    """What the sweep cost, in words."""
+    """The cost of the sweep, in words."""
     spent = result.cost
     gpus = f" and {spent.gpu_hours:.2f} GPU-hours" if spent.gpu_hours else ""
     return (
@@ -115,7 +119,7 @@ def _printed(result: SweepResult, title: str, value: Spread | None) -> str:
 
 
 def _each(value: Spread | None) -> str:
-    return ", ".join(f"{one:.2f}" for one in value.values) if value is not None else ""
+    return ", ".join(f"{single:.2f}" for single in value.values) if value is not None else ""
 
 
 def _published(row: ResultRow, title: str) -> str:

@@ -9,7 +9,7 @@ from idc.data import files
 from idc.data.images import decode_image
 from idc.data.validation.caption_statistics import LONG
 from idc.data.validation.duplicates import Leak
-from idc.data.validation.published import ALL, Comparison
+from idc.data.validation.published import ALL, CountComparison
 from idc.data.validation.report import (
     COLUMNS,
     Validation,
@@ -17,12 +17,12 @@ from idc.data.validation.report import (
     kinds_lines,
     kinds_rows,
     leaked,
-    published_rows,
+    published_count_rows,
     statistics_row,
 )
-from idc.data.validation.run import Example, Findings
+from idc.data.validation.run import Example, ValidationFindings
 from idc.report import charts
-from idc.report.page import render
+from idc.report.page import render_template
 from idc.report.pair_cards import overlay
 from idc.schema import SPLITS
 
@@ -32,16 +32,16 @@ def page_path(report: str) -> str:
     return f"{report.removesuffix('.json')}.html"
 
 
-def write_page(path: str, found: Findings, others: Sequence[Validation] = ()) -> None:
+def write_validation_page(path: str, findings: ValidationFindings, others: Sequence[Validation] = ()) -> None:
     """Write the page; ``others`` are data sets whose captions are in one table with these."""
-    files.locate(path).write(render_validation(found, others).encode())
+    files.locate(path).write(render_validation(findings, others).encode())
 
 
-def render_validation(found: Findings, others: Sequence[Validation] = ()) -> str:
+def render_validation(findings: ValidationFindings, others: Sequence[Validation] = ()) -> str:
     """The page as text."""
-    result = found.result
+    result = findings.result
     verdict = "fit for training" if result.ok else f"not fit for training as it is: {errors_line(result)}"
-    return render(
+    return render_template(
         "validation.html",
         title=f"{result.title}: what is in it",
         subtitle=f"{result.pairs} ({result.format}), {verdict}",
@@ -52,8 +52,8 @@ def render_validation(found: Findings, others: Sequence[Validation] = ()) -> str
         kinds=kinds_rows(result),
         kinds_lines=kinds_lines(result),
         captions=_captions(result, others) if result.statistics.captions else None,
-        problems=_problems(found),
-        examples={split: [_card(pair) for pair in pairs] for split, pairs in found.examples.items()},
+        problems=_problems(findings),
+        examples={split: [_card(pair) for pair in pairs] for split, pairs in findings.examples.items()},
         notes=result.notes,
         rejected={code: f"{count:,} rows" for code, count in result.rejected.items()},
         sizes=_sizes(result),
@@ -85,7 +85,7 @@ def _by_type(result: Validation) -> tuple[list[str], list[list[str]]]:
     return ["split", *types, "all"], rows
 
 
-def _published(comparison: Comparison) -> dict[str, Any]:
+def _published(comparison: CountComparison) -> dict[str, Any]:
     columns = [*SPLITS, *([ALL] if any(ALL in line.published for line in comparison.lines) else [])]
     rows = []
     for line in comparison.lines:
@@ -103,15 +103,15 @@ def _published(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _compared(found: str, published: str) -> str:
-    return found if found == published or not published else f"{found or 'not counted'} (published {published})"
+def _compared(counted: str, published: str) -> str:
+    return counted if counted == published or not published else f"{counted or 'not counted'} (published {published})"
 
 
 def _captions(result: Validation, others: Sequence[Validation]) -> dict[str, Any]:
-    rows = [[split, *statistics_row(found)] for split, found in result.statistics_by_split.items()]
+    rows = [[split, *statistics_row(statistics)] for split, statistics in result.statistics_by_split.items()]
     rows.append([f"{result.title}, all", *statistics_row(result.statistics)])
     rows += [[other.title, *statistics_row(other.statistics)] for other in others]
-    rows += published_rows([result, *others])
+    rows += published_count_rows([result, *others])
     counted = result.statistics
     return {
         "head": ["", *COLUMNS],
@@ -125,16 +125,16 @@ def _captions(result: Validation, others: Sequence[Validation]) -> dict[str, Any
     }
 
 
-def _problems(found: Findings) -> list[dict[str, Any]]:
+def _problems(findings: ValidationFindings) -> list[dict[str, Any]]:
     """Leaks, errors and warnings: heading, lines, examples, cards."""
-    result, problems = found.result, []
+    result, problems = findings.result, []
     if result.num_leaks:
         problems.append(
             {
                 "title": f"Images in several splits: {result.num_leaks:,}",
                 "lines": list(leaked(result)),
                 "examples": [_shared(leak) for leak in result.leaks],
-                "cards": _shown(found, (name for leak in result.leaks for name in leak.pairs)),
+                "cards": _shown(findings, (name for leak in result.leaks for name in leak.pairs)),
             }
         )
     for word, kinds in (("error", result.problems), ("warning", result.warnings)):
@@ -144,7 +144,7 @@ def _problems(found: Findings) -> list[dict[str, Any]]:
                     "title": f"{code} ({word}): {problem.count:,}",
                     "lines": [],
                     "examples": problem.examples,
-                    "cards": _shown(found, (text.partition(": ")[0] for text in problem.examples)),
+                    "cards": _shown(findings, (text.partition(": ")[0] for text in problem.examples)),
                 }
             )
     return problems
@@ -154,8 +154,8 @@ def _shared(leak: Leak) -> str:
     return f"{' and '.join(leak.pairs)} share an image ({' and '.join(leak.splits)})"
 
 
-def _shown(found: Findings, names: Iterable[str]) -> list[dict[str, Any]]:
-    return [_card(found.shown[name]) for name in dict.fromkeys(names) if name in found.shown]
+def _shown(findings: ValidationFindings, names: Iterable[str]) -> list[dict[str, Any]]:
+    return [_card(findings.shown[name]) for name in dict.fromkeys(names) if name in findings.shown]
 
 
 def _card(pair: Example) -> dict[str, Any]:

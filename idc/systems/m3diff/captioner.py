@@ -10,11 +10,9 @@ import numpy as np
 from torch import Tensor
 
 from idc.captioning.contract import Speed
-from idc.systems.m3diff.config import M3DiffJob
-from idc.systems.m3diff.model import Mdp, encode_pairs, new_mdp
-from idc.training.artifact import read_artifact
-from idc.vlm.artifact import find_tuned, load_tuned
-from idc.vlm.describer import Pairs, VlmCaptioner, dtype_of
+from idc.systems.m3diff.model import Mdp, encode_pairs
+from idc.systems.m3diff.task import SYSTEM
+from idc.vlm.describer import Pairs, VlmCaptioner
 from idc.vlm.samples import at_one_size
 from idc.vlm.token_maps import placed_map
 
@@ -37,7 +35,7 @@ class M3DiffCaptioner(VlmCaptioner):
             return super().encode(pixels)
         return encode_pairs(self.model, self.family, self.mdp, pixels)
 
-    def given(self, before: np.ndarray, after: np.ndarray) -> Sequence[np.ndarray]:
+    def prepare_images(self, before: np.ndarray, after: np.ndarray) -> Sequence[np.ndarray]:
         return at_one_size(before, after)
 
     def maps(self, pairs: Pairs) -> list[np.ndarray]:
@@ -54,23 +52,9 @@ class M3DiffCaptioner(VlmCaptioner):
 def load_captioner(
     path: Path | str, device: str = "cpu", speed: Speed = "auto", base: str | None = None
 ) -> M3DiffCaptioner:
-    """The captioner of an artifact.
-
-    Args:
-        speed: "bf16" loads the base's weights in bfloat16 and computes the module in it; all others as the artifact's
-            ``base.dtype``.
-        base: folder of the base model, if it is not where the artifact was made.
-
-    Raises:
-        ValueError: the base is not on this machine or is another model, or the artifact is damaged.
-    """
-    artifact = read_artifact(path, system="m3diff")
-    job = M3DiffJob.model_validate(artifact.config["job"])
-    loaded = dtype_of(job.base, speed)
-    mdp = None if job.mdp is None else new_mdp(job.mdp, find_tuned(artifact, loaded, base)[1])
-    model, family = load_tuned(artifact, loaded, job.tune, device, base, {} if mdp is None else {"mdp": mdp})
-    if mdp is not None:
-        mdp = mdp.to(device=device, dtype=model.dtype).eval()
-    return M3DiffCaptioner(
-        mdp, model, family, job.prompt, job.generation, path=artifact.path, trained_on=artifact.trained_on
-    )
+    """The captioner of an artifact; arguments and errors as of :meth:`idc.vlm.system.TunedSystem.load`. At "bf16" the
+    module computes in bfloat16 too."""
+    job, model, family, modules, options = SYSTEM.load(path, device, speed, base)
+    mdp = modules.get("mdp")
+    assert mdp is None or isinstance(mdp, Mdp)
+    return M3DiffCaptioner(mdp, model, family, job.prompt, job.generation, **options)

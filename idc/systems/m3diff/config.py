@@ -70,7 +70,7 @@ class M3DiffJob(TuningJob):
 
     @property
     def question(self) -> PromptConfig:
-        """What the captioner asks about a pair."""
+        """The captioner's question about a pair."""
         if self.mixture is None or self.prompt != PromptConfig():
             return self.prompt
         return self.mixture.prompt_of(self.mixture.validated or next(iter(self.mixture.used)))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from idc import logs
 from idc.systems.m3diff.config import M3DiffJob
-from idc.systems.m3diff.mixture import table
+from idc.systems.m3diff.mixture import mixture_table
 from idc.systems.m3diff.mixture_samples import counts, training_parts, validation_samples
 from idc.training.context import Context
 from idc.training.data import Loaders
 from idc.vlm.chat import Chat
 from idc.vlm.family import Family
+from idc.vlm.tuning_data import dialogue_loaders as dialogues
 from idc.vlm.tuning_data import loaders_of
-from idc.vlm.tuning_data import make_loaders as dialogues
 
 
 def make_loaders(job: M3DiffJob, family: Family, context: Context) -> Loaders:
@@ -27,7 +27,10 @@ def make_loaders(job: M3DiffJob, family: Family, context: Context) -> Loaders:
     parts = training_parts(job.mixture, chat, seed)
     validation = validation_samples(job.mixture, chat, seed)
     if context.rank == 0:
-        found = counts(job.mixture, parts)
-        sets = {one.name: {"pairs": one.pairs, "captions": one.captions, "samples": one.samples} for one in found}
-        logs.event("mixture", table(found), sets=sets)
+        set_counts = counts(job.mixture, parts)
+        sets = {
+            count.name: {"pairs": count.pairs, "captions": count.captions, "samples": count.samples}
+            for count in set_counts
+        }
+        logs.event("mixture", mixture_table(set_counts), sets=sets)
     return loaders_of(job, parts, validation, family, context)

@@ -43,20 +43,20 @@ def default_question(name: str) -> PromptConfig:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedMixtureSet:
     """A row of table 9, in thousands."""
 
     pairs: int
     captions: int
 
 
-TABLE_9: Mapping[str, Published] = {
-    "image_editing_request": Published(3, 4),
-    "birds_to_words": Published(3, 14),
-    "spot_the_diff": Published(11, 21),
-    "omnidiff": Published(14, 28),
-    "clevr_dc": Published(43, 385),
-    "clevr_change": Published(71, 444),
+TABLE_9: Mapping[str, PublishedMixtureSet] = {
+    "image_editing_request": PublishedMixtureSet(3, 4),
+    "birds_to_words": PublishedMixtureSet(3, 14),
+    "spot_the_diff": PublishedMixtureSet(11, 21),
+    "omnidiff": PublishedMixtureSet(14, 28),
+    "clevr_dc": PublishedMixtureSet(43, 385),
+    "clevr_change": PublishedMixtureSet(71, 444),
 }
 """Table 9 of the paper: the training data. Its pairs add up to 145k, its captions to 896k."""
 
@@ -92,7 +92,7 @@ class MixtureConfig(ConfigModel):
     @property
     def used(self) -> dict[str, SetConfig]:
         """The sets that are not left out, by name."""
-        return {name: one for name, one in self.sets.items() if name not in self.without}
+        return {name: data_set for name, data_set in self.sets.items() if name not in self.without}
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -106,9 +106,9 @@ class MixtureConfig(ConfigModel):
 
     def prompt_of(self, name: str) -> PromptConfig:
         """The question about the pairs of a set; also of one that is not in the mixture, for an evaluation."""
-        one = self.sets.get(name)
-        if one is not None and one.prompt is not None:
-            return one.prompt
+        data_set = self.sets.get(name)
+        if data_set is not None and data_set.prompt is not None:
+            return data_set.prompt
         return default_question(name)
 
     def captions_of(self, name: str) -> Captions:
@@ -116,20 +116,20 @@ class MixtureConfig(ConfigModel):
         return self.used[name].captions or ("each" if name in TABLE_9 else "one")
 
     def faults(self) -> Iterator[str]:
-        for name, one in self.sets.items():  # sections in a mapping are not looked at by the config's own checks
-            for place, section in ((name, one), (f"{name}.prompt", one.prompt)):
+        for name, data_set in self.sets.items():  # sections in a mapping are not looked at by the config's own checks
+            for key, section in ((name, data_set), (f"{name}.prompt", data_set.prompt)):
                 if section is not None:
-                    yield from (f"sets.{place}.{fault}" for fault in section.all_faults())
+                    yield from (f"sets.{key}.{fault}" for fault in section.all_faults())
         if not self.used:
             yield f"without: leaves out all sets ({', '.join(self.sets)}), so there is nothing to train on"
         for name in self.without:
             if name not in self.sets:
                 yield f"without: {name!r} is not one of the sets{self._there(name, self.sets)}"
         first: dict[str, str] = {}
-        for name, one in self.sets.items():
-            other = first.setdefault(one.pairs.rstrip("/"), name)
+        for name, data_set in self.sets.items():
+            other = first.setdefault(data_set.pairs.rstrip("/"), name)
             if other != name:
-                yield f"sets.{name}.pairs: {one.pairs!r} is the folder of {other!r} too; give each set once"
+                yield f"sets.{name}.pairs: {data_set.pairs!r} is the folder of {other!r} too; give each set once"
         if self.validate_on is not None and self.validate_on not in self.used:
             yield f"validate_on: {self.validate_on!r} is not one of the sets{self._there(self.validate_on, self.used)}"
         if self.validate_on is not None and self.train_on_val:
@@ -141,10 +141,10 @@ class MixtureConfig(ConfigModel):
         return did_you_mean(name, list(sets)) or f"; there are: {', '.join(sets)}"
 
     def preflight(self) -> Iterator[str]:
-        for name, one in self.used.items():
-            if "://" not in one.pairs:
+        for name, data_set in self.used.items():
+            if "://" not in data_set.pairs:
                 try:
-                    check_set(name, one)
+                    check_set(name, data_set)
                 except ValueError as error:
                     yield str(error)
 
@@ -157,39 +157,39 @@ def question_of(mixture: MixtureConfig | Mapping[str, Any] | None, name: str) ->
     """
     if mixture is not None and not isinstance(mixture, MixtureConfig):
         mixture = MixtureConfig.model_validate(mixture)
-    known = list(dict.fromkeys([*(mixture.sets if mixture is not None else ()), *QUESTIONS]))
-    if name not in known:
-        raise ValueError(f"ask: {name!r} has no question of its own; there are: {', '.join(known)}")
+    names = list(dict.fromkeys([*(mixture.sets if mixture is not None else ()), *QUESTIONS]))
+    if name not in names:
+        raise ValueError(f"ask: {name!r} has no question of its own; there are: {', '.join(names)}")
     return default_question(name) if mixture is None else mixture.prompt_of(name)
 
 
-def check_set(name: str, one: SetConfig) -> Manifest:
+def check_set(name: str, data_set: SetConfig) -> Manifest:
     """The manifest of a set that can be trained on. Reads its captions up to the first, no image.
 
     Raises:
         ValueError: it is missing, incomplete, of another kind, or has no images or no training captions; one line with
             the set's name and the command that imports it.
     """
-    command = _import_command(name, one)
+    command = _import_command(name, data_set)
     try:
-        read_manifest(one.pairs, command=command)
-        manifest = complete_manifest(one.pairs, kind="pairs")
-        manifest.need_images(one.pairs)
+        read_manifest(data_set.pairs, command=command)
+        manifest = complete_manifest(data_set.pairs, kind="pairs")
+        manifest.need_images(data_set.pairs)
     except ValueError as error:
         how = "" if command in str(error) else f" ({command})"
         raise ValueError(f"sets.{name}: {error}{how}") from None
-    if not any(row["captions"] for row in iter_rows(one.pairs, ["captions"], "train")):
+    if not any(row["captions"] for row in iter_rows(data_set.pairs, ["captions"], "train")):
         raise ValueError(
-            f"sets.{name}: the training split of {one.pairs} has no captions; import the data set with its "
+            f"sets.{name}: the training split of {data_set.pairs} has no captions; import the data set with its "
             f"caption files: {command}"
         )
     return manifest
 
 
-def _import_command(name: str, one: SetConfig) -> str:
+def _import_command(name: str, data_set: SetConfig) -> str:
     format = {"spot_the_diff_multi": "spot_the_diff spot_the_diff.protocol=multi"}.get(name, name)
-    known = format if name in PUBLISHED else "FORMAT"
-    return f"python jobs/import_dataset.py format={known} source=FOLDER out={one.pairs}"
+    format_value = format if name in PUBLISHED else "FORMAT"
+    return f"python jobs/import_dataset.py format={format_value} source=FOLDER out={data_set.pairs}"
 
 
 def check_sets(mixture: MixtureConfig) -> list[str]:
@@ -198,19 +198,19 @@ def check_sets(mixture: MixtureConfig) -> list[str]:
     Raises:
         ValueError: as :func:`check_set`, or two sets have the same rows.
     """
-    found: dict[str, str] = {}
-    for name, one in mixture.used.items():
+    by_fingerprint: dict[str, str] = {}
+    for name, data_set in mixture.used.items():
         try:
-            manifest = check_set(name, one)
+            manifest = check_set(name, data_set)
         except ValueError as error:
             raise ValueError(f"mixture.{error}") from None
-        other = found.setdefault(manifest.fingerprint, name)
+        other = by_fingerprint.setdefault(manifest.fingerprint, name)
         if other != name:
             raise ValueError(
-                f"mixture.sets.{name}: {one.pairs} has the same rows as {other!r} ({mixture.used[other].pairs}); give "
-                f"each set once, or leave one out: mixture.without=[{name}]"
+                f"mixture.sets.{name}: {data_set.pairs} has the same rows as {other!r} ({mixture.used[other].pairs}); "
+                f"give each set once, or leave one out: mixture.without=[{name}]"
             )
-    return list(found)
+    return list(by_fingerprint)
 
 
 # ------------------------------------------------------------------------------------------------------- the table
@@ -218,7 +218,7 @@ def check_sets(mixture: MixtureConfig) -> list[str]:
 
 @dataclass(frozen=True)
 class SetCount:
-    """What a set gives to an epoch.
+    """Contribution of a set to an epoch.
 
     Attributes:
         pairs: its pairs with captions.
@@ -232,14 +232,14 @@ class SetCount:
     samples: int
 
 
-def table(counts: Sequence[SetCount]) -> str:
+def mixture_table(counts: Sequence[SetCount]) -> str:
     """The sets of a mixture, one line each, next to the counts of table 9; for a terminal."""
-    whole = sum(one.samples for one in counts)
+    whole = sum(count.samples for count in counts)
     rows = [["set", "pairs", "captions", "samples", "share", "table 9: pairs", "captions"]]
-    total = SetCount("all", *(sum(getattr(one, of) for one in counts) for of in ("pairs", "captions", "samples")))
-    for one in (*counts, *((total,) if len(counts) > 1 else ())):
-        known = TABLE_9.get(one.name)
-        published = ["", ""] if known is None else [f"{known.pairs}k", f"{known.captions}k"]
-        numbers = [f"{one.pairs:,}", f"{one.captions:,}", f"{one.samples:,}", f"{one.samples / whole:.1%}"]
-        rows.append([one.name, *numbers, *published])
+    total = SetCount("all", *(sum(getattr(count, of) for count in counts) for of in ("pairs", "captions", "samples")))
+    for count in (*counts, *((total,) if len(counts) > 1 else ())):
+        printed = TABLE_9.get(count.name)
+        published = ["", ""] if printed is None else [f"{printed.pairs}k", f"{printed.captions}k"]
+        numbers = [f"{count.pairs:,}", f"{count.captions:,}", f"{count.samples:,}", f"{count.samples / whole:.1%}"]
+        rows.append([count.name, *numbers, *published])
     return "\n".join(aligned(rows))

@@ -18,24 +18,26 @@ def training_parts(mixture: MixtureConfig, chat: Chat, seed: int) -> dict[str, D
     """
     check_sets(mixture)
     parts: dict[str, DialogueSamples] = {}
-    for name, one in mixture.used.items():
+    for name, data_set in mixture.used.items():
         for split in mixture.splits:
             captions, number = mixture.captions_of(name), seed + len(parts)
             prompt = mixture.prompt_of(name)
-            part = DialogueSamples(one.pairs, split, chat, prompt, number, captions, one_size=True)
+            part = DialogueSamples(data_set.pairs, split, chat, prompt, number, captions, one_size=True)
             if len(part):
                 parts[name if split == "train" else f"{name} ({split})"] = part
     return parts
 
 
 def counts(mixture: MixtureConfig, parts: Mapping[str, DialogueSamples]) -> list[SetCount]:
-    """What each set gives to an epoch with all of its parts."""
-    found = []
+    """Contribution of each set to an epoch, with all of its parts."""
+    set_counts = []
     for name in mixture.used:
-        own = [part for key, part in parts.items() if key in (name, *(f"{name} ({split})" for split in mixture.splits))]
-        pairs = sum(count > 0 for part in own for count in part.counts)
-        found.append(SetCount(name, pairs, sum(sum(part.counts) for part in own), sum(map(len, own))))
-    return found
+        set_parts = [
+            part for key, part in parts.items() if key in (name, *(f"{name} ({split})" for split in mixture.splits))
+        ]
+        pairs = sum(count > 0 for part in set_parts for count in part.counts)
+        set_counts.append(SetCount(name, pairs, sum(sum(part.counts) for part in set_parts), sum(map(len, set_parts))))
+    return set_counts
 
 
 def validation_samples(mixture: MixtureConfig, chat: Chat, seed: int) -> DialogueSamples | None:
@@ -48,11 +50,11 @@ def validation_samples(mixture: MixtureConfig, chat: Chat, seed: int) -> Dialogu
     if name is None:
         return None
     folder = mixture.used[name].pairs
-    found = DialogueSamples(folder, "val", chat, mixture.prompt_of(name), seed, validation=True, one_size=True)
-    if not len(found):
+    samples = DialogueSamples(folder, "val", chat, mixture.prompt_of(name), seed, validation=True, one_size=True)
+    if not len(samples):
         others = ", ".join(other for other in mixture.used if other != name)
         raise ValueError(
             f"mixture.validate_on: the validation split of {name!r} ({folder}) has no captions"
             + (f"; take another set: {others}" if others else "")
         )
-    return found
+    return samples

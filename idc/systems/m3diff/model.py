@@ -4,7 +4,7 @@ Unusual:
 
 - It reads several levels of a vision tower for both images of a pair, and returns features of the shape of one level,
   which the projector reads in place of the tower's own: the language model sees no more tokens than before.
-- (1) to (3) compare the images channel by channel in the same place; (4) to (6) attend over the whole image.
+- (1) to (3) compare the images channel by channel at the same position; (4) to (6) attend over the whole image.
 - "||" joins channels in (1), (3) and (7), and tokens in (5) and (6), "preserving spatial dimensions".
 - (1) to (6) are applied `stacks` times; (7) and (8) mix the levels.
 - It starts as almost nothing: F' is nearly the last level (`MdpConfig.start`).
@@ -44,24 +44,24 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(
-        self, queries: Tensor, context: Tensor | None, places: Sequence[Tensor | None], mask: Tensor | None
+        self, queries: Tensor, context: Tensor | None, positions: Sequence[Tensor | None], mask: Tensor | None
     ) -> Tensor:
         """(P, T, d) from ``queries`` (P, T, d) and ``context`` (P, S, d).
 
         Args:
-            places: what is added to queries (P, T, d) and keys (P, S, d) as their positions.
+            positions: encodings that are added to queries (P, T, d) and keys (P, S, d); None adds none.
             mask: of the keys (P, S).
         """
         read = self.norm(queries)
         other = read if context is None else context if self.norm_context is None else self.norm_context(context)
-        places_q, places_k = places
-        q = self._split(self.query(read if places_q is None else read + places_q))
-        k = self._split(self.key(other if places_k is None else other + places_k))
-        found = F.scaled_dot_product_attention(
+        positions_q, positions_k = positions
+        q = self._split(self.query(read if positions_q is None else read + positions_q))
+        k = self._split(self.key(other if positions_k is None else other + positions_k))
+        attended = F.scaled_dot_product_attention(
             q, k, self._split(self.value(other)), attn_mask=None if mask is None else mask[:, None, None]
         )
-        made: Tensor = self.out(found.transpose(1, 2).flatten(2))
-        return queries + made if self.residual else made
+        output: Tensor = self.out(attended.transpose(1, 2).flatten(2))
+        return queries + output if self.residual else output
 
     def _split(self, tokens: Tensor) -> Tensor:
         return tokens.unflatten(2, (self.heads, -1)).transpose(1, 2)
@@ -93,20 +93,20 @@ class Stack(nn.Module):
         return first * lambda_1, second * lambda_2  # (2)
 
     def forward(
-        self, first: Tensor, second: Tensor, places: Tensor | None, mask: Tensor | None
+        self, first: Tensor, second: Tensor, positions: Tensor | None, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """F~_1, F~_2 and dF (P, T, d), and how far F^_1 and F^_2 are apart (P, T), in [0, 1]."""
         hat_1, hat_2 = self.gated(first, second)
         delta = self.difference(torch.cat((hat_1, hat_2, hat_1 - hat_2), -1))  # (3)
-        delta_sa = self.attend_itself(delta, None, (places, places), mask)  # (4)
-        twice, thrice = (None if places is None else places.repeat(1, n, 1) for n in (2, 3))
+        delta_sa = self.attend_itself(delta, None, (positions, positions), mask)  # (4)
+        twice, thrice = (None if positions is None else positions.repeat(1, n, 1) for n in (2, 3))
         masks = [None if mask is None else mask.repeat(1, n) for n in (2, 3)]
         read = torch.cat((first, second, delta_sa), 1)
-        delta_ca = self.attend_images(delta_sa, read, (places, thrice), masks[1])  # (5), CA
-        made = self.mlp(delta_ca)
-        delta_ca = delta_ca + made if self.residual else made  # (5), MLP
-        tilde_1 = self.attend_difference(first, torch.cat((first, delta_ca), 1), (places, twice), masks[0])  # (6)
-        tilde_2 = self.attend_difference(second, torch.cat((second, delta_ca), 1), (places, twice), masks[0])  # (6)
+        delta_ca = self.attend_images(delta_sa, read, (positions, thrice), masks[1])  # (5), CA
+        mlp_output = self.mlp(delta_ca)
+        delta_ca = delta_ca + mlp_output if self.residual else mlp_output  # (5), MLP
+        tilde_1 = self.attend_difference(first, torch.cat((first, delta_ca), 1), (positions, twice), masks[0])  # (6)
+        tilde_2 = self.attend_difference(second, torch.cat((second, delta_ca), 1), (positions, twice), masks[0])  # (6)
         return tilde_1, tilde_2, delta, _apart(hat_1, hat_2)
 
 
@@ -114,6 +114,7 @@ def _apart(first: Tensor, second: Tensor) -> Tensor:
     """|a - b| / (|a| + |b|) over channels: 0 for equal features, at most 1."""
     first, second = first.detach().float(), second.detach().float()
     sizes = first.norm(dim=-1) + second.norm(dim=-1)
+    # Clamped: features that are zero in both images are equal, not 0 / 0.
     return (first - second).norm(dim=-1) / sizes.clamp(min=torch.finfo(torch.float32).tiny)
 
 
@@ -143,17 +144,17 @@ class Score(nn.Module):
             pooled = joined.mean(1)
         else:
             pooled = (joined * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-        made = self.out(F.gelu(self.hidden(self.norm(pooled))))
-        return torch.sigmoid(made + self.bias[number])[:, None]  # (7)
+        logit = self.out(F.gelu(self.hidden(self.norm(pooled))))
+        return torch.sigmoid(logit + self.bias[number])[:, None]  # (7)
 
 
 class Perceived(NamedTuple):
-    """What the module makes of pairs.
+    """Result of the module for pairs.
 
     Attributes:
         features: F'_1 and F'_2 in turn (2P, T, d).
-        apart: how far the gated features of equation (2) are apart at the last level, place by place (P, T), in [0, 1];
-            those of the first stack, in which a place has not yet read others.
+        apart: how far the gated features of equation (2) are apart at the last level, token by token (P, T), in [0, 1];
+            those of the first stack, in which a token has not yet read others.
     """
 
     features: Tensor
@@ -173,26 +174,26 @@ class Mdp(nn.Module):
         self.layers, levels = tuple(layers), len(layers)
         self.positions = config.positions == "sines"
         last = [number == levels - 1 for number in range(levels)]
-        served = [last] if config.shared else [[one] for one in last]
+        served = [last] if config.shared else [[is_last] for is_last in last]
         self.stacks = nn.ModuleList(Stack(width, config) for _ in range(len(served) * config.stacks))
-        self.scores = nn.ModuleList(Score(width, config, some) for some in served)
+        self.scores = nn.ModuleList(Score(width, config, of_levels) for of_levels in served)
 
     def blocks(self) -> list[nn.Module]:
         """The parts with most of the work, each called once a level."""
         return list(self.stacks)
 
-    def forward(self, levels: Sequence[Tensor], places: Tensor, mask: Tensor | None) -> Perceived:
+    def forward(self, levels: Sequence[Tensor], coordinates: Tensor, mask: Tensor | None) -> Perceived:
         """Perceive differences.
 
         Args:
             levels: F_1 and F_2 of the pairs in turn, of each level (2P, T, d).
-            places: rows and columns of the tokens (2P, T, 2).
+            coordinates: rows and columns of the tokens (2P, T, 2).
             mask: (2P, T).
         """
         sets = len(self.scores)
         kind = next(self.scores[0].parameters()).dtype
         pair_mask = None if mask is None else mask[0::2]
-        sines = sines_of(places[0::2], levels[0].shape[-1]).to(kind) if self.positions else None
+        sines = sines_of(coordinates[0::2], levels[0].shape[-1]).to(kind) if self.positions else None
         total: list[Tensor] = []
         apart = None
         for number, level in enumerate(levels):
@@ -208,12 +209,12 @@ class Mdp(nn.Module):
         return Perceived(torch.stack(total, 1).flatten(0, 1), apart)
 
 
-def sines_of(places: Tensor, width: int) -> Tensor:
+def sines_of(coordinates: Tensor, width: int) -> Tensor:
     """2-D sines (P, T, d) of rows and columns (P, T, 2): a quarter of the channels each for sine and cosine of row and
     column, with wave lengths from 2 pi to 2 pi 10,000 as in "Attention is all you need"; channels left over are 0."""
     quarter = width // 4
-    steps = torch.arange(quarter, device=places.device) / max(1, quarter)
-    angles = places[..., None].float() * torch.pow(10_000.0, -steps)  # (P, T, 2, d / 4)
+    steps = torch.arange(quarter, device=coordinates.device) / max(1, quarter)
+    angles = coordinates[..., None].float() * torch.pow(10_000.0, -steps)  # (P, T, 2, d / 4)
     waves = torch.cat((angles.sin(), angles.cos()), -1).flatten(2)
     return F.pad(waves, (0, width - waves.shape[-1]))
 
@@ -262,7 +263,7 @@ def encode_pairs(model: Any, family: Family, mdp: Mdp, pixels: Mapping[str, Tens
     """
     levels = family.levels(model, pixels, mdp.layers)
     assert list(levels.counts[0::2]) == list(levels.counts[1::2]), "the images of a pair have different grids"
-    found = mdp(levels.features, levels.places, levels.mask)
-    encoded = family.project(model, pixels, levels, found.features.to(levels.features[-1].dtype))
-    apart = torch.cat((levels.places[0::2].float(), found.apart[..., None]), -1)
+    perceived = mdp(levels.features, levels.places, levels.mask)
+    encoded = family.project(model, pixels, levels, perceived.features.to(levels.features[-1].dtype))
+    apart = torch.cat((levels.places[0::2].float(), perceived.apart[..., None]), -1)
     return encoded, [pair[:count] for pair, count in zip(apart, levels.counts[0::2], strict=True)]

@@ -19,9 +19,8 @@ from idc.sweep.chain import Step, TrialSteps
 from idc.sweep.steps import EVALUATE_DERIVED, JUDGE_DERIVED, derived_faults, train_step, with_evaluation
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.m3diff.mixture import check_sets, question_of
-from idc.training.base import fingerprint as model_fingerprint
-from idc.training.base import locate
 from idc.vlm.config import GenerateConfig, PromptConfig
+from idc.vlm.tuning_config import base_content
 
 SEEDS, WATCHED = ("m3diff.train.seed",), "m3diff.train"
 DERIVED = {
@@ -64,14 +63,14 @@ class Trial(ConfigModel):
 
     @property
     def question(self) -> PromptConfig:
-        """What is asked about the scored pairs."""
+        """The question about the scored pairs."""
         return PromptConfig() if self.ask is None else question_of(self.m3diff.mixture, self.ask)
 
     @property
     def generation(self) -> GenerateConfig:
         """How the captions of the scored pairs are generated."""
-        given = self.m3diff.generation
-        return given.model_copy(update={"max_new_tokens": self.max_new_tokens or given.max_new_tokens})
+        configured = self.m3diff.generation
+        return configured.model_copy(update={"max_new_tokens": self.max_new_tokens or configured.max_new_tokens})
 
     def faults(self) -> Iterator[str]:
         yield from derived_faults(self, DERIVED)
@@ -93,10 +92,7 @@ def steps(trial: Trial, store: str) -> TrialSteps:
         ValueError: pairs, a set of the mixture or the base model cannot be read.
     """
     base, job = trial.m3diff.base, trial.m3diff
-    of_base = [
-        model_fingerprint(locate(base.source, base.revision, download=base.download)),
-        fingerprint(base.model_dump(mode="json", exclude={"source", "revision", "download"})),
-    ]
+    of_base = base_content(base)
     answers = {
         "prompt": trial.question.model_dump(mode="json"), "generation": trial.generation.model_dump(mode="json"),
     }  # fmt: skip
@@ -122,15 +118,15 @@ def steps(trial: Trial, store: str) -> TrialSteps:
 def _training(trial: Trial, of_base: list[str], store: str) -> Step:
     """The training; a mixture counts by its sets' contents and questions, not by their folders."""
     job = trial.m3diff
-    made: dict[str, Any] = {"base": job.base.model_dump(mode="json"), "mixture": None}
+    derived: dict[str, Any] = {"base": job.base.model_dump(mode="json"), "mixture": None}
     if job.mixture is None:
-        made |= {"pairs": trial.pairs, "more_pairs": [], "prompt": trial.question.model_dump(mode="json")}
-        content = [read_manifest(trial.pairs, kind="pairs").fingerprint, fingerprint(made["prompt"])]
+        derived |= {"pairs": trial.pairs, "more_pairs": [], "prompt": trial.question.model_dump(mode="json")}
+        content = [read_manifest(trial.pairs, kind="pairs").fingerprint, fingerprint(derived["prompt"])]
     else:
-        made |= {"pairs": "", "more_pairs": [], "mixture": job.mixture.model_dump(mode="json")}
+        derived |= {"pairs": "", "more_pairs": [], "mixture": job.mixture.model_dump(mode="json")}
         used = job.mixture.used
         asked = {
             name: [job.mixture.prompt_of(name).model_dump(mode="json"), job.mixture.captions_of(name)] for name in used
         }
         content = [*check_sets(job.mixture), fingerprint(asked, job.mixture.splits, job.mixture.validated)]
-    return train_step("m3diff", "idc.systems.m3diff.task:train", job, made, store, [*content, *of_base])
+    return train_step("m3diff", "idc.systems.m3diff.task:train", job, derived, store, [*content, *of_base])

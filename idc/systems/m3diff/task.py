@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from idc.data.domain import pairs_domain
 from idc.data.manifest import complete_manifest
@@ -14,13 +14,12 @@ from idc.systems.m3diff.data import make_loaders
 from idc.systems.m3diff.model import Mdp, encode_pairs, new_mdp
 from idc.training.config import GroupConfig
 from idc.training.context import Context
-from idc.training.loop import fit
+from idc.training.data import Loaders
 from idc.training.task import Batch
-from idc.vlm.artifact import write_tuned
-from idc.vlm.base import find_base, load_model
 from idc.vlm.config import GenerateConfig, TuneConfig
 from idc.vlm.family import Family
 from idc.vlm.sft import SftTask
+from idc.vlm.system import TunedSystem
 from idc.vlm.tuning import own_groups
 from idc.vlm.tuning_data import trained_on as trained_on_pairs
 
@@ -51,42 +50,40 @@ class M3DiffTask(SftTask):
         return [*super().checkpointed_parts(), *self.mdp.blocks()]
 
 
-def trained_on(job: M3DiffJob) -> str:
-    """What a model of this job was trained on."""
-    if job.mixture is None or job.trained_on is not None:
-        return trained_on_pairs(job)
-    folders = [one.pairs for one in job.mixture.used.values()]
-    rows = [complete_manifest(folder).rows_by_split for folder in folders]
-    return pairs_domain(folders, None, sum(found.get(split, 0) for found in rows for split in job.mixture.splits))
+class M3Diff(TunedSystem[M3DiffJob]):
+    """Tuning with the module ``mdp``; with ``mdp=null`` without it, on the same samples."""
 
+    def own_modules(self, job: M3DiffJob, family: Family) -> dict[str, nn.Module]:
+        return {} if job.mdp is None else {"mdp": new_mdp(job.mdp, family)}
 
-def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Train on this rank; ``payload`` is a resolved :class:`M3DiffJob`. Returns what ``fit`` returns."""
-    job = M3DiffJob.model_validate(payload)
-    base = find_base(job.base)
-    torch.manual_seed(job.train.seed)  # of the module; it refuses a base that lacks its levels, before weights are read
-    mdp = None if job.mdp is None else new_mdp(job.mdp, base.family).to(context.device)
-    loaders = make_loaders(job, base.family, context)
-    torch.manual_seed(job.train.seed)  # of the adapters
-    model = load_model(base.folder, job.base, context.device)
-    parts = (model, base.family, job.tune, job.generation)
-    task = SftTask(*parts) if mdp is None or job.mdp is None else M3DiffTask(*parts, mdp, job.mdp.optim)
-    saved = job.model_copy(update={"prompt": job.question})
+    def task(self, job: M3DiffJob, model: Any, family: Family, modules: Mapping[str, nn.Module]) -> SftTask:
+        if job.mdp is None:
+            return super().task(job, model, family, modules)
+        mdp = modules["mdp"]
+        assert isinstance(mdp, Mdp)
+        return M3DiffTask(model, family, job.tune, job.generation, mdp, job.mdp.optim)
 
-    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
-        write_tuned(
-            context.run_dir / "artifact",
-            system="m3diff",
-            config={"job": saved.model_dump(mode="json"), "own_modules": [] if mdp is None else ["mdp"]},
-            state=state,
-            model=task.model,
-            base=base,
-            metrics=metrics,
-            card=f"{base.name} after supervised tuning."
-            if mdp is None
-            else f"{base.name} with a module that perceives differences between vision tower and projector (M3Diff); "
-            "only this program runs it: merged into a hub folder it would be another model.",
-            trained_on=trained_on(job),
+    def loaders(self, job: M3DiffJob, family: Family, context: Context) -> Loaders:
+        return make_loaders(job, family, context)
+
+    def trained_on(self, job: M3DiffJob) -> str:
+        if job.mixture is None or job.trained_on is not None:
+            return trained_on_pairs(job)
+        folders = [entry.pairs for entry in job.mixture.used.values()]
+        counts = [complete_manifest(folder).rows_by_split for folder in folders]
+        return pairs_domain(folders, None, sum(rows.get(split, 0) for rows in counts for split in job.mixture.splits))
+
+    def saved(self, job: M3DiffJob) -> M3DiffJob:
+        return job.model_copy(update={"prompt": job.question})
+
+    def card(self, job: M3DiffJob) -> str:
+        if job.mdp is None:
+            return super().card(job)
+        return (
+            "with a module that perceives differences between vision tower and projector (M3Diff); "
+            "only this program runs it: merged into a hub folder it would be another model."
         )
 
-    return fit(task, loaders, context, job.train, export=export)
+
+SYSTEM = M3Diff("m3diff", M3DiffJob)
+train = SYSTEM.train

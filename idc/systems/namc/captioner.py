@@ -17,7 +17,7 @@ from idc.captioning.contract import Capability, Relevance, Speed
 from idc.data.images import resize_image
 from idc.decoding import Decoded
 from idc.nn.packed import bfloat16_is_native
-from idc.nn.word_captioner import Findings, WordCaptioner
+from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.namc.config import FinetuneJob, ModelConfig
 from idc.systems.namc.model import NamcNet
 from idc.systems.namc.relevance import FOLDER, RelevanceReader
@@ -32,7 +32,7 @@ MISMATCH = "log_mismatch"
 
 
 class PairMemory(NamedTuple):
-    """What a batch of B pairs is before the words.
+    """A batch of B encoded pairs, before the words.
 
     Attributes:
         images: uint8 (2 * B, S, S, 3), before first.
@@ -104,20 +104,21 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
     def _memory(self, encoded: PairMemory) -> Tensor:
         return encoded.memory
 
-    def _findings(self, encoded: PairMemory, found: Decoded, change_map: bool) -> Sequence[Findings]:
+    def _findings(self, encoded: PairMemory, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         mismatch_BP = mismatch(
             self.net.encoder.co_attention(encoded.embedded), self.net.encoder.content(encoded.embedded)
         )
+        # Equal images have no mismatch: the logarithm of 0 would not be finite.
         evidence = mismatch_BP.amax(dim=1).clamp(min=1e-6).log().tolist()
         maps = mismatch_BP.unflatten(1, (self.grid_side, self.grid_side)).float().cpu().numpy()
         if not change_map:
-            return [Findings({MISMATCH: value}) for value in evidence]
+            return [DescriptionExtras({MISMATCH: value}) for value in evidence]
         relevant: Sequence[Relevance | None] = [None] * len(evidence)
         if self._relevance is not None:
-            relevant = self._relevance(encoded.images, [self._text(ids) for ids in found.ids.tolist()])
+            relevant = self._relevance(encoded.images, [self._text(ids) for ids in decoded.ids.tolist()])
         return [
-            Findings({MISMATCH: value}, drawn, relevance=one)
-            for value, drawn, one in zip(evidence, maps, relevant, strict=True)
+            DescriptionExtras({MISMATCH: value}, drawn, relevance=relevance)
+            for value, drawn, relevance in zip(evidence, maps, relevant, strict=True)
         ]
 
 
@@ -130,8 +131,8 @@ def mismatch(co_attention_2BPP: Tensor, content_2BPD: Tensor) -> Tensor:
         content_2BPD: what the positions hold, before first.
     """
     before, after = content_2BPD.chunk(2)
-    found = co_attention_2BPP.to(content_2BPD) @ torch.stack([before, after])
-    difference = (torch.stack([after, before]) - found).float().square().mean(dim=-1)
+    attended = co_attention_2BPP.to(content_2BPD) @ torch.stack([before, after])
+    difference = (torch.stack([after, before]) - attended).float().square().mean(dim=-1)
     return 1 - torch.exp(-difference.amax(dim=0))
 
 

@@ -106,7 +106,7 @@ class MirConfig(ConfigModel):
     """Whether masked positions are reconstructed. Off (table 6, first ablation): the masked image encoder is trained
     by the generation of descriptions alone."""
     target: Literal["discrete", "l1", "l2"] = "discrete"
-    """What is predicted at masked positions: image tokens (eq. 18), or the raw features X_i by an L1 or L2 loss
+    """Prediction at masked positions: image tokens (eq. 18), or the raw features X_i by an L1 or L2 loss
     (table 7). Eq. 18 sums over positions, as BEiT's, which the paper follows; here, as in BEiT's code, it is the mean
     over the masked positions of an image, summed over a pair's two images, mean over the pairs."""
 
@@ -162,7 +162,7 @@ class DecoderConfig(WordDecoderConfig):
 
 
 class ModelConfig(ConfigModel):
-    """What pre-training and fine-tuning share."""
+    """Settings that pre-training and fine-tuning share."""
 
     image: ImageConfig = ImageConfig()
     """Images and the CNN's grid features."""
@@ -227,7 +227,7 @@ class PretrainJob(_RunConfig):
     mir: MirConfig = MirConfig()
     """Masked image reconstruction."""
     masked_words: Literal["predict", "skip"] = "predict"
-    """What the generation loss does with the words that the denoised description has lost; in the decoder's input they
+    """Targets of the generation loss for words that the denoised description has lost; in the decoder's input they
     are [MASK] in either case. predict: they are the target [MASK], which section 3.2.1 puts in their place: "leveraging
     the denoised implicit-change descriptions as textual ground truth" (3.3), "to predict the ground-truth of denoised
     implicit-change descriptions" (3.2.3). skip: they are no target, another reading of "the log-likelihood of the
@@ -277,7 +277,7 @@ class FinetuneJob(_RunConfig):
     """Learning rate; the paper states 2e-4 and no schedule."""
     keep_relevance: bool = False
     """Keep the dual encoder of the pre-training in the artifact, so that descriptions show the relevance of their words
-    and of places of both images (figures 6 to 8). With CLIP-B/16 the artifact grows by 0.6 GB."""
+    and of patches of both images (figures 6 to 8). With CLIP-B/16 the artifact grows by 0.6 GB."""
     beams: int = Field(1, ge=1)
     """Number of beams of the captioner; 1 is greedy, as in the paper."""
     length_penalty: float = Field(1.0, ge=0)

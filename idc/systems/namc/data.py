@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from idc.data.descriptions.template import Description, parse
+from idc.data.descriptions.template import PairDescription, parse_description
 from idc.data.images import decode_image, resize_image
 from idc.data.mapped_rows import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary, words
@@ -50,12 +50,12 @@ class ImageStore:
     def __call__(self, data: bytes) -> tuple[np.ndarray, bytes]:
         """The image, uint8 (S, S, 3), and a key of its content."""
         key = hashlib.blake2b(data, digest_size=16).digest()
-        found = self._kept.get(key)
-        if found is None:
-            found = resize_image(decode_image(data), self.size)
+        image = self._kept.get(key)
+        if image is None:
+            image = resize_image(decode_image(data), self.size)
             if len(self._kept) < self._room:
-                self._kept[key] = found
-        return found, key
+                self._kept[key] = image
+        return image, key
 
 
 class Tokens:
@@ -121,11 +121,11 @@ class DescribedPairs:
         self.images, self.vocabulary, self.tokens = images, vocabulary, tokens
         self.positions, self.length, self.seed, self.exchange = positions, length, seed, exchange
         self.regions = regions
-        self.described: list[tuple[int, Description | str]] = []
+        self.described: list[tuple[int, PairDescription | str]] = []
         for index, texts in enumerate(self.rows.column("captions")):
-            found = first_description(texts)
-            if found is not None or (free and texts):
-                self.described.append((index, found or texts[0]))
+            description = first_description(texts)
+            if description is not None or (free and texts):
+                self.described.append((index, description or texts[0]))
         if not self.described:
             raise ValueError(
                 f"{pairs}: no pair of split {split!r} has a caption that follows the template; make descriptions with "
@@ -152,7 +152,7 @@ class DescribedPairs:
         if isinstance(description, str):
             order = [0, 1]
             sentence = words(description)
-            places = [(-1, -1)] * len(sentence)
+            indices = [(-1, -1)] * len(sentence)
         else:
             order = [1, 0] if self.exchange and rng.random() < 0.5 else [0, 1]
             slots = [
@@ -167,7 +167,7 @@ class DescribedPairs:
                     for side in order
                 ]
             texts = [words(slots[side][1]) for side in order]
-            sentence, places = sentence_words([slots[side][0] for side in order], texts)
+            sentence, indices = sentence_words([slots[side][0] for side in order], texts)
         pictures = [self.images(row[_IMAGES[side]]) for side in order]
         ids = self.vocabulary.encode(" ".join(sentence), self.length)
         most = max(map(len, texts))
@@ -176,7 +176,7 @@ class DescribedPairs:
             "keys": [key for _, key in pictures],
             "texts": [self.tokens(text) for text in texts],
             "ids": ids,
-            "places": places[: len(ids) - 2],
+            "places": indices[: len(ids) - 2],
             "wrong": wrong,
             "undescribed": undescribed,
             "uniform_images": rng.random((2, self.positions), dtype=np.float32),
@@ -184,11 +184,11 @@ class DescribedPairs:
         }
 
 
-def first_description(captions: Iterable[str]) -> Description | None:
+def first_description(captions: Iterable[str]) -> PairDescription | None:
     """The first caption that follows the template, read."""
     for caption in captions:
         try:
-            return parse(caption)
+            return parse_description(caption)
         except ValueError:
             continue
     return None
@@ -197,14 +197,14 @@ def first_description(captions: Iterable[str]) -> Description | None:
 def sentence_words(verbs: Sequence[str], texts: Sequence[Sequence[str]]) -> tuple[list[str], list[tuple[int, int]]]:
     """The words of the whole description; and of each the image and the number of the word in that image's text, or
     (-1, -1) for the words of the template."""
-    out, places = list(_START), [(-1, -1)] * len(_START)
+    out, indices = list(_START), [(-1, -1)] * len(_START)
     for image, (verb, text) in enumerate(zip(verbs, texts, strict=True)):
         if image:
             out += _LINK
-            places += [(-1, -1)] * len(_LINK)
+            indices += [(-1, -1)] * len(_LINK)
         out += [*words(verb), *text]
-        places += [(-1, -1)] * len(words(verb)) + [(image, number) for number in range(len(text))]
-    return out, places
+        indices += [(-1, -1)] * len(words(verb)) + [(image, number) for number in range(len(text))]
+    return out, indices
 
 
 def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
@@ -231,18 +231,18 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
         if (patches := sample["undescribed"][side]) is not None:
             undescribed[row] = patches
     ids = _padded([sample["ids"] for sample in samples], PAD)
-    place = np.full((count, ids.shape[1] - 1), -1)
+    mask_index = np.full((count, ids.shape[1] - 1), -1)
     for row, sample in enumerate(samples):
         for position, (side, number) in enumerate(sample["places"]):
             if 0 <= number < most:
-                place[row, position] = (side * count + row) * most + number
+                mask_index[row, position] = (side * count + row) * most + number
     return {
         "images": torch.from_numpy(np.stack([sample["images"][side] for sample, side in sides])),
         "keys": [sample["keys"][side] for sample, side in sides],
         "text": stack_texts(texts)._asdict(),
         "ids": ids[:, :-1],
         "targets": ids[:, 1:],
-        "place": torch.from_numpy(place),
+        "place": torch.from_numpy(mask_index),
         "uniform_images": torch.from_numpy(
             np.concatenate([[s["uniform_images"][i] for s in samples] for i in range(2)])
         ),
@@ -339,27 +339,27 @@ class Remembered(NamedTuple):
 
     Attributes:
         compute: (N, H, W, 3) uint8 to (N, ...).
-        found: results on the CPU, in float16 where they are floating point.
+        results: on the CPU, in float16 where they are floating point.
         room: bytes that are left, in a list of one.
     """
 
     compute: Callable[[torch.Tensor], torch.Tensor]
-    found: dict[bytes, torch.Tensor]
+    results: dict[bytes, torch.Tensor]
     room: list[int]
 
     def __call__(self, images: torch.Tensor, keys: Sequence[bytes]) -> torch.Tensor:
-        unknown = {key: row for row, key in enumerate(keys) if key not in self.found}
+        unknown = {key: row for row, key in enumerate(keys) if key not in self.results}
         fresh: dict[bytes, torch.Tensor] = {}
         if unknown:
             computed = self.compute(images[list(unknown.values())])
             computed = computed.half() if computed.is_floating_point() else computed
-            for key, one in zip(unknown, computed.cpu(), strict=True):
-                fresh[key] = one
-                size = one.numel() * one.element_size()
+            for key, result in zip(unknown, computed.cpu(), strict=True):
+                fresh[key] = result
+                size = result.numel() * result.element_size()
                 if self.room[0] >= size:
-                    self.found[key] = one.clone()
+                    self.results[key] = result.clone()
                     self.room[0] -= size
-        rows = [fresh[key] if key in fresh else self.found[key] for key in keys]
+        rows = [fresh[key] if key in fresh else self.results[key] for key in keys]
         out = torch.stack(rows).to(images.device)
         return out.float() if out.is_floating_point() else out
 

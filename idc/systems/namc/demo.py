@@ -1,11 +1,11 @@
-"""NAMC in the demo (:mod:`idc.demo`): an image tokenizer of its grid, descriptions with known noise, pre-training,
+"""NAMC in the demo: an image tokenizer of its grid, descriptions with known noise, pre-training,
 fine-tuning."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from idc.demo import CONFIGS, DemoPlace, DemoStep, DemoSystem
+from idc.demo_system import CONFIGS, DemoFolders, DemoStep, DemoSystem
 
 NOISE = 0.2
 """Share of the objects named in a description that are disturbed."""
@@ -14,36 +14,36 @@ NOISE = 0.2
 class _Namc(DemoSystem):
     title, run = "NAMC", "namc"
 
-    def training(self, place: DemoPlace) -> Iterator[DemoStep]:
-        tokenizer, described = "namc-tokenizer", f"{place.data}/described"
+    def training(self, folders: DemoFolders) -> Iterator[DemoStep]:
+        tokenizer, described = "namc-tokenizer", f"{folders.data}/described"
         yield DemoStep("train the image tokenizer of NAMC", [
-            "jobs/train_tokenizer.py", "--config", f"{CONFIGS}/namc/tokenizer_small.yaml", f"runs={place.runs}",
-            f"pairs={place.pairs}", f"name={tokenizer}",
+            "jobs/train_tokenizer.py", "--config", f"{CONFIGS}/namc/tokenizer_small.yaml", f"runs={folders.runs}",
+            f"pairs={folders.pairs}", f"name={tokenizer}",
         ], trains=True)  # fmt: skip
         yield DemoStep("describe pairs", [
-            "jobs/describe_pairs.py", "--config", f"{CONFIGS}/namc/describe_oracle.yaml", f"pairs={place.pairs}",
+            "jobs/describe_pairs.py", "--config", f"{CONFIGS}/namc/describe_oracle.yaml", f"pairs={folders.pairs}",
             f"out={described}", f"oracle.noise={NOISE}",
         ])  # fmt: skip
-        common = [f"runs={place.runs}", f"train.seed={place.seed}"]
-        first = self._first(place)
-        yield DemoStep(f"NAMC pre-training{place.of}", [
+        common = [f"runs={folders.runs}", f"train.seed={folders.seed}"]
+        first = self._first(folders)
+        yield DemoStep(f"NAMC pre-training{folders.of}", [
             "jobs/pretrain_namc.py", "--config", f"{CONFIGS}/namc/pretrain_small.yaml", *common, f"name={first}",
-            f"pairs={described}", f"caption_pairs={place.pairs}", f"tokenizer={place.runs}/{tokenizer}/artifact",
+            f"pairs={described}", f"caption_pairs={folders.pairs}", f"tokenizer={folders.runs}/{tokenizer}/artifact",
         ], trains=True)  # fmt: skip
-        yield DemoStep(f"NAMC fine-tuning{place.of}", [
+        yield DemoStep(f"NAMC fine-tuning{folders.of}", [
             "jobs/finetune_namc.py", "--config", f"{CONFIGS}/namc/finetune_small.yaml", *common,
-            f"name={self.run}-{place.seed}", f"pairs={place.pairs}", f"pretrained={place.runs}/{first}/artifact",
+            f"name={self.run}-{folders.seed}", f"pairs={folders.pairs}", f"pretrained={folders.runs}/{first}/artifact",
         ], trains=True)  # fmt: skip
 
-    def stages(self, place: DemoPlace) -> Mapping[str, str]:
+    def stages(self, folders: DemoFolders) -> Mapping[str, str]:
         return {
-            "NAMC pre-training": f"{place.runs}/{self._first(place)}",
-            "NAMC fine-tuning": self.folder(place),
+            "NAMC pre-training": f"{folders.runs}/{self._first(folders)}",
+            "NAMC fine-tuning": self.folder(folders),
         }
 
-    def _first(self, place: DemoPlace) -> str:
+    def _first(self, folders: DemoFolders) -> str:
         """Name of the pre-training's run."""
-        return f"namc-pretrain-{place.seed}"
+        return f"namc-pretrain-{folders.seed}"
 
 
 DEMO = _Namc()

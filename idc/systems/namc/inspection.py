@@ -1,5 +1,5 @@
-"""What a pre-trained NAMC holds for noise, and what it makes of masked regions (appendix A; figures 6 to 8, table
-9)."""
+"""Noise as a pre-trained NAMC identifies it, and its reconstruction of masked regions (appendix A; figures 6 to 8,
+table 9)."""
 
 from __future__ import annotations
 
@@ -88,17 +88,17 @@ def inspect(job: InspectJob) -> Inspection:
         if tokenizer is not None:
             plain, rebuilt = _decoded(task, tokenizer, batch, masks, lost)
             raw = to_frames(_scaled(batch["images"], tokenizer.config.image_size))
-            for real, own, guessed in zip(raw, plain, rebuilt, strict=True):
-                quality["MIR, VQGAN"].append(psnr_ssim(own, guessed))
-                quality["VQGAN, raw"].append(psnr_ssim(real, own))
+            for real, decoded, guessed in zip(raw, plain, rebuilt, strict=True):
+                quality["MIR, VQGAN"].append(psnr_ssim(decoded, guessed))
+                quality["VQGAN, raw"].append(psnr_ssim(real, decoded))
                 quality["MIR, raw"].append(psnr_ssim(real, guessed))
-        for place, index in enumerate(rows):
+        for position, index in enumerate(rows):
             if index >= job.shown:
                 break
             row_index, description = data.described[index]
             assert not isinstance(description, str)
             sides = []
-            for text, at in zip((description.before, description.after), (place, len(rows) + place), strict=True):
+            for text, at in zip((description.before, description.after), (position, len(rows) + position), strict=True):
                 sides.append(
                     Relevant(
                         batch["images"][at].numpy(),
@@ -116,16 +116,16 @@ def inspect(job: InspectJob) -> Inspection:
     areas = areas_under_roc(seen)
     for name, label in (("wrong_word_auc", "wrong words"), ("undescribed_patch_auc", "undescribed patches")):
         if name in areas:
-            flags = np.concatenate([one[name][1][one[name][1] >= 0] for one in seen])
+            flags = np.concatenate([figure[name][1][figure[name][1] >= 0] for figure in seen])
             figures |= {
                 label: float(flags.mean()),
                 f"AUC, {label}": areas[name],
                 f"AUC, {label}, images of other pairs": areas[f"{name}_of_strange_images"],
             }
-    for name, found in quality.items():
-        if found:
-            figures |= {f"PSNR {name}": float(np.mean([p for p, _ in found]))}
-            figures |= {f"SSIM {name}": float(np.mean([s for _, s in found]))}
+    for name, values in quality.items():
+        if values:
+            figures |= {f"PSNR {name}": float(np.mean([p for p, _ in values]))}
+            figures |= {f"SSIM {name}": float(np.mean([s for _, s in values]))}
     return Inspection(figures, pairs)
 
 
@@ -164,15 +164,16 @@ def _decoded(
     text = task.heads.text(task.nim.encoder.texts(texts, lost).tokens)
     beyond_end = torch.arange(text.shape[1]) > texts.end.unsqueeze(1)
     hidden = encoder.reconstruct(encoder.embed(task.features(batch), masks), text, beyond_end)
-    own = tokenizer.encode(_scaled(batch["images"], tokenizer.config.image_size))
-    guessed = torch.where(masks, task.heads.predict(hidden).argmax(-1), own)
-    return to_frames(tokenizer.decode(own)), to_frames(tokenizer.decode(guessed))
+    tokens = tokenizer.encode(_scaled(batch["images"], tokenizer.config.image_size))
+    guessed = torch.where(masks, task.heads.predict(hidden).argmax(-1), tokens)
+    return to_frames(tokenizer.decode(tokens)), to_frames(tokenizer.decode(guessed))
 
 
 def _scaled(images: Tensor, size: int) -> Tensor:
     scaled = images.permute(0, 3, 1, 2).float() / 255
     if images.shape[1] == size:
         return scaled
+    # Bicubic weights are partly negative, so edges overshoot.
     return F.interpolate(scaled, (size, size), mode="bicubic", antialias=True).clamp(0, 1)
 
 

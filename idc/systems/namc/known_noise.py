@@ -1,5 +1,5 @@
-"""What is known to be noise in the descriptions of rendered pairs: words that the oracle made wrong, and regions that
-show an object which no phrase of the description fits."""
+"""Known noise in the descriptions of rendered pairs: words that the oracle made wrong, and regions that show an object
+which no phrase of the description fits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ def noisy_words(text: str, noise: Sequence[dict[str, Any]] | None, image: str) -
     is no word."""
     if noise is None:
         return None
-    spans = [(one["start"], one["end"]) for one in noise if one["image"] == image and one["end"] > one["start"]]
+    spans = [
+        (record["start"], record["end"])
+        for record in noise
+        if record["image"] == image and record["end"] > record["start"]
+    ]
     flags, position, lower = [], 0, text.lower().replace("\u2019", "'")
     for word in words(text):
         position = lower.index(word, position)
@@ -37,8 +41,8 @@ def noisy_words(text: str, noise: Sequence[dict[str, Any]] | None, image: str) -
 def undescribed_patches(
     text: str, meta: Mapping[str, Any], side: int, image: bytes, positions: int
 ) -> np.ndarray | None:
-    """What the centre of each patch shows: 1 an object that no phrase of the text fits, 0 one that a phrase fits, -1 no
-    object.
+    """The object at the centre of each patch: 1 for one that no phrase of the text fits, 0 for one that a phrase fits,
+    -1 for no object.
 
     Args:
         text: the description of the image.
@@ -54,7 +58,7 @@ def undescribed_patches(
         return None
     seen = meta[("before", "after")[side]]
     named = named_objects(text)
-    undescribed = [not any(one and one <= look for one in named) for look in map(look_of, seen)]
+    undescribed = [not any(phrase and phrase <= look for phrase in named) for look in map(look_of, seen)]
     height, width, _ = decode_image(image).shape
     shown = cast(tuple(Thing(**thing) for thing in seen), View.of_record(meta["views"][side]), width, height)
     grid = math.isqrt(positions)
@@ -68,7 +72,7 @@ Known = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 def known_irrelevance(nim: NoiseIdentification, batch: Batch, texts: Texts) -> Known:
-    """The irrelevance of what is known to be noise or not, words and patches; and as the floor of each figure the same
+    """The irrelevance of what is known to be noise or not, words and patches; and as the baseline of each figure that
     with the images of other pairs, where it knows only what it is of most words, or of most patches of objects.
 
     Args:
@@ -90,18 +94,18 @@ def _of_other_pairs(images_NHWC: Tensor) -> Tensor:
     return torch.cat([side.roll(max(1, pairs // 2), dims=0) for side in images_NHWC.split(pairs)])
 
 
-def areas_under_roc(known: Iterable[Known]) -> dict[str, float]:
+def areas_under_roc(batches: Iterable[Known]) -> dict[str, float]:
     """The area under the ROC curve of irrelevance as a detector of noise, for each figure of which noise and its
     absence occur."""
     from sklearn.metrics import roc_auc_score
 
     parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-    for one in known:
-        for name, (scores, flags) in one.items():
+    for batch in batches:
+        for name, (scores, flags) in batch.items():
             parts.setdefault(name, []).append((scores[flags >= 0], flags[flags >= 0]))
     out = {}
-    for name, found in parts.items():
-        scores, flags = (np.concatenate(column) for column in zip(*found, strict=True))
+    for name, chunks in parts.items():
+        scores, flags = (np.concatenate(column) for column in zip(*chunks, strict=True))
         if 0 < flags.sum() < len(flags):
             out[name] = float(roc_auc_score(flags, scores))
     return out

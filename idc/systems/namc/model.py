@@ -53,6 +53,7 @@ class Attention(nn.Module):
     def compare(self) -> None:
         """Attend to similar positions, and subtract what is found there (:func:`idc.nn.mimetic.compare_`)."""
         width = self.out.weight.shape[0]
+        # compare_ takes the packed layout and writes into it; this is a copy, so its parts are copied back.
         packed = torch.cat([self.q.weight, self.kv.weight])
         compare_(packed, self.out.weight, self.heads)
         self.q.weight.copy_(packed[:width])
@@ -82,8 +83,8 @@ class EncoderLayer(nn.Module):
 
     def across(self, x_NPD: Tensor, memory_NSD: Tensor, hidden_NS: Tensor | None) -> Tensor:
         """After cross-attention to a memory and the feed-forward part."""
-        found = self.attend_other(self.norm_cross(x_NPD), self.norm_memory(memory_NSD), hidden_NS)
-        x_NPD = x_NPD + self.dropout(found)
+        attended = self.attend_other(self.norm_cross(x_NPD), self.norm_memory(memory_NSD), hidden_NS)
+        x_NPD = x_NPD + self.dropout(attended)
         return x_NPD + cast(Tensor, self.dropout(self.narrow(F.gelu(self.widen(self.norm_feedforward(x_NPD))))))
 
 
@@ -157,8 +158,12 @@ class Stem(nn.Module):
     def __init__(self, channels: tuple[int, ...]):
         super().__init__()
         levels: list[nn.Module] = []
-        for given, wanted in zip((3, *channels[:-1]), channels, strict=True):
-            levels += [nn.Conv2d(given, wanted, 3, stride=2, padding=1), nn.GroupNorm(_STEM_GROUPS, wanted), nn.GELU()]
+        for width_in, width_out in zip((3, *channels[:-1]), channels, strict=True):
+            levels += [
+                nn.Conv2d(width_in, width_out, 3, stride=2, padding=1),
+                nn.GroupNorm(_STEM_GROUPS, width_out),
+                nn.GELU(),
+            ]
         self.levels = nn.Sequential(*levels)
 
     def forward(self, images_NHWC: Tensor) -> Tensor:
@@ -199,7 +204,7 @@ class NamcNet(nn.Module):
 
 
 class PretrainHeads(nn.Module):
-    """What only MIR's reconstruction needs: the description at the encoder's width, and the prediction.
+    """Heads that only MIR's reconstruction needs: the description at the encoder's width, and the prediction.
 
     Args:
         text_width: E.

@@ -103,10 +103,10 @@ def build_clip(config: NimConfig, image: ImageConfig, text_ids: int, max_length:
             )
         )  # fmt: skip
     clip: Any = load_pretrained(CLIPModel, config.clip, "nim.clip")
-    found = clip.config.vision_config
-    if (found.image_size, found.patch_size) != (image.size, CNN_STRIDE):
+    vision = clip.config.vision_config
+    if (vision.image_size, vision.patch_size) != (image.size, CNN_STRIDE):
         raise ValueError(
-            f"nim.clip: {config.clip!r} has images of {found.image_size} pixels with patches of {found.patch_size}; "
+            f"nim.clip: {config.clip!r} has images of {vision.image_size} pixels with patches of {vision.patch_size}; "
             f"image.grid = {image.grid} needs {image.size} and {CNN_STRIDE}"
         )
     if clip.config.text_config.max_position_embeddings < 8:
@@ -157,6 +157,7 @@ class DualEncoder(nn.Module):
 
     def texts(self, texts: Texts, masked_NW: Tensor | None = None) -> Encoded:
         """Encode texts; every piece of a masked word becomes [MASK]."""
+        # Its parts one by one: its forward takes ids alone, and masked words are embeddings.
         text = self.clip.text_model
         embedded = text.embeddings.token_embedding(texts.ids)
         if masked_NW is not None:
@@ -173,8 +174,8 @@ class DualEncoder(nn.Module):
 def of_tokens(values_NW: Tensor, texts: Texts, outside: float | bool) -> Tensor:
     """Per-word values for each token, (N, T); ``outside`` for tokens of no word."""
     inside = texts.words >= 0
-    found = values_NW.gather(1, texts.words.clamp(min=0))
-    return torch.where(inside, found, torch.full_like(found, outside))
+    values = values_NW.gather(1, texts.words.clamp(min=0))
+    return torch.where(inside, values, torch.full_like(values, outside))
 
 
 def cosines(a: Tensor, b: Tensor) -> Tensor:
@@ -190,9 +191,11 @@ def relevance(patches_NPE: Tensor, tokens_NTE: Tensor, texts: Texts) -> tuple[Te
     """
     similar = cosines(patches_NPE, tokens_NTE)  # S, (N, P, T)
     inside = (texts.words >= 0).unsqueeze(1)
+    # No cosine is below -1: tokens of no word are never the most similar.
     of_patches = similar.masked_fill(~inside, -1).amax(dim=-1)
     of_patches = torch.where(inside.any(dim=-1), of_patches, 0.0)
     best = similar.amax(dim=1) * inside[:, 0]
+    # The last column takes the tokens of no word and is dropped.
     sums = best.new_zeros(len(best), texts.num_words + 1)
     where = torch.where(texts.words >= 0, texts.words, texts.num_words)
     sums = sums.scatter_add(1, where, best)
@@ -244,7 +247,7 @@ def contrastive_loss(image_BE: Tensor, text_BE: Tensor, temperature: float, kind
 
 
 class Denoised(NamedTuple):
-    """What NIM hands on, and its loss.
+    """Output of NIM, and its loss.
 
     Attributes:
         images: masks M_I, (N, P).

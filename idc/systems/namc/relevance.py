@@ -1,4 +1,4 @@
-"""Relevance of a caption's words and of places of both images (eq. 1), for a fine-tuned NAMC that keeps the dual
+"""Relevance of a caption's words and of patches of both images (eq. 1), for a fine-tuned NAMC that keeps the dual
 encoder of its pre-training. It has been trained on descriptions of single images, not on captions of changes."""
 
 from __future__ import annotations
@@ -57,17 +57,19 @@ class RelevanceReader:
     def __call__(self, images_NHWC: Tensor, captions: Sequence[str]) -> list[Relevance]:
         """Of each of B captions; the first B of the N = 2 * B uint8 images are those of before."""
         split = [words(caption) for caption in captions]
-        texts = stack_texts([self.tokens(one) for one in (*split, *split)]).to(images_NHWC.device)
-        of_places, of_words = relevance(
+        texts = stack_texts([self.tokens(sentence) for sentence in (*split, *split)]).to(images_NHWC.device)
+        of_patches, of_words = relevance(
             self.encoder.images(images_NHWC).tokens, self.encoder.texts(texts).tokens, texts
         )
-        side = round(of_places.shape[1] ** 0.5)
-        places = of_places.float().cpu().unflatten(1, (side, side)).numpy()
+        side = round(of_patches.shape[1] ** 0.5)
+        patches = of_patches.float().cpu().unflatten(1, (side, side)).numpy()
         values = of_words.float().cpu().tolist()
         count = len(split)
         return [
-            Relevance(tuple(zip(one, values[row], values[count + row], strict=False)), places[row], places[count + row])
-            for row, one in enumerate(split)
+            Relevance(
+                tuple(zip(sentence, values[row], values[count + row], strict=False)), patches[row], patches[count + row]
+            )
+            for row, sentence in enumerate(split)
         ]
 
 

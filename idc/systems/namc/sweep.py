@@ -114,9 +114,9 @@ def steps(trial: Trial, store: str) -> TrialSteps:
         step = train_step("namc-pretrain", "idc.systems.namc.task:pretrain", job, described, store, depends)
         work.append(step)
         pretrained, before, model = f"{store}/{step.name}/artifact", step.name, None
-    made: dict[str, Any] = {"pairs": trial.pairs, "pretrained": pretrained, "model": model}
+    inputs: dict[str, Any] = {"pairs": trial.pairs, "pretrained": pretrained, "model": model}
     task = "idc.systems.namc.task:finetune"
-    work.append(train_step("namc-finetune", task, trial.finetune, made, store, (source, before)))
+    work.append(train_step("namc-finetune", task, trial.finetune, inputs, store, (source, before)))
     return with_evaluation(
         work,
         pairs=trial.pairs,

@@ -78,7 +78,7 @@ def standardised(grid: Grid) -> Callable[[Tensor], Tensor]:
 
 
 class _Captioning(Task):
-    """What both stages share: features of images, and the captioner."""
+    """Parts that both stages share: features of images, and the captioner."""
 
     def __init__(self, model: ModelConfig, grid: Grid | None, vocabulary: Vocabulary, cache_mb: int):
         super().__init__()
@@ -89,8 +89,8 @@ class _Captioning(Task):
     def features(self, batch: Batch) -> Tensor:
         """X (N, P, C), before first."""
         if self.net.stem is not None:
-            found: Tensor = self.net.stem(batch["images"])
-            return found
+            features: Tensor = self.net.stem(batch["images"])
+            return features
         assert self._grid is not None
         return self._grid(batch["images"], batch["keys"])
 
@@ -170,8 +170,9 @@ class PretrainTask(_Captioning):
         ids, targets = batch["ids"], batch["targets"]
         counted = targets != PAD
         if denoised is not None:
-            place = batch["place"]
-            lost = denoised.words.flatten()[place.clamp(min=0)] & (place >= 0)
+            mask_index = batch["place"]
+            # -1, a word of the template, is clamped so that it can index, and then is not lost.
+            lost = denoised.words.flatten()[mask_index.clamp(min=0)] & (mask_index >= 0)
             # The decoder's word [MASK] is the unknown word: all words of training are known.
             ids = torch.cat([ids[:, :1], torch.where(lost, UNK, targets)[:, :-1]], dim=1)
             if self.job.masked_words == "skip":
@@ -203,14 +204,14 @@ class PretrainTask(_Captioning):
 
         def watched() -> Iterable[Batch]:
             for batch in loader:
-                known = any(bool((batch[name] >= 0).any()) for name in ("wrong", "undescribed"))
-                if self.nim is not None and known:
+                flagged = any(bool((batch[name] >= 0).any()) for name in ("wrong", "undescribed"))
+                if self.nim is not None and flagged:
                     seen.append(known_irrelevance(self.nim, batch, texts_of(batch)))
                 yield batch
 
-        found = super().validate(watched(), context)
-        gathered = [one for part in context.all_gather_object(seen) for one in part]
-        return {**found, **areas_under_roc(gathered)}
+        metrics = super().validate(watched(), context)
+        gathered = [figures for part in context.all_gather_object(seen) for figures in part]
+        return {**metrics, **areas_under_roc(gathered)}
 
 
 class FinetuneTask(_Captioning):
@@ -229,11 +230,11 @@ class FinetuneTask(_Captioning):
         return mean_per_sample(each, targets != PAD), {"word_accuracy": right}
 
     def caption(self, batch: Batch) -> list[str]:
-        found = self.net.search(
+        decoded = self.net.search(
             self.net.memory(self.features(batch)), beams=self.job.beams, length_penalty=self.job.length_penalty,
             max_length=self.job.max_length,
         )  # fmt: skip
-        return [self.vocabulary.decode(ids) for ids in found.ids.tolist()]
+        return [self.vocabulary.decode(ids) for ids in decoded.ids.tolist()]
 
     def param_groups(self) -> list[dict[str, Any]]:
         params = [parameter for parameter in self.net.parameters() if parameter.requires_grad]
@@ -307,8 +308,10 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     vocabulary = Vocabulary.build(captions)
     if start is not None:
         assert start.vocabulary is not None
-        known = set(start.vocabulary.words)
-        vocabulary = Vocabulary([*start.vocabulary.words, *(word for word in vocabulary.words if word not in known)])
+        pretrained_words = set(start.vocabulary.words)
+        vocabulary = Vocabulary(
+            [*start.vocabulary.words, *(word for word in vocabulary.words if word not in pretrained_words)]
+        )
     kept: dict[str, Path] = {}
     if start is not None and job.keep_relevance:
         kept[FOLDER] = context.run_dir / FOLDER
@@ -372,8 +375,8 @@ def _description_vocabulary(folders: Iterable[str], caption_pairs: str | None, f
     texts = []
     for path in folders:
         for row in iter_rows(path, ["captions"], "train"):
-            if (found := first_description(row["captions"])) is not None:
-                texts.append(found.sentence())
+            if (description := first_description(row["captions"])) is not None:
+                texts.append(description.sentence())
             elif free:
                 texts += row["captions"][:1]
     if caption_pairs is not None:
@@ -430,9 +433,9 @@ def _pretrained(path: str) -> Artifact:
 def _load_pretrained(task: FinetuneTask, start: Artifact) -> None:
     """Weights of encoder and decoder; the rows of words that only the captions have stay as they were drawn."""
     state = {name: tensor for name, tensor in start.state_dict().items() if name.startswith("net.")}
-    own = task.state_dict()
+    initial = task.state_dict()
     for name in ("net.decoder.words", "net.decoder.word_bias"):
-        rows = own[name].clone()
+        rows = initial[name].clone()
         rows[: len(state[name])] = state[name]
         state[name] = rows
     task.load_state_dict(state)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from idc.captioning.contract import Capability, Speed
 from idc.data.text import OWN_IDS, SpecialIds
 from idc.decoding import Decoded, decode
-from idc.nn.word_captioner import Findings, WordCaptioner
+from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.procap.change_map import attention, combine, disagreement
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, is_captioner
 from idc.systems.procap.model import ProcedureEncoder, Shapes, make_token_head
@@ -130,7 +130,7 @@ def key_frames(which: str, build: dict[str, Any], tokenizer: ImageTokenizer) -> 
 
 
 class Encoded(NamedTuple):
-    """What ProCap computes of pairs before the words.
+    """All that ProCap computes of pairs before the words.
 
     Attributes:
         features: frames that the encoder reads.
@@ -227,18 +227,19 @@ class PairCaptioner(WordCaptioner[Encoded]):
     def _memory(self, encoded: Encoded) -> Tensor:
         return encoded.procedure
 
-    def _findings(self, encoded: Encoded, found: Decoded, change_map: bool) -> Sequence[Findings]:
+    def _findings(self, encoded: Encoded, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         apart = disagreement(encoded.features)
+        # Equal images do not disagree at all: the logarithm of 0 would not be finite.
         most = apart.amax(dim=1).clamp_min(1e-6).log().tolist()
         maps: Sequence[np.ndarray | None] = [None] * len(most)
         if change_map:
-            maps = self._change_maps(apart, encoded.procedure, found)
-        return [Findings({DISAGREEMENT: evidence}, drawn) for evidence, drawn in zip(most, maps, strict=True)]
+            maps = self._change_maps(apart, encoded.procedure, decoded)
+        return [DescriptionExtras({DISAGREEMENT: evidence}, drawn) for evidence, drawn in zip(most, maps, strict=True)]
 
-    def _change_maps(self, apart: Tensor, procedure: Tensor, found: Decoded) -> list[np.ndarray]:
+    def _change_maps(self, apart: Tensor, procedure: Tensor, decoded: Decoded) -> list[np.ndarray]:
         """Change maps (Y, X)."""
         shapes = self.captioner.encoder.shapes
-        attended = attention(self.captioner.decoder, procedure, found, shapes.patches, self.vocabulary.special)
+        attended = attention(self.captioner.decoder, procedure, decoded, shapes.patches, self.vocabulary.special)
         return list(combine(apart, attended).unflatten(1, shapes.grid).float().cpu().numpy())
 
     def _features(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:

@@ -32,6 +32,7 @@ def disagreement(frames_BGPZ: Tensor) -> Tensor:
     ends = frames_BGPZ[:, [0, -1]].float()
     ends = ends - ends.mean(dim=2, keepdim=True)
     most = ends.norm(dim=-1).sum(dim=1).amax(dim=1, keepdim=True)
+    # Two images of one colour each have no features left here: 0, not 0 / 0.
     return (ends[:, 1] - ends[:, 0]).norm(dim=-1) / most.clamp_min(1e-12)
 
 

@@ -1,4 +1,4 @@
-"""What ProCap's official code takes from CLIP: initial weights of the encoder, and ids of stage 1's captions."""
+"""Parts of CLIP that ProCap's official code uses: initial weights of the encoder, and ids of stage 1's captions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def clip_blocks(path: str, layers: int, width: int, heads: int) -> dict[str, Ten
     from transformers import CLIPVisionModel
 
     vision = load_pretrained(CLIPVisionModel, path, "clip")
-    found = vision.config
-    sizes = found.hidden_size, found.num_attention_heads, found.intermediate_size
-    if sizes != (width, heads, 4 * width) or found.num_hidden_layers < layers or found.hidden_act != "quick_gelu":
+    config = vision.config
+    sizes = config.hidden_size, config.num_attention_heads, config.intermediate_size
+    if sizes != (width, heads, 4 * width) or config.num_hidden_layers < layers or config.hidden_act != "quick_gelu":
         raise ValueError(
-            f"clip: {path!r} has {found.num_hidden_layers} blocks of width, heads and MLP width {sizes} with "
-            f"{found.hidden_act}; the encoder has {layers} blocks of {(width, heads, 4 * width)} with quick_gelu"
+            f"clip: {path!r} has {config.num_hidden_layers} blocks of width, heads and MLP width {sizes} with "
+            f"{config.hidden_act}; the encoder has {layers} blocks of {(width, heads, 4 * width)} with quick_gelu"
         )
     state, out = vision.state_dict(), {}
     (root,) = {name.split("encoder.layers.0.")[0] for name in state if "encoder.layers.0." in name}

@@ -153,12 +153,12 @@ class MaskingConfig(ConfigModel):
 
     def probabilities(self) -> tuple[float, ...]:
         """Probabilities of the schemes, in the order of `SCHEMES`."""
-        given = {scheme: float(getattr(self, scheme)) for scheme in SCHEMES}
+        shares = {scheme: float(getattr(self, scheme)) for scheme in SCHEMES}
         if self.varied is None:
-            return tuple(given.values())
+            return tuple(shares.values())
         if self.varied_to is None:
-            rest = sum(share for scheme, share in given.items() if scheme != self.varied)
-            return tuple(0.0 if scheme == self.varied else share / rest for scheme, share in given.items())
+            rest = sum(share for scheme, share in shares.items() if scheme != self.varied)
+            return tuple(0.0 if scheme == self.varied else share / rest for scheme, share in shares.items())
         return tuple(self.varied_to if scheme == self.varied else (1 - self.varied_to) / 3 for scheme in SCHEMES)
 
 
@@ -269,7 +269,7 @@ class FinetuneJob(_RunConfig):
     encoder: EncoderConfig | None = None
     """Procedure encoder, if trained from scratch; with `pretrained` the artifact's settings are used."""
     procedure: Procedure = "queries"
-    """What is placed between the patches of the two images. queries: k * n_I copies of the mask embedding, the implicit
+    """Content between the patches of the two images. queries: k * n_I copies of the mask embedding, the implicit
     procedure captioning of eq. 9. frames: the frames themselves, explicit procedure captioning (table 14); the
     captioner then generates them for every pair, by the interpolator and sampling of its procedures. none: nothing,
     only before and after (tables 2 and 7, IPC not ticked, k = 0), at the positions of the first and the last frame.

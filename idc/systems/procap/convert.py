@@ -31,7 +31,7 @@ from idc.training.foreign import Dropped, Ledger, find_state, read_checkpoint
 from idc.training.hashing import file_hash
 from idc.vision.pair_encoder.convert import convert_clip4idc
 from idc.vision.tokenizer.convert import convert_vqgan
-from idc.vision.tokenizer.model import ImageTokenizer, preprocess
+from idc.vision.tokenizer.model import ImageTokenizer, tokenizer_preprocess
 
 CONVERSION = "conversion.json"
 """File next to the weights: their origin, and the dropped tensors."""
@@ -82,10 +82,10 @@ def convert(job: ConvertJob, *, overwrite: bool = False) -> list[Dropped]:
     settings = job.model_dump(mode="json", exclude={"out", "weights"})
     note = {"weights": source.name, "sha256": file_hash(source), "settings": settings}
     if out.exists() and not overwrite:
-        found = json.loads(path.read_text(encoding="utf-8")) if (path := out / CONVERSION).is_file() else {}
-        if any(found.get(key) != value for key, value in note.items()):
+        conversion = json.loads(path.read_text(encoding="utf-8")) if (path := out / CONVERSION).is_file() else {}
+        if any(conversion.get(key) != value for key, value in note.items()):
             raise ValueError(f"{out} exists and is not this conversion; choose another folder, or pass --overwrite")
-        return [Dropped(item["name"], tuple(item["shape"]), item["reason"]) for item in found["dropped"]]
+        return [Dropped(item["name"], tuple(item["shape"]), item["reason"]) for item in conversion["dropped"]]
     if job.kind == "clip4idc":
         left = convert_clip4idc(source, out, tokenizer=job.clip_tokenizer, separate_layers=job.separate_layers)
         dropped = [Dropped(*item) for item in left]
@@ -159,7 +159,7 @@ def _write_stage_2(job: ConvertJob, ledger: Ledger, note: dict[str, Any], saved:
         state=captioner.state_dict(),
         tokenizer=tokenizer,
         vocabulary=vocabulary,
-        preprocess=preprocess(tokenizer.config),
+        preprocess=tokenizer_preprocess(tokenizer.config),
         card="ProCap after stage 2, converted from the authors' weights.",
     )
 

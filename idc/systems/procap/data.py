@@ -199,13 +199,13 @@ class PretrainDataset:
             while (order == np.arange(len(which))).all():
                 order = rng.permutation(len(which))
             return warped[order], *nothing
-        one = int(rng.integers(len(which)))
+        frame = int(rng.integers(len(which)))
         if kind == 2:
-            changed = np.arange(len(which)) if loss.color_shift_all_frames else np.array([one])
+            changed = np.arange(len(which)) if loss.color_shift_all_frames else np.array([frame])
             redone = shift_color(self.source.pixels(row, [which[f] for f in changed]), loss, rng)
         else:
-            changed = np.array([one])
-            redone = affine(self.source.pixels(row, [which[one]])[0], loss, rng)[None]
+            changed = np.array([frame])
+            redone = affine(self.source.pixels(row, [which[frame]])[0], loss, rng)[None]
         if not self.info.stores_features:
             warped[changed] = redone
             return warped, *nothing
@@ -280,8 +280,8 @@ def collate(items: list[Item]) -> dict[str, Any]:
         if key == "redone":
             batch[key] = torch.from_numpy(np.concatenate(values))
         elif key == "redone_at":
-            places = [np.stack([np.full_like(at, sample), at], axis=1) for sample, at in enumerate(values)]
-            batch[key] = torch.from_numpy(np.concatenate(places))
+            indices = [np.stack([np.full_like(at, sample), at], axis=1) for sample, at in enumerate(values)]
+            batch[key] = torch.from_numpy(np.concatenate(indices))
         elif isinstance(first, (str, list)):
             batch[key] = values
         else:

@@ -95,6 +95,7 @@ def mask_predict(
         probability, best = _inner(hidden, between, head).max(dim=-1)
         tokens_BM = torch.where(open_BM, best, tokens_BM)
         kept = total - math.floor(total * math.cos(math.pi / 2 * number / rounds))
+        # Infinite, so that patches of earlier rounds are among the kept ones in every round.
         order = torch.where(open_BM, probability, torch.inf).topk(kept, dim=1).indices
         open_BM = torch.ones_like(open_BM).scatter(1, order, False)
         if number == rounds:
@@ -215,18 +216,18 @@ class Imaginer:
         Raises:
             ValueError: a stage 1 artifact alone, and no caption.
         """
-        found = []
+        ways = []
         if self.modeler is not None:
-            found.append(self.modeler.imagine(before, after, self.caption(before, after, caption), rounds))
+            ways.append(self.modeler.imagine(before, after, self.caption(before, after, caption), rounds))
         if self.captioner is not None and self.head is not None:
             frames = np.stack(self.captioner.imagine(before, after, self.head))
-            found.append(Imagined("stage 2, the procedure queries", frames))
-        return found
+            ways.append(Imagined("stage 2, the procedure queries", frames))
+        return ways
 
-    def caption(self, before: np.ndarray, after: np.ndarray, given: str | None = None) -> str:
+    def caption(self, before: np.ndarray, after: np.ndarray, text: str | None = None) -> str:
         """The given caption, or the captioner's."""
-        if given is not None:
-            return given
+        if text is not None:
+            return text
         if self.captioner is None:
             raise ValueError("an artifact of stage 1 makes no captions: give a caption, or an artifact of stage 2")
         return self.captioner([before], [after])[0]
@@ -271,8 +272,8 @@ def filmstrip(before: np.ndarray, after: np.ndarray, ways: Sequence[Imagined], t
     for number, way in enumerate(ways):
         y = top + number * row
         draw.text((_GAP, y), way.way, _INK, font)
-        for place, (label, frame) in enumerate(zip(labels, (before, *way.frames, after), strict=True)):
-            x = _GAP + place * (_CELL + _GAP)
+        for column, (label, frame) in enumerate(zip(labels, (before, *way.frames, after), strict=True)):
+            x = _GAP + column * (_CELL + _GAP)
             canvas.paste(_cell(frame), (x, y + _TEXT + 2))
             draw.text((x, y + _TEXT + _CELL + 2), label, _SOFT, font)
     return np.asarray(canvas)

@@ -187,8 +187,8 @@ class ProcedureEncoder(nn.Module):
         self.row_positions = nn.Parameter(torch.randn(1, shapes.grid[0], 1, width))
         self.column_positions = nn.Parameter(torch.randn(1, 1, shapes.grid[1], width))
         # Rows V .. V+N-1 are the padding of text slot 0 .. N-1.
-        own = config.text_vocabulary
-        self.text_words = shapes.vocabulary_size if own is None else own
+        text_vocabulary = config.text_vocabulary
+        self.text_words = shapes.vocabulary_size if text_vocabulary is None else text_vocabulary
         self.text_embedding = nn.Embedding(self.text_words + config.text_length, width)
         self.text_positions = nn.Parameter(torch.randn(config.text_length, width) * 0.02)
         self.align_token = nn.Parameter(torch.randn(width) * 0.02)
@@ -280,8 +280,8 @@ class ProcedureEncoder(nn.Module):
             (B, F*P, D), with ``kind`` "none" (B, 2*P, D).
         """
         patches_BGPD = self.embed_frames(frames)
-        batch, given, patches, width = patches_BGPD.shape
-        assert given == (self.shapes.frames if kind == "frames" else 2), (kind, given)
+        batch, num_images, patches, width = patches_BGPD.shape
+        assert num_images == (self.shapes.frames if kind == "frames" else 2), (kind, num_images)
         if kind == "queries":
             queries = self.mask_embedding.to(patches_BGPD.dtype)
             queries = queries.expand(batch, self.shapes.num_keyframes, patches, width)

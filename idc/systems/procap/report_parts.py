@@ -1,4 +1,4 @@
-"""What the page of a run shows of ProCap's models: images as the tokenizer keeps them, and imagined frames."""
+"""Parts of a run's page about ProCap's models: images as the tokenizer keeps them, and imagined frames."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def imagination(artifact: str) -> Imagine:
     imaginer = Imaginer(artifact)
 
     def imagine(before: np.ndarray, after: np.ndarray, caption: str) -> list[tuple[str, np.ndarray]]:
-        return [(found.way, found.frames) for found in imaginer(before, after, caption)]
+        return [(imagined.way, imagined.frames) for imagined in imaginer(before, after, caption)]
 
     return imagine

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from idc.captioning.contract import Speed
-from idc.nn.packed import PackedLinear, bfloat16_is_native, mkl_falls_back, packing_works
+from idc.nn.packed import PackedLinear, bfloat16_is_native, packing_works
 from idc.systems.procap.model import Attention, EncoderBlock, ProcedureEncoder, Scaled
+from idc.training.linears import mkl_falls_back
 from idc.vision.tokenizer.inference import images_at_once, pack_encoder
 from idc.vision.tokenizer.model import ImageTokenizer
 
@@ -30,7 +31,7 @@ _PAIRS = 4
 
 @dataclass(frozen=True)
 class Optimisations:
-    """What is done to caption faster; the defaults are those of ``exact``.
+    """Optimisations of captioning; the defaults are those of ``exact``.
 
     Attributes:
         cached: keep the decoder's keys and values, and project the procedure once per batch. Without, every step
@@ -58,7 +59,7 @@ class Optimisations:
 
 
 def optimisations(speed: Speed | Optimisations, device: torch.device) -> Optimisations:
-    """What ``speed`` chooses on this machine, always the same."""
+    """The optimisations that ``speed`` chooses on this machine, always the same."""
     if isinstance(speed, Optimisations):
         return speed
     if speed == "exact":

@@ -118,9 +118,9 @@ def steps(trial: Trial, store: str) -> TrialSteps:
         stage_1 = train_step("pretrain", task, trial.pretrain, data, store, (source,), models)
         pretrained, before, encoder = f"{store}/{stage_1.name}/artifact", stage_1.name, None
         work.append(stage_1)
-    made = {**data, "pretrained": pretrained, "encoder": encoder}
+    inputs = {**data, "pretrained": pretrained, "encoder": encoder}
     task = "idc.systems.procap.task:finetune"
-    work.append(train_step("finetune", task, trial.finetune, made, store, (source, before)))
+    work.append(train_step("finetune", task, trial.finetune, inputs, store, (source, before)))
     return with_evaluation(
         work,
         pairs=trial.pairs,

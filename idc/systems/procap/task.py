@@ -34,7 +34,7 @@ from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders
 from idc.training.loop import fit
 from idc.training.task import Batch, Task, mean_per_sample
-from idc.vision.tokenizer.model import ImageTokenizer, preprocess, tokenizer_fingerprint
+from idc.vision.tokenizer.model import ImageTokenizer, tokenizer_fingerprint, tokenizer_preprocess
 
 STAGE_1_CARD: dict[str, Any] = {
     "purpose": "ProCap's procedure encoder after stage 1 (explicit procedure modeling). It writes no captions: stage 2 "
@@ -187,10 +187,10 @@ class FinetuneTask(Task):
         return loss, {"loss_per_word": mean_per_sample(each.detach(), words), "word_accuracy": right}
 
     def caption(self, batch: Batch) -> list[str]:
-        found = self.captioner.search(
+        decoded = self.captioner.search(
             self._features(batch), beams=self.job.beams, length_penalty=self.job.length_penalty
         )
-        return [self.vocabulary.decode(ids) for ids in found.ids.tolist()]
+        return [self.vocabulary.decode(ids) for ids in decoded.ids.tolist()]
 
     def _features(self, batch: Batch) -> Tensor:
         return frame_features(batch["procedure" if self.job.procedure == "frames" else "ends"], self.extract)
@@ -346,7 +346,7 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
             },
             state_dict={name.removeprefix("captioner."): tensor for name, tensor in state.items()},
             vocabulary=info.vocabulary,
-            preprocess=preprocess(tokenizer.config),
+            preprocess=tokenizer_preprocess(tokenizer.config),
             metrics=metrics,
             card="ProCap after stage 2 (implicit procedure captioning).",
             extras=extras,

@@ -102,7 +102,7 @@ class DecoderCache:
 
     Attributes:
         keys, values: one tensor per layer, (R, H, max_length, E/H), filled up to the current position.
-        places: sinusoids of the positions, (max_length, E).
+        positions: sinusoids of the positions, (max_length, E).
         cross: (keys, values) per layer, (pairs, H, S, E/H), one per pair, not per row.
         beams: rows per pair.
     """
@@ -110,7 +110,7 @@ class DecoderCache:
     keys: list[Tensor]
     values: list[Tensor]
     cross: list[tuple[Tensor, Tensor]]
-    places: Tensor
+    positions: Tensor
     beams: int
 
 
@@ -140,7 +140,7 @@ class TextDecoder(nn.Module):
     def forward(self, ids_BT: Tensor, procedure_BSD: Tensor) -> Tensor:
         """Logits (B, T, V) of the word after each position; position t sees ids 0..t."""
         memory = self.project(procedure_BSD)
-        x = self._embed(ids_BT, self._places(ids_BT.shape[1], memory.device), memory.dtype)
+        x = self._embed(ids_BT, self._sinusoids(ids_BT.shape[1], memory.device), memory.dtype)
         for layer in self._layers():
             mixed = layer.self_attention(x, *layer.self_attention.keys_values(x), causal=True)
             x = layer.after_self(x, mixed, *layer.cross_attention.keys_values(memory))
@@ -150,7 +150,7 @@ class TextDecoder(nn.Module):
         """Cross-attention of the position that predicts the word after each of ``ids_BT`` on each position of the
         procedure: (B, T, S), mean over layers and heads, sums to 1 over S."""
         memory = self.project(procedure_BSD)
-        x = self._embed(ids_BT, self._places(ids_BT.shape[1], memory.device), memory.dtype)
+        x = self._embed(ids_BT, self._sinusoids(ids_BT.shape[1], memory.device), memory.dtype)
         looks = []
         for layer in self._layers():
             mixed = layer.self_attention(x, *layer.self_attention.keys_values(x), causal=True)
@@ -166,11 +166,11 @@ class TextDecoder(nn.Module):
         rows, heads = procedure_BSD.shape[0] * beams, self.config.heads
         shape = (rows, heads, max_length, self.config.width // heads)
         empty = [[cross[0][0].new_zeros(shape) for _ in self.layers] for _ in range(2)]
-        return DecoderCache(empty[0], empty[1], cross, self._places(max_length, memory.device), beams)
+        return DecoderCache(empty[0], empty[1], cross, self._sinusoids(max_length, memory.device), beams)
 
     def step(self, ids_R: Tensor, position: int, cache: DecoderCache) -> Tensor:
         """See :class:`idc.decoding.CachedDecoder`."""
-        x_R1E = self._embed(ids_R.unsqueeze(1), cache.places[position], cache.keys[0].dtype)
+        x_R1E = self._embed(ids_R.unsqueeze(1), cache.positions[position], cache.keys[0].dtype)
         pairs = cache.cross[0][0].shape[0]
         for index, layer in enumerate(self._layers()):
             key, value = layer.self_attention.keys_values(x_R1E)
@@ -191,15 +191,15 @@ class TextDecoder(nn.Module):
     def _layers(self) -> list[DecoderLayer]:
         return [cast(DecoderLayer, layer) for layer in self.layers]
 
-    def _places(self, length: int, device: torch.device) -> Tensor:
+    def _sinusoids(self, length: int, device: torch.device) -> Tensor:
         """Sinusoids of positions 0 .. length - 1, (length, E)."""
         width = self.config.width
         rate = torch.exp(torch.arange(0, width, 2, device=device) * (-math.log(10_000.0) / width))
         angles = torch.arange(length, device=device).unsqueeze(1) * rate
         return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
 
-    def _embed(self, ids: Tensor, places: Tensor, dtype: torch.dtype) -> Tensor:
-        return self.dropout(F.embedding(ids, self.words) * math.sqrt(self.config.width) + places).to(dtype)
+    def _embed(self, ids: Tensor, positions: Tensor, dtype: torch.dtype) -> Tensor:
+        return self.dropout(F.embedding(ids, self.words) * math.sqrt(self.config.width) + positions).to(dtype)
 
     def _logits(self, x: Tensor) -> Tensor:
         return F.linear(x, self.words, self.word_bias)

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
-from idc.data.store import fingerprint, read_manifest
+from idc.data.store import read_manifest
 from idc.evaluation.config import EvaluateSection
 from idc.sweep.chain import TrialSteps
 from idc.sweep.steps import EVALUATE_DERIVED, derived_faults, train_step, with_evaluation
 from idc.systems.sft.config import SftJob
-from idc.training.base import fingerprint as model_fingerprint
-from idc.training.base import locate
+from idc.vlm.tuning_config import base_content
 
 SEEDS, WATCHED = ("sft.train.seed",), "sft.train"
 DERIVED = {"sft": ("name", "runs", "pairs", "more_pairs"), "evaluate": EVALUATE_DERIVED}
@@ -57,11 +56,10 @@ def steps(trial: Trial, store: str) -> TrialSteps:
         ValueError: pairs or the base model cannot be read.
     """
     base = trial.sft.base
-    content = [read_manifest(path, kind="pairs").fingerprint for path in (trial.pairs, *trial.more_pairs)]
-    content.append(model_fingerprint(locate(base.source, base.revision, download=base.download)))
-    content.append(fingerprint(base.model_dump(mode="json", exclude={"source", "revision", "download"})))
-    made = {"pairs": trial.pairs, "more_pairs": list(trial.more_pairs), "base": base.model_dump(mode="json")}
-    step = train_step("sft", "idc.systems.sft.task:train", trial.sft, made, store, content)
+    folders = (trial.pairs, *trial.more_pairs)
+    content = [*(read_manifest(path, kind="pairs").fingerprint for path in folders), *base_content(base)]
+    inputs = {"pairs": trial.pairs, "more_pairs": list(trial.more_pairs), "base": base.model_dump(mode="json")}
+    step = train_step("sft", "idc.systems.sft.task:train", trial.sft, inputs, store, content)
     return with_evaluation(
         [step],
         pairs=trial.pairs,

@@ -18,7 +18,7 @@ from idc.data.images import resize_image
 from idc.data.rendered.captions import ATTRIBUTES
 from idc.decoding import Decoded
 from idc.nn.packed import bfloat16_is_native
-from idc.nn.word_captioner import Findings, WordCaptioner
+from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 from idc.systems.twincap.config import TwinCapJob
 from idc.systems.twincap.model import Encoded, TwinNet
@@ -79,23 +79,23 @@ class TwinCaptioner(WordCaptioner[Encoded]):
     def _memory(self, encoded: Encoded) -> Tensor:
         return encoded.memory
 
-    def _findings(self, encoded: Encoded, found: Decoded, change_map: bool) -> Sequence[Findings]:
+    def _findings(self, encoded: Encoded, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         evidence, attributes = self._evidence(encoded), self._attributes(encoded)
         maps: Sequence[np.ndarray | None] = [None] * len(evidence)
         if change_map:
             maps = list(self.net.change_map(encoded).float().cpu().numpy())
-        return [Findings(*parts) for parts in zip(evidence, maps, attributes, strict=True)]
+        return [DescriptionExtras(*parts) for parts in zip(evidence, maps, attributes, strict=True)]
 
     def _evidence(self, encoded: Encoded) -> list[dict[str, float]]:
-        found: dict[str, list[float]] = {}
+        evidence: dict[str, list[float]] = {}
         if self.net.kind is not None:
             none = CHANGE_TYPES.index(NO_CHANGE)
             logits = self.net.kind(encoded.pooled).float()
             others = logits[:, [index for index in range(len(CHANGE_TYPES)) if index != none]]
-            found[CHANGE_ODDS] = (others.logsumexp(dim=1) - logits[:, none]).tolist()
+            evidence[CHANGE_ODDS] = (others.logsumexp(dim=1) - logits[:, none]).tolist()
         if self.net.objects is not None:
-            found[CHANGE_HEAT] = encoded.change.float().flatten(1).amax(dim=1).tolist()
-        return [{name: values[index] for name, values in found.items()} for index in range(len(encoded.pooled))]
+            evidence[CHANGE_HEAT] = encoded.change.float().flatten(1).amax(dim=1).tolist()
+        return [{name: values[index] for name, values in evidence.items()} for index in range(len(encoded.pooled))]
 
     def _attributes(self, encoded: Encoded) -> Sequence[dict[str, Any] | None]:
         """The most probable type of the change, and the changed object's attributes before and after it: for an added

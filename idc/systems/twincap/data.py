@@ -54,11 +54,11 @@ class PairSamples:
         self.vocabulary, self.seed, self.data = vocabulary, seed, data
         self.captions: list[list[str]] = self.rows.column("captions")
         kinds = self.rows.column("change_type")
-        told = [index for index, texts in enumerate(self.captions) if texts]
-        self.order = np.array(told, int)
+        captioned = [index for index, texts in enumerate(self.captions) if texts]
+        self.order = np.array(captioned, int)
         self.rarer: np.ndarray | None = None
         if data is not None and data.balance:
-            unchanged = np.array([kinds[index] == NO_CHANGE for index in told], bool)
+            unchanged = np.array([kinds[index] == NO_CHANGE for index in captioned], bool)
             groups = sorted((self.order[unchanged], self.order[~unchanged]), key=len)
             if len(groups[0]):
                 self.rarer, self.order = groups
@@ -82,22 +82,24 @@ class PairSamples:
         captions = self.captions[row]
         caption = captions[int(rng.integers(len(captions)))]
         mirrored = self.data.mirror and rng.random() < 0.5
-        places = truth.places
+        circles = truth.places
         if mirrored:
             images = (mirror_image(images[0]), mirror_image(images[1]))
-            places = (places[0] * (-1, 1, 1) + (1, 0, 0), places[1] * (-1, 1, 1) + (1, 0, 0))
+            circles = (circles[0] * (-1, 1, 1) + (1, 0, 0), circles[1] * (-1, 1, 1) + (1, 0, 0))
             caption = mirror_caption(caption)
         share = self.data.augment_share
         if self.data.augment and epoch >= self.augment_from and (share == 1 or rng.random() < share):
             size = np.array(self.size[::-1], float)
-            points = (places[0][:, :2] * size, places[1][:, :2] * size)
+            points = (circles[0][:, :2] * size, circles[1][:, :2] * size)
             images, maps = augment(*images, self.data.augmentation, rng, points)
             grown = np.sqrt(np.abs(np.linalg.det(maps[:, :, :2])))
-            moved = [one @ affine[:, :2].T + affine[:, 2] for one, affine in zip(points, maps, strict=True)]
-            radii = [old[:, 2] * growth for old, growth in zip(places, grown, strict=True)]
-            first, second = (np.column_stack(both) for both in zip([one / size for one in moved], radii, strict=True))
-            places = (first, second)
-        return self._sample(images, truth, caption, places)
+            moved = [centres @ affine[:, :2].T + affine[:, 2] for centres, affine in zip(points, maps, strict=True)]
+            radii = [old[:, 2] * growth for old, growth in zip(circles, grown, strict=True)]
+            first, second = (
+                np.column_stack(both) for both in zip([centres / size for centres in moved], radii, strict=True)
+            )
+            circles = (first, second)
+        return self._sample(images, truth, caption, circles)
 
     def _row(self, index: int, epoch: int) -> int:
         if self.rarer is None:
@@ -125,25 +127,25 @@ class PairSamples:
     def _image(self, data: bytes) -> np.ndarray:
         """An image at the model's size. Pairs of one scene share images, so equal files are decoded and kept once."""
         key = hashlib.blake2b(data, digest_size=16).digest()
-        found = self._decoded.get(key)
-        if found is None:
-            found = resize_image(decode_image(data), self.size)
+        image = self._decoded.get(key)
+        if image is None:
+            image = resize_image(decode_image(data), self.size)
             if len(self._decoded) < self._free:
-                self._decoded[key] = found
-        return found
+                self._decoded[key] = image
+        return image
 
     def _sample(
         self,
         images: Sequence[np.ndarray],
         truth: PairTruth,
         caption: str,
-        places: Sequence[np.ndarray] | None = None,
+        circles: Sequence[np.ndarray] | None = None,
     ) -> dict[str, Any]:
         ids = self.vocabulary.encode(caption, self.length)
-        return {"images": np.stack(images), "ids": ids, "truth": truth, "places": places or truth.places}
+        return {"images": np.stack(images), "ids": ids, "truth": truth, "places": circles or truth.places}
 
     def _scored(self, index: int) -> dict[str, Any]:
-        """What validation compares captions with."""
+        """The references and the scene, which validation compares captions with."""
         row = self.rows[index]
         meta = json.loads(row["meta"]) if row["meta"] else {}
         scene = scene_truth(row["change_type"], meta)
@@ -159,15 +161,15 @@ def collate(samples: Sequence[dict[str, Any]]) -> Batch:
     """
     count = len(samples)
     longest = max(len(sample["ids"]) for sample in samples)
-    most = max((len(one) for sample in samples for one in sample["places"]), default=0)
+    most = max((len(circles) for sample in samples for circles in sample["places"]), default=0)
     ids = torch.full((count, longest), PAD)
-    places = np.zeros((count, 2, most, 3), np.float32)
+    circles = np.zeros((count, 2, most, 3), np.float32)
     labels = np.full((count, 2, most, 4), UNKNOWN)
     for index, sample in enumerate(samples):
         ids[index, : len(sample["ids"])] = torch.tensor(sample["ids"])
         for image in range(2):
             objects = len(sample["places"][image])
-            places[index, image, :objects] = sample["places"][image]
+            circles[index, image, :objects] = sample["places"][image]
             labels[index, image, :objects] = sample["truth"].labels[image]
     truths = [sample["truth"] for sample in samples]
     names = [name for name in ("pair_id", "references", "scene") if name in samples[0]]
@@ -177,7 +179,7 @@ def collate(samples: Sequence[dict[str, Any]]) -> Batch:
         "targets": ids[:, 1:],
         "kind": torch.tensor([truth.kind for truth in truths]),
         "changed": torch.from_numpy(np.stack([truth.changed for truth in truths])),
-        "places": torch.from_numpy(places),
+        "places": torch.from_numpy(circles),
         "labels": torch.from_numpy(labels),
         "which": torch.tensor([truth.which for truth in truths]),
         "has_scene": torch.tensor([truth.has_scene for truth in truths]),

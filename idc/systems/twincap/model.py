@@ -32,7 +32,7 @@ SIZES = [len(VALUES[name]) for name in ATTRIBUTES]
 
 
 class Encoded(NamedTuple):
-    """What the network computes of a pair before the words.
+    """All that the network computes of a pair before the words.
 
     Attributes:
         memory: of the decoder, (B, S + 3, E): the trunk's positions, the pooled one, and the looks before and after.
@@ -65,7 +65,7 @@ def _conv(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
 
 
 class ChannelNorm(nn.Module):
-    """Layer norm over the channels at each place of (B, channels, height, width). In bf16 on a CPU it takes half the
+    """Layer norm over the channels at each position of (B, channels, height, width). In bf16 on a CPU it takes half the
     time of a group norm."""
 
     def __init__(self, channels: int):
@@ -166,19 +166,20 @@ class TwinNet(nn.Module):
         first, second = (self.objects[0], self.objects[-1])
         return torch.stack([first(features[:, 0]), second(features[:, 1])], dim=1).squeeze(2)
 
-    def object_looks(self, features: Tensor, places: Tensor) -> list[Tensor]:
+    def object_looks(self, features: Tensor, circles: Tensor) -> list[Tensor]:
         """Logits of the attributes of objects, one (B, 2, N, values) per attribute.
 
         Args:
-            places: (B, 2, N, 3) as in a batch; an object's features are those of the cell that holds its centre.
+            circles: (B, 2, N, 3), a batch's ``places``; an object's features are those of the cell that holds its
+                centre.
         """
         assert self.looks is not None
         height, width = features.shape[-2:]
-        column = (places[..., 0] * width).long().clamp(0, width - 1)
-        row = (places[..., 1] * height).long().clamp(0, height - 1)
+        column = (circles[..., 0] * width).long().clamp(0, width - 1)
+        row = (circles[..., 1] * height).long().clamp(0, height - 1)
         cells = (row * width + column).unsqueeze(2).expand(-1, -1, features.shape[2], -1)
-        found = features.flatten(3).gather(3, cells).transpose(2, 3)
-        sides = [head(found[:, image]) for image, head in enumerate((self.looks[0], self.looks[-1]))]
+        cell_features = features.flatten(3).gather(3, cells).transpose(2, 3)
+        sides = [head(cell_features[:, image]) for image, head in enumerate((self.looks[0], self.looks[-1]))]
         return [torch.stack(pair, dim=1) for pair in zip(*sides, strict=True)]
 
     def change_map(self, encoded: Encoded) -> Tensor:
@@ -190,18 +191,18 @@ class TwinNet(nn.Module):
         return decode(self.decoder, memory, **self.decoder.rules(), **options)
 
 
-def heat(places: Tensor, labels: Tensor, height: int, width: int) -> Tensor:
+def heat(circles: Tensor, labels: Tensor, height: int, width: int) -> Tensor:
     """Target heat maps of objects, (..., height, width): 1 at an object's centre, one half at its radius.
 
     Args:
-        places: (..., N, 3) as in a batch.
+        circles: (..., N, 3), a batch's ``places``.
         labels: (..., N); negative ones are of no object.
     """
-    y = (torch.arange(height, device=places.device) + 0.5) / height
-    x = (torch.arange(width, device=places.device) + 0.5) / width
-    radius = places[..., 2, None].clamp_min(0.75 / width)  # less than a cell would not be seen
-    across = ((x - places[..., 0, None]) / radius) ** 2
-    down = ((y - places[..., 1, None]) * (height / width) / radius) ** 2
+    y = (torch.arange(height, device=circles.device) + 0.5) / height
+    x = (torch.arange(width, device=circles.device) + 0.5) / width
+    radius = circles[..., 2, None].clamp_min(0.75 / width)  # less than a cell would not be seen
+    across = ((x - circles[..., 0, None]) / radius) ** 2
+    down = ((y - circles[..., 1, None]) * (height / width) / radius) ** 2
     near = torch.exp2(-(down.unsqueeze(-1) + across.unsqueeze(-2)))
     near = near * (labels >= 0)[..., None, None]
-    return near.amax(dim=-3) if places.shape[-2] else near.sum(dim=-3)
+    return near.amax(dim=-3) if circles.shape[-2] else near.sum(dim=-3)

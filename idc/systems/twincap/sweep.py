@@ -54,8 +54,8 @@ def steps(trial: Trial, store: str) -> TrialSteps:
         ValueError: pairs cannot be read.
     """
     content = [read_manifest(path, kind="pairs").fingerprint for path in (trial.pairs, *trial.more_pairs)]
-    made = {"pairs": trial.pairs, "more_pairs": list(trial.more_pairs)}
-    step = train_step("twincap", "idc.systems.twincap.task:train", trial.twincap, made, store, content, ("start",))
+    inputs = {"pairs": trial.pairs, "more_pairs": list(trial.more_pairs)}
+    step = train_step("twincap", "idc.systems.twincap.task:train", trial.twincap, inputs, store, content, ("start",))
     return with_evaluation(
         [step],
         pairs=trial.pairs,

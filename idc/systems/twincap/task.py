@@ -26,8 +26,8 @@ from idc.training.loop import fit
 from idc.training.task import Batch, Task, mean_per_sample
 
 OBJECTS, CHANGED_OBJECT = 8.0, 16.0
-"""Weights of the heat maps of all objects and of the changed one, relative to the attributes at an object's place. Most
-cells of a map are easy, and the mean over its cells is small."""
+"""Weights of the heat maps of all objects and of the changed one, relative to the attributes at an object's position.
+Most cells of a map are easy, and the mean over its cells is small."""
 
 
 class TwinCapTask(Task):
@@ -69,17 +69,19 @@ class TwinCapTask(Task):
         return total
 
     def _dense(self, encoded: Encoded, batch: Batch) -> Tensor:
-        """Heat maps of all objects and of the changed one, and the attributes at each object's place."""
-        places, labels, known = batch["places"], batch["labels"], batch["has_scene"]
-        inside = ((places[..., :2] > 0) & (places[..., :2] < 1)).all(dim=-1)
+        """Heat maps of all objects and of the changed one, and the attributes at each object's position."""
+        circles, labels, has_scene = batch["places"], batch["labels"], batch["has_scene"]
+        inside = ((circles[..., :2] > 0) & (circles[..., :2] < 1)).all(dim=-1)
         maps = self.net.object_maps(encoded.features).float()
         height, width = maps.shape[-2:]
         shown = torch.where(inside, labels[..., 0], UNKNOWN)
-        total = OBJECTS * _heat_loss(maps, heat(places, shown, height, width), known)
-        number = torch.arange(places.shape[2], device=places.device)
+        total = OBJECTS * _heat_loss(maps, heat(circles, shown, height, width), has_scene)
+        number = torch.arange(circles.shape[2], device=circles.device)
         changed = torch.where(number == batch["which"].unsqueeze(-1), shown, UNKNOWN)
-        total = total + CHANGED_OBJECT * _heat_loss(encoded.change.float(), heat(places, changed, height, width), known)
-        for column, logits in enumerate(self.net.object_looks(encoded.features, places)):
+        total = total + CHANGED_OBJECT * _heat_loss(
+            encoded.change.float(), heat(circles, changed, height, width), has_scene
+        )
+        for column, logits in enumerate(self.net.object_looks(encoded.features, circles)):
             total = total + _cross_entropy(logits.movedim(-1, 1), torch.where(inside, labels[..., column], UNKNOWN))
         return total
 
@@ -91,9 +93,11 @@ class TwinCapTask(Task):
             return
         parts = self.job.train.grad_accumulation
         steps = int(self.updates) // parts
+        # A short memory at first: otherwise the average would hold the initial weights for long.
         decay = min(self.job.ema, (1 + steps) / (10 + steps)) ** (1 / parts)
         averages: list[Tensor] = list(self.average.parameters())
         weights = [weight.detach() for weight in self.net.parameters()]
+        # Private, but what torch.optim.swa_utils calls for its averages: one operation for all tensors.
         torch._foreach_lerp_(averages, weights, 1 - decay)
         self.updates += 1
 
@@ -104,11 +108,11 @@ class TwinCapTask(Task):
 
     def caption(self, batch: Batch) -> list[str]:
         memory = self.used(batch["images"]).memory
-        found = self.used.search(memory, beams=self.job.beams, length_penalty=self.job.length_penalty)
-        return [self.vocabulary.decode(ids) for ids in found.ids.tolist()]
+        decoded = self.used.search(memory, beams=self.job.beams, length_penalty=self.job.length_penalty)
+        return [self.vocabulary.decode(ids) for ids in decoded.ids.tolist()]
 
     def param_groups(self) -> list[dict[str, Any]]:
-        """Matrices and kernels decay, vectors (norms, biases, places) do not."""
+        """Matrices and kernels decay, vectors (norms, biases, positions) do not."""
         settings = self.job.optim.model_dump()
         groups: dict[bool, list[Tensor]] = {True: [], False: []}
         for name, parameter in self.net.named_parameters():
@@ -138,11 +142,11 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return mean_per_sample(each, labels != UNKNOWN)
 
 
-def _heat_loss(logits: Tensor, targets: Tensor, known: Tensor) -> Tensor:
+def _heat_loss(logits: Tensor, targets: Tensor, has_scene: Tensor) -> Tensor:
     """Binary cross-entropy of heat maps (B, 2, h, w), mean over their cells; 0 for samples without a known scene. The
     targets are soft, so that of a perfect prediction is above 0."""
     each = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=(1, 2, 3))
-    return (each * known).mean()
+    return (each * has_scene).mean()
 
 
 def _start(job: TwinCapJob) -> Artifact | None:

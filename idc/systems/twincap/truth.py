@@ -1,4 +1,4 @@
-"""What is known of a pair beyond its captions: the type of the change, the changed object's attributes, and where the
+"""The truth about a pair beyond its captions: the type of the change, the changed object's attributes, and where the
 objects of both images are.
 
 Of a rendered pair it is the scene graph in ``meta``, projected by the cameras. Of other pairs, type and attributes are
@@ -55,7 +55,7 @@ class PairTruth:
 def pair_truth(
     change_type: str | None, captions: Sequence[str], meta: Mapping[str, Any], size: tuple[int, int]
 ) -> PairTruth:
-    """What is known of a pair.
+    """The truth about a pair.
 
     Args:
         meta: as the pair has it.
@@ -68,19 +68,24 @@ def pair_truth(
         return PairTruth(_label(kind), changed, (nothing[0],) * 2, (nothing[1],) * 2, (-1, -1), False)
     sides = [meta["before"], meta["after"]]
     differing = [
-        [i for i, thing in enumerate(own) if thing not in other]
-        for own, other in (sides, sides[::-1])
+        [i for i, thing in enumerate(things) if thing not in other]
+        for things, other in (sides, sides[::-1])
     ]  # fmt: skip
-    several = any(len(own) > 1 for own in differing)  # then there is no "changed object" to learn
-    which = [own[0] if own and not several else -1 for own in differing]
+    several = any(len(indices) > 1 for indices in differing)  # then there is no "changed object" to learn
+    which = [indices[0] if indices and not several else -1 for indices in differing]
     labels = [np.array([_labels(thing) for thing in side], np.int64).reshape(-1, 4) for side in sides]
     changed = np.full((2, 4), UNKNOWN)
     for image, index in enumerate(which):
         if index >= 0:
             changed[image] = labels[image][index]
-    places = [project(side, view, size) for side, view in zip(sides, meta["views"], strict=True)]
+    circles = [project(side, view, size) for side, view in zip(sides, meta["views"], strict=True)]
     return PairTruth(
-        _label(change_type), changed, (places[0], places[1]), (labels[0], labels[1]), (which[0], which[1]), not several
+        _label(change_type),
+        changed,
+        (circles[0], circles[1]),
+        (labels[0], labels[1]),
+        (which[0], which[1]),
+        not several,
     )
 
 
@@ -117,9 +122,9 @@ def _said_type(captions: Sequence[str]) -> str | None:
 
 def _said_attributes(kind: str | None, captions: Sequence[str]) -> np.ndarray:
     """The attributes that captions name, (2, 4); of contradictions the first counts."""
-    found = np.full((2, 4), UNKNOWN)
+    labels = np.full((2, 4), UNKNOWN)
     if kind is None or kind == NO_CHANGE:
-        return found
+        return labels
     sides = {"add": (1,), "drop": (0,)}.get(kind, (0, 1))
     for text in captions:
         said = claims(text)
@@ -128,6 +133,6 @@ def _said_attributes(kind: str | None, captions: Sequence[str]) -> np.ndarray:
             for name, value in attributes:
                 column = ATTRIBUTES.index(name)
                 replaced = image == 1 and name == kind and attributes is said.described
-                if image in sides and not replaced and found[image, column] == UNKNOWN:
-                    found[image, column] = VALUES[name].index(value)
-    return found
+                if image in sides and not replaced and labels[image, column] == UNKNOWN:
+                    labels[image, column] = VALUES[name].index(value)
+    return labels

@@ -21,7 +21,7 @@ class ZeroShotConfig(ConfigModel):
     generation: GenerateConfig = GenerateConfig()
     """How captions are generated."""
     trained_on: str | None = Field(None, min_length=1, max_length=200)
-    """What the model was trained on, to complete "This model has only seen ...", if that is known."""
+    """Training data of the model, if known, to complete "This model has only seen ..."."""
 
 
 class WrapJob(ZeroShotConfig):

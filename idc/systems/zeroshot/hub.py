@@ -50,7 +50,7 @@ def artifact_of(name: str) -> str:
     version = f"{(base.name.revision or '')[:12]}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}"
     target = cache_root() / f"hf-{config.base.source.replace('/', '--')}-{version}"
     with (target.parent / f".{target.name}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes one writes it, the others find it whole
         if not (target / CONFIG).is_file():
             write_wrapped(Path(target), config, base)
     os.utime(target)  # the cache drops what is not used

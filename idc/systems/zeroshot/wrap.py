@@ -30,8 +30,8 @@ def wrap(job: WrapJob, overwrite: bool = False) -> str:
     base = find_base(job.base, job.weights)
     if Path(job.out).exists() and any(Path(job.out).iterdir()) and not overwrite:
         if (Path(job.out) / CONFIG).is_file():
-            there = read_artifact(job.out)
-            if (there.system, there.config, there.base) == (SYSTEM, saved_config(job), base.name):
+            existing = read_artifact(job.out)
+            if (existing.system, existing.config, existing.base) == (SYSTEM, saved_config(job), base.name):
                 return f"done before: {job.out}"
         raise ValueError(f"out: {job.out} holds something else; choose another folder, or give --overwrite")
     write_wrapped(Path(job.out), job, base)
@@ -70,6 +70,6 @@ def write_wrapped(path: Path, config: ZeroShotConfig, base: FoundBase) -> None:
 
 
 def saved_config(config: ZeroShotConfig) -> dict[str, object]:
-    """What an artifact records: settings that captions depend on, not where its files were."""
+    """The settings that an artifact records: those that captions depend on, not where its files were."""
     saved = config.model_dump(mode="json", include=set(ZeroShotConfig.model_fields))
     return {"job": {**saved, "base": {**saved["base"], "download": False}}}

@@ -57,8 +57,8 @@ def load_official(path: Path | str) -> VFIformer:
         layout = VFIformer(config, crop_size)
     expected = layout.state_dict()
     faults = layout_faults(state, expected, "VFIformer")
-    own, wide = shift_masks(crop_size, crop_size, config.window)
-    tables = {"attn_mask": own, "attn_mask_x": own, "attn_mask_y": wide}
+    same, wide = shift_masks(crop_size, crop_size, config.window)
+    tables = {"attn_mask": same, "attn_mask_x": same, "attn_mask_y": wide}
     tables["relative_position_index"] = relative_positions(config.window)
     constants = {name: tables[name.rpartition(".")[2]] for name, _ in layout.named_buffers()}
     faults += [

@@ -38,7 +38,7 @@ def make_middle(name: str, weights: str | None = None) -> Middle:
     """The middle called ``name``: "blend", "dis" or "vfiformer".
 
     Args:
-        weights: for vfiformer: an artifact's folder, or an official checkpoint (.pth).
+        weights: for vfiformer: an official checkpoint (.pth), or the folder of a VFIformer.
 
     Raises:
         ValueError: the name is unknown, or weights are missing or do not fit.
@@ -49,7 +49,7 @@ def make_middle(name: str, weights: str | None = None) -> Middle:
         return DISFlow()
     if name == "vfiformer":
         if weights is None:
-            raise ValueError("vfiformer needs weights: an artifact of jobs/train_interpolator.py or an official .pth")
+            raise ValueError("vfiformer needs weights: an official checkpoint (.pth), or the folder of a VFIformer")
         return VFIformerMiddle(weights)
     raise ValueError(f"no interpolation is called {name!r}; there are: dis, blend, vfiformer")
 
@@ -169,7 +169,7 @@ def _dis(refine: bool) -> Any:
 
 
 def _flows_from_the_middle(forward: np.ndarray, backward: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Displacements from pixels at t = 1/2 to their places in the first and in the second image, (H, W, 2) each.
+    """Displacements from pixels at t = 1/2 to their positions in the first and second image, (H, W, 2) each.
 
     The motion m through a pixel p at t = 1/2 obeys m(p) = forward(p - m/2) = -backward(p + m/2): one step of the
     fixed-point iteration over the mean of both, from the flows in place. (More steps, or splatting the flows forward,

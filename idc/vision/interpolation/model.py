@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from idc.data.remote_copies import local_folder
 from idc.vision.interpolation.config import VFIformerConfig
 from idc.vision.interpolation.flow_network import FlowNet, WarpedFeatures, warp
-from idc.vision.interpolation.window_transformer import Transformer
+from idc.vision.interpolation.window_transformer import WindowTransformer
 
 CONFIG_FILE, WEIGHTS_FILE, PREPROCESS_FILE = "config.json", "model.safetensors", "preprocess.json"
 PREPROCESS = {"channels": "RGB", "range": [0.0, 1.0], "size": "any"}
@@ -41,7 +41,7 @@ OFFICIAL_CROP = 192
 """Crop size of the official training; its checkpoints hold the attention masks for it."""
 
 
-class Prediction(NamedTuple):
+class MiddleFrame(NamedTuple):
     """VFIformer's output for two frames.
 
     Attributes:
@@ -75,9 +75,9 @@ class VFIformer(nn.Module):
             nn.Conv2d(2 * c, 2 * c, 3, padding=1),
             nn.LeakyReLU(0.2),
         )
-        self.transformer = Transformer(config, crop_size)
+        self.transformer = WindowTransformer(config, crop_size)
 
-    def forward(self, first: Tensor, last: Tensor) -> Prediction:
+    def forward(self, first: Tensor, last: Tensor) -> MiddleFrame:
         """Predict the middle of two batches of frames: float RGB (B, 3, H, W) in [0, 1], any size."""
         height, width = first.shape[-2:]
         multiple = self.config.pad_multiple
@@ -88,9 +88,9 @@ class VFIformer(nn.Module):
         )  # flip: RGB to BGR
         frame, flow, estimates = self.middle_of(first, last)
         inside = (..., slice(top, top + height), slice(left, left + width))
-        return Prediction(frame[inside].flip(1), flow[inside], estimates)
+        return MiddleFrame(frame[inside].flip(1), flow[inside], estimates)
 
-    def middle_of(self, first: Tensor, last: Tensor) -> Prediction:
+    def middle_of(self, first: Tensor, last: Tensor) -> MiddleFrame:
         """The network itself: BGR in and out, sizes that ``pad_multiple`` divides."""
         with torch.autocast(first.device.type, enabled=False):  # bf16 would put a flow of 20 pixels 0.06 off
             estimates = self.flownet(first, last)
@@ -100,7 +100,7 @@ class VFIformer(nn.Module):
         out = self.transformer(x, to_first, to_last)
         residual, mask = 2 * torch.sigmoid(out[:, :3]) - 1, torch.sigmoid(out[:, 3:])
         frame = warped_first * mask + warped_last * (1 - mask) + residual
-        return Prediction(frame.clamp(0, 1), flow, estimates)
+        return MiddleFrame(frame.clamp(0, 1), flow, estimates)
 
     # -- at rest -----------------------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class VFIformer(nn.Module):
         folder = local_folder(folder)
         for name in (CONFIG_FILE, WEIGHTS_FILE):
             if not (folder / name).is_file():
-                raise ValueError(f"{folder} is not an interpolator: it has no {name}; a training writes <run>/artifact")
+                raise ValueError(f"{folder} is not an interpolator: it has no {name}")
         try:
             config = VFIformerConfig.model_validate_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         except ValueError as error:

@@ -22,7 +22,7 @@ from idc.vision.interpolation.flow_network import resized
 _MASKED = -100.0
 
 
-class Transformer(nn.Module):
+class WindowTransformer(nn.Module):
     """U-shaped: groups of window attention at 1, 1/2, 1/4 and 1/8, then back up by transposed convolutions."""
 
     def __init__(self, config: VFIformerConfig, crop_size: int | None) -> None:
@@ -134,7 +134,9 @@ class Blocks(nn.Module):
 
     def __init__(self, config: VFIformerConfig, rates: list[float], cross: bool, crop_size: int | None) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(config, n % 2 == 1, rate, cross, crop_size) for n, rate in enumerate(rates))
+        self.blocks = nn.ModuleList(
+            WindowBlock(config, n % 2 == 1, rate, cross, crop_size) for n, rate in enumerate(rates)
+        )
 
     def forward(self, x_BHWC: Tensor, masks: tuple[Tensor, Tensor] | None) -> Tensor:
         for block in self.blocks:
@@ -142,7 +144,7 @@ class Blocks(nn.Module):
         return x_BHWC
 
 
-class Block(nn.Module):
+class WindowBlock(nn.Module):
     """Window attention and MLP, both pre-norm with a skip connection."""
 
     def __init__(
@@ -160,8 +162,8 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(width)
         self.mlp = Mlp(width, int(width * config.mlp_ratio))
         if shifted and crop_size is not None:
-            own, wide = shift_masks(crop_size, crop_size, window)
-            for name, mask in ({"attn_mask_x": own, "attn_mask_y": wide} if cross else {"attn_mask": own}).items():
+            same, wide = shift_masks(crop_size, crop_size, window)
+            for name, mask in ({"attn_mask_x": same, "attn_mask_y": wide} if cross else {"attn_mask": same}).items():
                 self.register_buffer(name, mask)
 
     def forward(self, x_BHWC: Tensor, masks: tuple[Tensor, Tensor] | None) -> Tensor:
@@ -241,12 +243,12 @@ class CrossScaleAttention(nn.Module):
     def forward(self, x_BnNC: Tensor, wide_BnNC: Tensor, masks: tuple[Tensor, Tensor] | None) -> Tensor:
         q, k, v = self.qkv(x_BnNC).chunk(3, dim=-1)
         bias = self.relative_position_bias_table_x[self.relative_position_index]
-        own = attend(q, k, v, bias, masks[0] if masks else None, self.heads)
+        same = attend(q, k, v, bias, masks[0] if masks else None, self.heads)
         k, v = self.kv(wide_BnNC).chunk(2, dim=-1)
         bias = self.relative_position_bias_table_y[self.relative_position_index]
         wide = attend(q, k, v, bias, masks[1] if masks else None, self.heads)
-        merged = self.merge2(F.leaky_relu(self.merge1(torch.cat([own, wide], dim=-1)), 0.2))
-        return cast(Tensor, self.proj(merged + own))
+        merged = self.merge2(F.leaky_relu(self.merge1(torch.cat([same, wide], dim=-1)), 0.2))
+        return cast(Tensor, self.proj(merged + same))
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias_NNh: Tensor, mask_nNN: Tensor | None, heads: int) -> Tensor:
@@ -306,9 +308,9 @@ def shift_masks(height: int, width: int, window: int, device: torch.device | Non
         part[-window:] = 1
         part[-(window // 2) :] = 2
     regions = (3 * side[0][:, None] + side[1][None]).float()[None, :, :, None]
-    own, wide = to_windows(regions, window)[0], to_wide_windows(regions, window)[0]  # (n, N, 1)
+    same, wide = to_windows(regions, window)[0], to_wide_windows(regions, window)[0]  # (n, N, 1)
 
     def apart(keys: Tensor) -> Tensor:
-        return (keys.transpose(1, 2) != own).float() * _MASKED
+        return (keys.transpose(1, 2) != same).float() * _MASKED
 
-    return apart(own), apart(wide)
+    return apart(same), apart(wide)

@@ -57,19 +57,19 @@ def convert_clip4idc(
     """
     state = find_state(read_checkpoint(path), None, path)
     dropped = [(k, tuple(tensor.shape), _reason(k, state)) for k, tensor in state.items() if k.startswith("decoder.")]
-    own = {name: tensor.float() for name, tensor in state.items() if not name.startswith("decoder.")}
-    config = shape_of(own, separate_layers, path)
+    tensors = {name: tensor.float() for name, tensor in state.items() if not name.startswith("decoder.")}
+    config = shape_of(tensors, separate_layers, path)
     tokens = None if tokenizer is None else BpeTokens(tokenizer, max_words)
-    if "clip.token_embedding.weight" not in own:
+    if "clip.token_embedding.weight" not in tensors:
         raise ValueError(f"{path} is not a checkpoint of CLIP4IDC: it has no clip.token_embedding.weight")
-    size = len(own["clip.token_embedding.weight"])
+    size = len(tensors["clip.token_embedding.weight"])
     if tokens is not None and len(tokens) != size:
         raise ValueError(f"{path} has embeddings of {size} tokens, and the tokenizer {tokenizer!r} has {len(tokens)}")
     with torch.device("meta"):
         expected = PairEncoder(config, size).state_dict()
-    refuse_faults(layout_faults(own, expected, "CLIP4IDC"), path, "CLIP4IDC")
+    refuse_faults(layout_faults(tensors, expected, "CLIP4IDC"), path, "CLIP4IDC")
     encoder = PairEncoder(config, size, tokens)
-    encoder.load_state_dict(own)
+    encoder.load_state_dict(tensors)
     encoder.save(out, card=f"Converted from CLIP4IDC's {Path(path).name}.", source=Path(path).name)
     return dropped
 
@@ -144,18 +144,18 @@ def load_clip(encoder: PairEncoder, source: str) -> None:
         raise ValueError(
             f"clip={source!r} has {heads[0]} and {heads[1]} heads; set encoder.heads and encoder.text_heads to them"
         )
-    found = official_names(model.state_dict())
+    weights = official_names(model.state_dict())
     expected = {
         name: tensor for name, tensor in encoder.state_dict().items() if name.removeprefix("clip.visual.") not in NEW
     }
-    wrong = sorted(found.keys() ^ expected.keys())
-    wrong += [name for name in found.keys() & expected.keys() if found[name].shape != expected[name].shape]
+    wrong = sorted(weights.keys() ^ expected.keys())
+    wrong += [name for name in weights.keys() & expected.keys() if weights[name].shape != expected[name].shape]
     if wrong:
         raise ValueError(
             f"clip={source!r} has another shape than `encoder` (its patch size, widths or layers); they differ in "
             f"{len(wrong)} tensors: {', '.join(wrong[:4])}"
         )
-    encoder.load_state_dict(found, strict=False)
+    encoder.load_state_dict(weights, strict=False)
 
 
 def official_names(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -51,7 +51,7 @@ LARGEST_SCALE = math.log(100)
 # -- blocks ------------------------------------------------------------------------------------------------------
 
 
-class Attention(nn.Module):
+class EncoderAttention(nn.Module):
     """Self-attention, parameters named as those of ``nn.MultiheadAttention``."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -82,12 +82,12 @@ class MLP(nn.Module):
         return cast(Tensor, self.c_proj(F.silu(1.702 * self.c_fc(x)) / 1.702))
 
 
-class Block(nn.Module):
+class PairEncoderBlock(nn.Module):
     """A CLIP block: norms before attention and MLP."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.attn = Attention(width, heads)
+        self.attn = EncoderAttention(width, heads)
         self.ln_1 = nn.LayerNorm(width)
         self.mlp = MLP(width)
         self.ln_2 = nn.LayerNorm(width)
@@ -97,19 +97,19 @@ class Block(nn.Module):
         return x_BLW + cast(Tensor, self.mlp(self.ln_2(x_BLW)))
 
 
-class Transformer(nn.Module):
+class EncoderTransformer(nn.Module):
     """A stack of blocks."""
 
     def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__()
-        self.resblocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.resblocks = nn.ModuleList(PairEncoderBlock(width, heads) for _ in range(layers))
 
     @torch.no_grad()
     def draw(self, width: int) -> None:
         """Draw CLIP's initial weights (for the text Transformer; its image Transformer keeps PyTorch's)."""
         layers = len(self.resblocks)
         for block in self.resblocks:
-            assert isinstance(block, Block)
+            assert isinstance(block, PairEncoderBlock)
             nn.init.normal_(block.attn.in_proj_weight, std=width**-0.5)
             nn.init.normal_(block.attn.out_proj.weight, std=(2 * layers * width) ** -0.5)
             nn.init.normal_(block.mlp.c_fc.weight, std=(2 * width) ** -0.5)
@@ -133,7 +133,7 @@ class PairVision(nn.Module):
         self.conv1 = nn.Conv2d(3, width, config.patch_size, stride=config.patch_size, bias=False)
         self.ln_pre = nn.LayerNorm(width)
         self.ln_mid = nn.LayerNorm(width)
-        self.transformer = Transformer(width, config.heads, config.separate_layers + config.joint_layers)
+        self.transformer = EncoderTransformer(width, config.heads, config.separate_layers + config.joint_layers)
         self.ln_post = nn.LayerNorm(width)
 
     def separate(self, images_BCHW: Tensor) -> Tensor:
@@ -170,7 +170,7 @@ class _Clip(nn.Module):
         self.text_projection = nn.Parameter(width**-0.5 * torch.randn(width, config.embedding))
         self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
         self.visual = PairVision(config)
-        self.transformer = Transformer(width, config.text_heads, config.text_layers)
+        self.transformer = EncoderTransformer(width, config.text_heads, config.text_layers)
         self.token_embedding = nn.Embedding(vocabulary_size, width)
         self.ln_final = nn.LayerNorm(width)
         nn.init.normal_(self.token_embedding.weight, std=0.02)
@@ -312,7 +312,7 @@ class PairEncoder(nn.Module):
                 },
                 state_dict=self.state_dict(),
                 vocabulary=words,
-                preprocess=preprocess(self.config),
+                preprocess=pair_preprocess(self.config),
                 metrics=metrics,
                 card=card,
                 extras={} if tokenizer is None else {TOKENIZER: tokenizer},
@@ -327,21 +327,23 @@ class PairEncoder(nn.Module):
         Raises:
             ValueError: it is not a pair encoder, or a file is missing or does not fit the others.
         """
-        found = read_artifact(folder, system=SYSTEM)
-        config = PairEncoderConfig.model_validate(found.config["encoder"])
-        if found.preprocess != preprocess(config):
-            raise ValueError(f"{folder} prepares images as {found.preprocess}, this program as {preprocess(config)}")
+        artifact = read_artifact(folder, system=SYSTEM)
+        config = PairEncoderConfig.model_validate(artifact.config["encoder"])
+        if artifact.preprocess != pair_preprocess(config):
+            raise ValueError(
+                f"{folder} prepares images as {artifact.preprocess}, this program as {pair_preprocess(config)}"
+            )
         tokens: TextTokens | None = None
-        if found.vocabulary is not None:
-            tokens = WordTokens(found.vocabulary, found.config["max_words"])
-        elif (found.path / TOKENIZER).exists():
-            tokens = BpeTokens(found.path / TOKENIZER, found.config["max_words"])
-        encoder = cls(config, found.config["vocabulary_size"], tokens)
-        found.load_into(encoder)
+        if artifact.vocabulary is not None:
+            tokens = WordTokens(artifact.vocabulary, artifact.config["max_words"])
+        elif (artifact.path / TOKENIZER).exists():
+            tokens = BpeTokens(artifact.path / TOKENIZER, artifact.config["max_words"])
+        encoder = cls(config, artifact.config["vocabulary_size"], tokens)
+        artifact.load_into(encoder)
         return encoder.eval().requires_grad_(False).to(device)
 
 
-def preprocess(config: PairEncoderConfig) -> dict[str, object]:
+def pair_preprocess(config: PairEncoderConfig) -> dict[str, object]:
     """How an image is prepared for the encoder, as stored in the artifact."""
     return {
         "resize": [config.image_size, config.image_size],
@@ -366,7 +368,7 @@ def _saved_tokenizer(tokens: TextTokens | None) -> Iterator[Path | None]:
 
 @torch.no_grad()
 def start_comparing(encoder: PairEncoder) -> None:
-    """Initialise the weights so that the joint blocks compute differences between the same places of both images.
+    """Initialise the weights so that the joint blocks compute differences between the same positions of both images.
 
     The position embedding of a patch is the same in both images, and the attention of every image block is drawn
     mimetically (Trockman and Kolter 2023, "Mimetic Initialization of Self-Attention Layers"): near 1.5 I between
@@ -380,7 +382,7 @@ def start_comparing(encoder: PairEncoder) -> None:
     for name in ("bef_embedding", "aft_embedding"):
         getattr(vision, name).copy_(0.3 * torch.randn(width))
     for block in vision.transformer.resblocks:
-        assert isinstance(block, Block)
+        assert isinstance(block, PairEncoderBlock)
         nn.init.normal_(block.mlp.c_proj.weight, std=0.02 / math.sqrt(2 * len(vision.transformer.resblocks)))
         nn.init.zeros_(block.mlp.c_proj.bias)
         compare_(block.attn.in_proj_weight, block.attn.out_proj.weight, block.attn.heads)

@@ -48,22 +48,22 @@ class PairEncoderTask(Task):
         """Groups of CLIP's weights and of new ones (without CLIP all are new), each with and without decay."""
         groups: dict[str, dict[str, Any]] = {}
         for name, parameter in self.encoder.named_parameters():
-            known = self.job.clip is not None and name.removeprefix("clip.visual.") not in NEW
+            from_clip = self.job.clip is not None and name.removeprefix("clip.visual.") not in NEW
             plain = parameter.ndim < 2
-            share = self.job.clip_lr_share if known else 1.0
+            share = self.job.clip_lr_share if from_clip else 1.0
             settings = self.job.optim.model_dump()
             settings |= {"lr": settings["lr"] * share, "warmup_lr": settings["warmup_lr"] * share}
             if plain:
                 settings["weight_decay"] = 0.0
-            key = ("clip" if known else "encoder") + ("_plain" if plain else "")
+            key = ("clip" if from_clip else "encoder") + ("_plain" if plain else "")
             groups.setdefault(key, {"name": key, "params": [], **settings})["params"].append(parameter)
         return list(groups.values())
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
         """``batch`` is one of :class:`CollatePairs` with one caption per pair."""
         pairs_BE, texts_BE, scale = self.encoder(batch["before"], batch["after"], batch["ids"], batch["ends"])
-        loss, found = contrastive_loss(pairs_BE, texts_BE, scale)
-        return loss, {"found_in_batch": found, "scale": scale.detach()}
+        loss, retrieved = pair_contrastive_loss(pairs_BE, texts_BE, scale)
+        return loss, {"found_in_batch": retrieved, "scale": scale.detach()}
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
@@ -75,13 +75,13 @@ class PairEncoderTask(Task):
             owners = [numbers[row] for row in batch["owners"].tolist()]
             mine.append((numbers, pairs_BE.float().cpu().numpy(), texts_CE.float().cpu().numpy(), owners))
         parts = [part for rank in context.all_gather_object(mine) for part in rank]
-        place = {number: row for row, number in enumerate(number for part in parts for number in part[0])}
+        row_of = {number: row for row, number in enumerate(number for part in parts for number in part[0])}
         pairs, texts = (np.concatenate([part[n] for part in parts]) for n in (1, 2))
-        owner = np.array([place[number] for part in parts for number in part[3]])
+        owner = np.array([row_of[number] for part in parts for number in part[3]])
         return retrieval(pairs @ texts.T, owner)
 
 
-def contrastive_loss(pairs_BE: Tensor, texts_BE: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+def pair_contrastive_loss(pairs_BE: Tensor, texts_BE: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """CLIP4IDC's symmetric loss: cross-entropy of the right text among all texts and of the right pair among all pairs.
 
     Pairs with the same caption need no special treatment: equal texts have equal logits, so the loss is the same as if
@@ -94,7 +94,7 @@ def contrastive_loss(pairs_BE: Tensor, texts_BE: Tensor, scale: Tensor) -> tuple
     Returns:
         (loss, share of texts whose own pair is the nearest of all workers' pairs).
     """
-    all_pairs_AE, all_texts_AE = gather(pairs_BE), gather(texts_BE)
+    all_pairs_AE, all_texts_AE = gather_embeddings(pairs_BE), gather_embeddings(texts_BE)
     first = _rank() * len(pairs_BE)
     own_B = torch.arange(first, first + len(pairs_BE), device=pairs_BE.device)
     with torch.autocast(pairs_BE.device.type, enabled=False):
@@ -104,7 +104,7 @@ def contrastive_loss(pairs_BE: Tensor, texts_BE: Tensor, scale: Tensor) -> tuple
     return loss, (to_pairs_BA.argmax(1) == own_B).float().mean()
 
 
-def gather(mine: Tensor) -> Tensor:
+def gather_embeddings(mine: Tensor) -> Tensor:
     """Concatenate the rows of all workers, by rank; gradients flow back to the worker that computed a row."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return mine
@@ -132,7 +132,7 @@ def _rank() -> int:
 # -- data --------------------------------------------------------------------------------------------------------
 
 
-class CaptionedPairs:
+class PairCaptions:
     """Dataset of pairs with captions, resized. A sample is (number, before, after, captions).
 
     Args:
@@ -182,14 +182,14 @@ class CollatePairs:
 
     def __call__(self, samples: Sequence[tuple[int, np.ndarray, np.ndarray, list[str]]]) -> dict[str, Tensor]:
         numbers, befores, afters, captions = zip(*samples, strict=True)
-        texts = [text for some in captions for text in some]
+        texts = [text for of_pair in captions for text in of_pair]
         ids, ends = self.tokens(texts)
         return {
             "before": torch.from_numpy(np.stack(befores)).permute(0, 3, 1, 2),
             "after": torch.from_numpy(np.stack(afters)).permute(0, 3, 1, 2),
             "ids": ids,
             "ends": ends,
-            "owners": torch.tensor([row for row, some in enumerate(captions) for _ in some]),
+            "owners": torch.tensor([row for row, of_pair in enumerate(captions) for _ in of_pair]),
             "numbers": torch.tensor(numbers),
         }
 
@@ -209,9 +209,9 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     columns = ["before", "after", "captions", "change_type"]
     rows = {split: MappedRows(job.pairs, columns=columns, split=split) for split in ("train", "val")}
 
-    def pairs_of(split: str) -> CaptionedPairs:
+    def pairs_of(split: str) -> PairCaptions:
         training = split == "train"
-        return CaptionedPairs(
+        return PairCaptions(
             rows[split],
             job.encoder.image_size,
             changed_only=job.changed_only,
@@ -235,18 +235,18 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     )
 
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
-        made = PairEncoder(job.encoder, len(encoder.tokens), encoder.tokens)  # type: ignore[arg-type]
-        made.load_state_dict({name.removeprefix("encoder."): tensor for name, tensor in state.items()})
+        exported = PairEncoder(job.encoder, len(encoder.tokens), encoder.tokens)  # type: ignore[arg-type]
+        exported.load_state_dict({name.removeprefix("encoder."): tensor for name, tensor in state.items()})
         card = (
             f"Trained on {len(training)} pairs of {job.pairs}. R1, R5, R10: share of captions whose own pair, and of "
             "pairs whose own captions, are among the 1, 5, 10 best of the validation split, with the chance level."
         )
-        made.save(context.run_dir / "artifact", metrics=metrics, card=card, training=payload)
+        exported.save(context.run_dir / "artifact", metrics=metrics, card=card, training=payload)
 
     return fit(PairEncoderTask(encoder, job), loaders, context, job.train, export=export)
 
 
-def make_encoder(job: TrainPairEncoderJob, training: CaptionedPairs) -> PairEncoder:
+def make_encoder(job: TrainPairEncoderJob, training: PairCaptions) -> PairEncoder:
     """The initial encoder: CLIP's weights and tokenizer, or random weights and the words of the captions."""
     if job.clip is not None:
         tokens: TextTokens = BpeTokens(job.clip, job.max_words)

@@ -133,7 +133,7 @@ class ImageTokenizer(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         state = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in self.state_dict().items()}
         save_file(state, folder / WEIGHTS_FILE)
-        write_json(folder / PREPROCESS_FILE, preprocess(self.config))
+        write_json(folder / PREPROCESS_FILE, tokenizer_preprocess(self.config))
         write_json(folder / CONFIG_FILE, self.config.model_dump(mode="json"))
 
     @classmethod
@@ -168,11 +168,13 @@ def read_config(folder: Path | str) -> TokenizerConfig:
             raise ValueError(f"{folder} is not an image tokenizer: it has no {name}")
     try:
         config = TokenizerConfig.model_validate_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        found = json.loads((folder / PREPROCESS_FILE).read_text(encoding="utf-8"))
+        stored = json.loads((folder / PREPROCESS_FILE).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{folder} is not an image tokenizer of this version: {error}") from error
-    if found != preprocess(config):
-        raise ValueError(f"{folder / PREPROCESS_FILE} has {found}, but this program prepares {preprocess(config)}")
+    if stored != tokenizer_preprocess(config):
+        raise ValueError(
+            f"{folder / PREPROCESS_FILE} has {stored}, but this program prepares {tokenizer_preprocess(config)}"
+        )
     return config
 
 
@@ -181,7 +183,7 @@ def nearest_rows(rows: Tensor, centres: Tensor) -> Tensor:
     return torch.addmm(centres.square().sum(1), rows.to(centres.dtype), centres.T, beta=1, alpha=-2).argmin(1)
 
 
-def preprocess(config: TokenizerConfig) -> dict[str, object]:
+def tokenizer_preprocess(config: TokenizerConfig) -> dict[str, object]:
     """How an image is prepared for the tokenizer, by :func:`prepare_frame` in training and :func:`prepare_images` in
     use; stored in the artifact."""
     return {

@@ -165,13 +165,14 @@ class TokenizerTask(Task):
             keep = self.loss.codebook_decay
             self.code_counts.mul_(keep).add_(self.step_counts, alpha=1 - keep)
             self.code_sums.mul_(keep).add_(self.step_sums, alpha=1 - keep)
+            # A code whose average count has decayed to nothing stays where it is: its mean would be 0 / 0.
             alive = self.code_counts > 1e-6
             self.codebook[alive] = self.code_sums[alive] / self.code_counts[alive, None]
             self.idle_steps.add_(1).masked_fill_(used, 0)
             logs = {"used_share": used.float().mean(), "revived": float(self._revive(step))}
         else:
-            places = (torch.arange(len(self.step_candidates)) + step * len(self.step_candidates)) % len(self.pool)
-            self.pool[places.to(self.pool.device)] = self.step_candidates
+            slots = (torch.arange(len(self.step_candidates)) + step * len(self.step_candidates)) % len(self.pool)
+            self.pool[slots.to(self.pool.device)] = self.step_candidates
         self.step += 1
         self.step_counts.zero_()
         self.step_sums.zero_()
@@ -187,11 +188,12 @@ class TokenizerTask(Task):
         dead = (self.idle_steps >= self.loss.revive_after).nonzero()[:, 0]
         if not len(dead):
             return 0
+        # Rows of zeros hold no candidate; the 1e-12 lets codes be drawn where all errors are 0.
         filled = self.step_candidates[self.step_candidates.abs().sum(1) > 0]
         error = (filled - self.codebook[nearest_rows(filled, self.codebook)]).square().sum(1).double().cpu() + 1e-12
         dead = dead[: len(filled)]
         chosen = torch.multinomial(error, len(dead), generator=self._generator(step, "revive")).to(filled.device)
-        self._place(dead, filled[chosen], torch.ones(len(dead), device=filled.device))
+        self._set_codes(dead, filled[chosen], torch.ones(len(dead), device=filled.device))
         return len(dead)
 
     def _begin_codebook(self, step: int) -> None:
@@ -203,9 +205,9 @@ class TokenizerTask(Task):
             dist.broadcast(centres, 0)
             dist.broadcast(sizes, 0)
         everything = torch.arange(len(self.codebook), device=self.codebook.device)
-        self._place(everything, centres.to(self.codebook.device), sizes.to(self.codebook.device))
+        self._set_codes(everything, centres.to(self.codebook.device), sizes.to(self.codebook.device))
 
-    def _place(self, codes: Tensor, rows: Tensor, counts: Tensor) -> None:
+    def _set_codes(self, codes: Tensor, rows: Tensor, counts: Tensor) -> None:
         self.codebook[codes] = rows
         self.code_counts[codes] = counts
         self.code_sums[codes] = rows * counts[:, None]
@@ -227,9 +229,9 @@ class TokenizerTask(Task):
         for batch in loader:
             images = batch["images"].float() / 255
             tokens = self.tokenizer.encode(images)
-            made = to_frames(self.tokenizer.decode(tokens))
+            decoded = to_frames(self.tokenizer.decode(tokens))
             counts += np.bincount(tokens.flatten().cpu().numpy(), minlength=len(counts))
-            for true, guess in zip(to_frames(images), made, strict=True):
+            for true, guess in zip(to_frames(images), decoded, strict=True):
                 scores.append(psnr_ssim(true, guess))
                 if len(pictures) < 2 * _NUM_PICTURES:
                     pictures += [true, guess]
@@ -265,15 +267,15 @@ class PatchDiscriminator(nn.Module):
         return cast(Tensor, self.layers(images))
 
 
-def adversarial_losses(discriminator: nn.Module, made: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+def adversarial_losses(discriminator: nn.Module, generated: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     """Returns (the generator's loss, the discriminator's hinge loss), to be minimised together by one optimizer.
 
     The first uses the discriminator with detached weights, so it trains only the generator; the second uses detached
     images, so it trains only the discriminator.
     """
     fixed = {name: parameter.detach() for name, parameter in discriminator.named_parameters()}
-    fooled = -functional_call(discriminator, fixed, (made,)).mean()
-    judged = F.relu(1 + discriminator(made.detach())).mean() + F.relu(1 - discriminator(real)).mean()
+    fooled = -functional_call(discriminator, fixed, (generated,)).mean()
+    judged = F.relu(1 + discriminator(generated.detach())).mean() + F.relu(1 - discriminator(real)).mean()
     return fooled, judged / 2
 
 
@@ -314,7 +316,7 @@ def _rank_and_world() -> tuple[int, int]:
 # -- data --------------------------------------------------------------------------------------------------------
 
 
-class PairImages:
+class TokenizerImages:
     """Dataset of the single images of pairs, before and after, prepared for the tokenizer.
 
     Args:
@@ -361,7 +363,7 @@ class PairImages:
         return prepare_frame(decode_image(data), self.tokenizer)
 
 
-def collate(samples: list[tuple[np.ndarray, bool]]) -> dict[str, Tensor]:
+def collate_images(samples: list[tuple[np.ndarray, bool]]) -> dict[str, Tensor]:
     """Make a batch: {"images": uint8 (B, 3, H, W), "continuous": bool (B,)}."""
     images = np.stack([pixels for pixels, _ in samples])
     return {
@@ -382,7 +384,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     task = TokenizerTask(job.tokenizer, job.loss, job.train.seed, job.train.grad_accumulation)
     rows = {split: MappedRows(job.pairs, columns=["before", "after"], split=split) for split in ("train", "val")}
     images = {
-        split: PairImages(
+        split: TokenizerImages(
             rows[split],
             job.tokenizer,
             job.loss,
@@ -393,22 +395,22 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         for split in rows
     }
     if job.loss.linear_start:
-        plain = PairImages(rows["train"], job.tokenizer, job.loss, augment=False, limit=job.max_pairs)
-        some = range(0, len(plain), -(-len(plain) // _LINEAR_START_IMAGES))
-        start_linear(task.tokenizer, to_images(np.stack([plain.get(index, 0)[0] for index in some])))
+        plain = TokenizerImages(rows["train"], job.tokenizer, job.loss, augment=False, limit=job.max_pairs)
+        indices = range(0, len(plain), -(-len(plain) // _LINEAR_START_IMAGES))
+        start_linear(task.tokenizer, to_images(np.stack([plain.get(index, 0)[0] for index in indices])))
     limit = None if job.validation_pairs is None else 2 * job.validation_pairs
     size = max(1, job.train.micro_batch_size // context.world_size)
     loaders = Loaders(
-        Loader.from_config(images["train"], collate, job.train, context.rank, context.world_size),
-        EvalLoader(images["val"], size, context.rank, context.world_size, collate, limit)
+        Loader.from_config(images["train"], collate_images, job.train, context.rank, context.world_size),
+        EvalLoader(images["val"], size, context.rank, context.world_size, collate_images, limit)
         if len(images["val"])
         else None,
     )
 
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         tokenizer = ImageTokenizer(job.tokenizer)
-        own = {name: tensor for name, tensor in state.items() if name.startswith("tokenizer.")}
-        tokenizer.load_state_dict({name.removeprefix("tokenizer."): tensor for name, tensor in own.items()})
+        weights = {name: tensor for name, tensor in state.items() if name.startswith("tokenizer.")}
+        tokenizer.load_state_dict({name.removeprefix("tokenizer."): tensor for name, tensor in weights.items()})
         tokenizer.save(context.run_dir / "artifact")
         (context.run_dir / "artifact" / "metrics.json").write_text(
             json.dumps(metrics, indent=1) + "\n", encoding="utf-8"

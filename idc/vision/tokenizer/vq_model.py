@@ -28,13 +28,13 @@ def vq_model() -> Any:
 def _left_out() -> Iterator[None]:
     """Context in which :data:`_PACKAGES` are empty, though their modules can be imported one by one; those that were
     imported before stay as they are. A later import finds all of them whole."""
-    own = []
+    added = []
     try:
         for name in _PACKAGES:
             if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None:
                 sys.modules[name] = importlib.util.module_from_spec(spec)  # not executed
-                own.append(name)
+                added.append(name)
         yield
     finally:
-        for name in own:
+        for name in added:
             del sys.modules[name]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from idc.demo import DemoPlace, DemoStep, DemoSystem
+from idc.demo_system import DemoFolders, DemoStep, DemoSystem
 
 
 class _DifferenceNet(DemoSystem):
     title, run = "DifferenceNet", "difference-net"
 
-    def training(self, place: DemoPlace) -> list[DemoStep]:
-        command = ["jobs/train_difference_net.py", f"name={self.run}-{place.seed}", f"runs={place.runs}",
-                   f"train.seed={place.seed}", f"pairs={place.pairs}"]  # fmt: skip
-        return [DemoStep(f"DifferenceNet{place.of}", command, trains=True)]
+    def training(self, folders: DemoFolders) -> list[DemoStep]:
+        command = ["jobs/train_difference_net.py", f"name={self.run}-{folders.seed}", f"runs={folders.runs}",
+                   f"train.seed={folders.seed}", f"pairs={folders.pairs}"]  # fmt: skip
+        return [DemoStep(f"DifferenceNet{folders.of}", command, trains=True)]
 
 
 DEMO = _DifferenceNet()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from idc.data.descriptions.config import DescribeJob
-from idc.data.descriptions.template import Description
+from idc.data.descriptions.template import PairDescription
 from idc.data.images import decode_image, encode_png
 from idc.data.store import DatasetFolder
 from idc.schema import ChangePair, pair_arrow_schema
@@ -50,7 +50,7 @@ def number_in(content: Any) -> int:
 
 def good(number: int) -> str:
     """An answer that follows the template."""
-    return Description("shows", f"{number} red cubes", "has", f"{number} blue cubes").sentence()
+    return PairDescription("shows", f"{number} red cubes", "has", f"{number} blue cubes").sentence()
 
 
 def described(number: int) -> tuple[int, str]:

@@ -24,8 +24,8 @@ from PIL import ExifTags, Image
 from idc.chat_endpoint import EndpointError, NotAnswered
 from idc.data.descriptions.asking import data_url
 from idc.data.descriptions.config import DescribeJob
-from idc.data.descriptions.describing import ANSWERS, run
-from idc.data.descriptions.description_statistics import summarise
+from idc.data.descriptions.describing import ANSWERS, describe_pairs
+from idc.data.descriptions.description_statistics import summarise_descriptions
 from idc.data.descriptions.endpoint_describer import ask_endpoint
 from idc.data.images import decode_image
 from idc.data.pipeline import TooManyRejects, run_local
@@ -63,7 +63,7 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def run_job(one: DescribeJob, overwrite: bool = False) -> Manifest:
-    return run(one, run_local, ask_endpoint, overwrite)
+    return describe_pairs(one, run_local, ask_endpoint, overwrite)
 
 
 def numbers(server: Server) -> list[int]:
@@ -135,7 +135,7 @@ def test_a_refused_answer_is_asked_for_again_and_counted(server: Server, pairs: 
     assert run_job(one).num_rows == COUNT
     questions = [ChangePair.from_row(row).meta["description"]["question"] for row in iter_rows(one.out)]
     assert [questions[3], questions[7], sum(questions)] == [2, 3, COUNT + 3]
-    found = summarise(one)
+    found = summarise_descriptions(one)
     assert found.asked is not None
     assert (found.asked.answers, found.asked.refused) == (COUNT + 3, {"only denies": 2, "off template": 1})
     assert found.asked.refused_share == pytest.approx(3 / 15)
@@ -311,7 +311,7 @@ def test_the_conventional_prompt_takes_any_text(server: Server, pairs: str) -> N
     assert run_job(one).reject_reasons == {"empty": 1}
     captions = [row["captions"] for row in iter_rows(one.out)]
     assert captions[:2] == [["The cubes turned blue."], ["Nothing changed."]]
-    found = summarise(one)
+    found = summarise_descriptions(one)
     assert (found.repetition["conventional"].total, found.repetition["conventional"].unique) == (11, 2)
     assert found.words_per_image is None
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from idc.data.descriptions.config import NOISE_KINDS, OracleConfig
-from idc.data.descriptions.oracle import EMPTY, Noise, describe
-from idc.data.descriptions.template import Description, parse
+from idc.data.descriptions.oracle import EMPTY, Noise, describe_by_oracle
+from idc.data.descriptions.template import PairDescription, parse_description
 from idc.data.rendered.captions import CLEAR_OFFSET, RELATIONS, holds
 from idc.data.rendered.config import RenderConfig
 from idc.data.rendered.draw import draw_scene
@@ -50,7 +50,7 @@ def looks(text: str) -> list[Look]:
     return [frozenset(WORDS[word] for word in phrase.split()) for phrase in PHRASE.findall(text)]
 
 
-def sides(found: Description, meta: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]], View]]:
+def sides(found: PairDescription, meta: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]], View]]:
     return [
         (text, meta[name], View.of_record(view))
         for text, name, view in zip((found.before, found.after), ("before", "after"), meta["views"], strict=True)
@@ -61,9 +61,9 @@ def test_without_noise_every_object_and_relation_is_true() -> None:
     relations = {text: name for name, texts in RELATIONS.items() for text in texts}
     checked: Counter[str] = Counter()
     for pair_id, (_, meta) in records().items():
-        found, noise = describe(pair_id, meta, OracleConfig(others=3))
+        found, noise = describe_by_oracle(pair_id, meta, OracleConfig(others=3))
         assert noise == []
-        assert parse(found.sentence()) == found
+        assert parse_description(found.sentence()) == found
         for text, things, view in sides(found, meta):
             named = looks(text)
             assert named
@@ -83,7 +83,7 @@ def test_without_noise_every_object_and_relation_is_true() -> None:
 
 def test_the_changed_object_comes_first_and_the_change_can_be_read_off() -> None:
     for pair_id, (kind, meta) in records().items():
-        found, _ = describe(pair_id, meta, OracleConfig())
+        found, _ = describe_by_oracle(pair_id, meta, OracleConfig())
         if kind == "none":
             assert found.before == found.after
             continue
@@ -105,16 +105,20 @@ def test_the_changed_object_comes_first_and_the_change_can_be_read_off() -> None
 def test_no_description_denies_even_of_an_image_without_objects() -> None:
     _, meta = next(record for record in records().values() if record[0] == "add")
     lonely = {**meta, "before": [], "after": [meta["after"][-1]]}
-    found, _ = describe("lonely", lonely, OracleConfig())
+    found, _ = describe_by_oracle("lonely", lonely, OracleConfig())
     assert found.before == EMPTY
     assert len(looks(found.after)) == 1
     for pair_id, (_, record) in records().items():
-        parse(describe(pair_id, record, OracleConfig(noise=1.0))[0].sentence())  # would refuse a denial
+        parse_description(
+            describe_by_oracle(pair_id, record, OracleConfig(noise=1.0))[0].sentence()
+        )  # would refuse a denial
 
 
-def clean_and_noisy(kind: str, pair_id: str, meta: dict[str, Any]) -> tuple[Description, Description, list[Noise]]:
-    clean, _ = describe(pair_id, meta, OracleConfig())
-    noisy, noise = describe(pair_id, meta, OracleConfig(noise=1.0, noise_kinds=(kind,)))
+def clean_and_noisy(
+    kind: str, pair_id: str, meta: dict[str, Any]
+) -> tuple[PairDescription, PairDescription, list[Noise]]:
+    clean, _ = describe_by_oracle(pair_id, meta, OracleConfig())
+    noisy, noise = describe_by_oracle(pair_id, meta, OracleConfig(noise=1.0, noise_kinds=(kind,)))
     assert {one.kind for one in noise} == {kind}
     return clean, noisy, noise
 
@@ -168,9 +172,9 @@ def test_the_share_is_as_set_and_the_kinds_are_equally_likely(share: float) -> N
     kinds: Counter[str] = Counter()
     mentions = 0
     for pair_id, (_, meta) in records().items():
-        clean, _ = describe(pair_id, meta, OracleConfig())
+        clean, _ = describe_by_oracle(pair_id, meta, OracleConfig())
         mentions += len(looks(clean.before)) + len(looks(clean.after))
-        kinds.update(one.kind for one in describe(pair_id, meta, OracleConfig(noise=share))[1])
+        kinds.update(one.kind for one in describe_by_oracle(pair_id, meta, OracleConfig(noise=share))[1])
     assert mentions > 1000
     found, error = sum(kinds.values()), (mentions * share * (1 - share)) ** 0.5
     assert abs(found - share * mentions) < 4 * error
@@ -182,7 +186,7 @@ def test_more_noise_keeps_the_noise_of_less_and_another_seed_changes_it() -> Non
     def words(noise: float, seed: int = 0) -> list[Counter[tuple[str, str]]]:
         out: list[Counter[tuple[str, str]]] = []
         for pair_id, (_, meta) in records().items():
-            found, wrong = describe(pair_id, meta, OracleConfig(noise=noise, seed=seed))
+            found, wrong = describe_by_oracle(pair_id, meta, OracleConfig(noise=noise, seed=seed))
             out.append(Counter((one.kind, getattr(found, one.image)[one.start : one.end]) for one in wrong))
         return out
 
@@ -194,12 +198,12 @@ def test_more_noise_keeps_the_noise_of_less_and_another_seed_changes_it() -> Non
 def test_both_images_and_two_pairs_have_noise_of_their_own() -> None:
     _, meta = records()["large-0-n"]
     config = OracleConfig(noise=1.0)
-    found, noise = describe("one", meta, config)
+    found, noise = describe_by_oracle("one", meta, config)
     kinds = [[one.kind for one in noise if one.image == image] for image in ("before", "after")]
     assert found.before != found.after or kinds[0] != kinds[1]
-    assert describe("two", meta, config) != (found, noise)
+    assert describe_by_oracle("two", meta, config) != (found, noise)
 
 
 def test_a_pair_without_a_scene_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^no scene: the meta of 'p1' is not that of a rendered pair"):
-        describe("p1", {"licence": "CC0"}, OracleConfig())
+        describe_by_oracle("p1", {"licence": "CC0"}, OracleConfig())

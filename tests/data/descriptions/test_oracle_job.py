@@ -12,11 +12,11 @@ import pytest
 from cluster.config import ClusterConfig
 from cluster.session import run_chunks
 from idc.data.descriptions.config import DescribeJob
-from idc.data.descriptions.describing import run
-from idc.data.descriptions.description_statistics import summarise
+from idc.data.descriptions.describing import describe_pairs
+from idc.data.descriptions.description_statistics import summarise_descriptions
 from idc.data.descriptions.endpoint_describer import ask_endpoint
-from idc.data.descriptions.oracle import describe
-from idc.data.descriptions.template import parse
+from idc.data.descriptions.oracle import describe_by_oracle
+from idc.data.descriptions.template import parse_description
 from idc.data.pipeline import TooManyRejects
 from idc.data.rendered.config import RenderConfig
 from idc.data.rendered.draw import draw_scene
@@ -42,7 +42,7 @@ def job(pairs: str, out: Path, **more: Any) -> DescribeJob:
 
 
 def run_job(one: DescribeJob, local: bool = True, cluster: ClusterConfig | None = None) -> Manifest:
-    return run(one, partial(run_chunks, local, cluster or ClusterConfig()), ask_endpoint)
+    return describe_pairs(one, partial(run_chunks, local, cluster or ClusterConfig()), ask_endpoint)
 
 
 def test_captions_and_noise_are_those_of_the_oracle(pairs: str, tmp_path: Path) -> None:
@@ -51,15 +51,15 @@ def test_captions_and_noise_are_those_of_the_oracle(pairs: str, tmp_path: Path) 
     wrong = 0
     for row, given in zip(iter_rows(one.out), iter_rows(pairs), strict=True):
         pair, meta = ChangePair.from_row(row), json.loads(given["meta"])
-        found, noise = describe(pair.pair_id, meta, one.oracle)
+        found, noise = describe_by_oracle(pair.pair_id, meta, one.oracle)
         assert pair.captions == (found.sentence(),)
         assert pair.meta.pop("description_noise") == [one._asdict() for one in noise]
         assert pair.meta == meta
         assert pair.caption_origins[0] is not None
         assert pair.caption_origins[0].source == "oracle of rendered scenes, noise 0.5 (seed 3)"
-        assert parse(pair.captions[0]) == found
+        assert parse_description(pair.captions[0]) == found
         wrong += len(noise)
-    summary = summarise(one)
+    summary = summarise_descriptions(one)
     assert summary.noise is not None
     assert sum(summary.noise.kinds.values()) == wrong > 0
     assert 0 < summary.noise.wrong_words < summary.noise.words

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from idc.data.descriptions.template import TEMPLATE, VERBS, Description, parse
+from idc.data.descriptions.template import TEMPLATE, VERBS, PairDescription, parse_description
 
-GOOD = Description("shows", "a red car and no people", "depicts", "an empty street, seen from above")
+GOOD = PairDescription("shows", "a red car and no people", "depicts", "an empty street, seen from above")
 
 
 def test_the_papers_list_of_verbs() -> None:
@@ -25,8 +25,10 @@ def test_a_sentence_is_the_template_with_its_slots_filled() -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_sentence_is_read_back(verb: str) -> None:
-    one = Description(verb, "a typewriter with the word \u201cHUNGER\u201d", "has", "keys, and no text on the paper")
-    assert parse(one.sentence()) == one
+    one = PairDescription(
+        verb, "a typewriter with the word \u201cHUNGER\u201d", "has", "keys, and no text on the paper"
+    )
+    assert parse_description(one.sentence()) == one
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,7 @@ def test_a_sentence_is_read_back(verb: str) -> None:
     ],
 )
 def test_case_blanks_quotes_and_the_full_stop_do_not_count(said: str) -> None:
-    assert parse(said) == GOOD
+    assert parse_description(said) == GOOD
 
 
 def of(before: str, after: str) -> str:
@@ -68,7 +70,7 @@ def of(before: str, after: str) -> str:
 )
 def test_a_refusal_has_its_reason(sentence: str, reason: str) -> None:
     with pytest.raises(ValueError, match=r"^(off template|only denies): ") as error:
-        parse(sentence)
+        parse_description(sentence)
     assert reason in str(error.value)
 
 
@@ -77,4 +79,4 @@ def test_a_refusal_has_its_reason(sentence: str, reason: str) -> None:
     ["a desk and no cube", "St. John on a horse", "a notice, which is not lit", "3 cubes"],
 )
 def test_a_description_that_also_affirms_is_taken(description: str) -> None:
-    assert parse(of("shows a car", f"shows {description}")).after == description
+    assert parse_description(of("shows a car", f"shows {description}")).after == description

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from idc.data.config import ValidateJob
-from idc.data.importing import open_build
+from idc.data.importing import open_import
 from idc.data.store import Manifest, iter_rows
 from idc.data.validation.run import validate
 from tests.data.container_sets import shard
@@ -133,7 +133,7 @@ def test_images_are_read_for_it_only_where_a_split_is_missing(tmp_path: Path) ->
     given = table(tmp_path / "given", [(1, 2), (2, 3)], {0: "train", 1: "train"})
     read: list[str] = []
     for source, out in ((given, "a"), (table(tmp_path / "open", [(1, 2), (2, 3)], {0: "train"}), "b")):
-        folder, reader, _ = open_build(import_job(source, tmp_path / out, "csv"))
+        folder, reader, _ = open_import(import_job(source, tmp_path / out, "csv"))
         read.append(type(reader).__name__)
         assert pickle.loads(pickle.dumps(reader)).read(0)["split"] == ["train", "train"]
         assert folder.pending()

@@ -13,7 +13,7 @@ import pytest
 
 from idc.data.config import ImportConfig, ImportJob, ValidateJob
 from idc.data.images import decode_image
-from idc.data.importing import open_build
+from idc.data.importing import open_import
 from idc.data.readers import open_reader
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.run import validate
@@ -323,5 +323,5 @@ def test_readers_travel_to_workers(tmp_path: Path) -> None:
         ("procap_hdf5", procap_hdf5().write(tmp_path / "h5"), {}),
     ):
         job = ImportJob(format=format, source=str(path), out=str(tmp_path / "out" / format), **settings)
-        _, reader, _ = open_build(job)
+        _, reader, _ = open_import(job)
         assert pickle.loads(pickle.dumps(reader)).read(0) == reader.read(0)

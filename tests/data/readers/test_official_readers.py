@@ -15,7 +15,7 @@ from pyarrow import fs
 from idc.config import cli
 from idc.data import files
 from idc.data.config import ImportConfig, ImportJob
-from idc.data.importing import open_build
+from idc.data.importing import open_import
 from idc.data.pipeline import run_local
 from idc.data.readers import open_reader
 from idc.data.readers.annotations import Annotations
@@ -213,11 +213,11 @@ def test_other_annotations_images_or_protocol_are_other_inputs(tmp_path: Path) -
     (source / "change_multi_captions.json").write_text("{}")
     (source / "splits.json").write_text('{"test": [4]}')
     for change in (
-        lambda: open_build(import_job(source, tmp_path / "out", "spot_the_diff", images=False)),
-        lambda: open_build(import_job(source, tmp_path / "out", "spot_the_diff", **multi)),
+        lambda: open_import(import_job(source, tmp_path / "out", "spot_the_diff", images=False)),
+        lambda: open_import(import_job(source, tmp_path / "out", "spot_the_diff", **multi)),
         lambda: (
             put(source, {"resized_images/6.png": 1})
-            and open_build(import_job(source, tmp_path / "out", "spot_the_diff"))
+            and open_import(import_job(source, tmp_path / "out", "spot_the_diff"))
         ),
     ):
         with pytest.raises(ValueError, match="another configuration or other inputs"):
@@ -227,7 +227,7 @@ def test_other_annotations_images_or_protocol_are_other_inputs(tmp_path: Path) -
 def test_settings_of_another_format_do_not_count(tmp_path: Path) -> None:
     source = OFFICIAL["clevr_dc"]().write(tmp_path / "in")
     prepare(source, tmp_path / "out", "clevr_dc")
-    folder, _, _ = open_build(import_job(source, tmp_path / "out", "clevr_dc", spot_the_diff={"protocol": "multi"}))
+    folder, _, _ = open_import(import_job(source, tmp_path / "out", "clevr_dc", spot_the_diff={"protocol": "multi"}))
     assert folder.complete
 
 
@@ -249,12 +249,12 @@ def test_the_job_as_a_user_runs_it(tmp_path: Path) -> None:
 def test_half_an_import_goes_on(tmp_path: Path) -> None:
     official = spot_the_diff()
     job = import_job(official.write(tmp_path / "in"), tmp_path / "out", "spot_the_diff", chunk_size=1)
-    folder, source, stages = open_build(job)
+    folder, source, stages = open_import(job)
     assert folder.num_chunks == 5
     stopped = type("Stopped", (), {"num_chunks": 5, "read": lambda self, n: source.read(n) if n < 3 else 1 / 0})()
     with pytest.raises(ZeroDivisionError):
         run_local(folder, stopped, stages, progress=False)
-    folder, source, stages = open_build(job)
+    folder, source, stages = open_import(job)
     assert folder.pending() == [3, 4]
     run_local(folder, source, stages, progress=False)
     assert found(tmp_path / "out") == official.pairs

@@ -21,7 +21,7 @@ from pyarrow import fs
 from idc.data.config import ImportConfig, ImportJob, ValidateJob
 from idc.data.files import Location
 from idc.data.images import FORMATS, IMAGE_SUFFIXES, decode_image, encode_png
-from idc.data.importing import load_stage, open_build
+from idc.data.importing import load_stage, open_import
 from idc.data.pipeline import iter_chunks, run_local
 from idc.data.readers import open_reader
 from idc.data.rows import open_rows
@@ -48,7 +48,7 @@ def import_job(source: object, out: Path, format: str, **more: Any) -> ImportJob
 
 def prepare(source: object, out: Path, format: str, **more: Any) -> Manifest:
     job = import_job(source, out, format, **more)
-    folder, reader, stages = open_build(job)
+    folder, reader, stages = open_import(job)
     reader = pickle.loads(pickle.dumps(reader))
     return run_local(folder, reader, stages, progress=False, max_reject_share=job.max_reject_share, extra=reader.extra)
 

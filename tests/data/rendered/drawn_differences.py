@@ -9,7 +9,15 @@ import numpy as np
 
 from idc.data.rendered.config import JITTERS, RenderConfig
 from idc.data.rendered.differences import KINDS, Difference
-from idc.data.rendered.draw import BASE_ELEVATION, BASE_LAMPS, DEFAULT_JITTER, Base, _elsewhere, _free_thing, draw_view
+from idc.data.rendered.draw import (
+    BASE_ELEVATION,
+    BASE_LAMPS,
+    DEFAULT_JITTER,
+    EmptyScene,
+    _elsewhere,
+    _free_thing,
+    draw_view,
+)
 from idc.data.rendered.scene import Thing, View
 from idc.data.rendered.sentences import describable_difference
 
@@ -62,7 +70,7 @@ def _draw(changes: int, rng: np.random.Generator, jitter: str) -> Drawn | None:
         after += new
         if kind is not None:
             differences.append(Difference(kind, tuple(old), tuple(new)))
-    first = draw_view(rng, DEFAULT_JITTER, Base(BASE_ELEVATION, 11.6, 1.0, BASE_LAMPS))
+    first = draw_view(rng, DEFAULT_JITTER, EmptyScene(BASE_ELEVATION, 11.6, 1.0, BASE_LAMPS))
     second = draw_view(rng, JITTERS[jitter], first)  # type: ignore[index]
     groups = [one for one in differences if one.kind == "count"]
     if any(len(one.before) == len(one.after) for one in groups):

@@ -8,12 +8,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from idc.config import ConfigError, load
+from idc.config import load
 from idc.data.images import decode_image
 from idc.data.rendered.captions import change_captions
-from idc.data.rendered.config import MotionConfig, RenderJob
+from idc.data.rendered.config import RenderJob
 from idc.data.rendered.draw import cast, draw_scene, pairs_of, split_of
-from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes, open_build
+from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes, open_rendering
 from idc.data.rendered.scene import ORDERED_PAIRS, Thing, View
 from idc.metrics.hallucination import hallucination, truth_of
 from idc.schema import NO_CHANGE, ChangePair
@@ -139,15 +139,10 @@ def test_validation_and_test_rows_do_not_depend_on_the_setting(rows) -> None:
 
 
 def test_a_folder_without_the_setting_is_the_one_made_before_it_existed(tmp_path) -> None:
-    folder, _, _ = open_build(RenderJob(out=str(tmp_path / "a"), chunk_size=3))
+    folder, _, _ = open_rendering(RenderJob(out=str(tmp_path / "a"), chunk_size=3))
     assert folder.manifest.fingerprint == "37ca38d83c4de34a2fbd"
     settings = load(RenderJob, None, {"out": str(tmp_path / "b"), "chunk_size": 3, "render.ordered_pairs": True})
-    assert open_build(settings)[0].manifest.fingerprint != folder.manifest.fingerprint
-
-
-def test_scenes_in_motion_have_no_pairs() -> None:
-    with pytest.raises(ConfigError, match="ordered_pairs"):
-        load(MotionConfig, None, {"ordered_pairs": True})
+    assert open_rendering(settings)[0].manifest.fingerprint != folder.manifest.fingerprint
 
 
 def test_views_of_a_record_show_where_objects_are(rows) -> None:

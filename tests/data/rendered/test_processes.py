@@ -13,7 +13,7 @@ import pytest
 from idc.data.pipeline import StageSpec, TooManyRejects, run_local
 from idc.data.processes import run_processes
 from idc.data.rendered.config import RenderConfig, RenderJob
-from idc.data.rendered.render import RenderScenes, open_build
+from idc.data.rendered.render import RenderScenes, open_rendering
 from tests.data.rendered.conftest import SMALL
 
 ROOT = Path(__file__).parents[3]
@@ -24,8 +24,8 @@ def job(out: Path, **render: object) -> RenderJob:
 
 
 def test_processes_write_the_same_files_as_one(tmp_path):
-    one = run_local(*open_build(job(tmp_path / "one")), progress=False)
-    two = run_processes(*open_build(job(tmp_path / "two")), processes=2, progress=False)
+    one = run_local(*open_rendering(job(tmp_path / "one")), progress=False)
+    two = run_processes(*open_rendering(job(tmp_path / "two")), processes=2, progress=False)
     assert two == one
     for part in one.parts:
         assert (tmp_path / "one" / part.file).read_bytes() == (tmp_path / "two" / part.file).read_bytes()
@@ -34,7 +34,7 @@ def test_processes_write_the_same_files_as_one(tmp_path):
 def test_too_many_rejects_are_an_error_as_in_one_process(tmp_path):
     crowded = job(tmp_path, num_scenes=4, min_objects=12, max_objects=12, extent=0.5)
     with pytest.raises(TooManyRejects, match="4 x unplaceable scene"):
-        run_processes(*open_build(crowded), processes=2, progress=False)
+        run_processes(*open_rendering(crowded), processes=2, progress=False)
 
 
 class Killed(RenderScenes):
@@ -52,11 +52,11 @@ class Killed(RenderScenes):
 
 
 def test_a_killed_process_is_an_error_and_the_build_continues(tmp_path):
-    folder, source, stages = open_build(job(tmp_path / "out"))
+    folder, source, stages = open_rendering(job(tmp_path / "out"))
     killed = [StageSpec(Killed, {**stages[0].kwargs, "marker": str(tmp_path / "marker")})]
     with pytest.raises(RuntimeError, match="repeat the command"):
         run_processes(folder, source, killed, processes=2, progress=False)
-    manifest = run_processes(*open_build(job(tmp_path / "out")), processes=2, progress=False)
+    manifest = run_processes(*open_rendering(job(tmp_path / "out")), processes=2, progress=False)
     assert (manifest.num_rows, manifest.complete) == (10, True)
 
 

@@ -19,7 +19,7 @@ from idc.data.pipeline import TooManyRejects, run_local
 from idc.data.rendered.captions import SYNONYMS, TEMPLATES, true_captions
 from idc.data.rendered.config import RenderJob
 from idc.data.rendered.draw import cast, draw_scene
-from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes, open_build
+from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes, open_rendering
 from idc.data.rendered.scene import Thing
 from idc.data.store import read_table
 from idc.schema import ChangePair
@@ -137,27 +137,27 @@ def job(out: Path, **render: object) -> RenderJob:
 
 
 def test_a_folder_is_built_once_and_holds_the_pairs(tmp_path, pairs):
-    manifest = run_local(*open_build(job(tmp_path)), progress=False)
+    manifest = run_local(*open_rendering(job(tmp_path)), progress=False)
     assert (manifest.num_rows, manifest.num_rejected, len(manifest.parts)) == (14, 0, 3)
     rows = read_table(str(tmp_path)).to_pylist()
     assert [ChangePair.from_row(row) for row in rows] == pairs[:14]
-    folder, _, _ = open_build(job(tmp_path))
+    folder, _, _ = open_rendering(job(tmp_path))
     assert folder.complete
     with pytest.raises(ValueError, match="overwrite"):
-        open_build(job(tmp_path, seed=5))
+        open_rendering(job(tmp_path, seed=5))
 
 
 def test_a_scene_that_cannot_be_placed_is_rejected(tmp_path):
     crowded = job(tmp_path, num_scenes=2, min_objects=12, max_objects=12, extent=0.5)
     with pytest.raises(TooManyRejects, match="2 x unplaceable scene"):
-        run_local(*open_build(crowded), progress=False)
+        run_local(*open_rendering(crowded), progress=False)
 
 
 @pytest.mark.ray
 def test_two_workers_render_the_same_folder(tmp_path, ray_session, pairs):
-    from cluster.data import run
+    from cluster.data import run_chunks_on_ray
 
-    run(*open_build(job(tmp_path)), progress=False)
+    run_chunks_on_ray(*open_rendering(job(tmp_path)), progress=False)
     rows = read_table(str(tmp_path)).to_pylist()
     assert [ChangePair.from_row(row) for row in rows] == pairs[:14]
 

@@ -15,11 +15,11 @@ from idc.config import ConfigError, load
 from idc.data.images import decode_image
 from idc.data.pipeline import run_local
 from idc.data.processes import run_processes
-from idc.data.rendered.config import MotionConfig, RenderConfig, RenderJob, SeveralConfig
+from idc.data.rendered.config import RenderConfig, RenderJob, SeveralConfig
 from idc.data.rendered.differences import KINDS, differences_of
 from idc.data.rendered.draw import UnplaceableScene, cast, split_of
 from idc.data.rendered.lettering import letter_stencil
-from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes, open_build
+from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes, open_rendering
 from idc.data.rendered.scene import Thing, View, pair_record
 from idc.data.rendered.several import (
     CLEAR,
@@ -29,7 +29,7 @@ from idc.data.rendered.several import (
     SeveralScene,
     captions_of_differences,
     draw_several,
-    kinds_of,
+    kinds_of_changes,
     look,
     reversed_record,
 )
@@ -61,11 +61,11 @@ def test_numbers_of_changes_and_kinds_are_balanced(scenes: list[SeveralScene]) -
 
 def test_kinds_are_shuffled_and_each_is_taken_once_a_round() -> None:
     several = SeveralConfig(min_changes=2, max_changes=2)
-    rows = [tuple(kinds_of(several, 0, index)) for index in range(50)]
+    rows = [tuple(kinds_of_changes(several, 0, index)) for index in range(50)]
     for start in range(0, 50, 5):
         assert sorted(kind for row in rows[start : start + 5] for kind in row) == sorted(KINDS)
     assert len({tuple(sorted(row)) for row in rows}) > 20
-    assert rows != [tuple(kinds_of(several, 1, index)) for index in range(50)]
+    assert rows != [tuple(kinds_of_changes(several, 1, index)) for index in range(50)]
 
 
 def test_a_kind_that_a_scene_cannot_have_is_replaced() -> None:
@@ -74,7 +74,7 @@ def test_a_kind_that_a_scene_cannot_have_is_replaced() -> None:
     config = SEVERAL.model_copy(
         update={"small_radius": 0.1, "min_visible_pixels": 60, "max_objects": 3, "several": several}
     )
-    assert {kinds_of(several, 0, index)[0] for index in range(6)} == {"size", "color"}
+    assert {kinds_of_changes(several, 0, index)[0] for index in range(6)} == {"size", "color"}
     for index in range(6):
         scene, _ = draw_several(config, index)
         assert [one.kind for one in scene.differences] == ["color"]
@@ -295,11 +295,6 @@ def test_a_bad_setting_is_refused_with_the_reason(settings: dict[str, object], w
         load(RenderConfig, None, settings)
 
 
-def test_scenes_in_motion_have_no_changes() -> None:
-    with pytest.raises(ConfigError, match="several: scenes in motion"):
-        load(MotionConfig, None, {"several.max_changes": 2})
-
-
 def test_impossible_settings_end_with_advice() -> None:
     config = SEVERAL.model_copy(update={"extent": 0.5})
     with pytest.raises(UnplaceableScene, match=r"lower several\.max_changes"):
@@ -331,11 +326,11 @@ def test_what_has_no_letter_is_recorded_as_before() -> None:
 
 
 def test_a_folder_without_several_keeps_its_fingerprint(tmp_path: Path) -> None:
-    plain = open_build(RenderJob(out=str(tmp_path / "a"), chunk_size=3))[0].manifest
+    plain = open_rendering(RenderJob(out=str(tmp_path / "a"), chunk_size=3))[0].manifest
     assert plain.fingerprint == "37ca38d83c4de34a2fbd"
     assert "several" not in plain.config["render"]
     job = RenderJob(out=str(tmp_path / "b"), chunk_size=3, render=SEVERAL)
-    assert open_build(job)[0].manifest.config["render"]["several"]["max_changes"] == 5
+    assert open_rendering(job)[0].manifest.config["render"]["several"]["max_changes"] == 5
 
 
 # ------------------------------------------------------------------------------------------------ pixels
@@ -411,8 +406,8 @@ def test_a_folder_is_the_same_from_one_and_two_processes(tmp_path: Path) -> None
     def job(name: str) -> RenderJob:
         return RenderJob(out=str(tmp_path / name), chunk_size=2, render=TINY.model_copy(update={"num_scenes": 6}))
 
-    one = run_local(*open_build(job("one")), progress=False)
-    two = run_processes(*open_build(job("two")), processes=2, progress=False)
+    one = run_local(*open_rendering(job("one")), progress=False)
+    two = run_processes(*open_rendering(job("two")), processes=2, progress=False)
     assert one == two
     for part in one.parts:
         assert (tmp_path / "one" / part.file).read_bytes() == (tmp_path / "two" / part.file).read_bytes()

@@ -17,8 +17,8 @@ from idc.data.images import decode_image
 from idc.data.pipeline import run_local
 from idc.data.rendered.config import RenderJob, SeveralConfig
 from idc.data.rendered.differences import differences_of
-from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, open_build
-from idc.data.robustness.build import open_build as open_corruption
+from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, open_rendering
+from idc.data.robustness.build import open_corruption as open_corruption
 from idc.data.store import iter_rows
 from idc.data.validation.run import validate
 from idc.metrics.difference_lists import match_caption, true_differences
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     render = TINY.model_copy(
         update={"num_scenes": 12, "several": SeveralConfig(max_changes=3), "val_share": 0.3, "test_share": 0.3}
     )
-    run_local(*open_build(RenderJob(out=out, chunk_size=12, render=render)), progress=False)
+    run_local(*open_rendering(RenderJob(out=out, chunk_size=12, render=render)), progress=False)
     return out
 
 
@@ -149,6 +149,6 @@ def test_the_picture_shows_pairs_lists_and_references_and_the_table_counts_all(f
 def test_pairs_without_lists_have_no_picture(tmp_path: Path) -> None:
     out = str(tmp_path / "pairs")
     job = RenderJob(out=out, render=SMALL.model_copy(update={"num_scenes": 1}))
-    run_local(*open_build(job), progress=False)
+    run_local(*open_rendering(job), progress=False)
     with pytest.raises(ValueError, match=r"'r0-000000-s' has no list of differences; render with render\.several"):
         pair_sheet(ShowPairsJob(pairs=out, out="unused"))

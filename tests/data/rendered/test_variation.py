@@ -9,10 +9,10 @@ import pytest
 
 from idc.config import ConfigError, load
 from idc.data.images import decode_image
-from idc.data.rendered.config import MotionConfig, RenderConfig, RenderJob, VariationConfig
+from idc.data.rendered.config import RenderConfig, RenderJob, VariationConfig
 from idc.data.rendered.draw import BASE_LAMPS, draw_scene
 from idc.data.rendered.look import JPEG_QUALITIES, ROUGHNESS, Exposure, Look
-from idc.data.rendered.render import RenderScenes, develop, open_build, scene_dict, to_srgb, without_sparks
+from idc.data.rendered.render import RenderScenes, develop, open_rendering, scene_dict, to_srgb, without_sparks
 from idc.data.rendered.scene import ORDERED_PAIRS, Scene, Thing, View
 from idc.schema import ChangePair
 from tests.data.rendered.conftest import SMALL
@@ -83,11 +83,11 @@ def test_pictures_without_variation_are_the_light_paths_on_the_srgb_curve(stage:
 
 
 def test_a_folder_without_variation_keeps_its_fingerprint(tmp_path) -> None:
-    plain = open_build(RenderJob(out=str(tmp_path / "a"), chunk_size=3))[0].manifest
+    plain = open_rendering(RenderJob(out=str(tmp_path / "a"), chunk_size=3))[0].manifest
     assert plain.fingerprint == "37ca38d83c4de34a2fbd"
     assert "variation" not in plain.config["render"]
     noisy = load(RenderJob, None, {"out": str(tmp_path / "b"), "chunk_size": 3, "render.variation.noise": 0.01})
-    assert open_build(noisy)[0].manifest.config["render"]["variation"]["noise"] == 0.01
+    assert open_rendering(noisy)[0].manifest.config["render"]["variation"]["noise"] == 0.01
 
 
 # ------------------------------------------------------------------------------------------------ settings
@@ -243,7 +243,6 @@ def test_varied_pairs_are_the_same_whatever_was_rendered_before() -> None:
         (RenderConfig, {"variation.object_size": 0.3, "small_radius": 0.5}, "object_size"),
         (RenderConfig, {"variation.blurr": 1}, "blur"),
         (RenderConfig, {"variation.noise": 2}, "noise"),
-        (MotionConfig, {"variation.noise": 0.1}, "variation"),
     ],
 )
 def test_a_bad_setting_is_refused_with_the_reason(schema, settings, word) -> None:

@@ -18,8 +18,8 @@ from idc.data.images import decode_image, encode_png
 from idc.data.pipeline import run_local, run_stages, write_result
 from idc.data.rendered.config import RenderJob
 from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE
-from idc.data.rendered.render import open_build as open_render
-from idc.data.robustness.build import open_build, shifted, training_words
+from idc.data.rendered.render import open_rendering as open_render
+from idc.data.robustness.build import open_corruption, shifted, training_words
 from idc.data.store import DatasetFolder, Manifest, iter_rows, read_manifest
 from idc.data.text import Vocabulary, words
 from idc.schema import ChangePair, pair_arrow_schema
@@ -52,7 +52,7 @@ def store(folder: Path, pairs: list[ChangePair]) -> Path:
 
 def make(out: Path, pairs: Path, *, backwards: bool = False, **settings: Any) -> Manifest:
     job = load(CorruptJob, None, {"pairs": str(pairs), "out": str(out), **settings})
-    folder, source, stages = open_build(job)
+    folder, source, stages = open_corruption(job)
     if not backwards:
         return run_local(folder, source, stages, progress=False, max_reject_share=0.0)
     for chunk in reversed(folder.pending()):  # another worker for every chunk, the last one first
@@ -300,7 +300,7 @@ def test_a_damaged_image_is_a_reject_and_nothing_else_is_lost(tmp_path: Path) ->
     )
     source = store(tmp_path / "in", [*pairs[:2], damaged, *pairs[3:]])
     job = load(CorruptJob, None, {"pairs": str(source), "out": str(tmp_path / "out"), "kind": "fog", "severity": 2})
-    folder, reader, stages = open_build(job)
+    folder, reader, stages = open_corruption(job)
     manifest = run_local(folder, reader, stages, progress=False, max_reject_share=0.5)
     assert (manifest.num_rows, manifest.reject_reasons) == (4, {"not an image": 1})
 

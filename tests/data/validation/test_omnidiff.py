@@ -10,8 +10,8 @@ from typing import Any
 
 from idc.data.config import ValidateJob
 from idc.data.readers.omnidiff import TYPES
-from idc.data.validation.report import kinds_lines, kinds_rows, read_report, table, write_report
-from idc.data.validation.run import Findings, validate
+from idc.data.validation.report import kinds_lines, kinds_rows, read_report, validation_table, write_validation_report
+from idc.data.validation.run import ValidationFindings, validate
 from idc.report.validation.validation_page import render_validation
 from tests.data.readers.test_own import prepare, put
 
@@ -45,7 +45,7 @@ def written(folder: Path, sizes: Mapping[str, Mapping[str, int]], images: bool =
     return folder
 
 
-def check(path: Path, **settings: Any) -> Findings:
+def check(path: Path, **settings: Any) -> ValidationFindings:
     return validate(ValidateJob(pairs=str(path), pictures=0, **settings), progress=False)
 
 
@@ -109,7 +109,7 @@ def test_an_imported_folder_has_its_statistics_next_to_tables_1_and_2(tmp_path: 
     assert "the paper says that each split has all twelve types" in absent
     assert "pose" in absent
 
-    text, page = table(result), render_validation(found)
+    text, page = validation_table(result), render_validation(found)
     for shown in (text, page):
         assert "OmniDiff (the paper, tables 1 and 2)" in shown
         for number in ("15,598", "37%", "3,793", "2.5"):
@@ -117,7 +117,7 @@ def test_an_imported_folder_has_its_statistics_next_to_tables_1_and_2(tmp_path: 
         assert absent in shown
         assert "pairs with a change of" in shown
     path = str(tmp_path / "report.json")
-    write_report(result, path)
+    write_validation_report(result, path)
     assert read_report(path) == result
 
 

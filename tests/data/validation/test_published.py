@@ -6,7 +6,7 @@ import typing
 
 import pytest
 
-from idc.data.validation.published import ALL, PUBLISHED, SetName, compare
+from idc.data.validation.published import ALL, PUBLISHED, SetName, compare_counts
 from idc.schema import SPLITS
 
 SPOT = {
@@ -46,7 +46,7 @@ def test_the_numbers_hang_together() -> None:
 
 
 def test_as_published() -> None:
-    found = compare("spot_the_diff", SPOT)
+    found = compare_counts("spot_the_diff", SPOT)
     assert found.agrees
     text = found.sentence()
     assert "\n" not in text
@@ -59,17 +59,17 @@ def test_as_published() -> None:
 
 def test_a_difference_is_said_with_its_reason() -> None:
     fewer = {**SPOT, "pairs": {**SPOT["pairs"], "test": 1_269}}
-    found = compare("spot_the_diff", fewer, ["1 rows are unusable"])
+    found = compare_counts("spot_the_diff", fewer, ["1 rows are unusable"])
     assert not found.agrees
     assert "DIFFERENT: 8,566/1,493/1,269 pairs (published 8,566/1,493/1,270)" in found.sentence()
     assert "1 rows are unusable" in found.explained
     assert not any("several annotators" in text for text in found.explained)
-    assert "the difference is unexplained" in compare("spot_the_diff", fewer).sentence()
+    assert "the difference is unexplained" in compare_counts("spot_the_diff", fewer).sentence()
 
 
 def test_splits_that_are_not_here_are_not_compared() -> None:
     only_test = {name: {"test": counts["test"]} for name, counts in SPOT.items() if "test" in counts}
-    found = compare("spot_the_diff", only_test, ["no file of train"])
+    found = compare_counts("spot_the_diff", only_test, ["no file of train"])
     assert found.agrees
     assert found.absent_splits == ["train", "val"]
     assert "missing: train, val" in found.sentence()
@@ -79,10 +79,10 @@ def test_splits_that_are_not_here_are_not_compared() -> None:
 
 @pytest.mark.parametrize(("pairs", "agrees"), [(313_010, True), (313_009, False)])
 def test_a_number_for_the_whole_set(pairs: int, agrees: bool) -> None:
-    found = compare("instruct_pix2pix", {"pairs": {"train": pairs - 20, "val": 10, "test": 10}})
+    found = compare_counts("instruct_pix2pix", {"pairs": {"train": pairs - 20, "val": 10, "test": 10}})
     assert found.agrees is agrees
     assert f"{pairs:,} pairs (in all)" in found.sentence()
 
 
 def test_nothing_to_compare_is_no_agreement() -> None:
-    assert not compare("cdvqa", {"pairs": {"val": 3}}).agrees
+    assert not compare_counts("cdvqa", {"pairs": {"val": 3}}).agrees

@@ -16,8 +16,8 @@ from idc.config import cli
 from idc.data.config import ImportJob, ValidateJob
 from idc.data.images import encode_png
 from idc.data.validation.duplicates import Leak
-from idc.data.validation.report import Validation, read_report, table, write_report
-from idc.data.validation.run import Findings, validate
+from idc.data.validation.report import Validation, read_report, validation_table, write_validation_report
+from idc.data.validation.run import ValidationFindings, validate
 from idc.next_command import after_import, after_validation
 from tests.data.readers.test_own import prepare, put
 from tests.data.small_sets import OFFICIAL
@@ -38,7 +38,7 @@ def source(folder: Path, last: str = "") -> Path:
     return folder / "pairs.csv"
 
 
-def check(path: Path, **settings: Any) -> Findings:
+def check(path: Path, **settings: Any) -> ValidationFindings:
     return validate(ValidateJob(pairs=str(path), **settings), progress=False)
 
 
@@ -58,7 +58,7 @@ def test_a_good_set(tmp_path: Path) -> None:
     assert (built.statistics.vocabulary, built.statistics.words_seen_once) == (7, 3 + 1)
     assert (built.statistics.words_per_caption.least, built.statistics.words_per_caption.most) == (2, 4)
     assert built.image_sizes == {"8x6": 6}
-    text = table(built)
+    text = validation_table(built)
     assert text.endswith("\nok")
     assert "test" in text
     assert "unknown" in text
@@ -76,7 +76,7 @@ def test_leaks_duplicates_and_unreadable_files(tmp_path: Path) -> None:
     assert result.leaked_couples == {}
     assert result.warnings["identical before and after"].examples == ["p6: in test"]
     assert result.usable_pairs == 5
-    text = table(result)
+    text = validation_table(result)
     assert "p1 and p4 share one (train and test)" in text
     assert "1 of the 1 pairs of train share an image with test" in text
     assert "NOT fit" in text
@@ -210,7 +210,7 @@ def test_examples_are_the_pairs_they_name(tmp_path: Path) -> None:
 
 def test_the_report_is_read_back(tmp_path: Path) -> None:
     result = check(source(tmp_path)).result
-    write_report(result, str(tmp_path / "report.json"))
+    write_validation_report(result, str(tmp_path / "report.json"))
     assert read_report(str(tmp_path / "report.json")) == result
     assert isinstance(result, Validation)
     (tmp_path / "other.json").write_text("{}")

@@ -14,7 +14,7 @@ from idc.systems.m3diff.config import M3DiffJob, MdpConfig
 from idc.systems.m3diff.model import new_mdp
 from idc.systems.m3diff.task import M3DiffTask
 from idc.vlm.base import load_model
-from idc.vlm.batch import Sample, collate
+from idc.vlm.batch import Sample, collate_encoded
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, GenerateConfig, TuneConfig
 from idc.vlm.family import Family
@@ -56,7 +56,7 @@ def batch_of(family: Family, sizes: Sequence[tuple[int, int]], side: str = "righ
         else:
             encoded = chat.encode(TURNS, [size] * 2)
             samples.append(Sample(encoded.ids, encoded.learned, family.pixels(images)))
-    return {**collate(samples, family, side), "num_samples": len(samples)}  # type: ignore[arg-type]
+    return {**collate_encoded(samples, family, side), "num_samples": len(samples)}  # type: ignore[arg-type]
 
 
 def job_of(kind: str, pairs: Path | str, runs: Path | str, **settings: Any) -> M3DiffJob:

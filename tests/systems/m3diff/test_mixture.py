@@ -20,7 +20,7 @@ from idc.data.store import DatasetFolder
 from idc.schema import pair_arrow_schema
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.m3diff.data import make_loaders
-from idc.systems.m3diff.mixture import QUESTIONS, TABLE_9, MixtureConfig, check_sets, table
+from idc.systems.m3diff.mixture import QUESTIONS, TABLE_9, MixtureConfig, check_sets, mixture_table
 from idc.systems.m3diff.mixture_samples import counts, training_parts, validation_samples
 from idc.training.context import LocalContext
 from idc.training.data import Mixture
@@ -234,7 +234,7 @@ def test_the_table_at_the_start_has_the_published_counts(
     make_loaders(job_of(folders), family, context(tmp_path, 1, 2))
     assert capsys.readouterr().err == "", "only rank 0 writes it"
     alone = mixture_of({"mine": folders["mine"]})
-    assert "all" not in table(counts(alone, training_parts(alone, chat(), 0)))
+    assert "all" not in mixture_table(counts(alone, training_parts(alone, chat(), 0)))
 
 
 # -- what is refused ----------------------------------------------------------------------------------------------

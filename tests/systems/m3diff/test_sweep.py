@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cluster.config import ClusterConfig
-from cluster.tune import sweep
+from cluster.tune import run_sweep
 from idc.config import ConfigError, load
 from idc.data.pipeline import run_local
 from idc.report.sweep.sweep_page import write_sweep
@@ -103,7 +103,7 @@ def test_faults_are_named(world: World, sets: dict[str, Any], tmp_path: Path) ->
     with pytest.raises(ConfigError, match="ask: 'omni' has no question of its own; there are: one, omnidiff, image_"):
         load(Trial, None, settings_of(world, sets, ask="omni"))
     missing = load(Trial, None, settings_of(world, {"clevr_dc": {"pairs": str(tmp_path / "no")}}))
-    with pytest.raises(ValueError, match=r"mixture\.sets\.clevr_dc: .*import it: python jobs/import_dataset.py"):
+    with pytest.raises(ValueError, match=r"mixture\.sets\.clevr_dc: .*import it first: python jobs/import_dataset.py"):
         steps(missing, "store")
 
 
@@ -177,7 +177,7 @@ def test_a_table_of_all_kinds_of_rows_runs_to_its_page(world: World, sets: dict[
         "name": "table", "system": "m3diff", "runs": str(tmp_path), "settings": settings_of(world, sets), "rows": rows,
         "columns": [{"title": "C", "metric": "CIDEr"}], "tracking": {"enabled": False}, "note": "The paper's oddity.",
     })  # fmt: skip
-    result = sweep(job, ClusterConfig(), local=True)
+    result = run_sweep(job, ClusterConfig(), local=True)
     assert result.failed == {}
     trainings = [path for path in tmp_path.glob("steps/m3diff-*") if path.is_dir()]
     assert len(trainings) == 3, "the two questions share one"

@@ -18,7 +18,7 @@ from idc.systems.m3diff.task import M3DiffTask, train
 from idc.training.activation_checkpointing import recompute_activations
 from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext
-from idc.vlm.artifact import load_tuned
+from idc.vlm.artifact import find_tuned, load_found
 from idc.vlm.base import load_model
 from idc.vlm.config import BaseConfig
 from idc.vlm.merging import merge
@@ -159,7 +159,7 @@ def test_a_base_without_the_levels_is_refused_before_its_weights_are_read(
     def never(*_: Any) -> None:
         raise AssertionError("weights were read")
 
-    monkeypatch.setattr("idc.systems.m3diff.task.load_model", never)
+    monkeypatch.setattr("idc.vlm.system.load_model", never)
     job = job_of("internvl", pairs, tmp_path, mdp={"levels": [15, 18, 21, 24]})
     with pytest.raises(ValueError, match="vision tower has 2 layers and no level 15; take levels from 0 to 2"):
         train(job.model_dump(mode="json"), LocalContext(tmp_path / "run"))
@@ -252,7 +252,7 @@ def test_weights_that_are_not_those_of_the_settings_are_refused(artifacts: dict[
     ):
         own = {} if mdp is None else {"mdp": mdp}
         with pytest.raises(ValueError, match=message):
-            load_tuned(artifact, base, job.tune, own=own)
+            load_found(artifact, *find_tuned(artifact, base), base, job.tune, own_modules=own)
 
 
 def test_a_task_validates_with_the_images_of_other_rows(pairs: Path) -> None:

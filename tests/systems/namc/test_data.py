@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from idc.data.descriptions.template import Description
+from idc.data.descriptions.template import PairDescription
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary, words
 from idc.systems.namc.data import (
@@ -36,7 +36,7 @@ def dataset(world: World, folder: Path, **settings: Any) -> DescribedPairs:
 
 
 def test_the_words_of_a_sentence_are_those_of_the_whole_text() -> None:
-    one = Description("shows", "a red cube, and a ball", "has", "a blue cube")
+    one = PairDescription("shows", "a red cube, and a ball", "has", "a blue cube")
     sentence, places = sentence_words(("shows", "has"), [words(one.before), words(one.after)])
     assert sentence == words(one.sentence())
     assert [word for word, (image, _) in zip(sentence, places, strict=True) if image == 0] == words(one.before)
@@ -44,7 +44,7 @@ def test_the_words_of_a_sentence_are_those_of_the_whole_text() -> None:
 
 
 def test_the_first_caption_that_follows_the_template_counts() -> None:
-    one = Description("shows", "a red cube", "has", "a blue cube")
+    one = PairDescription("shows", "a red cube", "has", "a blue cube")
     assert first_description(["the cube turned blue", one.sentence()]) == one
     assert first_description(["the cube turned blue"]) is None
 

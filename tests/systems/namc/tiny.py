@@ -9,7 +9,7 @@ from typing import Any
 from cluster.train import launch
 from idc.config import load
 from idc.data.descriptions.config import OracleConfig
-from idc.data.descriptions.oracle import describe
+from idc.data.descriptions.oracle import describe_by_oracle
 from idc.data.store import iter_rows
 from idc.systems.namc.config import FinetuneJob, PretrainJob
 from tests.systems.procap.world import World
@@ -37,7 +37,7 @@ def described_pairs(world: World, folder: Path, noise: float = 0.3) -> str:
     rows = []
     for row in iter_rows(world.pairs):
         meta = json.loads(row["meta"])
-        found, wrong = describe(row["pair_id"], meta, OracleConfig(noise=noise))
+        found, wrong = describe_by_oracle(row["pair_id"], meta, OracleConfig(noise=noise))
         meta["description_noise"] = [one._asdict() for one in wrong]
         rows.append({**row, "captions": [found.sentence()], "meta": json.dumps(meta)})
     return write_pairs(folder, rows)

@@ -19,8 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks import official
-from benchmarks.official import Layout, Sizes, State, random_state
 from idc.config import load
 from idc.data.images import encode_png
 from idc.data.text import PROCAP_SPECIALS, Vocabulary
@@ -35,6 +33,8 @@ from idc.vision.tokenizer.convert import convert_vqgan
 from idc.vision.tokenizer.model import ImageTokenizer, tokenizer_fingerprint
 from jobs import caption as caption_job
 from jobs import convert as convert_job
+from tests.systems.procap import official
+from tests.systems.procap.official import Layout, Sizes, State, random_state
 from tests.vision.pair_encoder import clip4idc
 
 CLEVR, SPOT, EDIT = Sizes(), Sizes(blocks=4, words=834, decoder_layers=3), Sizes(words=524)

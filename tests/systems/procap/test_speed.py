@@ -52,7 +52,7 @@ def same_threads() -> Iterator[None]:
 
 
 def test_each_optimisation_gives_the_same_captions() -> None:
-    tokenizer, captioner = captioning.make_tokenizer(TINY), make_captioner(TINY, 2)
+    tokenizer, captioner = captioning.make_image_tokenizer(TINY), make_captioner(TINY, 2)
     pairs = make_pairs(6, 32)
     ways = {name: Way(TINY, tokenizer, captioner, speed) for name, speed in TINY.speeds().items()}
     found = {name: way(*pairs) for name, way in ways.items()}
@@ -67,7 +67,7 @@ def test_each_optimisation_gives_the_same_captions() -> None:
 
 def test_the_naive_way_is_naive() -> None:
     """It calls the decoder with every prefix and the whole procedure; the others only take steps."""
-    tokenizer, captioner = captioning.make_tokenizer(TINY), make_captioner(TINY, 2)
+    tokenizer, captioner = captioning.make_image_tokenizer(TINY), make_captioner(TINY, 2)
     speeds = TINY.speeds()
     for name, prefixes in {"naive": list(range(1, 10)), "cached decoding": []}.items():
         way = Way(TINY, tokenizer, captioner, speeds[name])
@@ -198,7 +198,7 @@ def test_the_shares_of_the_peak_are_measured(tmp_path: Path) -> None:
         assert [set(run) for run in one.more["seconds"]] == [{"forward", "backward", "optimizer"}] * 2
         passes = [run["forward"] + run["backward"] for run in one.more["seconds"]]
         assert one.above == [one.more["flops"] / second / 1e12 for second in passes]
-    read = pretraining.count_flops(pretraining.Step(PRETRAINING, str(tmp_path)))
+    read = pretraining.count_flops(pretraining.TrainingStep(PRETRAINING, str(tmp_path)))
     assert parts[-2].more["flops"] == read
 
 

@@ -13,7 +13,7 @@ import torch
 
 from cluster.train import launch
 from idc.data.text import PAD
-from idc.systems import load
+from idc.systems import load_system
 from idc.systems.procap.captioner import CaptioningModel, PairCaptioner
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, PretrainJob
 from idc.systems.procap.data import FinetuneDataset, ProcedureInfo, collate
@@ -72,7 +72,7 @@ def test_stage_2_starts_from_the_encoder_of_stage_1(runs: Path, world: World, tm
 
 
 def test_the_artifact_captions_pairs_of_any_size(runs: Path) -> None:
-    captioner = load("procap").load_captioner(runs / "finetune" / "artifact")
+    captioner = load_system("procap").load_captioner(runs / "finetune" / "artifact")
     random = np.random.default_rng(0)
     sizes = [(32, 32), (48, 64), (17, 200), (1, 1)]
     befores, afters = (
@@ -132,7 +132,7 @@ def test_beam_search_is_an_option_of_the_artifact(runs: Path, world: World, tmp_
 
 def test_a_stage_1_artifact_is_no_captioner(runs: Path) -> None:
     with pytest.raises(ValueError, match=r"artifact of ProCap's stage 1, which cannot caption; run finetune_procap.py"):
-        load("procap").load_captioner(runs / "pretrain" / "artifact")
+        load_system("procap").load_captioner(runs / "pretrain" / "artifact")
 
 
 def test_the_card_of_a_stage_1_artifact_leads_to_stage_2_and_not_to_captions(runs: Path) -> None:

@@ -13,7 +13,7 @@ from idc.config import load
 from idc.data.images import decode_image
 from idc.data.pipeline import run_local
 from idc.data.rendered.config import RenderJob
-from idc.data.rendered.render import open_build
+from idc.data.rendered.render import open_rendering
 from idc.data.store import iter_rows
 from idc.systems.procap.config import FinetuneJob, PretrainJob
 from idc.systems.procap.procedures.build import build
@@ -96,7 +96,7 @@ def make_world(folder: Path) -> World:
         "test_share": 0.17,
     }
     job = load(RenderJob, None, {"out": pairs, "render": scenes, "chunk_size": SCENES})
-    run_local(*open_build(job), progress=False)
+    run_local(*open_rendering(job), progress=False)
     tokenizer = make_tokenizer(folder / "tokenizer", pairs)
     common = {"pairs": pairs, "tokenizer": tokenizer, "depth": 2, "num_keyframes": 2, "temperature": 0.001}
     kinds = {

@@ -25,7 +25,7 @@ from idc.training.loop import read_log
 from idc.vision.pair_encoder.config import TrainPairEncoderJob
 from idc.vision.pair_encoder.convert import load_clip
 from idc.vision.pair_encoder.model import NEW, PairEncoder
-from idc.vision.pair_encoder.task import CaptionedPairs, CollatePairs, PairEncoderTask, contrastive_loss, train
+from idc.vision.pair_encoder.task import CollatePairs, PairCaptions, PairEncoderTask, pair_contrastive_loss, train
 from idc.vision.pair_encoder.text_tokens import WordTokens
 from idc.vision.tokenizer.model import ImageTokenizer
 from tests.vision.pair_encoder.test_pair_encoder import TINY as SHAPE
@@ -178,7 +178,7 @@ def test_the_loss_is_the_symmetric_cross_entropy() -> None:
     pairs, texts, scale = vectors(5, 1), vectors(5, 2), torch.tensor(7.0)
     logits, right = 7 * pairs @ texts.T, torch.arange(5)
     expected = (F.cross_entropy(logits, right) + F.cross_entropy(logits.T, right)) / 2
-    loss, found = contrastive_loss(pairs, texts, scale)
+    loss, found = pair_contrastive_loss(pairs, texts, scale)
     torch.testing.assert_close(loss, expected)
     assert float(found) == float((logits.argmax(0) == right).float().mean())
 
@@ -191,7 +191,7 @@ def test_pairs_of_one_caption_share_it() -> None:
     share[1, 3] = share[3, 1] = share[1, 1] = share[3, 3] = 0.5
     logits = 20 * pairs @ texts.T
     expected = (F.cross_entropy(logits, share) + F.cross_entropy(logits.T, share)) / 2
-    torch.testing.assert_close(contrastive_loss(pairs, texts, scale)[0], expected)
+    torch.testing.assert_close(pair_contrastive_loss(pairs, texts, scale)[0], expected)
 
 
 def _worker(rank: int, folder: str) -> None:
@@ -207,7 +207,7 @@ def _step(rank: int, world: int) -> dict[str, Tensor]:
     scale = torch.tensor(5.0, requires_grad=True)
     rows = slice(rank * 8 // world, (rank + 1) * 8 // world)
     pairs, texts = F.normalize(vectors(8, 1)[rows] @ weight, dim=1), F.normalize(vectors(8, 2)[rows] @ weight, dim=1)
-    loss, _ = contrastive_loss(pairs, texts, scale)
+    loss, _ = pair_contrastive_loss(pairs, texts, scale)
     loss.backward()
     assert weight.grad is not None
     assert scale.grad is not None
@@ -227,10 +227,10 @@ def test_two_workers_are_one(tmp_path: Path) -> None:
 
 def test_samples(pairs: str) -> None:
     rows = MappedRows(pairs, split="train")
-    everything = CaptionedPairs(rows, 16, changed_only=False, draw=False)
-    changed = CaptionedPairs(rows, 16, changed_only=True, draw=True, seed=3)
+    everything = PairCaptions(rows, 16, changed_only=False, draw=False)
+    changed = PairCaptions(rows, 16, changed_only=True, draw=True, seed=3)
     assert (len(everything), len(changed)) == (75, 72)
-    assert len(CaptionedPairs(rows, 16, changed_only=True, draw=True, limit=10)) == 10
+    assert len(PairCaptions(rows, 16, changed_only=True, draw=True, limit=10)) == 10
     assert everything.get(0, 0)[1].shape == (16, 16, 3)
     assert everything.get(0, 0)[3] == rows[0]["captions"]
     drawn = {tuple(changed.get(0, epoch)[3]) for epoch in range(20)}

@@ -19,11 +19,11 @@ from idc.vision.tokenizer.config import TokenizerConfig, TokenizerLossConfig, Tr
 from idc.vision.tokenizer.linear_start import start_linear
 from idc.vision.tokenizer.model import ImageTokenizer, to_frames, to_images
 from idc.vision.tokenizer.task import (
-    PairImages,
     PatchDiscriminator,
+    TokenizerImages,
     TokenizerTask,
     adversarial_losses,
-    collate,
+    collate_images,
     kmeans,
     train,
 )
@@ -49,7 +49,7 @@ def many_scenes(count: int = 48) -> np.ndarray:
 
 
 def batch_of(frames: np.ndarray) -> dict[str, torch.Tensor]:
-    return collate([(frame, False) for frame in frames])
+    return collate_images([(frame, False) for frame in frames])
 
 
 # -- a run --------------------------------------------------------------------------------------------------------
@@ -325,8 +325,8 @@ def test_training_with_a_discriminator() -> None:
 def test_images_of_pairs_are_drawn_by_index_and_epoch() -> None:
     rows = [pair_row(n, "train") for n in range(4)]
     loss = TokenizerLossConfig(blend_share=0.5, continuous_share=0.5)
-    images = PairImages(rows, TINY, loss, augment=True, seed=1)
-    plain = PairImages(rows, TINY, loss, augment=False)
+    images = TokenizerImages(rows, TINY, loss, augment=True, seed=1)
+    plain = TokenizerImages(rows, TINY, loss, augment=False)
     assert len(images) == 8
     for index in range(8):
         pixels, continuous = images.get(index, 0)
@@ -337,7 +337,7 @@ def test_images_of_pairs_are_drawn_by_index_and_epoch() -> None:
     assert any(images.get(n, e)[1] for n in range(8) for e in (0, 1))
     assert (plain.get(1, 0)[0] == plain.get(1, 5)[0]).all()
     assert (plain.get(0, 0)[0] != plain.get(1, 0)[0]).any()  # before and after of a changed pair
-    assert len(PairImages(rows, TINY, loss, augment=True, limit=3)) == 6
+    assert len(TokenizerImages(rows, TINY, loss, augment=True, limit=3)) == 6
 
 
 def test_defaults_hold_together() -> None:

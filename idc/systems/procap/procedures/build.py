@@ -213,16 +213,16 @@ def _scores(config: ProceduresConfig, pairs: Manifest) -> OfficialScores | None:
                 f"strategy={config.strategy!r} needs them"
             )
     names = [row["pair_id"] for row in iter_rows(config.pairs, columns=["pair_id"])][: config.max_pairs]
-    known = sum(name in scores.rows for name in names)
-    if not known:
+    scored = sum(name in scores.rows for name in names)
+    if not scored:
         raise ValueError(
             f"{config.scores} has scores of pairs such as {next(iter(scores.rows))!r}, and none of those in "
             f"{config.pairs}, such as {names[0] if names else '(nothing)'!r}"
         )
-    if known < len(names):
+    if scored < len(names):
         log.warning(
             "%d of %d pairs are not in %s; their key frames are drawn at random",
-            len(names) - known, len(names), config.scores,
+            len(names) - scored, len(names), config.scores,
         )  # fmt: skip
     return scores
 
@@ -238,7 +238,7 @@ def training_vocabulary(config: ProceduresConfig) -> Vocabulary:
 def folder_extra(
     config: ProceduresConfig, tokenizer: TokenizerConfig, tokenizer_print: str, vocabulary: Vocabulary
 ) -> dict[str, Any]:
-    """What a reader of the folder needs besides the rows."""
+    """Settings that a reader of the folder needs besides the rows."""
     stored = config.num_between if config.stored_frames == "all" else config.num_keyframes
     return {
         "num_frames": stored + 2,

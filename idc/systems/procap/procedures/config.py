@@ -24,7 +24,7 @@ class ProceduresConfig(ConfigModel):
     """Interpolator of a frame half way between two: bidirectional DIS optical flow, their mean, or VFIformer, as in the
     paper (set gpus_per_actor: on a CPU the full one takes seconds per frame)."""
     interpolation_weights: str | None = None
-    """Weights of vfiformer: an artifact of jobs/train_interpolator.py, or an official checkpoint (net_220.pth)."""
+    """Weights of vfiformer: an official checkpoint (net_220.pth), or the folder of a VFIformer."""
     videos: tuple[str, ...] = ()
     """HDF5 files of frames (9, 3, H, W) by pair in the official layout (`sc_videos.h5`, `nsc_videos.h5`), used instead
     of interpolation; empty: interpolate. Their frames are before, 2^depth - 1 between, and after."""

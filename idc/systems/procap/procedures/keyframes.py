@@ -59,11 +59,11 @@ class KeyFrames:
         """(B, F, n_I, d_z) of B times F frames."""
         device = self.tokenizer.codebook.device
         pixels, at_once = np.concatenate(frames), self.config.frames_per_batch
-        made = [
+        features = [
             self.tokenizer.features(to_images(pixels[start : start + at_once]).to(device)).float()
             for start in range(0, len(pixels), at_once)
         ]
-        return torch.cat(made).unflatten(0, (len(frames), len(frames[0])))
+        return torch.cat(features).unflatten(0, (len(frames), len(frames[0])))
 
 
 def _digest(before: np.ndarray, after: np.ndarray) -> str:

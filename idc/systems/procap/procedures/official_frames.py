@@ -47,16 +47,16 @@ class ReadVideos:
         batch = with_errors(batch)
         frames: list[np.ndarray | None] = [None] * len(batch["error"])
         for i in good_rows(batch):
-            found = self._frames(batch["pair_id"][i])
-            if isinstance(found, str):
-                batch["error"][i] = found
+            outcome = self._frames(batch["pair_id"][i])
+            if isinstance(outcome, str):
+                batch["error"][i] = outcome
             else:
-                frames[i] = found
+                frames[i] = outcome
         return {**{key: value for key, value in batch.items() if key not in ("before", "after")}, "frames": frames}
 
     def _frames(self, pair_id: str) -> np.ndarray | str:
         """The frames of a pair, or the reason why there are none."""
-        for name, key in self._places(pair_id):
+        for name, key in self._locations(pair_id):
             try:
                 stored = stored_in(self.files[name], key)
             except OutsideSource as error:
@@ -74,8 +74,8 @@ class ReadVideos:
             return f"damaged video: {key}, {error}"
         return np.stack([prepare_frame(frame, self.tokenizer) for frame in np.ascontiguousarray(pixels)])
 
-    def _places(self, pair_id: str) -> list[tuple[str, str]]:
-        """Possible places (file, key) of the pair."""
+    def _locations(self, pair_id: str) -> list[tuple[str, str]]:
+        """Possible locations (file, key) of the pair."""
         for ending, start in (("nc", "nsc"), ("c", "sc")):
             number = pair_id.removesuffix(ending)
             if number != pair_id and number.isdigit():

@@ -67,7 +67,7 @@ class OfficialScores:
             groups.append(unchanged)
             for kind in KINDS:
                 read[kind].append(_ends(entry, _KEYS[kind], name, path))
-        lengths = {ends.shape[1] for found in read.values() for ends in found if ends is not None}
+        lengths = {ends.shape[1] for similarities in read.values() for ends in similarities if ends is not None}
         if len(lengths) != 1:
             raise ValueError(f"{path} must have one number of frames, but has {sorted(lengths) or 'no similarities'}")
         nothing = np.full((2, lengths.pop()), np.nan, np.float32)

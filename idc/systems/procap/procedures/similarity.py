@@ -240,6 +240,7 @@ def sample_keyframes(confidence: np.ndarray, k: int, rng: np.random.Generator) -
     """
     if k > len(confidence):
         raise ValueError(f"{k} key frames cannot be drawn from {len(confidence)} frames")
+    # A draw without replacement needs k weights above 0.
     weight = np.maximum(np.asarray(confidence, dtype=np.float64), 1e-9)
     drawn = rng.choice(len(weight), size=k, replace=False, p=weight / weight.sum())
     return sorted(int(index) + 1 for index in drawn)

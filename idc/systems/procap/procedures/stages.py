@@ -77,15 +77,15 @@ class Tokenize:
         features: list[np.ndarray | None] = [None] * len(batch["error"])
         at_once = max(1, self.frames_per_batch // max((len(batch["frames"][i]) for i in rows), default=1))
         for start in range(0, len(rows), at_once):
-            some = rows[start : start + at_once]
-            images = to_images(np.concatenate([batch["frames"][i] for i in some])).to(self.device)
+            chunk = rows[start : start + at_once]
+            images = to_images(np.concatenate([batch["frames"][i] for i in chunk])).to(self.device)
             images = images.contiguous(memory_format=torch.channels_last)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
                 t, f = self.model.tokens_and_features(images)
             all_tokens, all_features = t.to(torch.int16).cpu().numpy(), f.to(torch.float16).cpu().numpy()
-            ends = np.cumsum([len(batch["frames"][i]) for i in some])[:-1]
+            ends = np.cumsum([len(batch["frames"][i]) for i in chunk])[:-1]
             for i, row_tokens, row_features in zip(
-                some, np.split(all_tokens, ends), np.split(all_features, ends), strict=True
+                chunk, np.split(all_tokens, ends), np.split(all_features, ends), strict=True
             ):
                 tokens[i], features[i] = row_tokens, row_features
         return {**batch, "tokens": tokens, "features": features}

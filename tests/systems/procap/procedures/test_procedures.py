@@ -266,7 +266,7 @@ def test_faults_are_found_before_anything_starts(tmp_path: Path) -> None:
 
 @pytest.mark.ray
 def test_the_same_on_ray(ray_session: None, built: str, pairs: str, tokenizer: str, tmp_path: Path) -> None:
-    from cluster.data import run as run_on_ray
+    from cluster.data import run_chunks_on_ray as run_on_ray
 
     settings = config(pairs, tokenizer, store_features=True, actors=2, cpus_per_actor=0.5)
     build(settings, str(tmp_path / "out"), partial(run_on_ray, progress=False))

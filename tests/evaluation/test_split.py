@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from idc.captioning.contract import Captioner, Description
-from idc.captioning.split import SplitBatches, caption_split, warned_pairs
 from idc.config import load
 from idc.data.images import encode_png
 from idc.data.pipeline import run_local
 from idc.data.store import DatasetFolder
 from idc.evaluation.config import EvaluateJob
-from idc.evaluation.job import run
+from idc.evaluation.job import run_evaluation
+from idc.evaluation.split import SplitBatches, caption_split, warned_pairs
 from idc.schema import ChangePair, pair_arrow_schema
 from tests.captioning.toy import ToyCaptioner
 
@@ -144,7 +144,7 @@ def test_pairs_without_images_are_scored_with_captions_made_elsewhere(
     (tmp_path / "p.json").write_text(json.dumps({f"p{i:02d}": f"it became {i + 1}" for i in range(1, 22, 2)}))
     given = job(pairs, tmp_path / "o", artifact=None, predictions=str(tmp_path / "p.json"), metrics=["BLEU"],
                 protocol="spot_multi", resamples=0)  # fmt: skip
-    found = run(given)
+    found = run_evaluation(given)
     assert "no nearest baseline: there are no images" in capsys.readouterr().err
     assert list(found.baselines) == ["constant"]
     assert found.references == 22
@@ -158,7 +158,7 @@ def test_a_pair_without_references_is_left_out_and_said(tmp_path: Path, capsys: 
     (tmp_path / "p.json").write_text(json.dumps({f"p{i:02d}": f"it became {i + 1}" for i in range(1, 22, 2)}))
     given = job(pairs, tmp_path / "o", artifact=None, predictions=str(tmp_path / "p.json"), metrics=["BLEU"],
                 resamples=0)  # fmt: skip
-    found = run(given)
+    found = run_evaluation(given)
     assert (found.pairs, found.references, found.scores["BLEU-1"]) == (10, 20, pytest.approx(1.0))
     assert found.protocol["left out"] == "1 of 11 pairs, which have no reference"
     assert "not scored: 1 of 11 pairs" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from idc.nn.memory import use_huge_pages
+from idc.huge_pages import use_huge_pages
 
 
 @pytest.mark.parametrize(("given", "found"), [(None, "1"), ("0", "0")])

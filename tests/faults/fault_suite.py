@@ -1,9 +1,5 @@
-"""The fault suite: each fault is injected into a real job, and what is lost, how long it takes to be back, and how far
-the final numbers are from those of an undisturbed run is measured.
-
-Faults that need several nodes or an object store are measured by ``tests/faults``; their rows are stored in
-``benchmarks/records/faults`` and are in the same table.
-"""
+"""Faults injected into real jobs: the steps lost, the seconds until the job works again, and the distance of the final
+numbers from those of an undisturbed run. The table of faults in BENCHMARKS.md was measured with it."""
 
 from __future__ import annotations
 
@@ -11,21 +7,17 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
-from benchmarks.fault_table import FaultRow
-from benchmarks.injection import Job, TrackingServer, Training, damage, fill, small_disk, until
-from benchmarks.measurement import Measurement, environment
-from benchmarks.processes import say, scratch
-from idc.config import ConfigModel, load
+from idc.config import load
 from idc.data.pipeline import run_local
 from idc.data.rendered.config import RenderJob
 from idc.data.store import iter_rows
+from tests.faults.injection import Job, TrackingServer, Training, damage, fill, small_disk, until
 
 TRAIN = "train_twincap.py"
 MODEL = {
@@ -39,21 +31,42 @@ MODEL = {
 ON_RAY = {"num_workers": 2, "engine": "deepspeed", "zero_stage": 2}
 
 
-class FaultsConfig(ConfigModel):
-    """Faults injected into jobs of a tiny TwinCap on rendered pairs, all made by the part itself."""
+@dataclass(frozen=True)
+class FaultsConfig:
+    """Sizes of the jobs of a tiny TwinCap on rendered pairs.
 
-    only: tuple[str, ...] = ()
-    """Names of faults to inject; empty: all."""
-    steps: int = Field(60, ge=20)
-    """Steps of a training run."""
-    checkpoint_every: int = Field(10, ge=2)
-    """Steps between checkpoints."""
-    kill_at: int = Field(26, ge=2)
-    """Logged step at which a training is disturbed."""
-    chunks: int = Field(24, ge=4)
-    """Chunks of a data build, of two scenes each."""
-    away_s: float = Field(60.0, gt=0)
-    """Seconds for which the tracking server is away."""
+    Attributes:
+        steps: of a training run.
+        checkpoint_every: steps between checkpoints.
+        kill_at: logged step at which a training is disturbed.
+        chunks: of a data build, of two scenes each.
+        away_s: seconds for which the tracking server is away.
+    """
+
+    steps: int = 30
+    checkpoint_every: int = 5
+    kill_at: int = 12
+    chunks: int = 24
+    away_s: float = 3.0
+
+
+@dataclass(frozen=True)
+class FaultRow:
+    """A fault and its outcome.
+
+    Attributes:
+        lost_steps: steps that were done twice; words for what has no steps.
+        recovery_s: seconds until the job was at work again; words where it never stopped.
+        final_difference: largest absolute difference of any weight or validation metric from the undisturbed run; words
+            for data.
+    """
+
+    fault: str
+    where: str
+    lost_steps: float | str
+    recovery_s: float | str
+    final_difference: float | str | None
+    note: str
 
 
 class Lab:
@@ -69,10 +82,10 @@ class Lab:
     @cached_property
     def pairs(self) -> str:
         """24 pairs."""
-        from idc.data.rendered.render import open_build
+        from idc.data.rendered.render import open_rendering
 
         job = load(RenderJob, None, {"out": str(self.folder / "pairs"), **_scenes(12), "chunk_size": 12})
-        run_local(*open_build(job), progress=False)
+        run_local(*open_rendering(job), progress=False)
         return str(self.folder / "pairs")
 
     @property
@@ -134,13 +147,13 @@ class Lab:
 
     def rows_lost(self, name: str) -> tuple[str, str]:
         """What a build has lost and made twice, and how its rows differ from an undisturbed build without Ray."""
-        from idc.data.rendered.render import open_build
+        from idc.data.rendered.render import open_rendering
 
         other = self.folder / "undisturbed-build"
         if not other.exists():
             scenes = _scenes(2 * self.config.chunks)
             run_local(
-                *open_build(load(RenderJob, None, {"out": str(other), **scenes, "chunk_size": 2})), progress=False
+                *open_rendering(load(RenderJob, None, {"out": str(other), **scenes, "chunk_size": 2})), progress=False
             )
         found, expected = list(iter_rows(str(self.folder / name))), list(iter_rows(str(other)))
         ids, wanted = [row["pair_id"] for row in found], {row["pair_id"] for row in expected}
@@ -375,30 +388,3 @@ FAULTS: dict[str, Callable[[Lab], FaultRow]] = {
     "tracking_away": tracking_away,
     "tracking_away_at_start": tracking_away_at_start,
 }
-
-
-# -- the figure ----------------------------------------------------------------------------------------------------
-
-
-def measure_faults(config: FaultsConfig) -> Iterator[Measurement]:
-    """Inject the faults one after another; ``above`` are the seconds until the job was back, if it was away."""
-    if unknown := set(config.only) - FAULTS.keys():
-        raise ValueError(f"injected.only: unknown {', '.join(sorted(unknown))}; known are {', '.join(FAULTS)}")
-    where = environment(threads=1)
-    with scratch() as folder:
-        lab = Lab(folder, config)
-        try:
-            for name in config.only or FAULTS:
-                row = FAULTS[name](lab)
-                say(f"faults: {row.model_dump_json()}")
-                seconds = row.recovery_s
-                yield Measurement(
-                    part="faults",
-                    title=row.fault + (", on Ray" if name.endswith("_ray") else ""),
-                    unit="s",
-                    above=[seconds] if isinstance(seconds, float) else [0.0],
-                    more={"row": row.model_dump()},
-                    environment=where,
-                )
-        finally:
-            lab.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from idc.captioning.apply import CaptionOptions, Fault, decode_pair, describe_rows
+from idc.captioning.apply import DescribeOptions, Fault, decode_pair, describe_rows
 from idc.captioning.loading import LoadCaptioner
 from idc.data import files
 from idc.data.images import decode_image
@@ -21,7 +21,7 @@ from idc.data.parquet_files import open_parquet
 from idc.data.pipeline import Batch, Runner, StageSpec, good_rows, num_rows, read_range, with_errors
 from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_manifest
 from idc.evaluation.config import EvaluateJob
-from idc.metrics.change_maps import ChangeMaps, score_pair, summarise
+from idc.metrics.change_maps import ChangeMaps, score_pair, summarise_maps
 
 FOLDER = "captions"
 """Name of the folder of captions in the folder of an evaluation."""
@@ -96,7 +96,7 @@ def warned_pairs(out: str) -> set[str] | None:
 
 def score_change_maps(out: str) -> ChangeMaps | None:
     """Mean scores of the change maps of :func:`caption_split` in ``out``; None if no pair has a mask."""
-    return summarise(row[_MAP] for row in iter_rows(Path(out) / FOLDER, [_MAP]))
+    return summarise_maps(row[_MAP] for row in iter_rows(Path(out) / FOLDER, [_MAP]))
 
 
 class CaptionPairs:
@@ -108,7 +108,7 @@ class CaptionPairs:
 
     def __init__(self, load: LoadCaptioner, change_maps: bool = False) -> None:
         self._captioner = load()
-        self._options = CaptionOptions(change_map=change_maps)
+        self._options = DescribeOptions(change_map=change_maps)
         self._options.check(self._captioner)
         self._pool = ThreadPoolExecutor(2)
 
@@ -120,18 +120,18 @@ class CaptionPairs:
         scores: list[list[float] | None] = [None] * rows
         errors = list(batch["error"])
         images = lambda i: decode_pair(batch["before"][i], batch["after"][i])  # noqa: E731
-        for i, found in describe_rows(self._captioner, good_rows(batch), images, self._pool, rows, self._options):
-            if isinstance(found.pixels, Fault):
-                errors[i] = str(found.pixels.error)
+        for i, result in describe_rows(self._captioner, good_rows(batch), images, self._pool, rows, self._options):
+            if isinstance(result.pixels, Fault):
+                errors[i] = str(result.pixels.error)
                 continue
-            assert found.description is not None
-            captions[i] = found.description.best.caption
-            familiar[i] = found.description.familiar
-            if self._options.change_map and batch["mask"][i] is not None and found.description.change_map is not None:
+            assert result.description is not None
+            captions[i] = result.description.best.caption
+            familiar[i] = result.description.familiar
+            if self._options.change_map and batch["mask"][i] is not None and result.description.change_map is not None:
                 mask = decode_image(batch["mask"][i])
-                scores[i] = score_pair(found.description.change_map, *found.pixels, mask)
-        made: Batch = {"pair_id": batch["pair_id"], "caption": captions, _FAMILIAR: familiar, "error": errors}
-        return made | {_MAP: scores} if self._options.change_map else made
+                scores[i] = score_pair(result.description.change_map, *result.pixels, mask)
+        columns: Batch = {"pair_id": batch["pair_id"], "caption": captions, _FAMILIAR: familiar, "error": errors}
+        return columns | {_MAP: scores} if self._options.change_map else columns
 
 
 class SplitBatches:
@@ -157,7 +157,7 @@ class SplitBatches:
         for part in read_manifest(self._folder).parts:
             with (self._folder / part.file).open() as stream:
                 splits = open_parquet(stream, part.file).read(["split"])["split"].to_pylist()
-            wanted += [(part.file, row) for row, own in enumerate(splits) if split in ("all", own)]
+            wanted += [(part.file, row) for row, row_split in enumerate(splits) if split in ("all", row_split)]
         wanted = wanted[:limit]
         self._batches = [wanted[start : start + batch_size] for start in range(0, len(wanted), batch_size)]
 

@@ -1,7 +1,6 @@
 """Faults injected for real: SIGKILL to processes of a job, a disk that is full, a tracking server that is away.
 
-The jobs are the commands that a user starts, in processes of their own. :mod:`benchmarks.faults` measures with these,
-and the tests of ``tests/faults`` use the same.
+The jobs are the commands that a user starts, in processes of their own.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import yaml
 if TYPE_CHECKING:
     import psutil
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0
 """A wait longer than this is an error."""
 _POLL_S = 0.01

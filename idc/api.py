@@ -1,0 +1,315 @@
+"""The package in Python: ``idc.load`` and ``idc.evaluate``, for notebooks and other programs.
+
+    import idc
+
+    captioner = idc.load("shipped")
+    caption = captioner("before.png", "after.png")
+    print(caption.caption, caption.confidence, caption.verdict)
+
+The names are those of the package itself (``idc.load``); this module is loaded when one of them is first used.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib
+import os
+import sys
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from idc.captioning.apply import DescribeOptions, Pixels, describe_batch
+from idc.captioning.contract import Candidate, Captioner, Description, Region, Verdict, draw_map
+from idc.captioning.loading import CaptionerLoader, LoadConfig
+from idc.captioning.pair import read_images
+from idc.data.images import encode_png, image_of
+
+if TYPE_CHECKING:
+    from idc.evaluation.record import Evaluation
+    from idc.metrics.protocols import ProtocolName
+
+ImageSource = str | os.PathLike[str] | Image.Image | np.ndarray
+"""An image: a file or URI, an image of Pillow, or an array (H, W), (H, W, 3) or (H, W, 4) of uint8."""
+
+_REGISTRY = "models:/"
+_SHOWN = 320
+"""Height of the images in a notebook, in pixels."""
+_RED = (230, 30, 120)
+
+
+def load(
+    source: str | os.PathLike[str] = "shipped",
+    *,
+    device: str | None = None,
+    speed: str = "auto",
+    base: str | None = None,
+    endpoint: str | None = None,
+) -> LoadedCaptioner:
+    """Load a captioner.
+
+    Args:
+        source: an artifact's folder or URI; ``shipped``, the small one of rendered scenes that comes with the package;
+            ``regions``, which needs no training and names where and how much two images differ; ``hf:ORG/NAME``, a
+            vision-language model of the Hugging Face hub; ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``, a model
+            of the MLflow registry at ``MLFLOW_TRACKING_URI``.
+        device: torch device, e.g. ``cuda``; by default cuda if there is one.
+        speed: as the option ``--speed`` of the commands: auto, exact, fast or bf16.
+        base: folder of the artifact's base model, if it is not where the artifact was made.
+        endpoint: URL of a server that runs the language model of a vision-language artifact.
+
+    Raises:
+        ValueError: there is no such captioner, or it cannot be loaded.
+    """
+    name = os.fspath(source)
+    if name.startswith(_REGISTRY):
+        name = _from_registry(name)
+    values = {"device": device, "speed": speed, "base": {"source": base}, "endpoint": endpoint and {"url": endpoint}}
+    loader = CaptionerLoader(name, LoadConfig.model_validate(values), gpus=_gpus(device))
+    return LoadedCaptioner(loader(), os.fspath(source))
+
+
+def evaluate(
+    predictions: Sequence[str] | Mapping[str, str],
+    references: Sequence[Sequence[str]] | Mapping[str, Sequence[str]],
+    *,
+    protocol: ProtocolName = "coco",
+    metrics: Sequence[str] | None = None,
+    resamples: int = 0,
+) -> Evaluation:
+    """Score captions against references with the metrics of the field: BLEU, METEOR, ROUGE-L and CIDEr.
+
+    Args:
+        predictions: a caption for each pair, as a list or by the pair's id.
+        references: the reference captions of each pair, in the same order or by the same ids.
+        protocol: how captions become tokens: ``coco`` (most papers), ``spot_single``, ``spot_multi``, ``levir_words``.
+        metrics: names of some of the metrics, for example ``["CIDEr"]``; all by default.
+        resamples: number of bootstrap resamples for the intervals; 0 for none.
+
+    Returns:
+        The evaluation; ``scores`` has the numbers as fractions (papers print them times 100).
+
+    Raises:
+        ValueError: the two do not belong to each other, a caption is empty, or there is no such protocol or metric.
+        idc.metrics.java.JavaError: Java, which METEOR and the tokenizer need, does not work.
+    """
+    from typing import get_args
+
+    from idc.evaluation.record import Prediction
+    from idc.evaluation.score import evaluate_captions as score
+    from idc.metrics.coco import METRICS
+    from idc.metrics.protocols import ProtocolName
+    from idc.metrics.protocols import protocol as protocol_of
+
+    names = [name for name in get_args(ProtocolName) if name != "levir_ids"]  # which needs the training captions
+    if protocol not in names:
+        raise ValueError(f"protocol: {protocol!r} is not one of {', '.join(names)}")
+    if unknown := sorted(set(metrics or ()) - set(METRICS)):
+        raise ValueError(f"metrics: {', '.join(unknown)} unknown; available: {', '.join(METRICS)}")
+    captions, truth = (_by_id(values) for values in (predictions, references))
+    if captions.keys() != truth.keys():
+        alone = sorted(captions.keys() ^ truth.keys())[:5]
+        raise ValueError(
+            f"{len(captions)} predictions and references of {len(truth)} pairs; in only one of them: {', '.join(alone)}"
+        )
+    if texts := [name for name, value in truth.items() if isinstance(value, str)]:
+        raise ValueError(f"references: a list of captions for each pair, but {texts[0]} has a single text")
+    rows = [
+        Prediction(pair_id=name, caption=caption, references=list(truth[name])) for name, caption in captions.items()
+    ]
+    return score(rows, by=protocol_of(protocol), metrics=metrics or METRICS, resamples=resamples)[0]
+
+
+@dataclass(frozen=True, repr=False)
+class Caption:
+    """The caption of a pair. In a notebook it draws the two images, where they differ, and its sentences.
+
+    Attributes:
+        description: everything that the captioner returned.
+        before, after: the images, uint8 RGB (H, W, 3).
+    """
+
+    description: Description
+    before: np.ndarray
+    after: np.ndarray
+
+    @property
+    def caption(self) -> str:
+        """The best caption."""
+        return self.description.best.caption
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """All captions, the best first, each with its confidence."""
+        return self.description.candidates
+
+    @property
+    def confidence(self) -> float:
+        """Of the best caption, in [0, 1]."""
+        return self.description.best.confidence
+
+    @property
+    def verdict(self) -> Verdict:
+        """``changed``, ``unchanged`` or ``unsure``."""
+        return self.description.verdict
+
+    @property
+    def warning(self) -> str | None:
+        """Why the caption is not to be trusted; None if there is no such reason."""
+        return self.description.warning
+
+    @property
+    def map(self) -> np.ndarray | None:
+        """Where the pair changed, float32 (H, W) in [0, 1] over the image after; None if the captioner cannot tell."""
+        return self.description.change_map
+
+    @property
+    def regions(self) -> tuple[Region, ...] | None:
+        """The regions that differ, the largest first; of the captioner ``regions``, and of pairs that the captioner is
+        not familiar with."""
+        return self.description.regions
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able dict with the field names of all commands and APIs."""
+        return self.description.to_dict()
+
+    def __str__(self) -> str:
+        return self.caption
+
+    def __repr__(self) -> str:
+        return f"Caption({self.caption!r}, confidence={self.confidence:.2f}, verdict={self.verdict!r})"
+
+    def _repr_png_(self) -> bytes:
+        """The two images and the map side by side, with the regions as boxes."""
+        images = [_framed(self.before, ()), _framed(self.after, self.regions or ())]
+        if self.map is not None:
+            drawn = Image.fromarray(draw_map(self.map, self.after.shape[:2])).convert("RGB")
+            images.append(drawn.resize(images[1].size))
+        sheet = Image.new("RGB", (sum(image.width + 4 for image in images) - 4, _SHOWN), "white")
+        left = 0
+        for image in images:
+            sheet.paste(image, (left, 0))
+            left += image.width + 4
+        return encode_png(np.asarray(sheet))
+
+    def _repr_html_(self) -> str:
+        lines = [f"<b>{html.escape(self.caption)}</b>", f"confidence {100 * self.confidence:.0f} %; {self.verdict}"]
+        lines += [
+            html.escape(text)
+            for text in (self.description.verdict_text, self.warning, self.description.regions_text)
+            if text is not None and text != self.caption
+        ]
+        picture = b64encode(self._repr_png_()).decode()
+        text = "<br>".join(lines)
+        return f'<div><img alt="before, after" src="data:image/png;base64,{picture}"><br>{text}</div>'
+
+
+class LoadedCaptioner:
+    """A loaded captioner, called with pairs of images.
+
+    Attributes:
+        source: what it was loaded from.
+        captioner: the captioner itself, for what only some can do (:data:`idc.captioning.contract.CAPABILITIES`).
+    """
+
+    def __init__(self, captioner: Captioner, source: str) -> None:
+        self.captioner, self.source = captioner, source
+
+    def __repr__(self) -> str:
+        return f"LoadedCaptioner({self.source!r})"
+
+    @overload
+    def __call__(
+        self, before: ImageSource, after: ImageSource, *, beams: int | None = None, candidates: int = 1
+    ) -> Caption: ...
+    @overload
+    def __call__(
+        self,
+        before: list[Any] | tuple[Any, ...],
+        after: list[Any] | tuple[Any, ...],
+        *,
+        beams: int | None = None,
+        candidates: int = 1,
+    ) -> list[Caption]: ...
+    def __call__(
+        self,
+        before: ImageSource | list[Any] | tuple[Any, ...],
+        after: ImageSource | list[Any] | tuple[Any, ...],
+        *,
+        beams: int | None = None,
+        candidates: int = 1,
+    ) -> Caption | list[Caption]:
+        """Caption one pair, or the pairs of two lists of equal length, which are one batch of the model.
+
+        Args:
+            beams: of the search, 1 is greedy; by default as the artifact was validated.
+            candidates: maximum number of captions of a pair.
+
+        Raises:
+            ValueError: an image cannot be read (all such images are named), or the lists differ in length.
+        """
+        if not isinstance(before, list | tuple) and not isinstance(after, list | tuple):
+            return self([before], [after], beams=beams, candidates=candidates)[0]
+        if not (isinstance(before, list | tuple) and isinstance(after, list | tuple)) or len(before) != len(after):
+            raise ValueError("before and after: give two images, or two lists of the same length")
+        images = _pixels([*before, *after])
+        pairs = [Pixels(*pair) for pair in zip(images[: len(before)], images[len(before) :], strict=True)]
+        with_map = "map" in self.captioner.capabilities
+        options = DescribeOptions(beams, candidates, change_map=with_map, regions=True)
+        results = describe_batch(self.captioner, pairs, [options] * len(pairs))
+        captions = []
+        for pair, result in zip(pairs, results, strict=True):
+            assert result.description is not None
+            captions.append(Caption(result.description, pair.before, pair.after))
+        return captions
+
+
+def _pixels(sources: Sequence[ImageSource]) -> list[np.ndarray]:
+    files = [os.fspath(source) for source in sources if isinstance(source, str | os.PathLike)]
+    decoded = iter(read_images(*files))
+    pixels: list[np.ndarray] = []
+    for source in sources:
+        if isinstance(source, str | os.PathLike):
+            pixels.append(next(decoded)[1])
+        else:
+            pixels.append(image_of(source))
+    return pixels
+
+
+def _framed(pixels: np.ndarray, regions: Sequence[Region]) -> Image.Image:
+    """An image at the height of a notebook's, with the boxes of regions."""
+    scale = _SHOWN / pixels.shape[0]
+    image = Image.fromarray(pixels).resize((max(1, round(pixels.shape[1] * scale)), _SHOWN))
+    draw = ImageDraw.Draw(image)
+    for region in regions:
+        left, top, right, bottom = (round(value * scale) for value in region.box)
+        draw.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=_RED, width=2)
+    return image
+
+
+def _by_id(values: Any) -> dict[str, Any]:
+    return dict(values) if isinstance(values, Mapping) else {str(number): value for number, value in enumerate(values)}
+
+
+def _gpus(device: str | None) -> float:
+    """GPUs of this process, for the default device."""
+    if device is not None:
+        return 0.0
+    import torch
+
+    return float(torch.cuda.is_available())
+
+
+def _from_registry(name: str) -> str:
+    """The folder of a registered model. The registry's part belongs to the server, a layer above this package, and is
+    looked up by name only when a registered model is asked for; so MLflow is no part of the library."""
+    folder = str(importlib.import_module("idc.__main__").commands_folder())
+    if folder not in sys.path:
+        sys.path.append(folder)
+    resolver = importlib.import_module("serve.versions").Resolver()
+    return str(Path(resolver.fetch(resolver.resolve(name))))

@@ -1,0 +1,1 @@
+"""Regions: where two images differ, how much and in which colours, without a trained model."""

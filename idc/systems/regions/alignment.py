@@ -1,0 +1,286 @@
+"""Brings the image before onto the image after: the view, the light, then the parallax that a moved camera leaves.
+
+Images are float32 RGB (H, W, 3) in [0, 1]; a warp is a homography from pixels of the image after to those before.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+_BETTER = 0.9
+"""A warp replaces a simpler one if its residual is below this share of the other's: resampling alone changes it too."""
+_MIN_MATCHES = 15
+_MIN_SPREAD = 0.25
+"""Smallest share of the image that matched points must span: those on one object show how that object moved, not the
+camera."""
+_MIN_COVERED = 0.5
+"""Smallest share of the image after that the warped image before must cover."""
+_MAX_TILT = 0.25
+"""Largest change of scale across the image."""
+_LIGHT_SIDE = 64
+"""Longer side at which the light is fitted: it varies slowly, and noise averages out."""
+_BLOCK = 17
+"""Side of the blocks whose textures are compared, in pixels; there is one at every :data:`_STEP` pixels."""
+_STEP = 8
+_MIN_BLOCKS = 8
+_SIMILAR = 0.5
+"""Correlation from which the textures of a block agree."""
+_SAME_TEXTURE = 0.7
+"""Correlation from which a block counts as the same surface in both images."""
+_EXPLAINED = 0.87
+"""Share of the textures that agree along the flow if the camera moved. Of fixed cameras before which large things moved
+at most 0.86 did, unless matches were uneven."""
+_DISPLACED = 0.8
+_MIN_FLOW = 0.5
+"""If the camera moved, a share :data:`_DISPLACED` of the surfaces is displaced by more than this, in pixels."""
+_EVEN = 5.0
+"""If the camera moved, the 90th percentile of the displacements is at most this multiple of the median. What came or
+went is matched with anything, far away."""
+_DOUBTFUL_GAIN = 0.2
+"""If flow explains this many more of the textures, but not :data:`_EXPLAINED` of them, and displaces them by more than
+the comparison tolerates, the views differ too much."""
+
+
+class Alignment(NamedTuple):
+    """The image before in the frame of the image after.
+
+    Attributes:
+        before: with its own light.
+        lit: with the light of the image after.
+        valid: bool (H, W), where the image before shows anything.
+        shift: length in pixels of the displacements that a homography does not explain, 90th percentile over surfaces
+            seen in both images; 0 without such displacements.
+        sure: the views do not differ so much that surfaces may be mistaken for changes.
+    """
+
+    before: np.ndarray
+    lit: np.ndarray
+    valid: np.ndarray
+    shift: float
+    sure: bool
+
+
+def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
+    """Align the image before with the image after; their sizes may differ.
+
+    Args:
+        tolerance: displacements, in pixels, that the comparison allows for.
+    """
+    warped, valid = _warped(before, _warp(before, after), after.shape[:2])
+    lit = _even_light(warped, after, valid)
+    flow, shift, sure = _parallax(lit, after, valid, tolerance)
+    if flow is None:
+        return Alignment(warped, lit, valid, 0.0, sure)
+    moved, inside = _moved(warped, flow)
+    return Alignment(moved, _moved(lit, flow)[0], valid & inside, shift, sure)
+
+
+def share_in_agreement(before: np.ndarray, after: np.ndarray, where: np.ndarray, noise: float) -> float:
+    """Share in [0, 1] of the textured blocks of a part of the images (bool (H, W)) that have a similar texture in both;
+    NaN where there is hardly any texture.
+
+    Args:
+        noise: standard deviation of the images' noise; weaker textures do not count.
+    """
+    correlation, textured = _textures(before, after, where, noise)
+    return float((correlation[textured] > _SIMILAR).mean()) if textured.sum() >= _MIN_BLOCKS else math.nan
+
+
+def noise_of(image: np.ndarray) -> float:
+    """Standard deviation of an image's noise (Immerkaer 1996, with a median in place of the mean)."""
+    kernel = np.array([[1, -2, 1], [-2, 4, -2], [1, -2, 1]], np.float32) / 6
+    return 1.4826 * float(np.median(np.abs(cv2.filter2D(_grey(image), -1, kernel))))
+
+
+def _warp(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """The warp: stretched to the same size, a homography from features, or ECC from the better of both; each only if it
+    explains the pair clearly better than the one before."""
+    size = after.shape[:2]
+    stretch = np.diag([before.shape[1] / size[1], before.shape[0] / size[0], 1.0])
+    best, residual = stretch, _residual(before, after, stretch)
+    for estimate in (_by_features, _by_correlation):
+        warp = estimate(before, after, best)
+        if warp is None or not _plausible(warp, stretch, size):
+            continue
+        if (other := _residual(before, after, warp)) < _BETTER * residual:
+            best, residual = warp, other
+    return best
+
+
+def _by_features(before: np.ndarray, after: np.ndarray, start: np.ndarray) -> np.ndarray | None:
+    """From SIFT matches; None without enough of them."""
+    sift = cv2.SIFT.create(nfeatures=1000, contrastThreshold=0.02)
+    (points, descriptors), (others, other_descriptors) = (
+        sift.detectAndCompute(_bytes(x), None) for x in (after, before)
+    )
+    if descriptors is None or other_descriptors is None or min(len(points), len(others)) < _MIN_MATCHES:
+        return None
+    pairs = cv2.BFMatcher(cv2.NORM_L2).knnMatch(descriptors, other_descriptors, k=2)
+    matches = [pair[0] for pair in pairs if len(pair) == 2 and pair[0].distance < 0.75 * pair[1].distance]
+    if len(matches) < _MIN_MATCHES:
+        return None
+    source = np.array([points[match.queryIdx].pt for match in matches], np.float32)
+    target = np.array([others[match.trainIdx].pt for match in matches], np.float32)
+    cv2.setRNGSeed(0)  # RANSAC draws its samples from it; equal pairs must give equal captions
+    warp, inliers = cv2.findHomography(source, target, cv2.USAC_MAGSAC, 2.0, maxIters=5000, confidence=0.999)
+    if warp is None or inliers is None or inliers.sum() < _MIN_MATCHES:
+        return None
+    return warp if _spread(source[inliers.ravel() > 0], after.shape[:2]) >= _MIN_SPREAD else None
+
+
+def _by_correlation(before: np.ndarray, after: np.ndarray, start: np.ndarray) -> np.ndarray | None:
+    """By ECC at half the size; None where it does not converge."""
+    half = np.diag([0.5, 0.5, 1.0])
+    small, other = (cv2.resize(_grey(x), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA) for x in (after, before))
+    warp = (half @ start @ np.linalg.inv(half)).astype(np.float32)
+    criteria = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 60, 1e-5)
+    try:
+        _, warp = cv2.findTransformECC(
+            small, other, warp, cv2.MOTION_HOMOGRAPHY, criteria, np.full_like(other, 255, np.uint8), 5
+        )
+    except cv2.error:  # plain images, or no overlap
+        return None
+    return np.linalg.inv(half) @ warp.astype(np.float64) @ half
+
+
+def _plausible(warp: np.ndarray, stretch: np.ndarray, size: tuple[int, int]) -> bool:
+    """Whether a camera that moved a little gives this warp: no mirror, half to twice the size, little tilt."""
+    relative = np.linalg.inv(stretch) @ warp
+    if not np.isfinite(relative).all() or abs(relative[2, 2]) < 1e-6:
+        return False
+    relative = relative / relative[2, 2]
+    tilt = np.abs(relative[2, :2] * (size[1], size[0])).max()
+    return bool(0.25 < np.linalg.det(relative[:2, :2]) < 4.0 and tilt < _MAX_TILT)
+
+
+def _residual(before: np.ndarray, after: np.ndarray, warp: np.ndarray) -> float:
+    """Mean difference of the details, each clipped so that what changed counts little; infinite if little overlaps."""
+    warped, valid = _warped(before, warp, after.shape[:2])
+    if valid.mean() < _MIN_COVERED:
+        return np.inf
+    first, second = (_detail(image)[valid] for image in (warped, after))
+    scale = 1.4826 * float(np.median(np.abs(second))) + 1e-3
+    return float(np.minimum(np.abs(first - second) / scale, 2.0).mean())
+
+
+def _even_light(before: np.ndarray, after: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """The image before in the light of the image after: gain and offset of each channel, the gain linear over the image
+    and the offset quadratic, fitted robustly so that what changed does not count."""
+    height, width = after.shape[:2]
+    scale = _LIGHT_SIDE / max(height, width)
+    columns, rows = max(4, round(width * scale)), max(4, round(height * scale))
+    covered, *images = (
+        cv2.resize(image, (columns, rows), interpolation=cv2.INTER_AREA)
+        for image in (valid.astype(np.float32), before, after)
+    )
+    used = covered.ravel() > 0.99
+    if used.sum() < 50:
+        return before
+    lit = np.empty_like(before)
+    for channel in range(3):
+        source, target = (image[..., channel].ravel()[used] for image in images)
+        terms = _light_terms(source, *(axis[used] for axis in _axes(rows, columns)))
+        weights = np.ones(len(target))
+        gain = float(np.median(target) / max(np.median(source), 0.02))
+        for _ in range(12):
+            # The ridge draws the gain to the ratio of the medians: in a plain image it would follow the noise, to 0.
+            ridge = (1e-2 + 1e-3 * weights.sum()) * np.diag([1, 1, 1, *[1e-3] * 6])
+            gram = terms.T @ (weights[:, None] * terms) + ridge
+            parameters = np.linalg.solve(gram, terms.T @ (weights * target) + gain * ridge[0])
+            errors = np.abs(terms @ parameters - target)
+            spread = max(1.4826 * float(np.median(errors)), 0.008)
+            weights = np.clip(1 - (errors / (3 * spread)) ** 2, 0, None) ** 2  # Tukey's biweight
+        terms = _light_terms(before[..., channel].ravel(), *_axes(height, width))
+        lit[..., channel] = (terms @ parameters).reshape(height, width)
+    return lit.clip(0, 1)
+
+
+def _light_terms(values: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.stack([values, values * x, values * y, np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
+
+
+def _axes(height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """x and y of all pixels, from -0.5 to 0.5."""
+    rows, columns = np.mgrid[0:height, 0:width].astype(np.float32)
+    return (columns / width - 0.5).ravel(), (rows / height - 0.5).ravel()
+
+
+def _parallax(
+    lit: np.ndarray, after: np.ndarray, valid: np.ndarray, tolerance: float
+) -> tuple[np.ndarray | None, float, bool]:
+    """Optical flow from the image after to the one before, with its length (:attr:`Alignment.shift`), if the camera
+    moved: if flow explains nearly all textures, and nearly all of them are displaced. Otherwise None: flow would also
+    follow the one thing that moved in front of a fixed camera, and hide that it did. Then :attr:`Alignment.sure`."""
+    dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
+    flow = dis.calc(_bytes(after), _bytes(lit), np.zeros((*after.shape[:2], 2), np.float32))
+    flow = np.dstack([cv2.medianBlur(np.ascontiguousarray(flow[..., axis]), 5) for axis in (0, 1)])
+    flow = cv2.GaussianBlur(flow, (0, 0), 2.0)
+    noise = max(noise_of(lit), noise_of(after))
+    correlation, textured = _textures(_moved(lit, flow)[0], after, valid, noise)
+    same = textured & (correlation > _SAME_TEXTURE)
+    if same.sum() < _MIN_BLOCKS:
+        return None, 0.0, True
+    lengths = np.linalg.norm(flow, axis=-1)[_STEP::_STEP, _STEP::_STEP][same]
+    displacement = np.quantile(lengths, 1 - _DISPLACED)
+    explained = float((correlation[textured] > _SIMILAR).mean())
+    longest, middle = np.quantile(lengths, [0.9, 0.5])
+    if explained >= _EXPLAINED and displacement > _MIN_FLOW and longest <= _EVEN * middle:
+        return flow, float(longest), True
+    gain = explained - share_in_agreement(lit, after, valid, noise)
+    return None, 0.0, not (gain >= _DOUBTFUL_GAIN and displacement > tolerance)
+
+
+def _moved(image: np.ndarray, flow: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An image displaced by a flow (H, W, 2), and where it shows anything."""
+    rows, columns = np.mgrid[0 : flow.shape[0], 0 : flow.shape[1]].astype(np.float32)
+    x, y = columns + flow[..., 0], rows + flow[..., 1]
+    inside = (x >= 0) & (y >= 0) & (x <= flow.shape[1] - 1) & (y <= flow.shape[0] - 1)
+    return cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE), inside
+
+
+def _textures(before: np.ndarray, after: np.ndarray, where: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """Per block the correlation of the brightness of both images, and whether one of them has a texture there."""
+    first, second = (cv2.GaussianBlur(_grey(image), (0, 0), 1.5) for image in (before, after))
+    weights = where.astype(np.float32)
+
+    def sums(values: np.ndarray) -> np.ndarray:
+        return cv2.boxFilter(values * weights, -1, (_BLOCK, _BLOCK), normalize=False)[_STEP::_STEP, _STEP::_STEP]
+
+    pixels = sums(np.ones_like(first))
+    count = np.maximum(pixels, 1)
+    mean, other = sums(first) / count, sums(second) / count
+    variance, other_variance = sums(first**2) / count - mean**2, sums(second**2) / count - other**2
+    covariance = sums(first * second) / count - mean * other
+    textured = (pixels > 0.6 * _BLOCK**2) & (np.maximum(variance, other_variance) > (0.015 + noise / 3) ** 2)
+    return covariance / np.sqrt(np.maximum(variance * other_variance, 1e-12)), textured
+
+
+def _spread(points: np.ndarray, size: tuple[int, ...]) -> float:
+    """Share of an image that the convex hull of points (N, 2) covers."""
+    return cv2.contourArea(cv2.convexHull(points)) / (size[0] * size[1]) if len(points) >= 3 else 0.0
+
+
+def _warped(image: np.ndarray, warp: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    shape = (size[1], size[0])
+    warped = cv2.warpPerspective(image, warp, shape, flags=flags, borderMode=cv2.BORDER_REPLICATE)
+    inside = cv2.warpPerspective(np.ones(image.shape[:2], np.float32), warp, shape, flags=flags)
+    return warped, inside > 0.999
+
+
+def _grey(image: np.ndarray) -> np.ndarray:
+    return cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
+
+
+def _bytes(image: np.ndarray) -> np.ndarray:
+    return (255 * _grey(image)).clip(0, 255).astype(np.uint8)
+
+
+def _detail(image: np.ndarray) -> np.ndarray:
+    """The brightness without its local mean, which follows the light."""
+    grey = _grey(image)
+    return cv2.GaussianBlur(grey, (0, 0), 1.0) - cv2.GaussianBlur(grey, (0, 0), 8.0)

@@ -1,0 +1,73 @@
+"""The captioner of regions that changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from idc.captioning.contract import Candidate, Capability, Description, Speed, beams_of
+from idc.systems.regions.detection import compare
+from idc.systems.regions.wording import INCOMPARABLE, region_of, region_sentence
+from idc.training.artifact import read_artifact
+
+
+class RegionsCaptioner:
+    """Names the regions in which two images differ; nothing is trained.
+
+    The confidence is no probability of words: it is r / (1 + r) for the ratio r of the largest difference to the
+    threshold, or 1 / (1 + r) where no region changed, and 0.5 where the images are not comparable.
+    """
+
+    capabilities: frozenset[Capability] = frozenset({"map"})
+    trained_on: str | None = None
+
+    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
+        """One caption per pair."""
+        return [description.best.caption for description in self.describe(befores, afters)]
+
+    def describe(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        *,
+        beams: int | None = None,
+        candidates: int = 1,
+        change_map: bool = False,
+    ) -> list[Description]:
+        """As :meth:`idc.captioning.contract.Captioner.describe`; there is one candidate for each pair."""
+        beams_of(beams, candidates, validated=1)
+        return [_describe(before, after, change_map) for before, after in zip(befores, afters, strict=True)]
+
+
+def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> RegionsCaptioner:
+    """The captioner of an artifact; it runs on the CPU in any case.
+
+    Raises:
+        ValueError: it is not an artifact of this system.
+    """
+    read_artifact(path, system="regions")
+    return RegionsCaptioner()
+
+
+def _describe(before: np.ndarray, after: np.ndarray, change_map: bool) -> Description:
+    comparison = compare(before, after)
+    ratio = float(comparison.difference.max()) / comparison.threshold
+    values = comparison.difference / (comparison.difference + comparison.threshold) if change_map else None
+    if not comparison.comparable:
+        return Description(
+            (Candidate(INCOMPARABLE, math.log(0.5)),),
+            change_map=values, regions=(), regions_text=INCOMPARABLE, doubt="the two images are not comparable",
+        )  # fmt: skip
+    regions = tuple(
+        region_of(mask, comparison.before, comparison.after, after.shape[:2]) for mask in comparison.regions
+    )
+    text = region_sentence(regions, comparison.moved, comparison.small, comparison.shaded, comparison.light)
+    confidence = ratio / (1 + ratio) if regions else 1 / (1 + ratio)
+    doubt = "positions differ, and a change cannot be told from what the other view hides" if comparison.moved else None
+    return Description(
+        (Candidate(text, math.log(confidence)),),
+        change_map=values, regions=regions, regions_text=text, doubt=doubt,
+    )  # fmt: skip

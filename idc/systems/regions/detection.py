@@ -1,0 +1,160 @@
+"""Regions in which two images of the same place differ, once their views and lights agree."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from idc.systems.regions.alignment import align, noise_of, share_in_agreement
+
+_SIDE = 512
+"""Longer side at which images are compared, in pixels; larger ones are reduced."""
+_MIN_SIDE = 32
+"""Smaller images are enlarged, for the windows of the alignment."""
+THRESHOLD = 13.5
+"""Difference of colour that a region reaches somewhere: in CIELAB, where 2.3 is a just noticeable difference. A region
+extends to a third of it."""
+_LIGHTNESS = 0.7
+"""Weight of the lightness: shadows and reflections change it, and hardly the hue."""
+_SMOOTHING = 1.2
+"""Standard deviation of the blur of both images, in pixels; of noisy ones it is larger."""
+_TOLERANCE = 0.005
+"""Shifts up to this share of the longer side do not count as a difference."""
+_SMALLEST = 0.001
+"""Share of the image below which a region does not count."""
+_HALO = 0.35
+"""Share of a region's strongest differences below which a pixel is no part of it, unless it differs clearly."""
+_THICKNESS = 1.5
+"""Half the thickness of a region is more than this many tolerated shifts: displaced edges leave thinner ones."""
+_COMPARABLE = 0.75
+"""Smallest share of the textures outside the regions that must agree. It lies between the surveillance and edited pairs
+that were looked at (0.79 and more) and the satellite pairs in which everything differs."""
+_SAME_HUE = 10.0
+"""Median distance of hue and chroma in CIELAB below which a region whose texture stays the same is in another light."""
+_MOST = 0.5
+"""Share of the image above which so much differs that single regions mean nothing."""
+
+
+class Comparison(NamedTuple):
+    """Two images compared in the frame of the image after, at the size of the comparison.
+
+    Attributes:
+        before, after: float32 RGB (H, W, 3), each with its own light.
+        difference: float32 (H, W), distance of the colours after alignment.
+        threshold: of the difference; :data:`THRESHOLD`, or more where all of the images differ a little.
+        regions: bool (H, W) each, the largest first.
+        comparable: whether the images show the same place so that single regions mean something.
+        moved: whether things are displaced as when the camera moves, by more than the tolerance.
+        small: whether parts of the images differ too weakly for a region, or are too small or too little displaced.
+        shaded: whether further regions differ in brightness alone: their textures and hues are the same.
+        light: mean brightness after, divided by that before, where nothing changed.
+    """
+
+    before: np.ndarray
+    after: np.ndarray
+    difference: np.ndarray
+    threshold: float
+    regions: list[np.ndarray]
+    comparable: bool
+    moved: bool
+    small: bool
+    shaded: bool
+    light: float
+
+
+def compare(before: np.ndarray, after: np.ndarray) -> Comparison:
+    """Compare two images, uint8 RGB (H, W, 3) of any sizes."""
+    first, second = _resized(before), _resized(after)
+    reach = max(1, round(_TOLERANCE * max(second.shape[:2])))
+    aligned = align(first, second, reach)
+    noise = max(noise_of(aligned.before), noise_of(second))
+    sigma = _SMOOTHING * (1 + 33 * noise)
+    colour, other = (_lab(cv2.GaussianBlur(image, (0, 0), sigma)) for image in (aligned.lit, second))
+    inner = cv2.erode(aligned.valid.astype(np.uint8), _disk(reach + 1), borderValue=1) > 0
+    difference = _difference(colour, other, reach, sigma) * inner
+    # Where everything differs a little (seasons, compression), only what stands out of it is a region.
+    spread = 1.4826 * float(np.median(difference[inner])) if inner.any() else 0.0
+    threshold = max(THRESHOLD, 9 * spread)
+    parts = _regions(difference, threshold, reach)
+    shaded = [_only_lighter(mask, colour - other, reach, aligned.lit, second, noise) for mask in parts]
+    regions = [mask for mask, light in zip(parts, shaded, strict=True) if not light]
+    covered = np.any(regions, axis=0) if regions else np.zeros_like(inner)
+    rest, far = (inner & ~(cv2.dilate(covered.astype(np.uint8), _disk(n * reach)) > 0) for n in (3, 5))
+    comparable = (
+        aligned.sure
+        and threshold <= 2 * THRESHOLD
+        and covered.mean() <= _MOST
+        and not share_in_agreement(aligned.lit, second, rest, noise) < _COMPARABLE
+    )
+    levels = [float(image[rest].mean()) if rest.any() else 1.0 for image in (aligned.before, second)]
+    return Comparison(
+        before=aligned.before,
+        after=second,
+        difference=difference,
+        threshold=threshold,
+        regions=regions,
+        comparable=comparable,
+        moved=aligned.shift > reach,
+        small=threshold > THRESHOLD or _weak_parts(np.linalg.norm(colour - other, axis=2)[far], threshold),
+        shaded=any(shaded),
+        light=levels[1] / max(levels[0], 1e-3),
+    )
+
+
+def _weak_parts(difference: np.ndarray, threshold: float) -> bool:
+    """Whether a few pixels (a single one may be noise) exceed a third of the threshold."""
+    return int((difference > threshold / 3).sum()) > 4
+
+
+def _only_lighter(
+    mask: np.ndarray, distance: np.ndarray, reach: int, lit: np.ndarray, after: np.ndarray, noise: float
+) -> bool:
+    hues = np.linalg.norm(distance[mask][:, 1:], axis=1)
+    around = cv2.dilate(mask.astype(np.uint8), _disk(3 * reach)) > 0
+    return bool(np.median(hues) < _SAME_HUE and share_in_agreement(lit, after, around, noise) >= _COMPARABLE)
+
+
+def _regions(difference: np.ndarray, threshold: float, reach: int) -> list[np.ndarray]:
+    """Connected parts above a third of the threshold that reach the whole one (hysteresis)."""
+    low = difference > threshold / 3
+    joined = cv2.morphologyEx(low.astype(np.uint8), cv2.MORPH_CLOSE, _disk(2 * reach))
+    count, labels = cv2.connectedComponents(joined, connectivity=8)
+    areas = np.bincount(labels[low], minlength=count)
+    strong = set(np.unique(labels[difference > threshold]))
+    masks = []
+    for label in range(1, count):
+        if label in strong and areas[label] >= _SMALLEST * labels.size:
+            mask = low & (labels == label)
+            # Without the halo that the blur leaves around a strong difference.
+            mask &= difference > min(_HALO * np.quantile(difference[mask], 0.9), 0.75 * threshold)
+            if cv2.distanceTransform(mask.astype(np.uint8), cv2.DIST_L2, 3).max() > _THICKNESS * reach:
+                masks.append(mask)
+    return sorted(masks, key=lambda mask: -int(mask.sum()))
+
+
+def _difference(first: np.ndarray, second: np.ndarray, reach: int, sigma: float) -> np.ndarray:
+    """Distance of each colour from the range of the other image's colours nearby, the smaller one of both directions:
+    an edge that is displaced by up to ``reach`` pixels does not count."""
+    kernel = _disk(reach)
+    distances = []
+    for values, others in ((first, second), (second, first)):
+        low, high = cv2.erode(others, kernel), cv2.dilate(others, kernel)
+        outside = np.maximum(np.maximum(low - values, values - high), 0)
+        distances.append(np.sqrt((outside**2).sum(axis=-1)))
+    return cv2.GaussianBlur(np.minimum(*distances), (0, 0), sigma)
+
+
+def _disk(radius: int) -> np.ndarray:
+    return cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * radius + 1, 2 * radius + 1))
+
+
+def _lab(image: np.ndarray) -> np.ndarray:
+    return cv2.cvtColor(image, cv2.COLOR_RGB2LAB) * np.array([_LIGHTNESS, 1, 1], np.float32)
+
+
+def _resized(image: np.ndarray) -> np.ndarray:
+    scale = min(1.0, _SIDE / max(image.shape[:2]))
+    height, width = (max(_MIN_SIDE, round(length * scale)) for length in image.shape[:2])
+    return cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA).astype(np.float32) / 255

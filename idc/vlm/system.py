@@ -1,0 +1,149 @@
+"""Shared by every system that tunes a vision-language model: its training entry, its artifact, loading.
+
+A system subclasses :class:`TunedSystem` with what is its own (modules next to the base, a loss, samples, a card), or
+takes it as it is. ``task.py`` names the instance, and its :meth:`~TunedSystem.train` as the entry of the job;
+``captioner.py`` loads with :meth:`~TunedSystem.load`. Its demo is a :class:`idc.vlm.tuned_demo.TunedDemo`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from idc.captioning.contract import Speed
+from idc.chat_endpoint import EndpointConfig
+from idc.training.artifact import Artifact, read_artifact
+from idc.training.context import Context
+from idc.training.data import Loaders
+from idc.training.loop import fit
+from idc.vlm import tuning_data
+from idc.vlm.artifact import find_tuned, load_found, write_tuned
+from idc.vlm.base import find_base, load_model
+from idc.vlm.describer import dtype_of
+from idc.vlm.family import Family
+from idc.vlm.remote import RemoteCaptioner, parts_of
+from idc.vlm.sft import SftTask
+from idc.vlm.tuning_config import TuningJob
+
+JobT = TypeVar("JobT", bound=TuningJob)
+
+
+class LoadedParts(NamedTuple, Generic[JobT]):
+    """A loaded artifact: the parts of its captioner.
+
+    Attributes:
+        job: the settings that it was trained with.
+        model: the transformers model in evaluation mode, adapters merged.
+        modules: the system's own modules, on the model's device and in its number format.
+        options: ``path`` and ``trained_on`` of the captioner.
+    """
+
+    job: JobT
+    model: Any
+    family: Family
+    modules: dict[str, nn.Module]
+    options: dict[str, Any]
+
+
+class TunedSystem(Generic[JobT]):
+    """A system that tunes a vision-language model.
+
+    Args:
+        name: of its folder in ``idc/systems``.
+        job: its settings.
+    """
+
+    def __init__(self, name: str, job: type[JobT]) -> None:
+        self.name, self.job = name, job
+
+    # -- what is a system's own ----------------------------------------------------------------------------------------
+
+    def own_modules(self, job: JobT, family: Family) -> dict[str, nn.Module]:
+        """New modules next to the base model, by the names of the task's attributes. No weights are read yet.
+
+        Raises:
+            ValueError: the base lacks what they need.
+        """
+        return {}
+
+    def task(self, job: JobT, model: Any, family: Family, modules: Mapping[str, nn.Module]) -> SftTask:
+        """The task; ``modules`` are those of :meth:`own_modules`, on the model's device."""
+        return SftTask(model, family, job.tune, job.generation)
+
+    def loaders(self, job: JobT, family: Family, context: Context) -> Loaders:
+        """Loaders of the training and the validation split."""
+        return tuning_data.dialogue_loaders(job, family, context)
+
+    def trained_on(self, job: JobT) -> str:
+        """The end of "This model has only seen ..."."""
+        return tuning_data.trained_on(job)
+
+    def saved(self, job: JobT) -> JobT:
+        """The job as the artifact records it."""
+        return job
+
+    def card(self, job: JobT) -> str:
+        """The training of the base, as the end of a sentence of the model card."""
+        return "after supervised tuning."
+
+    # -- shared --------------------------------------------------------------------------------------------------------
+
+    def train(self, payload: dict[str, Any], context: Context) -> dict[str, Any]:
+        """Train on this rank; ``payload`` is a resolved job. Returns what :func:`idc.training.loop.fit` returns."""
+        job = self.job.model_validate(payload)
+        base = find_base(job.base)
+        torch.manual_seed(job.train.seed)  # of the own modules, which may refuse the base before its weights are read
+        modules = {name: module.to(context.device) for name, module in self.own_modules(job, base.family).items()}
+        loaders = self.loaders(job, base.family, context)
+        torch.manual_seed(job.train.seed)  # of the adapters: the same with and without own modules
+        task = self.task(job, load_model(base.folder, job.base, context.device), base.family, modules)
+
+        def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
+            own_modules = {"own_modules": sorted(modules)} if modules else {}
+            write_tuned(
+                context.run_dir / "artifact",
+                system=self.name,
+                config={"job": self.saved(job).model_dump(mode="json"), **own_modules},
+                state=state,
+                model=task.model,
+                base=base,
+                metrics=metrics,
+                card=f"{base.name} {self.card(job)}",
+                trained_on=self.trained_on(job),
+            )
+
+        return fit(task, loaders, context, job.train, export=export)
+
+    def load(self, path: Path | str, device: str, speed: Speed, base: str | None) -> LoadedParts[JobT]:
+        """Load an artifact.
+
+        Args:
+            speed: "bf16" loads all weights in bfloat16; all others as the artifact's ``base.dtype``.
+            base: folder of the base model, if it is not where the artifact was made.
+
+        Raises:
+            ValueError: the base is not on this machine or is another model, or the artifact is damaged.
+        """
+        artifact: Artifact = read_artifact(path, system=self.name)
+        job = self.job.model_validate(artifact.config["job"])
+        config = dtype_of(job.base, speed)
+        folder, family = find_tuned(artifact, config, base)
+        modules = self.own_modules(job, family)
+        model = load_found(artifact, folder, family, config, job.tune, device, modules)
+        for module in modules.values():
+            module.to(device=device, dtype=model.dtype).eval()
+        return LoadedParts(job, model, family, modules, {"path": artifact.path, "trained_on": artifact.trained_on})
+
+
+def load_remote(path: Path | str, endpoint: EndpointConfig) -> RemoteCaptioner:
+    """The captioner of an artifact whose model runs behind an endpoint, under the name ``endpoint.model``
+    (:func:`idc.systems.load_remote`).
+
+    Raises:
+        ValueError: ``endpoint.model`` is missing.
+    """
+    return RemoteCaptioner(path, parts_of(path), endpoint)

@@ -1,0 +1,178 @@
+"""The captioner without training, on drawn scenes whose changes are known: what it finds and what it leaves out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from idc.captioning.contract import Description
+from idc.captioning.loading import artifact_folder
+from idc.metrics.change_maps import average_precision
+from idc.systems import REGIONS, is_captioner, load_captioner
+from idc.systems.regions.captioner import RegionsCaptioner
+from idc.systems.regions.wording import INCOMPARABLE, MIXED, colour_of
+
+HEIGHT, WIDTH = 240, 320
+RED, BLUE, GREEN = (200, 30, 30), (40, 60, 200), (40, 150, 50)
+
+
+def ground(seed: int = 0, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
+    """A textured grey plane."""
+    rng = np.random.default_rng(seed)
+    coarse = cv2.resize(rng.uniform(90, 170, (height // 12, width // 12)).astype(np.float32), (width, height))
+    fine = cv2.GaussianBlur(rng.normal(0, 40, (height, width)).astype(np.float32), (0, 0), 1.2)
+    return np.repeat((coarse + fine).clip(0, 255).astype(np.uint8)[..., None], 3, axis=2)
+
+
+def with_disk(image: np.ndarray, x: int, y: int, colour: tuple[int, int, int], radius: int = 20) -> np.ndarray:
+    return np.asarray(cv2.circle(image.copy(), (x, y), radius, colour, -1, cv2.LINE_AA))
+
+
+def described(before: np.ndarray, after: np.ndarray) -> Description:
+    [description] = RegionsCaptioner().describe([before], [after], change_map=True)
+    return description
+
+
+def shifted(image: np.ndarray, x: int, y: int) -> np.ndarray:
+    matrix = np.array([[1, 0, x], [0, 1, y]], np.float32)
+    return np.asarray(cv2.warpAffine(image, matrix, (image.shape[1], image.shape[0]), borderMode=cv2.BORDER_REFLECT))
+
+
+def test_a_region_has_a_box_a_share_a_position_and_colours() -> None:
+    description = described(with_disk(ground(), 60, 50, RED), with_disk(ground(), 60, 50, BLUE))
+    [region] = description.regions or ()
+    left, top, right, bottom = region.box
+    assert np.abs(np.array([left, top, right, bottom]) - (40, 30, 81, 71)).max() <= 4
+    assert region.share == pytest.approx(np.pi * 20**2 / (HEIGHT * WIDTH), rel=0.2)
+    assert (region.position, region.before, region.after) == ("at the top left", "red", "blue")
+    assert description.best.caption == (
+        "One region changed: at the top left (2 % of the picture, red before and blue after)."
+    )
+    assert description.verdict == "changed"
+    assert description.regions_text == description.best.caption
+    assert description.to_dict()["regions"] == [region.to_dict()]
+
+
+def test_equal_images_have_no_region() -> None:
+    image = with_disk(ground(), 60, 50, RED)
+    description = described(image, image)
+    assert description.best.caption == "No region changed."
+    assert (description.verdict, description.regions) == ("unchanged", ())
+
+
+def _noisy(image: np.ndarray) -> np.ndarray:
+    return (image + np.random.default_rng(1).normal(0, 12, image.shape)).clip(0, 255).astype(np.uint8)
+
+
+def _light(image: np.ndarray) -> np.ndarray:
+    """Darker, bluish, and with a gradient."""
+    slope = np.linspace(0.55, 0.8, image.shape[1])[None, :, None]
+    return (image * slope * (0.95, 1.0, 1.1) + 8).clip(0, 255).astype(np.uint8)
+
+
+PERTURBATIONS = {
+    "noise": _noisy,
+    "light": _light,
+    "shift": lambda image: shifted(image, 9, -6),
+    "shift and light": lambda image: _light(shifted(image, -7, 5)),
+}
+
+
+@pytest.mark.parametrize("name", PERTURBATIONS)
+def test_noise_light_and_a_shifted_camera_are_no_change(name: str) -> None:
+    before = with_disk(ground(), 60, 50, RED)
+    assert not described(before, PERTURBATIONS[name](before)).regions
+
+
+@pytest.mark.parametrize("name", PERTURBATIONS)
+def test_the_change_is_found_under_noise_light_and_shift_where_pixel_difference_is_lost(name: str) -> None:
+    before = with_disk(ground(), 60, 50, RED)
+    after = PERTURBATIONS[name](with_disk(before, 240, 180, GREEN))
+    drawn = PERTURBATIONS[name](with_disk(np.zeros_like(before), 240, 180, (255, 255, 255))).max(axis=2)
+    truth = drawn > drawn.max() / 2
+    description = described(before, after)
+    assert [region.position for region in description.regions or ()] == ["at the bottom right"]
+    assert description.change_map is not None
+    pixels = np.abs(before.astype(float) - after).mean(axis=2)
+    found = average_precision(truth, description.change_map)
+    assert found > 0.85
+    assert found > average_precision(truth, pixels)
+
+
+def test_one_that_moved_before_a_fixed_camera_leaves_two_regions() -> None:
+    scene = with_disk(with_disk(ground(), 160, 40, BLUE), 160, 200, RED)
+    description = described(with_disk(scene, 60, 120, GREEN), with_disk(scene, 250, 120, GREEN))
+    assert {region.position for region in description.regions or ()} == {"at the left", "at the right"}
+
+
+def test_different_places_are_not_compared_region_by_region() -> None:
+    description = described(ground(1), ground(2))
+    assert description.best.caption == INCOMPARABLE
+    assert (description.verdict, description.regions) == ("unsure", ())
+    assert description.verdict_text is not None
+
+
+def test_more_regions_than_three_are_counted_and_summed_up() -> None:
+    before = after = ground()
+    for x in (40, 110, 180, 250):
+        after = with_disk(after, x, 120, RED)
+    caption = described(before, after).best.caption
+    assert caption.startswith("4 regions changed: 7 % of the picture in all, the largest ")
+    assert caption.count("red after") == 3
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 300), (40, 33), (2000, 1500)])
+def test_any_size_is_described_and_boxes_are_in_pixels_of_the_image_after(size: tuple[int, int]) -> None:
+    before = cv2.resize(ground(), (size[1], size[0]), interpolation=cv2.INTER_AREA)
+    after = before.copy()
+    after[size[0] // 2 :, size[1] // 2 :] = RED
+    small = cv2.resize(before, (max(1, size[1] // 2), max(1, size[0] // 2)))
+    description = described(small, after)
+    assert description.change_map is not None
+    assert np.isfinite(description.change_map).all()
+    for region in description.regions or ():
+        left, top, right, bottom = region.box
+        assert 0 <= left < right <= size[1]
+        assert 0 <= top < bottom <= size[0]
+
+
+@pytest.mark.parametrize(
+    ("rgb", "name"),
+    [
+        ((10, 10, 12), "black"), ((128, 128, 128), "grey"), ((250, 250, 250), "white"), ((200, 30, 30), "red"),
+        ((40, 60, 200), "blue"), ((40, 150, 50), "green"), ((235, 210, 40), "yellow"), ((120, 70, 30), "brown"),
+        ((240, 140, 20), "orange"), ((130, 40, 160), "purple"), ((60, 190, 200), "cyan"), ((240, 150, 170), "pink"),
+        ((150, 145, 40), "dark yellow"),
+    ],
+)  # fmt: skip
+def test_colours_have_their_common_names(rgb: tuple[int, int, int], name: str) -> None:
+    assert colour_of(np.full((4, 3), np.array(rgb) / 255, np.float32)) == name
+
+
+def test_a_colour_that_no_majority_has_is_not_named() -> None:
+    pixels = np.array([[1, 0, 0]] * 5 + [[0, 0, 1]] * 5, np.float32)
+    assert colour_of(pixels) == MIXED
+
+
+def test_it_is_an_artifact_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("IDC_CACHE", str(tmp_path))
+    folder = artifact_folder(REGIONS)
+    assert Path(folder).parent == tmp_path
+    assert folder == artifact_folder(REGIONS)
+    assert is_captioner(folder)
+    image = ground()
+    assert load_captioner(folder)([image], [image]) == ["No region changed."]
+
+
+def test_displacements_that_no_camera_turn_explains_are_no_change_and_leave_doubt() -> None:
+    """As when the camera moves past near and far things: rows of the image are displaced by different lengths."""
+    before = with_disk(with_disk(ground(), 60, 50, RED), 240, 170, BLUE)
+    rows, columns = np.mgrid[0:HEIGHT, 0:WIDTH].astype(np.float32)
+    after = cv2.remap(before, columns + 6 * np.sin(rows / 25), rows, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+    description = described(before, after)
+    assert description.best.caption == "No change was found, but positions differ, as when the camera moves."
+    assert (description.verdict, description.regions) == ("unsure", ())
+    assert description.verdict_text == "positions differ, and a change cannot be told from what the other view hides"

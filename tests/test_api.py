@@ -1,0 +1,193 @@
+"""``idc.load`` and ``idc.evaluate``: the pages' examples run, all kinds of images give the same, faults are clear."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+from PIL import Image
+
+import idc
+from idc.captioning.contract import Description
+from idc.captioning.loading import SHIPPED, artifact_folder
+from idc.evaluation.record import Prediction
+from idc.evaluation.score import evaluate_captions as score
+from idc.metrics.protocols import ProtocolName, protocol
+from idc.training.artifact import IDENTITY_TAG, artifact_identity
+from tests.captioning.toy import ToyCaptioner
+from tests.systems.regions.test_regions import BLUE, RED, ground, with_disk
+
+ROOT = Path(__file__).resolve().parents[1]
+BEFORE, AFTER = with_disk(ground(), 60, 50, RED), with_disk(ground(), 60, 50, BLUE)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    paths = tmp_path / "before.png", tmp_path / "after.png"
+    for path, pixels in zip(paths, (BEFORE, AFTER), strict=True):
+        Image.fromarray(pixels).save(path)
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("page", "number"),
+    [
+        (page, number)
+        for page in ("README.md", "docs/python.md")
+        for number in range((ROOT / page).read_text(encoding="utf-8").count("```python\n"))
+    ],
+)
+def test_the_python_of_the_pages_runs(
+    page: str, number: int, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files[0].parent)
+    code = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {}
+    exec(compile(code[number], page, "exec"), names)
+    if "caption" in names:
+        assert isinstance(names["caption"], idc.Caption)
+
+
+def test_files_images_and_arrays_give_the_same_and_lists_are_one_batch(files: tuple[Path, Path]) -> None:
+    captioner = idc.load("regions")
+    first = captioner(*files)
+    grey, clear = (Image.fromarray(pixels).convert(mode) for pixels, mode in ((BEFORE, "L"), (AFTER, "RGBA")))
+    batch = captioner(
+        [str(files[0]), Image.fromarray(BEFORE), BEFORE, grey], (files[1], AFTER, np.asarray(clear), np.asarray(clear))
+    )
+    assert [caption.to_dict() for caption in batch[:3]] == [first.to_dict()] * 3
+    assert batch[3].caption != first.caption
+    assert (first.caption, first.verdict, first.warning) == (first.candidates[0].caption, "changed", None)
+    assert first.map is not None
+    assert first.map.shape == BEFORE.shape[:2]
+
+
+def test_the_shipped_captioner_warns_of_a_pair_that_it_does_not_know_and_names_the_regions(
+    files: tuple[Path, Path],
+) -> None:
+    caption = idc.load(device="cpu")(*files, candidates=2)
+    assert caption.warning is not None
+    assert len(caption.candidates) == 2
+    assert [region.position for region in caption.regions or ()] == ["at the top left"]
+    page = caption._repr_html_()
+    for text in (caption.caption, caption.warning, "red before and blue after"):
+        assert text in page
+
+
+def test_a_result_draws_images_map_and_boxes_and_escapes_its_sentences() -> None:
+    captioner = idc.LoadedCaptioner(ToyCaptioner(lambda befores, afters: ["<b>no</b> & nothing"] * len(befores)), "toy")
+    page = captioner(BEFORE, AFTER)._repr_html_()
+    assert "&lt;b&gt;no&lt;/b&gt; &amp; nothing" in page
+    plain = np.asarray(Image.open(io.BytesIO(captioner(BEFORE, AFTER)._repr_png_())))
+    drawn = np.asarray(Image.open(io.BytesIO(idc.load("regions")(BEFORE, AFTER)._repr_png_())))
+    width = round(BEFORE.shape[1] * 320 / BEFORE.shape[0])
+    assert plain.shape == (320, 2 * width + 4, 3)
+    assert drawn.shape == (320, 3 * width + 8, 3)
+    boxed = (plain != drawn[:, : plain.shape[1]]).any(axis=2)
+    rows, columns = np.nonzero(boxed)
+    assert columns.min() > width  # the box is on the image after
+    assert abs(rows.min() - 30 * 320 / 240) < 8
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (["a.png"], ["a.png", "b.png"], "two lists of the same length"),
+        (BEFORE, [AFTER], "two lists of the same length"),
+        ("gone.png", "lost.png", "gone.png: .*\nlost.png: "),
+        (BEFORE / 255, AFTER, "uint8 of shape .*got float64 240x320x3"),
+        (BEFORE[..., :2], AFTER, "got uint8 240x320x2"),
+        (b"bytes", AFTER, "a path, an image of Pillow or a NumPy array, got bytes"),
+    ],
+)
+def test_what_is_no_pair_of_images_is_refused(before: Any, after: Any, message: str) -> None:
+    captioner = idc.LoadedCaptioner(ToyCaptioner(lambda befores, afters: ["same"] * len(befores)), "toy")
+    with pytest.raises(ValueError, match=message):
+        captioner(before, after)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source": "gone"}, "gone is not an artifact"),
+        ({"source": "hf:nothing"}, "hf:ORG/NAME"),
+        ({"source": "models:/captioner"}, "models:/NAME@ALIAS"),
+        ({"source": SHIPPED, "speed": "best"}, "speed"),
+    ],
+)
+def test_what_is_no_captioner_is_refused(
+    options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch, tracking_uri: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri)
+    with pytest.raises(ValueError, match=message):
+        idc.load(device="cpu", **options)
+
+
+def test_a_registered_model_is_loaded_by_its_name(
+    tracking_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    client, folder = MlflowClient(tracking_uri=tracking_uri), artifact_folder("regions")
+    run = client.create_run(client.create_experiment("idc", (tmp_path / "mlartifacts").as_uri())).info.run_id
+    client.create_registered_model("captioner")
+    client.log_artifacts(run, folder, "artifact")
+    client.create_model_version("captioner", f"runs:/{run}/artifact", run, {IDENTITY_TAG: artifact_identity(folder)})
+    client.set_registered_model_alias("captioner", "champion", "1")
+    assert idc.load("models:/captioner@champion")(BEFORE, BEFORE).caption == "No region changed."
+
+
+CAPTIONS = ["the red cube moved", "nothing has changed", "a ball appeared"]
+REFERENCES = [["the red cube was moved", "it moved"], ["no change was made"], ["somebody added a ball"]]
+
+
+@pytest.mark.parametrize("name", ["coco", "spot_multi", "levir_words"])
+def test_scores_are_those_of_an_evaluation(name: ProtocolName) -> None:
+    rows = [
+        Prediction(pair_id=f"p{i}", caption=caption, references=texts)
+        for i, (caption, texts) in enumerate(zip(CAPTIONS, REFERENCES, strict=True))
+    ]
+    expected = score(rows, by=protocol(name))[0].scores
+    assert idc.evaluate(CAPTIONS, REFERENCES, protocol=name).scores == pytest.approx(expected)
+    by_id = {f"p{i}": text for i, text in enumerate(CAPTIONS)}
+    shuffled = {f"p{i}": REFERENCES[i] for i in (2, 0, 1)}
+    assert idc.evaluate(by_id, shuffled, protocol=name).scores == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("references", "options", "message"),
+    [
+        (REFERENCES[:2], {}, "3 predictions and references of 2 pairs; in only one of them: 2"),
+        ({"a": ["x"]}, {}, "in only one of them: 0, 1, 2, a"),
+        (["one", "two", "three"], {}, "a list of captions for each pair, but 0 has a single text"),
+        (REFERENCES, {"protocol": "levir_ids"}, "'levir_ids' is not one of coco"),
+        (REFERENCES, {"metrics": ["cider"]}, "metrics: cider unknown; available: BLEU"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(references: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        idc.evaluate(CAPTIONS, references, **options)
+
+
+def test_the_package_has_these_names_and_no_others() -> None:
+    assert {"load", "evaluate", "Caption", "LoadedCaptioner"} <= set(dir(idc))
+    with pytest.raises(AttributeError, match="has no attribute 'lode'"):
+        idc.lode  # noqa: B018
+    assert (ROOT / "idc" / "py.typed").is_file()
+
+
+def test_a_captioner_that_is_familiar_with_a_pair_is_left_alone() -> None:
+    class Sure(ToyCaptioner):
+        def describe(self, befores: Any, afters: Any, **options: Any) -> list[Description]:
+            return [
+                Description(description.candidates, familiarity=0.5)
+                for description in super().describe(befores, afters, **options)
+            ]
+
+    captioner = idc.LoadedCaptioner(Sure(lambda befores, afters: ["same"] * len(befores)), "sure")
+    assert captioner(BEFORE, AFTER).regions is None
