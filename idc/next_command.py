@@ -121,10 +121,9 @@ def after_conversion(kind: str, artifact: str) -> str:
     """The use of authors' weights, by the kind of :class:`idc.systems.procap.config.ConvertJob`."""
     match kind:
         case "vqgan":
-            return _procedures(_PAIRS, tokenizer=artifact)
+            return after_training("idc.vision.tokenizer.task:train", None, artifact)
         case "clip4idc":
-            tokenizer = "runs/mine-tokenizer/artifact"
-            return _procedures(_PAIRS, tokenizer=tokenizer, strategy="visual_text", pair_encoder=artifact)
+            return after_training("idc.vision.pair_encoder.task:train", None, artifact)
         case "stage1":
             return _command("finetune_procap", "procap/finetune_official", procedures=_PROCEDURES, pretrained=artifact)
     return after_calibration(artifact)

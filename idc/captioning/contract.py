@@ -331,8 +331,8 @@ class Captioner(Protocol):
     trained_on: str | None
 
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
-        """One caption per pair: the best one of :meth:`describe` with its defaults."""
-        ...
+        """One caption per pair: the best one of :meth:`describe` with its defaults. Subclasses may inherit it."""
+        return [description.best.caption for description in self.describe(befores, afters)]
 
     def describe(
         self,

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idc.captioning.calibration import YES, Calibration
-from idc.captioning.contract import Answer, Candidate, Capability, Description, Seen
+from idc.captioning.contract import Answer, Candidate, Capability, Captioner, Description, Seen
 from idc.captioning.familiarity import Familiarity
 from idc.chat_endpoint import ChatEndpoint, EndpointConfig, Reply, image_part
 from idc.data.images import encode_png
@@ -131,7 +131,7 @@ class PreparedRequest:
         )
 
 
-class RemoteCaptioner:
+class RemoteCaptioner(Captioner):
     """See the module's description. Captions are greedy; further candidates are sampled at temperature 1.
 
     Args:
@@ -162,9 +162,6 @@ class RemoteCaptioner:
         self.asks_change = self.calibration is not None and YES in self.calibration.inputs
         self._pool = ThreadPoolExecutor(config.concurrency, thread_name_prefix="endpoint")
         self._compared = False
-
-    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
-        return [description.best.caption for description in self.describe(befores, afters)]
 
     def describe(
         self,

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from idc.captioning.contract import Candidate, Capability, Description, Speed, beams_of
+from idc.captioning.contract import Candidate, Capability, Captioner, Description, Speed, beams_of
 from idc.systems.regions.detection import compare
 from idc.systems.regions.wording import INCOMPARABLE, region_of, region_sentence
 from idc.training.artifact import read_artifact
 
 
-class RegionsCaptioner:
+class RegionsCaptioner(Captioner):
     """Names the regions in which two images differ; nothing is trained.
 
     The confidence is no probability of words: it is r / (1 + r) for the ratio r of the largest difference to the
@@ -23,10 +23,6 @@ class RegionsCaptioner:
 
     capabilities: frozenset[Capability] = frozenset({"map"})
     trained_on: str | None = None
-
-    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
-        """One caption per pair."""
-        return [description.best.caption for description in self.describe(befores, afters)]
 
     def describe(
         self,
