@@ -9,14 +9,14 @@ from collections.abc import Callable
 import pytest
 import yaml
 
-from benchmarks.on_paper import PRESETS, Preset, models_table, needs, presets_table, tuning
-from benchmarks.published_models import PUBLISHED
 from benchmarks.vision_language import VlmBenchmarkConfig, measure_vision_language
 from idc.config import load
 from idc.systems.sft.config import SftJob
 from idc.vlm.estimate import GIB, ModelSize, memory
 from jobs import finetune_sft
 from tests.docs.checks import ROOT
+from tests.vlm.on_paper import PRESETS, Preset, models_table, needs, presets_table, tuning
+from tests.vlm.published_models import PUBLISHED
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_an_estimate_follows_the_settings() -> None:
 
 @pytest.mark.parametrize("table", [presets_table, models_table])
 def test_the_page_has_the_tables(table: Callable[[], str]) -> None:
-    assert table() in (ROOT / "docs" / "vlm.md").read_text(encoding="utf-8"), "see benchmarks/on_paper.py"
+    assert table() in (ROOT / "docs" / "vlm.md").read_text(encoding="utf-8"), "see tests/vlm/on_paper.py"
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

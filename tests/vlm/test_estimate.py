@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.published_models import PUBLISHED
 from idc.schema import IMAGE, Turn
 from idc.vlm.base import find_base, load_model
 from idc.vlm.batch import Sample as Dialogue
@@ -27,6 +26,7 @@ from idc.vlm.logps import token_log_probabilities
 from idc.vlm.tiny import make_tiny
 from idc.vlm.tuning import prepare
 from tests.vlm.models import TEXTS, every_family, picture, tiny_folder
+from tests.vlm.published_models import PUBLISHED
 
 SIDE = 128
 """Of the images: four windows of Qwen2.5-VL's tower."""

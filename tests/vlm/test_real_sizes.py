@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.published_models import PUBLISHED
 from idc.vlm.base import read_family
 from idc.vlm.config import LoraConfig
 from idc.vlm.estimate import ModelSize
 from idc.vlm.family import Family
 from idc.vlm.lora import add_lora, is_adapter
 from tests.vlm.models import tiny_folder
+from tests.vlm.published_models import PUBLISHED
 
 every_model = pytest.mark.parametrize("name", PUBLISHED)
 OF_EACH_FAMILY = {published.config["model_type"]: name for name, published in PUBLISHED.items()}.values()

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks.published_models import PUBLISHED
 from idc.config import load
 from idc.systems.m3diff.config import MdpConfig
 from idc.systems.m3diff.model import Mdp, Perceived, encode_pairs, levels_of, new_mdp
@@ -22,6 +21,7 @@ from idc.vlm.tiny import make_tiny
 from tests.systems.m3diff.naive import Naive
 from tests.systems.m3diff.small import SQUARE, WIDE, batch_of, task_of
 from tests.vlm.models import TEXTS, every_family, found, model
+from tests.vlm.published_models import PUBLISHED
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measurement import markdown_table
-from benchmarks.published_models import PUBLISHED
 from idc.config import load
 from idc.systems.sft.config import SftJob
 from idc.vlm.estimate import (
@@ -24,8 +23,9 @@ from idc.vlm.estimate import (
     step_operations,
     trained_parameters,
 )
+from tests.vlm.published_models import PUBLISHED
 
-CONFIGS = Path(__file__).resolve().parent.parent / "jobs" / "configs" / "sft"
+CONFIGS = Path(__file__).resolve().parents[2] / "jobs" / "configs" / "sft"
 UTILISATION = 0.4
 """Share of a GPU's peak that is assumed, as for the other estimates (ARCHITECTURE.md, "Scale on paper")."""
 TEXT, CAPTION = 70, 20
