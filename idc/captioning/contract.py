@@ -301,6 +301,17 @@ def draw_map(change_map: np.ndarray, size: Sequence[int], side: int = MAP_SIDE) 
     return (255 * values.clip(0, 1)).round().astype(np.uint8)
 
 
+def number_of_pairs(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> int:
+    """Number of pairs of a batch.
+
+    Raises:
+        ValueError: there are not as many images before as after.
+    """
+    if len(befores) != len(afters):
+        raise ValueError(f"{len(befores)} before and {len(afters)} after images: give as many of each")
+    return len(befores)
+
+
 def beams_of(beams: int | None, candidates: int, validated: int) -> int:
     """Number of beams of a search for ``candidates`` captions: ``beams``, by default the artifact's own number
     (``validated``), or ``candidates`` if that is larger.

@@ -18,7 +18,16 @@ import torch
 from torch import Tensor
 
 from idc.captioning.calibration import Calibration
-from idc.captioning.contract import Candidate, Capability, CaptionScore, Description, Relevance, Seen, beams_of
+from idc.captioning.contract import (
+    Candidate,
+    Capability,
+    CaptionScore,
+    Description,
+    Relevance,
+    Seen,
+    beams_of,
+    number_of_pairs,
+)
 from idc.captioning.familiarity import Familiarity
 from idc.decoding import CachedDecoder, Decoded, decode, sample
 from idc.training.artifact import Artifact
@@ -105,7 +114,7 @@ class WordCaptioner(ABC, Generic[EncodedT]):
 
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
         """Captions of pairs of uint8 RGB images (H, W, 3) of any sizes; one batch."""
-        if not _pairs(befores, afters):
+        if not number_of_pairs(befores, afters):
             return []
         with self._running():
             decoded = self._search(self._memory(self._encode(befores, afters)), self.beams)
@@ -122,7 +131,7 @@ class WordCaptioner(ABC, Generic[EncodedT]):
     ) -> list[Description]:
         """See :class:`idc.captioning.contract.Captioner`. The candidates are the final beams."""
         beams = beams_of(beams, candidates, self.beams)
-        if not _pairs(befores, afters):
+        if not number_of_pairs(befores, afters):
             return []
         with self._running():
             encoded = self._encode(befores, afters)
@@ -154,7 +163,7 @@ class WordCaptioner(ABC, Generic[EncodedT]):
         """See :class:`idc.captioning.contract.ScoringCaptioner`. A word outside the vocabulary counts as the unknown
         word, and a caption is cut to the number of steps of a search. One that fills all of them has no room for the
         end token and is scored without it, as in the search."""
-        count = _pairs(befores, afters)
+        count = number_of_pairs(befores, afters)
         if len(captions) != count:
             raise ValueError(f"{len(captions)} lists of captions for {count} pairs; give one list per pair")
         tokens = [[self._tokens(caption) for caption in texts] for texts in captions]
@@ -182,7 +191,7 @@ class WordCaptioner(ABC, Generic[EncodedT]):
         seed: int = 0,
     ) -> list[list[Candidate]]:
         """See :class:`idc.captioning.contract.SamplingCaptioner`."""
-        if not _pairs(befores, afters):
+        if not number_of_pairs(befores, afters):
             return []
         generator = torch.Generator(self.device).manual_seed(seed)
         with self._running():
@@ -224,9 +233,3 @@ class WordCaptioner(ABC, Generic[EncodedT]):
             if text not in candidates and (not candidates or math.isfinite(total)):
                 candidates[text] = Candidate(text, total / max(1, length))
         return tuple(candidates.values())[:count]
-
-
-def _pairs(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> int:
-    if len(befores) != len(afters):
-        raise ValueError(f"{len(befores)} before and {len(afters)} after images: give as many of each")
-    return len(befores)

@@ -17,7 +17,17 @@ import torch
 from torch import Tensor
 
 from idc.captioning.calibration import YES, Calibration
-from idc.captioning.contract import Answer, Candidate, Capability, CaptionScore, Description, Seen, Speed, beams_of
+from idc.captioning.contract import (
+    Answer,
+    Candidate,
+    Capability,
+    CaptionScore,
+    Description,
+    Seen,
+    Speed,
+    beams_of,
+    number_of_pairs,
+)
 from idc.captioning.familiarity import Familiarity
 from idc.schema import Turn
 from idc.vlm.batch import Sample, collate_encoded
@@ -121,7 +131,7 @@ class VlmCaptioner:
 
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
         """Captions of pairs of uint8 RGB images (H, W, 3) of any sizes; one batch."""
-        if not _number_of_pairs(befores, afters):
+        if not number_of_pairs(befores, afters):
             return []
         with torch.inference_mode():
             pairs = self._encoded(befores, afters)
@@ -138,7 +148,7 @@ class VlmCaptioner:
     ) -> list[Description]:
         """See :class:`idc.captioning.contract.Captioner`. The candidates are the final beams."""
         beams = beams_of(beams, candidates, self.settings.beams)
-        if not _number_of_pairs(befores, afters):
+        if not number_of_pairs(befores, afters):
             return []
         settings = self.settings.model_copy(update={"beams": beams})
         with torch.inference_mode():
@@ -180,7 +190,7 @@ class VlmCaptioner:
         Raises:
             ValueError: not one list of captions per pair, or a caption has the model's control tokens in it.
         """
-        count = _number_of_pairs(befores, afters)
+        count = number_of_pairs(befores, afters)
         if len(captions) != count:
             raise ValueError(f"{len(captions)} lists of captions for {count} pairs; give one list per pair")
         most = self.settings.max_new_tokens
@@ -207,7 +217,7 @@ class VlmCaptioner:
         """
         if n < 1 or temperature <= 0:
             raise ValueError(f"n must be at least 1 and temperature positive, got n={n}, temperature={temperature}")
-        if not _number_of_pairs(befores, afters):
+        if not number_of_pairs(befores, afters):
             return []
         with torch.inference_mode():
             pairs = self._encoded(befores, afters)
@@ -225,7 +235,7 @@ class VlmCaptioner:
     ) -> list[Answer]:
         """See :class:`idc.captioning.contract.AnsweringCaptioner`. A dialogue without marks has both images before its
         first user turn; one without a system turn has that of the prompt."""
-        count = _number_of_pairs(befores, afters)
+        count = number_of_pairs(befores, afters)
         if len(dialogues) != count:
             raise ValueError(f"{len(dialogues)} dialogues about {count} pairs; give one per pair")
         if not count:
@@ -330,9 +340,3 @@ class VlmCaptioner:
 def dtype_of(base: BaseConfig, speed: Speed) -> BaseConfig:
     """How a base is loaded for a captioner: in bfloat16 at ``speed="bf16"``, else as it says."""
     return base.model_copy(update={"dtype": "bfloat16"}) if speed == "bf16" else base
-
-
-def _number_of_pairs(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> int:
-    if len(befores) != len(afters):
-        raise ValueError(f"{len(befores)} before and {len(afters)} after images: give as many of each")
-    return len(befores)
