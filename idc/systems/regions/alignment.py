@@ -72,11 +72,11 @@ def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
     """
     warped, valid = _warped(before, _warp(before, after), after.shape[:2])
     lit = _even_light(warped, after, valid)
-    flow, shift, sure = _parallax(lit, after, valid, tolerance)
+    flow, moved, shift, sure = _parallax(lit, after, valid, tolerance)
     if flow is None:
         return Alignment(warped, lit, valid, 0.0, sure)
-    moved, inside = _moved(warped, flow)
-    return Alignment(moved, _moved(lit, flow)[0], valid & inside, shift, sure)
+    moved_before, inside = _moved(warped, flow)
+    return Alignment(moved_before, moved, valid & inside, shift, sure)
 
 
 def share_in_agreement(before: np.ndarray, after: np.ndarray, where: np.ndarray, noise: float) -> float:
@@ -101,12 +101,13 @@ def _warp(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     explains the pair clearly better than the one before."""
     size = after.shape[:2]
     stretch = np.diag([before.shape[1] / size[1], before.shape[0] / size[0], 1.0])
-    best, residual = stretch, _residual(before, after, stretch)
+    detail = _detail(after)
+    best, residual = stretch, _residual(before, detail, stretch)
     for estimate in (_by_features, _by_correlation):
         warp = estimate(before, after, best)
         if warp is None or not _plausible(warp, stretch, size):
             continue
-        if (other := _residual(before, after, warp)) < _BETTER * residual:
+        if (other := _residual(before, detail, warp)) < _BETTER * residual:
             best, residual = warp, other
     return best
 
@@ -157,12 +158,13 @@ def _plausible(warp: np.ndarray, stretch: np.ndarray, size: tuple[int, int]) -> 
     return bool(0.25 < np.linalg.det(relative[:2, :2]) < 4.0 and tilt < _MAX_TILT)
 
 
-def _residual(before: np.ndarray, after: np.ndarray, warp: np.ndarray) -> float:
-    """Mean difference of the details, each clipped so that what changed counts little; infinite if little overlaps."""
-    warped, valid = _warped(before, warp, after.shape[:2])
+def _residual(before: np.ndarray, detail: np.ndarray, warp: np.ndarray) -> float:
+    """Mean difference of the details, each clipped so that what changed counts little; infinite if little overlaps.
+    ``detail`` is that of the image after."""
+    warped, valid = _warped(before, warp, detail.shape)
     if valid.mean() < _MIN_COVERED:
         return np.inf
-    first, second = (_detail(image)[valid] for image in (warped, after))
+    first, second = _detail(warped)[valid], detail[valid]
     scale = 1.4826 * float(np.median(np.abs(second))) + 1e-3
     return float(np.minimum(np.abs(first - second) / scale, 2.0).mean())
 
@@ -211,27 +213,29 @@ def _axes(height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _parallax(
     lit: np.ndarray, after: np.ndarray, valid: np.ndarray, tolerance: float
-) -> tuple[np.ndarray | None, float, bool]:
-    """Optical flow from the image after to the one before, with its length (:attr:`Alignment.shift`), if the camera
-    moved: if flow explains nearly all textures, and nearly all of them are displaced. Otherwise None: flow would also
-    follow the one thing that moved in front of a fixed camera, and hide that it did. Then :attr:`Alignment.sure`."""
+) -> tuple[np.ndarray | None, np.ndarray, float, bool]:
+    """Optical flow from the image after to the one before, the image before along it, and its length
+    (:attr:`Alignment.shift`), if the camera moved: if flow explains nearly all textures, and nearly all of them are
+    displaced. Otherwise None in place of the flow: it would also follow the one thing that moved in front of a fixed
+    camera, and hide that it did. Then :attr:`Alignment.sure`."""
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
     flow = dis.calc(_bytes(after), _bytes(lit), np.zeros((*after.shape[:2], 2), np.float32))
     flow = np.dstack([cv2.medianBlur(np.ascontiguousarray(flow[..., axis]), 5) for axis in (0, 1)])
     flow = cv2.GaussianBlur(flow, (0, 0), 2.0)
     noise = max(noise_of(lit), noise_of(after))
-    correlation, textured = _textures(_moved(lit, flow)[0], after, valid, noise)
+    moved, _ = _moved(lit, flow)
+    correlation, textured = _textures(moved, after, valid, noise)
     same = textured & (correlation > _SAME_TEXTURE)
     if same.sum() < _MIN_BLOCKS:
-        return None, 0.0, True
+        return None, moved, 0.0, True
     lengths = np.linalg.norm(flow, axis=-1)[_STEP::_STEP, _STEP::_STEP][same]
     displacement = np.quantile(lengths, 1 - _DISPLACED)
     explained = float((correlation[textured] > _SIMILAR).mean())
     longest, middle = np.quantile(lengths, [0.9, 0.5])
     if explained >= _EXPLAINED and displacement > _MIN_FLOW and longest <= _EVEN * middle:
-        return flow, float(longest), True
+        return flow, moved, float(longest), True
     gain = explained - share_in_agreement(lit, after, valid, noise)
-    return None, 0.0, not (gain >= _DOUBTFUL_GAIN and displacement > tolerance)
+    return None, moved, 0.0, not (gain >= _DOUBTFUL_GAIN and displacement > tolerance)
 
 
 def _moved(image: np.ndarray, flow: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
