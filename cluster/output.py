@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from cluster.ray_internals import LineFilter, printing_with
 from idc import logs
 
 _NOISE = re.compile(
@@ -27,23 +28,15 @@ _NOISE = re.compile(
 @contextmanager
 def showing() -> Iterator[None]:
     """Context in which Ray runs: call it before ``ray.init``, and end it after ``ray.shutdown``."""
-    from ray._private import worker
 
-    original = worker.print_to_stdstream  # prints all lines of workers; Ray has no setting for their form
-
-    def show(batch: dict[str, Any], ignore_prefix: bool) -> None:
+    def change(batch: dict[str, Any], autoscaler_events: LineFilter) -> dict[str, Any] | None:
         if batch["pid"] == "autoscaler" and logs.as_json():
-            batch = {**batch, "lines": list(worker.filter_autoscaler_events(batch["lines"]))}
+            batch = {**batch, "lines": autoscaler_events(batch["lines"])}
         others = [line for line in logs.show_worker_output(batch) if not _NOISE.search(line)]
-        if others:
-            original({**batch, "lines": others}, ignore_prefix)
+        return {**batch, "lines": others} if others else None
 
-    worker.print_to_stdstream = show  # type: ignore[assignment]
-    try:
-        with _native_lines():
-            yield
-    finally:
-        worker.print_to_stdstream = original
+    with printing_with(change), _native_lines():
+        yield
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
 import secrets
@@ -11,13 +10,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cluster.config import ClusterConfig
 from cluster.output import showing
 from cluster.preflight import Bundle, Wanted, check_cluster
+from cluster.ray_internals import any_agent_port, publish_address
 from cluster.worker import set_up_ray_worker
 from idc.config import ConfigModel
 from idc.cores import usable_cores
@@ -92,7 +91,6 @@ def session(config: ClusterConfig | None = None, wanted: Wanted | None = None) -
 def _connect(config: ClusterConfig, address: str | None) -> str | None:
     """Join the cluster at the address, or start a local Ray; returns the dashboard's URL, if there is one."""
     import ray
-    from ray._private.utils import write_ray_address
 
     options: dict[str, Any] = {
         "log_to_driver": config.worker_logs,
@@ -108,7 +106,7 @@ def _connect(config: ClusterConfig, address: str | None) -> str | None:
             temp_dir = tempfile.mkdtemp(
                 prefix="ray-", dir="/tmp"
             )  # short, because socket paths in it have a length limit
-        with _any_agent_port():
+        with any_agent_port():
             connected = ray.init(
                 address="local",
                 num_cpus=config.num_cpus or max(4, usable_cores()),
@@ -119,23 +117,8 @@ def _connect(config: ClusterConfig, address: str | None) -> str | None:
                 **options,
             )
         if config.dashboard:
-            # The Jobs API starts a job's driver on the cluster that this file names; without it, on any Ray of this
-            # machine, including other users'.
-            write_ray_address(ray.get_runtime_context().gcs_address, temp_dir)
+            publish_address(temp_dir)
     return f"http://{connected.dashboard_url}" if connected.dashboard_url else None
-
-
-@contextmanager
-def _any_agent_port() -> Iterator[None]:
-    """Let the agent that starts a Ray's jobs listen on a free port. Ray's own is 52365, for which ``ray.init`` has no
-    argument, and a second Ray of a machine would start no jobs."""
-    module: Any = importlib.import_module("ray._private.parameter")
-    params_class = module.RayParams
-    module.RayParams = partial(params_class, dashboard_agent_listen_port=0)
-    try:
-        yield
-    finally:
-        module.RayParams = params_class
 
 
 def run_chunks(

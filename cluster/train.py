@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from cluster.ray_internals import dashboard_url, torch_trainer
 from cluster.run_claim import FATAL, RESULT, claim
 from cluster.tracking import MlflowTracker, flat
 from cluster.waiting import waiting_notice
@@ -189,7 +190,6 @@ def _run_on_ray(
     os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative paths of the payload stay valid in the workers
     import ray.exceptions
     import ray.train
-    from ray._private.worker import get_dashboard_url
 
     from cluster.process_group import NodeTorchConfig
     from idc.training.context import mend_snapshot
@@ -199,7 +199,7 @@ def _run_on_ray(
     if train.gpus_per_worker:
         resources["GPU"] = train.gpus_per_worker
     workers: Any = train.num_workers if train.min_workers is None else (train.min_workers, train.num_workers)
-    trainer = _trainer()(
+    trainer = torch_trainer()(
         _worker,
         train_loop_config={
             "entry": entry,
@@ -207,7 +207,7 @@ def _run_on_ray(
             "train": train.model_dump(mode="json"),
             "run": run,
             "name": name,
-            "export_metrics": bool(get_dashboard_url()),
+            "export_metrics": bool(dashboard_url()),
             "tracked": tracked,
         },
         torch_config=NodeTorchConfig(backend="nccl" if train.gpus_per_worker else "gloo"),
@@ -239,22 +239,6 @@ def _run_on_ray(
         fatal = run.read(FATAL)
         logs.event("failed", fatal["traceback"], "error")
         raise ValueError(f"{fatal['type']}: {fatal['message']}" if fatal["type"] != "ValueError" else fatal["message"])
-
-
-def _trainer() -> Any:
-    """TorchTrainer without the two helper processes that have nothing to do here: the manager of Ray data sets, as
-    batches come from our own loaders, and, if there is no dashboard to ask, the cleaner of placement groups."""
-    from ray._private.worker import get_dashboard_url
-    from ray.train.torch import TorchTrainer
-
-    idle = {"DatasetsCallback"} if get_dashboard_url() else {"DatasetsCallback", "PlacementGroupCleanerCallback"}
-
-    class Trainer(TorchTrainer):
-        def _create_default_callbacks(self) -> list[Any]:
-            every = super()._create_default_callbacks()  # type: ignore[misc]  # the stub is Train's first version
-            return [each for each in every if type(each).__name__ not in idle]
-
-    return Trainer
 
 
 def _memory_watch(run: RunFolder, train: TrainConfig) -> Any:

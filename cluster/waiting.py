@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from cluster.ray_internals import controller_callback
 from idc import logs
 from idc.training.config import TrainConfig
 
@@ -14,9 +15,8 @@ FIRST_S = 60.0
 
 def waiting_notice(train: TrainConfig) -> Any:
     """A callback of Ray Train's controller that prints what a run without workers waits for."""
-    from ray.train.v2._internal.execution.callback import ControllerCallback
 
-    class WaitingNotice(ControllerCallback):
+    class WaitingNotice(controller_callback()):  # type: ignore[misc]
         """Lives in the controller, whose output the driver shows."""
 
         def __init__(self) -> None:
