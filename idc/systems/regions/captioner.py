@@ -10,6 +10,7 @@ import numpy as np
 
 from idc.captioning.contract import Candidate, Capability, Captioner, Description, Speed, beams_of
 from idc.systems.regions.detection import compare
+from idc.systems.regions.text import reads_text, text_sentence
 from idc.systems.regions.wording import INCOMPARABLE, region_of, region_sentence
 from idc.training.artifact import read_artifact
 
@@ -24,6 +25,10 @@ class RegionsCaptioner(Captioner):
     capabilities: frozenset[Capability] = frozenset({"map"})
     trained_on: str | None = None
 
+    def __init__(self, text: bool | None = None):
+        """With ``text``, words that came and went are read too: by default if the extra is installed."""
+        self._text = reads_text() if text is None else text
+
     def describe(
         self,
         befores: Sequence[np.ndarray],
@@ -35,7 +40,7 @@ class RegionsCaptioner(Captioner):
     ) -> list[Description]:
         """As :meth:`idc.captioning.contract.Captioner.describe`; there is one candidate for each pair."""
         beams_of(beams, candidates, validated=1)
-        return [_describe(before, after, change_map) for before, after in zip(befores, afters, strict=True)]
+        return [_describe(before, after, change_map, self._text) for before, after in zip(befores, afters, strict=True)]
 
 
 def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> RegionsCaptioner:
@@ -48,7 +53,7 @@ def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto")
     return RegionsCaptioner()
 
 
-def _describe(before: np.ndarray, after: np.ndarray, change_map: bool) -> Description:
+def _describe(before: np.ndarray, after: np.ndarray, change_map: bool, read_text: bool) -> Description:
     comparison = compare(before, after)
     ratio = float(comparison.difference.max()) / comparison.threshold
     values = comparison.difference / (comparison.difference + comparison.threshold) if change_map else None
@@ -61,7 +66,12 @@ def _describe(before: np.ndarray, after: np.ndarray, change_map: bool) -> Descri
         region_of(mask, comparison.before, comparison.after, after.shape[:2]) for mask in comparison.regions
     )
     text = region_sentence(regions, comparison.moved, comparison.small, comparison.shaded, comparison.light)
-    confidence = ratio / (1 + ratio) if regions else 1 / (1 + ratio)
+    words = ""
+    if ratio > 1 and not comparison.moved and read_text:
+        words = text_sentence(before, after, comparison.difference, comparison.threshold)
+        # Strokes of letters are too thin for a region: words may be all that changed.
+        text = f"{text} {words}".rstrip() if regions or not words else words
+    confidence = ratio / (1 + ratio) if regions or words else 1 / (1 + ratio)
     doubt = "positions differ, and a change cannot be told from what the other view hides" if comparison.moved else None
     return Description(
         (Candidate(text, math.log(confidence)),),
