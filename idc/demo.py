@@ -68,8 +68,10 @@ def demo_steps(
             single one.
 
     Raises:
-        ValueError: as :func:`demo_systems`.
+        ValueError: as :func:`demo_systems`; ``folder`` is not a name below data/ and runs/.
     """
+    if Path(folder).is_absolute() or ".." in Path(folder).parts:
+        raise ValueError(f"--folder {folder}: give a name, e.g. --folder mine; the demo writes data/NAME and runs/NAME")
     taking_part = demo_systems(systems)
     for step in _steps(folder, seeds, clevr_change, taking_part, robustness):
         command = list(step.command)

@@ -217,6 +217,12 @@ def test_every_system_alone_trains_is_evaluated_and_compared() -> None:
                        for word in step.command)  # fmt: skip
 
 
+@pytest.mark.parametrize("folder", ["/tmp/mine", "../mine"])
+def test_the_demo_writes_below_data_and_runs_alone(folder: str) -> None:
+    with pytest.raises(ValueError, match=f"--folder {folder}: give a name"):
+        next(iter(demo_steps(folder, [0])))
+
+
 def test_two_systems_share_the_cores_and_a_seed_repeats_only_its_own_steps() -> None:
     one, two = (list(demo_steps("mine", seeds)) for seeds in ([0], [0, 1]))
     assert {step.queue for step in one} == {None, 1, 2}
