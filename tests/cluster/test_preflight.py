@@ -13,6 +13,7 @@ from cluster import preflight
 from cluster.config import ClusterConfig
 from cluster.preflight import Bundle, Wanted, check_cluster, lacking, probe
 from idc.config import ConfigModel, missing
+from tests.systems.procap.world import World
 
 SMALL = {"CPU": 4.0}
 LARGE = {"CPU": 16.0, "GPU": 2.0}
@@ -84,12 +85,13 @@ def test_all_faults_of_a_cluster_are_told_at_once(
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_a_job_that_does_not_fit_its_cluster_ends_with_the_faults(ray_session: None, tmp_path: Path) -> None:
+def test_a_job_that_does_not_fit_its_cluster_ends_with_the_faults(
+    ray_session: None, world: World, tmp_path: Path
+) -> None:
     import ray
 
-    (tmp_path / "pairs").mkdir()
     done = subprocess.run(
-        [sys.executable, "jobs/train_twincap.py", f"pairs={tmp_path / 'pairs'}", f"runs={tmp_path / 'runs'}",
+        [sys.executable, "jobs/train_twincap.py", f"pairs={world.pairs}", f"runs={tmp_path / 'runs'}",
          f"cluster.address={ray.get_runtime_context().gcs_address}", "name=x", "train.num_workers=64"],
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip

@@ -22,19 +22,22 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 
+NEXT = r"next: (python jobs/\w+\.py|make serve) .*"
 PROGRESS = r"(\w+: )?(step|chunk|pair|row) \d+/\d+  .*s/\w+  \d+:\d\d left"
 OURS = {
-    "pretrain_procap": [PROGRESS, r"quiet: 6 steps, .* s each, best at 6; validation .*; artifact .*"],
-    "corrupt": [PROGRESS, r"robustness: fog of severity 5 on .*", r"fog: 24 rows .*, rejected: 0 \{\}"],
+    "pretrain_procap": [PROGRESS, r"quiet: 6 steps, .* s each, best at 6; validation .*; artifact .*",
+                        NEXT],
+    "corrupt": [PROGRESS, r"robustness: fog of severity 5 on .*", r"fog: 24 rows .*, rejected: 0 \{\}",
+                NEXT],
     "sweep": [
         PROGRESS, r"scoring \d+ captions",
         r"small: 2 trials, 0 of them done before",
         r"trial \d of 2: \d layers: CIDEr \d+\.\d",
         r"\|.*\|", r"- Cost: .*", r"",
-        r"/.*/report.html",
+        r"/.*/report.html", NEXT,
     ],
     "evaluate": [r".*"],
-    "caption": [PROGRESS, r"captions: 24 rows, 24 with a caption", r"[\d.]+ rows a second .*", r"page: .*"],
+    "caption": [PROGRESS, r"captions: 24 rows, 24 with a caption", r"[\d.]+ rows a second .*", r"page: .*", NEXT],
 }  # fmt: skip
 """Job -> its lines as regular expressions."""
 FOREIGN = re.compile(r"pid=|Traceback|Warning|WARNING|ERROR|INFO|ray::|gloo|[Dd]eep[Ss]peed|\.(py|cc|cpp):\d+|\x1b")
@@ -128,7 +131,8 @@ def test_a_training_by_two_workers_in_json(world: World, tmp_path: Path) -> None
     done = command("pretrain_procap", tmp_path, *train_settings(tmp_path, world, "loud"), form="json")
     assert done.returncode == 0, done.stderr
     out, err = entries(done.stdout), entries(done.stderr)
-    [result] = out
+    result, following = out
+    assert following["message"].startswith("next: python jobs/")
     assert (result["event"], result["job"]) == ("output", "pretrain_procap")
     assert result["message"].startswith("loud: 6 steps")
     steps = [entry for entry in err if entry["event"] == "step"]
