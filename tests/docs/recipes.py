@@ -20,9 +20,15 @@ SMALL = {
     "finetune_procap": [
         "train.steps=2", "train.eval_every=2", "train.checkpoint_every=2", "train.batch_size=4", "train.engine=torch",
     ],
+    "render": ["render.num_scenes=3", "render.samples_per_pixel=2"],
+    "evaluate": ["metrics=[BLEU,METEOR,ROUGE-L,CIDEr]", "spice=false", "resamples=20", "allow_empty=true"],
+    "robustness": [
+        "corruptions={fog: [5]}", "evaluate.metrics=[CIDEr]", "evaluate.spice=false", "evaluate.allow_empty=true",
+    ],
+    "mine_pairs": ["efficientnet_lite0.size=64", "chunk_size=8", "query_chunk=8", "workers=1"],
 }  # fmt: skip
 """Job -> settings with which it takes seconds."""
-LOCAL = {*SMALL, "import_dataset", "build_procedures", "corrupt"}
+LOCAL = {*SMALL, "import_dataset", "build_procedures", "corrupt", "describe_pairs"}
 """Jobs that run in their own process with ``--local``."""
 
 

@@ -1,0 +1,163 @@
+"""The documented commands, run on small data in the order of the pages; of the others, why they are only parsed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chat_server import Server, serving
+from tests.docs.checks import blocks
+from tests.docs.recipes import run
+from tests.docs.test_docs import PAGES, name_of
+from tests.docs.test_recipes import documented
+from tests.docs.workplace import changed_pairs, make_workplace
+from tests.evaluation.test_difference_judge import answer as judge_answer
+from tests.systems.procap.world import World
+
+NOT_RUN = {
+    r"hf:|base\.source=(Qwen|OpenGVLab|/models)": "a hub; tests/vlm/test_commands.py has one of its own",
+    r"runs/(qwen|internvl|aerial)/|runs/mine-vlm/|out=merged|jobs/finetune_(sft|m3diff)": "a base; tests/vlm",
+    r"jobs/pretrain_vlm|data/several/pairs out=runs/m3diff|STEPS|steps/EVALUATION": "hours; tests/vlm/test_pretrain.py",
+    r"s3://|gs://": "object storage; tests/cluster/test_commands_on_object_store.py",
+    r"dashboard=|/shared/idc": "a cluster; tests/cluster",
+    r"describer=ray_llm|gpu\.yaml": "GPUs",
+    r"(_paper|_official|_clip4idc|mining/paper|m3diff/paper)\.yaml": "GPUs and data sets of the papers' size",
+    r"jobs/sweep\.py": "minutes to days; tests/sweep and tests/cluster/test_tune.py run small ones",
+    r"jobs/convert\.py|runs/official/": "the authors' weights; tests/systems/procap/test_convert.py",
+    r"jobs/inspect_namc\.py": "an artifact of NAMC; tests/systems/namc",
+    r"-m pytest|-m tests\.|serve\.app|jobs/benchmark\.py|-m benchmarks": "tests, servers and benchmarks themselves",
+    r"\b(ARTIFACT|DIR|FOLDER|BEFORE|PAIRS|PROCEDURES)\b": "a name for the reader to fill in",
+    r"data/clevr_change/pairs|render/demo\.yaml out=data/demo/pairs": "the same as a command that is run",
+    r"# refused|--help": "refused, or help: parsed by tests/docs/test_docs.py",
+    r"photographs\.csv|data/editing|data/real/": "data of the reader; the same commands are run elsewhere",
+    r"jobs/configs/robustness/demo\.yaml": "five trainings; tests/report/test_robustness_page.py",
+    r"jobs/train_twincap\.py --config jobs/configs/twincap/demo\.yaml$": "the demo's, run for the workplace",
+}  # fmt: skip
+"""Pattern of commands that no recipe runs, which are parsed with their configs like all: why, or who runs them."""
+
+EVALUATED = [
+    f"jobs/evaluate.py artifact=runs/demo/{name}/artifact pairs=data/demo/pairs out=runs/demo/{name}/evaluation{maps}"
+    for name, maps in (("twincap-0", ""), ("finetune-0", " change_maps=true"))
+]
+SEVERITIES = "jobs/robustness.py --config jobs/configs/robustness/severities.yaml"
+BEFORE = {
+    "docs/evaluation.md": [
+        *EVALUATED,
+        "jobs/judge.py criteria=differences evaluation=runs/two/evaluation pairs=data/demo/pairs out=runs/two/judged"
+        " answers=runs/judge_answers.jsonl url=https://HOST/v1 judge=NAME",
+        f"{SEVERITIES} artifact=runs/one/artifact out=runs/one/robustness",
+        f"{SEVERITIES} artifact=runs/two/artifact out=runs/two/robustness",
+    ],
+    "docs/registry.md": [
+        *EVALUATED,
+        "jobs/register.py artifact=runs/two/artifact evaluation=runs/two/evaluation",
+        "jobs/promote.py",
+    ],
+}
+"""Page -> what its reader has done before: the demo has more steps than the workplace, and there is an old champion."""
+MORE = {("jobs/promote.py",): ["--force"]}
+"""Options of a command in the workplace, whose models are no better than each other."""
+
+ELSEWHERE = {"runs/one/": "runs/demo/finetune-0/", "runs/two/": "runs/demo/twincap-0/"}
+"""Names of a page, and those of the workplace."""
+
+
+DESCRIPTION = (
+    "The difference between the two images is that the first image shows a red cube, "
+    "while the second image shows a blue ball."
+)
+REUSED = {"captions", "out=runs/mine/evaluation", "out=data/mined"}
+"""Outputs for which the pages give one name several times."""
+
+
+def of_pages() -> list[tuple[str, str]]:
+    """Page and text of every documented Python command."""
+    found = []
+    for page in PAGES:
+        for block in blocks(page.read_text(encoding="utf-8")):
+            for line in block.replace("\\\n", " ").splitlines():
+                if line.strip().startswith("python "):
+                    found.append((name_of(page), " ".join(line.split())))
+    return found
+
+
+def why_not_run(command: str) -> str | None:
+    return next((reason for pattern, reason in NOT_RUN.items() if re.search(pattern, command)), None)
+
+
+def words_of(command: str) -> tuple[str, ...]:
+    return tuple(shlex.split(command, comments=True)[1:])
+
+
+def to_run() -> dict[str, list[tuple[str, ...]]]:
+    """Page -> its commands that are run here, once each; test_recipes.py runs those of one's own pairs."""
+    there = {tuple(words) for words in documented()}
+    pages: dict[str, list[tuple[str, ...]]] = {}
+    for page, command in of_pages():
+        words = words_of(command)
+        if why_not_run(command) is None and words not in there:
+            there.add(words)
+            pages.setdefault(page, []).append(words)
+    return pages
+
+
+def test_most_commands_are_run() -> None:
+    every = {words_of(command) for _, command in of_pages()}
+    run_here = sum(len(commands) for commands in to_run().values()) + len(documented())
+    assert run_here >= 70
+    assert len(every) > run_here
+
+
+@pytest.mark.parametrize("pattern", NOT_RUN)
+def test_an_exception_still_has_a_command(pattern: str) -> None:
+    assert any(re.search(pattern, command) for _, command in of_pages())
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving() as server:
+        server.answer = lambda number, content: (
+            judge_answer(number, content)
+            if isinstance(content, str) and ("A program" in content or "People" in content)
+            else (200, "Score: 50\nHalf of it." if isinstance(content, str) else DESCRIPTION)
+        )
+        yield server
+
+
+@pytest.fixture(scope="module")
+def workplace(world: World, captioner_artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_workplace(world, captioner_artifact, tmp_path_factory.mktemp("workplace"))
+
+
+def as_here(words: tuple[str, ...], workplace: Path, server: Server) -> list[str]:
+    """A command with the names and addresses of the workplace."""
+    ids = changed_pairs(workplace, 1)
+    names = {**ELSEWHERE, "https://HOST/v1": server.url, "http://localhost:8000/v1": server.url}
+    changed = []
+    for word in words:
+        for name, here in names.items():
+            word = word.replace(name, here)
+        changed.append(re.sub(r"^(r0-[\d,r s-]+|ID,ID)$", ids[0], word))
+    return changed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", to_run())
+def test_the_commands_of_a_page_work(
+    page: str, workplace: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    faults = []
+    for words in [*map(words_of, (f"python {command}" for command in BEFORE.get(page, ()))), *to_run()[page]]:
+        if REUSED & {*words}:
+            for name in REUSED:
+                shutil.rmtree(workplace / name.removeprefix("out="), ignore_errors=True)
+        done = run([*as_here(words, workplace, server), *MORE.get(words, [])], workplace)
+        if done.returncode:
+            faults.append(f"{' '.join(words)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    assert not faults, "\n\n".join(faults)

@@ -1,0 +1,71 @@
+"""A folder as the pages find it: after `make demo` and an import of one's own pairs; all tiny."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from PIL import Image
+from sklearn.datasets import load_sample_images
+
+from tests.data.mining.heaps import make_heap
+from tests.data.small_sets import clevr_change, spot_the_diff
+from tests.docs.checks import ROOT
+from tests.docs.own_pairs import own_pairs
+from tests.docs.recipes import run
+from tests.systems.procap.world import World
+
+
+def make_workplace(world: World, captioner: Path, folder: Path) -> Path:
+    """Write what commands of the pages read.
+
+    Args:
+        world: stands for the demo's pairs, tokenizer and procedures.
+        captioner: the artifact of a ProCap, for the demo's.
+    """
+    (folder / "jobs").symlink_to(ROOT / "jobs")
+    for source, target in (
+        (world.pairs, "data/demo/pairs"),
+        (world.procedures, "data/demo/procedures"),
+        (world.tokenizer, "runs/demo/tokenizer/artifact"),
+        (captioner, "runs/demo/finetune-0/artifact"),
+    ):
+        shutil.copytree(source, folder / target)
+    own_pairs([Image.fromarray(image) for image in load_sample_images().images], folder / "my_pairs", 40, unchanged=12)
+    for suffix in ("png", "jpg"):
+        for name in ("before", "after"):
+            Image.open(folder / "my_pairs" / name / "039.jpg").save(folder / f"{name}.{suffix}")
+    with (folder / "pairs.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["pair_id", "before", "after"])
+        rows.writerows([f"{n:03}", f"my_pairs/before/{n:03}.jpg", f"my_pairs/after/{n:03}.jpg"] for n in range(4))
+    make_heap(folder / "photos", scenes=6)
+    clevr_change().write(folder / "CLEVR_FOLDER")
+    spot = spot_the_diff()
+    spot.write(folder / "SPOT_FOLDER")
+    test = [pair_id for pair_id, (split, *_) in spot.pairs.items() if split == "test"]
+    lines = [json.dumps({"pair_id": pair_id, "caption": "a man is here"}) for pair_id in test]
+    (folder / "mine.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    answers = [{"type": "count", "class": "road", "answer": "3", "prediction": "3."}]
+    (folder / "answers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in answers), encoding="utf-8")
+    for command in (
+        "jobs/train_twincap.py --config jobs/configs/twincap/demo.yaml name=twincap-0 runs=runs/demo",
+        "jobs/import_dataset.py source=my_pairs out=data/mine/pairs",
+        "jobs/train_twincap.py --config jobs/configs/twincap/demo.yaml name=mine pairs=data/mine/pairs",
+    ):
+        done = run(command.split(), folder)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return folder
+
+
+def changed_pairs(folder: Path, number: int) -> list[str]:
+    """Ids of changed pairs of the demo's test split."""
+    ids: list[str] = []
+    for part in sorted((folder / "data/demo/pairs").glob("*.parquet")):
+        table = pq.read_table(part, columns=["pair_id", "change_type", "split"]).to_pylist()
+        ids += [row["pair_id"] for row in table if row["change_type"] != "none" and row["split"] == "test"]
+    assert len(ids) >= number
+    return ids[:number]
