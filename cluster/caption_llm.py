@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from pydantic import Field
 
@@ -24,7 +24,7 @@ from idc.captioning.loading import artifact_folder
 from idc.captioning.table import CaptionJob, described_row, table_batch
 from idc.chat_endpoint import EndpointConfig, Reply
 from idc.data.descriptions.config import RayLlmConfig
-from idc.data.pipeline import Batch, ChunkResult, Source, ToRows, check_chunks, finish, good_rows, show, write_result
+from idc.data.pipeline import Batch, ChunkResult, RunOptions, Source, ToRows, good_rows, run_pending, write_result
 from idc.data.store import DatasetFolder, Manifest
 
 if TYPE_CHECKING:
@@ -70,16 +70,16 @@ def captioning_on(cluster: ClusterConfig, job: CaptionJob, config: CaptionLlmCon
         raise ValueError(f"ray_llm: {tiled}; leave ray_llm out, or take a model of another family")
 
     def run(
-        folder: DatasetFolder, source: Source, stages: Sequence[Any], to_rows: ToRows, *, name: str,
-        watch: Callable[[ChunkResult], None] | None = None,
-    ) -> Manifest:  # fmt: skip
-        check_chunks(folder, source)
-        if not folder.complete and (pending := folder.pending()):
+        folder: DatasetFolder, source: Source, stages: Sequence[Any], to_rows: ToRows, **options: Unpack[RunOptions]
+    ) -> Manifest:
+        def results(pending: list[int]) -> Generator[ChunkResult, None, None]:
             with session(cluster):
                 answered = _answers(job, config, source, pending)
-                results = write_replies(answered, captioner_of(job.captioner, config), folder, source, to_rows, pending)
-                show(results, folder, len(pending), True, name, watch)
-        return finish(folder, 0.05)
+                yield from write_replies(
+                    answered, captioner_of(job.captioner, config), folder, source, to_rows, pending
+                )
+
+        return run_pending(folder, source, results, **options)
 
     return run
 

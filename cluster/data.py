@@ -12,10 +12,10 @@ import itertools
 import logging
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Unpack
 
 import ray
 from ray.data import ActorPoolStrategy, DataContext
@@ -23,13 +23,12 @@ from ray.data import ActorPoolStrategy, DataContext
 from idc.data.pipeline import (
     Batch,
     ChunkResult,
+    RunOptions,
     Source,
     StageSpec,
     ToRows,
-    check_chunks,
-    finish,
+    run_pending,
     run_stages,
-    show,
     write_result,
 )
 from idc.data.store import DatasetFolder, Manifest
@@ -46,12 +45,8 @@ def run_chunks_on_ray(
     stages: Sequence[StageSpec],
     to_rows: ToRows | None = None,
     *,
-    progress: bool = True,
-    max_reject_share: float = 0.05,
-    extra: dict[str, Any] | None = None,
-    name: str = "chunks",
-    watch: Callable[[ChunkResult], None] | None = None,
     no_progress_timeout_s: float = 600.0,
+    **options: Unpack[RunOptions],
 ) -> Manifest:
     """Run the pending chunks of ``folder`` on the connected Ray cluster, then complete it.
 
@@ -63,17 +58,14 @@ def run_chunks_on_ray(
         ValueError: a worker raised one: a part of the input is damaged, the folder cannot be written.
         RuntimeError: a stage raised another error; the message names the chunk and the error.
     """
-    check_chunks(folder, source)
-    if folder.complete:
-        return folder.manifest
-    pending = folder.pending()
-    if pending:
+    groups = _fit(_groups(stages))
+    cores = sum(group[0].num_cpus * _bounds(group[0])[1] for group in groups)
+
+    def results(pending: list[int]) -> Generator[ChunkResult, None, None]:
         with _data_settings(no_progress_timeout_s):
-            groups = _fit(_groups(stages))
-            cores = sum(group[0].num_cpus * _bounds(group[0])[1] for group in groups)
-            results = _results(folder, source, groups, to_rows, pending)
-            show(results, folder, len(pending), progress, name, watch, cores=cores)
-    return finish(folder, max_reject_share, extra)
+            yield from _results(folder, source, groups, to_rows, pending)
+
+    return run_pending(folder, source, results, cores, **options)
 
 
 @contextmanager

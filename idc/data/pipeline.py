@@ -13,10 +13,12 @@ row. A row is identified by its ``pair_id`` (``row_id`` or ``index`` until it ha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypedDict, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -217,51 +219,81 @@ class Runner(Protocol):
     ) -> Manifest: ...
 
 
+class RunOptions(TypedDict, total=False):
+    """Options of every way to run chunks.
+
+    Attributes:
+        progress: show a progress bar (default: true).
+        max_reject_share: share of all rows; above it the job fails at its end (default: 0.05).
+        extra: merged into the manifest's ``extra``.
+        name: label of the progress bar.
+        watch: called with the result of every chunk.
+    """
+
+    progress: bool
+    max_reject_share: float
+    extra: dict[str, Any] | None
+    name: str
+    watch: Callable[[ChunkResult], None] | None
+
+
+def run_pending(
+    folder: DatasetFolder,
+    source: Source,
+    results: Callable[[list[int]], Generator[ChunkResult, None, None]],
+    cores: float = 1.0,
+    **options: Unpack[RunOptions],
+) -> Manifest:
+    """Run the pending chunks of ``folder``, then complete it: the common part of all executors.
+
+    Args:
+        results: gives one result for each of these chunks, in any order. It is closed when the caller is interrupted.
+        cores: number of cores that it uses.
+
+    Raises:
+        TooManyRejects: see :func:`finish`.
+    """
+    assert folder.num_chunks == source.num_chunks, (
+        f"the folder was opened for {folder.num_chunks} chunks, the source has {source.num_chunks}"
+    )
+    if folder.complete:
+        return folder.manifest
+    if pending := folder.pending():
+        progress, name = options.get("progress", True), options.get("name", "chunks")
+        with closing(results(pending)) as done:
+            _show(done, folder, len(pending), progress, name, options.get("watch"), cores)
+    return finish(folder, options.get("max_reject_share", 0.05), options.get("extra"))
+
+
 def run_local(
     folder: DatasetFolder,
     source: Source,
     stages: Sequence[StageSpec],
     to_rows: ToRows | None = None,
-    *,
-    progress: bool = True,
-    max_reject_share: float = 0.05,
-    extra: dict[str, Any] | None = None,
-    name: str = "chunks",
-    watch: Callable[[ChunkResult], None] | None = None,
+    **options: Unpack[RunOptions],
 ) -> Manifest:
     """Run the pending chunks of ``folder`` in this process, then complete it.
 
     Args:
         to_rows: converts the good rows of the last batch to rows of the folder; by default the columns of the folder's
             schema are taken from the batch by name.
-        max_reject_share: share of all rows; above it the job fails at its end.
-        extra: merged into the manifest's ``extra``.
-        name: label of the progress bar.
-        watch: called with the result of every chunk.
 
     Raises:
         TooManyRejects: see :func:`finish`.
     """
-    check_chunks(folder, source)
-    if folder.complete:
-        return folder.manifest
-    pending = folder.pending()
-    if pending:
-        built = [stage.build() for stage in stages]
-        results = _results(folder, source, built, to_rows, pending)
-        show(results, folder, len(pending), progress, name, watch)
-    return finish(folder, max_reject_share, extra)
+    return run_pending(folder, source, partial(_results, folder, source, stages, to_rows), **options)
 
 
 def _results(
     folder: DatasetFolder,
     source: Source,
-    stages: Sequence[Callable[[Batch], Batch]],
+    stages: Sequence[StageSpec],
     to_rows: ToRows | None,
     pending: Sequence[int],
-) -> Iterator[ChunkResult]:
+) -> Generator[ChunkResult, None, None]:
     """One result per chunk, in order. While a chunk is in the stages, the next one is read and the one before it is
     written; at most three are in memory."""
+    built = [stage.build() for stage in stages]
     with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
         read = reader.submit(source.read, pending[0])
         written: Future[ChunkResult] | None = None
@@ -269,7 +301,7 @@ def _results(
             batch = read.result()
             if number + 1 < len(pending):
                 read = reader.submit(source.read, pending[number + 1])
-            done = run_stages(stages, batch)
+            done = run_stages(built, batch)
             if written is not None:
                 yield written.result()
             written = writer.submit(write_result, folder, chunk, done, to_rows)
@@ -277,22 +309,14 @@ def _results(
         yield written.result()
 
 
-def check_chunks(folder: DatasetFolder, source: Source) -> None:
-    """The folder must have been opened for this source."""
-    assert folder.num_chunks == source.num_chunks, (
-        f"the folder was opened for {folder.num_chunks} chunks, the source has {source.num_chunks}"
-    )
-
-
-def show(
+def _show(
     results: Iterable[ChunkResult],
     folder: DatasetFolder,
     pending: int,
     progress: bool,
     name: str,
-    watch: Callable[[ChunkResult], None] | None = None,
-    *,
-    cores: float = 1.0,
+    watch: Callable[[ChunkResult], None] | None,
+    cores: float,
 ) -> None:
     """Consume the results and show the progress: chunks done, rows, rejects; ``cores`` are in use."""
     total, rows, rejects = folder.num_chunks, 0, 0

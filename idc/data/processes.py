@@ -8,21 +8,20 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
-from typing import Any
+from functools import partial
+from typing import Unpack
 
 from idc.cores import usable_cores
 from idc.data.pipeline import (
     Batch,
     ChunkResult,
+    RunOptions,
     Source,
     StageSpec,
     ToRows,
-    check_chunks,
-    finish,
     run_local,
+    run_pending,
     run_stages,
-    show,
     write_result,
 )
 from idc.data.store import DatasetFolder, Manifest
@@ -37,11 +36,7 @@ def run_processes(
     to_rows: ToRows | None = None,
     *,
     processes: int = 1,
-    progress: bool = True,
-    max_reject_share: float = 0.05,
-    extra: dict[str, Any] | None = None,
-    name: str = "chunks",
-    watch: Callable[[ChunkResult], None] | None = None,
+    **options: Unpack[RunOptions],
 ) -> Manifest:
     """Run the pending chunks of ``folder`` on this machine, then complete it: in this process, or in up to
     ``processes`` new ones if that is more than one.
@@ -53,17 +48,12 @@ def run_processes(
     Raises:
         RuntimeError: a process was killed; the written chunks stay.
     """
-    pending = folder.pending()
-    processes = min(processes, len(pending))
+    processes = min(processes, len(folder.pending()))
     if processes <= 1:
-        return run_local(
-            folder, source, stages, to_rows, progress=progress, max_reject_share=max_reject_share, extra=extra,
-            name=name, watch=watch,
-        )  # fmt: skip
-    check_chunks(folder, source)
-    with closing(_results(folder, source, stages, to_rows, pending, processes)) as results:
-        show(results, folder, len(pending), progress, name, watch, cores=processes)
-    return finish(folder, max_reject_share, extra)
+        return run_local(folder, source, stages, to_rows, **options)
+
+    results = partial(_results, folder, source, stages, to_rows, processes)
+    return run_pending(folder, source, results, processes, **options)
 
 
 def _results(
@@ -71,8 +61,8 @@ def _results(
     source: Source,
     stages: Sequence[StageSpec],
     to_rows: ToRows | None,
-    pending: Sequence[int],
     processes: int,
+    pending: Sequence[int],
 ) -> Generator[ChunkResult, None, None]:
     """One result per pending chunk, in order of completion."""
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads can hang
