@@ -21,8 +21,10 @@ from idc.captioning.contract import (
     Answer,
     Candidate,
     Capability,
+    Captioner,
     CaptionScore,
     Description,
+    SearchOptions,
     Seen,
     Speed,
     beams_of,
@@ -63,8 +65,8 @@ class Pairs:
         return self.sizes[2 * pair], self.sizes[2 * pair + 1]
 
 
-class VlmCaptioner:
-    """An :class:`idc.captioning.contract.Captioner` that also computes change maps, scores, samples and answers.
+class VlmCaptioner(Captioner):
+    """Also computes change maps, scores, samples and answers.
 
     Args:
         model: the transformers model, in evaluation mode on its device (of a PEFT model, ``get_base_model()``, whose
@@ -137,25 +139,17 @@ class VlmCaptioner:
             pairs = self._encoded(befores, afters)
             return [self._text(best) for best, *_ in self._generate(pairs, self._prompts(pairs))]
 
-    def describe(
-        self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
-        *,
-        beams: int | None = None,
-        candidates: int = 1,
-        change_map: bool = False,
+    def _describe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
     ) -> list[Description]:
-        """See :class:`idc.captioning.contract.Captioner`. The candidates are the final beams."""
-        beams = beams_of(beams, candidates, self.settings.beams)
-        if not number_of_pairs(befores, afters):
-            return []
+        """The candidates are the final beams."""
+        beams = beams_of(options.beams, options.candidates, self.settings.beams)
         settings = self.settings.model_copy(update={"beams": beams})
         with torch.inference_mode():
             pairs = self._encoded(befores, afters)
             prompts = self._prompts(pairs)
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
-            generated = self._generate(pairs, prompts, settings, hypotheses=beams if candidates > 1 else 1)
+            generated = self._generate(pairs, prompts, settings, hypotheses=beams if options.candidates > 1 else 1)
             maps = self.maps(pairs)
             evidence = [dict(zip((PEAK, MEAN), peak_and_mean(pair_map), strict=True)) for pair_map in maps]
             if self.asks_change:
@@ -169,9 +163,9 @@ class VlmCaptioner:
                 text = self._text(hypothesis)
                 texts.setdefault(text, Candidate(text, hypothesis.mean))
             described = Description(
-                tuple(texts.values())[:candidates],
+                tuple(texts.values())[: options.candidates],
                 tokens=(len(prompts[pair]), sum(len(hypothesis.ids) for hypothesis in hypotheses)),
-                change_map=pair_map if change_map else None,
+                change_map=pair_map if options.change_map else None,
                 evidence=evidence[pair],
                 familiarity=familiarity,
                 trained_on=self.trained_on,
