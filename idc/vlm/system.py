@@ -23,7 +23,7 @@ from idc.training.loop import fit
 from idc.vlm import tuning_data
 from idc.vlm.artifact import find_tuned, load_found, write_tuned
 from idc.vlm.base import find_base, load_model
-from idc.vlm.describer import dtype_of
+from idc.vlm.captioner import dtype_of
 from idc.vlm.family import Family
 from idc.vlm.remote import RemoteCaptioner, parts_of
 from idc.vlm.sft import SftTask

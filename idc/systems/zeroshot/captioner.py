@@ -9,7 +9,7 @@ from idc.chat_endpoint import EndpointConfig
 from idc.systems.zeroshot.config import ZeroShotConfig
 from idc.training.artifact import PROCESSOR, read_artifact
 from idc.vlm.base import load_model, read_family
-from idc.vlm.describer import VlmCaptioner, dtype_of
+from idc.vlm.captioner import VlmCaptioner, dtype_of
 from idc.vlm.remote import RemoteCaptioner, parts_of
 
 

@@ -16,7 +16,7 @@ from idc.systems import is_captioner, load_captioner
 from idc.systems.zeroshot.config import WrapJob
 from idc.systems.zeroshot.wrap import wrap
 from idc.training.artifact import num_parameters, read_artifact
-from idc.vlm.describer import VlmCaptioner
+from idc.vlm.captioner import VlmCaptioner
 from tests.serve.command import free_port
 from tests.vlm.models import every_family, tiny_folder
 from tests.vlm.speaking import CAPTIONS, pairs, speaking_folder

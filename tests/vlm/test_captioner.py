@@ -16,8 +16,8 @@ from idc.captioning.contract import Seen
 from idc.schema import IMAGE, Turn
 from idc.vlm.base import find_base, load_model
 from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
+from idc.vlm.captioner import VlmCaptioner
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
-from idc.vlm.describer import VlmCaptioner
 from idc.vlm.dialogue import CHANGE_QUESTION, caption_turns
 from idc.vlm.generate import generate
 from idc.vlm.logps import answer_rows, log_probabilities, repeated
