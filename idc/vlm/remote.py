@@ -281,6 +281,16 @@ class RemoteCaptioner(Captioner):
         return list(self._pool.map(function, *columns))
 
 
+def load_remote(path: Path | str, endpoint: EndpointConfig) -> RemoteCaptioner:
+    """The captioner of an artifact whose model runs behind an endpoint, under the name ``endpoint.model``
+    (:func:`idc.systems.load_remote`).
+
+    Raises:
+        ValueError: the model was tuned, and ``endpoint.model`` is missing.
+    """
+    return RemoteCaptioner(path, parts_of(path), endpoint)
+
+
 def messages_of(turns: Sequence[Turn], images: Sequence[np.ndarray]) -> list[dict[str, Any]]:
     """Turns as messages of OpenAI's chat completions, with the images where their marks are, as
     :class:`idc.vlm.chat.Chat` hands them to the chat template."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from idc.captioning.contract import Speed
-from idc.chat_endpoint import EndpointConfig
 from idc.systems.zeroshot.config import ZeroShotConfig
 from idc.training.artifact import PROCESSOR, read_artifact
 from idc.vlm.base import load_model, read_family
 from idc.vlm.captioner import VlmCaptioner, dtype_of
-from idc.vlm.remote import RemoteCaptioner, parts_of
+from idc.vlm.remote import load_remote
+
+__all__ = ["load_captioner", "load_remote"]
 
 
 def load_captioner(
@@ -35,8 +36,3 @@ def load_captioner(
     return VlmCaptioner(
         model, family, config.prompt, config.generation, path=artifact.path, trained_on=artifact.trained_on
     )
-
-
-def load_remote(path: Path | str, endpoint: EndpointConfig) -> RemoteCaptioner:
-    """The captioner of an artifact whose model runs behind an endpoint (:func:`idc.systems.load_remote`)."""
-    return RemoteCaptioner(path, parts_of(path), endpoint)
