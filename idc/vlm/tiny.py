@@ -16,6 +16,7 @@ import torch
 
 from idc.vlm.base import save_model
 from idc.vlm.config import TinyConfig
+from idc.vlm.transformers_internals import pil_processor
 
 _END, _PAD = "<|im_end|>", "<|endoftext|>"
 _SPECIAL = {
@@ -108,18 +109,15 @@ def make_tokenizer(config: TinyConfig, texts: Iterable[str]) -> Any:
 
 def make_images(config: TinyConfig) -> Any:
     """The family's image processor, PIL backend."""
-    from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
-    from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
-    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
-
+    processor = pil_processor(config.family)
     square = {"height": config.side, "width": config.side}
     if config.family == "llava_onevision":
         side = config.side
         points = [[side, side], [side, 2 * side], [2 * side, side], [2 * side, 2 * side]]
-        return LlavaOnevisionImageProcessorPil(size=square, image_grid_pinpoints=points)
+        return processor(size=square, image_grid_pinpoints=points)
     if config.family == "internvl":
-        return GotOcr2ImageProcessorPil(size=square)
-    return Qwen2VLImageProcessorPil(
+        return processor(size=square)
+    return processor(
         min_pixels=(2 * config.patch) ** 2, max_pixels=config.side**2, patch_size=config.patch, merge_size=2
     )
 
