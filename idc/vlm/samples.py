@@ -26,6 +26,7 @@ from idc.training.task import Batch
 from idc.vlm.batch import Sample, collate_encoded
 from idc.vlm.chat import Chat, Size
 from idc.vlm.config import PromptConfig
+from idc.vlm.dialogue import caption_turns
 from idc.vlm.family import Family
 
 Captions = Literal["each", "one"]
@@ -107,12 +108,6 @@ class TuningSample:
 
     sample: Sample
     scored: ScoredSample | None = None
-
-
-def pair_turns(prompt: PromptConfig, caption: str) -> list[Turn]:
-    """The dialogue in which a pair's caption is the answer."""
-    system = [] if prompt.system is None else [Turn("system", prompt.system)]
-    return [*system, Turn("user", prompt.text), Turn("assistant", caption, "caption")]
 
 
 class DialogueSamples:
@@ -246,7 +241,7 @@ class DialogueSamples:
         return Dialogue(
             row["pair_id"],
             (row["before"], row["after"]),
-            pair_turns(prompt, row["captions"][number]),
+            [*caption_turns(prompt), Turn("assistant", row["captions"][number], "caption")],
             row["captions"],
             scene_truth(row["change_type"], meta),
             self.one_size,

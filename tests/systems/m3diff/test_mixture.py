@@ -19,9 +19,8 @@ from idc.config import ConfigError, load, missing_inputs
 from idc.data.store import DatasetFolder
 from idc.schema import pair_arrow_schema
 from idc.systems.m3diff.config import M3DiffJob
-from idc.systems.m3diff.data import make_loaders
+from idc.systems.m3diff.data import counts, make_loaders, training_parts, validation_samples
 from idc.systems.m3diff.mixture import QUESTIONS, TABLE_9, MixtureConfig, check_sets, mixture_table
-from idc.systems.m3diff.mixture_samples import counts, training_parts, validation_samples
 from idc.training.context import LocalContext
 from idc.training.data import Mixture
 from idc.vlm.chat import Chat
