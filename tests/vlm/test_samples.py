@@ -16,14 +16,8 @@ from idc.data.images import decode_image, image_size
 from idc.vlm.chat import Chat
 from idc.vlm.config import PromptConfig
 from idc.vlm.samples import DialogueSamples, collate_samples
-from tests.vlm.folders import CAPTIONS, SIZES, image, samples, write_instructions, write_pairs
+from tests.vlm.folders import CAPTIONS, SIZES, image, samples
 from tests.vlm.models import found
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("data")
-    return {"pairs": write_pairs(root / "pairs"), "instructions": write_instructions(root / "instructions")}
 
 
 def test_every_caption_is_a_sample_or_one_of_a_pair_is_drawn(folders: dict[str, Path]) -> None:
