@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 
 from idc.config import ConfigError, load, missing_inputs
-from idc.data.store import DatasetFolder
-from idc.schema import pair_arrow_schema
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.m3diff.data import counts, make_loaders, training_parts, validation_samples
 from idc.systems.m3diff.mixture import QUESTIONS, TABLE_9, MixtureConfig, check_sets, mixture_table
@@ -22,7 +20,7 @@ from idc.training.context import LocalContext
 from idc.training.data import Mixture
 from idc.vlm.chat import Chat
 from idc.vlm.config import PAIR_PROMPT
-from tests.vlm.folders import write_pairs
+from tests.vlm.folders import write_pairs, write_rows
 from tests.vlm.models import found, tiny_folder
 
 TRAIN = {
@@ -211,14 +209,10 @@ def damaged(folder: Path, **manifest: Any) -> str:
 
 def bare(folder: Path) -> str:
     """Pairs without any caption in the training split."""
-    made = DatasetFolder.open_for_build(
-        folder, kind="pairs", schema=pair_arrow_schema(), fingerprint="bare", config={}, num_chunks=1
-    )  # fmt: skip
     row = {"pair_id": "1", "before": b"", "after": b"", "captions": [], "change_type": None, "mask": None,
            "source": "", "meta": ""}  # fmt: skip
-    made.write_chunk(0, [{**row, "split": "train"}, {**row, "pair_id": "2", "split": "val", "captions": ["a"]}])
-    made.finish()
-    return str(folder)
+    rows = [{**row, "split": "train"}, {**row, "pair_id": "2", "split": "val", "captions": ["a"]}]
+    return str(write_rows(folder, "pairs", rows))
 
 
 FAULTS = {
