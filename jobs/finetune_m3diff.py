@@ -10,23 +10,14 @@ captioning and serving.
 
 from __future__ import annotations
 
-from cluster.config import ClusterConfig
-from idc.config import cli
+from cluster.training_command import train_command, with_cluster
 from idc.systems.m3diff.config import M3DiffJob
 
-
-class Job(M3DiffJob):
-    """Tuning with the module, and the cluster to do it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
+Job = with_cluster(M3DiffJob)
 
 
 def main() -> None:
-    args = cli(Job, __doc__)
-    from cluster.job import train_job
-
-    train_job("idc.systems.m3diff.task:train", args)
+    train_command(Job, "idc.systems.m3diff.task:train", __doc__)
 
 
 if __name__ == "__main__":

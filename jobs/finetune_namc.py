@@ -9,23 +9,14 @@ captioning and serving.
 
 from __future__ import annotations
 
-from cluster.config import ClusterConfig
-from idc.config import cli
+from cluster.training_command import train_command, with_cluster
 from idc.systems.namc.config import FinetuneJob
 
-
-class Job(FinetuneJob):
-    """Fine-tuning, and the cluster to train it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
+Job = with_cluster(FinetuneJob)
 
 
 def main() -> None:
-    args = cli(Job, __doc__)
-    from cluster.job import train_job
-
-    train_job("idc.systems.namc.task:finetune", args)
+    train_command(Job, "idc.systems.namc.task:finetune", __doc__)
 
 
 if __name__ == "__main__":

@@ -9,24 +9,15 @@ Writes <runs>/<name>/artifact, the input of evaluation, captioning and serving.
 
 from __future__ import annotations
 
-from cluster.config import ClusterConfig
-from idc.config import cli
+from cluster.training_command import train_command, with_cluster
 from idc.systems.procap.config import FinetuneJob
 
-
-class Job(FinetuneJob):
-    """Stage 2, and the cluster to run it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
+Job = with_cluster(FinetuneJob)
 
 
 def main() -> None:
-    args = cli(Job, __doc__)
-    from cluster.job import train_job
-
     build = ("procedures", "idc.systems.procap.procedures.build:build")
-    train_job("idc.systems.procap.task:finetune", args, build)
+    train_command(Job, "idc.systems.procap.task:finetune", __doc__, build)
 
 
 if __name__ == "__main__":

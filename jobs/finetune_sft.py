@@ -10,23 +10,14 @@ captioning and serving; jobs/merge_vlm.py makes a plain hub folder of it.
 
 from __future__ import annotations
 
-from cluster.config import ClusterConfig
-from idc.config import cli
+from cluster.training_command import train_command, with_cluster
 from idc.systems.sft.config import SftJob
 
-
-class Job(SftJob):
-    """Tuning, and the cluster to do it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
+Job = with_cluster(SftJob)
 
 
 def main() -> None:
-    args = cli(Job, __doc__)
-    from cluster.job import train_job
-
-    train_job("idc.systems.sft.task:train", args)
+    train_command(Job, "idc.systems.sft.task:train", __doc__)
 
 
 if __name__ == "__main__":

@@ -8,23 +8,14 @@ The same command resumes a killed run from its last checkpoint. Writes <runs>/<n
 
 from __future__ import annotations
 
-from cluster.config import ClusterConfig
-from idc.config import cli
+from cluster.training_command import train_command, with_cluster
 from idc.systems.namc.config import PretrainJob
 
-
-class Job(PretrainJob):
-    """Pre-training, and the cluster to train it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
+Job = with_cluster(PretrainJob)
 
 
 def main() -> None:
-    args = cli(Job, __doc__)
-    from cluster.job import train_job
-
-    train_job("idc.systems.namc.task:pretrain", args)
+    train_command(Job, "idc.systems.namc.task:pretrain", __doc__)
 
 
 if __name__ == "__main__":

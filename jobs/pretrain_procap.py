@@ -9,24 +9,15 @@ Writes <runs>/<name>/artifact.
 
 from __future__ import annotations
 
-from cluster.config import ClusterConfig
-from idc.config import cli
+from cluster.training_command import train_command, with_cluster
 from idc.systems.procap.config import PretrainJob
 
-
-class Job(PretrainJob):
-    """Stage 1, and the cluster to run it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
+Job = with_cluster(PretrainJob)
 
 
 def main() -> None:
-    args = cli(Job, __doc__)
-    from cluster.job import train_job
-
     build = ("procedures", "idc.systems.procap.procedures.build:build")
-    train_job("idc.systems.procap.task:pretrain", args, build)
+    train_command(Job, "idc.systems.procap.task:pretrain", __doc__, build)
 
 
 if __name__ == "__main__":

@@ -10,23 +10,14 @@ and <runs>/<name>/report.html with the curves.
 
 from __future__ import annotations
 
-from cluster.config import ClusterConfig
-from idc.config import cli
+from cluster.training_command import train_command, with_cluster
 from idc.vlm.pretrain_config import PretrainVlmJob
 
-
-class Job(PretrainVlmJob):
-    """The pre-training, and the cluster to run it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
+Job = with_cluster(PretrainVlmJob)
 
 
 def main() -> None:
-    args = cli(Job, __doc__)
-    from cluster.job import train_job
-
-    train_job("idc.vlm.pretrain:train", args)
+    train_command(Job, "idc.vlm.pretrain:train", __doc__)
 
 
 if __name__ == "__main__":

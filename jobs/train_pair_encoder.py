@@ -11,23 +11,14 @@ chance level.
 
 from __future__ import annotations
 
-from cluster.config import ClusterConfig
-from idc.config import cli
+from cluster.training_command import train_command, with_cluster
 from idc.vision.pair_encoder.config import TrainPairEncoderJob
 
-
-class Job(TrainPairEncoderJob):
-    """A pair encoder, and the cluster to train it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
+Job = with_cluster(TrainPairEncoderJob)
 
 
 def main() -> None:
-    args = cli(Job, __doc__)
-    from cluster.job import train_job
-
-    train_job("idc.vision.pair_encoder.task:train", args)
+    train_command(Job, "idc.vision.pair_encoder.task:train", __doc__)
 
 
 if __name__ == "__main__":

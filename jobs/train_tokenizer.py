@@ -10,23 +10,14 @@ jobs/build_procedures.py.
 
 from __future__ import annotations
 
-from cluster.config import ClusterConfig
-from idc.config import cli
+from cluster.training_command import train_command, with_cluster
 from idc.vision.tokenizer.config import TrainTokenizerJob
 
-
-class Job(TrainTokenizerJob):
-    """An image tokenizer, and the cluster to train it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
+Job = with_cluster(TrainTokenizerJob)
 
 
 def main() -> None:
-    args = cli(Job, __doc__)
-    from cluster.job import train_job
-
-    train_job("idc.vision.tokenizer.task:train", args)
+    train_command(Job, "idc.vision.tokenizer.task:train", __doc__)
 
 
 if __name__ == "__main__":

@@ -9,23 +9,14 @@ captioning and serving.
 
 from __future__ import annotations
 
-from cluster.config import ClusterConfig
-from idc.config import cli
+from cluster.training_command import train_command, with_cluster
 from idc.systems.twincap.config import TwinCapJob
 
-
-class Job(TwinCapJob):
-    """TwinCap, and the cluster to train it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
+Job = with_cluster(TwinCapJob)
 
 
 def main() -> None:
-    args = cli(Job, __doc__)
-    from cluster.job import train_job
-
-    train_job("idc.systems.twincap.task:train", args)
+    train_command(Job, "idc.systems.twincap.task:train", __doc__)
 
 
 if __name__ == "__main__":

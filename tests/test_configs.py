@@ -270,7 +270,7 @@ def test_a_job_takes_local_and_overwrite_if_it_uses_them_and_refuses_them_otherw
 ) -> None:
     text = (ROOT / "jobs" / f"{job}.py").read_text(encoding="utf-8")
     for flag in ("local", "overwrite"):
-        used = f"args.{flag}" in text or "train_job(" in text
+        used = f"args.{flag}" in text or "train_command(" in text
         # With an unknown setting, so that nothing runs: it is named only where the flag itself was taken.
         given = ["input=", "no_such_setting=1"] if job == "caption" else ["no_such_setting=1"]
         monkeypatch.setattr(sys, "argv", [f"{job}.py", *given, f"--{flag}"])

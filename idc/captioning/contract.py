@@ -329,8 +329,17 @@ def beams_of(beams: int | None, candidates: int, validated: int) -> int:
     return max(validated, candidates) if beams is None else beams
 
 
+class SearchOptions(NamedTuple):
+    """Options of :meth:`Captioner.describe`."""
+
+    beams: int | None = None
+    candidates: int = 1
+    change_map: bool = False
+
+
 class Captioner(Protocol):
-    """A loaded captioner. Images are uint8 RGB (H, W, 3) of any sizes; one call is one batch.
+    """A loaded captioner. Images are uint8 RGB (H, W, 3) of any sizes; one call is one batch. A system's class inherits
+    it and implements :meth:`_describe`.
 
     Attributes:
         capabilities: which optional parts it has (:data:`CAPABILITIES`).
@@ -342,7 +351,7 @@ class Captioner(Protocol):
     trained_on: str | None
 
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
-        """One caption per pair: the best one of :meth:`describe` with its defaults. Subclasses may inherit it."""
+        """One caption per pair: the best one of :meth:`describe` with its defaults."""
         return [description.best.caption for description in self.describe(befores, afters)]
 
     def describe(
@@ -363,8 +372,16 @@ class Captioner(Protocol):
             change_map: also compute change maps (capability "map").
 
         Raises:
-            ValueError: more candidates than beams.
+            ValueError: more candidates than beams, or not as many images before as after.
         """
+        if not number_of_pairs(befores, afters):
+            return []
+        return self._describe(befores, afters, SearchOptions(beams, candidates, change_map))
+
+    def _describe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
+    ) -> list[Description]:
+        """:meth:`describe` of at least one pair; refuses impossible options (:func:`beams_of`)."""
         ...
 
 

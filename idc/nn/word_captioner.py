@@ -21,9 +21,11 @@ from idc.captioning.calibration import Calibration
 from idc.captioning.contract import (
     Candidate,
     Capability,
+    Captioner,
     CaptionScore,
     Description,
     Relevance,
+    SearchOptions,
     Seen,
     beams_of,
     number_of_pairs,
@@ -50,8 +52,8 @@ class DescriptionExtras:
     relevance: Relevance | None = None
 
 
-class WordCaptioner(ABC, Generic[EncodedT]):
-    """A loaded artifact, an :class:`idc.captioning.contract.Captioner` that also scores and samples.
+class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
+    """A loaded artifact, which also scores and samples.
 
     Args:
         artifact: has a vocabulary; its calibration and familiarity are read if it has them.
@@ -120,29 +122,21 @@ class WordCaptioner(ABC, Generic[EncodedT]):
             decoded = self._search(self._memory(self._encode(befores, afters)), self.beams)
         return [self._text(ids) for ids in decoded.ids.tolist()]
 
-    def describe(
-        self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
-        *,
-        beams: int | None = None,
-        candidates: int = 1,
-        change_map: bool = False,
+    def _describe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
     ) -> list[Description]:
-        """See :class:`idc.captioning.contract.Captioner`. The candidates are the final beams."""
-        beams = beams_of(beams, candidates, self.beams)
-        if not number_of_pairs(befores, afters):
-            return []
+        """The candidates are the final beams."""
+        beams = beams_of(options.beams, options.candidates, self.beams)
         with self._running():
             encoded = self._encode(befores, afters)
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
-            decoded = self._search(self._memory(encoded), beams, hypotheses=beams if candidates > 1 else 1)
-            more = self._findings(encoded, Decoded(*(part[:, 0] for part in decoded)), change_map)
+            decoded = self._search(self._memory(encoded), beams, hypotheses=beams if options.candidates > 1 else 1)
+            more = self._findings(encoded, Decoded(*(part[:, 0] for part in decoded)), options.change_map)
         parts = (part.tolist() for part in (decoded.ids, decoded.lengths, decoded.log_probability))
         familiar = [None] * len(befores) if self.familiarity is None else map(self.familiarity, befores, afters)
         descriptions = [
             Description(
-                self._candidates(ids, lengths, totals, candidates),
+                self._candidates(ids, lengths, totals, options.candidates),
                 change_map=findings.change_map,
                 evidence=findings.evidence,
                 familiarity=familiarity,

@@ -33,12 +33,12 @@ def write_tuned(
     path: Path | str, *, system: str, config: dict[str, Any], state: Mapping[str, Tensor], model: Any, base: FoundBase,
     **more: Any,
 ) -> Path:  # fmt: skip
-    """Write the artifact of a tuned model.
+    """Write the artifact of a tuned model, or without a state that of a base as it is.
 
     Args:
         state: what the task stores (:meth:`idc.training.task.Task.stored`), by its names; those that are not of the
             transformers model keep their names.
-        model: the task's transformers model, for the settings of its adapters.
+        model: the task's transformers model, for the settings of its adapters, if it has some.
         more: as of :func:`idc.training.artifact.write_artifact`.
     """
     weights = {name.removeprefix(_MODEL): tensor for name, tensor in state.items()}
@@ -72,7 +72,7 @@ def find_tuned(artifact: Artifact, config: BaseConfig, source: str | None = None
         ValueError: the base is not on this machine, or is another model.
     """
     if artifact.base is None:
-        raise ValueError(f"artifact {artifact.path} names no base model; copy it again, or train the run again")
+        raise ValueError(f"artifact {artifact.path} names no base model; copy it again, or make it again")
     folder = artifact.base.folder(source)
     return folder, read_family(folder, artifact.folder(PROCESSOR), config.max_pixels)
 

@@ -81,7 +81,8 @@ def model_inputs(batch: Mapping[str, Any], encoded: Any, family: Family) -> dict
     """
     inputs = {key: batch[key] for key in ("input_ids", "attention_mask", *family.language_keys) if key in batch}
     if encoded is not None:
-        # With the keyword of transformers for encoded images, forward does not run the tower.
+        # With this keyword of transformers, which its documentation does not name, forward does not run the tower
+        # (tests/vlm/test_captioner.py, test_one_vision_pass_serves_all_that_is_asked).
         inputs["mm_encoder_outputs"] = {"image": encoded}
     return inputs
 

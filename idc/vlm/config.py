@@ -133,14 +133,10 @@ class TinyConfig(ConfigModel):
     """Width of the language model."""
     layers: int = Field(2, ge=1)
     """Layers of the language model."""
-    heads: int = Field(4, ge=2, multiple_of=2)
-    """Attention heads of the language model; keys and values have half as many."""
     tower_width: int = Field(32, ge=16, multiple_of=16)
     """Width of the vision tower."""
     tower_layers: int = Field(2, ge=1)
     """Layers of the vision tower."""
-    tower_heads: int = Field(4, ge=1)
-    """Attention heads of the vision tower."""
     side: int = Field(64, ge=32, multiple_of=16)
     """Side of an image in pixels (of Qwen: of the largest square)."""
     patch: int = Field(16, ge=4)
@@ -151,5 +147,3 @@ class TinyConfig(ConfigModel):
     def faults(self) -> Iterator[str]:
         if self.side % (2 * self.patch):
             yield f"side={self.side} is no multiple of two patches of {self.patch}"
-        if self.width % self.heads or self.tower_width % self.tower_heads:
-            yield "heads: the widths must be multiples of the number of heads"

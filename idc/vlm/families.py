@@ -17,6 +17,7 @@ from torch import Tensor
 from idc.vlm.config import FAMILIES
 from idc.vlm.family import Family
 from idc.vlm.levels import Levels, join_levels, per_image
+from idc.vlm.transformers_internals import qwen_size, tower_positions, tower_windows
 
 
 class QwenVL(Family):
@@ -38,13 +39,8 @@ class QwenVL(Family):
         return "<|vision_start|><|image_pad|><|vision_end|>"
 
     def seen_size(self, size: Sequence[int]) -> tuple[int, int]:
-        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
-
         limits = self.limits["size"]
-        height, width = smart_resize(
-            size[0], size[1], self.factor, min_pixels=limits["shortest_edge"], max_pixels=limits["longest_edge"]
-        )
-        return height, width
+        return qwen_size((size[0], size[1]), self.factor, limits["shortest_edge"], limits["longest_edge"])
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -92,24 +88,15 @@ class QwenVL(Family):
         return per_image(hidden, counts)
 
     def places(self, pixels: Mapping[str, Tensor]) -> list[Tensor]:
-        from transformers.vision_utils import get_vision_position_ids
-
         grids = pixels["image_grid_thw"]
-        positions = get_vision_position_ids(grids, self.images.merge_size)
+        positions = tower_positions(grids, self.images.merge_size)
         if (order := self.window_order(grids)) is not None:
             positions = positions.unflatten(0, (-1, self.images.merge_size**2))[order].flatten(0, 1)
         return list(positions.split(grids.prod(-1).tolist()))
 
     def window_order(self, grids: Tensor) -> Tensor | None:
         """Which merged token is where in the tower, whose windows have their tokens together; None: all in place."""
-        from transformers.vision_utils import get_vision_window_index
-
-        vision = self.config.vision_config
-        order: Tensor = get_vision_window_index(
-            grids, spatial_merge_size=vision.spatial_merge_size, window_size=vision.window_size,
-            patch_size=vision.patch_size,
-        )[0]  # fmt: skip
-        return order.to(grids.device)
+        return tower_windows(grids, self.config.vision_config)
 
     def project(self, model: Any, pixels: Mapping[str, Tensor], levels: Levels, features: Tensor) -> Any:
         merged = model.model.visual.merger(join_levels(features, levels.counts))
@@ -194,6 +181,7 @@ class LlavaOneVision(Family):
         height, width = image.shape[:2]
         if height != width:
             colour = tuple(int(255 * value) for value in self.images.image_mean)
+            # As its preprocess does for the base image of a pair (test_pixels_are_those_of_the_image_processor).
             padded = self.images.pad_to_square(image=image.transpose(2, 0, 1), background_color=colour)
             image = np.ascontiguousarray(padded.transpose(1, 2, 0))
         return super().fit(image)
@@ -284,6 +272,7 @@ class InternVL(Family):
             features = inner.vision_tower.layernorm(features)
         side = math.isqrt(features.shape[1])  # images are square, as in get_image_features
         patches = features.unflatten(1, (side, side))
+        # The steps of get_image_features after the tower (M3Diff's test_with_the_last_level_in_place_...).
         merged = inner.pixel_shuffle(patches, scale_factor=self.config.downsample_ratio).flatten(1, 2)
         return type(levels.tower)(pooler_output=inner.multi_modal_projector(merged))
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from idc.vlm.levels import Levels, per_image, recorded
+from idc.vlm.transformers_internals import resize_as_processor
 
 
 class Family:
@@ -104,12 +105,7 @@ class Family:
         size = self.seen_size(image.shape[:2])
         if size == image.shape[:2]:
             return image
-        from transformers.image_processing_backends import PilBackend
-        from transformers.image_utils import SizeDict
-
-        wanted = SizeDict(height=size[0], width=size[1])
-        resized = PilBackend.resize(self.images, image.transpose(2, 0, 1), wanted, self.images.resample)
-        return np.ascontiguousarray(resized.transpose(1, 2, 0))
+        return resize_as_processor(self.images, image, size)
 
     @property
     def limits(self) -> dict[str, Any]:

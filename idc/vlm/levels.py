@@ -59,7 +59,8 @@ def recorded(blocks: Sequence[nn.Module], layers: Sequence[int]) -> Iterator[dic
 
     The hooks are added for one call, so they run after those that DeepSpeed has put on the layers: under ZeRO-3 the
     recorded tensors are then those behind its own mark, through which a backward pass gathers the layer's parameters.
-    The hidden states that transformers itself records may lie before that mark.
+    The hidden states that transformers itself records may lie before that mark
+    (tests/invariants/test_vlm_equivalence.py, the cases of ZeRO-3).
     """
     features: dict[int, Tensor] = {}
 

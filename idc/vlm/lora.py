@@ -24,7 +24,7 @@ LANGUAGE = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|
 WEIGHTS, SETTINGS = "adapter_model.safetensors", "adapter_config.json"
 _NAME = "default"
 _PREFIX = "base_model.model."
-"""How PEFT's names of parameters begin."""
+"""How PEFT's names of parameters begin in its files (tests/vlm/test_sft.py, test_peft_reads_the_adapter...)."""
 
 
 def add_lora(model: nn.Module, config: LoraConfig, family: Family) -> None:
@@ -55,7 +55,8 @@ def _inject(model: nn.Module, settings: Any) -> None:
     from peft import inject_adapter_in_model
 
     inject_adapter_in_model(settings, model, _NAME)
-    model.peft_config = {_NAME: settings}  # type: ignore[assignment]  # where transformers keeps it too
+    # Where PEFT's wrapper and transformers keep it, and load_adapter and write_adapter look for it.
+    model.peft_config = {_NAME: settings}  # type: ignore[assignment]
 
 
 def is_adapter(name: str) -> bool:
@@ -140,6 +141,7 @@ def merge_adapter(model: nn.Module) -> None:
     from peft.tuners.lora import LoraLayer
 
     for name, layer in list(model.named_modules()):
+        # PEFT's own merge rounds twice (tests/vlm/test_sft.py, test_merging_into_bfloat16_rounds_once).
         if isinstance(layer, LoraLayer):
             base: Any = layer.get_base_layer()
             delta: Tensor = layer.get_delta_weight(_NAME)  # type: ignore[attr-defined]

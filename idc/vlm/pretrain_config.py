@@ -58,12 +58,6 @@ class PretrainVlmJob(ConfigModel):
         min_length=1,
     )
     """The parts of the training, one after another."""
-    questions: int = Field(1, ge=0)
-    """Questions of a sample after its first one."""
-    mirror: bool = True
-    """Mirror every other sample, with its sentences."""
-    shift: float = Field(0.06, ge=0, lt=0.5)
-    """Largest shift of a sample's images along each axis, as a share of the image; no object's centre leaves it."""
     optim: GroupConfig = GroupConfig(lr=2e-3, weight_decay=0.05, schedule="linear_warmup_cosine", warmup_steps=100)
     """Learning rate and schedule, of all weights."""
     validation_pairs: int | None = Field(None, ge=2)

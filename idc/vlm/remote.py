@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idc.captioning.calibration import YES, Calibration
-from idc.captioning.contract import Answer, Candidate, Capability, Captioner, Description, Seen
+from idc.captioning.contract import Answer, Candidate, Capability, Captioner, Description, SearchOptions, Seen
 from idc.captioning.familiarity import Familiarity
 from idc.chat_endpoint import ChatEndpoint, EndpointConfig, Reply, image_part
 from idc.data.images import encode_png
@@ -163,26 +163,15 @@ class RemoteCaptioner(Captioner):
         self._pool = ThreadPoolExecutor(config.concurrency, thread_name_prefix="endpoint")
         self._compared = False
 
-    def describe(
-        self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
-        *,
-        beams: int | None = None,
-        candidates: int = 1,
-        change_map: bool = False,
+    def _describe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
     ) -> list[Description]:
-        """See :class:`idc.captioning.contract.Captioner`.
-
-        Raises:
-            ValueError: more than one beam, or a change map.
-            EndpointError: the endpoint fails; see :mod:`idc.chat_endpoint`.
-        """
-        self.check(beams, change_map)
+        """Errors as of :meth:`check`, and of the endpoint (:class:`idc.chat_endpoint.EndpointError`)."""
+        self.check(options.beams, options.change_map)
 
         def described(before: np.ndarray, after: np.ndarray) -> Description:
-            prepared = self.prepare(before, after, candidates=candidates)
-            return self.description(prepared, self._ask(prepared), candidates)
+            prepared = self.prepare(before, after, candidates=options.candidates)
+            return self.description(prepared, self._ask(prepared), options.candidates)
 
         return self._all(described, befores, afters)
 
@@ -195,7 +184,7 @@ class RemoteCaptioner(Captioner):
         max_tokens: int | None = None,
         hear: Sequence[Callable[[str], None] | None] | None = None,
     ) -> list[Answer]:
-        """See :class:`idc.captioning.contract.AnsweringCaptioner`; errors also as of :meth:`describe`. There are no
+        """See :class:`idc.captioning.contract.AnsweringCaptioner`; errors also of the endpoint. There are no
         pieces here: a server asks the endpoint for them itself (:meth:`idc.chat_endpoint.ChatEndpoint.chat_async`)."""
 
         def answered(before: np.ndarray, after: np.ndarray, turns: Sequence[Turn]) -> Answer:
@@ -290,6 +279,16 @@ class RemoteCaptioner(Captioner):
         if len({len(column) for column in columns}) > 1:
             raise ValueError(f"{len(columns[0])} before and {len(columns[1])} after images: give as many of each")
         return list(self._pool.map(function, *columns))
+
+
+def load_remote(path: Path | str, endpoint: EndpointConfig) -> RemoteCaptioner:
+    """The captioner of an artifact whose model runs behind an endpoint, under the name ``endpoint.model``
+    (:func:`idc.systems.load_remote`).
+
+    Raises:
+        ValueError: the model was tuned, and ``endpoint.model`` is missing.
+    """
+    return RemoteCaptioner(path, parts_of(path), endpoint)
 
 
 def messages_of(turns: Sequence[Turn], images: Sequence[np.ndarray]) -> list[dict[str, Any]]:

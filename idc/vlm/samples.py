@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -26,9 +26,12 @@ from idc.training.task import Batch
 from idc.vlm.batch import Sample, collate_encoded
 from idc.vlm.chat import Chat, Size
 from idc.vlm.config import PromptConfig
+from idc.vlm.dialogue import caption_turns
 from idc.vlm.family import Family
 
 Captions = Literal["each", "one"]
+PromptOf = Callable[[Mapping[str, Any]], PromptConfig]
+"""The question about a pair, from the columns of its row; picklable."""
 
 
 @dataclass(frozen=True)
@@ -107,12 +110,6 @@ class TuningSample:
     scored: ScoredSample | None = None
 
 
-def pair_turns(prompt: PromptConfig, caption: str) -> list[Turn]:
-    """The dialogue in which a pair's caption is the answer."""
-    system = [] if prompt.system is None else [Turn("system", prompt.system)]
-    return [*system, Turn("user", prompt.text), Turn("assistant", caption, "caption")]
-
-
 class DialogueSamples:
     """The dialogues of a split, as an :class:`idc.training.data.Dataset`. Pairs without captions are left out.
 
@@ -122,6 +119,7 @@ class DialogueSamples:
         captions: each caption of a pair is a sample, or one is drawn at every visit.
         validation: samples also have what is scored; of a pair with its first caption.
         one_size: as of :class:`Dialogue`, for all of them.
+        prompt_of: the question about each pair, in place of ``prompt``.
 
     Raises:
         ValueError: the folder is of another kind, not complete, or has no images.
@@ -137,8 +135,9 @@ class DialogueSamples:
         captions: Captions = "each",
         validation: bool = False,
         one_size: bool = False,
+        prompt_of: PromptOf | None = None,
     ):
-        self.one_size = one_size
+        self.one_size, self.prompt_of = one_size, prompt_of
         self.folder, self.chat, self.prompt, self.seed = folder, chat, prompt, seed
         self.draws = captions == "one" and not validation
         kind = complete_manifest(folder).kind
@@ -238,10 +237,11 @@ class DialogueSamples:
             last = instruction.turns[-1].text
             return Dialogue(instruction.row_id, images, instruction.turns, (last,), one_size=self.one_size)
         meta = json.loads(row["meta"]) if row["meta"] else {}
+        prompt = self.prompt if self.prompt_of is None else self.prompt_of(row)
         return Dialogue(
             row["pair_id"],
             (row["before"], row["after"]),
-            pair_turns(self.prompt, row["captions"][number]),
+            [*caption_turns(prompt), Turn("assistant", row["captions"][number], "caption")],
             row["captions"],
             scene_truth(row["change_type"], meta),
             self.one_size,

@@ -43,6 +43,10 @@ COLUMNS = ("pair_id", "before", "after", "captions", "change_type", "meta")
 _TWO_IMAGES = PAIR_PROMPT[: PAIR_PROMPT.rindex(IMAGE) + len(IMAGE)] + "\n"
 """The start of a question about two images, as that of the prompt for pairs."""
 _RELATION_SHARE = 0.25
+_QUESTIONS = 1
+"""Questions of a training sample after its first one."""
+_SHIFT = 0.06
+"""Largest shift of a training sample's images along each axis, as a share of the image."""
 _MARGIN = 0.04
 """Least distance of an object's centre from the border of a shifted image, as a share of the image."""
 
@@ -182,14 +186,14 @@ class SceneDialogues:
                 other = self.scenes.views(int(rng.integers(len(self.scenes))))
                 views = (*views, other[int(rng.integers(2))])
         images, objects, caption = self._varied(views, caption, rng)
-        turns = dialogue(task, objects, rng, caption, named, self.job.questions)
+        turns = dialogue(task, objects, rng, caption, named, _QUESTIONS)
         return SceneSample(task, self.scenes.scenes[index], images, turns)
 
     def _varied(
         self, views: Sequence[_View], caption: str, rng: np.random.Generator
     ) -> tuple[tuple[np.ndarray, ...], list[list[SeenObject]], str]:
         """Images, objects and caption, all of them mirrored or not and shifted by the same shares."""
-        mirrored = self.job.mirror and rng.random() < 0.5
+        mirrored = rng.random() < 0.5
         objects = [moved(view.objects, mirrored) for view in views]
         shift = self._shift(objects, rng)
         images = tuple(_shifted(view.image[:, ::-1] if mirrored else view.image, shift) for view in views)
@@ -200,7 +204,7 @@ class SceneDialogues:
 
     def _shift(self, objects: Sequence[Sequence[SeenObject]], rng: np.random.Generator) -> tuple[float, float]:
         """A shift along x and y that keeps the centres of all objects in their images."""
-        drawn = rng.uniform(-self.job.shift, self.job.shift, 2)
+        drawn = rng.uniform(-_SHIFT, _SHIFT, 2)
         centres = np.array([(seen.x, seen.y) for each in objects for seen in each]).reshape(-1, 2)
         if len(centres):
             least, most = _MARGIN - centres.min(axis=0), 1 - _MARGIN - centres.max(axis=0)

@@ -2,7 +2,8 @@
 
 A system subclasses :class:`TunedSystem` with what is its own (modules next to the base, a loss, samples, a card), or
 takes it as it is. ``task.py`` names the instance, and its :meth:`~TunedSystem.train` as the entry of the job;
-``captioner.py`` loads with :meth:`~TunedSystem.load`. Its demo is a :class:`idc.vlm.tuned_demo.TunedDemo`.
+``captioner.py`` loads with :meth:`~TunedSystem.load`. Its settings are a :class:`idc.vlm.tuning_config.TuningJob`, its
+sweeps a :class:`idc.vlm.tuning_trial.TuningTrial`, its demo a :class:`idc.vlm.tuned_demo.TunedDemo`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from idc.captioning.contract import Speed
-from idc.chat_endpoint import EndpointConfig
 from idc.training.artifact import Artifact, read_artifact
 from idc.training.context import Context
 from idc.training.data import Loaders
@@ -23,9 +23,8 @@ from idc.training.loop import fit
 from idc.vlm import tuning_data
 from idc.vlm.artifact import find_tuned, load_found, write_tuned
 from idc.vlm.base import find_base, load_model
-from idc.vlm.describer import dtype_of
+from idc.vlm.captioner import dtype_of
 from idc.vlm.family import Family
-from idc.vlm.remote import RemoteCaptioner, parts_of
 from idc.vlm.sft import SftTask
 from idc.vlm.tuning_config import TuningJob
 
@@ -137,13 +136,3 @@ class TunedSystem(Generic[JobT]):
         for module in modules.values():
             module.to(device=device, dtype=model.dtype).eval()
         return LoadedParts(job, model, family, modules, {"path": artifact.path, "trained_on": artifact.trained_on})
-
-
-def load_remote(path: Path | str, endpoint: EndpointConfig) -> RemoteCaptioner:
-    """The captioner of an artifact whose model runs behind an endpoint, under the name ``endpoint.model``
-    (:func:`idc.systems.load_remote`).
-
-    Raises:
-        ValueError: ``endpoint.model`` is missing.
-    """
-    return RemoteCaptioner(path, parts_of(path), endpoint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from idc import logs
 from idc.data.domain import pairs_domain
@@ -16,21 +17,21 @@ from idc.vlm.samples import DialogueSamples, collate_samples
 from idc.vlm.tuning_config import TuningJob
 
 
-def dialogue_loaders(job: TuningJob, family: Family, context: Context, *, one_size: bool = False) -> Loaders:
+def dialogue_loaders(job: TuningJob, family: Family, context: Context, **options: Any) -> Loaders:
     """Loaders of the training and the validation split of a job's folders.
 
     Args:
-        one_size: every dialogue is about a pair (:class:`idc.vlm.samples.Dialogue`).
+        options: ``one_size`` and ``prompt_of`` of :class:`idc.vlm.samples.DialogueSamples`.
 
     Raises:
         ValueError: naming the first row that cannot be used.
     """
     chat, seed = Chat(family, job.cutoff), job.train.seed
     parts = {
-        path: DialogueSamples(path, "train", chat, job.prompt, seed + number, job.captions, one_size=one_size)
+        path: DialogueSamples(path, "train", chat, job.prompt, seed + number, job.captions, **options)
         for number, path in enumerate((job.pairs, *job.more_pairs))
     }
-    validation = DialogueSamples(job.pairs, "val", chat, job.prompt, seed, validation=True, one_size=one_size)
+    validation = DialogueSamples(job.pairs, "val", chat, job.prompt, seed, validation=True, **options)
     return loaders_of(job, parts, validation, family, context)
 
 

@@ -7,34 +7,45 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-ADDED = ("idc/systems/difference_net", "jobs/train_difference_net.py", "jobs/configs/difference_net/sweep.yaml")
 LIST = "idc/systems/__init__.py"
 
 
-def with_difference_net(path: Path) -> Path:
-    """Copy the code to ``path`` and add DifferenceNet: its folder, its job, its YAML and one word in the list."""
+def added(system: str, job: str) -> dict[str, Path]:
+    """What an example adds to a checkout, path -> where it is here: its folder, its job, its YAMLs."""
+    configs = sorted((HERE / "configs" / system).iterdir())
+    return {
+        f"idc/systems/{system}": HERE / system,
+        f"jobs/{job}.py": HERE / f"{job}.py",
+        **{f"jobs/configs/{system}/{path.name}": path for path in configs},
+    }
+
+
+def checkout_with(path: Path, system: str, job: str) -> Path:
+    """Copy the code to ``path`` and add an example: its files and one word in the list."""
     for folder in ("idc", "cluster", "jobs", "serve"):
         shutil.copytree(ROOT / folder, path / folder, ignore=shutil.ignore_patterns("__pycache__", "_commands"))
-    shutil.copytree(HERE / "difference_net", path / ADDED[0])
-    shutil.copyfile(HERE / "train_difference_net.py", path / ADDED[1])
-    (path / ADDED[2]).parent.mkdir()
-    shutil.copyfile(HERE / "sweep.yaml", path / ADDED[2])
+    for name, source in added(system, job).items():
+        (path / name).parent.mkdir(exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copyfile(source, path / name)
     text = (path / LIST).read_text(encoding="utf-8")
-    changed = text.replace('SYSTEMS = ("procap",', 'SYSTEMS = ("procap", "difference_net",')
+    changed = text.replace('SYSTEMS = ("procap",', f'SYSTEMS = ("procap", "{system}",')
     assert changed != text, f"{LIST} does not begin its list with procap"
     (path / LIST).write_text(changed, encoding="utf-8")
     return path
 
 
-def changed_files(path: Path) -> set[str]:
+def changed_files(path: Path, system: str) -> set[str]:
     """Files of the copy that this checkout does not have, or has with other contents; an added folder as a whole."""
-    found = set()
+    changed = set()
     for file in path.rglob("*"):
         name = file.relative_to(path).as_posix()
         if not file.is_file() or name.startswith(("data/", "runs/")) or "__pycache__" in name:
             continue
-        if name.startswith(f"{ADDED[0]}/"):
-            found.add(ADDED[0])
+        if name.startswith(f"idc/systems/{system}/"):
+            changed.add(f"idc/systems/{system}")
         elif not (ROOT / name).is_file() or (ROOT / name).read_bytes() != file.read_bytes():
-            found.add(name)
-    return found
+            changed.add(name)
+    return changed

@@ -5,22 +5,14 @@ python jobs/train_difference_net.py pairs=data/demo/pairs
 
 from __future__ import annotations
 
-from cluster.config import ClusterConfig
-from idc.config import cli
+from cluster.training_command import train_command, with_cluster
 from idc.systems.difference_net.config import DifferenceNetJob
 
-
-class Job(DifferenceNetJob):
-    """DifferenceNet, and where to train it."""
-
-    cluster: ClusterConfig = ClusterConfig()
+Job = with_cluster(DifferenceNetJob)
 
 
 def main() -> None:
-    args = cli(Job, __doc__)
-    from cluster.job import train_job
-
-    train_job("idc.systems.difference_net.task:train", args)
+    train_command(Job, "idc.systems.difference_net.task:train", __doc__)
 
 
 if __name__ == "__main__":

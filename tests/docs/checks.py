@@ -25,6 +25,7 @@ from unittest.mock import patch
 from urllib.parse import unquote, urlsplit
 
 import idc.config
+from cluster import training_command
 from idc.__main__ import commands
 from idc.config import load
 
@@ -327,8 +328,9 @@ def _faulty_parse(name: str, arguments: list[str]) -> Iterator[str]:
             # Inputs are named as a user would have them, and are not on this machine.
             stack.enter_context(patch.object(idc.config, "missing_inputs", lambda _: []))
             stack.enter_context(patch.object(argparse.ArgumentParser, "parse_args", _then_stop(_plain_parse)))
-            if hasattr(module, "cli"):
-                stack.enter_context(patch.object(module, "cli", _then_stop(module.cli)))
+            for parses in (module, training_command):
+                if hasattr(parses, "cli"):
+                    stack.enter_context(patch.object(parses, "cli", _then_stop(parses.cli)))
             module.main()
     except _Parsed:
         return

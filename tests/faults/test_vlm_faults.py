@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from idc.data.store import DatasetFolder
-from idc.schema import ChangePair, pair_arrow_schema
-from tests.vlm.folders import image, write_pairs
+from idc.schema import ChangePair
+from tests.vlm.folders import image, write_pairs, write_rows
 from tests.vlm.hub import COMMIT
 from tests.vlm.models import tiny_folder
 
@@ -284,13 +283,8 @@ def test_a_cutoff_that_would_cut(refusal: Command, pairs: Path, base: Path) -> N
 
 
 def test_pairs_without_images(refusal: Command, base: Path, tmp_path: Path) -> None:
-    made = DatasetFolder.open_for_build(
-        tmp_path / "annotations", kind="pairs", schema=pair_arrow_schema(), fingerprint="annotations", config={},
-        num_chunks=1,
-    )  # fmt: skip
     row = ChangePair("a", b"x", b"x", captions=("the cube was added",)).to_row()
-    made.write_chunk(0, [row | {"before": b"", "after": b""}])
-    made.finish({"images": False})
+    write_rows(tmp_path / "annotations", "pairs", [row | {"before": b"", "after": b""}], images=False)
     line = tune(refusal, f"pairs={tmp_path / 'annotations'}", f"base.source={base}")
     assert "has annotations alone, no images" in line
     assert "import it again with its images" in line

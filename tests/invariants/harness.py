@@ -19,6 +19,11 @@ from torch import Tensor
 from idc.training.config import TrainConfig
 from idc.training.loop import read_log
 
+SHARDED = {"zero_optimization": {"stage3_param_persistence_threshold": 0}}
+"""Without it ZeRO-3 keeps parameters as small as those of tests whole, and they would show nothing."""
+ZERO2: dict[str, Any] = {"engine": "deepspeed", "zero_stage": 2}
+ZERO3: dict[str, Any] = {"engine": "deepspeed", "zero_stage": 3, "deepspeed_extra": SHARDED}
+
 
 @dataclass(frozen=True)
 class Run:

@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.invariants.harness import Run, largest_difference, run_cases
+from tests.invariants.harness import ZERO2, ZERO3, Run, largest_difference, run_cases
 
 TRAIN = {"steps": 30, "batch_size": 8, "eval_every": 10, "checkpoint_every": 20, "log_every": 1, "seed": 3}
-SHARDED = {"zero_optimization": {"stage3_param_persistence_threshold": 0}}
-"""Without it ZeRO-3 keeps parameters as small as the toy's whole."""
-ZERO3 = {"engine": "deepspeed", "zero_stage": 3, "deepspeed_extra": SHARDED}
 CASES = {
     "plain": {},
     "accumulated": {"grad_accumulation": 4},
@@ -22,16 +19,16 @@ CASES = {
     "two workers accumulated": {"num_workers": 2, "grad_accumulation": 2},
     "deepspeed": {"engine": "deepspeed"},
     "zero 1": {"engine": "deepspeed", "zero_stage": 1},
-    "zero 2": {"engine": "deepspeed", "zero_stage": 2},
-    "zero 2 accumulated": {"engine": "deepspeed", "zero_stage": 2, "grad_accumulation": 4},
-    "zero 2, two workers": {"engine": "deepspeed", "zero_stage": 2, "num_workers": 2},
+    "zero 2": ZERO2,
+    "zero 2 accumulated": {**ZERO2, "grad_accumulation": 4},
+    "zero 2, two workers": {**ZERO2, "num_workers": 2},
     "zero 3, two workers": {**ZERO3, "num_workers": 2},
     "zero 3, two workers recomputed": {**ZERO3, "num_workers": 2, "activation_checkpointing": True},
     "zero 3, two workers accumulated": {**ZERO3, "num_workers": 2, "grad_accumulation": 2},
     "deepspeed, two workers": {"engine": "deepspeed", "num_workers": 2},
     "bf16": {"precision": "bf16"},
-    "bf16 zero 2": {"precision": "bf16", "engine": "deepspeed", "zero_stage": 2},
-    "bf16 zero 2, two workers": {"precision": "bf16", "engine": "deepspeed", "zero_stage": 2, "num_workers": 2},
+    "bf16 zero 2": {**ZERO2, "precision": "bf16"},
+    "bf16 zero 2, two workers": {**ZERO2, "precision": "bf16", "num_workers": 2},
     # last, because DeepSpeed replaces torch.nn.functional.linear for the rest of the process
     "zero 3": ZERO3,
     "bf16 zero 3": {**ZERO3, "precision": "bf16"},

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.invariants.harness import Run, largest_difference, run_cases
+from tests.invariants.harness import ZERO2, ZERO3, Run, largest_difference, run_cases
 from tests.systems.procap.world import World
 
 pytestmark = pytest.mark.slow
@@ -25,10 +25,6 @@ pytestmark = pytest.mark.slow
 TOLERANCES = {"pretrain": (1e-5, 1e-4, 1e-4), "finetune": (5e-5, 2e-3, 3e-4)}
 """Relative of losses, relative of gradient norms, absolute of weights."""
 TRAIN = {"steps": 8, "epochs": None, "batch_size": 4, "log_every": 1, "checkpoint_every": 8, "seed": 3}
-SHARDED = {"zero_optimization": {"stage3_param_persistence_threshold": 0}}
-"""Without it ZeRO-3 keeps parameters as small as these whole, and the test would show nothing."""
-ZERO2 = {"engine": "deepspeed", "zero_stage": 2}
-ZERO3 = {"engine": "deepspeed", "zero_stage": 3, "deepspeed_extra": SHARDED}
 CASES = {
     "plain": {},
     "accumulated": {"grad_accumulation": 4},

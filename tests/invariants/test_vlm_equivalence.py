@@ -1,5 +1,7 @@
-"""Supervised tuning of a vision-language model, through its real entry: the same numbers however the batch is cut,
-whatever the engine, with and without recomputed activations, for every family.
+"""Systems that tune a vision-language model, through their real entries: the same numbers however the batch is cut,
+whatever the engine, with and without recomputed activations, and after a kill, for every family.
+
+A further system is a row of :data:`SYSTEMS`.
 """
 
 from __future__ import annotations
@@ -9,19 +11,21 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from idc.config import load
+from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.sft.config import SftJob
 from idc.training.artifact import ADAPTER
 from idc.training.config import TrainConfig
 from idc.vlm.config import FAMILIES
-from tests.invariants.harness import Run, largest_difference, run_cases
+from idc.vlm.tuning_config import TuningJob
+from tests.invariants.harness import ZERO2, ZERO3, Run, largest_difference, run_cases
 from tests.vlm.folders import write_pairs
 from tests.vlm.models import tiny_folder
 
@@ -30,10 +34,6 @@ TRAIN = {
     "steps": 20, "epochs": None, "batch_size": 4, "log_every": 1, "checkpoint_every": 20, "seed": 3,
     "precision": "fp32", "group_by_length": 0, "keep_best": None,
 }  # fmt: skip
-SHARDED = {"zero_optimization": {"stage3_param_persistence_threshold": 0}}
-"""Without it ZeRO-3 keeps parameters as small as these whole, and the test would show nothing."""
-ZERO2 = {"engine": "deepspeed", "zero_stage": 2}
-ZERO3 = {"engine": "deepspeed", "zero_stage": 3, "deepspeed_extra": SHARDED}
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "accumulated": {"grad_accumulation": 4},
@@ -48,33 +48,72 @@ CASES: dict[str, dict[str, Any]] = {
 TOLERANCES = {"losses": 1e-5, "gradient norms": 2e-4, "validation loss": 1e-5, "weights": 1e-3}
 """Relative, of the weights absolute; rates are 1e-2, so that Adam makes steps of that size from rounding errors where a
 gradient is near 0. Measured, largest of all cases and families: 9e-7, 3e-5, 4e-8, 1e-4."""
-OTHERS = [name for name in CASES if name != "plain"]
 
 
-def payload_of(kind: str, folder: Path, language: str = "lora") -> dict[str, Any]:
+def sft_payload(kind: str, folder: Path, language: str = "lora") -> dict[str, Any]:
     """Adapters with dropout off, tower and projector trained whole: all kinds of parameters there are. Dropout depends
     on the micro-batch and the rank, so that no two layouts of a run share it."""
+    return payload_of(SftJob, kind, folder, 1e-2, language)
+
+
+def m3diff_payload(kind: str, folder: Path) -> dict[str, Any]:
+    """The same with the module, at lower rates: at 1e-2 single steps of LLaVA-OneVision enlarge rounding errors a
+    hundredfold."""
+    rate = 2e-3
+    return payload_of(M3DiffJob, kind, folder, rate, **{"mdp.optim": {"lr": rate, "warmup_share": 0.1}})
+
+
+def payload_of(
+    job: type[TuningJob], kind: str, folder: Path, rate: float, language: str = "lora", **more: Any
+) -> dict[str, Any]:
     adapters = {"lora": {"rank": 4, "alpha": 8, "dropout": 0.0}} if language == "lora" else {"language": language}
-    part = {"lr": 1e-2, "warmup_share": 0.1}
-    job = load(SftJob, None, {
+    part = {"lr": rate, "warmup_share": 0.1}
+    return load(job, None, {
         "pairs": str(folder), "base.source": str(tiny_folder(kind)), "captions": "one", "validation_samples": 4,
         "tune": {**adapters, "language_optim": part, "tower": part, "projector": part},
-        "generation.max_new_tokens": 8, "train": TRAIN,
-    })  # fmt: skip
-    return job.model_dump(mode="json")
+        "generation.max_new_tokens": 8, "train": TRAIN, **more,
+    }).model_dump(mode="json")  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def kind(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
+class Tuned(NamedTuple):
+    """A system: its payload for a family and a folder of pairs, the families and the cases that are run."""
+
+    payload: Callable[[str, Path], dict[str, Any]]
+    families: Sequence[str]
+    cases: Sequence[str]
+
+
+SYSTEMS = {
+    "sft": Tuned(sft_payload, FAMILIES, tuple(CASES)),
+    "m3diff": Tuned(m3diff_payload, ("qwen2_5_vl", "llava_onevision", "internvl"), (
+        "plain", "accumulated", "recomputed", "zero 2, two workers", "zero 3", "zero 3, recomputed",
+        "zero 3, two workers",
+    )),
+}  # fmt: skip
+OF_SFT = [("sft", kind) for kind in FAMILIES]
+ALL = [(system, kind) for system, tuned in SYSTEMS.items() for kind in tuned.families]
+of_every_system = pytest.mark.parametrize("tuning", ALL, indirect=True, ids="-".join)
+of_sft = pytest.mark.parametrize("tuning", OF_SFT, indirect=True, ids="-".join)
+
+
+def entry_of(system: str) -> str:
+    return f"idc.systems.{system}.task:train"
 
 
 @pytest.fixture(scope="module")
-def runs(kind: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    folder = tmp_path_factory.mktemp(kind)
+def tuning(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """A system and a family."""
+    of: tuple[str, str] = request.param
+    return of
+
+
+@pytest.fixture(scope="module")
+def runs(tuning: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """Pairs of unequal sizes; under ZeRO-3 all parameters are sharded, those of a system's own module included."""
+    (system, kind), folder = tuning, tmp_path_factory.mktemp("-".join(tuning))
     pairs = write_pairs(folder / "pairs", train=24, val=4)
-    return run_cases("idc.systems.sft.task:train", payload_of(kind, pairs), CASES, folder / "runs")
+    cases = {name: CASES[name] for name in SYSTEMS[system].cases}
+    return run_cases(entry_of(system), SYSTEMS[system].payload(kind, pairs), cases, folder / "runs")
 
 
 def weights(run: Run) -> dict[str, torch.Tensor]:
@@ -104,33 +143,41 @@ def agree(plain: Run, other: Run) -> None:
     assert all(found[name] < TOLERANCES[name] for name in TOLERANCES), found
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(
+    ("tuning", "name"), [(of, name) for of in ALL for name in SYSTEMS[of[0]].cases[1:]], indirect=["tuning"],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)  # fmt: skip
 def test_the_numbers_are_the_same(runs: dict[str, Run], name: str) -> None:
     agree(runs["plain"], runs[name])
 
 
-def test_the_runs_moved_far_more_than_the_tolerances(runs: dict[str, Run]) -> None:
+@of_every_system
+def test_the_runs_moved_far_more_than_the_tolerances(tuning: tuple[str, str], runs: dict[str, Run]) -> None:
     losses = runs["plain"].losses
     print(losses[0], losses[-1])
     assert losses[-1] < losses[0] * (1 - 1e3 * TOLERANCES["losses"])
+    own = [name for name in weights(runs["zero 3"]) if name.startswith("mdp.")]
+    assert (len(own) > 40) == (tuning[0] == "m3diff"), "the module is among the weights that are compared"
 
 
 def test_a_model_that_is_trained_whole_with_tied_words(tmp_path: Path) -> None:
     """The same weights read the words and predict them, which ZeRO-3 gathers in two places."""
     pairs = write_pairs(tmp_path / "pairs", train=24, val=4)
     cases = {name: CASES[name] for name in ("plain", "zero 2, two workers", "zero 3", "zero 3, two workers")}
-    runs = run_cases("idc.systems.sft.task:train", payload_of("internvl", pairs, "full"), cases, tmp_path / "runs")
+    runs = run_cases(entry_of("sft"), sft_payload("internvl", pairs, "full"), cases, tmp_path / "runs")
     state = weights(runs["zero 3"])
     assert torch.equal(state["lm_head.weight"], state["model.language_model.embed_tokens.weight"])
     for name in list(cases)[1:]:
         agree(runs["plain"], runs[name])
 
 
+@of_every_system
 def test_recomputed_activations_change_nothing(runs: dict[str, Run]) -> None:
     assert runs["recomputed"].losses == runs["plain"].losses
     assert largest_difference(weights(runs["plain"]), weights(runs["recomputed"])) == 0
 
 
+@of_sft
 @pytest.mark.parametrize(("name", "copies"), [("plain", 3), ("zero 2", 4), ("zero 3", 3)])
 def test_checkpoints_hold_what_is_trained_and_nothing_else(runs: dict[str, Run], name: str, copies: int) -> None:
     """Each trained number, its two averages of Adam, and under ZeRO-2 the copy that ZeRO updates."""
@@ -149,23 +196,25 @@ def count(value: Any) -> int:
     return sum(count(item) for item in value) if isinstance(value, list | tuple) else 0
 
 
+@of_every_system
 @pytest.mark.parametrize("name", ["plain", "zero 3"])
-def test_a_killed_run_goes_on_as_if_undisturbed(kind: str, runs: dict[str, Run], name: str, tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_as_if_undisturbed(
+    tuning: tuple[str, str], runs: dict[str, Run], name: str, tmp_path: Path
+) -> None:
     """SIGKILL of the real launcher's process as soon as it reports the checkpoint of step 8."""
-    payload = {**payload_of(kind, runs["plain"].path.parent.parent / "pairs")}
+    system, kind = tuning
+    payload = SYSTEMS[system].payload(kind, runs["plain"].path.parent.parent / "pairs")
     payload["train"] = {**payload["train"], **CASES[name], "checkpoint_every": 8}
     folder = tmp_path / kind / "runs" / "killed"
-    killed = launch_in_process(folder, payload, until="checkpoint")
-    assert killed.returncode == -signal.SIGKILL
+    assert launch_in_process(folder, payload, entry_of(system), until="checkpoint").returncode == -signal.SIGKILL
     assert not (folder / "result.json").exists()
-    again = launch_in_process(folder, payload)
-    assert again.returncode == 0
-    agree(runs[name], Run(folder))
+    assert launch_in_process(folder, payload, entry_of(system)).returncode == 0
     assert Run(folder).losses == runs[name].losses
+    assert largest_difference(weights(runs[name]), weights(Run(folder))) == 0
 
 
 def launch_in_process(
-    folder: Path, payload: dict[str, Any], until: str | None = None, entry: str = "idc.systems.sft.task:train"
+    folder: Path, payload: dict[str, Any], entry: str, until: str | None = None
 ) -> subprocess.Popen[str]:
     """The launcher without Ray in a process of its own, killed at the first event of a name."""
     code = (
@@ -190,12 +239,16 @@ def launch_in_process(
     return process
 
 
+@of_sft
 @pytest.mark.ray
-def test_a_run_on_ray_is_the_local_run(kind: str, runs: dict[str, Run], ray_session: None, tmp_path: Path) -> None:
+def test_a_run_on_ray_is_the_local_run(
+    tuning: tuple[str, str], runs: dict[str, Run], ray_session: None, tmp_path: Path
+) -> None:
     from cluster.train import launch
 
-    payload = payload_of(kind, runs["plain"].path.parent.parent / "pairs")
+    _, kind = tuning
+    payload = sft_payload(kind, runs["plain"].path.parent.parent / "pairs")
     train = TrainConfig.model_validate({**payload["train"], "tracking": {"enabled": False}})
     folder = tmp_path / kind / "runs" / "on ray"
-    launch("idc.systems.sft.task:train", payload, train, folder)
+    launch(entry_of("sft"), payload, train, folder)
     agree(runs["plain"], Run(folder))

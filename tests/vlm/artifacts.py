@@ -8,16 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from idc.schema import IMAGE, Turn
 from idc.systems.zeroshot.config import WrapJob
 from idc.systems.zeroshot.wrap import wrap
-from idc.vlm.base import find_base, load_model
-from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
-from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig
 from tests.vlm.models import picture, tiny_folder
+from tests.vlm.speaking import teach_dialogues
 
 TEXT = f"{IMAGE}{IMAGE}What changed between the two images?"
 QUESTION = "Which colour has it?"
@@ -36,30 +32,11 @@ SPOKEN = (
 def speaking_folder(kind: str) -> Path:
     """The folder of a small model after some steps on :data:`SPOKEN`: with random weights it would repeat its last
     token, which is a line break."""
-    folder = Path(tempfile.mkdtemp(prefix=f"speaking-{kind}-"))
-    shutil.copytree(tiny_folder(kind), folder, dirs_exist_ok=True)
-    base = BaseConfig(source=str(folder), max_pixels=64 * 64)
-    family, model = find_base(base).family, load_model(folder, base)
-    chat, samples = Chat(family), []
-    for number, turns in enumerate(SPOKEN):
-        images = [picture(2 * (number % 2)), picture(2 * (number % 2) + 1)]
-        encoded = chat.encode(turns, [(64, 64)] * 2)
-        samples.append(Sample(encoded.ids, encoded.learned, family.pixels(images)))
-    batch = collate_encoded(samples, family)
-    targets = batch["input_ids"].masked_fill(~batch["learned"], -100)[:, 1:]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-        for _ in range(120):
-            inputs = model_inputs(batch, encode_images(model, batch, family), family)
-            logits = model(**inputs).logits[:, :-1]
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    assert loss < 0.5, f"{kind} did not learn to speak: {loss.item():.2f}"
-    model.save_pretrained(folder)
-    return folder
+    base = BaseConfig(source=str(tiny_folder(kind)), max_pixels=64 * 64)
+    shown = [(picture(0), picture(1)), (picture(2), picture(3))]
+    dialogues = [(turns, shown[number % 2]) for number, turns in enumerate(SPOKEN)]
+    folder = Path(shutil.copytree(tiny_folder(kind), tempfile.mkdtemp(prefix=f"speaking-{kind}-"), dirs_exist_ok=True))
+    return teach_dialogues(base, dialogues, folder)
 
 
 def wrapped(out: Path, kind: str = "qwen2_5_vl", folder: Path | None = None, **settings: Any) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from idc.data.images import encode_png
 from idc.data.store import DatasetFolder
@@ -41,7 +40,7 @@ def write_pairs(folder: Path, train: int = 12, val: int = 4, sizes: Sequence[tup
         images = [image(2 * number + side, sizes[(number + side) % len(sizes)]) for side in range(2)]
         split = "train" if number < train else "val"
         rows.append(ChangePair(f"pair-{number}", *images, captions=tuple(texts), split=split).to_row())
-    return _write(folder, "pairs", pair_arrow_schema(), rows)
+    return write_rows(folder, "pairs", rows)
 
 
 def write_instructions(folder: Path, count: int = 6) -> Path:
@@ -57,15 +56,17 @@ def write_instructions(folder: Path, count: int = 6) -> Path:
             turns += [Turn("user", f"How many cubes, {again}?"), Turn("assistant", str(again), "count")]
         split = "train" if number < count - 2 else "val"
         rows.append(Instruction(f"row-{number}", images, tuple(turns), split).to_row())
-    return _write(folder, "instructions", instruction_arrow_schema(), rows)
+    return write_rows(folder, "instructions", rows)
 
 
-def _write(folder: Path, kind: str, schema: pa.Schema, rows: list[dict[str, Any]]) -> Path:
-    made = DatasetFolder.open_for_build(
+def write_rows(folder: Path, kind: str, rows: Sequence[dict[str, Any]], **manifest: Any) -> Path:
+    """A folder of these rows; ``manifest`` as of :meth:`idc.data.store.DatasetFolder.finish`."""
+    schema = pair_arrow_schema() if kind == "pairs" else instruction_arrow_schema()
+    target = DatasetFolder.open_for_build(
         folder, kind=kind, schema=schema, fingerprint=folder.name, config={}, num_chunks=1
     )  # fmt: skip
-    made.write_chunk(0, rows)
-    made.finish()
+    target.write_chunk(0, list(rows))
+    target.finish(manifest)
     return folder
 
 

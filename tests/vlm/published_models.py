@@ -1,6 +1,6 @@
 """Sizes of published vision-language models: what their config.json and preprocessor_config.json on the hub say.
 
-Only what an estimate, a shape or a number of tokens depends on is here. ``parameters`` are those that the hub shows for
+Only what a shape or a number of tokens depends on is here. ``parameters`` are those that the hub shows for
 the safetensors: to the last one for the Qwen models, else rounded.
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -10,12 +10,13 @@ from tempfile import mkdtemp
 import numpy as np
 import torch
 
+from idc.schema import Turn
 from idc.vlm.base import find_base, load_model, save_processor
-from idc.vlm.batch import encode_images
+from idc.vlm.batch import Sample, collate_encoded, encode_images
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, PromptConfig
 from idc.vlm.dialogue import caption_turns
-from idc.vlm.logps import answer_rows, log_probabilities
+from idc.vlm.logps import log_probabilities
 from tests.vlm.models import TEXTS, picture, tiny_folder
 
 CAPTIONS = TEXTS[:3]
@@ -38,17 +39,21 @@ def speaking_folder(kind: str) -> Path:
 
 
 def teach(base: Path, shown: Sequence[Pair], captions: Sequence[str], folder: Path) -> Path:
-    """Train all of a model until it says the captions of pairs, and write it as an ordinary model's folder. The number
-    of steps differs: processors round differently, and half taught models then say different things."""
-    config = BaseConfig(source=str(base))
-    family, model = find_base(config).family, load_model(base, config)
-    chat = Chat(family)
-    prompts = [
-        chat.prompt(caption_turns(PromptConfig()), [(image.shape[0], image.shape[1]) for image in pair])
-        for pair in shown
-    ]
-    batch = answer_rows(prompts, [[chat.answer_ids(text)] for text in captions], family)
-    batch |= family.pixels([image for pair in shown for image in pair])
+    """Train all of a model until it says the captions of pairs, and write it as an ordinary model's folder."""
+    turns = [*caption_turns(PromptConfig())]
+    dialogues = [([*turns, Turn("assistant", text)], pair) for text, pair in zip(captions, shown, strict=True)]
+    return teach_dialogues(BaseConfig(source=str(base)), dialogues, folder)
+
+
+def teach_dialogues(base: BaseConfig, dialogues: Iterable[tuple[Sequence[Turn], Pair]], folder: Path) -> Path:
+    """The same for any dialogues about pairs, whose answers are said. The number of steps differs: processors round
+    differently, and half taught models then say different things."""
+    family, model = find_base(base).family, load_model(Path(base.source), base)
+    chat, samples = Chat(family), []
+    for turns, pair in dialogues:
+        encoded = chat.encode(turns, [(image.shape[0], image.shape[1]) for image in pair])
+        samples.append(Sample(encoded.ids, encoded.learned, family.pixels(pair)))
+    batch = collate_encoded(samples, family)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _ in range(MOST_STEPS):
         totals, counts = log_probabilities(model, batch, encode_images(model, batch, family), family)

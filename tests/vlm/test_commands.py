@@ -107,18 +107,13 @@ def place(base: Path, world: World, tmp_path_factory: pytest.TempPathFactory) ->
         ["evaluate", *hub, "allow_empty=true"],
     ]
     code = (
-        (
-            "import json, runpy, sys\n"
-            "for name, *arguments in json.loads(sys.argv[2]):\n"
-            "    sys.argv[0:1] = []\n"
-            "    print('##', name, flush=True)\n"
-            "    sys.argv = [f'{root}/jobs/{name}.py', *arguments]\n"
-            "    runpy.run_path(sys.argv[0], run_name='__main__')\n"
-        )
-        .replace("    sys.argv[0:1] = []\n", "")
-        .replace("for name", "root, given = sys.argv[1:]\nfor name", 1)
+        "import json, runpy, sys\n"
+        "root, given = sys.argv[1:]\n"
+        "for name, *arguments in json.loads(given):\n"
+        "    print('##', name, flush=True)\n"
+        "    sys.argv = [f'{root}/jobs/{name}.py', *arguments]\n"
+        "    runpy.run_path(sys.argv[0], run_name='__main__')\n"
     )
-    code = code.replace("json.loads(sys.argv[2])", "json.loads(given)")
     with serving_hub(base) as (endpoint, _):
         caches = {"HF_ENDPOINT": endpoint, "HF_HOME": str(folder / "hub-cache"), "IDC_CACHE": str(folder / "cache")}
         done = subprocess.run(

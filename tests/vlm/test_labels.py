@@ -22,7 +22,7 @@ from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
 from idc.vlm.chat import Chat, EncodedDialogue
 from idc.vlm.families import family_class
 from idc.vlm.family import Family
-from tests.vlm.models import every_family, found, model, picture, tiny_folder
+from tests.vlm.models import every_family, found, model, picture, tiny_folder, without_videos
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
 COUNTS = {True: 200, False: 40}
@@ -177,17 +177,9 @@ def parts(said: str, family: Family) -> list[dict[str, str]]:
 
 
 def processor_of(family: Family) -> Any:
-    """Transformers' processor of a family, without its video part (which needs torchvision)."""
-    import transformers
-
+    """Transformers' processor of a family, without its video part."""
     name = {"qwen2_5_vl": "Qwen2_5_VLProcessor", "qwen3_vl": "Qwen3VLProcessor", "internvl": "InternVLProcessor",
             "llava_onevision": "LlavaOnevisionProcessor"}[family.name]  # fmt: skip
-    theirs: Any = getattr(transformers, name)
-
-    class ImagesOnly(theirs):  # type: ignore[misc]
-        def check_argument_for_proper_class(self, argument: str, value: Any) -> Any:
-            return None if argument == "video_processor" else super().check_argument_for_proper_class(argument, value)
-
     more: dict[str, Any] = {}
     vision = family.config.vision_config
     if family.name == "llava_onevision":
@@ -196,7 +188,7 @@ def processor_of(family: Family) -> Any:
     if family.name == "internvl":
         more = {"image_seq_length": family.config.image_seq_length}
     template = family.tokenizer.chat_template
-    return ImagesOnly(
+    return without_videos(name)(
         image_processor=family.images, tokenizer=family.tokenizer, video_processor=None, chat_template=template, **more
     )
 

@@ -21,24 +21,19 @@ from idc.vlm.config import PAIR_PROMPT, BaseConfig, PromptConfig
 from idc.vlm.dialogue import caption_turns
 from idc.vlm.merging import merge
 from tests.vlm.artifacts import TEXT, speaking_folder
-from tests.vlm.models import every_family, picture
+from tests.vlm.models import every_family, picture, without_videos
 
 AUTO = "AutoProcessor.from_pretrained(folder)"
 
 
 def processor_of(folder: str | Path) -> Any:
-    """As AutoProcessor, without the part that reads videos, which needs torchvision."""
+    """As AutoProcessor, without the part that reads videos."""
     settings = json.loads((Path(folder) / "processor_config.json").read_text())
     images = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil", trust_remote_code=False)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     settings.pop("image_processor", None)  # AutoImageProcessor has read it
-    theirs: Any = getattr(transformers, settings.pop("processor_class"))
-
-    class ImagesOnly(theirs):  # type: ignore[misc]
-        def check_argument_for_proper_class(self, argument: str, value: Any) -> Any:
-            return None if argument == "video_processor" else super().check_argument_for_proper_class(argument, value)
-
-    return ImagesOnly(images, tokenizer, chat_template=tokenizer.chat_template, **settings)
+    processor = without_videos(settings.pop("processor_class"))
+    return processor(images, tokenizer, chat_template=tokenizer.chat_template, **settings)
 
 
 def tuned(kind: str, folder: Path, prompt: str) -> Path:

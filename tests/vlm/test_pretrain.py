@@ -28,6 +28,7 @@ from idc.vlm.pretrain import SceneCollate, SceneTask, image_distance, swapped
 from idc.vlm.pretrain_config import TASKS, PretrainVlmJob
 from idc.vlm.scene_samples import RenderedScenes, SceneDialogues, SceneSample, ValidationDialogues
 from idc.vlm.start_weights import comparing_head, lively_weights
+from tests.vlm.folders import write_rows
 from tests.vlm.models import every_family, found, tiny_folder
 
 ENTRY = "idc.vlm.pretrain:train"
@@ -127,32 +128,10 @@ def test_validation_has_every_pair_with_every_task_as_it_is_stored(pairs: str) -
 
 
 def test_pairs_without_scenes_are_refused(pairs: str, tmp_path: Path) -> None:
-    from idc.data.store import DatasetFolder
-    from idc.schema import pair_arrow_schema
-
     rows = [{**row, "meta": "{}"} for row in iter_rows(pairs, split="train")]
-    folder = DatasetFolder.open_for_build(
-        tmp_path / "own", kind="pairs", schema=pair_arrow_schema(), fingerprint="x", config={}, num_chunks=1
-    )
-    run_local(folder, _Rows(rows), [], progress=False)
+    write_rows(tmp_path / "own", "pairs", rows)
     with pytest.raises(ValueError, match=r"without a scene in their meta; give a folder made by jobs/render.py"):
         RenderedScenes(str(tmp_path / "own"), "train")
-
-
-class _Rows:
-    num_chunks = 1
-
-    def __init__(self, rows: list[dict[str, Any]]):
-        self.rows = rows
-
-    def read(self, chunk_id: int) -> dict[str, Any]:
-        return {name: [row[name] for row in self.rows] for name in pair_names()}
-
-
-def pair_names() -> list[str]:
-    from idc.schema import pair_arrow_schema
-
-    return list(pair_arrow_schema().names)
 
 
 # -- the loss, for every family ------------------------------------------------------------------------------------

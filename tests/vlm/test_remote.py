@@ -23,8 +23,8 @@ from idc.data.images import encode_png
 from idc.schema import IMAGE, Turn
 from idc.training.artifact import PROCESSOR, write_artifact
 from idc.vlm.base import find_base, save_processor
+from idc.vlm.captioner import VlmCaptioner
 from idc.vlm.config import FAMILIES, BaseConfig, GenerateConfig, PromptConfig
-from idc.vlm.describer import VlmCaptioner
 from idc.vlm.dialogue import CHANGE_QUESTION
 from idc.vlm.remote import RemoteCaptioner, RemoteParts, messages_of
 from jobs.caption import main

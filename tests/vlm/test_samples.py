@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +16,8 @@ from idc.data.images import decode_image, image_size
 from idc.vlm.chat import Chat
 from idc.vlm.config import PromptConfig
 from idc.vlm.samples import DialogueSamples, collate_samples
-from tests.vlm.folders import CAPTIONS, SIZES, image, samples, write_instructions, write_pairs
+from tests.vlm.folders import CAPTIONS, SIZES, image, samples
 from tests.vlm.models import found
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("data")
-    return {"pairs": write_pairs(root / "pairs"), "instructions": write_instructions(root / "instructions")}
 
 
 def test_every_caption_is_a_sample_or_one_of_a_pair_is_drawn(folders: dict[str, Path]) -> None:
@@ -54,6 +50,16 @@ def test_the_length_is_that_of_the_sample_without_opening_its_images(
                 dataset.check()
             if kind == "qwen2_5_vl":
                 assert len(set(lengths)) > 2
+
+
+def test_a_pair_may_have_a_question_of_its_own(folders: dict[str, Path]) -> None:
+    def named(row: Mapping[str, Any]) -> PromptConfig:
+        return PromptConfig(text=f"<image><image>{row['pair_id']}?")
+
+    dataset = samples("internvl", folders["pairs"], prompt_of=named)
+    for index in range(len(dataset)):
+        row, _ = dataset.order[index]
+        assert f"pair-{row}?" in dataset.chat.decode(dataset.get(index, 0).sample.ids)
 
 
 def test_each_rank_checks_its_share(folders: dict[str, Path]) -> None:

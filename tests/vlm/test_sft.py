@@ -34,7 +34,7 @@ from idc.vlm.samples import DialogueSamples, collate_samples
 from idc.vlm.sft import SftTask
 from idc.vlm.tiny import make_tiny
 from idc.vlm.tuning import group_of
-from tests.vlm.folders import SIZES, image, samples, write_instructions, write_pairs
+from tests.vlm.folders import SIZES, image, samples, write_pairs
 from tests.vlm.models import TEXTS, every_family, found, model, tiny_folder
 
 PARTS = {"tower": {"lr": 1e-3}, "projector": {"lr": 1e-3}}
@@ -49,12 +49,6 @@ SMALL = {
     "captions": "one", "generation": {"max_new_tokens": 8},
     "train": {"epochs": None, "steps": 2, "batch_size": 4, "log_every": 1, "precision": "fp32", "group_by_length": 2},
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("data")
-    return {"pairs": write_pairs(root / "pairs"), "instructions": write_instructions(root / "instructions")}
 
 
 def job_of(kind: str, folder: Path, settings: Mapping[str, Any], runs: Path | str = "runs") -> SftJob:

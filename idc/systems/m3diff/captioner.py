@@ -12,13 +12,13 @@ from torch import Tensor
 from idc.captioning.contract import Speed
 from idc.systems.m3diff.model import Mdp, encode_pairs
 from idc.systems.m3diff.task import SYSTEM
-from idc.vlm.describer import Pairs, VlmCaptioner
+from idc.vlm.captioner import Pairs, VlmCaptioner
 from idc.vlm.samples import at_one_size
 from idc.vlm.token_maps import placed_map
 
 
 class M3DiffCaptioner(VlmCaptioner):
-    """As :class:`idc.vlm.describer.VlmCaptioner`, with the module. An image after of another size than the image before
+    """As :class:`idc.vlm.captioner.VlmCaptioner`, with the module. An image after of another size than the image before
     is resized to that, as in training.
 
     Args:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from idc.captioning.contract import Candidate, Capability, Captioner, Description, Speed, beams_of
+from idc.captioning.contract import Candidate, Capability, Captioner, Description, SearchOptions, Speed, beams_of
 from idc.systems.regions.detection import compare
 from idc.systems.regions.text import reads_text, text_sentence
 from idc.systems.regions.wording import INCOMPARABLE, region_of, region_sentence
@@ -29,18 +29,15 @@ class RegionsCaptioner(Captioner):
         """With ``text``, words that came and went are read too: by default if the extra is installed."""
         self._text = reads_text() if text is None else text
 
-    def describe(
-        self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
-        *,
-        beams: int | None = None,
-        candidates: int = 1,
-        change_map: bool = False,
+    def _describe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
     ) -> list[Description]:
-        """As :meth:`idc.captioning.contract.Captioner.describe`; there is one candidate for each pair."""
-        beams_of(beams, candidates, validated=1)
-        return [_describe(before, after, change_map, self._text) for before, after in zip(befores, afters, strict=True)]
+        """There is one candidate for each pair."""
+        beams_of(options.beams, options.candidates, validated=1)
+        return [
+            _described(before, after, options.change_map, self._text)
+            for before, after in zip(befores, afters, strict=True)
+        ]
 
 
 def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> RegionsCaptioner:
@@ -53,7 +50,7 @@ def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto")
     return RegionsCaptioner()
 
 
-def _describe(before: np.ndarray, after: np.ndarray, change_map: bool, read_text: bool) -> Description:
+def _described(before: np.ndarray, after: np.ndarray, change_map: bool, read_text: bool) -> Description:
     comparison = compare(before, after)
     ratio = float(comparison.difference.max()) / comparison.threshold
     values = comparison.difference / (comparison.difference + comparison.threshold) if change_map else None

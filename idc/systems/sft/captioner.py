@@ -6,8 +6,8 @@ from pathlib import Path
 
 from idc.captioning.contract import Speed
 from idc.systems.sft.task import SYSTEM
-from idc.vlm.describer import VlmCaptioner
-from idc.vlm.system import load_remote
+from idc.vlm.captioner import VlmCaptioner
+from idc.vlm.remote import load_remote
 
 __all__ = ["load_captioner", "load_remote"]
 

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pydantic import Field
-
-from idc.config import ConfigModel, missing
-from idc.data.store import read_manifest
-from idc.evaluation.config import EvaluateSection
 from idc.sweep.chain import TrialSteps
-from idc.sweep.steps import EVALUATE_DERIVED, derived_faults, train_step, with_evaluation
+from idc.sweep.one_training import TrainingTrial
 from idc.systems.twincap.config import TwinCapJob
-
-SEEDS, WATCHED = ("twincap.train.seed",), "twincap.train"
-DERIVED = {"twincap": ("name", "runs", "pairs", "more_pairs"), "evaluate": EVALUATE_DERIVED}
 
 
 class _Train(TwinCapJob):
@@ -26,25 +18,16 @@ class _Train(TwinCapJob):
         return iter(())
 
 
-class Trial(ConfigModel):
+class Trial(TrainingTrial):
     """One trial of a sweep: the settings of the training, and of its evaluation."""
 
-    pairs: str = Field(min_length=1)
-    """Folder of pairs: its training split is learned, its test split is scored."""
-    more_pairs: tuple[str, ...] = ()
-    """Further folders of which the training split is learned too."""
+    section = "twincap"
+
     twincap: _Train = _Train()
     """The training."""
-    evaluate: EvaluateSection = EvaluateSection()
-    """Scores; the baselines are scored once for all trials, by a step of their own."""
 
-    def faults(self) -> Iterator[str]:
-        yield from derived_faults(self, DERIVED)
 
-    def preflight(self) -> Iterator[str]:
-        yield from missing(self.pairs, "pairs")
-        for path in self.more_pairs:
-            yield from missing(path, "more_pairs")
+SEEDS, WATCHED, DERIVED = ("twincap.train.seed",), "twincap.train", Trial.derived()
 
 
 def steps(trial: Trial, store: str) -> TrialSteps:
@@ -53,14 +36,5 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     Raises:
         ValueError: pairs cannot be read.
     """
-    content = [read_manifest(path, kind="pairs").fingerprint for path in (trial.pairs, *trial.more_pairs)]
-    inputs = {"pairs": trial.pairs, "more_pairs": list(trial.more_pairs)}
-    step = train_step("twincap", "idc.systems.twincap.task:train", trial.twincap, inputs, store, content, ("start",))
-    return with_evaluation(
-        [step],
-        pairs=trial.pairs,
-        evaluate=trial.evaluate,
-        max_tokens=trial.twincap.model.decoder.max_length,
-        gpus=trial.twincap.train.gpus_per_worker,
-        store=store,
-    )
+    longest = trial.twincap.model.decoder.max_length
+    return trial.steps(store, "idc.systems.twincap.task:train", longest, models=("start",))

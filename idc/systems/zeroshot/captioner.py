@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from idc.captioning.contract import Speed
-from idc.chat_endpoint import EndpointConfig
 from idc.systems.zeroshot.config import ZeroShotConfig
-from idc.training.artifact import PROCESSOR, read_artifact
-from idc.vlm.base import load_model, read_family
-from idc.vlm.describer import VlmCaptioner, dtype_of
-from idc.vlm.remote import RemoteCaptioner, parts_of
+from idc.training.artifact import read_artifact
+from idc.vlm.artifact import find_tuned
+from idc.vlm.base import load_model
+from idc.vlm.captioner import VlmCaptioner, dtype_of
+from idc.vlm.remote import load_remote
+
+__all__ = ["load_captioner", "load_remote"]
 
 
 def load_captioner(
@@ -26,17 +28,9 @@ def load_captioner(
         ValueError: the base is not on this machine, or is another model.
     """
     artifact = read_artifact(path, system="zeroshot")
-    if artifact.base is None:
-        raise ValueError(f"artifact {path} names no base model; copy it again, or make it with jobs/wrap_vlm.py")
     config = ZeroShotConfig.model_validate(artifact.config["job"])
-    folder = artifact.base.folder(base)
-    family = read_family(folder, artifact.folder(PROCESSOR), config.base.max_pixels)
+    folder, family = find_tuned(artifact, config.base, base)
     model = load_model(folder, dtype_of(config.base, speed), device)
     return VlmCaptioner(
         model, family, config.prompt, config.generation, path=artifact.path, trained_on=artifact.trained_on
     )
-
-
-def load_remote(path: Path | str, endpoint: EndpointConfig) -> RemoteCaptioner:
-    """The captioner of an artifact whose model runs behind an endpoint (:func:`idc.systems.load_remote`)."""
-    return RemoteCaptioner(path, parts_of(path), endpoint)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from idc.schema import IMAGE, Turn
 from idc.systems.zeroshot.config import WrapJob, ZeroShotConfig
-from idc.training.artifact import CONFIG, PROCESSOR, read_artifact, write_artifact
-from idc.vlm.base import FoundBase, find_base, save_processor
+from idc.training.artifact import CONFIG, read_artifact
+from idc.vlm.artifact import write_tuned
+from idc.vlm.base import FoundBase, find_base
 from idc.vlm.chat import Chat
 from idc.vlm.dialogue import caption_turns
 
@@ -53,20 +53,16 @@ def write_wrapped(path: Path, config: ZeroShotConfig, base: FoundBase) -> None:
     chat = Chat(base.family)
     for turns in (caption_turns(config.prompt), [Turn("user", f"{IMAGE}{IMAGE}What changed?")]):  # and of a dialogue
         chat.prompt(turns, [(32, 32)] * 2)
-    with tempfile.TemporaryDirectory() as folder:
-        processor = Path(folder) / PROCESSOR
-        save_processor(base.family, processor)
-        write_artifact(
-            path,
-            system=SYSTEM,
-            config=saved_config(config),
-            state_dict={},
-            preprocess={"family": base.family.name, "max_pixels": base.family.max_pixels, "backend": "pil"},
-            card=_CARD,
-            extras={PROCESSOR: processor},
-            trained_on=config.trained_on,
-            base=base.name,
-        )
+    write_tuned(
+        path,
+        system=SYSTEM,
+        config=saved_config(config),
+        state={},
+        model=None,
+        base=base,
+        card=_CARD,
+        trained_on=config.trained_on,
+    )
 
 
 def saved_config(config: ZeroShotConfig) -> dict[str, object]:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from idc.captioning.contract import Candidate, Capability, Description
+from idc.captioning.contract import Candidate, Capability, Captioner, Description, SearchOptions
 from idc.systems.difference_net.data import difference
 from idc.systems.difference_net.model import DifferenceNet
 from idc.training.artifact import read_artifact
 
 
-class DifferenceNetCaptioner:
+class DifferenceNetCaptioner(Captioner):
     capabilities: frozenset[Capability] = frozenset()
 
     def __init__(self, artifact: str, device: str):
@@ -24,17 +24,13 @@ class DifferenceNetCaptioner:
         found.load_into(self.net)
         self.net.to(device)
 
-    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
-        return [description.best.caption for description in self.describe(befores, afters)]
-
     @torch.no_grad()
-    def describe(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], *,
-        beams: int | None = None, candidates: int = 1, change_map: bool = False,
-    ) -> list[Description]:  # fmt: skip
+    def _describe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
+    ) -> list[Description]:
         pairs = zip(befores, afters, strict=True)
         x = torch.from_numpy(np.stack([difference(before, after, self.side) for before, after in pairs]))
-        best = self.net(x.to(self.device)).log_softmax(1).topk(min(candidates, len(self.captions)))
+        best = self.net(x.to(self.device)).log_softmax(1).topk(min(options.candidates, len(self.captions)))
         return [
             Description(tuple(Candidate(self.captions[i], p) for i, p in zip(ids, ps, strict=True)))
             for ids, ps in zip(best.indices.tolist(), best.values.tolist(), strict=True)

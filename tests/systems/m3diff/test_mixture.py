@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,17 +13,14 @@ from typing import Any
 import pytest
 
 from idc.config import ConfigError, load, missing_inputs
-from idc.data.store import DatasetFolder
-from idc.schema import pair_arrow_schema
 from idc.systems.m3diff.config import M3DiffJob
-from idc.systems.m3diff.data import make_loaders
+from idc.systems.m3diff.data import counts, make_loaders, training_parts, validation_samples
 from idc.systems.m3diff.mixture import QUESTIONS, TABLE_9, MixtureConfig, check_sets, mixture_table
-from idc.systems.m3diff.mixture_samples import counts, training_parts, validation_samples
 from idc.training.context import LocalContext
 from idc.training.data import Mixture
 from idc.vlm.chat import Chat
 from idc.vlm.config import PAIR_PROMPT
-from tests.vlm.folders import write_pairs
+from tests.vlm.folders import write_pairs, write_rows
 from tests.vlm.models import found, tiny_folder
 
 TRAIN = {
@@ -159,63 +153,6 @@ def context(folder: Path, rank: int = 0, world_size: int = 1) -> LocalContext:
     return made
 
 
-RECORDED = """
-import json, os, signal, sys
-from idc.systems.m3diff.task import train
-from idc.training.context import LocalContext
-from idc.vlm.samples import DialogueSamples
-
-payload, run, log, last = json.loads(sys.argv[1]), *sys.argv[2:4], int(sys.argv[4])
-get = DialogueSamples.get
-seen = 0
-
-def recorded(self, index, epoch):
-    global seen
-    if self.other is None:  # of the training
-        row, number = self._visit(index, epoch)
-        with open(log, "a") as file:
-            file.write(f"{self.folder} {row} {number}\\n")
-        seen += 1
-        if seen == last:
-            os.kill(os.getpid(), signal.SIGKILL)
-    return get(self, index, epoch)
-
-DialogueSamples.get = recorded
-train(payload, LocalContext(run))
-"""
-"""A training whose samples are written down as they are read, ended by SIGKILL at the sample of that number."""
-
-
-def recorded(job: M3DiffJob, run: Path, last: int = 0) -> tuple[int, list[str]]:
-    """How the process ended, and the samples that it read."""
-    log = run.with_suffix(f".{last}.txt")
-    code = [sys.executable, "-c", RECORDED, json.dumps(job.model_dump(mode="json")), str(run), str(log), str(last)]
-    done = subprocess.run(code, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert done.returncode in (0, -9), done.stderr
-    return done.returncode, log.read_text().splitlines()
-
-
-@pytest.mark.slow
-def test_a_killed_training_goes_on_with_the_samples_of_an_undisturbed_one(
-    folders: dict[str, str], tmp_path: Path
-) -> None:
-    """SIGKILL in step 6 of 9, over the end of an epoch of 22 samples; the last checkpoint is that of step 4."""
-    settings = {"train.steps": 9, "train.checkpoint_every": 4, "train.prefetch": 0, "train.keep_best": None}
-    job = job_of(folders, **settings)
-    assert recorded(job, tmp_path / "whole")[0] == 0
-    whole = recorded(job, tmp_path / "again")[1]
-    assert len(whole) == 9 * 4
-    status, before = recorded(job, tmp_path / "killed", last=5 * 4 + 2)
-    assert (status, before) == (-9, whole[: 5 * 4 + 2])
-    status, after = recorded(job, tmp_path / "killed")
-    assert (status, after) == (0, whole[4 * 4 :])
-    lines = [json.loads(line) for line in (tmp_path / "killed/log.jsonl").read_text().splitlines()]
-    undisturbed = [json.loads(line) for line in (tmp_path / "again/log.jsonl").read_text().splitlines()]
-    assert [line["loss"] for line in lines] == [line["loss"] for line in undisturbed]
-    weights = [(tmp_path / run / "artifact/model.safetensors").read_bytes() for run in ("killed", "again")]
-    assert weights[0] == weights[1]
-
-
 # -- the table ----------------------------------------------------------------------------------------------------
 
 
@@ -272,14 +209,10 @@ def damaged(folder: Path, **manifest: Any) -> str:
 
 def bare(folder: Path) -> str:
     """Pairs without any caption in the training split."""
-    made = DatasetFolder.open_for_build(
-        folder, kind="pairs", schema=pair_arrow_schema(), fingerprint="bare", config={}, num_chunks=1
-    )  # fmt: skip
     row = {"pair_id": "1", "before": b"", "after": b"", "captions": [], "change_type": None, "mask": None,
            "source": "", "meta": ""}  # fmt: skip
-    made.write_chunk(0, [{**row, "split": "train"}, {**row, "pair_id": "2", "split": "val", "captions": ["a"]}])
-    made.finish()
-    return str(folder)
+    rows = [{**row, "split": "train"}, {**row, "pair_id": "2", "split": "val", "captions": ["a"]}]
+    return str(write_rows(folder, "pairs", rows))
 
 
 FAULTS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from idc.systems import is_captioner, load_captioner
 from idc.systems.zeroshot.config import WrapJob
 from idc.systems.zeroshot.wrap import wrap
 from idc.training.artifact import num_parameters, read_artifact
-from idc.vlm.describer import VlmCaptioner
+from idc.vlm.captioner import VlmCaptioner
 from tests.serve.command import free_port
 from tests.vlm.models import every_family, tiny_folder
 from tests.vlm.speaking import CAPTIONS, pairs, speaking_folder
@@ -135,56 +134,6 @@ def test_a_server_and_a_calibration_refuse_at_once_what_they_cannot_use(base: Pa
     assert fault.endswith("python jobs/wrap_vlm.py base.source=org/tiny out=FOLDER")
 
 
-def damage(base: Path, fault: str) -> None:
-    config = json.loads((base / "config.json").read_text())
-    if fault == "family":
-        (base / "config.json").write_text(json.dumps(config | {"model_type": "mllama"}))
-    elif fault == "no config":
-        (base / "config.json").unlink()
-    elif fault == "no chat template":
-        (base / "chat_template.jinja").unlink()
-    elif fault == "no image processor":
-        (base / "preprocessor_config.json").unlink()
-    elif fault == "no weights":
-        (base / "model.safetensors").unlink()
-
-
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        ("family", "is a model of type 'mllama', which is none of qwen2_5_vl, llava_onevision, internvl, qwen3_vl"),
-        ("no config", "is no transformers model: it has no config.json"),
-        ("no chat template", "has no chat template; take its chat or instruct version"),
-        ("no image processor", "has no usable tokenizer or image processor"),
-        ("no weights", "has no weights in safetensors"),
-    ],
-)
-def test_a_folder_that_is_no_such_model_is_refused_with_one_line(
-    fault: str, message: str, base: Path, tmp_path: Path
-) -> None:
-    damage(base, fault)
-    with pytest.raises(ValueError, match=message) as error:
-        wrap(job(base, tmp_path / "artifact"))
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "artifact").exists()
-
-
-def test_a_prompt_with_control_tokens_is_refused(base: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"turn 0 \(user\) has the model's control token '<\|im_end\|>' in it"):
-        wrap(job(base, tmp_path / "artifact", **{"prompt.text": "<image><image><|im_end|>"}))
-
-
-def test_weights_that_do_not_fit_are_refused(base: Path, tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    state = load_file(base / "model.safetensors")
-    state.pop(next(name for name in state if "vision" in name))
-    save_file(state, base / "model.safetensors", metadata={"format": "pt"})
-    wrap(job(base, tmp_path / "artifact"))
-    with pytest.raises(ValueError, match=r"is incomplete: 1 weights are missing, first model\.vision_tower"):
-        load_captioner(str(tmp_path / "artifact"))
-
-
 def test_wrong_settings_of_the_job_are_named_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -209,11 +158,4 @@ def test_wrong_settings_of_the_job_are_named_together(
     err = capsys.readouterr().err
     assert "prompt.text: <image> is in it 0 times; it must stand for the image before and the image after" in err
     assert "out: 's3://bucket/artifact' is a URI" in err
-    monkeypatch.setattr(sys, "argv", ["wrap_vlm.py", "base.source=/nowhere", "out=artifact"])
-    with pytest.raises(SystemExit):
-        wrap_vlm.main()
-    assert "base.source: no such file or folder: '/nowhere'" in capsys.readouterr().err
-    monkeypatch.setattr(sys, "argv", ["wrap_vlm.py", "base.source=org/never-downloaded", "out=artifact"])
-    with pytest.raises(SystemExit, match=r"wrap: the base model org/never-downloaded is not on this machine: download"):
-        wrap_vlm.main()
     assert not list(tmp_path.iterdir())

@@ -1,8 +1,8 @@
 """A vision-language model as a captioner: captions, candidates, scores, samples, answers in dialogues, change maps.
 
 One vision pass serves everything that is asked about a batch of pairs. A system whose model does more with the images
-than its base subclasses :class:`VlmCaptioner` and overrides :meth:`VlmCaptioner.encode`, and where its change maps are
-its own :meth:`VlmCaptioner.maps`.
+than its base subclasses :class:`VlmCaptioner` and overrides :meth:`VlmCaptioner.encode`, where its change maps are its
+own :meth:`VlmCaptioner.maps`, and where its questions depend on the images :meth:`VlmCaptioner.pair_prompts`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from idc.captioning.contract import (
     Answer,
     Candidate,
     Capability,
+    Captioner,
     CaptionScore,
     Description,
+    SearchOptions,
     Seen,
     Speed,
     beams_of,
@@ -49,11 +51,13 @@ class Pairs:
 
     Attributes:
         sizes: height and width of each image as the model is given it (:meth:`VlmCaptioner.prepare_images`).
+        prompts: the question about each pair.
         pixels: of :meth:`idc.vlm.family.Family.pixels`, on the model's device.
         encoded, more: of :meth:`VlmCaptioner.encode`.
     """
 
     sizes: Sequence[tuple[int, int]]
+    prompts: Sequence[PromptConfig]
     pixels: Mapping[str, Tensor]
     encoded: Any
     more: Any = None
@@ -63,8 +67,8 @@ class Pairs:
         return self.sizes[2 * pair], self.sizes[2 * pair + 1]
 
 
-class VlmCaptioner:
-    """An :class:`idc.captioning.contract.Captioner` that also computes change maps, scores, samples and answers.
+class VlmCaptioner(Captioner):
+    """Also computes change maps, scores, samples and answers.
 
     Args:
         model: the transformers model, in evaluation mode on its device (of a PEFT model, ``get_base_model()``, whose
@@ -94,8 +98,7 @@ class VlmCaptioner:
         self.model, self.family, self.prompt, self.settings = model, family, prompt, settings
         self.path, self.trained_on = path, trained_on
         self.chat = Chat(family)
-        self._request = caption_turns(prompt)
-        self.chat.prompt(self._request, [(32, 32)] * 2)  # refuses control tokens before anything is captioned
+        self.chat.prompt(caption_turns(prompt), [(32, 32)] * 2)  # refuses control tokens before anything is captioned
         self.calibration = None if path is None else Calibration.load(path, evidence=(PEAK, MEAN))
         self.asks_change = self.calibration is not None and YES in self.calibration.inputs
         self.familiarity = None if path is None else Familiarity.read(path)
@@ -120,6 +123,11 @@ class VlmCaptioner:
         """A pair's images as the model is given them, uint8 RGB (H, W, 3); here as they are."""
         return before, after
 
+    def pair_prompts(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Sequence[PromptConfig]:
+        """The question about each pair of uint8 RGB images (H, W, 3), for captions and dialogues; here the same for
+        all."""
+        return [self.prompt] * len(befores)
+
     def maps(self, pairs: Pairs) -> list[np.ndarray]:
         """A change map for each pair, as of :attr:`idc.captioning.contract.Description.change_map`; here the cosine
         distance of the projected tokens."""
@@ -137,25 +145,17 @@ class VlmCaptioner:
             pairs = self._encoded(befores, afters)
             return [self._text(best) for best, *_ in self._generate(pairs, self._prompts(pairs))]
 
-    def describe(
-        self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
-        *,
-        beams: int | None = None,
-        candidates: int = 1,
-        change_map: bool = False,
+    def _describe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
     ) -> list[Description]:
-        """See :class:`idc.captioning.contract.Captioner`. The candidates are the final beams."""
-        beams = beams_of(beams, candidates, self.settings.beams)
-        if not number_of_pairs(befores, afters):
-            return []
+        """The candidates are the final beams."""
+        beams = beams_of(options.beams, options.candidates, self.settings.beams)
         settings = self.settings.model_copy(update={"beams": beams})
         with torch.inference_mode():
             pairs = self._encoded(befores, afters)
             prompts = self._prompts(pairs)
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
-            generated = self._generate(pairs, prompts, settings, hypotheses=beams if candidates > 1 else 1)
+            generated = self._generate(pairs, prompts, settings, hypotheses=beams if options.candidates > 1 else 1)
             maps = self.maps(pairs)
             evidence = [dict(zip((PEAK, MEAN), peak_and_mean(pair_map), strict=True)) for pair_map in maps]
             if self.asks_change:
@@ -169,9 +169,9 @@ class VlmCaptioner:
                 text = self._text(hypothesis)
                 texts.setdefault(text, Candidate(text, hypothesis.mean))
             described = Description(
-                tuple(texts.values())[:candidates],
+                tuple(texts.values())[: options.candidates],
                 tokens=(len(prompts[pair]), sum(len(hypothesis.ids) for hypothesis in hypotheses)),
-                change_map=pair_map if change_map else None,
+                change_map=pair_map if options.change_map else None,
                 evidence=evidence[pair],
                 familiarity=familiarity,
                 trained_on=self.trained_on,
@@ -244,13 +244,14 @@ class VlmCaptioner:
         settings = GenerateConfig(max_new_tokens=most)
         prepared = [self.prepare_images(before, after) for before, after in zip(befores, afters, strict=True)]
         sizes = [(before.shape[:2], after.shape[:2]) for before, after in prepared]
+        questions = self.pair_prompts(befores, afters)
         prompts = [
-            self.chat.prompt(completed(dialogue, self.prompt), pair)
-            for dialogue, pair in zip(dialogues, sizes, strict=True)
+            self.chat.prompt(completed(dialogue, question), pair)
+            for dialogue, question, pair in zip(dialogues, questions, sizes, strict=True)
         ]
         self._refuse_long(prompts, most)
         with torch.inference_mode():
-            pairs = self._encoded(befores, afters)
+            pairs = self._encoded(befores, afters, questions)
             progress = None if hear is None else self._progress(hear)
             generated = self._generate(pairs, prompts, settings, progress=progress)
         return [
@@ -265,13 +266,21 @@ class VlmCaptioner:
             for pair, ((best, *_), prompt) in enumerate(zip(generated, prompts, strict=True))
         ]
 
-    def _encoded(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Pairs:
+    def _encoded(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        prompts: Sequence[PromptConfig] | None = None,
+    ) -> Pairs:
         images = [image for pair in zip(befores, afters, strict=True) for image in self.prepare_images(*pair)]
         pixels = self._moved(self.family.pixels(images))
-        return Pairs([(image.shape[0], image.shape[1]) for image in images], pixels, *self.encode(pixels))
+        sizes = [(image.shape[0], image.shape[1]) for image in images]
+        return Pairs(sizes, prompts or self.pair_prompts(befores, afters), pixels, *self.encode(pixels))
 
-    def _prompts(self, pairs: Pairs) -> list[list[int]]:
-        return [self.chat.prompt(self._request, pairs.of(pair)) for pair in range(len(pairs.sizes) // 2)]
+    def _prompts(
+        self, pairs: Pairs, turns_of: Callable[[PromptConfig], Sequence[Turn]] = caption_turns
+    ) -> list[list[int]]:
+        return [self.chat.prompt(turns_of(prompt), pairs.of(pair)) for pair, prompt in enumerate(pairs.prompts)]
 
     def _generate(
         self, pairs: Pairs, prompts: Sequence[Sequence[int]], settings: GenerateConfig | None = None, **options: Any
@@ -293,8 +302,7 @@ class VlmCaptioner:
 
     def _yes_odds(self, pairs: Pairs) -> list[float]:
         """Of each pair log p(yes) - log p(no), asked whether anything changed."""
-        question = change_question(self.prompt)
-        prompts = [self.chat.prompt(question, pairs.of(pair)) for pair in range(len(pairs.sizes) // 2)]
+        prompts = self._prompts(pairs, change_question)
         answers = [self.chat.answer_ids(text) for text in YES_OR_NO]
         return [yes.total - no.total for yes, no in self._scores(pairs, prompts, [answers] * len(prompts))]
 

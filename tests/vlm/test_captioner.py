@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from idc.captioning.contract import Seen
 from idc.schema import IMAGE, Turn
 from idc.vlm.base import find_base, load_model
 from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
+from idc.vlm.captioner import VlmCaptioner
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
-from idc.vlm.describer import VlmCaptioner
 from idc.vlm.dialogue import CHANGE_QUESTION, caption_turns
 from idc.vlm.generate import generate
 from idc.vlm.logps import answer_rows, log_probabilities, repeated
@@ -127,6 +128,26 @@ def test_beams_are_those_of_transformers_with_its_own_score(kind: str) -> None:
         theirs = model.model.generate(**model_inputs(batch, encoded, model.family), generation_config=config)
     means = [one.mean for several in ours for one in several]
     assert means == pytest.approx(theirs.sequences_scores.tolist(), abs=CLOSE)
+
+
+def test_a_system_asks_each_pair_its_own_question() -> None:
+    """In captions and in dialogues; of a batch as of a pair alone."""
+    model = captioner("internvl")
+    questions = [model.prompt, PromptConfig(text=f"{IMAGE}{IMAGE}Which cube?", system="Be short."), model.prompt]
+
+    class Asking(VlmCaptioner):
+        def pair_prompts(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[PromptConfig]:
+            return [questions[[image is before for image in BEFORES].index(True)] for before in befores]
+
+    asking = Asking(model.model, model.family, model.prompt, model.settings)
+    alone = VlmCaptioner(model.model, model.family, questions[1], model.settings)
+    expected = [*model.describe(BEFORES[:1], AFTERS[:1]), *alone.describe(BEFORES[1:2], AFTERS[1:2])]
+    descriptions = asking.describe(BEFORES[:2], AFTERS[:2])
+    assert [description.best.caption for description in descriptions] == [one.best.caption for one in expected]
+    assert [description.tokens for description in descriptions] == [one.tokens for one in expected]
+    dialogue = [[Turn("user", IMAGE * 2)]]
+    answers = [one.answer(BEFORES[1:2], AFTERS[1:2], dialogue)[0] for one in (asking, alone)]
+    assert answers[0].prompt_tokens == answers[1].prompt_tokens == len(prompts_of(alone)[1])
 
 
 def test_the_settings_that_come_with_a_model_are_not_used() -> None:

@@ -1,0 +1,32 @@
+"""The command of a training: its settings and the cluster's, the parse, one call. Loads neither Ray nor torch."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from pydantic import Field, create_model
+
+from cluster.config import ClusterConfig
+from idc.config import ConfigModel, cli
+
+JobT = TypeVar("JobT", bound=ConfigModel)
+
+
+def with_cluster(job: type[JobT]) -> type[JobT]:
+    """The settings of a training, and ``cluster``, where to run it."""
+    cluster = Field(ClusterConfig(), description="The Ray cluster (not with --local).")
+    return create_model("Job", __base__=job, __doc__=job.__doc__, cluster=(ClusterConfig, cluster))
+
+
+def train_command(job: type[ConfigModel], entry: str, doc: str | None, build: tuple[str, str] | None = None) -> None:
+    """Parse the command line and train.
+
+    Args:
+        job: of :func:`with_cluster`.
+        entry, build: as of :func:`cluster.job.train_job`.
+        doc: of the command.
+    """
+    args = cli(job, doc)
+    from cluster.job import train_job
+
+    train_job(entry, args, build)
