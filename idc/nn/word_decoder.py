@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from idc.data.text import OWN_IDS
+from idc.decoding import Decoded, decode
 from idc.nn.config import WordDecoderConfig
 
 
@@ -135,6 +136,10 @@ class WordDecoder(nn.Module):
         """See :class:`idc.decoding.CachedDecoder`."""
         cache.keys = [keys[rows_R] for keys in cache.keys]
         cache.values = [values[rows_R] for values in cache.values]
+
+    def search(self, memory_BSE: Tensor, **options: Any) -> Decoded:
+        """Captions as ids by :func:`idc.decoding.decode`; ``options`` replace those of :meth:`rules`."""
+        return decode(self, memory_BSE, **{**self.rules(), **options})
 
     def rules(self) -> dict[str, Any]:
         """Arguments of :func:`idc.decoding.decode` and :func:`~idc.decoding.sample`: the marks, the longest caption,

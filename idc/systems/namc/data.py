@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from idc.data.text import BOS, EOS, PAD, Vocabulary, words
 from idc.metrics.difference_lists import scene_truth
 from idc.systems.namc.known_noise import noisy_words, undescribed_patches
 from idc.systems.namc.nim import Texts
+from idc.training.caption_validation import row_truths
 from idc.training.data import sample_rng
 from idc.training.task import Batch
 
@@ -304,6 +305,10 @@ class CaptionedPairs:
     def __len__(self) -> int:
         return len(self.order)
 
+    def truths(self) -> Iterator[Any]:
+        """The known truths of the pairs."""
+        return row_truths(self.rows, self.order)
+
     def get(self, index: int, epoch: int) -> dict[str, Any]:
         number = self.order[index]
         row, captions = self.rows[number], self.captions[number]
@@ -334,18 +339,18 @@ def collate_captioned(samples: Sequence[dict[str, Any]]) -> Batch:
     }
 
 
-class Remembered(NamedTuple):
-    """A function of images with a memory of its results by the images' keys.
+class Remembered:
+    """A function of images with a memory of its results by the images' keys: on the CPU, in float16 where they are
+    floating point.
 
-    Attributes:
+    Args:
         compute: (N, H, W, 3) uint8 to (N, ...).
-        results: on the CPU, in float16 where they are floating point.
-        room: bytes that are left, in a list of one.
+        megabytes: size of the memory.
     """
 
-    compute: Callable[[torch.Tensor], torch.Tensor]
-    results: dict[bytes, torch.Tensor]
-    room: list[int]
+    def __init__(self, compute: Callable[[torch.Tensor], torch.Tensor], megabytes: float):
+        self.compute, self.room = compute, int(megabytes * 2**20)
+        self.results: dict[bytes, torch.Tensor] = {}
 
     def __call__(self, images: torch.Tensor, keys: Sequence[bytes]) -> torch.Tensor:
         unknown = {key: row for row, key in enumerate(keys) if key not in self.results}
@@ -356,14 +361,9 @@ class Remembered(NamedTuple):
             for key, result in zip(unknown, computed.cpu(), strict=True):
                 fresh[key] = result
                 size = result.numel() * result.element_size()
-                if self.room[0] >= size:
+                if self.room >= size:
                     self.results[key] = result.clone()
-                    self.room[0] -= size
+                    self.room -= size
         rows = [fresh[key] if key in fresh else self.results[key] for key in keys]
         out = torch.stack(rows).to(images.device)
         return out.float() if out.is_floating_point() else out
-
-
-def remembered(compute: Callable[[torch.Tensor], torch.Tensor], megabytes: float) -> Remembered:
-    """``compute`` with a memory of this size."""
-    return Remembered(compute, {}, [int(megabytes * 2**20)])
