@@ -268,16 +268,6 @@ def test_the_names_and_values_of_the_weights_do_not_depend_on_the_speed(captione
             assert torch.allclose(found[name], tensor, rtol=1e-6, atol=0), name
 
 
-def test_bfloat16_without_packed_layers(captioner_artifact: Path, images: Images) -> None:
-    """As where torch has no packed operators."""
-    plain = PairCaptioner(captioner_artifact, speed=Optimisations(channels_last=True, few_images=True, bf16=True))
-    exact = PairCaptioner(captioner_artifact, speed="exact")
-    found, expected = (one.describe(*images, beams=1) for one in (plain, exact))
-    confidences, right = ([one.best.log_probability for one in told] for told in (found, expected))
-    assert confidences != right
-    assert confidences == pytest.approx(right, abs=0.2)
-
-
 def test_it_imagines_with_its_own_head(captioner: PairCaptioner, captioner_artifact: Path, images: Images) -> None:
     assert "imagine" in captioner.capabilities
     frames = captioner.imagine(images[0][0], images[1][0])
