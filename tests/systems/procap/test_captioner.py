@@ -1,4 +1,6 @@
-"""ProCap as a captioner: candidates and their probabilities, given captions, samples, change maps, generated frames."""
+"""ProCap as a captioner: candidates and their probabilities, given captions, samples, change maps, generated frames.
+
+What it inherits from :class:`idc.nn.word_captioner.WordCaptioner` is tested here for all systems that do."""
 
 from __future__ import annotations
 
@@ -10,18 +12,14 @@ import pytest
 import torch
 
 from idc.captioning.contract import Speed
-from idc.data.images import decode_image
-from idc.data.store import iter_rows
 from idc.data.text import BOS, EOS, PAD
 from idc.systems.procap.captioner import DISAGREEMENT, PairCaptioner
 from idc.systems.procap.change_map import disagreement
 from idc.systems.procap.imagine import Imaginer
 from idc.systems.procap.speed import Optimisations
-from tests.systems.procap.world import World
+from tests.systems.procap.world import Images
 
 FRAMES, PATCHES = 4, 16
-
-Images = tuple[list[np.ndarray], list[np.ndarray]]
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +31,6 @@ def captioner(captioner_artifact: Path) -> PairCaptioner:
 def changeable(captioner_artifact: Path) -> PairCaptioner:
     """For tests that change its weights."""
     return PairCaptioner(captioner_artifact)
-
-
-@pytest.fixture(scope="module")
-def images(world: World) -> Images:
-    """Six rendered pairs, the third of other sizes."""
-    rows = [row for _, row in zip(range(6), iter_rows(world.pairs), strict=False)]
-    befores, afters = ([decode_image(row[name]) for row in rows] for name in ("before", "after"))
-    befores[2], afters[2] = befores[2].repeat(2, axis=0), afters[2][:20]
-    return befores, afters
 
 
 def test_the_best_candidate_is_what_the_captioner_says(captioner: PairCaptioner, images: Images) -> None:
