@@ -218,18 +218,18 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
     unknown or no object.
     """
     count = len(samples)
-    sides = [(sample, side) for side in range(2) for sample in samples]
-    texts = [sample["texts"][side] for sample, side in sides]
+    texts = _by_side(samples, "texts")
     most = most_words(texts)
     uniform = np.ones((2 * count, most), np.float32)  # a word that does not exist is never masked
     wrong = np.full((2 * count, most), -1)
     undescribed = np.full((2 * count, samples[0]["uniform_images"].shape[1]), -1)
-    for row, (sample, side) in enumerate(sides):
-        drawn = sample["uniform_texts"][side][:most]
+    of_sides = zip(*(_by_side(samples, name) for name in ("uniform_texts", "wrong", "undescribed")), strict=True)
+    for row, (numbers, flags, patches) in enumerate(of_sides):
+        drawn = numbers[:most]
         uniform[row, : len(drawn)] = drawn
-        if (flags := sample["wrong"][side]) is not None:
+        if flags is not None:
             wrong[row, : len(flags)] = flags[:most]
-        if (patches := sample["undescribed"][side]) is not None:
+        if patches is not None:
             undescribed[row] = patches
     ids = _padded([sample["ids"] for sample in samples], PAD)
     mask_index = np.full((count, ids.shape[1] - 1), -1)
@@ -238,15 +238,13 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
             if 0 <= number < most:
                 mask_index[row, position] = (side * count + row) * most + number
     return {
-        "images": torch.from_numpy(np.stack([sample["images"][side] for sample, side in sides])),
-        "keys": [sample["keys"][side] for sample, side in sides],
+        "images": torch.from_numpy(np.stack(_by_side(samples, "images"))),
+        "keys": _by_side(samples, "keys"),
         "text": stack_texts(texts)._asdict(),
         "ids": ids[:, :-1],
         "targets": ids[:, 1:],
         "place": torch.from_numpy(mask_index),
-        "uniform_images": torch.from_numpy(
-            np.concatenate([[s["uniform_images"][i] for s in samples] for i in range(2)])
-        ),
+        "uniform_images": torch.from_numpy(np.stack(_by_side(samples, "uniform_images"))),
         "uniform_texts": torch.from_numpy(uniform),
         "wrong": torch.from_numpy(wrong),
         "undescribed": torch.from_numpy(undescribed),
@@ -271,6 +269,11 @@ def most_words(texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> int:
 def texts_of(batch: Batch) -> Texts:
     """The texts of a batch of described pairs."""
     return Texts(**batch["text"])
+
+
+def _by_side(samples: Sequence[dict[str, Any]], name: str) -> list[Any]:
+    """What samples have of each image, all befores first."""
+    return [sample[name][side] for side in range(2) for sample in samples]
 
 
 def _padded(rows: Sequence[Sequence[int]], value: int) -> torch.Tensor:
@@ -329,10 +332,8 @@ def collate_captioned(samples: Sequence[dict[str, Any]]) -> Batch:
     ids = _padded([sample["ids"] for sample in samples], PAD)
     names = [name for name in ("pair_id", "references", "scene") if name in samples[0]]
     return {
-        "images": torch.from_numpy(
-            np.concatenate([[sample["images"][side] for sample in samples] for side in range(2)])
-        ),
-        "keys": [sample["keys"][side] for side in range(2) for sample in samples],
+        "images": torch.from_numpy(np.stack(_by_side(samples, "images"))),
+        "keys": _by_side(samples, "keys"),
         "ids": ids[:, :-1],
         "targets": ids[:, 1:],
         **{name: [sample[name] for sample in samples] for name in names},

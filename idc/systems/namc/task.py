@@ -247,7 +247,7 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     tokens_of, codebook = None, 0
     if job.tokenizer is not None:
         tokenizer = load_tokenizer(job.tokenizer, image, context.device)
-        tokens_of, codebook = image_tokens(tokenizer, image), tokenizer.config.codebook_size
+        tokens_of, codebook = image_tokens(tokenizer), tokenizer.config.codebook_size
     torch.manual_seed(job.train.seed)
     task = PretrainTask(job, grid, vocabulary, tokens_of, codebook).to(context.device)
 
@@ -380,18 +380,23 @@ def load_tokenizer(path: str, image: ImageConfig, device: torch.device) -> Image
     return tokenizer
 
 
-def image_tokens(tokenizer: ImageTokenizer, image: ImageConfig) -> Callable[[Tensor], Tensor]:
+def scaled(images: Tensor, size: int) -> Tensor:
+    """uint8 images (N, S, S, 3) as floats (N, 3, size, size) in [0, 1]."""
+    pixels = images.permute(0, 3, 1, 2).float() / 255
+    if images.shape[1] == size:
+        return pixels
+    # Bicubic weights are partly negative, so edges overshoot.
+    return F.interpolate(pixels, (size, size), mode="bicubic", antialias=True).clamp(0, 1)
+
+
+def image_tokens(tokenizer: ImageTokenizer) -> Callable[[Tensor], Tensor]:
     """The tokens z_i (N, P) of uint8 images."""
-    config = tokenizer.config
 
     @torch.no_grad()
     def compute(images: Tensor) -> Tensor:
         out = []
         for part in images.split(_CPU_IMAGES):
-            scaled = part.permute(0, 3, 1, 2).float() / 255
-            if config.image_size != image.size:
-                scaled = F.interpolate(scaled, (config.image_size,) * 2, mode="bicubic", antialias=True).clamp(0, 1)
-            out.append(tokenizer.encode(scaled).flatten(1).to(torch.int32))
+            out.append(tokenizer.encode(scaled(part, tokenizer.config.image_size)).flatten(1).to(torch.int32))
         return torch.cat(out)
 
     return compute

@@ -170,12 +170,6 @@ def test_mask_predict_reads_decoded_frames_as_images(encoder: ProcedureEncoder, 
     assert 0 < float(between.max()) <= 1  # the frames decoded from the first round's entries
 
 
-def test_without_a_stem_nothing_is_new(world: World) -> None:
-    plain = ProcedureEncoder(EncoderConfig.model_validate(ENCODER), ProcedureInfo.of(world.procedures).shapes)
-    assert plain.stem is None
-    assert not any("stem" in name for name in plain.state_dict())
-
-
 @pytest.mark.parametrize(
     ("stem", "message"),
     [

@@ -113,15 +113,6 @@ def test_the_artifact_records_what_it_was_trained_on(runs: Path, world: World, t
     assert PairCaptioner(tmp_path / "run" / "artifact").trained_on is None  # an artifact of an earlier version
 
 
-def test_beam_search_is_an_option_of_the_artifact(runs: Path, world: World, tmp_path: Path) -> None:
-    settings = {"beams": 3, "train.steps": 2}
-    start(world.finetune(settings), tmp_path / "run")
-    captioner = PairCaptioner(tmp_path / "run" / "artifact")
-    assert captioner.beams == 3
-    grey = np.full((32, 32, 3), 99, np.uint8)
-    assert len(captioner([grey], [grey])) == 1
-
-
 def test_a_stage_1_artifact_is_no_captioner(runs: Path) -> None:
     with pytest.raises(ValueError, match=r"artifact of ProCap's stage 1, which cannot caption; run finetune_procap.py"):
         load_system("procap").load_captioner(runs / "pretrain" / "artifact")

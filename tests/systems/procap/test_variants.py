@@ -185,17 +185,6 @@ def test_the_captioner_without_a_procedure(world: World, pretrained: str, pair: 
     assert "imagine" not in captioner.capabilities
 
 
-def test_evenly_spaced_frames_are_the_official_ones() -> None:
-    assert evenly_spaced(7, 2) == [3, 5]
-    assert evenly_spaced(7, 7) == [1, 2, 3, 4, 5, 6, 7]
-    for between, k in itertools.product((1, 3, 7, 15), range(1, 16)):
-        if k <= between:
-            chosen = evenly_spaced(between, k)
-            assert len(set(chosen)) == k
-            assert (min(chosen), max(chosen)) >= (1, 1)
-            assert max(chosen) <= between
-
-
 def test_evenly_spaced_frames_need_all_frames(world: World) -> None:
     job = world.finetune(procedure="frames", explicit_frames="even", procedures=world.keyframes)
     with pytest.raises(ValueError, match=r"explicit_frames=even needs all frames.*stored_frames=all"):
