@@ -96,7 +96,7 @@ def slow_map(captioner: PairCaptioner, before: np.ndarray, after: np.ndarray) ->
         given: list[tuple[np.ndarray, np.ndarray]] = []
         hooks = [
             layer.cross_attention.register_forward_pre_hook(
-                lambda part, inputs: given.append((part.q(inputs[0])[0].numpy(), inputs[1][0].numpy()))
+                lambda _, inputs: given.append((inputs[0][0].numpy(), inputs[1][0].numpy()))
             )
             for layer in model.decoder.layers
         ]
@@ -108,8 +108,7 @@ def slow_map(captioner: PairCaptioner, before: np.ndarray, after: np.ndarray) ->
         heads, _, width = keys.shape
         for word in range(len(said)):
             for head in range(heads):
-                query = queries[word, head * width : (head + 1) * width]
-                score = np.exp([float(query @ key) / math.sqrt(width) for key in keys[head]])
+                score = np.exp([float(queries[head, word] @ key) / math.sqrt(width) for key in keys[head]])
                 looked += score / score.sum()
     patches = looked.reshape(FRAMES, PATCHES).sum(axis=0)
     first, last = (part.numpy() - part.numpy().mean(axis=0) for part in (features[0, 0], features[0, -1]))
