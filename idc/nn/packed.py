@@ -3,7 +3,7 @@
 Torch's ``linear`` uses MKL in float32, which on processors of other makers falls back to older instructions. The
 operators here are those that torch's compiler generates for frozen models: this module alone uses the private
 ``torch.ops.mkldnn``. Where a torch has them no longer, or changed, :func:`packing_works` returns False, nobody uses
-:class:`PackedLinear`, and ``tests/nn/test_packed.py`` is skipped but for what it says of that case.
+:class:`PackedLinear`, captioning is slower, and ``tests/nn/test_packed.py`` fails on an x86 processor.
 
 Only what pays is packed: on an AMD EPYC, captioning with packed linear layers takes 0.73 of the time at the paper's
 size and 0.84 at the demo's; packed convolutions would save 2 to 4 % more, and packing in bfloat16 1 to 5 %.

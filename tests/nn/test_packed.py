@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -28,6 +30,11 @@ def test_a_packed_linear_layer(bias: bool) -> None:
     state = made.state_dict()
     assert list(state) == list(layer.state_dict())
     assert all(torch.equal(state[name], tensor) for name, tensor in layer.state_dict().items())
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="of other processors it is not promised")
+def test_this_torch_has_the_private_operators() -> None:
+    assert packing_works()
 
 
 def test_without_the_private_operators_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
