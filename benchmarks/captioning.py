@@ -95,9 +95,9 @@ class CaptioningConfig(ConfigModel):
             changes["few images at once"] = {"few_images": True}
         changes["channels-last"] = {"channels_last": True}
         if self.device == "cpu" and packing_works():
-            changes |= {"packed convolutions": {"packed_tokenizer": True}, "packed linear": {"packed_encoder": True}}
+            changes["packed linear"] = {"packed": True}
         if self.precision == "bf16":
-            changes["bf16"] = {"bf16": True}
+            changes["bf16"] = {"bf16": True, "packed": False}  # only float32 is packed
         ways = {"naive": Optimisations(cached=False, fused_attention=False)}
         for name, change in changes.items():
             ways[name] = replace(list(ways.values())[-1], **change)

@@ -64,22 +64,19 @@ class TimedStep:
 def peak_kinds(side: int, precision: Precision) -> dict[str, tuple[Callable[[], Any], int]]:
     """Large operations that could reach the peak: by name, the action and its number of operations.
 
-    ``product`` is torch's own (MKL's in fp32), the others are oneDNN's. Torch's operator for packed weights is private
-    and left out where this build does not have it.
+    ``product`` is torch's own (MKL's in fp32), the others are oneDNN's, that of packed weights where it works here.
     """
     import torch
     import torch.nn.functional as F
 
+    from idc.nn.packed import PackedLinear, packing_works
+
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     left, right = (torch.randn(side, side).to(dtype) for _ in range(2))
     kinds: dict[str, tuple[Callable[[], Any], int]] = {"product": (lambda: left @ right, 2 * side**3)}
-    try:
-        packed = torch.ops.mkldnn._reorder_linear_weight(right, side)
-        linear = torch.ops.mkldnn._linear_pointwise
-        linear(left, packed, None, "none", [], "")
-        kinds["oneDNN linear"] = (lambda: linear(left, packed, None, "none", [], ""), 2 * side**3)
-    except (AttributeError, RuntimeError):
-        pass
+    if packing_works():
+        packed = PackedLinear(torch.nn.Linear(side, side, bias=False).to(dtype), side)
+        kinds["oneDNN linear"] = (lambda: packed(left), 2 * side**3)
     channels, edge = max(16, side // 16), max(16, side // 32)
     images = torch.randn(4, channels, edge, edge).to(dtype).contiguous(memory_format=torch.channels_last)
     kernel = torch.randn(channels, channels, 3, 3).to(dtype).contiguous(memory_format=torch.channels_last)

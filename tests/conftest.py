@@ -13,7 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from idc.metrics.java import Meteor
-    from tests.systems.procap.world import World
+    from tests.systems.procap.world import Images, World
 
 os.environ.update(
     {
@@ -54,16 +54,28 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return make_world(tmp_path_factory.mktemp("world"))
 
 
+@pytest.fixture(scope="module")
+def images(world: World) -> Images:
+    """Six rendered pairs, the third of other sizes."""
+    from idc.data.images import decode_image
+    from idc.data.store import iter_rows
+
+    rows = [row for _, row in zip(range(6), iter_rows(world.pairs), strict=False)]
+    befores, afters = ([decode_image(row[name]) for row in rows] for name in ("before", "after"))
+    befores[2], afters[2] = befores[2].repeat(2, axis=0), afters[2][:20]
+    return befores, afters
+
+
 @pytest.fixture(scope="session")
 def captioner_artifact(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ProCap of 32x32 pixels that went through both stages, 30 steps of the second; it can imagine. Not to be written
     to: copy it."""
-    from tests.systems.procap.test_task import STAGE_1, STAGE_2, start
+    from tests.systems.procap.world import start
 
     folder = tmp_path_factory.mktemp("captioner")
-    start(STAGE_1, world.pretrain({"train.steps": 2}), folder / "pretrain")
+    start(world.pretrain({"train.steps": 2}), folder / "pretrain")
     steps = {"train.steps": 30, "validation_pairs": 2, "beams": 3}
-    start(STAGE_2, world.finetune(steps, pretrained=str(folder / "pretrain" / "artifact")), folder / "finetune")
+    start(world.finetune(steps, pretrained=str(folder / "pretrain" / "artifact")), folder / "finetune")
     return folder / "finetune" / "artifact"
 
 

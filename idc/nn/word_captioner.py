@@ -1,15 +1,16 @@
 """A captioner with our own text decoder: captions, candidates, scores and samples from the memory of pairs.
 
-A system subclasses :class:`WordCaptioner` with four methods: how pairs are encoded, which part of that the decoder
-reads, what else of it belongs in a description, and the context in which the model runs.
+A system subclasses :class:`WordCaptioner` with three methods: how pairs are encoded, which part of that the decoder
+reads, and what else of it belongs in a description.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -27,12 +28,16 @@ from idc.captioning.contract import (
     Relevance,
     SearchOptions,
     Seen,
+    Speed,
     beams_of,
     number_of_pairs,
 )
 from idc.captioning.familiarity import Familiarity
 from idc.decoding import CachedDecoder, Decoded, decode, sample
+from idc.nn.packed import bfloat16_is_native
 from idc.training.artifact import Artifact
+
+log = logging.getLogger(__name__)
 
 EncodedT = TypeVar("EncodedT")
 """All that a system computes of a batch of pairs before the words."""
@@ -66,6 +71,8 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         capabilities: besides "score" and "sample".
         image_size: height and width (or one number for both) to which every image is resized.
         cached: cache the decoder's keys and values in a search.
+        speed: "bf16" computes in bfloat16 where autocast does, all others in float32; for systems that do not override
+            :meth:`_running`.
     """
 
     def __init__(
@@ -81,6 +88,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         capabilities: Collection[Capability] = (),
         image_size: int | tuple[int, int],
         cached: bool = True,
+        speed: Speed = "auto",
     ):
         assert artifact.vocabulary is not None
         self.path, self.vocabulary, self.trained_on = artifact.path, artifact.vocabulary, artifact.trained_on
@@ -92,10 +100,15 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
         self._seen = Seen((height, width), (height, width))
         self._decoder, self._rules, self._cached = decoder, dict(rules), cached
+        self.bf16 = speed == "bf16"
+        if self.bf16 and device.type == "cpu" and not bfloat16_is_native():
+            log.warning("speed=bf16: this processor has no bfloat16 instructions and emulates them; take speed=auto")
 
-    @abstractmethod
-    def _running(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _running(self) -> Iterator[None]:
         """Context of everything that the model computes: no gradients, number format."""
+        with torch.inference_mode(), torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+            yield
 
     @abstractmethod
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> EncodedT:

@@ -1,13 +1,16 @@
-"""A transformer decoder over words: captions from the memory of a pair.
+"""Transformer decoders over words: captions from the memory of a pair.
 
 Unusual here: nothing; pre-norm layers, learned positions, input and output embedding one tensor unless ``tied=False``.
-It caches keys and values as :class:`idc.decoding.CachedDecoder` describes: the memory's once per pair, not per beam.
+Keys and values are cached as :class:`idc.decoding.CachedDecoder` describes, the memory's once per pair, not per beam:
+by :class:`CachingDecoder`, which other decoders share.
 
-Shapes: B pairs, R rows = pairs * beams, S memory positions, T caption length, V words, E width, H heads.
+Shapes: B pairs, R rows = pairs * beams, S memory positions of width D, T caption length, V words, E width,
+H heads.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from idc.data.text import OWN_IDS
+from idc.decoding import Decoded, decode
 from idc.nn.config import WordDecoderConfig
 
 
@@ -68,22 +72,87 @@ class WordDecoderLayer(nn.Module):
 
 
 @dataclass
-class WordDecoderCache:
+class DecoderCache:
     """Keys and values of R = pairs * beams rows.
 
     Attributes:
         keys, values: one tensor per layer, (R, H, max_length, E/H), filled up to the current position.
-        memory: (keys, values) per layer, (pairs, H, S, E/H).
+        memory: (keys, values) per layer, (pairs, H, S, E/H), one per pair, not per row.
+        positions: embeddings of the positions, (max_length, E).
         beams: rows per pair.
     """
 
     keys: list[Tensor]
     values: list[Tensor]
     memory: list[tuple[Tensor, Tensor]]
+    positions: Tensor
     beams: int
 
 
-class WordDecoder(nn.Module):
+class CachingDecoder(nn.Module, ABC):
+    """A text decoder's pass over whole captions, and its cached steps (:class:`idc.decoding.CachedDecoder`). Its
+    ``layers`` have the methods of :class:`WordDecoderLayer`."""
+
+    layers: nn.ModuleList
+
+    @abstractmethod
+    def _memory(self, memory_BSD: Tensor) -> Tensor:
+        """The memory at the decoder's width, (B, S, E)."""
+
+    @abstractmethod
+    def _positions(self, length: int, device: torch.device) -> Tensor:
+        """Embeddings of positions 0 .. length - 1, (length, E)."""
+
+    @abstractmethod
+    def _embed(self, ids: Tensor, positions: Tensor, dtype: torch.dtype) -> Tensor:
+        """Embed ids (B, T) at positions (T, E) or (E,); ``dtype`` is that of what the layers cache."""
+
+    @abstractmethod
+    def _logits(self, x: Tensor) -> Tensor:
+        """Of the words after each position."""
+
+    def forward(self, ids_BT: Tensor, memory_BSD: Tensor) -> Tensor:
+        """Logits (B, T, V) of the word after each position; position t sees ids 0..t."""
+        memory = self._memory(memory_BSD)
+        x = self._embed(ids_BT, self._positions(ids_BT.shape[1], memory.device), memory.dtype)
+        for layer in self._layers():
+            x = layer.mixed(x, *layer.queries_keys_values(x), causal=True)
+            x = layer.rest(x, *layer.memory_keys_values(memory))
+        return self._logits(x)
+
+    def start(self, memory_BSD: Tensor, max_length: int, beams: int) -> DecoderCache:
+        """See :class:`idc.decoding.CachedDecoder`."""
+        projected = self._memory(memory_BSD)
+        memory = [layer.memory_keys_values(projected) for layer in self._layers()]
+        pairs, heads, _, width = memory[0][0].shape
+        shape = (pairs * beams, heads, max_length, width)
+        keys, values = ([memory[0][0].new_zeros(shape) for _ in self.layers] for _ in range(2))
+        return DecoderCache(keys, values, memory, self._positions(max_length, projected.device), beams)
+
+    def step(self, ids_R: Tensor, position: int, cache: DecoderCache) -> Tensor:
+        """See :class:`idc.decoding.CachedDecoder`."""
+        x_R1E = self._embed(ids_R.unsqueeze(1), cache.positions[position], cache.keys[0].dtype)
+        pairs = len(cache.memory[0][0])
+        for index, layer in enumerate(self._layers()):
+            query, key, value = layer.queries_keys_values(x_R1E)
+            cache.keys[index][:, :, position] = key[:, :, 0]
+            cache.values[index][:, :, position] = value[:, :, 0]
+            keys, values = (part[index][:, :, : position + 1] for part in (cache.keys, cache.values))
+            x_R1E = layer.mixed(x_R1E, query, keys, values, causal=False)
+            # The beams of a pair are one sequence of queries to the same memory, which is therefore not copied.
+            x_R1E = layer.rest(x_R1E.view(pairs, cache.beams, -1), *cache.memory[index]).view_as(x_R1E)
+        return self._logits(x_R1E)[:, 0]
+
+    def reorder(self, cache: DecoderCache, rows_R: Tensor) -> None:
+        """See :class:`idc.decoding.CachedDecoder`."""
+        cache.keys = [keys[rows_R] for keys in cache.keys]
+        cache.values = [values[rows_R] for values in cache.values]
+
+    def _layers(self) -> list[WordDecoderLayer]:
+        return [cast(WordDecoderLayer, layer) for layer in self.layers]
+
+
+class WordDecoder(CachingDecoder):
     """Predicts caption words from a memory of width E; ids are those of an own :class:`~idc.data.text.Vocabulary`.
 
     Args:
@@ -102,39 +171,9 @@ class WordDecoder(nn.Module):
         self.norm = nn.LayerNorm(config.width)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, ids_BT: Tensor, memory_BSE: Tensor) -> Tensor:
-        """Logits (B, T, V) of the word after each position; position t sees ids 0..t."""
-        x = self.dropout(F.embedding(ids_BT, self.words) + self.positions[: ids_BT.shape[1]])
-        for layer in self._layers():
-            x = layer.mixed(x, *layer.queries_keys_values(x), causal=True)
-            x = layer.rest(x, *layer.memory_keys_values(memory_BSE))
-        return self._logits(x)
-
-    def start(self, memory_BSE: Tensor, max_length: int, beams: int) -> WordDecoderCache:
-        """See :class:`idc.decoding.CachedDecoder`."""
-        memory = [layer.memory_keys_values(memory_BSE) for layer in self._layers()]
-        shape = (len(memory_BSE) * beams, self.config.heads, max_length, self.config.width // self.config.heads)
-        keys, values = ([memory[0][0].new_zeros(shape) for _ in self.layers] for _ in range(2))
-        return WordDecoderCache(keys, values, memory, beams)
-
-    def step(self, ids_R: Tensor, position: int, cache: WordDecoderCache) -> Tensor:
-        """See :class:`idc.decoding.CachedDecoder`."""
-        x_R1E = self.dropout(F.embedding(ids_R.unsqueeze(1), self.words) + self.positions[position])
-        pairs = len(cache.memory[0][0])
-        for index, layer in enumerate(self._layers()):
-            query, key, value = layer.queries_keys_values(x_R1E)
-            cache.keys[index][:, :, position] = key[:, :, 0]
-            cache.values[index][:, :, position] = value[:, :, 0]
-            keys, values = (part[index][:, :, : position + 1] for part in (cache.keys, cache.values))
-            x_R1E = layer.mixed(x_R1E, query, keys, values, causal=False)
-            # The beams of a pair are one sequence of queries to the same memory, which is therefore not copied.
-            x_R1E = layer.rest(x_R1E.view(pairs, cache.beams, -1), *cache.memory[index]).view_as(x_R1E)
-        return self._logits(x_R1E)[:, 0]
-
-    def reorder(self, cache: WordDecoderCache, rows_R: Tensor) -> None:
-        """See :class:`idc.decoding.CachedDecoder`."""
-        cache.keys = [keys[rows_R] for keys in cache.keys]
-        cache.values = [values[rows_R] for values in cache.values]
+    def search(self, memory_BSE: Tensor, **options: Any) -> Decoded:
+        """Captions as ids by :func:`idc.decoding.decode`; ``options`` replace those of :meth:`rules`."""
+        return decode(self, memory_BSE, **{**self.rules(), **options})
 
     def rules(self) -> dict[str, Any]:
         """Arguments of :func:`idc.decoding.decode` and :func:`~idc.decoding.sample`: the marks, the longest caption,
@@ -148,8 +187,15 @@ class WordDecoder(nn.Module):
             "banned": (unk, pad, bos),
         }
 
-    def _layers(self) -> list[WordDecoderLayer]:
-        return [cast(WordDecoderLayer, layer) for layer in self.layers]
+    def _memory(self, memory_BSD: Tensor) -> Tensor:
+        return memory_BSD
+
+    def _positions(self, length: int, device: torch.device) -> Tensor:
+        return self.positions[:length]
+
+    def _embed(self, ids: Tensor, positions: Tensor, dtype: torch.dtype) -> Tensor:
+        embedded: Tensor = self.dropout(F.embedding(ids, self.words) + positions)
+        return embedded
 
     def _logits(self, x: Tensor) -> Tensor:
         return F.linear(self.norm(x), self.words if self.out_words is None else self.out_words, self.word_bias)

@@ -6,14 +6,35 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import torch
+
 from idc.data.mapped_rows import MappedRows
 from idc.metrics.coco import cider
 from idc.metrics.difference_lists import TrueDifferences, difference_scores, match_caption, scene_truth
 from idc.metrics.hallucination import Truth, hallucination
 from idc.training.context import Context
+from idc.training.task import Batch, Task
 
 Captioned = tuple[str, str, list[str], Any]
 """pair_id, generated caption, references, and the truth (:func:`idc.metrics.difference_lists.scene_truth`) or None."""
+
+
+class CaptioningTask(Task):
+    """A task that is validated by its captions. The validation split has ``truths()``; its batches have ``pair_id``,
+    ``references`` and, if truths are known, ``scene``."""
+
+    def measured(self, validation: Any) -> set[str]:
+        return measured_of(validation.truths())
+
+    @torch.no_grad()
+    def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
+        """The metrics of :func:`score_captions`."""
+        mine: list[Captioned] = []
+        for batch in loader:
+            references = batch["references"]
+            scenes = batch.get("scene", [None] * len(references))
+            mine += zip(batch["pair_id"], self.caption(batch), references, scenes, strict=True)
+        return score_captions(mine, context)
 
 
 def measured_of(truths: Iterable[Any]) -> set[str]:

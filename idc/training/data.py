@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from torch import Tensor
 
 from idc.training.config import TrainConfig
 from idc.training.task import SAMPLES, Batch
+
+if TYPE_CHECKING:
+    from idc.training.context import Context
 
 Collate = Callable[[list[Any]], Batch]
 """Makes a batch of a list of samples; the loader adds how many they are."""
@@ -378,6 +381,25 @@ class Loaders:
 
     train: Loader
     validation: EvalLoader | None = None
+
+    @classmethod
+    def of(
+        cls,
+        training: Dataset,
+        validation: Dataset,
+        collate: Collate,
+        train: TrainConfig,
+        context: Context,
+        limit: int | None = None,
+    ) -> Loaders:
+        """Those of a run's two splits, with validation batches of the training's size; ``limit`` as
+        :class:`EvalLoader`."""
+        rank, world_size = context.rank, context.world_size
+        size = max(1, train.micro_batch_size // world_size)
+        return cls(
+            Loader.from_config(training, collate, train, rank, world_size),
+            EvalLoader(validation, size, rank, world_size, collate, limit),
+        )
 
 
 class OnDevice:

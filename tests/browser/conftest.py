@@ -30,13 +30,13 @@ def backend(world: World, tmp_path_factory: pytest.TempPathFactory) -> Backend:
     from idc.training.artifact_hashes import write_hashes
     from tests.browser.served import Backend
     from tests.systems.namc import tiny
-    from tests.systems.procap.test_variants import STAGE_1, STAGE_2, start
+    from tests.systems.procap.world import start
 
     folder = tmp_path_factory.mktemp("served")
-    first = start(STAGE_1, world.pretrain({"train.steps": 2}), folder / "stage1")
+    first = start(world.pretrain({"train.steps": 2}), folder / "stage1")
     short = {"train.steps": 2, "validation_pairs": 2}
-    imagining = start(STAGE_2, world.finetune(short, pretrained=str(first)), folder / "imagining")
-    plain = start(STAGE_2, world.finetune(short), folder / "plain")
+    imagining = start(world.finetune(short, pretrained=str(first)), folder / "imagining")
+    plain = start(world.finetune(short), folder / "plain")
     # Noisy weights give each pair another caption, where a short training gives all the same.
     torch.manual_seed(0)
     names = [CONFIG, *read_artifact(imagining).files]

@@ -24,8 +24,7 @@ from idc.evaluation.score import evaluate_captions
 from idc.training.artifact import captioning_identity, write_artifact
 from idc.training.config import TrackingConfig
 from serve.versions import Resolver
-from tests.systems.procap.test_task import STAGE_1, STAGE_2, start
-from tests.systems.procap.world import World
+from tests.systems.procap.world import World, start
 
 ROOT = Path(__file__).resolve().parents[2]
 COLORS, SHAPES = ("red", "blue", "green", "cyan", "purple"), ("cube", "ball", "cylinder")
@@ -250,8 +249,8 @@ def test_contradictory_wishes_are_refused() -> None:
 def test_the_jobs_register_what_captions_and_nothing_else(
     place: Place, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    start(STAGE_1, world.pretrain({"train.steps": 1}), tmp_path / "pretrain")
-    start(STAGE_2, world.finetune({"train.steps": 1}), tmp_path / "finetune")
+    start(world.pretrain({"train.steps": 1}), tmp_path / "pretrain")
+    start(world.finetune({"train.steps": 1}), tmp_path / "finetune")
     artifact = tmp_path / "finetune" / "artifact"
     make_evaluation(tmp_path / "evaluation", artifact, wrong=6)
 

@@ -27,10 +27,7 @@ from tests.faults.injection import damage, fill, small_disk
 from tests.invariants.harness import Run, largest_difference, run_cases
 from tests.training import toy
 
-TRAIN: dict[str, Any] = {
-    **toy.TRAIN,
-    "tracking": {"enabled": False},
-}
+TRAIN: dict[str, Any] = {**toy.TRAIN, "tracking": {"enabled": False}}
 NEWEST, BEFORE = checkpoint_name(24), checkpoint_name(20)
 
 

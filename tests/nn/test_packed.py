@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import platform
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from idc.nn import packed
-from idc.nn.packed import PackedConv2d, PackedLinear, packing_works
+from idc.nn.packed import PackedLinear, packing_works
 
 needs_packing = pytest.mark.skipif(not packing_works(), reason="this torch has no packed layers for this processor")
 
@@ -30,30 +32,17 @@ def test_a_packed_linear_layer(bias: bool) -> None:
     assert all(torch.equal(state[name], tensor) for name, tensor in layer.state_dict().items())
 
 
-@needs_packing
-@pytest.mark.parametrize("options", [{"padding": 1}, {"stride": 2, "padding": 0}], ids=str)
-@torch.no_grad()
-def test_a_packed_convolution(options: dict[str, int]) -> None:
-    torch.manual_seed(0)
-    layer = nn.Conv2d(8, 12, 3, **options)
-    made = PackedConv2d(layer, (1, 9, 9))
-    for x in (torch.randn(1, 8, 9, 9), torch.randn(3, 8, 14, 6)):
-        found = made(x)
-        assert torch.allclose(found, layer(x), atol=1e-5)
-        to = torch.randn_like(found)
-        assert torch.allclose(made.added(x, to), layer(x) + to, atol=1e-5)
-    assert torch.equal(made.state_dict()["weight"], layer.weight)
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="of other processors it is not promised")
+def test_this_torch_has_the_private_operators() -> None:
+    assert packing_works()
 
 
-@torch.no_grad()
 def test_without_the_private_operators_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object) -> None:
         raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute '_linear_pointwise'")
 
     monkeypatch.setattr(packed, "PackedLinear", missing)
-    assert not packing_works.__wrapped__(torch.float32)
-    monkeypatch.setattr(packed, "bfloat16_is_native", lambda: False)
-    assert not packing_works.__wrapped__(torch.bfloat16)
+    assert not packing_works.__wrapped__()
 
 
 @torch.no_grad()
@@ -61,5 +50,5 @@ def test_trying_them_leaves_the_random_numbers_alone() -> None:
     torch.manual_seed(3)
     expected = torch.randn(4)
     torch.manual_seed(3)
-    packing_works.__wrapped__(torch.float32)
+    packing_works.__wrapped__()
     assert torch.equal(torch.randn(4), expected)

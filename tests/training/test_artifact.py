@@ -269,32 +269,24 @@ def test_damage_of_version_2_is_named(tuned: Path, what: str, message: str) -> N
         read_artifact(tuned)
 
 
-def damage(artifact: Path, what: str) -> None:
-    config = json.loads((artifact / "config.json").read_text())
-    if what == "no config":
-        (artifact / "config.json").unlink()
-    elif what == "not json":
-        (artifact / "config.json").write_text("{")
-    elif what == "foreign":
-        (artifact / "config.json").write_text('{"model_type": "clip"}')
-    elif what == "version":
-        (artifact / "config.json").write_text(json.dumps({**config, "format_version": 99}))
-    elif what == "lost":
-        (artifact / "tokenizer" / "model.safetensors").unlink()
-
-
 @pytest.mark.parametrize(
-    ("what", "message"),
+    ("name", "content", "message"),
     [
-        ("no config", "is not an artifact"),
-        ("not json", "config.json cannot be read as JSON"),
-        ("foreign", "does not describe an artifact"),
-        ("version", "has format version 99, this program reads 1 to 2"),
-        ("lost", "tokenizer/model.safetensors is missing; copy the whole folder again"),
+        ("config.json", None, "is not an artifact"),
+        ("config.json", "{", "config.json cannot be read as JSON"),
+        ("config.json", '{"model_type": "clip"}', "does not describe an artifact"),
+        (
+            "config.json",
+            '{"system": "toy", "format_version": 99, "config": {}, "files": []}',
+            "has format version 99, this program reads 1 to 2",
+        ),
+        ("tokenizer/model.safetensors", None, "tokenizer/model.safetensors is missing; copy the whole folder again"),
     ],
 )
-def test_damage_is_named(artifact: Path, what: str, message: str) -> None:
-    damage(artifact, what)
+def test_damage_is_named(artifact: Path, name: str, content: str | None, message: str) -> None:
+    (artifact / name).unlink()
+    if content is not None:
+        (artifact / name).write_text(content)
     with pytest.raises(ValueError, match=message):
         read_artifact(artifact)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ import torch
 from idc.captioning.loading import artifact_folder
 from idc.training import artifact as artifact_module
 from idc.training.artifact import add_file, artifact_identity, captioning_identity, read_artifact, write_artifact
-from idc.training.artifact_hashes import HASHES, check_hashes, write_hashes
+from idc.training.artifact_hashes import HASHES
 
 
 @pytest.fixture
@@ -129,26 +128,3 @@ def test_a_process_that_is_killed_while_it_adds_a_file_leaves_an_artifact_that_c
 
 def test_the_shipped_captioner_has_its_hashes() -> None:
     assert read_artifact(artifact_folder("shipped")).verified
-
-
-def test_big_files_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import hashlib
-    import os
-
-    from idc.training import hashing
-
-    (tmp_path / "big").write_bytes(os.urandom(1 << 20))
-    os.utime(tmp_path / "big", (1, 1))
-    write_hashes(tmp_path, ["big"])
-    monkeypatch.setattr(hashing, "_SETTLED_NS", -1)
-    read: list[Any] = []
-    digest = hashlib.file_digest
-
-    def counted(file: Any, kind: str) -> Any:
-        read.append(file)
-        return digest(file, kind)
-
-    monkeypatch.setattr(hashlib, "file_digest", counted)
-    for _ in range(3):
-        assert check_hashes(tmp_path, ["big"])
-    assert len(read) == 1

@@ -257,37 +257,14 @@ def test_processes_make_the_same_batches_and_end(capfd: pytest.CaptureFixture[st
     assert capfd.readouterr().err == ""
 
 
-def test_errors_of_processes_reach_the_loop() -> None:
-    with pytest.raises(ValueError, match="sample 3 is broken"):
-        take(Loader(Numbers(10, broken=3), 4, 0, 0, 1, collate, processes=1), 5)
+def test_errors_of_threads_and_processes_reach_the_loop() -> None:
+    for processes in (0, 1):
+        with pytest.raises(ValueError, match="sample 3 is broken"):
+            take(Loader(Numbers(10, broken=3), 4, 0, 0, 1, collate, processes=processes), 5)
     with pytest.raises(ValueError, match=r"Numbers or its collate function cannot be pickled .*; set it to 0"):
         take(Loader(Numbers(10), 4, 0, 0, 1, lambda samples: {}, processes=1), 5)
     gc.collect()  # the error's traceback held the loader
     assert not multiprocessing.active_children()
-
-
-def test_every_epoch_is_another_order_of_all_samples() -> None:
-    samples = take(Loader(Numbers(10), 4, 0, 0, 1, collate), 5)
-    first, second = samples[:10], samples[10:]
-    assert sorted(index for index, _, _ in first) == sorted(index for index, _, _ in second) == list(range(10))
-    assert {epoch for _, epoch, _ in first} == {0}
-    assert {epoch for _, epoch, _ in second} == {1}
-    assert [index for index, _, _ in first] != [index for index, _, _ in second]
-    assert [index for index, _, _ in first] != list(range(10))
-
-
-def test_micro_batches_and_ranks_cut_the_same_row() -> None:
-    whole = take(Loader(Numbers(10), 8, 3, 0, 1, collate), 6)
-    assert take(Loader(Numbers(10), 2, 3, 0, 1, collate), 24) == whole
-    ranks = [take(Loader(Numbers(10), 8, 3, rank, 2, collate), 6) for rank in range(2)]
-    joined = [sample for step in range(6) for rank in range(2) for sample in ranks[rank][4 * step : 4 * step + 4]]
-    assert joined == whole
-    assert take(Loader(Numbers(10), 8, 4, 0, 1, collate), 6) != whole
-
-
-def test_going_on_from_a_step_gives_the_same_batches() -> None:
-    whole = take(Loader(Numbers(10), 4, 0, 0, 1, collate), 9)
-    assert take(Loader(Numbers(10), 4, 0, 0, 1, collate), 4, start=5) == whole[20:]
 
 
 def test_background_threads_change_nothing_and_stop() -> None:
@@ -297,11 +274,6 @@ def test_background_threads_change_nothing_and_stop() -> None:
     assert take(Loader(dataset, 4, 0, 0, 1, collate, prefetch=6, threads=3), 9) == plain
     assert len(dataset.threads) > 1
     assert threading.active_count() == before
-
-
-def test_an_error_of_a_sample_reaches_the_loop() -> None:
-    with pytest.raises(ValueError, match="sample 3 is broken"):
-        take(Loader(Numbers(10, broken=3), 4, 0, 0, 1, collate), 5)
 
 
 def test_empty_and_indivisible_are_refused() -> None:

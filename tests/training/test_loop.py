@@ -21,16 +21,7 @@ from idc.training.task import SAMPLES, Batch, Task, mean_per_sample
 from tests.training import sizes, toy
 
 ROOT = Path(__file__).parents[2]
-TRAIN: dict[str, Any] = {
-    "steps": 24,
-    "batch_size": 8,
-    "grad_accumulation": 2,
-    "checkpoint_every": 5,
-    "eval_every": 6,
-    "log_every": 4,
-    "keep_best": {"metric": "loss", "mode": "min"},
-    "tracking": {"enabled": False},
-}
+TRAIN: dict[str, Any] = {**toy.TRAIN, "grad_accumulation": 2, "tracking": {"enabled": False}}
 
 
 def curve(run_dir: Path) -> list[dict[str, Any]]:

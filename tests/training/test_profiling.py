@@ -10,7 +10,7 @@ import pytest
 from mlflow import MlflowClient
 
 from cluster.tracking import MlflowTracker
-from idc.training.config import OPERATIONAL, TrackingConfig, TrainConfig
+from idc.training.config import TrackingConfig, TrainConfig
 from idc.training.context import LocalContext
 from idc.training.profiling import FOLDER
 from tests.training import toy
@@ -47,7 +47,3 @@ def test_the_tracker_gets_it(tmp_path: Path, tracking_uri: str) -> None:
     tracker.end(True)
     found = {file.path for file in MlflowClient(tracking_uri).list_artifacts(tracker.run_id, FOLDER)}
     assert found == {f"{FOLDER}/trace-00000003-00000003.json.gz", f"{FOLDER}/operators-00000003-00000003.txt"}
-
-
-def test_profiling_does_not_change_a_runs_identity() -> None:
-    assert "profile_steps" in OPERATIONAL

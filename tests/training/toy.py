@@ -7,19 +7,21 @@ import os
 import signal
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from idc.training.artifact import write_artifact
+from idc.training.artifact import read_artifact, write_artifact
 from idc.training.config import TrainConfig
 from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
-from idc.training.loop import fit
+from idc.training.loop import fit, read_log
 from idc.training.task import Batch, Task, mean_per_sample
 
 TRAIN: dict[str, Any] = {
@@ -212,3 +214,33 @@ def entry(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         write_artifact(context.run_dir / "artifact", system="toy", config=payload, state_dict=state, metrics=metrics)
 
     return fit(task, parts, context, train, export=export)
+
+
+def check_resume(
+    task: type[Task], start: Callable[[Path], object], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is killed in its fifth call of ``training_step``, and started again, has the losses and the weights of
+    an undisturbed one.
+
+    Args:
+        start: runs a job in this process, in the folder that it is given; with a checkpoint before the fifth step.
+    """
+    start(folder / "whole")
+    real, calls = task.training_step, []
+
+    def killed(self: Task, batch: Batch) -> Any:
+        calls.append(1)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return real(self, batch)
+
+    monkeypatch.setattr(task, "training_step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        start(folder / "killed")
+    monkeypatch.undo()
+    start(folder / "killed")
+    whole, resumed = (read_artifact(folder / name / "artifact").state_dict() for name in ("whole", "killed"))
+    assert whole.keys() == resumed.keys()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    losses = [[line["loss"] for line in read_log(folder / name / "log.jsonl")] for name in ("whole", "killed")]
+    assert losses[0] == losses[1]

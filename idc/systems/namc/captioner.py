@@ -3,9 +3,7 @@ and samples."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from idc.captioning.contract import Capability, Relevance, Speed
+from idc.captioning.contract import Relevance, Speed
 from idc.data.images import resize_image
 from idc.decoding import Decoded
-from idc.nn.packed import bfloat16_is_native
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.namc.config import FinetuneJob, ModelConfig
 from idc.systems.namc.model import NamcNet
@@ -24,9 +21,6 @@ from idc.systems.namc.relevance import FOLDER, RelevanceReader
 from idc.systems.namc.task import CNN, frozen_grid, grid_channels, standardised
 from idc.training.artifact import read_artifact
 
-log = logging.getLogger(__name__)
-
-_CAPABILITIES: tuple[Capability, ...] = ("map",)
 MISMATCH = "log_mismatch"
 """Name of the captioner's evidence: the logarithm of the largest value of the change map."""
 
@@ -76,19 +70,12 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
             beams=job.beams,
             length_penalty=job.length_penalty,
             evidence=[MISMATCH],
-            capabilities=_CAPABILITIES,
+            capabilities=["map"],
             image_size=self.size,
+            speed=speed,
         )
         kept = artifact.path / FOLDER
         self._relevance = RelevanceReader.load(kept, self.device) if kept.exists() else None
-        self.bf16 = speed == "bf16"
-        if self.bf16 and self.device.type == "cpu" and not bfloat16_is_native():
-            log.warning("speed=bf16: this processor has no bfloat16 instructions and emulates them; take speed=auto")
-
-    @contextmanager
-    def _running(self) -> Iterator[None]:
-        with torch.inference_mode(), torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-            yield
 
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> PairMemory:
         pixels = np.stack([resize_image(image, self.size) for image in (*befores, *afters)])

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from idc.data.text import BOS, EOS, PAD, Vocabulary, words
 from idc.metrics.difference_lists import scene_truth
 from idc.systems.namc.known_noise import noisy_words, undescribed_patches
 from idc.systems.namc.nim import Texts
+from idc.training.caption_validation import row_truths
 from idc.training.data import sample_rng
 from idc.training.task import Batch
 
@@ -217,18 +218,18 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
     unknown or no object.
     """
     count = len(samples)
-    sides = [(sample, side) for side in range(2) for sample in samples]
-    texts = [sample["texts"][side] for sample, side in sides]
+    texts = _by_side(samples, "texts")
     most = most_words(texts)
     uniform = np.ones((2 * count, most), np.float32)  # a word that does not exist is never masked
     wrong = np.full((2 * count, most), -1)
     undescribed = np.full((2 * count, samples[0]["uniform_images"].shape[1]), -1)
-    for row, (sample, side) in enumerate(sides):
-        drawn = sample["uniform_texts"][side][:most]
+    of_sides = zip(*(_by_side(samples, name) for name in ("uniform_texts", "wrong", "undescribed")), strict=True)
+    for row, (numbers, flags, patches) in enumerate(of_sides):
+        drawn = numbers[:most]
         uniform[row, : len(drawn)] = drawn
-        if (flags := sample["wrong"][side]) is not None:
+        if flags is not None:
             wrong[row, : len(flags)] = flags[:most]
-        if (patches := sample["undescribed"][side]) is not None:
+        if patches is not None:
             undescribed[row] = patches
     ids = _padded([sample["ids"] for sample in samples], PAD)
     mask_index = np.full((count, ids.shape[1] - 1), -1)
@@ -237,15 +238,13 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
             if 0 <= number < most:
                 mask_index[row, position] = (side * count + row) * most + number
     return {
-        "images": torch.from_numpy(np.stack([sample["images"][side] for sample, side in sides])),
-        "keys": [sample["keys"][side] for sample, side in sides],
+        "images": torch.from_numpy(np.stack(_by_side(samples, "images"))),
+        "keys": _by_side(samples, "keys"),
         "text": stack_texts(texts)._asdict(),
         "ids": ids[:, :-1],
         "targets": ids[:, 1:],
         "place": torch.from_numpy(mask_index),
-        "uniform_images": torch.from_numpy(
-            np.concatenate([[s["uniform_images"][i] for s in samples] for i in range(2)])
-        ),
+        "uniform_images": torch.from_numpy(np.stack(_by_side(samples, "uniform_images"))),
         "uniform_texts": torch.from_numpy(uniform),
         "wrong": torch.from_numpy(wrong),
         "undescribed": torch.from_numpy(undescribed),
@@ -270,6 +269,11 @@ def most_words(texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> int:
 def texts_of(batch: Batch) -> Texts:
     """The texts of a batch of described pairs."""
     return Texts(**batch["text"])
+
+
+def _by_side(samples: Sequence[dict[str, Any]], name: str) -> list[Any]:
+    """What samples have of each image, all befores first."""
+    return [sample[name][side] for side in range(2) for sample in samples]
 
 
 def _padded(rows: Sequence[Sequence[int]], value: int) -> torch.Tensor:
@@ -304,6 +308,10 @@ class CaptionedPairs:
     def __len__(self) -> int:
         return len(self.order)
 
+    def truths(self) -> Iterator[Any]:
+        """The known truths of the pairs."""
+        return row_truths(self.rows, self.order)
+
     def get(self, index: int, epoch: int) -> dict[str, Any]:
         number = self.order[index]
         row, captions = self.rows[number], self.captions[number]
@@ -324,28 +332,26 @@ def collate_captioned(samples: Sequence[dict[str, Any]]) -> Batch:
     ids = _padded([sample["ids"] for sample in samples], PAD)
     names = [name for name in ("pair_id", "references", "scene") if name in samples[0]]
     return {
-        "images": torch.from_numpy(
-            np.concatenate([[sample["images"][side] for sample in samples] for side in range(2)])
-        ),
-        "keys": [sample["keys"][side] for side in range(2) for sample in samples],
+        "images": torch.from_numpy(np.stack(_by_side(samples, "images"))),
+        "keys": _by_side(samples, "keys"),
         "ids": ids[:, :-1],
         "targets": ids[:, 1:],
         **{name: [sample[name] for sample in samples] for name in names},
     }
 
 
-class Remembered(NamedTuple):
-    """A function of images with a memory of its results by the images' keys.
+class Remembered:
+    """A function of images with a memory of its results by the images' keys: on the CPU, in float16 where they are
+    floating point.
 
-    Attributes:
+    Args:
         compute: (N, H, W, 3) uint8 to (N, ...).
-        results: on the CPU, in float16 where they are floating point.
-        room: bytes that are left, in a list of one.
+        megabytes: size of the memory.
     """
 
-    compute: Callable[[torch.Tensor], torch.Tensor]
-    results: dict[bytes, torch.Tensor]
-    room: list[int]
+    def __init__(self, compute: Callable[[torch.Tensor], torch.Tensor], megabytes: float):
+        self.compute, self.room = compute, int(megabytes * 2**20)
+        self.results: dict[bytes, torch.Tensor] = {}
 
     def __call__(self, images: torch.Tensor, keys: Sequence[bytes]) -> torch.Tensor:
         unknown = {key: row for row, key in enumerate(keys) if key not in self.results}
@@ -356,14 +362,9 @@ class Remembered(NamedTuple):
             for key, result in zip(unknown, computed.cpu(), strict=True):
                 fresh[key] = result
                 size = result.numel() * result.element_size()
-                if self.room[0] >= size:
+                if self.room >= size:
                     self.results[key] = result.clone()
-                    self.room[0] -= size
+                    self.room -= size
         rows = [fresh[key] if key in fresh else self.results[key] for key in keys]
         out = torch.stack(rows).to(images.device)
         return out.float() if out.is_floating_point() else out
-
-
-def remembered(compute: Callable[[torch.Tensor], torch.Tensor], megabytes: float) -> Remembered:
-    """``compute`` with a memory of this size."""
-    return Remembered(compute, {}, [int(megabytes * 2**20)])

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from idc.captioning.contract import stretched
@@ -17,7 +16,7 @@ from idc.systems.namc.config import InspectJob, PretrainJob
 from idc.systems.namc.data import DescribedPairs, ImageStore, collate_described, texts_of
 from idc.systems.namc.known_noise import Known, areas_under_roc, known_irrelevance
 from idc.systems.namc.nim import words_exist
-from idc.systems.namc.task import CNN, PretrainTask, frozen_grid, load_tokenizer, text_tokens
+from idc.systems.namc.task import CNN, PretrainTask, frozen_grid, load_tokenizer, scaled, text_tokens
 from idc.training.artifact import read_artifact
 from idc.vision.image_quality import psnr_ssim
 from idc.vision.tokenizer.model import ImageTokenizer, to_frames
@@ -87,7 +86,7 @@ def inspect(job: InspectJob) -> Inspection:
         rebuilt: np.ndarray | None = None
         if tokenizer is not None:
             plain, rebuilt = _decoded(task, tokenizer, batch, masks, lost)
-            raw = to_frames(_scaled(batch["images"], tokenizer.config.image_size))
+            raw = to_frames(scaled(batch["images"], tokenizer.config.image_size))
             for real, decoded, guessed in zip(raw, plain, rebuilt, strict=True):
                 quality["MIR, VQGAN"].append(psnr_ssim(decoded, guessed))
                 quality["VQGAN, raw"].append(psnr_ssim(real, decoded))
@@ -164,17 +163,9 @@ def _decoded(
     text = task.heads.text(task.nim.encoder.texts(texts, lost).tokens)
     beyond_end = torch.arange(text.shape[1]) > texts.end.unsqueeze(1)
     hidden = encoder.reconstruct(encoder.embed(task.features(batch), masks), text, beyond_end)
-    tokens = tokenizer.encode(_scaled(batch["images"], tokenizer.config.image_size))
+    tokens = tokenizer.encode(scaled(batch["images"], tokenizer.config.image_size))
     guessed = torch.where(masks, task.heads.predict(hidden).argmax(-1), tokens)
     return to_frames(tokenizer.decode(tokens)), to_frames(tokenizer.decode(guessed))
-
-
-def _scaled(images: Tensor, size: int) -> Tensor:
-    scaled = images.permute(0, 3, 1, 2).float() / 255
-    if images.shape[1] == size:
-        return scaled
-    # Bicubic weights are partly negative, so edges overshoot.
-    return F.interpolate(scaled, (size, size), mode="bicubic", antialias=True).clamp(0, 1)
 
 
 def _named(text: list[str], relevance: Tensor, wrong: Tensor) -> list[tuple[str, float, bool]]:

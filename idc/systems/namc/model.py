@@ -19,8 +19,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from idc.data.text import OWN_IDS
-from idc.decoding import Decoded, decode
 from idc.nn.mimetic import compare_
 from idc.nn.word_decoder import WordDecoder
 from idc.systems.namc.config import EncoderConfig, ImageConfig, ModelConfig
@@ -191,16 +189,6 @@ class NamcNet(nn.Module):
     def memory(self, features_2BPC: Tensor, masked_2BP: Tensor | None = None) -> Tensor:
         """E_MIR (B, P, D) of grid features; the first B are those of before."""
         return self.encoder.compare(self.encoder.embed(features_2BPC, masked_2BP), masked_2BP)
-
-    def search(
-        self, memory_BPD: Tensor, *, beams: int, length_penalty: float, max_length: int, hypotheses: int | None = None
-    ) -> Decoded:
-        """See :func:`idc.decoding.decode`; ``max_length`` counts the begin token too."""
-        return decode(
-            self.decoder, memory_BPD, bos=OWN_IDS.bos, eos=OWN_IDS.eos, pad=OWN_IDS.pad, max_length=max_length - 1,
-            banned=(OWN_IDS.unk, OWN_IDS.pad, OWN_IDS.bos), beams=beams, length_penalty=length_penalty,
-            hypotheses=hypotheses,
-        )  # fmt: skip
 
 
 class PretrainHeads(nn.Module):

@@ -23,7 +23,6 @@ from idc.systems.namc.data import (
     collate_captioned,
     collate_described,
     first_description,
-    remembered,
     texts_of,
 )
 from idc.systems.namc.known_noise import Known, areas_under_roc, known_irrelevance
@@ -31,10 +30,10 @@ from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.nim import Denoised, NoiseIdentification, words_exist
 from idc.systems.namc.relevance import FOLDER, write_relevance
 from idc.training.artifact import Artifact, read_artifact, write_artifact
-from idc.training.caption_validation import Captioned, measured_of, row_truths, score_captions
+from idc.training.caption_validation import CaptioningTask
 from idc.training.config import GroupConfig
 from idc.training.context import Context
-from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
+from idc.training.data import Dataset, Loaders, Mixture
 from idc.training.loop import fit
 from idc.training.task import Batch, Task, mean_per_sample
 from idc.vision.grid_features import Grid, ResNetGrid, load_grid
@@ -50,9 +49,6 @@ PRETRAIN_CARD: dict[str, Any] = {
 """First sentence and command of the model card of a pre-trained artifact."""
 _CPU_IMAGES = 8
 """Images that frozen parts read at once: what is between their layers then stays in the cache."""
-
-Extract = Callable[[Tensor, list[bytes]], Tensor]
-"""Grid features (N, P, C) of uint8 images (N, S, S, 3), which have keys."""
 
 
 def grid_channels(image: ImageConfig, grid: Grid | None) -> int:
@@ -84,7 +80,7 @@ class _Captioning(Task):
         super().__init__()
         self.vocabulary = vocabulary
         self.net = NamcNet(model, grid_channels(model.image, grid), len(vocabulary))
-        self._grid: Remembered | None = None if grid is None else remembered(standardised(grid), cache_mb / 2)
+        self._grid = None if grid is None else Remembered(standardised(grid), cache_mb / 2)
 
     def features(self, batch: Batch) -> Tensor:
         """X (N, P, C), before first."""
@@ -118,7 +114,7 @@ class PretrainTask(_Captioning):
         if job.nim.enabled:
             self.nim = NoiseIdentification(job.nim, image, len(vocabulary), job.model.decoder.max_length)
         self.heads = None
-        self._tokens = None if tokens_of is None else remembered(tokens_of, job.cache_mb / 8)
+        self._tokens = None if tokens_of is None else Remembered(tokens_of, job.cache_mb / 8)
         if self.nim is not None and job.mir.enabled:
             outputs = codebook if job.mir.target == "discrete" else grid_channels(image, grid)
             self.heads = PretrainHeads(self.nim.encoder.width, job.model.encoder.width, outputs)
@@ -214,7 +210,7 @@ class PretrainTask(_Captioning):
         return {**metrics, **areas_under_roc(gathered)}
 
 
-class FinetuneTask(_Captioning):
+class FinetuneTask(_Captioning, CaptioningTask):
     """Fine-tuning on captions: the captioner without masks."""
 
     def __init__(self, job: FinetuneJob, model: ModelConfig, grid: Grid | None, vocabulary: Vocabulary):
@@ -230,26 +226,15 @@ class FinetuneTask(_Captioning):
         return mean_per_sample(each, targets != PAD), {"word_accuracy": right}
 
     def caption(self, batch: Batch) -> list[str]:
-        decoded = self.net.search(
+        decoded = self.net.decoder.search(
             self.net.memory(self.features(batch)), beams=self.job.beams, length_penalty=self.job.length_penalty,
-            max_length=self.job.max_length,
+            max_length=self.job.max_length - 1,
         )  # fmt: skip
         return [self.vocabulary.decode(ids) for ids in decoded.ids.tolist()]
 
     def param_groups(self) -> list[dict[str, Any]]:
         params = [parameter for parameter in self.net.parameters() if parameter.requires_grad]
         return [{"name": "all", "params": params, **self.job.optim.model_dump()}]
-
-    def measured(self, validation: CaptionedPairs) -> set[str]:
-        return measured_of(row_truths(validation.rows, validation.order))
-
-    @torch.no_grad()
-    def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
-        """CIDEr; where the scenes are known also the shares of right types and right objects."""
-        mine: list[Captioned] = []
-        for batch in loader:
-            mine += zip(batch["pair_id"], self.caption(batch), batch["references"], batch["scene"], strict=True)
-        return score_captions(mine, context)
 
 
 def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
@@ -262,7 +247,7 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     tokens_of, codebook = None, 0
     if job.tokenizer is not None:
         tokenizer = load_tokenizer(job.tokenizer, image, context.device)
-        tokens_of, codebook = image_tokens(tokenizer, image), tokenizer.config.codebook_size
+        tokens_of, codebook = image_tokens(tokenizer), tokenizer.config.codebook_size
     torch.manual_seed(job.train.seed)
     task = PretrainTask(job, grid, vocabulary, tokens_of, codebook).to(context.device)
 
@@ -281,11 +266,7 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         path: described(path, "train", number, job.share) for number, path in enumerate(folders)
     }
     training = parts[job.pairs] if len(parts) == 1 else Mixture(parts, job.train.seed)
-    size = max(2, job.train.micro_batch_size // context.world_size)
-    loaders = Loaders(
-        Loader.from_config(training, collate_described, job.train, context.rank, context.world_size),
-        EvalLoader(described(job.pairs, "val", 0, 1.0), size, context.rank, context.world_size, collate_described),
-    )
+    loaders = Loaders.of(training, described(job.pairs, "val", 0, 1.0), collate_described, job.train, context)
 
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         _write(
@@ -334,13 +315,7 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         )  # fmt: skip
 
     training = captioned("train")
-    size = max(1, job.train.micro_batch_size // context.world_size)
-    loaders = Loaders(
-        Loader.from_config(training, collate_captioned, job.train, context.rank, context.world_size),
-        EvalLoader(
-            captioned("val"), size, context.rank, context.world_size, collate_captioned, limit=job.validation_pairs
-        ),
-    )
+    loaders = Loaders.of(training, captioned("val"), collate_captioned, job.train, context, limit=job.validation_pairs)
 
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         side = model.image.size
@@ -405,18 +380,23 @@ def load_tokenizer(path: str, image: ImageConfig, device: torch.device) -> Image
     return tokenizer
 
 
-def image_tokens(tokenizer: ImageTokenizer, image: ImageConfig) -> Callable[[Tensor], Tensor]:
+def scaled(images: Tensor, size: int) -> Tensor:
+    """uint8 images (N, S, S, 3) as floats (N, 3, size, size) in [0, 1]."""
+    pixels = images.permute(0, 3, 1, 2).float() / 255
+    if images.shape[1] == size:
+        return pixels
+    # Bicubic weights are partly negative, so edges overshoot.
+    return F.interpolate(pixels, (size, size), mode="bicubic", antialias=True).clamp(0, 1)
+
+
+def image_tokens(tokenizer: ImageTokenizer) -> Callable[[Tensor], Tensor]:
     """The tokens z_i (N, P) of uint8 images."""
-    config = tokenizer.config
 
     @torch.no_grad()
     def compute(images: Tensor) -> Tensor:
         out = []
         for part in images.split(_CPU_IMAGES):
-            scaled = part.permute(0, 3, 1, 2).float() / 255
-            if config.image_size != image.size:
-                scaled = F.interpolate(scaled, (config.image_size,) * 2, mode="bicubic", antialias=True).clamp(0, 1)
-            out.append(tokenizer.encode(scaled).flatten(1).to(torch.int32))
+            out.append(tokenizer.encode(scaled(part, tokenizer.config.image_size)).flatten(1).to(torch.int32))
         return torch.cat(out)
 
     return compute

@@ -3,8 +3,8 @@ captions, and samples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -217,8 +217,10 @@ class PairCaptioner(WordCaptioner[Encoded]):
             codes = self.captioner.imagined(self.captioner.procedure(self._read(images).unsqueeze(0)), head)[0]
             return list(pictures(images, codes, self.tokenizer))
 
-    def _running(self) -> AbstractContextManager[None]:
-        return running(self.speed, self.device)
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        with running(self.speed, self.device):
+            yield
 
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Encoded:
         features = self._features(befores, afters)

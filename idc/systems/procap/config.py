@@ -127,12 +127,6 @@ class MaskingConfig(ConfigModel):
     probability 0.2, while the paper masks it with a probability from U(0.2, 0.5))."""
     high: float = Field(0.5, ge=0.0, le=1.0)  # b
     """Upper bound b of the random masking probability. Official: 0.8."""
-    block_area_low: float = Field(0.2, gt=0.0, le=1.0)
-    """Smallest share of the frame that a block covers; one block for all frames of a sample."""
-    block_area_high: float = Field(0.8, gt=0.0, le=1.0)
-    """Largest share of the frame that a block covers."""
-    block_aspect: float = Field(2.0, ge=1.0)
-    """A block's height over width is between 1/this and this (official code; not stated in the paper)."""
 
     def faults(self) -> Iterator[str]:
         total = self.random + self.entire + self.in_block + self.out_of_block
@@ -148,8 +142,6 @@ class MaskingConfig(ConfigModel):
             yield f"varied: without {self.varied} no scheme is left, as the others have probability 0"
         if self.low > self.high:
             yield f"low: {self.low} is above high = {self.high}"
-        if self.block_area_low > self.block_area_high:
-            yield f"block_area_low: {self.block_area_low} is above block_area_high = {self.block_area_high}"
 
     def probabilities(self) -> tuple[float, ...]:
         """Probabilities of the schemes, in the order of `SCHEMES`."""
@@ -181,14 +173,6 @@ class LossConfig(ConfigModel):
     color_shift_all_frames: bool = True
     """Colour shifting changes one channel of every frame (eq. 18). Official: false: of one frame, one channel or, with
     probability 1/4, all."""
-    color_shift: float = Field(0.5, gt=0.0, le=1.0)
-    """The colour shift is drawn from U(-this, this), for pixels in [0, 1]."""
-    rotation: float = Field(30.0, ge=0.0)  # alpha
-    """Affine warp: maximum rotation alpha, in degrees."""
-    translation: float = Field(0.1, ge=0.0)  # tau
-    """Affine warp: maximum translation tau, as a share of the frame's size."""
-    scaling: float = Field(0.1, ge=0.0, lt=1.0)  # mu
-    """Affine warp: the scale is drawn from U(1 - mu, 1 + mu)."""
 
     def faults(self) -> Iterator[str]:
         if self.msm == self.align == self.consistency == 0.0:

@@ -21,11 +21,20 @@ from idc.data.images import decode_image
 from idc.data.manifest import complete_manifest
 from idc.data.store import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary
-from idc.systems.procap.config import LossConfig, MaskingConfig, PretrainJob
+from idc.systems.procap.config import MaskingConfig, PretrainJob
 from idc.systems.procap.model import Shapes
 from idc.systems.procap.procedures.similarity import evenly_spaced, sample_keyframes
 
 Item = dict[str, Any]
+
+BLOCK_AREA, BLOCK_ASPECT = (0.2, 0.8), 2.0
+"""Share of the frame that a block of masking covers, one block for all frames of a sample (appendix D); its height over
+width is between 1 / BLOCK_ASPECT and BLOCK_ASPECT (official code; not stated in the paper)."""
+COLOR_SHIFT = 0.5
+"""A colour shift is drawn from U(-COLOR_SHIFT, COLOR_SHIFT), for pixels in [0, 1] (appendix E)."""
+ROTATION, TRANSLATION, SCALING = 30.0, 0.1, 0.1
+"""alpha, tau and mu of the affine warp (appendix E): largest rotation in degrees, largest translation as a share of the
+frame's size, and scales from U(1 - mu, 1 + mu)."""
 
 
 class CaptionWords(Protocol):
@@ -202,10 +211,10 @@ class PretrainDataset:
         frame = int(rng.integers(len(which)))
         if kind == 2:
             changed = np.arange(len(which)) if loss.color_shift_all_frames else np.array([frame])
-            redone = shift_color(self.source.pixels(row, [which[f] for f in changed]), loss, rng)
+            redone = shift_color(self.source.pixels(row, [which[f] for f in changed]), loss.color_shift_all_frames, rng)
         else:
             changed = np.array([frame])
-            redone = affine(self.source.pixels(row, [which[frame]])[0], loss, rng)[None]
+            redone = affine(self.source.pixels(row, [which[frame]])[0], rng)[None]
         if not self.info.stores_features:
             warped[changed] = redone
             return warped, *nothing
@@ -244,6 +253,10 @@ class FinetuneDataset:
 
     def __len__(self) -> int:
         return len(self.captioned)
+
+    def truths(self) -> tuple[()]:
+        """None: procedures have no scenes."""
+        return ()
 
     def get(self, index: int, epoch: int) -> Item:
         """Sample ``index`` of epoch ``epoch``."""
@@ -320,8 +333,8 @@ def draw_mask(config: MaskingConfig, shapes: Shapes, rng: Generator) -> tuple[np
         masked = np.ones((frames, shapes.patches), bool)
     else:
         block = np.zeros((height, width), bool)
-        area = rng.uniform(config.block_area_low, config.block_area_high) * height * width
-        aspect = np.exp(rng.uniform(-np.log(config.block_aspect), np.log(config.block_aspect)))
+        area = rng.uniform(*BLOCK_AREA) * height * width
+        aspect = np.exp(rng.uniform(-np.log(BLOCK_ASPECT), np.log(BLOCK_ASPECT)))
         rows = int(np.clip(round(np.sqrt(area * aspect)), 1, height))
         columns = int(np.clip(round(np.sqrt(area / aspect)), 1, width))
         if rows == height and columns == width:
@@ -332,22 +345,22 @@ def draw_mask(config: MaskingConfig, shapes: Shapes, rng: Generator) -> tuple[np
     return masked, np.asarray(scheme == 1)
 
 
-def shift_color(pixels: np.ndarray, config: LossConfig, rng: Generator) -> np.ndarray:
+def shift_color(pixels: np.ndarray, all_frames: bool, rng: Generator) -> np.ndarray:
     """Colour shifting (eq. 18) of frames (F, Y, X, 3) uint8: one shift for all, of one channel, or (if a single frame
     is shifted, as in the official code) of one channel or, with probability 1/4, all three."""
     shift = np.zeros(3)
-    channel = slice(None) if not config.color_shift_all_frames and rng.random() < 0.25 else int(rng.integers(3))
-    shift[channel] = rng.uniform(-config.color_shift, config.color_shift)
+    channel = slice(None) if not all_frames and rng.random() < 0.25 else int(rng.integers(3))
+    shift[channel] = rng.uniform(-COLOR_SHIFT, COLOR_SHIFT)
     return np.clip(pixels + np.round(255 * shift), 0, 255).astype(np.uint8)
 
 
-def affine(pixels: np.ndarray, config: LossConfig, rng: Generator) -> np.ndarray:
+def affine(pixels: np.ndarray, rng: Generator) -> np.ndarray:
     """Affine transformation (eq. 19, 20) of one frame (Y, X, 3) uint8 about its centre, reflected at the border."""
     height, width = pixels.shape[:2]
-    angle = rng.uniform(-config.rotation, config.rotation)
-    scale = rng.uniform(1 - config.scaling, 1 + config.scaling)
+    angle = rng.uniform(-ROTATION, ROTATION)
+    scale = rng.uniform(1 - SCALING, 1 + SCALING)
     matrix = cv2.getRotationMatrix2D((width / 2 - 0.5, height / 2 - 0.5), angle, scale)
-    matrix[:, 2] += rng.uniform(-config.translation, config.translation, 2) * np.array([width, height])
+    matrix[:, 2] += rng.uniform(-TRANSLATION, TRANSLATION, 2) * np.array([width, height])
     return cv2.warpAffine(pixels, matrix, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101)
 
 

@@ -20,13 +20,15 @@ from idc.captioning.contract import Speed
 from idc.nn.packed import PackedLinear, bfloat16_is_native, packing_works
 from idc.systems.procap.model import Attention, EncoderBlock, ProcedureEncoder, Scaled
 from idc.training.linears import mkl_falls_back
-from idc.vision.tokenizer.inference import images_at_once, pack_encoder
+from idc.vision.tokenizer.config import TokenizerConfig
 from idc.vision.tokenizer.model import ImageTokenizer
 
 log = logging.getLogger(__name__)
 
 _PAIRS = 4
 """Pairs of a batch that a layer is packed for."""
+_MAP_BYTES = 32 * 2**20
+"""Largest map of the images of one tokenizer pass; what is larger is in no cache when the next layer reads it."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Optimisations:
         fused_attention: attention that never writes its score matrix to memory; without, two products and a softmax.
         channels_last: the tokenizer's maps in channels-last layout, which its convolutions prefer.
         few_images: the tokenizer reads as many images at once as a cache holds (on a CPU).
-        packed_tokenizer, packed_encoder: weights in oneDNN's layout (:mod:`idc.nn.packed`), activations in place or in
-            the product before them (on a CPU).
+        packed: the encoder's weights in oneDNN's layout (:mod:`idc.nn.packed`), sums and activations in the product
+            before them (on a CPU, in float32).
         bf16: products and convolutions in bfloat16.
     """
 
@@ -48,14 +50,8 @@ class Optimisations:
     fused_attention: bool = True
     channels_last: bool = False
     few_images: bool = False
-    packed_tokenizer: bool = False
-    packed_encoder: bool = False
+    packed: bool = False
     bf16: bool = False
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Number format of products and convolutions."""
-        return torch.bfloat16 if self.bf16 else torch.float32
 
 
 def optimisations(speed: Speed | Optimisations, device: torch.device) -> Optimisations:
@@ -69,11 +65,8 @@ def optimisations(speed: Speed | Optimisations, device: torch.device) -> Optimis
         return Optimisations(channels_last=True, bf16=bf16)
     if bf16 and not bfloat16_is_native():
         log.warning("speed=bf16: this processor has no bfloat16 instructions and emulates them, slower than speed=fast")
-    packed = packing_works(torch.bfloat16 if bf16 else torch.float32)
-    encoder_too = packed and (speed != "auto" or mkl_falls_back())
-    return Optimisations(
-        channels_last=True, few_images=True, packed_tokenizer=packed, packed_encoder=encoder_too, bf16=bf16
-    )
+    packed = not bf16 and (speed != "auto" or mkl_falls_back()) and packing_works()
+    return Optimisations(channels_last=True, few_images=True, packed=packed, bf16=bf16)
 
 
 def accelerate(
@@ -89,12 +82,10 @@ def accelerate(
         return
     if chosen.few_images:
         tokenizer.images_at_once = images_at_once(tokenizer.config)
-    if chosen.packed_tokenizer:
-        pack_encoder(tokenizer, chosen.dtype)
-    if chosen.packed_encoder:
+    if chosen.packed:
         for index, block in enumerate(encoder.blocks):
             assert isinstance(block, EncoderBlock)
-            encoder.blocks[index] = PackedBlock(block, _rows(encoder), chosen.dtype)
+            encoder.blocks[index] = PackedBlock(block, _PAIRS * encoder.shapes.frames * encoder.shapes.patches)
 
 
 @contextmanager
@@ -111,20 +102,23 @@ def running(chosen: Optimisations, device: torch.device) -> Iterator[None]:
         yield
 
 
-def _rows(encoder: ProcedureEncoder) -> int:
-    return _PAIRS * encoder.shapes.frames * encoder.shapes.patches
+def images_at_once(config: TokenizerConfig) -> int:
+    """How many images the tokenizer should read in one pass on a CPU."""
+    side = config.image_size // config.patch_size
+    largest = max((side >> level) ** 2 * config.channels * mult for level, mult in enumerate(config.channel_mult))
+    return max(1, _MAP_BYTES // (4 * largest))
 
 
 class PackedBlock(nn.Module):
     """An :class:`EncoderBlock` with packed weights, for inference. Both sums are part of the product before them, and
     so is the activation. The gains of the :class:`Scaled` layers are in the packed weights."""
 
-    def __init__(self, block: EncoderBlock, rows: int, dtype: torch.dtype) -> None:
+    def __init__(self, block: EncoderBlock, rows: int) -> None:
         super().__init__()
         self.norm_attention, self.norm_mlp = block.norm_attention, block.norm_mlp
-        self.attention = _PackedAttention(block.attention, rows, dtype)
-        self.widen = PackedLinear(_with_gains(block.widen), rows, dtype)
-        self.narrow = PackedLinear(_with_gains(block.narrow), rows, dtype)
+        self.attention = _PackedAttention(block.attention, rows)
+        self.widen = PackedLinear(_with_gains(block.widen), rows)
+        self.narrow = PackedLinear(_with_gains(block.narrow), rows)
         self._gains = {
             f"{name}.{part}": gain
             for name, layer in {"widen": block.widen, "narrow": block.narrow}.items()
@@ -158,14 +152,13 @@ def _without_gains(block: nn.Module, state: dict[str, Tensor], prefix: str, _: o
 class _PackedAttention(nn.Module):
     """The attention of a :class:`PackedBlock`, with the sum after it."""
 
-    def __init__(self, attention: Attention, rows: int, dtype: torch.dtype) -> None:
+    def __init__(self, attention: Attention, rows: int) -> None:
         super().__init__()
         self.heads = attention.heads
-        self.qkv, self.out = PackedLinear(attention.qkv, rows, dtype), PackedLinear(attention.out, rows, dtype)
+        self.qkv, self.out = PackedLinear(attention.qkv, rows), PackedLinear(attention.out, rows)
 
     def forward(self, x_BLD: Tensor, mask_LL: Tensor | None, to_BLD: Tensor) -> Tensor:
         parts = self.qkv(x_BLD).chunk(3, dim=-1)
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
-        mask = None if mask_LL is None else mask_LL.to(q.dtype)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask_LL)
         return self.out.added(mixed.transpose(1, 2).flatten(2), to_BLD)

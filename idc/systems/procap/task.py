@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
@@ -14,7 +14,6 @@ from torch import Tensor
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary
-from idc.metrics.coco import cider
 from idc.systems.procap.captioner import (
     INTERPOLATOR,
     TOKENIZER,
@@ -30,8 +29,9 @@ from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureI
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
 from idc.systems.procap.procedures.filmstrip import filmstrip
 from idc.training.artifact import read_artifact, write_artifact
+from idc.training.caption_validation import CaptioningTask
 from idc.training.context import Context
-from idc.training.data import EvalLoader, Loader, Loaders
+from idc.training.data import Loaders
 from idc.training.loop import fit
 from idc.training.task import Batch, Task, mean_per_sample
 from idc.vision.tokenizer.model import ImageTokenizer, tokenizer_fingerprint, tokenizer_preprocess
@@ -153,7 +153,7 @@ def _true_or_false(true: Tensor, false: Tensor, counted: Tensor) -> tuple[Tensor
     return (each * counted).sum() / counted.sum().clamp(min=1), right.mean()
 
 
-class FinetuneTask(Task):
+class FinetuneTask(CaptioningTask):
     """Stage 2: captioning from before, queries and after (eq. 9, 10), or a variant of `procedure`."""
 
     def __init__(
@@ -210,23 +210,6 @@ class FinetuneTask(Task):
             {"name": "decoder", "params": decoder, **job.decoder_optim.model_dump()},
         ]
 
-    def measured(self, validation: Any) -> set[str]:
-        return {"CIDEr", "distinct_captions"}
-
-    @torch.no_grad()
-    def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
-        """CIDEr of the captions of the whole validation split, scored after gathering."""
-        mine: list[tuple[str, str, list[str]]] = []
-        for batch in loader:
-            mine += zip(batch["pair_id"], self.caption(batch), batch["references"], strict=True)
-        rows = [row for part in context.all_gather_object(mine) for row in part if row[2]]
-        if context.rank != 0:
-            return {}
-        lines = [f"{pair}\n  says       {text}\n  references {'; '.join(right)}" for pair, text, right in rows[:50]]
-        context.tracker.text("validation_captions.txt", "\n".join(lines))
-        score = cider({pair: references for pair, _, references in rows}, {pair: text for pair, text, _ in rows})
-        return {"CIDEr": score, "distinct_captions": float(len({text for _, text, _ in rows}))}
-
 
 def _unused_in_stage_2(captioner: CaptioningModel, kind: Procedure) -> list[torch.nn.Parameter]:
     """Parameters that only stage 1 uses; kept in the artifact, not trained."""
@@ -257,19 +240,8 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     words = None
     if job.clip_tokenizer is not None and job.encoder.text_vocabulary is not None:
         words = ClipWords(job.clip_tokenizer, job.encoder.text_vocabulary)
-    size = job.train.micro_batch_size // context.world_size
-    loaders = Loaders(
-        Loader.from_config(
-            PretrainDataset(job.procedures, info, "train", job, words),
-            collate,
-            job.train,
-            context.rank,
-            context.world_size,
-        ),
-        EvalLoader(
-            PretrainDataset(job.procedures, info, "val", job, words), size, context.rank, context.world_size, collate
-        ),
-    )
+    train, validation = (PretrainDataset(job.procedures, info, split, job, words) for split in ("train", "val"))
+    loaders = Loaders.of(train, validation, collate, job.train, context)
 
     if context.rank == 0:
         show_procedures(job.procedures, context)
@@ -317,7 +289,6 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         task.captioner.encoder.load_state_dict(learned)
         task.captioner.token_head.load_state_dict(head)
     task.to(context.device)
-    size = max(1, job.train.micro_batch_size // context.world_size)
     frames = job.explicit_frames if job.procedure == "frames" else None
     if frames is not None:
         key_frames(frames, info.build, tokenizer)  # to fail now, not after the training
@@ -327,10 +298,7 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     options: Any = {"max_length": job.decoder.max_length, "seed": job.train.seed, "frames": frames}
     train = FinetuneDataset(job.procedures, info, "train", captions=job.captions, **options)
     validation = FinetuneDataset(job.procedures, info, "val", captions="first", **options)
-    loaders = Loaders(
-        Loader.from_config(train, collate, job.train, context.rank, context.world_size),
-        EvalLoader(validation, size, context.rank, context.world_size, collate, limit=job.validation_pairs),
-    )
+    loaders = Loaders.of(train, validation, collate, job.train, context, limit=job.validation_pairs)
 
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         write_artifact(

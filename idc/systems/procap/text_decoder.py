@@ -12,13 +12,14 @@ Shapes:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from idc.nn.word_decoder import CachingDecoder
 from idc.systems.procap.config import DecoderConfig
 
 
@@ -59,15 +60,18 @@ class DecoderAttention(nn.Module):
         """Keys and values (B, H, S, E/H)."""
         return self._split(self.k(x_BSE)), self._split(self.v(x_BSE))
 
-    def forward(self, x_BTE: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
-        query = self._split(self.q(x_BTE))
+    def queries(self, x_BTE: Tensor) -> Tensor:
+        """Queries (B, H, T, E/H)."""
+        return self._split(self.q(x_BTE))
+
+    def forward(self, query: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
         mixed = F.scaled_dot_product_attention(query, keys, values, is_causal=causal, scale=self.scale)
         return self.out(mixed.transpose(1, 2).flatten(2))
 
     def weights(self, x_BTE: Tensor, keys: Tensor) -> Tensor:
         """Attention weights of each position on each key, (B, T, S), mean over the heads; :meth:`forward` never forms
         them."""
-        scores = self._split(self.q(x_BTE)) @ keys.transpose(2, 3) * self.scale
+        scores = self.queries(x_BTE) @ keys.transpose(2, 3) * self.scale
         return scores.float().softmax(dim=-1).mean(dim=1)
 
     def _split(self, x: Tensor) -> Tensor:
@@ -89,32 +93,28 @@ class DecoderLayer(nn.Module):
         self.norm_feedforward = norm(config.width)
         self.dropout = nn.Dropout(config.dropout)
 
-    def after_self(self, x: Tensor, mixed: Tensor, cross_keys: Tensor, cross_values: Tensor) -> Tensor:
-        """The part of the layer after its self-attention."""
-        x = self.norm_self(x + self.dropout(mixed))
-        x = self.norm_cross(x + self.dropout(self.cross_attention(x, cross_keys, cross_values, causal=False)))
+    def queries_keys_values(self, x_BTE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """See :class:`idc.nn.word_decoder.WordDecoderLayer`."""
+        # Keys and values first: the order of products is that in which the gradients of x are summed.
+        key, value = self.self_attention.keys_values(x_BTE)
+        return self.self_attention.queries(x_BTE), key, value
+
+    def memory_keys_values(self, memory_BSE: Tensor) -> tuple[Tensor, Tensor]:
+        """See :class:`idc.nn.word_decoder.WordDecoderLayer`."""
+        return self.cross_attention.keys_values(memory_BSE)
+
+    def mixed(self, x: Tensor, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
+        """See :class:`idc.nn.word_decoder.WordDecoderLayer`."""
+        return self.norm_self(x + self.dropout(self.self_attention(query, key, value, causal=causal)))
+
+    def rest(self, x: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See :class:`idc.nn.word_decoder.WordDecoderLayer`."""
+        attended = self.cross_attention(self.cross_attention.queries(x), key, value, causal=False)
+        x = self.norm_cross(x + self.dropout(attended))
         return self.norm_feedforward(x + self.dropout(self.narrow(F.relu(self.widen(x)))))
 
 
-@dataclass
-class DecoderCache:
-    """Keys and values of R = pairs * beams rows.
-
-    Attributes:
-        keys, values: one tensor per layer, (R, H, max_length, E/H), filled up to the current position.
-        positions: sinusoids of the positions, (max_length, E).
-        cross: (keys, values) per layer, (pairs, H, S, E/H), one per pair, not per row.
-        beams: rows per pair.
-    """
-
-    keys: list[Tensor]
-    values: list[Tensor]
-    cross: list[tuple[Tensor, Tensor]]
-    positions: Tensor
-    beams: int
-
-
-class TextDecoder(nn.Module):
+class TextDecoder(CachingDecoder):
     """Predicts caption words from the latent procedure; positions are sinusoids.
 
     Args:
@@ -137,62 +137,25 @@ class TextDecoder(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, ids_BT: Tensor, procedure_BSD: Tensor) -> Tensor:
-        """Logits (B, T, V) of the word after each position; position t sees ids 0..t."""
-        memory = self.project(procedure_BSD)
-        x = self._embed(ids_BT, self._sinusoids(ids_BT.shape[1], memory.device), memory.dtype)
-        for layer in self._layers():
-            mixed = layer.self_attention(x, *layer.self_attention.keys_values(x), causal=True)
-            x = layer.after_self(x, mixed, *layer.cross_attention.keys_values(memory))
-        return self._logits(x)
-
     def attended(self, ids_BT: Tensor, procedure_BSD: Tensor) -> Tensor:
         """Cross-attention of the position that predicts the word after each of ``ids_BT`` on each position of the
         procedure: (B, T, S), mean over layers and heads, sums to 1 over S."""
-        memory = self.project(procedure_BSD)
-        x = self._embed(ids_BT, self._sinusoids(ids_BT.shape[1], memory.device), memory.dtype)
+        memory = self._memory(procedure_BSD)
+        x = self._embed(ids_BT, self._positions(ids_BT.shape[1], memory.device), memory.dtype)
         looks = []
-        for layer in self._layers():
-            mixed = layer.self_attention(x, *layer.self_attention.keys_values(x), causal=True)
-            keys, values = layer.cross_attention.keys_values(memory)
-            looks.append(layer.cross_attention.weights(layer.norm_self(x + mixed), keys))
-            x = layer.after_self(x, mixed, keys, values)
+        for layer in cast(Iterable[DecoderLayer], self.layers):
+            x = layer.mixed(x, *layer.queries_keys_values(x), causal=True)
+            keys, values = layer.memory_keys_values(memory)
+            looks.append(layer.cross_attention.weights(x, keys))
+            x = layer.rest(x, keys, values)
         return torch.stack(looks).mean(dim=0)
 
-    def start(self, procedure_BSD: Tensor, max_length: int, beams: int) -> DecoderCache:
-        """See :class:`idc.decoding.CachedDecoder`."""
-        memory = self.project(procedure_BSD)
-        cross = [layer.cross_attention.keys_values(memory) for layer in self._layers()]
-        rows, heads = procedure_BSD.shape[0] * beams, self.config.heads
-        shape = (rows, heads, max_length, self.config.width // heads)
-        empty = [[cross[0][0].new_zeros(shape) for _ in self.layers] for _ in range(2)]
-        return DecoderCache(empty[0], empty[1], cross, self._sinusoids(max_length, memory.device), beams)
+    def _memory(self, memory_BSD: Tensor) -> Tensor:
+        projected: Tensor = self.project(memory_BSD)
+        return projected
 
-    def step(self, ids_R: Tensor, position: int, cache: DecoderCache) -> Tensor:
-        """See :class:`idc.decoding.CachedDecoder`."""
-        x_R1E = self._embed(ids_R.unsqueeze(1), cache.positions[position], cache.keys[0].dtype)
-        pairs = cache.cross[0][0].shape[0]
-        for index, layer in enumerate(self._layers()):
-            key, value = layer.self_attention.keys_values(x_R1E)
-            cache.keys[index][:, :, position] = key[:, :, 0]
-            cache.values[index][:, :, position] = value[:, :, 0]
-            keys, values = (part[index][:, :, : position + 1] for part in (cache.keys, cache.values))
-            mixed = layer.self_attention(x_R1E, keys, values, causal=False)
-            # The beams of a pair are one sequence of queries to the same memory, which is therefore not copied.
-            x, mixed = (part.view(pairs, cache.beams, -1) for part in (x_R1E, mixed))
-            x_R1E = layer.after_self(x, mixed, *cache.cross[index]).view_as(x_R1E)
-        return self._logits(x_R1E)[:, 0]
-
-    def reorder(self, cache: DecoderCache, rows_R: Tensor) -> None:
-        """See :class:`idc.decoding.CachedDecoder`."""
-        cache.keys = [keys[rows_R] for keys in cache.keys]
-        cache.values = [values[rows_R] for values in cache.values]
-
-    def _layers(self) -> list[DecoderLayer]:
-        return [cast(DecoderLayer, layer) for layer in self.layers]
-
-    def _sinusoids(self, length: int, device: torch.device) -> Tensor:
-        """Sinusoids of positions 0 .. length - 1, (length, E)."""
+    def _positions(self, length: int, device: torch.device) -> Tensor:
+        """Sinusoids."""
         width = self.config.width
         rate = torch.exp(torch.arange(0, width, 2, device=device) * (-math.log(10_000.0) / width))
         angles = torch.arange(length, device=device).unsqueeze(1) * rate

@@ -3,9 +3,7 @@ captions, and samples."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from idc.captioning.contract import Capability, Speed
+from idc.captioning.contract import Speed
 from idc.data.images import resize_image
 from idc.data.rendered.captions import ATTRIBUTES
 from idc.decoding import Decoded
-from idc.nn.packed import bfloat16_is_native
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 from idc.systems.twincap.config import TwinCapJob
 from idc.systems.twincap.model import Encoded, TwinNet
 from idc.systems.twincap.truth import VALUES
 from idc.training.artifact import read_artifact
-
-log = logging.getLogger(__name__)
 
 CHANGE_ODDS, CHANGE_HEAT = "log_odds_of_change", "change_heat"
 """Names of the captioner's evidence: of the type head, and the largest logit of the change map."""
@@ -49,7 +44,6 @@ class TwinCaptioner(WordCaptioner[Encoded]):
         artifact.load_into(self.net)
         self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         self.net.to(device).eval()
-        optional: tuple[Capability, ...] = ("map",) if job.supervision.dense else ()
         super().__init__(
             artifact,
             torch.device(device),
@@ -58,17 +52,10 @@ class TwinCaptioner(WordCaptioner[Encoded]):
             beams=job.beams,
             length_penalty=job.length_penalty,
             evidence=[CHANGE_ODDS] * bool(job.supervision.heads) + [CHANGE_HEAT] * bool(job.supervision.dense),
-            capabilities=optional,
+            capabilities=["map"] if job.supervision.dense else [],
             image_size=self.size,
+            speed=speed,
         )
-        self.bf16 = speed == "bf16"
-        if self.bf16 and self.device.type == "cpu" and not bfloat16_is_native():
-            log.warning("speed=bf16: this processor has no bfloat16 instructions and emulates them; take speed=auto")
-
-    @contextmanager
-    def _running(self) -> Iterator[None]:
-        with torch.inference_mode(), torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-            yield
 
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Encoded:
         pairs = zip(befores, afters, strict=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from idc.metrics.difference_lists import scene_truth
 from idc.schema import NO_CHANGE
 from idc.systems.twincap.config import DataConfig, ModelConfig
 from idc.systems.twincap.truth import UNKNOWN, PairTruth, pair_truth
+from idc.training.caption_validation import row_truths
 from idc.training.data import sample_rng
 from idc.training.task import Batch
 
@@ -72,6 +73,10 @@ class PairSamples:
 
     def __len__(self) -> int:
         return len(self.order) * (1 if self.rarer is None else 2)
+
+    def truths(self) -> Iterator[Any]:
+        """The known truths of the pairs."""
+        return row_truths(self.rows, self.order)
 
     def get(self, index: int, epoch: int) -> dict[str, Any]:
         row = self._row(index, epoch)

@@ -14,14 +14,13 @@ Shapes:
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from idc.data.rendered.captions import ATTRIBUTES
-from idc.decoding import Decoded, decode
 from idc.nn.word_decoder import WordDecoder
 from idc.schema import CHANGE_TYPES
 from idc.systems.twincap.config import ModelConfig, SupervisionConfig
@@ -185,10 +184,6 @@ class TwinNet(nn.Module):
     def change_map(self, encoded: Encoded) -> Tensor:
         """Where the changed object is, or was, (B, h, w) in [0, 1]: the larger of the two heat maps."""
         return encoded.change.sigmoid().amax(dim=1)
-
-    def search(self, memory: Tensor, **options: Any) -> Decoded:
-        """Captions as ids by :func:`idc.decoding.decode`."""
-        return decode(self.decoder, memory, **self.decoder.rules(), **options)
 
 
 def heat(circles: Tensor, labels: Tensor, height: int, width: int) -> Tensor:

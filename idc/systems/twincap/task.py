@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -19,18 +18,18 @@ from idc.systems.twincap.data import PairSamples, collate
 from idc.systems.twincap.model import Encoded, TwinNet, heat
 from idc.systems.twincap.truth import UNKNOWN
 from idc.training.artifact import Artifact, read_artifact, write_artifact
-from idc.training.caption_validation import Captioned, measured_of, row_truths, score_captions
+from idc.training.caption_validation import CaptioningTask
 from idc.training.context import Context
-from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
+from idc.training.data import Dataset, Loaders, Mixture
 from idc.training.loop import fit
-from idc.training.task import Batch, Task, mean_per_sample
+from idc.training.task import Batch, mean_per_sample
 
 OBJECTS, CHANGED_OBJECT = 8.0, 16.0
 """Weights of the heat maps of all objects and of the changed one, relative to the attributes at an object's position.
 Most cells of a map are easy, and the mean over its cells is small."""
 
 
-class TwinCapTask(Task):
+class TwinCapTask(CaptioningTask):
     """The network, its losses and the moving average of its weights."""
 
     updates: Tensor
@@ -108,7 +107,7 @@ class TwinCapTask(Task):
 
     def caption(self, batch: Batch) -> list[str]:
         memory = self.used(batch["images"]).memory
-        decoded = self.used.search(memory, beams=self.job.beams, length_penalty=self.job.length_penalty)
+        decoded = self.used.decoder.search(memory, beams=self.job.beams, length_penalty=self.job.length_penalty)
         return [self.vocabulary.decode(ids) for ids in decoded.ids.tolist()]
 
     def param_groups(self) -> list[dict[str, Any]]:
@@ -121,17 +120,6 @@ class TwinCapTask(Task):
             {"name": "matrices", "params": groups[True], **settings},
             {"name": "vectors", "params": groups[False], **settings, "weight_decay": 0.0},
         ]
-
-    def measured(self, validation: PairSamples) -> set[str]:
-        return measured_of(row_truths(validation.rows, validation.order))
-
-    @torch.no_grad()
-    def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
-        """CIDEr; where the scenes are known also the shares of right types and right objects."""
-        mine: list[Captioned] = []
-        for batch in loader:
-            mine += zip(batch["pair_id"], self.caption(batch), batch["references"], batch["scene"], strict=True)
-        return score_captions(mine, context)
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -194,11 +182,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     for part in parts.values():
         part.augment_from = job.data.augment_from * epochs
     validation = PairSamples(job.pairs, "val", job.model, vocabulary, job.train.seed)
-    size = max(1, job.train.micro_batch_size // context.world_size)
-    loaders = Loaders(
-        Loader.from_config(training, collate, job.train, context.rank, context.world_size),
-        EvalLoader(validation, size, context.rank, context.world_size, collate, limit=job.validation_pairs),
-    )
+    loaders = Loaders.of(training, validation, collate, job.train, context, limit=job.validation_pairs)
 
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         prefix = "average." if job.ema else "net."

@@ -11,16 +11,12 @@ import torch
 
 from idc.captioning.calibration_job import CalibrateJob, calibrate
 from idc.config import load
-from idc.data.images import decode_image
-from idc.data.store import iter_rows
 from idc.systems import is_captioner, load_captioner
 from idc.systems.namc.captioner import MISMATCH, NamcCaptioner, mismatch
 from idc.systems.namc.config import EncoderConfig
 from idc.systems.namc.model import MaskedImageEncoder
 from tests.systems.namc.tiny import described_pairs, finetune_job, pretrain_job, start
-from tests.systems.procap.world import World
-
-Images = tuple[list[np.ndarray], list[np.ndarray]]
+from tests.systems.procap.world import Images, World
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +34,6 @@ def captioner(runs: Path) -> NamcCaptioner:
     return NamcCaptioner(runs / "finetune" / "artifact")
 
 
-@pytest.fixture(scope="module")
-def images(world: World) -> Images:
-    """Six rendered pairs, the third of other sizes."""
-    rows = [row for _, row in zip(range(6), iter_rows(world.pairs), strict=False)]
-    befores, afters = ([decode_image(row[name]) for row in rows] for name in ("before", "after"))
-    befores[2], afters[2] = befores[2].repeat(2, axis=0), afters[2][:20]
-    return befores, afters
-
-
 def test_the_artifact_is_a_captioner_and_that_of_the_pretraining_is_not(
     runs: Path, captioner: NamcCaptioner, images: Images
 ) -> None:
@@ -57,16 +44,6 @@ def test_the_artifact_is_a_captioner_and_that_of_the_pretraining_is_not(
     assert captioner.capabilities == {"map", "score", "sample"}
     with pytest.raises(ValueError, match=r"is pre-trained only and writes no captions; train it with jobs/finetune"):
         load_captioner(str(runs / "pretrain" / "artifact"))
-
-
-def test_candidates_have_the_probabilities_that_scoring_gives(captioner: NamcCaptioner, images: Images) -> None:
-    told = captioner.describe(*images, candidates=3)
-    texts = [[one.caption for one in description.candidates] for description in told]
-    for description, scores in zip(told, captioner.score(*images, texts), strict=True):
-        logs = [one.log_probability for one in description.candidates]
-        assert logs == pytest.approx([score.mean for score in scores], abs=1e-4)
-    again = captioner.sample(*images, 2, seed=4)
-    assert again == captioner.sample(*images, 2, seed=4) != captioner.sample(*images, 2, seed=5)
 
 
 def test_a_batch_gives_what_single_pairs_give(captioner: NamcCaptioner, images: Images) -> None:

@@ -16,10 +16,10 @@ from idc.data.text import Vocabulary, words
 from idc.systems.namc.data import (
     DescribedPairs,
     ImageStore,
+    Remembered,
     Tokens,
     collate_described,
     first_description,
-    remembered,
     sentence_words,
 )
 from tests.systems.namc.tiny import described_pairs
@@ -130,13 +130,13 @@ def test_remembered_features_are_computed_once_and_within_their_room() -> None:
             remember(images[: len(keys)], keys), images[: len(keys)].float().mean(dim=(1, 2)), rtol=1e-3
         )
 
-    enough = remembered(compute, 1)
+    enough = Remembered(compute, 1)
     for _ in range(2):
         check([b"a", b"b", b"c"], enough)
     check([b"a", b"b", b"c", b"d"], enough)
     assert calls == [3, 1]
     calls.clear()
-    none = remembered(compute, 0)
+    none = Remembered(compute, 0)
     for _ in range(2):
         check([b"a", b"b"], none)
     assert calls == [2, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from idc.training.artifact import read_artifact
 from idc.training.loop import read_log
 from tests.systems.namc.tiny import described_pairs, finetune_job, pretrain_job, start
 from tests.systems.procap.world import World
+from tests.training.toy import check_resume
 
 
 @pytest.fixture(scope="module")
@@ -78,23 +80,7 @@ def test_a_killed_run_resumes_as_if_undisturbed(
     world: World, described: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = pretrain_job(world, described, {"train.checkpoint_every": 2, "train.eval_every": 3})
-    start(job, tmp_path / "whole")
-    real, calls = PretrainTask.training_step, []
-
-    def killed(self: PretrainTask, batch: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 5:
-            raise KeyboardInterrupt
-        return real(self, batch)
-
-    monkeypatch.setattr(PretrainTask, "training_step", killed)
-    with pytest.raises(KeyboardInterrupt):
-        start(job, tmp_path / "killed")
-    monkeypatch.undo()
-    start(job, tmp_path / "killed")
-    whole, resumed = (read_artifact(tmp_path / name / "artifact").state_dict() for name in ("whole", "killed"))
-    assert whole.keys() == resumed.keys()
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    check_resume(PretrainTask, partial(start, job), tmp_path, monkeypatch)
 
 
 def test_finetuning_keeps_what_was_learned_and_adds_the_words_of_captions(

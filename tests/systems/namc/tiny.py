@@ -12,6 +12,7 @@ from idc.data.descriptions.config import OracleConfig
 from idc.data.descriptions.oracle import describe_by_oracle
 from idc.data.store import iter_rows
 from idc.systems.namc.config import FinetuneJob, PretrainJob
+from tests.systems.procap.world import TRAIN as WORLD_TRAIN
 from tests.systems.procap.world import World
 from tests.vision.scenes import write_pairs
 
@@ -20,15 +21,7 @@ MODEL: dict[str, Any] = {
     "encoder": {"width": 32, "layers": 2, "heads": 2, "dropout": 0.0, "comparing": True},
     "decoder": {"width": 32, "layers": 1, "heads": 2, "feedforward": 64, "max_length": 96, "dropout": 0.0},
 }
-TRAIN: dict[str, Any] = {
-    "steps": 6,
-    "epochs": None,
-    "batch_size": 4,
-    "log_every": 1,
-    "seed": 3,
-    "optimizer": "adamw",
-    "tracking": {"enabled": False},
-}
+TRAIN: dict[str, Any] = {**WORLD_TRAIN, "steps": 6, "seed": 3, "optimizer": "adamw"}
 ENTRY = "idc.systems.namc.task"
 
 

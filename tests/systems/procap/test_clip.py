@@ -16,8 +16,7 @@ from idc.systems.procap.data import PretrainDataset, ProcedureInfo
 from idc.systems.procap.imagine import Modeler
 from idc.systems.procap.model import ProcedureEncoder
 from idc.training.artifact import read_artifact
-from tests.systems.procap.test_task import STAGE_1, STAGE_2, start
-from tests.systems.procap.world import ENCODER, World
+from tests.systems.procap.world import ENCODER, World, start
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz!,0123456789"
 MARKS = ["<|startoftext|>", "<|endoftext|>"]
@@ -90,7 +89,7 @@ def test_stage_1_starts_from_clip_and_reads_bpe(clip: str, world: World, tmp_pat
     """With a learning rate of 0 the artifact has CLIP's blocks; stage 2 takes it, whatever its own words are."""
     settings = {"encoder.text_vocabulary": size_of(clip), "optim.lr": 0.0, "optim.warmup_lr": 0.0, "train.steps": 1}
     job = world.pretrain(settings, clip=clip, clip_tokenizer=clip)
-    start(STAGE_1, job, tmp_path / "pretrain")
+    start(job, tmp_path / "pretrain")
     artifact = read_artifact(tmp_path / "pretrain" / "artifact", system="procap")
     state = artifact.state_dict()
     for name, tensor in clip_blocks(clip, 2, 32, 4).items():
@@ -105,7 +104,7 @@ def test_stage_1_starts_from_clip_and_reads_bpe(clip: str, world: World, tmp_pat
     assert [int(index) for index in item["text"] if index != 0] in possible
 
     trained = world.finetune({"train.steps": 1}, pretrained=str(tmp_path / "pretrain" / "artifact"))
-    start(STAGE_2, trained, tmp_path / "finetune")
+    start(trained, tmp_path / "finetune")
     assert len(info.vocabulary) != size_of(clip)
 
     modeler = Modeler(tmp_path / "pretrain" / "artifact")

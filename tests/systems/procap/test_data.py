@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from idc.data.text import BOS, EOS, PAD
-from idc.systems.procap.config import LossConfig, MaskingConfig
+from idc.systems.procap import data as procap_data
+from idc.systems.procap.config import MaskingConfig
 from idc.systems.procap.data import (
     FinetuneDataset,
     PretrainDataset,
@@ -112,11 +113,13 @@ def test_in_block_masking_hides_one_block_of_the_stated_area_in_all_frames() -> 
     assert len(corners) > 30
 
 
-def test_out_of_block_masking_is_the_complement() -> None:
+def test_out_of_block_masking_is_the_complement(monkeypatch: pytest.MonkeyPatch) -> None:
     inside, outside = masks(50, **{**NONE, "in_block": 1.0}), masks(50, **{**NONE, "out_of_block": 1.0})
     for one, other in zip(inside, outside, strict=True):  # the same draws but for the scheme
         assert (one == ~other).all()
-    full = masks(50, **{**NONE, "out_of_block": 1.0}, block_area_low=1.0, block_area_high=1.0, block_aspect=1.0)
+    monkeypatch.setattr(procap_data, "BLOCK_AREA", (1.0, 1.0))
+    monkeypatch.setattr(procap_data, "BLOCK_ASPECT", 1.0)
+    full = masks(50, **{**NONE, "out_of_block": 1.0})
     assert all(mask.any() for mask in full)
 
 
@@ -232,7 +235,7 @@ def test_colour_shift_moves_one_channel_of_all_frames_by_one_amount(world: World
     pixels = np.full((4, 8, 8, 3), 128, np.uint8)
     shifts = [[], [], []]
     for seed in range(60):
-        after = shift_color(pixels, LossConfig(), np.random.default_rng(seed)).astype(int)
+        after = shift_color(pixels, True, np.random.default_rng(seed)).astype(int)
         moved = [c for c in range(3) if (after[..., c] != 128).any()]
         assert len(moved) <= 1  # a shift below half a level is none
         for channel in moved:
@@ -248,10 +251,9 @@ def test_colour_shift_moves_one_channel_of_all_frames_by_one_amount(world: World
 
 
 def test_the_official_colour_shift_is_of_one_frame_and_one_or_all_channels(world: World) -> None:
-    config = LossConfig(color_shift_all_frames=False)
     grey = np.full((1, 4, 4, 3), 128, np.uint8)
     counts = [
-        int((shift_color(grey, config, np.random.default_rng(seed)) != 128).any((0, 1, 2)).sum()) for seed in range(60)
+        int((shift_color(grey, False, np.random.default_rng(seed)) != 128).any((0, 1, 2)).sum()) for seed in range(60)
     ]
     assert 5 <= counts.count(3) <= 25  # one in four
     assert counts.count(1) + counts.count(3) >= 58  # a shift below half a level is none
@@ -260,18 +262,18 @@ def test_the_official_colour_shift_is_of_one_frame_and_one_or_all_channels(world
     assert len(places) == len(redone) == 1
 
 
-def test_the_affine_warp_keeps_the_shape_and_changes_one_frame(world: World) -> None:
+def test_the_affine_warp_keeps_the_shape_and_changes_one_frame(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     data = dataset(world, world.pixels)
     frames, after, places, _ = warped(data, 0, AFFINE)
     assert after.shape == frames.shape
     assert len(places) == 0  # already in ``after``, as pixels
     assert sum(not np.array_equal(a, b) for a, b in zip(frames, after, strict=True)) == 1
-    still = LossConfig(rotation=0.0, translation=0.0, scaling=0.0)
-    frame = frames[1]
-    assert np.array_equal(affine(frame, still, np.random.default_rng(0)), frame)
     for seed in range(5):  # reflected at the border: no black corners
         plain = np.full((20, 30, 3), 200, np.uint8)
-        assert (affine(plain, LossConfig(), np.random.default_rng(seed)) == 200).all()
+        assert (affine(plain, np.random.default_rng(seed)) == 200).all()
+    for name in ("ROTATION", "TRANSLATION", "SCALING"):
+        monkeypatch.setattr(procap_data, name, 0.0)
+    assert np.array_equal(affine(frames[1], np.random.default_rng(0)), frames[1])
 
 
 # -- features and pixels ------------------------------------------------------------------------------------------

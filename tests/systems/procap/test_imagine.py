@@ -24,8 +24,7 @@ from idc.systems.procap.imagine import Imaginer, Modeler, filmstrip, mask_predic
 from idc.systems.procap.task import PretrainTask, part_of
 from idc.training.artifact import read_artifact
 from idc.vision.tokenizer.model import ImageTokenizer
-from tests.systems.procap.test_variants import STAGE_1, STAGE_2, start
-from tests.systems.procap.world import World
+from tests.systems.procap.world import World, start
 
 ROOT = Path(__file__).resolve().parents[3]
 BETWEEN, PATCHES = 2, 16
@@ -38,9 +37,9 @@ SCHEDULE = [32, 29, 22, 12]
 def artifacts(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Stage 1 of two steps, and stage 2 of two from it."""
     folder = tmp_path_factory.mktemp("imagine")
-    first = start(STAGE_1, world.pretrain({"train.steps": 2}), folder / "stage1")
+    first = start(world.pretrain({"train.steps": 2}), folder / "stage1")
     job = world.finetune({"train.steps": 2, "validation_pairs": 2}, pretrained=str(first))
-    return first, start(STAGE_2, job, folder / "stage2")
+    return first, start(job, folder / "stage2")
 
 
 @pytest.fixture(scope="module")
@@ -181,10 +180,10 @@ def test_where_stage_1_is_gone(artifacts: tuple[Path, Path], pair: Any, world: W
     (away / "config.json").write_text(text.replace(str(first), str(tmp_path / "gone")))
     assert [found.way for found in Imaginer(away)(*pair)] == ["stage 2, the procedure queries"]
     assert len(Imaginer(away, pretrained=first)(*pair)) == 2
-    scratch = start(STAGE_2, world.finetune({"train.steps": 1, "validation_pairs": 2}), tmp_path / "scratch")
+    scratch = start(world.finetune({"train.steps": 1, "validation_pairs": 2}), tmp_path / "scratch")
     with pytest.raises(ValueError, match=r"no head from patches to codebook entries.*with --pretrained"):
         Imaginer(scratch)
-    other = start(STAGE_1, world.pretrain({"train.steps": 1}, procedures=world.keyframes), tmp_path / "other")
+    other = start(world.pretrain({"train.steps": 1}, procedures=world.keyframes), tmp_path / "other")
     assert len(Imaginer(scratch, pretrained=other)(*pair)) == 2  # the same shapes, the same tokenizer
 
 

@@ -141,7 +141,7 @@ def test_captioning_is_measured() -> None:
         "captioning, implicit over explicit with 3 frames by dis, 2 of them drawn by confidence",
     ):  # fmt: skip
         assert sum(title.startswith(start) for title in titles) == 1, (start, titles)
-    assert len(rows) == (16 if packing_works() else 14)
+    assert len(rows) == (15 if packing_works() else 14)
     assert all(len(row.ratios) == 2 and row.ratio > 0 for row in rows)
     total = rows[0]
     assert total.more["agreement"]["fused attention"]["share_of_equal_tokens"] == 1.0

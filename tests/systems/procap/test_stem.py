@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from cluster.train import launch
 from idc.captioning.contract import Speed
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.data.text import PAD
 from idc.systems.procap.captioner import PairCaptioner, frame_reader
-from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob
+from idc.systems.procap.config import EncoderConfig
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, collate
 from idc.systems.procap.imagine import Imaginer, mask_predict
 from idc.systems.procap.model import ProcedureEncoder, Stem
@@ -24,26 +23,21 @@ from idc.systems.procap.task import FinetuneTask, PretrainTask, frames_for
 from idc.training.artifact import read_artifact
 from idc.training.loop import read_log
 from idc.vision.tokenizer.model import ImageTokenizer
-from tests.systems.procap.world import ENCODER, World
+from tests.systems.procap.world import ENCODER, World, start
+from tests.training.toy import check_resume
 
-STAGE_1, STAGE_2 = "idc.systems.procap.task:pretrain", "idc.systems.procap.task:finetune"
 SIDE, PATCHES = 8, 16
 STEM: dict[str, Any] = {**ENCODER, "stem": [8, 16, 16]}
 """Three levels: the patches of 8 pixels of the world's tokenizer."""
-
-
-def start(entry: str, job: PretrainJob | FinetuneJob, run_dir: Path) -> Path:
-    launch(entry, job.model_dump(mode="json", exclude={"train"}), job.train, run_dir, local=True)
-    return run_dir / "artifact"
 
 
 @pytest.fixture(scope="module")
 def artifacts(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Stage 1 of 30 steps, and stage 2 of 30 from it."""
     folder = tmp_path_factory.mktemp("stem")
-    first = start(STAGE_1, world.pretrain({"train.steps": 30, "optim.lr": 3e-3}, encoder=STEM), folder / "stage1")
+    first = start(world.pretrain({"train.steps": 30, "optim.lr": 3e-3}, encoder=STEM), folder / "stage1")
     job = world.finetune({"train.steps": 30, "beams": 2}, pretrained=str(first))
-    return first, start(STAGE_2, job, folder / "stage2")
+    return first, start(job, folder / "stage2")
 
 
 @pytest.fixture
@@ -176,12 +170,6 @@ def test_mask_predict_reads_decoded_frames_as_images(encoder: ProcedureEncoder, 
     assert 0 < float(between.max()) <= 1  # the frames decoded from the first round's entries
 
 
-def test_without_a_stem_nothing_is_new(world: World) -> None:
-    plain = ProcedureEncoder(EncoderConfig.model_validate(ENCODER), ProcedureInfo.of(world.procedures).shapes)
-    assert plain.stem is None
-    assert not any("stem" in name for name in plain.state_dict())
-
-
 @pytest.mark.parametrize(
     ("stem", "message"),
     [
@@ -192,33 +180,23 @@ def test_without_a_stem_nothing_is_new(world: World) -> None:
 def test_a_stem_of_other_patches_is_refused(world: World, tmp_path: Path, stem: list[int], message: str) -> None:
     encoder = {**ENCODER, "stem": stem}
     with pytest.raises(ValueError, match=message):
-        start(STAGE_1, world.pretrain(encoder=encoder), tmp_path / "one")
+        start(world.pretrain(encoder=encoder), tmp_path / "one")
     with pytest.raises(ValueError, match=message):
-        start(STAGE_2, world.finetune(encoder=encoder), tmp_path / "two")
+        start(world.finetune(encoder=encoder), tmp_path / "two")
 
 
 def test_settings_that_do_not_go_with_a_stem(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match=r"procedure: frames are features of the tokenizer; take an encoder without"):
-        start(STAGE_2, world.finetune(encoder=STEM, procedure="frames"), tmp_path / "frames")
+        start(world.finetune(encoder=STEM, procedure="frames"), tmp_path / "frames")
     with pytest.raises(ValueError, match=r"stem: 12 is not a multiple of 8"):
         world.finetune(encoder={**ENCODER, "stem": [8, 12, 16]})
 
 
-def test_a_run_with_a_stem_that_was_cut_continues_to_the_same_weights(world: World, tmp_path: Path) -> None:
-    settings = {"train.steps": 4, "train.checkpoint_every": 2}
-    whole = start(STAGE_2, world.finetune(settings, encoder=STEM), tmp_path / "whole")
-    start(STAGE_2, world.finetune(settings, encoder=STEM), tmp_path / "cut")
-    for name in ("result.json", "artifact/config.json"):
-        (tmp_path / "cut" / name).unlink()
-    newest = max((tmp_path / "cut" / "checkpoints").iterdir(), key=lambda folder: folder.name)
-    for file in newest.rglob("*"):
-        if file.is_file():
-            file.unlink()
-    newest.rmdir()
-    again = start(STAGE_2, world.finetune(settings, encoder=STEM), tmp_path / "cut")
-    one, two = (read_artifact(path).state_dict() for path in (whole, again))
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    assert json.loads((tmp_path / "cut" / "result.json").read_text())["steps"] == 4
+def test_a_killed_run_with_a_stem_resumes_as_if_undisturbed(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = world.finetune({"train.steps": 6, "train.checkpoint_every": 2}, encoder=STEM)
+    check_resume(FinetuneTask, partial(start, job), tmp_path, monkeypatch)
 
 
 def test_the_stem_is_a_function_of_single_images() -> None:

@@ -11,24 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from cluster.train import launch
 from idc.data.text import PAD
 from idc.systems import load_system
 from idc.systems.procap.captioner import CaptioningModel, PairCaptioner
-from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, PretrainJob
+from idc.systems.procap.config import DecoderConfig, EncoderConfig
 from idc.systems.procap.data import FinetuneDataset, ProcedureInfo, collate
 from idc.systems.procap.task import FinetuneTask, frame_features
 from idc.training.artifact import read_artifact
 from idc.training.loop import read_log
 from idc.vision.tokenizer.model import ImageTokenizer
-from tests.systems.procap.world import DECODER, ENCODER, World, build_procedures
-
-STAGE_1, STAGE_2 = "idc.systems.procap.task:pretrain", "idc.systems.procap.task:finetune"
-
-
-def start(entry: str, job: PretrainJob | FinetuneJob, run_dir: Path) -> dict[str, Any]:
-    payload = job.model_dump(mode="json", exclude={"train"})
-    return launch(entry, payload, job.train, run_dir, local=True)
+from tests.systems.procap.world import DECODER, ENCODER, World, build_procedures, start
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +28,9 @@ def runs(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``pretrain`` of 40 steps, and ``finetune`` from it of 30."""
     folder = tmp_path_factory.mktemp("runs")
     steps = {"train.steps": 40, "train.log_every": 5, "train.eval_every": 20}
-    start(STAGE_1, world.pretrain({**steps, "optim.lr": 3e-3}), folder / "pretrain")
+    start(world.pretrain({**steps, "optim.lr": 3e-3}), folder / "pretrain")
     steps = {"train.steps": 30, "train.log_every": 5, "train.eval_every": 15}
-    start(STAGE_2, world.finetune(steps, pretrained=str(folder / "pretrain" / "artifact")), folder / "finetune")
+    start(world.finetune(steps, pretrained=str(folder / "pretrain" / "artifact")), folder / "finetune")
     return folder
 
 
@@ -58,7 +50,7 @@ def test_both_stages_learn(runs: Path) -> None:
 def test_stage_2_starts_from_the_encoder_of_stage_1(runs: Path, world: World, tmp_path: Path) -> None:
     """With learning rates of 0 the encoder in the artifact of stage 2 is that of stage 1."""
     rates = {"encoder_optim.lr": 0.0, "decoder_optim.lr": 0.0, "train.steps": 1}
-    start(STAGE_2, world.finetune(rates, pretrained=str(runs / "pretrain" / "artifact")), tmp_path / "run")
+    start(world.finetune(rates, pretrained=str(runs / "pretrain" / "artifact")), tmp_path / "run")
     first = read_artifact(runs / "pretrain" / "artifact", system="procap").state_dict()
     second = read_artifact(tmp_path / "run" / "artifact", system="procap").state_dict()
     names = [name for name in first if name.startswith("encoder.")]
@@ -109,7 +101,7 @@ def test_the_artifact_records_what_it_was_trained_on(runs: Path, world: World, t
     assert derived.trained_on == "rendered scenes at 32x32 pixels (14 training pairs)"
     card = (derived.path / "README.md").read_text()
     assert "Trained on rendered scenes at 32x32 pixels (14 training pairs)." in card
-    start(STAGE_2, world.finetune({"train.steps": 1, "trained_on": "toy blocks"}), tmp_path / "run")
+    start(world.finetune({"train.steps": 1, "trained_on": "toy blocks"}), tmp_path / "run")
     captioner = PairCaptioner(tmp_path / "run" / "artifact")
     assert captioner.trained_on == "toy blocks"
     (
@@ -119,15 +111,6 @@ def test_the_artifact_records_what_it_was_trained_on(runs: Path, world: World, t
     assert head.pop("trained_on") == "toy blocks"
     (tmp_path / "run" / "artifact" / "config.json").write_text(json.dumps(head))
     assert PairCaptioner(tmp_path / "run" / "artifact").trained_on is None  # an artifact of an earlier version
-
-
-def test_beam_search_is_an_option_of_the_artifact(runs: Path, world: World, tmp_path: Path) -> None:
-    settings = {"beams": 3, "train.steps": 2}
-    start(STAGE_2, world.finetune(settings), tmp_path / "run")
-    captioner = PairCaptioner(tmp_path / "run" / "artifact")
-    assert captioner.beams == 3
-    grey = np.full((32, 32, 3), 99, np.uint8)
-    assert len(captioner([grey], [grey])) == 1
 
 
 def test_a_stage_1_artifact_is_no_captioner(runs: Path) -> None:
@@ -147,7 +130,7 @@ def test_the_card_of_a_stage_1_artifact_leads_to_stage_2_and_not_to_captions(run
 def test_a_stage_2_artifact_is_no_pretrained_encoder(runs: Path, world: World, tmp_path: Path) -> None:
     job = world.finetune(pretrained=str(runs / "finetune" / "artifact"))
     with pytest.raises(ValueError, match=r"pretrained: .* is an artifact of stage 2; give the artifact of pretrain"):
-        start(STAGE_2, job, tmp_path / "run")
+        start(job, tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +150,7 @@ def test_a_pretrained_encoder_of_other_procedures_is_refused(
     procedures = build_procedures(tmp_path / "procedures", {**other, **settings})
     job = world.finetune(pretrained=str(runs / "pretrain" / "artifact"), procedures=procedures)
     with pytest.raises(ValueError, match=message):
-        start(STAGE_2, job, tmp_path / "run")
+        start(job, tmp_path / "run")
     assert not (tmp_path / "run" / "result.json").exists()
 
 
@@ -188,10 +171,10 @@ def test_another_tokenizer_than_that_of_the_procedures_is_refused(runs: Path, wo
     procedures = build_procedures(tmp_path / "procedures", settings)
     job = world.finetune(pretrained=str(runs / "pretrain" / "artifact"), procedures=procedures)
     with pytest.raises(ValueError, match=r"pretrained: .* was trained with another tokenizer"):
-        start(STAGE_2, job, tmp_path / "finetune")
+        start(job, tmp_path / "finetune")
     ImageTokenizer.load(world.tokenizer).save(tmp_path / "tokenizer")  # it was trained anew in its place
     with pytest.raises(ValueError, match="another tokenizer than the one the procedures were built with"):
-        start(STAGE_1, world.pretrain(procedures=procedures), tmp_path / "pretrain")
+        start(world.pretrain(procedures=procedures), tmp_path / "pretrain")
 
 
 def test_a_tiny_captioner_overfits_eight_pairs(world: World) -> None:

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from cluster.train import launch
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.data.text import PAD
@@ -24,17 +23,10 @@ from idc.systems.procap.task import FinetuneTask, PretrainTask
 from idc.training.artifact import read_artifact
 from idc.vision.tokenizer.model import ImageTokenizer
 from tests.systems.procap.test_data import block_of, is_rectangle
-from tests.systems.procap.world import DECODER, ENCODER, World, build_procedures
+from tests.systems.procap.world import DECODER, ENCODER, World, build_procedures, start
 
 PATCHES = 16
 """n_I of the world."""
-STAGE_1, STAGE_2 = "idc.systems.procap.task:pretrain", "idc.systems.procap.task:finetune"
-
-
-def start(entry: str, job: PretrainJob | FinetuneJob, run_dir: Path) -> Path:
-    """Run it here; the artifact."""
-    launch(entry, job.model_dump(mode="json", exclude={"train"}), job.train, run_dir, local=True)
-    return run_dir / "artifact"
 
 
 def train(task: PretrainTask | FinetuneTask, data: PretrainDataset | FinetuneDataset) -> dict[str, Tensor | float]:
@@ -136,7 +128,7 @@ def test_before_and_after_alone_stand_at_the_ends_of_the_procedure(world: World)
 @pytest.fixture(scope="module")
 def pretrained(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
     """An artifact of stage 1, of two steps."""
-    return str(start(STAGE_1, world.pretrain({"train.steps": 2}), tmp_path_factory.mktemp("stage1") / "run"))
+    return str(start(world.pretrain({"train.steps": 2}), tmp_path_factory.mktemp("stage1") / "run"))
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +146,7 @@ def test_the_explicit_captioner_makes_the_frames_itself(
 ) -> None:
     """From two images, by the interpolator and sampling of the folder it was trained on, without that folder."""
     settings = {"train.steps": 2, "validation_pairs": 2, "procedure": "frames", "explicit_frames": which}
-    artifact = start(STAGE_2, world.finetune(settings, pretrained=pretrained), tmp_path / "run")
+    artifact = start(world.finetune(settings, pretrained=pretrained), tmp_path / "run")
     captioner = PairCaptioner(artifact)
     before, after, row = pair
     assert captioner.explicit is not None
@@ -181,7 +173,7 @@ def test_the_explicit_captioner_makes_the_frames_itself(
 
 def test_the_captioner_without_a_procedure(world: World, pretrained: str, pair: Any, tmp_path: Path) -> None:
     settings = {"train.steps": 2, "validation_pairs": 2, "procedure": "none", "decoder.memory_norm": "batch"}
-    artifact = start(STAGE_2, world.finetune(settings, pretrained=pretrained), tmp_path / "run")
+    artifact = start(world.finetune(settings, pretrained=pretrained), tmp_path / "run")
     state = read_artifact(artifact).state_dict()
     assert state["decoder.project.3.norm.weight"].shape == (2 * PATCHES * 32,)
     before, after, _ = pair
@@ -191,17 +183,6 @@ def test_the_captioner_without_a_procedure(world: World, pretrained: str, pair: 
     assert told.change_map is not None
     assert told.change_map.shape == (4, 4)
     assert "imagine" not in captioner.capabilities
-
-
-def test_evenly_spaced_frames_are_the_official_ones() -> None:
-    assert evenly_spaced(7, 2) == [3, 5]
-    assert evenly_spaced(7, 7) == [1, 2, 3, 4, 5, 6, 7]
-    for between, k in itertools.product((1, 3, 7, 15), range(1, 16)):
-        if k <= between:
-            chosen = evenly_spaced(between, k)
-            assert len(set(chosen)) == k
-            assert (min(chosen), max(chosen)) >= (1, 1)
-            assert max(chosen) <= between
 
 
 def test_evenly_spaced_frames_need_all_frames(world: World) -> None:
@@ -252,9 +233,9 @@ def test_without_the_caption_the_sequence_has_no_text(world: World, official: bo
     assert set(seen) == {(2 * 4, 1 + 1 + official + 4 * PATCHES)}  # the sample and its warped frames
     assert "align" not in logs
     assert data.get(0, 0)["text"].shape == (0,)
-    artifact = start(STAGE_1, job, tmp_path / "stage1")
+    artifact = start(job, tmp_path / "stage1")
     finetune = world.finetune({"train.steps": 2, "validation_pairs": 2}, pretrained=str(artifact))
-    PairCaptioner(start(STAGE_2, finetune, tmp_path / "stage2"))
+    PairCaptioner(start(finetune, tmp_path / "stage2"))
 
 
 @torch.no_grad()

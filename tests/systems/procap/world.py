@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from cluster.train import launch
 from idc.config import load
 from idc.data.images import decode_image
 from idc.data.pipeline import run_local
@@ -48,6 +49,10 @@ TRAIN: dict[str, Any] = {
 }
 
 
+Images = tuple[list[np.ndarray], list[np.ndarray]]
+"""The images before and those after."""
+
+
 @dataclass(frozen=True)
 class World:
     """Folders.
@@ -78,6 +83,14 @@ class World:
         base = {"procedures": self.procedures, "decoder": DECODER, **rates, **scratch}
         train = {**TRAIN, "keep_best": {"metric": "CIDEr"}}
         return load(FinetuneJob, None, {"train": train, **base, **overrides, **(settings or {})})
+
+
+def start(job: PretrainJob | FinetuneJob, run_dir: Path) -> Path:
+    """Train a stage in this process; the folder of its artifact."""
+    stage = "pretrain" if isinstance(job, PretrainJob) else "finetune"
+    payload = job.model_dump(mode="json", exclude={"train"})
+    launch(f"idc.systems.procap.task:{stage}", payload, job.train, run_dir, local=True)
+    return run_dir / "artifact"
 
 
 def make_world(folder: Path) -> World:

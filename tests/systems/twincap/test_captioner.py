@@ -19,10 +19,8 @@ from idc.data.store import iter_rows
 from idc.schema import CHANGE_TYPES
 from idc.systems import is_captioner, load_captioner
 from idc.systems.twincap.captioner import CHANGE_HEAT, CHANGE_ODDS, TwinCaptioner
-from tests.systems.procap.world import World
+from tests.systems.procap.world import Images, World
 from tests.systems.twincap.tiny import start, tiny_job
-
-Images = tuple[list[np.ndarray], list[np.ndarray]]
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +35,6 @@ def captioner(artifact: Path) -> TwinCaptioner:
     return TwinCaptioner(artifact)
 
 
-@pytest.fixture(scope="module")
-def images(world: World) -> Images:
-    """Six rendered pairs, the third of other sizes."""
-    rows = [row for _, row in zip(range(6), iter_rows(world.pairs), strict=False)]
-    befores, afters = ([decode_image(row[name]) for row in rows] for name in ("before", "after"))
-    befores[2], afters[2] = befores[2].repeat(2, axis=0), afters[2][:20]
-    return befores, afters
-
-
 def test_the_artifact_is_a_captioner(artifact: Path, captioner: TwinCaptioner, images: Images) -> None:
     assert is_captioner(str(artifact))
     loaded = load_captioner(str(artifact))
@@ -55,29 +44,6 @@ def test_the_artifact_is_a_captioner(artifact: Path, captioner: TwinCaptioner, i
     for call in (captioner, captioner.describe):
         with pytest.raises(ValueError, match="6 before and 5 after images: give as many"):
             call(images[0], images[1][:5])
-
-
-def test_candidates_have_the_probabilities_that_scoring_gives(captioner: TwinCaptioner, images: Images) -> None:
-    told = captioner.describe(*images, candidates=3)
-    texts = [[one.caption for one in description.candidates] for description in told]
-    assert all(len(set(found)) == len(found) == 3 for found in texts)
-    for description, scores in zip(told, captioner.score(*images, texts), strict=True):
-        logs = [one.log_probability for one in description.candidates]
-        assert logs == sorted(logs, reverse=True)
-        assert logs == pytest.approx([score.mean for score in scores], abs=1e-4)
-    assert captioner.score(*images, [[]] * 6) == [[]] * 6
-    with pytest.raises(ValueError, match="5 lists of captions for 6 pairs"):
-        captioner.score(*images, texts[:5])
-
-
-def test_samples_are_drawn_by_their_seed(captioner: TwinCaptioner, images: Images) -> None:
-    one, again, other = (captioner.sample(*images, 4, temperature=2.0, seed=seed) for seed in (0, 0, 1))
-    assert one == again != other
-    texts = [[candidate.caption for candidate in found] for found in one]
-    scored = captioner.score(*images, texts)
-    for found, scores in zip(one, scored, strict=True):
-        assert [each.log_probability for each in found] == pytest.approx([each.mean for each in scores], abs=1e-3)
-    assert captioner.sample([], [], 2) == []
 
 
 def test_maps_are_in_the_unit_interval_and_only_made_when_asked_for(captioner: TwinCaptioner, images: Images) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from idc.training.artifact import read_artifact
 from idc.training.loop import read_log
 from tests.systems.procap.world import World
 from tests.systems.twincap.tiny import start, tiny_job
+from tests.training.toy import check_resume
 
 ROOT = Path(__file__).parents[3]
 
@@ -83,25 +85,7 @@ def test_a_training_starts_from_the_weights_of_another(world: World, tmp_path: P
 
 def test_a_killed_run_resumes_as_if_undisturbed(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = tiny_job(world.pairs, {"train.checkpoint_every": 2, "train.eval_every": 3})
-    start(job, tmp_path / "whole")
-    real, calls = TwinCapTask.training_step, []
-
-    def killed(self: TwinCapTask, batch: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 5:
-            raise KeyboardInterrupt
-        return real(self, batch)
-
-    monkeypatch.setattr(TwinCapTask, "training_step", killed)
-    with pytest.raises(KeyboardInterrupt):
-        start(job, tmp_path / "killed")
-    monkeypatch.undo()
-    start(job, tmp_path / "killed")
-    whole, resumed = (read_artifact(tmp_path / name / "artifact").state_dict() for name in ("whole", "killed"))
-    assert whole.keys() == resumed.keys()
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    losses = [[line["loss"] for line in read_log(tmp_path / name / "log.jsonl")] for name in ("whole", "killed")]
-    assert losses[0] == losses[1]
+    check_resume(TwinCapTask, partial(start, job), tmp_path, monkeypatch)
 
 
 def test_the_stored_weights_are_the_moving_average(world: World) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from cluster.train import launch
 from idc.config import load
 from idc.systems.twincap.config import TwinCapJob
+from tests.systems.procap.world import TRAIN as WORLD_TRAIN
 
 MODEL: dict[str, Any] = {
     "height": 32,
@@ -17,15 +18,7 @@ MODEL: dict[str, Any] = {
     "blocks": 1,
     "decoder": {"width": 32, "layers": 1, "heads": 2, "feedforward": 64, "max_length": 20},
 }
-TRAIN: dict[str, Any] = {
-    "steps": 6,
-    "epochs": None,
-    "batch_size": 4,
-    "log_every": 1,
-    "seed": 3,
-    "keep_best": {"metric": "CIDEr"},
-    "tracking": {"enabled": False},
-}
+TRAIN: dict[str, Any] = {**WORLD_TRAIN, "steps": 6, "seed": 3, "keep_best": {"metric": "CIDEr"}}
 ENTRY = "idc.systems.twincap.task:train"
 
 

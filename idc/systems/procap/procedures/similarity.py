@@ -124,7 +124,8 @@ class Sampling:
         self.visual: Similarity | None = None
         self.visual_text: Similarity | None = None
         if scores is None and "visual" in kinds_of(strategy):
-            self.visual = make_visual(similarity, dinov2)
+            plain: dict[str, type[Similarity]] = {"tokenizer": TokenizerSimilarity, "pixels": PixelSimilarity}
+            self.visual = Dinov2Similarity(dinov2) if similarity == "dinov2" else plain[similarity]()
         if scores is None and "text" in kinds_of(strategy):
             assert pair_encoder is not None
             self.visual_text = PairEncoderSimilarity(pair_encoder)
@@ -174,17 +175,6 @@ def kinds_of(strategy: Strategy) -> tuple[Kind, ...]:
     if strategy == "visual":
         return ("visual",)
     return ("text",) if strategy == "visual_text" else ()
-
-
-def make_visual(name: str, dinov2: str = "") -> Similarity:
-    """Make the visual similarity called ``name`` in :class:`idc.systems.procap.procedures.config.ProceduresConfig`."""
-    if name == "tokenizer":
-        return TokenizerSimilarity()
-    if name == "pixels":
-        return PixelSimilarity()
-    if name == "dinov2":
-        return Dinov2Similarity(dinov2)
-    raise ValueError(f"no similarity is called {name!r}; there are: tokenizer, pixels, dinov2")
 
 
 def confidence(s_before: np.ndarray, s_after: np.ndarray, temperature: float = 1.0) -> np.ndarray:

@@ -16,7 +16,7 @@ from idc.data.images import decode_image
 from idc.data.pipeline import TooManyRejects, run_local
 from idc.data.store import iter_rows, read_manifest, read_rejects
 from idc.data.text import BOS, EOS, Vocabulary
-from idc.systems.procap.procedures.build import build, procedure_schema
+from idc.systems.procap.procedures.build import build
 from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
 from idc.systems.procap.procedures.filmstrip import filmstrip
 from idc.systems.procap.procedures.stages import Interpolate
@@ -238,10 +238,6 @@ def test_filmstrip(built: str) -> None:
     assert strip.shape == (32 + 8, 5 * 32, 3)
     assert strip[32:, :32].max() == 0  # no bar under the frame before
     assert strip[32:, 32:128].max() > 0
-
-
-def test_columns() -> None:
-    assert procedure_schema().names[:4] == ["pair_id", "split", "change_type", "captions"]
 
 
 def test_faults_are_found_before_anything_starts(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from idc.systems.procap.procedures.similarity import (
     TokenizerSimilarity,
     confidence,
     evenly_spaced,
-    make_visual,
     pair_rng,
     sample_keyframes,
 )
@@ -83,11 +82,6 @@ def test_a_pairs_draw_depends_on_seed_and_id_alone() -> None:
     draws = {(seed, name): pair_rng(seed, name).random() for seed in (0, 1) for name in ("a", "b")}
     assert len(set(draws.values())) == 4
     assert pair_rng(1, "b").random() == draws[1, "b"]
-
-
-def test_unknown_similarity() -> None:
-    with pytest.raises(ValueError, match="clip4idc"):
-        make_visual("clip4idc")
 
 
 # -- strategies ---------------------------------------------------------------------------------------------------
