@@ -94,6 +94,8 @@ def pair_answer(index: int, name: str | None, result: PairResult) -> dict[str, A
         "change_map": None if result.change_map is None else _png_url(result.change_map),
         "relevance": None if result.relevance is None else _relevance(result.relevance),
         "frames": None if result.frames is None else [_png_url(frame) for frame in result.frames],
+        "regions": None if result.regions is None else [region.to_dict() for region in result.regions],
+        "regions_text": result.regions_text,
         "error": result.error,
     }
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from idc.captioning.contract import Answer, Assessment, Candidate, Seen
+from idc.captioning.contract import Answer, Assessment, Candidate, Region, Seen
 from idc.schema import Turn
 from serve.pieces import Hear
+
+RegionsOption = Literal["never", "unfamiliar", "always"]
+"""For which pairs the regions that differ are looked for: those that the model is not familiar with, or all."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +23,14 @@ class Options:
         candidates: captions per pair.
         change_map: whether to return a change map.
         imagine: whether to return frames between the images.
+        regions: whether to look, without a trained model, for the regions that differ.
     """
 
     beams: int | None = None
     candidates: int = 1
     change_map: bool = False
     imagine: bool = False
+    regions: RegionsOption = "never"
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,7 @@ class PairResult:
         change_map: PNG, 8-bit grey, of the size of the image after (its longer side at most 1024), or None.
         relevance: of the caption's words and of both images' places, if a change map is requested and the model has it.
         frames: PNGs from before to after, or None.
+        regions, regions_text: as in :class:`idc.captioning.contract.Description`.
         seen: at what size the model saw the images; None if it does not report it.
         error: reason for the user, ``"before: ..."``, ``"after: ..."``, or of a dialogue ``"messages: ..."`` or
             ``"n: ..."``; None if the pair was captioned or answered.
@@ -96,6 +102,8 @@ class PairResult:
     change_map: bytes | None = None
     relevance: ShownRelevance | None = None
     frames: tuple[bytes, ...] | None = None
+    regions: tuple[Region, ...] | None = None
+    regions_text: str | None = None
     seen: Seen | None = None
     tokens: tuple[int, int] | None = None
     error: str | None = None

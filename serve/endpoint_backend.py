@@ -194,7 +194,7 @@ def _result(
         said = prepared.answer(replies[0][0])
         return PairResult(answer=said, seen=said.seen, model_ms=ms, batch=1)
     description = captioner.description(prepared, replies, options.candidates)
-    return captioned(CaptionedPair(pixels, description, (), ms / 1000, 1))
+    return captioned(CaptionedPair(pixels, description, (), ms / 1000, 1), options)
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

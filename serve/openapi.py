@@ -218,6 +218,8 @@ _RESULT = {
     "change_map": None,
     "relevance": None,
     "frames": None,
+    "regions": None,
+    "regions_text": None,
     "error": None,
 }
 _ID, _VERSION = "3f1c9d2ab0f44a0d8f6d0d3b2c7a5e11", "models:/captioner/7"

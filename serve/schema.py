@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from idc.captioning.contract import Verdict
+from serve.backend import RegionsOption
 
 
 class _Closed(BaseModel):
@@ -40,6 +41,9 @@ class CaptionOptions(_Closed):
     """Also return a map of where the pair changed."""
     imagine: bool = False
     """Also return the frames that the model imagines between the images."""
+    regions: RegionsOption = "never"
+    """Also say, without a trained model, in which regions the images differ: never, for pairs that the model is not
+    familiar with, or always. It takes up to half a second per pair."""
     stream: bool = False
     """Respond by server-sent events, pair by pair."""
 
@@ -129,6 +133,21 @@ class RelevanceAnswer(_Closed):
     """Likewise of the image after."""
 
 
+class RegionAnswer(_Closed):
+    """A part of the image after that differs from the image before."""
+
+    box: list[int] = Field(min_length=4, max_length=4)
+    """Left, top, right and bottom in pixels of the image after; right and bottom are the first ones outside."""
+    share: float
+    """Share of the image's area that the region covers (not the box), 0 to 1."""
+    position: str
+    """Where it is, in words."""
+    before: str
+    """The name of its colour in the image before."""
+    after: str
+    """The name of its colour in the image after."""
+
+
 class PairAnswer(AssessedAnswer):
     """The result of a pair."""
 
@@ -154,6 +173,10 @@ class PairAnswer(AssessedAnswer):
     """Words and places that resemble each other, next to a change map; null for models that do not compare them."""
     frames: list[str] | None = None
     """PNGs as data URLs, from before to after; null unless requested."""
+    regions: list[RegionAnswer] | None = None
+    """The regions in which the images differ, the largest first; null if they were not looked for."""
+    regions_text: str | None = None
+    """The same as a sentence that no trained model wrote; null likewise."""
     error: str | None = None
     """Why the pair has no caption, in a request for several pairs; a request for one pair fails with status 400."""
 

@@ -54,6 +54,8 @@ class Backend:
             raise Busy
         while self.stuck:
             await asyncio.sleep(0.01)
+        if self.assessment is not None and self.assessment.familiar is False and options.regions == "unfamiliar":
+            options = replace(options, regions="always")
         found = await self.locals[model].caption(pairs, model, options, hear)
         return [replace(one, assessment=self.assessment or one.assessment) for one in found]
 

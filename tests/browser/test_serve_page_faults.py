@@ -112,9 +112,9 @@ def test_images_of_unequal_sizes_are_remarked(tmp_path: Path, visit: Visit) -> N
         drop(page, page.locator("[data-side=before]"), tmp_path / "a.png")
         expect(page.locator("#shapes")).to_have_text("")
         drop(page, page.locator("[data-side=after]"), tmp_path / "b.png")
-        expect(page.locator("#shapes")).to_contain_text("differ in size (40 × 30 and 80 × 60)")
+        expect(page.locator("#shapes")).to_contain_text("differ in size (40 × 30 before, 80 × 60 after)")
         drop(page, page.locator("[data-side=after]"), tmp_path / "c.png")
-        expect(page.locator("#shapes")).to_contain_text("differ in shape (40 × 30 and 30 × 30)")
+        expect(page.locator("#shapes")).to_contain_text("differ in shape (40 × 30 before, 30 × 30 after)")
 
 
 def test_a_busy_or_absent_server_is_explained(backend: Backend, pair: tuple[Path, Path], visit: Visit) -> None:

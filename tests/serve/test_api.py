@@ -95,6 +95,19 @@ def test_json_data_urls_and_forms_give_what_the_captioner_gives(client: httpx2.C
     assert answers[2].json()["results"][0]["id"] == "x"
 
 
+def test_regions_come_as_the_captioner_gives_them(client: httpx2.Client, artifact: str) -> None:
+    (expected,) = ServedCaptioner(artifact).caption(PAIRS[:1], [Options(regions="always")])
+    assert expected.regions is not None
+    told = [region.to_dict() for region in expected.regions], expected.regions_text
+    for answer in (
+        client.post("/v1/captions", json={**body(PAIRS[0]), "regions": "always"}),
+        client.post("/v1/captions", files=form(PAIRS[0]), data={"regions": "always"}),
+    ):
+        (result,) = CaptionAnswer.model_validate_json(answer.raise_for_status().content).results
+        assert ([region.model_dump() for region in result.regions or ()], result.regions_text) == told
+    assert client.post("/v1/captions", json=body(PAIRS[0])).json()["results"][0]["regions"] is None
+
+
 def test_one_bad_pair_of_several_has_its_error_and_the_others_captions(client: httpx2.Client) -> None:
     truncated = EncodedPair(PAIRS[1].before, PAIRS[1].after[:-40])
     no_image = EncodedPair(b"<svg/>", PAIRS[1].after)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import serve
+from idc.captioning.loading import artifact_folder
 from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows
 from idc.systems import load_captioner
@@ -91,6 +93,22 @@ def test_the_map_of_a_large_image_has_1024_pixels_at_most(captioner: ServedCapti
     assert one.change_map is not None
     with Image.open(io.BytesIO(one.change_map)) as drawn:
         assert (drawn.mode, drawn.size) == ("L", (1024, 24))
+
+
+def test_regions_are_looked_for_in_unfamiliar_pairs_or_in_all() -> None:
+    examples = Path(serve.__file__).parent / "web" / "examples"
+    known = EncodedPair(*((examples / f"color-{name}.png").read_bytes() for name in ("before", "after")))
+    noise = np.random.default_rng(0).integers(0, 255, (2, 60, 80, 3), np.uint8)
+    unknown = EncodedPair(*map(encode_png, noise))
+    options = [Options(regions=regions) for regions in ("never", "unfamiliar", "always")]
+    shipped = ServedCaptioner(artifact_folder("shipped"))
+    for pair, familiar, looked_for in ((known, True, [0, 0, 1]), (unknown, False, [0, 1, 1])):
+        results = shipped.caption([pair] * 3, options)
+        assert [one.assessment is not None and one.assessment.familiar for one in results] == [familiar] * 3
+        assert [one.regions is not None for one in results] == looked_for
+        assert [one.regions_text is not None for one in results] == looked_for
+    regions = ServedCaptioner(artifact_folder("regions")).caption([known], [Options()])[0]
+    assert regions.regions_text == regions.captions[0].caption
 
 
 def test_unsupported_options_are_reported_beforehand(captioner: ServedCaptioner) -> None:
