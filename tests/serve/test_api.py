@@ -9,7 +9,7 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
@@ -278,7 +278,8 @@ def test_what_takes_too_long_is_answered_by_504(artifact: str) -> None:
 
 
 def test_a_client_that_leaves_is_no_failure(artifact: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """While it sends its body; and, cancelled by Serve, while it waits."""
+    """While it sends its body; cancelled by Serve, while it waits; and refused by Serve's proxy, which then fails the
+    reading of the body."""
     backend = HeldBackend(artifact)
     api = create_api(local_config(artifact), backend)
     with serving(api) as url, httpx2.Client(base_url=url) as client:
@@ -300,10 +301,19 @@ def test_a_client_that_leaves_is_no_failure(artifact: str, capsys: pytest.Captur
             with pytest.raises(asyncio.CancelledError):
                 await request
 
+    async def failing() -> dict[str, str]:
+        raise RuntimeError("Task: 6ef4 was cancelled.")
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        raise AssertionError("nobody is left to answer")
+
     asyncio.run(cancelled())
+    head = [(b"content-type", b"application/json"), (b"host", b"localhost")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/captions", "headers": head, "client": ("127.0.0.1", 1)}
+    asyncio.run(api({**scope, "query_string": b""}, failing, send))
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     found = [(line["level"], line["status"], line["error"], "failure" in line) for line in lines]
-    assert found == [("info", 499, "client_left", False)] * 2
+    assert found == [("info", 499, "client_left", False)] * 3
 
 
 def test_the_docs_need_nothing_from_elsewhere(client: httpx2.Client) -> None:
