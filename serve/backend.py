@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
-from idc.captioning.contract import Answer, Assessment, Candidate, Region, Seen
+from idc.captioning.contract import Answer, Candidate, Description
 from idc.schema import Turn
 from serve.pieces import Hear
 
@@ -76,39 +75,34 @@ class ShownRelevance:
 
 @dataclass(frozen=True)
 class PairResult:
-    """The captions of a pair, the answer in a dialogue about it, or the reason for having neither.
+    """The description of a pair, the answer in a dialogue about it, or the reason for having neither.
 
     Attributes:
-        captions: best first; empty if there is an ``answer`` or an ``error``.
+        description: of a captioned pair, without its map and relevance, which are drawn; None if there is an ``answer``
+            or an ``error``.
         answer: of a model that can answer, to a pair with a dialogue.
-        assessment: how far the captions can be trusted; None if there are none.
-        attributes: what changed, as values; see :attr:`idc.captioning.contract.Description.attributes`.
         change_map: PNG, 8-bit grey, of the size of the image after (its longer side at most 1024), or None.
         relevance: of the caption's words and of both images' places, if a change map is requested and the model has it.
         frames: PNGs from before to after, or None.
-        regions, regions_text: as in :class:`idc.captioning.contract.Description`.
-        seen: at what size the model saw the images; None if it does not report it.
         error: reason for the user, ``"before: ..."``, ``"after: ..."``, or of a dialogue ``"messages: ..."`` or
             ``"n: ..."``; None if the pair was captioned or answered.
-        tokens: numbers of tokens read and written for the captions; None for a model that reads no text.
         model_ms: model time of the batch that contained the pair.
         batch: number of pairs in that batch.
     """
 
-    captions: tuple[Candidate, ...] = ()
+    description: Description | None = None
     answer: Answer | None = None
-    assessment: Assessment | None = None
-    attributes: Mapping[str, Any] | None = None
     change_map: bytes | None = None
     relevance: ShownRelevance | None = None
     frames: tuple[bytes, ...] | None = None
-    regions: tuple[Region, ...] | None = None
-    regions_text: str | None = None
-    seen: Seen | None = None
-    tokens: tuple[int, int] | None = None
     error: str | None = None
     model_ms: float = 0.0
     batch: int = 0
+
+    @property
+    def captions(self) -> tuple[Candidate, ...]:
+        """The candidates of the description, best first; empty without one."""
+        return () if self.description is None else self.description.candidates
 
 
 @dataclass(frozen=True)

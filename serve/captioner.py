@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 
 from idc.captioning.apply import (
@@ -116,7 +117,7 @@ class ServedCaptioner:
                 return [PairResult(error=f"messages: {error}")]
             return [result for decoded in asked for result in self._answered([decoded], max_tokens)]
         ms = 1000 * (perf_counter() - started)
-        return [PairResult(answer=answer, seen=answer.seen, model_ms=ms, batch=len(asked)) for answer in answers]
+        return [PairResult(answer=answer, model_ms=ms, batch=len(asked)) for answer in answers]
 
 
 def _options(options: Options) -> DescribeOptions:
@@ -140,16 +141,10 @@ def captioned(result: CaptionedPair, options: Options) -> PairResult:
         description = with_regions(description, result.pixels, always=options.regions == "always")
     change_map, relevance = description.change_map, description.relevance
     return PairResult(
-        captions=description.candidates,
-        assessment=description.assessment,
-        attributes=description.attributes,
+        replace(description, change_map=None, relevance=None),
         change_map=None if change_map is None else encode_png(draw_map(change_map, result.pixels.after.shape[:2])),
         relevance=None if relevance is None else _shown(relevance, result.pixels),
         frames=tuple(map(encode_png, result.frames)) or None,
-        regions=description.regions,
-        regions_text=description.regions_text,
-        seen=description.seen,
-        tokens=description.tokens,
         model_ms=1000 * result.seconds,
         batch=result.batch,
     )

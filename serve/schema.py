@@ -13,11 +13,13 @@ from idc.captioning.contract import Verdict
 from serve.backend import RegionsOption
 
 
-class _Closed(BaseModel):
+class ClosedModel(BaseModel):
+    """A request or response whose fields are all named in its schema."""
+
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
-class Pair(_Closed):
+class Pair(ClosedModel):
     """A pair of images."""
 
     before: str = Field(min_length=1)
@@ -28,7 +30,7 @@ class Pair(_Closed):
     """Repeated in the result."""
 
 
-class CaptionOptions(_Closed):
+class CaptionOptions(ClosedModel):
     """Options of a request; in a multipart form each is a field of the same name."""
 
     model: str | None = Field(None, max_length=200)
@@ -68,7 +70,7 @@ class CaptionRequest(CaptionOptions):
         return self
 
 
-class CandidateAnswer(_Closed):
+class CandidateAnswer(ClosedModel):
     """A caption."""
 
     caption: str
@@ -79,7 +81,7 @@ class CandidateAnswer(_Closed):
     """Natural logarithm, mean over the tokens."""
 
 
-class SeenAnswer(_Closed):
+class SeenAnswer(ClosedModel):
     """Height and width in pixels at which the model saw the images; larger ones were resized to it."""
 
     before: list[int] = Field(min_length=2, max_length=2)
@@ -88,7 +90,7 @@ class SeenAnswer(_Closed):
     """Of the image after."""
 
 
-class AssessedAnswer(_Closed):
+class AssessedAnswer(ClosedModel):
     """How far the captions of a pair can be trusted. Every field is null if there is no caption; in an answer to a
     question only ``seen`` is not."""
 
@@ -110,7 +112,7 @@ class AssessedAnswer(_Closed):
     """At what size the model saw the images; null if it does not report it."""
 
 
-class WordRelevance(_Closed):
+class WordRelevance(ClosedModel):
     """The relevance of a word of the caption."""
 
     word: str
@@ -121,7 +123,7 @@ class WordRelevance(_Closed):
     """Its highest cosine similarity with a place of the image after."""
 
 
-class RelevanceAnswer(_Closed):
+class RelevanceAnswer(ClosedModel):
     """How much the words of the caption and places of both images resemble each other."""
 
     words: list[WordRelevance]
@@ -133,7 +135,7 @@ class RelevanceAnswer(_Closed):
     """Likewise of the image after."""
 
 
-class RegionAnswer(_Closed):
+class RegionAnswer(ClosedModel):
     """A part of the image after that differs from the image before."""
 
     box: list[int] = Field(min_length=4, max_length=4)
@@ -181,7 +183,7 @@ class PairAnswer(AssessedAnswer):
     """Why the pair has no caption, in a request for several pairs; a request for one pair fails with status 400."""
 
 
-class Timing(_Closed):
+class Timing(ClosedModel):
     """Times in milliseconds."""
 
     total_ms: float
@@ -192,7 +194,7 @@ class Timing(_Closed):
     """Size of the largest of these batches, including pairs of other requests."""
 
 
-class StreamEnd(_Closed):
+class StreamEnd(ClosedModel):
     """The last event of a stream; a :class:`CaptionAnswer` without its results."""
 
     request_id: str
@@ -212,14 +214,14 @@ class CaptionAnswer(StreamEnd):
     """One result per pair, in order."""
 
 
-class State(_Closed):
+class State(ClosedModel):
     """The response to a probe."""
 
     status: str
     """``ok`` or ``ready``."""
 
 
-class ErrorBody(_Closed):
+class ErrorBody(ClosedModel):
     """An error in the shape of the OpenAI interface."""
 
     message: str
@@ -232,7 +234,7 @@ class ErrorBody(_Closed):
     """For programs: ``image_too_large``, ``not_an_image``, ``unknown_model``, ..."""
 
 
-class ErrorAnswer(_Closed):
+class ErrorAnswer(ClosedModel):
     """The response to a failed request."""
 
     error: ErrorBody

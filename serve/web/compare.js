@@ -133,7 +133,7 @@ export function showRegions({ regions, regions_text: text, caption }, after) {
   $("boxes-label").hidden = !regions?.length;
   const size = after.width === null ? null : [after.width, after.height];
   for (const drawing of document.querySelectorAll("svg.boxes")) {
-    drawing.replaceChildren(...(size ? (regions ?? []) : []).map(({ box }, index) => drawn(box, index)));
+    drawing.replaceChildren(...(size ? (regions ?? []) : []).map(({ box }) => drawn(box)));
     if (size) drawing.setAttribute("viewBox", `0 0 ${size.join(" ")}`);
     drawing.toggleAttribute("hidden", !size || !regions?.length);
     drawing.setAttribute("aria-label", `Boxes of ${regions?.length ?? 0} regions that differ`);
@@ -141,7 +141,7 @@ export function showRegions({ regions, regions_text: text, caption }, after) {
   $("region-list").replaceChildren(...(regions ?? []).map((region) => listed(region, size)));
 }
 
-function drawn([left, top, right, bottom], index) {
+function drawn([left, top, right, bottom]) {
   const box = document.createElementNS(SVG, "g");
   for (const name of ["edge", "line"]) {
     const rectangle = document.createElementNS(SVG, "rect");
@@ -149,7 +149,6 @@ function drawn([left, top, right, bottom], index) {
       rectangle.setAttribute(key, value));
     box.append(rectangle);
   }
-  box.dataset.region = index + 1;
   return box;
 }
 
