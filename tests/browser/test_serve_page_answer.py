@@ -14,13 +14,12 @@ from idc.captioning.contract import Assessment
 from idc.data.text import words
 from serve.backend import Abilities
 from tests.browser.driving import CONTRASTS, drop, pixels, too_wide, unnamed
-from tests.browser.served import Backend, Visit, caption_of
+from tests.browser.served import SURE, Backend, Visit, caption_of
 
 pytestmark = pytest.mark.slow
 
 SEEN = "small rendered scenes"
 REASON = "the caption names a change, but the calibrated probability that anything changed is 12 %"
-SURE = Assessment(0.98, 0.4, True, "changed", None, None)
 UNSURE = Assessment(0.12, 0.4, True, "unsure", REASON, None)
 UNFAMILIAR = Assessment(0.98, 0.002, False, "changed", None, f"This model has only seen {SEEN}. Do not trust it here.")
 

@@ -1,4 +1,7 @@
-"""The two images of a result in one frame: one alone, blinking, zoom, boxes of the regions that differ."""
+"""The two images of a result in one frame: one alone, blinking, zoom, boxes of the regions that differ.
+
+Where pixels and positions are compared, motion is reduced: the page would still be scrolling to its answer.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from playwright.sync_api import Locator, Page, expect
 from idc.captioning.contract import Assessment
 from idc.systems import regions_captioner
 from tests.browser.driving import CONTRASTS, drop, pixels, too_wide, unnamed
-from tests.browser.served import Backend, Visit
+from tests.browser.served import SURE, Backend, Visit
 from tests.systems.regions.test_regions import RED, ground, with_disk
 
 pytestmark = pytest.mark.slow
@@ -62,8 +65,20 @@ def asked(page: Page, files: tuple[Path, Path]) -> Locator:
     return page.locator("#compare")
 
 
+def drag(page: Page, stage: Locator, share: float) -> None:
+    """Drag from the middle of a picture by a share of its size."""
+    stage.scroll_into_view_if_needed()
+    box = stage.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + share * box["width"], y + share * box["height"], steps=4)
+    page.mouse.up()
+
+
 def test_one_image_alone_by_button_and_by_key(flats: tuple[Path, Path], visit: Visit) -> None:
-    with visit() as seen:
+    with visit(reduced_motion="reduce") as seen:
         page = seen.open()
         stage = asked(page, flats)
         page.locator("#flip").focus()
@@ -121,7 +136,7 @@ def test_nothing_blinks_for_readers_who_ask_for_reduced_motion(flats: tuple[Path
 
 
 def test_zoom_by_buttons_keys_and_dragging(flats: tuple[Path, Path], visit: Visit) -> None:
-    with visit() as seen:
+    with visit(reduced_motion="reduce") as seen:
         page = seen.open()
         stage, mapped = asked(page, flats), page.locator("#map-figure .stage")
         page.locator("#opacity").fill("0")
@@ -137,14 +152,10 @@ def test_zoom_by_buttons_keys_and_dragging(flats: tuple[Path, Path], visit: Visi
             page.keyboard.press("ArrowUp")
         assert shares(stage)["green"] > 0.95, "the corner fills the frame"
         assert shares(mapped)["green"] > 0.95, "the map follows"
-        box = mapped.bounding_box()
-        assert box is not None
-        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-        page.mouse.move(x, y)
-        page.mouse.down()
-        page.mouse.move(x - box["width"], y - box["height"], steps=4)
-        page.mouse.up()
+        drag(page, mapped, -1)
         assert shares(stage)["green"] == pytest.approx(0.06, abs=0.06), "dragged to the other corner"
+        drag(page, stage, 1)
+        assert shares(stage)["green"] > 0.95, "and back, in the other picture"
         page.locator("#slider").press("ArrowRight")
         assert shares(stage)["red"] == pytest.approx(0.5, abs=0.06), "the slider divides the frame, not the image"
         page.locator("#whole").focus()
@@ -160,7 +171,7 @@ def test_an_unfamiliar_pair_shows_the_regions_that_differ(
 ) -> None:
     [expected] = regions_captioner().describe(*([np.asarray(Image.open(file))] for file in disks))
     assert expected.regions is not None
-    with visit(color_scheme=scheme, viewport={"width": width, "height": 740}) as seen:
+    with visit(color_scheme=scheme, viewport={"width": width, "height": 740}, reduced_motion="reduce") as seen:
         page = seen.open()
         backend.assessment = UNFAMILIAR
         stage = asked(page, disks)
@@ -190,7 +201,7 @@ def test_an_unfamiliar_pair_shows_the_regions_that_differ(
 def test_regions_of_a_familiar_pair_on_request(disks: tuple[Path, Path], backend: Backend, visit: Visit) -> None:
     with visit() as seen:
         page = seen.open()
-        backend.assessment = Assessment(0.9, 0.4, True, "changed", None, None)
+        backend.assessment = SURE
         asked(page, disks)
         expect(page.locator("#regions")).to_be_hidden()
         page.locator("#find").click()

@@ -7,6 +7,8 @@
 
 Prints a table for BENCHMARKS.md. The attacks use at most 300 MB, 2,000 connections and 64 bodies of 32 MiB, on the
 loopback interface only.
+
+Long because an attack is read together with the measuring of its cost.
 """
 
 from __future__ import annotations

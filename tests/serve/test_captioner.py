@@ -40,7 +40,7 @@ def pairs(world: World) -> list[EncodedPair]:
 
 def without_timing(one: PairResult) -> tuple[object, ...]:
     texts = [text for text, _ in one.captions]
-    return texts, one.assessment, one.frames, one.error
+    return texts, one.description and one.description.assessment, one.frames, one.error
 
 
 def test_captions_are_those_of_the_artifact(
@@ -103,12 +103,13 @@ def test_regions_are_looked_for_in_unfamiliar_pairs_or_in_all() -> None:
     options = [Options(regions=regions) for regions in ("never", "unfamiliar", "always")]
     shipped = ServedCaptioner(artifact_folder("shipped"))
     for pair, familiar, looked_for in ((known, True, [0, 0, 1]), (unknown, False, [0, 1, 1])):
-        results = shipped.caption([pair] * 3, options)
-        assert [one.assessment is not None and one.assessment.familiar for one in results] == [familiar] * 3
-        assert [one.regions is not None for one in results] == looked_for
-        assert [one.regions_text is not None for one in results] == looked_for
-    regions = ServedCaptioner(artifact_folder("regions")).caption([known], [Options()])[0]
-    assert regions.regions_text == regions.captions[0].caption
+        results = [one.description for one in shipped.caption([pair] * 3, options)]
+        assert [one and one.familiar for one in results] == [familiar] * 3
+        assert [one is not None and one.regions is not None for one in results] == looked_for
+        assert [one is not None and one.regions_text is not None for one in results] == looked_for
+    [result] = ServedCaptioner(artifact_folder("regions")).caption([known], [Options()])
+    assert result.description is not None
+    assert result.description.regions_text == result.captions[0].caption
 
 
 def test_unsupported_options_are_reported_beforehand(captioner: ServedCaptioner) -> None:
