@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import cache
 
 HIDDEN = "***"
 
@@ -30,12 +31,19 @@ def redacted(text: str, *secrets: str | None) -> str:
     """``text`` without passwords: those in its URIs, the given ones, and the values of environment variables whose
     names say that they are secret."""
     text = _QUERY.sub(rf"\g<name>{HIDDEN}", _USER.sub(_hidden_user, text))
-    values = [value for name, value in os.environ.items() if _VARIABLE.search(name)]
+    values = [os.environ.get(name, "") for name in list(os.environ) if _is_secret(name)]
     # The longest first: a value may hold another, whose replacement would leave its rest in the text.
     for value in sorted({*values, *filter(None, secrets)}, key=len, reverse=True):
         if len(value) >= _SHORTEST:
             text = text.replace(value, HIDDEN)
     return text
+
+
+@cache
+def _is_secret(name: str) -> bool:
+    """Whether a variable of this name has a secret. Every line of a log asks this for every variable. Their values are
+    not remembered: a process may set one late, or change it."""
+    return _VARIABLE.search(name) is not None
 
 
 def secret_fault(value: str) -> str | None:

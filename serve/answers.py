@@ -11,12 +11,12 @@ from starlette.responses import Response
 
 from serve.backend import PairResult, ShownRelevance
 from serve.errors import ApiError
-from serve.schema import AssessedAnswer
+from serve.schema import PairAnswer
 from serve.service import AdmittedJob
 from serve.streaming import Events, respond, server_sent_event
 
-_UNASSESSED = AssessedAnswer().model_dump()
-"""Assessment of a pair without a caption."""
+_UNDESCRIBED = PairAnswer(index=0).model_dump(exclude={"index", "id", "error"})
+"""The fields of a pair without a caption."""
 
 
 async def caption_answer(admitted: AdmittedJob) -> Response:
@@ -81,16 +81,10 @@ def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]
 
 def pair_answer(index: int, name: str | None, result: PairResult) -> dict[str, Any]:
     """The JSON of a :class:`~serve.schema.PairAnswer`, without the cost of validating our own values."""
-    candidates = [candidate.to_dict() for candidate in result.captions]
-    best = candidates[0] if candidates else {"caption": None, "confidence": None, "log_probability": None}
     return {
         "index": index,
         "id": name,
-        **best,
-        **(_UNASSESSED if result.assessment is None else result.assessment.to_dict()),
-        "seen": None if result.seen is None else result.seen.to_dict(),
-        "candidates": candidates,
-        "attributes": result.attributes,
+        **(_UNDESCRIBED if result.description is None else result.description.to_dict()),
         "change_map": None if result.change_map is None else _png_url(result.change_map),
         "relevance": None if result.relevance is None else _relevance(result.relevance),
         "frames": None if result.frames is None else [_png_url(frame) for frame in result.frames],

@@ -32,7 +32,12 @@ from serve.schema import CaptionAnswer, State
 from serve.service import Service
 from serve.web_files import web_files
 
-_OPENAI, _OPERATION = "OpenAI's interface", "operation"
+_CAPTIONS, _OPENAI, _OPERATION = "captions", "OpenAI's interface", "operation"
+_TAGS: list[dict[str, object]] = [
+    {"name": _CAPTIONS, "description": "Captions of image pairs."},
+    {"name": _OPENAI, "description": "For clients of OpenAI's API."},
+    {"name": _OPERATION, "description": "For probes and monitoring."},
+]
 """Tags of the OpenAPI document."""
 
 
@@ -44,7 +49,7 @@ def create_api(
     files = web_files()
     closed = {"/v1/captions", "/v1/chat/completions", "/v1/models", "/metrics"}
     opened = {ALIVE, "/readyz", "/openapi.json", "/docs", *files}
-    api = FastAPI(title="Image difference captioning", version="1", docs_url=None, redoc_url=None)
+    api = FastAPI(title="Image difference captioning", version="1", openapi_tags=_TAGS, docs_url=None, redoc_url=None)
     api.add_exception_handler(HTTPException, framework_error)
     api.add_middleware(
         Gate,
@@ -69,7 +74,7 @@ def _add_captioning(api: FastAPI, intake: Intake, service: Service) -> None:
         "/v1/captions",
         summary="Caption the change between two images",
         responses={200: {"model": CaptionAnswer}},
-        tags=["captions"],
+        tags=[_CAPTIONS],
     )
     async def captions(request: Request) -> Response:
         """One pair or several, as JSON or as multipart form.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Literal, Protocol
 
-from idc.captioning.contract import Answer, Assessment, Candidate, Seen
+from idc.captioning.contract import Answer, Candidate, Description
 from idc.schema import Turn
 from serve.pieces import Hear
+
+RegionsOption = Literal["never", "unfamiliar", "always"]
+"""For which pairs the regions that differ are looked for: those that the model is not familiar with, or all."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +22,14 @@ class Options:
         candidates: captions per pair.
         change_map: whether to return a change map.
         imagine: whether to return frames between the images.
+        regions: whether to look, without a trained model, for the regions that differ.
     """
 
     beams: int | None = None
     candidates: int = 1
     change_map: bool = False
     imagine: bool = False
+    regions: RegionsOption = "never"
 
 
 @dataclass(frozen=True)
@@ -71,36 +75,34 @@ class ShownRelevance:
 
 @dataclass(frozen=True)
 class PairResult:
-    """The captions of a pair, the answer in a dialogue about it, or the reason for having neither.
+    """The description of a pair, the answer in a dialogue about it, or the reason for having neither.
 
     Attributes:
-        captions: best first; empty if there is an ``answer`` or an ``error``.
+        description: of a captioned pair, without its map and relevance, which are drawn; None if there is an ``answer``
+            or an ``error``.
         answer: of a model that can answer, to a pair with a dialogue.
-        assessment: how far the captions can be trusted; None if there are none.
-        attributes: what changed, as values; see :attr:`idc.captioning.contract.Description.attributes`.
         change_map: PNG, 8-bit grey, of the size of the image after (its longer side at most 1024), or None.
         relevance: of the caption's words and of both images' places, if a change map is requested and the model has it.
         frames: PNGs from before to after, or None.
-        seen: at what size the model saw the images; None if it does not report it.
         error: reason for the user, ``"before: ..."``, ``"after: ..."``, or of a dialogue ``"messages: ..."`` or
             ``"n: ..."``; None if the pair was captioned or answered.
-        tokens: numbers of tokens read and written for the captions; None for a model that reads no text.
         model_ms: model time of the batch that contained the pair.
         batch: number of pairs in that batch.
     """
 
-    captions: tuple[Candidate, ...] = ()
+    description: Description | None = None
     answer: Answer | None = None
-    assessment: Assessment | None = None
-    attributes: Mapping[str, Any] | None = None
     change_map: bytes | None = None
     relevance: ShownRelevance | None = None
     frames: tuple[bytes, ...] | None = None
-    seen: Seen | None = None
-    tokens: tuple[int, int] | None = None
     error: str | None = None
     model_ms: float = 0.0
     batch: int = 0
+
+    @property
+    def captions(self) -> tuple[Candidate, ...]:
+        """The candidates of the description, best first; empty without one."""
+        return () if self.description is None else self.description.candidates
 
 
 @dataclass(frozen=True)

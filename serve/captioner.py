@@ -8,9 +8,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 
-from idc.captioning.apply import CaptionedPair, DescribeOptions, Fault, Pixels, decode_pair, describe_batch
+from idc.captioning.apply import (
+    CaptionedPair,
+    DescribeOptions,
+    Fault,
+    Pixels,
+    decode_pair,
+    describe_batch,
+    with_regions,
+)
 from idc.captioning.contract import AnsweringCaptioner, Relevance, draw_map, require, stretched
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.data.images import encode_png
@@ -72,7 +81,7 @@ class ServedCaptioner:
             else:
                 images[index] = pixels
         described = describe_batch(self.captioner, [*images.values()], [_options(options[index]) for index in images])
-        results |= {index: captioned(result) for index, result in zip(images, described, strict=True)}
+        results |= {index: captioned(result, options[index]) for index, result in zip(images, described, strict=True)}
         for max_tokens, group in asked.items():
             results |= zip(group, self._answered([*group.values()], max_tokens), strict=True)
         return [results[index] for index in range(len(pairs))]
@@ -108,7 +117,7 @@ class ServedCaptioner:
                 return [PairResult(error=f"messages: {error}")]
             return [result for decoded in asked for result in self._answered([decoded], max_tokens)]
         ms = 1000 * (perf_counter() - started)
-        return [PairResult(answer=answer, seen=answer.seen, model_ms=ms, batch=len(asked)) for answer in answers]
+        return [PairResult(answer=answer, model_ms=ms, batch=len(asked)) for answer in answers]
 
 
 def _options(options: Options) -> DescribeOptions:
@@ -123,20 +132,19 @@ def _shown(relevance: Relevance, pixels: Pixels) -> ShownRelevance:
     return ShownRelevance(relevance.words, before, after)
 
 
-def captioned(result: CaptionedPair) -> PairResult:
-    """The result of a described pair, with its pictures drawn."""
+def captioned(result: CaptionedPair, options: Options) -> PairResult:
+    """The result of a described pair, with its pictures drawn, and its regions looked for if the options ask for it."""
     assert isinstance(result.pixels, Pixels)
     assert result.description is not None
-    change_map, relevance = result.description.change_map, result.description.relevance
+    description = result.description
+    if options.regions != "never":
+        description = with_regions(description, result.pixels, always=options.regions == "always")
+    change_map, relevance = description.change_map, description.relevance
     return PairResult(
-        captions=result.description.candidates,
-        assessment=result.description.assessment,
-        attributes=result.description.attributes,
+        replace(description, change_map=None, relevance=None),
         change_map=None if change_map is None else encode_png(draw_map(change_map, result.pixels.after.shape[:2])),
         relevance=None if relevance is None else _shown(relevance, result.pixels),
         frames=tuple(map(encode_png, result.frames)) or None,
-        seen=result.description.seen,
-        tokens=result.description.tokens,
         model_ms=1000 * result.seconds,
         batch=result.batch,
     )

@@ -19,6 +19,9 @@ from serve.schema import AssessedAnswer, SeenAnswer
 from serve.service import AdmittedJob
 from serve.streaming import Events, respond, server_sent_event
 
+END_OF_STREAM = format_sse_event(data_str="[DONE]")
+"""The last event of a stream."""
+
 
 async def chat_answer(admitted: AdmittedJob) -> Response:
     """Caption an admitted job and respond with a :class:`~serve.chat_schema.ChatAnswer` or its stream.
@@ -76,15 +79,19 @@ async def _answer(admitted: AdmittedJob, common: dict[str, Any], hear: Hear | No
         (pair,) = admitted.job.pairs
         field = dict(zip(("before", "after"), pair.fields, strict=True)).get(side)
         raise ApiError(400, "not_captioned", f"{field}: {why}" if field else result.error, field)
-    return _completion(result, common, admitted.job.stop)
+    return completion_of(result, common, admitted.job.stop)
 
 
-def _completion(result: PairResult, common: dict[str, Any], stop: Sequence[str]) -> ChatAnswer:
+def completion_of(result: PairResult, common: dict[str, Any], stop: Sequence[str]) -> ChatAnswer:
     """A pair's captions, or the answer in a dialogue about it, as a chat completion."""
-    read, written = result.tokens or (0, sum(len(caption.caption.split()) for caption in result.captions))
+    described = result.description
+    read, written = 0, sum(len(caption.caption.split()) for caption in result.captions)
+    if described is not None and described.tokens is not None:
+        read, written = described.tokens
+    seen = None if described is None else described.seen
     choices = []
     if (said := result.answer) is not None:
-        read, written = said.prompt_tokens, said.tokens
+        read, written, seen = said.prompt_tokens, said.tokens, said.seen
         text = before(said.text, stop)
         choices.append(
             Choice(
@@ -104,8 +111,8 @@ def _completion(result: PairResult, common: dict[str, Any], stop: Sequence[str])
         **common,
         choices=choices,
         usage=Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written),
-        seen=None if result.seen is None else SeenAnswer(**result.seen.to_dict()),
-        **({} if result.assessment is None else result.assessment.to_dict()),
+        seen=None if seen is None else SeenAnswer(**seen.to_dict()),
+        **({} if described is None else described.assessment.to_dict()),
     )
 
 
@@ -131,4 +138,4 @@ def _chunks(completion: ChatAnswer, common: dict[str, Any], sent: str, include_u
         yield server_sent_event(LastChunk(**common, choices=[last], **assessed))
     if include_usage:
         yield server_sent_event(Chunk(**common, choices=[], usage=completion.usage))
-    yield format_sse_event(data_str="[DONE]")
+    yield END_OF_STREAM

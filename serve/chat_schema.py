@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from serve.backend import ModelStatus
-from serve.schema import AssessedAnswer
+from serve.schema import AssessedAnswer, ClosedModel
 
 # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -137,11 +137,7 @@ class ChatRequest(_Open):
 # -- responses ----------------------------------------------------------------------------------------------------
 
 
-class _Closed(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-
-class Usage(_Closed):
+class Usage(ClosedModel):
     """Counts: of a model that answers the tokens; of other models the words of their captions."""
 
     prompt_tokens: int = 0
@@ -154,7 +150,7 @@ class Usage(_Closed):
     """Number of images read (not a field of the OpenAI interface)."""
 
 
-class AnswerMessage(_Closed):
+class AnswerMessage(ClosedModel):
     """The turn of the captioner."""
 
     role: Literal["assistant"] = "assistant"
@@ -165,7 +161,7 @@ class AnswerMessage(_Closed):
     """Always null."""
 
 
-class Choice(_Closed):
+class Choice(ClosedModel):
     """An answer or a caption."""
 
     index: int
@@ -205,7 +201,7 @@ def _is_none(value: Any) -> bool:
     return value is None
 
 
-class Delta(_Closed):
+class Delta(ClosedModel):
     """A piece of a message."""
 
     role: Literal["assistant"] | None = Field(None, exclude_if=_is_none)
@@ -214,7 +210,7 @@ class Delta(_Closed):
     """The next piece of the text: of an answer as it is generated; a caption is one piece."""
 
 
-class ChunkChoice(_Closed):
+class ChunkChoice(ClosedModel):
     """A piece of a choice."""
 
     index: int
@@ -227,7 +223,7 @@ class ChunkChoice(_Closed):
     """Always null."""
 
 
-class Chunk(_Closed):
+class Chunk(ClosedModel):
     """A piece of a streamed chat completion."""
 
     id: str
@@ -250,7 +246,7 @@ class LastChunk(Chunk, AssessedAnswer):
     """The last chunk of a choice, with the assessment of the captions (not fields of the OpenAI interface)."""
 
 
-class Model(_Closed):
+class Model(ClosedModel):
     """A served model. The fields from ``version`` on are not fields of the OpenAI interface."""
 
     id: str
@@ -291,7 +287,7 @@ class Model(_Closed):
         )
 
 
-class ModelList(_Closed):
+class ModelList(ClosedModel):
     """The models."""
 
     object: Literal["list"] = "list"

@@ -225,9 +225,6 @@ class CommandConfig(ServeConfig):
     verbose: bool = False
     """Print the log: JSON lines, one per request and one per line that Ray's processes write; also with IDC_LOG=json.
     Otherwise only failures are printed, to standard error."""
-    num_cpus: int | None = Field(None, ge=1)
-    """CPUs in the accounting of a local Ray. Default: the usable cores, but at least 4, because Ray's helper
-    actors count too."""
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()

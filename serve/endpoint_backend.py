@@ -11,37 +11,36 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from idc.captioning.apply import CaptionedPair, Pixels
 from idc.chat_endpoint import EndpointError, NotAnswered, RequestRefused
 from idc.cores import usable_cores
-from serve.backend import Busy, EncodedPair, ModelStatus, Options, PairResult, Upstream
+from serve.backend import Busy, EncodedPair, Options, PairResult, Upstream
 from serve.config import ServeConfig
 from serve.decoding import DecodedPair, Decoders
 from serve.log import log
 from serve.pieces import Hear
-from serve.versions import Resolver, public_name
+from serve.versioned_models import SEE_LOG, VersionedModels
+from serve.versions import public_name
 
 if TYPE_CHECKING:
     from idc.chat_endpoint import Reply
     from idc.vlm.remote import PreparedRequest, RemoteCaptioner
     from serve.captioner import ServedCaptioner
 
-_SEE_LOG = "see the server log for the reason"
 _REFUSED = (
     "messages: the language model refuses this request: the conversation with its images may be too long for it, or "
     "has something in it that it does not take"
 )
 
 
-class EndpointBackend:
+class EndpointBackend(VersionedModels):
     """The endpoint ``loading.endpoint`` as a :class:`~serve.backend.Backend`; for one event loop."""
 
     def __init__(self, config: ServeConfig):
         assert config.loading.endpoint is not None
-        self._config, self._resolver = config, Resolver(config.registry.tracking_uri)
+        super().__init__(config)
         # The whole answer has this time (Service.caption); an attempt that takes all of it is the last.
         timeout_s = min(config.loading.endpoint.timeout_s, config.limits.timeout_s)
         endpoint = config.loading.endpoint.model_copy(update={"timeout_s": timeout_s})
@@ -51,22 +50,15 @@ class EndpointBackend:
         self._decoders = Decoders(usable_cores(), config.limits.decode_s)
         self._captioners: dict[str, tuple[str, ServedCaptioner]] = {}
         """Model name -> the version that serves, and its captioner."""
-        self._served = {
-            name: ModelStatus(name, "unknown", error="the version has not been looked up yet")
-            for name in sorted(config.models, key=lambda name: name != config.default_model)
-        }
         self.reasons: dict[str, str] = {}
         """Model name -> why it, or its newest version, cannot be served; not for clients."""
         self._logged = 0.0
-
-    def models(self) -> list[ModelStatus]:
-        return list(self._served.values())
 
     async def caption(
         self, pairs: list[EncodedPair], model: str, options: Options, hear: Hear | None = None
     ) -> list[PairResult]:
         if model not in self._captioners:
-            raise Busy(f"{model} cannot be loaded; {_SEE_LOG}")
+            raise Busy(f"{model} cannot be loaded; {SEE_LOG}")
         _, served = self._captioners[model]
         if reason := served.unsupported(options):
             raise ValueError(reason)
@@ -119,7 +111,7 @@ class EndpointBackend:
             return TimeoutError()
         if isinstance(error, NotAnswered) and error.status in (429, 503):
             return Busy("the language model is busy; try again")
-        return Upstream(f"the server that runs the language model fails; {_SEE_LOG}")
+        return Upstream(f"the server that runs the language model fails; {SEE_LOG}")
 
     async def refresh(self) -> None:
         """Look up the current version of every name, and load new ones: prompt, processor and calibration."""
@@ -132,7 +124,7 @@ class EndpointBackend:
             except ValueError as error:
                 self.reasons[name] = str(error)
                 field = "error" if serving is None else "newer_error"
-                self._note(name, str(error), **{field: f"the version of {name} cannot be served; {_SEE_LOG}"})
+                self._note(name, str(error), **{field: f"the version of {name} cannot be served; {SEE_LOG}"})
                 continue
             self.reasons.pop(name, None)
             abilities = self._captioners[name][1].abilities
@@ -145,13 +137,6 @@ class EndpointBackend:
         folder = self._resolver.fetch(version, self._config.registry.cache)
         return ServedCaptioner(str(folder), self._loading)
 
-    def _note(self, name: str, why: str | None = None, **changes: Any) -> None:
-        """Change the status of a model. ``why`` goes to the log only, not to clients."""
-        before, after = self._served[name], replace(self._served[name], **changes)
-        if after != before:
-            self._served[name] = after
-            log(event="model", model=name, version=after.version, error=why)
-
     async def ready(self) -> str | None:
         if not self._captioners:
             return "; ".join(f"{model.name}: {model.error}" for model in self.models())
@@ -163,7 +148,7 @@ class EndpointBackend:
             await self._captioner(served).endpoint.reachable()
         except EndpointError as error:
             log(event="endpoint_failed", error=str(error))
-            return f"the server that runs the language model does not answer; {_SEE_LOG}"
+            return f"the server that runs the language model does not answer; {SEE_LOG}"
         return None
 
     async def replicas(self) -> dict[str, int]:
@@ -191,10 +176,9 @@ def _result(
     pixels, dialogue, _ = pair
     assert isinstance(pixels, Pixels)
     if dialogue is not None:
-        said = prepared.answer(replies[0][0])
-        return PairResult(answer=said, seen=said.seen, model_ms=ms, batch=1)
+        return PairResult(answer=prepared.answer(replies[0][0]), model_ms=ms, batch=1)
     description = captioner.description(prepared, replies, options.candidates)
-    return captioned(CaptionedPair(pixels, description, (), ms / 1000, 1))
+    return captioned(CaptionedPair(pixels, description, (), ms / 1000, 1), options)
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -125,6 +125,8 @@ class Gate:
             except TimeoutError:
                 why = f"the request body did not arrive within {self._limits.timeout_s:g} s"
                 raise ApiError(408, "body_too_slow", why) from None
+            except Exception:  # of Serve's proxy (TaskCancelledError), which has closed the connection itself
+                raise ClientDisconnect from None
             if message["type"] == "http.request":
                 size = len(message.get("body", b""))
                 context.body_bytes += size

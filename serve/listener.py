@@ -3,6 +3,12 @@
 uvicorn, which Ray Serve runs in its proxies, limits neither the size and number of header lines, nor the time in which
 they arrive, nor the number of connections. :class:`LimitedProtocol` is uvicorn's protocol with these limits;
 :func:`install` makes it the protocol of every server that this process starts afterwards.
+
+uvicorn has no public interface for this: its protocol's methods and attributes (``cycle``, ``pipeline``, ``flow``,
+``_start_asgi_task``, ``_should_upgrade_to_ws``), its types and ``HTTP_PROTOCOLS`` are those of the pinned version, and
+used in this module alone. With another version the limits or the answers to refused requests may be missing: each limit
+has its test in ``tests/serve/test_listener.py``, and its installation in Serve's proxy in
+``tests/serve/test_attacks.py``.
 """
 
 from __future__ import annotations

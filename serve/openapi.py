@@ -7,7 +7,6 @@ no information on bodies and errors; it is added here, from the models that the 
 from __future__ import annotations
 
 import base64
-import json
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,17 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from idc.captioning.contract import Candidate, Description, Seen
 from idc.data.images import encode_png
-from serve.chat_schema import ChatRequest, Chunk, LastChunk
+from serve.answers import pair_answer
+from serve.backend import PairResult
+from serve.chat_answers import END_OF_STREAM, completion_of
+from serve.chat_schema import ChatRequest, Chunk, ChunkChoice, Delta, LastChunk
 from serve.config import ServeConfig
+from serve.errors import ApiError
 from serve.gate import ALIVE
-from serve.schema import CaptionOptions, CaptionRequest, ErrorAnswer, StreamEnd
+from serve.schema import CaptionOptions, CaptionRequest, ErrorAnswer, StreamEnd, Timing
+from serve.streaming import server_sent_event
 
 _REFS = "#/components/schemas/{model}"
 _ERRORS = {
@@ -49,11 +54,7 @@ def document(api: FastAPI, config: ServeConfig) -> dict[str, Any]:
         title=api.title,
         version=api.version,
         description=_description(config),
-        tags=[
-            {"name": "captions", "description": "Captions of image pairs."},
-            {"name": "OpenAI's interface", "description": "For clients of OpenAI's API."},
-            {"name": "operation", "description": "For probes and monitoring."},
-        ],
+        tags=api.openapi_tags,
         routes=api.routes,
     )
     components = schema.setdefault("components", {})
@@ -96,7 +97,10 @@ def _answers(operation: dict[str, Any], path: str, config: ServeConfig) -> None:
     answers = operation["responses"]
     answers.pop("422", None)  # the framework's assumption
     if path in ("/v1/captions", "/v1/chat/completions"):
-        answers["200"]["content"]["text/event-stream"] = _STREAMS[path]
+        answers["200"]["content"]["text/event-stream"] = {
+            "itemSchema": {"anyOf": _STREAMS[path]},
+            "example": b"".join(_STREAM_EXAMPLES[path]).decode(),
+        }
         answers["200"]["content"]["application/json"]["example"] = _EXAMPLES[path]
         refusals: tuple[int, ...] = _CAPTIONING
     else:
@@ -199,58 +203,27 @@ def _chat_body(before: str, after: str) -> dict[str, Any]:
     }
 
 
-_CANDIDATE = {"caption": _CAPTION, "confidence": 0.819, "log_probability": -0.2}
-_ASSESSMENT = {
-    "changed_probability": 0.97,
-    "familiarity": 0.42,
-    "familiar": True,
-    "verdict": "changed",
-    "verdict_text": None,
-    "warning": None,
-    "seen": {"before": [224, 224], "after": [224, 224]},
-}
-_RESULT = {
-    "index": 0,
-    "id": None,
-    **_CANDIDATE,
-    **_ASSESSMENT,
-    "candidates": [_CANDIDATE],
-    "change_map": None,
-    "relevance": None,
-    "frames": None,
-    "error": None,
-}
 _ID, _VERSION = "3f1c9d2ab0f44a0d8f6d0d3b2c7a5e11", "models:/captioner/7"
-_END = {
-    "request_id": _ID,
-    "model": "demo",
-    "version": _VERSION,
-    "timing": {"total_ms": 61.2, "model_ms": 48.0, "largest_batch": 1},
-}
+_RESULT = PairResult(
+    Description(
+        (Candidate(_CAPTION, -0.2),), changed=0.97, familiarity=0.42, trained_on=None, seen=Seen((224, 224), (224, 224))
+    )
+)
+_END = StreamEnd(
+    request_id=_ID,
+    model="demo",
+    version=_VERSION,
+    timing=Timing(total_ms=61.2, model_ms=48.0, largest_batch=1),
+).model_dump()
 _CHAT = {"id": f"chatcmpl-{_ID}", "created": 1_750_000_000, "model": "demo", "system_fingerprint": _VERSION}
-_CHUNK = {
-    **_CHAT,
-    "object": "chat.completion.chunk",
-    "choices": [{"index": 0, "delta": {"content": _CAPTION}, "finish_reason": None, "logprobs": None}],
-}
+_CHUNK = Chunk(**_CHAT, choices=[ChunkChoice(index=0, delta=Delta(content=_CAPTION))])
 _EXAMPLES: dict[str, Any] = {
-    "/v1/captions": {**_END, "results": [_RESULT]},
-    "/v1/chat/completions": {
-        **_CHAT,
-        "object": "chat.completion",
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": _CAPTION, "refusal": None},
-                "finish_reason": "stop",
-                "logprobs": None,
-                "confidence": 0.819,
-                "log_probability": -0.2,
-            }
-        ],
-        "usage": {"prompt_tokens": 0, "completion_tokens": 9, "total_tokens": 9, "prompt_images": 2},
-        **_ASSESSMENT,
-    },
+    "/v1/captions": {**_END, "results": [pair_answer(0, None, _RESULT)]},
+    "/v1/chat/completions": completion_of(_RESULT, _CHAT, ()).model_dump(),
+}
+_STREAM_EXAMPLES = {
+    "/v1/captions": [server_sent_event(pair_answer(0, None, _RESULT), "result"), server_sent_event(_END, "done")],
+    "/v1/chat/completions": [server_sent_event(_CHUNK), END_OF_STREAM],
 }
 
 
@@ -267,34 +240,14 @@ def _event(name: str, data: dict[str, Any]) -> dict[str, Any]:
 
 
 _STREAMS: dict[str, Any] = {
-    "/v1/captions": {
-        "itemSchema": {
-            "anyOf": [
-                _event("result", _json_text("PairAnswer")),
-                _event("done", _json_text("StreamEnd")),
-                _event("error", _json_text("ErrorAnswer")),
-            ]
-        },
-        "example": f"event: result\ndata: {json.dumps(_RESULT)}\n\nevent: done\ndata: {json.dumps(_END)}\n\n",
-    },
-    "/v1/chat/completions": {
-        "itemSchema": {
-            "anyOf": [
-                _event("message", _json_text("Chunk", "LastChunk", "ErrorAnswer")),
-                _event("message", {"const": "[DONE]"}),
-            ]
-        },
-        "example": f"data: {json.dumps(_CHUNK)}\n\ndata: [DONE]\n\n",
-    },
+    "/v1/captions": [
+        _event("result", _json_text("PairAnswer")),
+        _event("done", _json_text("StreamEnd")),
+        _event("error", _json_text("ErrorAnswer")),
+    ],
+    "/v1/chat/completions": [
+        _event("message", _json_text("Chunk", "LastChunk", "ErrorAnswer")),
+        _event("message", {"const": "[DONE]"}),
+    ],
 }
-_ERROR = ErrorAnswer.model_validate(
-    {
-        "error": {
-            "message": "before: the image is empty",
-            "type": "invalid_request_error",
-            "param": "before",
-            "code": "empty_image",
-        },
-        "request_id": _ID,
-    }
-).model_dump()
+_ERROR = ApiError(400, "empty_image", "before: the image is empty", "before").body(_ID)

@@ -1,5 +1,5 @@
-"""Middleware for Serve's HTTP proxy, which precedes the application: installs the limits of :mod:`serve.listener`,
-drops malformed X-Request-ID headers, and stops the listener.
+"""Middleware for Serve's HTTP proxy, which precedes the application: installs the limits of :mod:`serve.listener`
+and drops malformed X-Request-ID headers.
 
 Serve copies any X-Request-ID to its logs and responses, and fails (500) if it is not UTF-8. Headers other than
 :data:`serve.context.PLAIN_ID` are removed here, and Serve then generates an id. Serve and the application both add the
@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-from typing import Any
 
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -59,27 +57,3 @@ class PlainIds:
             await send(message)
 
         await self._app(scope, receive, send_once)
-
-
-def stop_listening(proxy: Any) -> None:
-    """Close the listener of one of Serve's proxy actors gracefully; runs inside the actor (``__ray_call__``).
-
-    New connections are refused, and responses in its buffers are sent completely; Ray Serve itself kills the proxy. The
-    attributes used here are those of the pinned version of Ray.
-    """
-    if hasattr(proxy, "_haproxy"):
-        if _runs(proxy):
-            proxy._haproxy._proc.send_signal(signal.SIGUSR1)  # HAProxy's soft stop
-    else:
-        _, server = proxy._start_http_server_task.result()
-        server.should_exit = True
-
-
-def has_stopped(proxy: Any) -> bool:
-    """Whether a proxy has closed its last connection after :func:`stop_listening`."""
-    return not _runs(proxy) if hasattr(proxy, "_haproxy") else bool(proxy._running_http_server_task.done())
-
-
-def _runs(manager: Any) -> bool:
-    process = manager._haproxy._proc
-    return process is not None and process.returncode is None

@@ -10,13 +10,16 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from idc.captioning.contract import Verdict
+from serve.backend import RegionsOption
 
 
-class _Closed(BaseModel):
+class ClosedModel(BaseModel):
+    """A request or response whose fields are all named in its schema."""
+
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
-class Pair(_Closed):
+class Pair(ClosedModel):
     """A pair of images."""
 
     before: str = Field(min_length=1)
@@ -27,7 +30,7 @@ class Pair(_Closed):
     """Repeated in the result."""
 
 
-class CaptionOptions(_Closed):
+class CaptionOptions(ClosedModel):
     """Options of a request; in a multipart form each is a field of the same name."""
 
     model: str | None = Field(None, max_length=200)
@@ -40,6 +43,9 @@ class CaptionOptions(_Closed):
     """Also return a map of where the pair changed."""
     imagine: bool = False
     """Also return the frames that the model imagines between the images."""
+    regions: RegionsOption = "never"
+    """Also say, without a trained model, in which regions the images differ: never, for pairs that the model is not
+    familiar with, or always. It takes up to half a second per pair."""
     stream: bool = False
     """Respond by server-sent events, pair by pair."""
 
@@ -64,7 +70,7 @@ class CaptionRequest(CaptionOptions):
         return self
 
 
-class CandidateAnswer(_Closed):
+class CandidateAnswer(ClosedModel):
     """A caption."""
 
     caption: str
@@ -75,7 +81,7 @@ class CandidateAnswer(_Closed):
     """Natural logarithm, mean over the tokens."""
 
 
-class SeenAnswer(_Closed):
+class SeenAnswer(ClosedModel):
     """Height and width in pixels at which the model saw the images; larger ones were resized to it."""
 
     before: list[int] = Field(min_length=2, max_length=2)
@@ -84,7 +90,7 @@ class SeenAnswer(_Closed):
     """Of the image after."""
 
 
-class AssessedAnswer(_Closed):
+class AssessedAnswer(ClosedModel):
     """How far the captions of a pair can be trusted. Every field is null if there is no caption; in an answer to a
     question only ``seen`` is not."""
 
@@ -106,7 +112,7 @@ class AssessedAnswer(_Closed):
     """At what size the model saw the images; null if it does not report it."""
 
 
-class WordRelevance(_Closed):
+class WordRelevance(ClosedModel):
     """The relevance of a word of the caption."""
 
     word: str
@@ -117,7 +123,7 @@ class WordRelevance(_Closed):
     """Its highest cosine similarity with a place of the image after."""
 
 
-class RelevanceAnswer(_Closed):
+class RelevanceAnswer(ClosedModel):
     """How much the words of the caption and places of both images resemble each other."""
 
     words: list[WordRelevance]
@@ -127,6 +133,21 @@ class RelevanceAnswer(_Closed):
     where the least."""
     after: str
     """Likewise of the image after."""
+
+
+class RegionAnswer(ClosedModel):
+    """A part of the image after that differs from the image before."""
+
+    box: list[int] = Field(min_length=4, max_length=4)
+    """Left, top, right and bottom in pixels of the image after; right and bottom are the first ones outside."""
+    share: float
+    """Share of the image's area that the region covers (not the box), 0 to 1."""
+    position: str
+    """Where it is, in words."""
+    before: str
+    """The name of its colour in the image before."""
+    after: str
+    """The name of its colour in the image after."""
 
 
 class PairAnswer(AssessedAnswer):
@@ -154,11 +175,15 @@ class PairAnswer(AssessedAnswer):
     """Words and places that resemble each other, next to a change map; null for models that do not compare them."""
     frames: list[str] | None = None
     """PNGs as data URLs, from before to after; null unless requested."""
+    regions: list[RegionAnswer] | None = None
+    """The regions in which the images differ, the largest first; null if they were not looked for."""
+    regions_text: str | None = None
+    """The same as a sentence that no trained model wrote; null likewise."""
     error: str | None = None
     """Why the pair has no caption, in a request for several pairs; a request for one pair fails with status 400."""
 
 
-class Timing(_Closed):
+class Timing(ClosedModel):
     """Times in milliseconds."""
 
     total_ms: float
@@ -169,7 +194,7 @@ class Timing(_Closed):
     """Size of the largest of these batches, including pairs of other requests."""
 
 
-class StreamEnd(_Closed):
+class StreamEnd(ClosedModel):
     """The last event of a stream; a :class:`CaptionAnswer` without its results."""
 
     request_id: str
@@ -189,14 +214,14 @@ class CaptionAnswer(StreamEnd):
     """One result per pair, in order."""
 
 
-class State(_Closed):
+class State(ClosedModel):
     """The response to a probe."""
 
     status: str
     """``ok`` or ``ready``."""
 
 
-class ErrorBody(_Closed):
+class ErrorBody(ClosedModel):
     """An error in the shape of the OpenAI interface."""
 
     message: str
@@ -209,7 +234,7 @@ class ErrorBody(_Closed):
     """For programs: ``image_too_large``, ``not_an_image``, ``unknown_model``, ..."""
 
 
-class ErrorAnswer(_Closed):
+class ErrorAnswer(ClosedModel):
     """The response to a failed request."""
 
     error: ErrorBody

@@ -143,9 +143,10 @@ def describe_batch(
     return results
 
 
-def with_regions(description: Description, pixels: Pixels) -> Description:
-    """The description with the regions that differ, if its captioner is not familiar with the pair and has none."""
-    if description.familiar is not False or description.regions is not None:
+def with_regions(description: Description, pixels: Pixels, always: bool = False) -> Description:
+    """The description with the regions that differ, if its captioner is not familiar with the pair (or ``always``) and
+    has none itself."""
+    if description.regions is not None or not (always or description.familiar is False):
         return description
     [other] = regions_captioner().describe([pixels.before], [pixels.after])
     return replace(description, regions=other.regions, regions_text=other.regions_text)

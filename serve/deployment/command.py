@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ from idc.redaction import secret_fault
 from idc.systems import HUB, REGIONS
 from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
 from serve.deployment.application import APPLICATION, application
+from serve.deployment.ray_internals import forward_output, has_stopped, stop_listening
 from serve.log import forward, log
-from serve.proxy import has_stopped, stop_listening
 from serve.versions import SCHEME, absolute_uri
 
 _CLOSE_S = 5.0
@@ -51,7 +52,8 @@ def run_server(config: CommandConfig) -> None:
     _report("starting Ray", verbose)
     quiet: dict[str, Any] = {"logging_level": logging.WARNING}
     if address is None:
-        ray.init("local", num_cpus=config.num_cpus or max(4, usable_cores()), include_dashboard=False, **quiet)
+        # At least 4 CPUs in its accounting, because Ray's helper actors count too.
+        ray.init("local", num_cpus=max(4, usable_cores()), include_dashboard=False, **quiet)
     else:
         ray.init(address, **quiet)
     ended = threading.Event()
@@ -140,16 +142,8 @@ def _report(text: str, verbose: bool) -> None:
 
 
 def _forward_logs(verbose: bool) -> None:
-    """Print what replicas log as plain JSON lines, instead of Ray's own printing. Call it before ``ray.init``.
-
-    Ray has no setting for it: it prints the output of workers, and its own reports of dead workers, by this function.
-    """
-    from ray._private import worker
-
-    def print_line(data: Any, ignore_prefix: bool) -> None:
-        forward(data, verbose)
-
-    worker.print_to_stdstream = print_line
+    """Print what replicas log as plain JSON lines, instead of Ray's own printing. Call it before ``ray.init``."""
+    forward_output(partial(forward, verbose=verbose))
 
     def keeps(record: logging.LogRecord) -> bool:
         if verbose:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from idc.config import enter_root
 from serve.config import ServeConfig
-from serve.deployment.replica_port import bind_to_node_address
+from serve.deployment.ray_internals import bind_to_node_address
 from serve.deployment.replicas import Replicas
 from serve.drain import Drain
 from serve.endpoint_backend import EndpointBackend

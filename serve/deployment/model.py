@@ -12,7 +12,7 @@ from serve.backend import Abilities, Busy, EncodedPair, Options, PairResult
 from serve.batching import Batcher
 from serve.config import ServeConfig
 from serve.decoding import DecodedPair, Decoders
-from serve.deployment.replica_port import bind_to_node_address
+from serve.deployment.ray_internals import bind_to_node_address
 from serve.deployment.scaling import PAIRS
 from serve.log import log
 from serve.pieces import Done, Hear, pieces

@@ -7,37 +7,32 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from serve.backend import Abilities, Busy, EncodedPair, ModelStatus, Options, PairResult
+from serve.backend import Abilities, Busy, EncodedPair, Options, PairResult
 from serve.config import ServeConfig
 from serve.joining import Joiner
-from serve.log import log
 from serve.pieces import Hear
-from serve.versions import Resolver, public_name
+from serve.versioned_models import SEE_LOG, VersionedModels
+from serve.versions import public_name
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
 _RETRY_POLLS = 10
 """A version that could not be loaded is tried again after this many polls."""
-_SEE_LOG = "see the server log for the reason"
 _STATUS_S = 1.0
 """Age up to which a status of Serve's controller is reused."""
 
 
-class Replicas:
+class Replicas(VersionedModels):
     """The ``Model`` replicas as a :class:`~serve.backend.Backend`."""
 
     def __init__(self, config: ServeConfig, handle: DeploymentHandle):
-        self._config, self._handle = config, handle
-        self._resolver = Resolver(config.registry.tracking_uri)
+        super().__init__(config)
+        self._handle = handle
         batching = config.batching
         self._joiner: Joiner[tuple[str, Options], EncodedPair, PairResult] = Joiner(
             self._call, batching.max_pairs, batching.wait_ms / 1000
         )
-        self._served = {
-            name: ModelStatus(name, "unknown", error="the version has not been looked up yet")
-            for name in sorted(config.models, key=lambda name: name != config.default_model)
-        }
         self._versions: dict[str, str] = {}
         """Name -> the version that serves, as :meth:`Resolver.resolve` returns it."""
         self._handles: dict[str, DeploymentHandle] = {}
@@ -46,9 +41,6 @@ class Replicas:
         self._learning: dict[str, asyncio.Task[None]] = {}
         """Name -> the task that fetches the abilities of its version."""
         self._status: tuple[float, dict[str, Any]] = (0.0, {})
-
-    def models(self) -> list[ModelStatus]:
-        return list(self._served.values())
 
     async def caption(
         self, pairs: list[EncodedPair], model: str, options: Options, hear: Hear | None = None
@@ -126,7 +118,7 @@ class Replicas:
             except ValueError as error:
                 # The version that has served so far continues to.
                 field = "error" if serving is None else "newer_error"
-                self._note(name, str(error), **{field: f"the version of {name} cannot be looked up; {_SEE_LOG}"})
+                self._note(name, str(error), **{field: f"the version of {name} cannot be looked up; {SEE_LOG}"})
                 continue
             shown = public_name(version)
             if serving is None:  # the first time: replicas load the models of the config by themselves
@@ -141,9 +133,9 @@ class Replicas:
                     self._note(name, version=shown, newer_error=None, abilities=abilities)
                 except ValueError as error:
                     self._not_before[version] = time.monotonic() + _RETRY_POLLS * self._config.registry.poll_s
-                    self._note(name, str(error), newer_error=f"{shown} cannot be served; {_SEE_LOG}")
+                    self._note(name, str(error), newer_error=f"{shown} cannot be served; {SEE_LOG}")
                 except Busy as error:  # the next refresh tries again
-                    self._note(name, str(error), newer_error=f"{shown} is not served yet; {_SEE_LOG}")
+                    self._note(name, str(error), newer_error=f"{shown} is not served yet; {SEE_LOG}")
         for name, version in self._versions.items():
             if self._served[name].abilities is None and name not in self._learning:
                 self._learning[name] = asyncio.create_task(self._learn(name, version))
@@ -163,13 +155,6 @@ class Replicas:
             pass  # the next refresh tries again
         finally:
             del self._learning[name]
-
-    def _note(self, name: str, why: str | None = None, **changes: Any) -> None:
-        """Change the status of a model. ``why`` goes to the log only, not to clients."""
-        before, after = self._served[name], replace(self._served[name], **changes)
-        if after != before:
-            self._served[name] = after
-            log(event="model", model=name, version=after.version, error=why)
 
     async def _warm(self, version: str) -> Abilities:
         """Load a version in every replica; one is started if there is none. Returns the abilities of the version.

@@ -44,14 +44,15 @@ const refused = new Map(); // name of a model -> the options that it refused
 
 /**
  * The response for a pair of images from intake.js; `model` may be empty for the default, and `description` is that of
- * the model, if it is known: what it cannot do is not asked for.
+ * the model, if it is known: what it cannot do is not asked for. `regions` is "unfamiliar" or "always".
  */
-export async function caption(before, after, model, description, signal) {
+export async function caption(before, after, { model, description, regions }, signal) {
   const form = new FormData();
   form.append("before", before.file, before.name);
   form.append("after", after.file, after.name);
   if (model) form.append("model", model);
   form.append("candidates", CANDIDATES);
+  form.append("regions", regions);
   const without = refused.get(model) ?? new Set();
   if (description?.can_map === false) without.add("change_map");
   if (description?.can_imagine === false) without.add("imagine");
@@ -62,7 +63,7 @@ export async function caption(before, after, model, description, signal) {
     const option = error instanceof Fault ? OPTIONS[error.message.split(":", 1)[0]] : undefined;
     if (!option || without.has(option)) throw error;
     refused.set(model, without.add(option));
-    return caption(before, after, model, description, signal);
+    return caption(before, after, { model, description, regions }, signal);
   }
 }
 

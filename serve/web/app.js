@@ -72,13 +72,13 @@ function drawPair() {
   $("why").textContent = missing.length ? `Add the image ${missing.join(" and the image ")} first.` : "";
 }
 
-/** A remark on images of different sizes or shapes; empty for others. */
+/** A sentence on images of different sizes or shapes; empty for others. */
 function difference(before, after) {
   if (!before?.width || !after?.width || (before.width === after.width && before.height === after.height)) return "";
-  const sizes = `(${before.width} × ${before.height} and ${after.width} × ${after.height})`;
+  const sizes = `(${before.width} × ${before.height} before, ${after.width} × ${after.height} after)`;
   const stretched = (before.width / before.height) / (after.width / after.height);
-  if (Math.abs(Math.log(stretched)) < 0.02) return `The images differ in size ${sizes}: both are scaled to the size that the model reads.`;
-  return `The images differ in shape ${sizes}: at one size their places no longer correspond, and captions may be wrong.`;
+  if (Math.abs(Math.log(stretched)) < 0.02) return `The images differ in size ${sizes}. Both are scaled to the size that the model reads, so details of the larger one may be lost.`;
+  return `The images differ in shape ${sizes}. The same place is then not at the same position in both, and the caption may be wrong. Crop both to the same view first.`;
 }
 
 /** Shows a pair stored by history.js, with its result if it had one. */
@@ -159,7 +159,8 @@ async function drawExamples() {
 
 // -- the request ----------------------------------------------------------------------------------------------------
 
-async function ask() {
+/** Asks for the pair's captions; `regions` is for which pairs those that differ are found: "unfamiliar" or "always". */
+async function ask(regions = "unfamiliar") {
   if (!pair.before || !pair.after) return; // #why shows the reason
   asking?.abort();
   const current = (asking = new AbortController());
@@ -173,7 +174,7 @@ async function ask() {
   }, SLOW_MS);
   const started = performance.now();
   try {
-    const answer = await caption(asked.before, asked.after, model, described(model), current.signal);
+    const answer = await caption(asked.before, asked.after, { model, description: described(model), regions }, current.signal);
     const seconds = (performance.now() - started) / 1000;
     if (typeof described(model)?.can_imagine !== "boolean") await drawModels(); // the model had to be started first
     if (current.signal.aborted) return;
@@ -181,7 +182,7 @@ async function ask() {
     $("waiting").textContent = ""; // before scrolling, because this line moves everything below
     present(shown);
     keepForTab(asked, shown);
-    remember(asked, shown).then(redrawHistory);
+    if (regions !== "always") remember(asked, shown).then(redrawHistory); // else the same captions again
   } catch (error) {
     if (current.signal.aborted) return;
     hide();
@@ -200,6 +201,7 @@ async function ask() {
 function present(shown, time = null, scroll = true) {
   answered = { ...shown, pair };
   show(shown, pair, time);
+  $("sizes-note").textContent = difference(pair.before, pair.after);
   begin(pair, shown.model, shown.answer.results[0].caption, described(shown.model)?.can_answer === true);
   if (!scroll) return;
   $("result").scrollIntoView({ block: "start" });
@@ -283,7 +285,8 @@ $("copy-curl").addEventListener("click", () => {
 
 // -- the rest -------------------------------------------------------------------------------------------------------
 
-$("ask").addEventListener("click", ask);
+$("ask").addEventListener("click", () => ask());
+$("find").addEventListener("click", () => ask("always"));
 $("swap").addEventListener("click", () => {
   if (!pair.before && !pair.after) return; // #why shows the reason
   setPair({ before: pair.after, after: pair.before });

@@ -1,4 +1,6 @@
-// Shows a result: warning, verdict, caption, bars, the slider, the change map, imagined frames, candidates.
+// Shows a result: warning, verdict, caption, bars, the images (compare.js), the change map, imagined frames, candidates.
+
+import { showImages, showRegions, stopBlinking } from "./compare.js";
 
 const $ = (id) => document.getElementById(id);
 const FRAME_MS = 700;
@@ -35,6 +37,7 @@ export function show({ answer, seconds, meaningful }, pair, time = null) {
   if (!showFilm(result.frames, meaningful)) missing.push("This model has no imagined frames.");
   if (!showImages(pair)) missing.push("This browser cannot show the format of the images; the server can read them.");
   $("missing").textContent = missing.join(" ");
+  showRegions(result, pair.after);
   showCandidates(result.candidates);
   const batch = answer.timing.largest_batch;
   $("about").textContent =
@@ -56,8 +59,9 @@ function sizes(seen) {
 }
 
 /** The result in a sentence, for screen readers. */
-export function asSentence({ caption, verdict, verdict_text: reason, warning }) {
+export function asSentence({ caption, verdict, verdict_text: reason, warning, regions_text: regions }) {
   const sentences = [warning, verdict === "unsure" ? `${VERDICTS.unsure}: ${reason}.` : null, `Caption: ${caption}`];
+  if (regions && regions !== caption) sentences.push(`Without a trained model: ${regions}`);
   return sentences.filter(Boolean).join(" ");
 }
 
@@ -84,6 +88,7 @@ function share(value) {
 
 export function hide() {
   stop();
+  stopBlinking();
   $("result").hidden = true;
 }
 
@@ -104,29 +109,7 @@ function bar(id, share, words) {
   track.setAttribute("aria-valuetext", words);
 }
 
-// -- before, after and the map --------------------------------------------------------------------------------------
-
-/** Shows the two images. Returns whether the browser can. */
-function showImages(pair) {
-  $("compare-figure").hidden = pair.before.url === null || pair.after.url === null;
-  const ratio = pair.after.url === null ? 1 : pair.after.width / pair.after.height;
-  for (const stage of document.querySelectorAll(".stage")) {
-    stage.style.setProperty("--ratio", ratio);
-    for (const image of stage.querySelectorAll("img")) {
-      const { url } = pair[image.className];
-      image.hidden = url === null;
-      if (url !== null) image.src = url;
-    }
-  }
-  slide();
-  return !$("compare-figure").hidden;
-}
-
-function slide() {
-  const share = $("slider").value;
-  $("compare").style.setProperty("--at", `${share}%`);
-  $("slider").setAttribute("aria-valuetext", `${share} % before`);
-}
+// -- the map --------------------------------------------------------------------------------------------------------
 
 function showMap(dataUrl) {
   $("map-figure").hidden = !dataUrl;
@@ -259,7 +242,6 @@ function showCandidates(candidates) {
   );
 }
 
-$("slider").addEventListener("input", slide);
 $("opacity").addEventListener("input", fade);
 $("previous").addEventListener("click", () => { stop(); step(current - 1); });
 $("next").addEventListener("click", () => { stop(); step(current + 1); });

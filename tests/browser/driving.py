@@ -82,12 +82,12 @@ def unnamed(page: Page) -> list[Any]:
 
 def too_wide(page: Page) -> list[str]:
     """Elements that extend beyond the window, and the document if it scrolls sideways. The contents of a scrolling box,
-    such as a table, may be wider."""
+    such as a table, may be wider, and so may a magnified image in its frame."""
     found: list[str] = page.evaluate(
         """() => {
           const scrolled = (e) => e && (/auto|scroll/.test(getComputedStyle(e).overflowX) || scrolled(e.parentElement));
           return [...document.querySelectorAll("body *")]
-            .filter((e) => e.checkVisibility() && !e.closest(".unseen") && !scrolled(e.parentElement))
+            .filter((e) => e.checkVisibility() && !e.closest(".unseen, .view > *") && !scrolled(e.parentElement))
             .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 || e.getBoundingClientRect().left < -1)
             .map((e) => `${e.tagName}#${e.id} ${e.getBoundingClientRect().right}`)
             .concat(document.documentElement.scrollWidth > innerWidth ? ["the document"] : []);

@@ -1,7 +1,7 @@
 """A screenshot of the served page with a result, for the README.
 
-python -m tests.browser.screenshot runs/demo/finetune-0/artifact docs/serve.png
-python -m tests.browser.screenshot runs/demo/finetune-0/artifact docs/serve_photograph.png --pair before.jpg after.jpg
+python -m tests.browser.screenshot idc/weights/clevr_like docs/serve.png
+python -m tests.browser.screenshot idc/weights/clevr_like docs/serve_photograph.png --pair before.jpg after.jpg
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def main() -> None:
         else:
             page.locator("#examples button").nth(args.example - 1).click()
         page.locator("#map[data-drawn]").wait_for()
+        page.emulate_media(reduced_motion="no-preference")  # with all buttons; nothing moves any more
         page.mouse.move(0, 0)
         shot = page.screenshot(full_page=True)
         browser.close()

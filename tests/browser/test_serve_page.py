@@ -338,7 +338,8 @@ def test_the_keyboard_reaches_every_control_and_shows_where_it_is(pair: tuple[Pa
                 break
             assert at[1], f"{at[0]} has the focus and does not show it"
             reached.append(at[0])
-        expected = ["model", "theme", *["examples"] * 5, "before", "after", "ask", "swap", "slider", "opacity"]
+        expected = ["model", "theme", *["examples"] * 5, "before", "after", "ask", "swap", "slider"]
+        expected += ["flip", "blink", "smaller", "larger", "whole", "opacity", "find"]
         expected += ["film-figure", "previous", "play", "next", *["film"] * 4, "details", "copy-json", "copy-curl"]
         expected += ["forget", "past", "docs", "v1/models"]
         assert reached == expected

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 from pathlib import Path
@@ -15,11 +14,9 @@ from playwright.sync_api import expect
 from serve.api import create_api
 from tests.browser.driving import drop
 from tests.browser.served import Backend, Seen, Visit, caption_of
-from tests.serve.local import local_config, serving
+from tests.serve.local import TOKEN, local_config, serving, tokens_of
 
 pytestmark = pytest.mark.slow
-
-TOKEN = "a-token-of-the-test"
 
 
 def noise(path: Path, side: int) -> Path:
@@ -112,9 +109,9 @@ def test_images_of_unequal_sizes_are_remarked(tmp_path: Path, visit: Visit) -> N
         drop(page, page.locator("[data-side=before]"), tmp_path / "a.png")
         expect(page.locator("#shapes")).to_have_text("")
         drop(page, page.locator("[data-side=after]"), tmp_path / "b.png")
-        expect(page.locator("#shapes")).to_contain_text("differ in size (40 × 30 and 80 × 60)")
+        expect(page.locator("#shapes")).to_contain_text("differ in size (40 × 30 before, 80 × 60 after)")
         drop(page, page.locator("[data-side=after]"), tmp_path / "c.png")
-        expect(page.locator("#shapes")).to_contain_text("differ in shape (40 × 30 and 30 × 30)")
+        expect(page.locator("#shapes")).to_contain_text("differ in shape (40 × 30 before, 30 × 30 after)")
 
 
 def test_a_busy_or_absent_server_is_explained(backend: Backend, pair: tuple[Path, Path], visit: Visit) -> None:
@@ -157,8 +154,7 @@ def test_another_pair_cancels_the_current_request(backend: Backend, pair: tuple[
 def test_a_token_is_asked_for_and_forgotten_with_the_tab(
     backend: Backend, pair: tuple[Path, Path], visit: Visit
 ) -> None:
-    who = {"name": "tester", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}
-    config = local_config("", models=backend.artifacts, auth={"mode": "token", "tokens": [who]})
+    config = local_config("", models=backend.artifacts, auth={"mode": "token", "tokens": tokens_of(tester=TOKEN)})
     with serving(create_api(config, backend)) as url, visit(url) as seen:
         page = seen.open()
         form, token = page.locator("#token-form"), page.locator("#token")

@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.driving import drop, pixels
 from tests.browser.served import Backend, Seen, Visit, caption_of
+from tests.serve.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -88,6 +89,7 @@ def test_the_pair_and_its_answer_survive_a_reload_of_their_tab(
         page = seen.open()
         drop(page, page.locator("[data-side=after]"), pair[1])
         expect(page.locator("#after-name")).to_contain_text("after.png")
+        until(lambda: stored(page)["pairs"] == 1, "the pair is stored, which takes longer than its name is shown")
         page.reload()
         expect(page.locator("#after-name")).to_contain_text("after.png, 32 × 32")
         expect(page.locator("#before-name")).to_have_text("")

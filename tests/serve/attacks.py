@@ -2,9 +2,13 @@
 
     python -m tests.serve.attacks runs/demo/finetune-0/artifact             # starts `python -m serve.app`, attacks it
     python -m tests.serve.attacks runs/demo/finetune-0/artifact unlimited   # the same without serve.listener
+    python -m tests.serve.attacks shipped "" slow_bodies avif               # some of them
+    python -m tests.serve.attacks "" "" slow_endpoint                       # our server in front of a slow endpoint
 
 Prints a table for BENCHMARKS.md. The attacks use at most 300 MB, 2,000 connections and 64 bodies of 32 MiB, on the
 loopback interface only.
+
+Long because an attack is read together with the measuring of its cost.
 """
 
 from __future__ import annotations
@@ -20,14 +24,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import psutil
 from starlette.middleware import Middleware
 
+from idc.captioning.loading import SHIPPED
 from serve.config import LimitsConfig
-from tests.serve.bad_images import jpeg_of_scans
+from tests.serve.bad_images import avif_claiming_8x8, jpeg_of_scans
 from tests.serve.bodies import FORM, conversation, dumped, file, form, pair, picture, saved, url
 from tests.serve.wire import CAPTIONS, CHAT, Hostile, send
 
@@ -40,6 +48,8 @@ _TITLES = {
     "ServeReplica:captions:Front": "front",
     "ServeReplica:captions:Model": "model",
 }
+_SLOWLY = "Take your time."
+"""In a question to the endpoint of :func:`behind_an_endpoint`: it answers by a byte a second."""
 _GIVEN_BACK_S = 5.0
 """Time between an attack and the last reading of memory."""
 _SAMPLE_S = 0.1
@@ -54,6 +64,8 @@ class Server:
 
     port: int
     process: psutil.Process
+    parts: tuple[str, ...] = tuple(_TITLES.values())
+    """Those of :data:`_TITLES` that run: the model does not, behind an endpoint."""
     _found: dict[str, psutil.Process] = field(default_factory=dict)
 
     def memory_mib(self) -> dict[str, float]:
@@ -64,7 +76,7 @@ class Server:
 
     def _parts(self) -> dict[str, psutil.Process]:
         """The processes, found once by their titles, to which Ray adds the running method."""
-        titles = {f"ray::{name}": part for name, part in _TITLES.items()}
+        titles = {f"ray::{name}": part for name, part in _TITLES.items() if part in self.parts}
         while len(self._found) < len(titles):
             for process in self.process.children(recursive=True):
                 with suppress(psutil.NoSuchProcess, IndexError):
@@ -99,7 +111,8 @@ def running(artifact: str, *settings: str, unlimited: bool = False) -> Iterator[
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-u", "-m", "serve.app", f"models.demo={Path(artifact).resolve()}", f"port={port}"]
+    source = artifact if artifact == SHIPPED else Path(artifact).resolve()
+    command = [sys.executable, "-u", "-m", "serve.app", f"models.demo={source}", f"port={port}"]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
     if unlimited:
         environment["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] = (
@@ -123,6 +136,34 @@ def running(artifact: str, *settings: str, unlimited: bool = False) -> Iterator[
         finally:
             process.terminate()
             process.wait(120)
+
+
+@contextmanager
+def behind_an_endpoint() -> Iterator[Server]:
+    """The server in front of an endpoint of ours: a small model, which answers some questions by a byte a second."""
+    from tests.vlm.artifacts import speaking_folder, wrapped
+    from tests.vlm.endpoint import endpoint
+
+    ended = threading.Event()
+
+    def slowly(handler: Any) -> bool:
+        if handler.command != "POST" or _SLOWLY not in json.dumps(handler.server.requests[-1]):
+            return False
+        handler.send_response(200)
+        handler.end_headers()
+        while not ended.wait(1):
+            handler.wfile.write(b" ")
+        return True
+
+    with TemporaryDirectory() as folder, endpoint(speaking_folder("qwen2_5_vl")) as behind:
+        behind.fault = slowly
+        try:
+            settings = f"loading.endpoint.url={behind.url}", "limits.timeout_s=20", "scaling.drain_s=20"
+            with running(str(wrapped(Path(folder) / "artifact")), *settings) as server:
+                server.parts = tuple(part for part in server.parts if part != "model")
+                yield server
+        finally:
+            ended.set()
 
 
 def bare() -> list[Middleware]:
@@ -156,27 +197,28 @@ def half_open(server: Server) -> str:
 
 def slow_headers(server: Server) -> str:
     """200 connections that send a header line every second."""
-    with ExitStack() as stack:
-        connections = [_begun(server, stack, _START) for _ in range(200)]
-        alive = [connection for connection in connections if connection is not None]
-        pause, last = threading.Event(), time.monotonic() + LIMITS.head_s + 2
-        while time.monotonic() < last:
-            for connection in alive:
-                with suppress(OSError):
-                    connection.sendall(b"a: b\r\n")
-            pause.wait(1)
-        return _still_open(alive, 0)
+    return _drip(server, _START, b"a: b\r\n", LIMITS.head_s)
+
+
+def slow_bodies(server: Server) -> str:
+    """200 connections that send a body by a byte a second."""
+    return _drip(server, _head(10**6), b" ", LIMITS.timeout_s)
+
+
+def slow_endpoint(server: Server) -> str:
+    """16 requests to an endpoint that answers them by a byte a second."""
+    parts = conversation(url(picture()), url(picture()))
+    parts["messages"][0]["content"][0]["text"] = f"What changed? {_SLOWLY}"
+    return _at_once(server, 16, Hostile("slow", 504, None, dumped(parts), path=CHAT))
 
 
 def large_bodies(server: Server) -> str:
     """64 bodies of 32 MiB without their last byte."""
-    length = 32 * 2**20
-    head = f"POST {CAPTIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    head += f"Content-Length: {length}\r\n\r\n"
+    head = _head(32 * 2**20)
     taken: list[int] = []
 
     def one(connection: socket.socket) -> None:
-        taken.append(_send(connection, head.encode(), b" " * 2**20, 31))
+        taken.append(_send(connection, head, b" " * 2**20, 31))
 
     with ExitStack() as stack:
         threads = [threading.Thread(target=one, args=(stack.enter_context(server.connect()),)) for _ in range(64)]
@@ -199,6 +241,13 @@ def many_scans(server: Server) -> str:
     bomb, plain = file("before", jpeg_of_scans(20_000, 4992)), file("after", picture())
     body = form(*[part for _ in range(32) for part in (bomb, plain)])
     return _at_once(server, 2, Hostile("scans", 400, None, lambda: body, headers=FORM))
+
+
+def avif(server: Server) -> str:
+    """Two requests with 32 AVIFs of 2 kB that claim 8x8 pixels and hold 16384x16384."""
+    bomb, plain = file("before", avif_claiming_8x8()), file("after", picture())
+    body = form(*[part for _ in range(32) for part in (bomb, plain)])
+    return _at_once(server, 2, Hostile("avif", 400, None, lambda: body, headers=FORM))
 
 
 def many_segments(server: Server) -> str:
@@ -241,12 +290,34 @@ ATTACKS: tuple[Attack, ...] = (
     tiny_lines,
     half_open,
     slow_headers,
+    slow_bodies,
     large_bodies,
     complete_requests,
     many_scans,
+    avif,
     many_segments,
     many_turns,
 )
+
+
+def _head(length: int) -> bytes:
+    """The head of a request for captions whose body has this length."""
+    head = f"POST {CAPTIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {length}\r\n\r\n".encode()
+
+
+def _drip(server: Server, head: bytes, piece: bytes, seconds: float) -> str:
+    """Send ``piece`` every second on 200 connections, for a little longer than the server waits (``seconds``)."""
+    with ExitStack() as stack:
+        connections = [_begun(server, stack, head) for _ in range(200)]
+        alive = [connection for connection in connections if connection is not None]
+        pause, last = threading.Event(), time.monotonic() + seconds + 2
+        while time.monotonic() < last:
+            for connection in alive:
+                with suppress(OSError):
+                    connection.sendall(piece)
+            pause.wait(1)
+        return _still_open(alive, 0)
 
 
 def _send(connection: socket.socket, head: bytes, part: bytes, times: int) -> int:
@@ -322,7 +393,10 @@ class Cost:
     def row(self) -> str:
         """A line of the table."""
         parts = " | ".join(
-            f"{self.before[part]:.0f} / {self.peak[part]:.0f} / {self.after[part]:.0f}" for part in self.before
+            f"{self.before[part]:.0f} / {self.peak[part]:.0f} / {self.after[part]:.0f}"
+            if part in self.before
+            else "none"
+            for part in _TITLES.values()
         )
         good = self.statuses.count(200)
         return f"| {self.name} | {self.found} | {parts} | {good} of {len(self.statuses)} | {self.slowest_s:.2f} s |"
@@ -366,18 +440,20 @@ def cost(server: Server, attack: Attack) -> Cost:
 
 def main(artifact: str, mode: str = "", *names: str) -> None:
     """Start a server, run all attacks (or the named ones), print the table."""
-    with running(artifact, unlimited=mode == "unlimited") as server:
-        for _ in range(3):
-            server.ask()
-        print(
-            "| attack | found | proxy MiB before / peak / after | front MiB | model MiB | honest requests answered | "
-            "slowest |"
-        )
-        print("|---|---|---|---|---|---|---|")
-        for attack in ATTACKS:
-            if names and attack.__name__ not in names:
-                continue
-            print(cost(server, attack).row(), flush=True)
+    print("| attack | found | proxy MiB before / peak / after | front MiB | model MiB | honest requests | slowest |")
+    print("|---|---|---|---|---|---|---|")
+    for started, attacks in (
+        (partial(running, artifact, unlimited=mode == "unlimited"), ATTACKS),
+        (behind_an_endpoint, (slow_endpoint,)),
+    ):
+        chosen = [attack for attack in attacks if not names or attack.__name__ in names]
+        if not chosen:
+            continue
+        with started() as server:
+            for _ in range(3):
+                server.ask()
+            for attack in chosen:
+                print(cost(server, attack).row(), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import struct
 import zlib
 from collections.abc import Callable
@@ -68,6 +69,20 @@ def tiff_claiming(width: int, height: int) -> bytes:
     return b"II*\0" + struct.pack("<I", 12) + bytes(4) + struct.pack("<H", len(tags)) + entries + bytes(4)
 
 
+_AVIF = (
+    "c-muNV30{GsVqn=%S>Yc0uY^>nP!-qnF!*)%uOvxWPkw0jFg-rD4U@mGr5ET4e%9YmgIt2j6f`xnUkLk;<$kLj1W;qUIqsCY9L!9"
+    "Gczv@u2u@jNo9ia63Yw>o%3_@!FFY278Df#Y0u1p<a{74l384k3bl^|ih=f4WP&w=csz+^hR%)hG9Urr<oukXyyTn;pt-yZYz;sm"
+    "@yvo;n2&(YVqs)zW&ygXIX5M-M2LZlTmF0f|NnoNF-h?{7`^0^VBQ#3{=eIvfx+_pDIM=k>ozOcX{=hM?w_G+`e5;mM{5EuRp?hb"
+    "w4W}}a%*7Ml9(FO_rbFLz^}@$(?vJ>24rZtYfbVQ)jFzmRO_hLQLUp|hqqSpbpiltvX;s"
+)
+"""Packed AVIF of 16384 x 16384 grey pixels whose header claims 8 x 8; Pillow encodes it from 5 GB."""
+
+
+def avif_claiming_8x8() -> bytes:
+    """An AVIF of 2 kB that a decoder without limits unpacks to 16384 x 16384 pixels."""
+    return zlib.decompress(base64.b85decode(_AVIF))
+
+
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><image href="file:///etc/passwd"/></svg>'
 _EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(/etc/passwd) run showpage\n%%EOF\n"
 
@@ -83,6 +98,7 @@ IMAGES: dict[str, Callable[[], bytes]] = {
     "EPS, a program": lambda: _EPS,
     "HTML": lambda: b"<!doctype html><script>alert(1)</script>",
     "AVIF": lambda: saved(np.full((64, 64, 3), 90, np.uint8), "AVIF"),
+    "AVIF that claims 8 x 8 and holds 16384 x 16384": avif_claiming_8x8,
     "ZIP": lambda: b"PK\x03\x04" + bytes(60),
     "pickle": lambda: b"\x80\x04cos\nsystem\n(S'true'\ntR.",
     "one pixel": lambda: picture(1, 1),

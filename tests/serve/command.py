@@ -6,8 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-PATIENCE_S = 150.0
-"""A wait longer than this fails the test."""
+from tests.serve.waiting import PATIENCE_S, until
+
 _RAY_TOO_SLOW = "The current node timed out during startup"
 """Ray's error on a machine so busy that its processes do not start within fixed times."""
 
@@ -56,18 +55,6 @@ def free_port() -> int:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
         return port
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Poll until ``condition`` holds.
-
-    Raises:
-        AssertionError: it did not hold within ``PATIENCE_S``; names ``what``.
-    """
-    last = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < last, f"did not happen: {what}"
-        time.sleep(0.05)
 
 
 def start(folder: Path, port: int, *settings: str) -> Command:

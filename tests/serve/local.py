@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,13 @@ from serve.config import LimitsConfig, ServeConfig
 from serve.listener import Connections, LimitedProtocol
 from serve.pieces import Hear
 from serve.versions import Resolver, public_name
+
+TOKEN = "the-token-of-a-test"
+
+
+def tokens_of(**tokens: str) -> list[dict[str, str]]:
+    """``auth.tokens`` that accepts these tokens, each of the client that has its name."""
+    return [{"name": name, "sha256": hashlib.sha256(token.encode()).hexdigest()} for name, token in tokens.items()]
 
 
 def local_config(artifact: str, **sections: object) -> ServeConfig:

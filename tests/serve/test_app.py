@@ -6,12 +6,10 @@ One deployment for all tests; the order of the tests is the order of its life.
 from __future__ import annotations
 
 import base64
-import hashlib
 import shutil
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,9 +23,10 @@ from idc.training.artifact_hashes import write_hashes
 from serve.backend import EncodedPair, Options
 from serve.captioner import ServedCaptioner
 from tests.serve.bodies import picture
+from tests.serve.local import TOKEN, tokens_of
+from tests.serve.waiting import until
 
 pytestmark = pytest.mark.ray
-TOKEN = "the-token-of-a-test"
 PAIRS = [EncodedPair(picture(shade=40 * n), picture(shade=40 * n + 20)) for n in range(5)]
 
 
@@ -71,15 +70,7 @@ class Load:
     def wait_for(self, more: int) -> None:
         """Wait until ``more`` further requests have been answered."""
         aim = len(self.statuses) + more
-        until(lambda: len(self.statuses) + len(self.faults) >= aim)
-
-
-def until(condition: Callable[[], Any]) -> None:
-    """Wait for a condition; a test that waits too long fails."""
-    last = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < last, "the condition did not hold in time"
-        time.sleep(0.05)
+        until(lambda: len(self.statuses) + len(self.faults) >= aim, f"{more} more answers")
 
 
 @contextmanager
@@ -155,7 +146,7 @@ def app(
         port = free.getsockname()[1]
     args = {
         "models": {"champion": "models:/captioner@champion", "folder": artifact},
-        "auth": {"tokens": [{"name": "tester", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]},
+        "auth": {"tokens": tokens_of(tester=TOKEN)},
         "limits": {"waiting_pairs": 24, "waiting_pairs_each": 24},
         "batching": {"max_pairs": 4},
         "scaling": {"min_replicas": 2, "max_replicas": 2, "cpus": 0.5},
@@ -193,7 +184,7 @@ def test_models_are_listed_with_what_they_were_trained_on(app: Deployed) -> None
         with app.client() as client:
             return list(client.get("/v1/models").json()["data"])
 
-    until(lambda: all(model["can_imagine"] is not None for model in listed()))
+    until(lambda: all(model["can_imagine"] is not None for model in listed()), "the front has the descriptions")
     assert {model["id"]: model["trained_on"] for model in listed()} == dict.fromkeys(
         ("champion", "folder"), "rendered scenes at 32x32 pixels (14 training pairs)"
     )
@@ -213,7 +204,7 @@ def test_what_is_too_much_is_refused_and_the_rest_is_answered(app: Deployed) -> 
 def test_a_new_champion_takes_over_without_a_failed_request(app: Deployed) -> None:
     with load(app, model="champion") as found:
         app.promote("2")
-        until(lambda: found.versions[-1] == "models:/captioner/2" or not all_answered(found))
+        until(lambda: found.versions[-1] == "models:/captioner/2" or not all_answered(found), "version 2 answers")
     assert all_answered(found), (found.faults, set(found.statuses), found.versions[-1])
     assert set(found.versions) == {"models:/captioner/1", "models:/captioner/2"}
     expected = ServedCaptioner(str(app.folders["models:/captioner/2"])).caption(PAIRS[:1], [Options()])[0]
@@ -224,10 +215,10 @@ def test_a_new_champion_takes_over_without_a_failed_request(app: Deployed) -> No
 def test_a_champion_that_cannot_be_loaded_leaves_the_one_before_in_place(app: Deployed) -> None:
     app.promote("3")
     with app.client() as client:
-        until(lambda: "models:/captioner/3 cannot be served" in client.get("/v1/models").text)
+        until(lambda: "models:/captioner/3 cannot be served" in client.get("/v1/models").text, "3 is refused")
     assert app.version() == "models:/captioner/2"
     app.promote("1")  # a rollback
-    until(lambda: app.version() == "models:/captioner/1")
+    until(lambda: app.version() == "models:/captioner/1", "version 1 answers")
     with app.client() as client:
         assert "cannot be served" not in client.get("/v1/models").text
 
@@ -255,4 +246,4 @@ def test_a_redeployment_fails_no_request(app: Deployed) -> None:
         serve.run(build({**app.args, "batching": {"max_pairs": 8}}), name=APPLICATION)
     assert all_answered(found), (found.faults, set(found.statuses), found.versions[-1])
     with app.client() as client:
-        until(lambda: 'idc_replicas{deployment="Model"} 2.0' in client.get("/metrics").text)
+        until(lambda: 'idc_replicas{deployment="Model"} 2.0' in client.get("/metrics").text, "both replicas run")

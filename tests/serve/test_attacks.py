@@ -10,6 +10,8 @@ from serve.config import LimitsConfig
 from tests.serve.attacks import (
     Attack,
     Server,
+    avif,
+    behind_an_endpoint,
     complete_requests,
     cost,
     half_open,
@@ -18,6 +20,8 @@ from tests.serve.attacks import (
     many_scans,
     many_segments,
     running,
+    slow_bodies,
+    slow_endpoint,
     slow_headers,
     tiny_lines,
 )
@@ -49,9 +53,10 @@ def test_headers_take_no_memory_and_block_nobody(server: Server, attack: Attack)
 
 
 @pytest.mark.parametrize(
-    ("attack", "refused"), [(many_scans, "2 answered by 400"), (many_segments, "1 answered by 400")]
+    ("attack", "refused"),
+    [(many_scans, "2 answered by 400"), (avif, "2 answered by 400"), (many_segments, "1 answered by 400")],
 )
-def test_images_that_take_long_are_refused_before_they_are_decoded(
+def test_images_that_take_long_or_much_memory_are_refused_before_they_are_decoded(
     server: Server, attack: Attack, refused: str
 ) -> None:
     found = cost(server, attack)
@@ -60,11 +65,20 @@ def test_images_that_take_long_are_refused_before_they_are_decoded(
     assert set(found.statuses) == {200}, found.row()
 
 
-@pytest.mark.parametrize("attack", [half_open, slow_headers])
+@pytest.mark.parametrize("attack", [half_open, slow_headers, slow_bodies])
 def test_connections_without_a_request_end_and_block_nobody(server: Server, attack: Attack) -> None:
     found = cost(server, attack)
     assert found.found == "0 stayed open"
     assert set(found.statuses) == {200}, found.row()
+
+
+def test_an_endpoint_that_answers_by_a_byte_a_second_is_given_up() -> None:
+    with behind_an_endpoint() as server:
+        assert server.ask() == 200
+        found = cost(server, slow_endpoint)
+        assert found.found == "16 answered by 504"
+        assert found.growth("proxy", "front") < SLACK_MIB, found.row()
+        assert set(found.statuses) == {200}, found.row()  # they wait for a place among the requests in flight
 
 
 @pytest.mark.parametrize("attack", [large_bodies, complete_requests])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 
 import pytest
 
 from serve.batching import Batcher
+from tests.serve.waiting import happens
 
 
 class Squares:
@@ -26,18 +26,12 @@ class Squares:
         return [item * item for item in items]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
 def test_items_that_arrive_while_the_function_is_busy_form_the_next_batches() -> None:
     async def scene() -> None:
         squares = Squares()
         batcher = Batcher(squares, max_items=4)
         first = asyncio.create_task(batcher.submit("a", [1]))
-        await until(lambda: len(squares.batches) == 1)
+        await happens(lambda: len(squares.batches) == 1)
         others = [asyncio.create_task(batcher.submit(key, items)) for key, items in
                   (("a", [2, 3, 4]), ("b", [5]), ("a", [6, 7]))]  # fmt: skip
         await asyncio.sleep(0)  # all of them are submitted
@@ -55,7 +49,7 @@ def test_a_fault_affects_its_batch_only_and_cancelled_items_are_dropped() -> Non
         squares = Squares()
         batcher = Batcher(squares, max_items=2)
         asked = [asyncio.create_task(batcher.submit("a", [item])) for item in (13, 1, 2, 3, 4)]
-        await until(lambda: len(squares.batches) == 1)
+        await happens(lambda: len(squares.batches) == 1)
         asked[2].cancel()
         for _ in range(3):
             squares.go_on.release()

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import serve
+from idc.captioning.loading import artifact_folder
 from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows
 from idc.systems import load_captioner
@@ -38,7 +40,7 @@ def pairs(world: World) -> list[EncodedPair]:
 
 def without_timing(one: PairResult) -> tuple[object, ...]:
     texts = [text for text, _ in one.captions]
-    return texts, one.assessment, one.frames, one.error
+    return texts, one.description and one.description.assessment, one.frames, one.error
 
 
 def test_captions_are_those_of_the_artifact(
@@ -91,6 +93,23 @@ def test_the_map_of_a_large_image_has_1024_pixels_at_most(captioner: ServedCapti
     assert one.change_map is not None
     with Image.open(io.BytesIO(one.change_map)) as drawn:
         assert (drawn.mode, drawn.size) == ("L", (1024, 24))
+
+
+def test_regions_are_looked_for_in_unfamiliar_pairs_or_in_all() -> None:
+    examples = Path(serve.__file__).parent / "web" / "examples"
+    known = EncodedPair(*((examples / f"color-{name}.png").read_bytes() for name in ("before", "after")))
+    noise = np.random.default_rng(0).integers(0, 255, (2, 60, 80, 3), np.uint8)
+    unknown = EncodedPair(*map(encode_png, noise))
+    options = [Options(regions=regions) for regions in ("never", "unfamiliar", "always")]
+    shipped = ServedCaptioner(artifact_folder("shipped"))
+    for pair, familiar, looked_for in ((known, True, [0, 0, 1]), (unknown, False, [0, 1, 1])):
+        results = [one.description for one in shipped.caption([pair] * 3, options)]
+        assert [one and one.familiar for one in results] == [familiar] * 3
+        assert [one is not None and one.regions is not None for one in results] == looked_for
+        assert [one is not None and one.regions_text is not None for one in results] == looked_for
+    [result] = ServedCaptioner(artifact_folder("regions")).caption([known], [Options()])
+    assert result.description is not None
+    assert result.description.regions_text == result.captions[0].caption
 
 
 def test_unsupported_options_are_reported_beforehand(captioner: ServedCaptioner) -> None:

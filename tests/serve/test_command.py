@@ -19,7 +19,8 @@ import pytest
 
 from serve.schema import ErrorAnswer
 from tests.serve.bodies import picture
-from tests.serve.command import PATIENCE_S, Command, end, free_port, serving, start, until
+from tests.serve.command import Command, end, free_port, serving, start
+from tests.serve.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 LARGE = [(side, (f"{side}.png", picture(1500, 1500, shade=40))) for side in ("before", "after")] * 16

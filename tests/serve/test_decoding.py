@@ -21,6 +21,7 @@ from serve.decoding import Decoders
 from serve.deployment.model import Model
 from tests.serve.bodies import picture, saved
 from tests.serve.local import local_config
+from tests.serve.waiting import happens
 
 SMALL, LARGE = picture(), picture(1200, 1000)
 
@@ -39,12 +40,6 @@ def decoders() -> list[psutil.Process]:
             if "serve.decoder_process" in child.cmdline():
                 running.append(child)
     return running
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -96,11 +91,11 @@ def test_a_request_that_is_given_up_ends_its_decoder() -> None:
         pool = Decoders(1, 1000)
         given_up = asyncio.create_task(pool.pair(EncodedPair(slow(), SMALL)))
         waiting = asyncio.create_task(pool.pair(EncodedPair(LARGE, LARGE)))
-        await until(lambda: pool.running_since is not None)
+        await happens(lambda: pool.running_since is not None)
         assert pool.running_since is not None
         (decoder,) = decoders()
         given_up.cancel()
-        await until(lambda: not decoder.is_running())
+        await happens(lambda: not decoder.is_running())
         assert isinstance((await waiting).pixels, Pixels)
         assert given_up.cancelled()
 
@@ -114,12 +109,12 @@ def test_health_watches_decoding() -> None:
         replica._batcher, replica._decoders = Batcher(lambda key, items: [], 1), Decoders(1, 1000)
         await replica.check_health()
         hung = asyncio.create_task(replica._decoders.pair(EncodedPair(slow(), SMALL)))
-        await until(lambda: replica._decoders.running_since is not None)
+        await happens(lambda: replica._decoders.running_since is not None)
         await asyncio.sleep(2 * replica._config.limits.timeout_s)
         with pytest.raises(RuntimeError, match="decoding has been running"):
             await replica.check_health()
         hung.cancel()
-        await until(lambda: replica._decoders.running_since is None)
+        await happens(lambda: replica._decoders.running_since is None)
         await replica.check_health()
 
     run(test)
@@ -129,7 +124,7 @@ def test_an_image_that_crashes_its_decoder_is_a_fault() -> None:
     async def test() -> None:
         pool = Decoders(1, 1000)
         crashed = asyncio.create_task(pool.pair(EncodedPair(slow(), SMALL)))
-        await until(lambda: pool.running_since is not None)
+        await happens(lambda: pool.running_since is not None)
         decoders()[0].kill()
         assert str((await crashed).pixels) == "before: damaged image: it ended its decoder"
         assert isinstance((await pool.pair(EncodedPair(LARGE, LARGE))).pixels, Pixels)

@@ -25,8 +25,8 @@ from serve.api import create_api
 from serve.config import ServeConfig
 from serve.endpoint_backend import EndpointBackend
 from tests.serve.bodies import picture, url
-from tests.serve.command import until
 from tests.serve.local import LocalBackend, local_config, serving
+from tests.serve.waiting import until
 from tests.vlm.artifacts import QUESTION, TEXT, speaking_folder, wrapped
 from tests.vlm.endpoint import Endpoint, endpoint
 

@@ -15,7 +15,8 @@ import torch
 from idc.vlm.base import find_base, load_model
 from idc.vlm.config import BaseConfig
 from tests.serve.bodies import picture, url
-from tests.serve.command import serving, until
+from tests.serve.command import serving
+from tests.serve.waiting import until
 from tests.vlm.artifacts import QUESTION, speaking_folder, wrapped
 from tests.vlm.endpoint import endpoint
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -13,21 +12,19 @@ from serve.config import ServeConfig
 from serve.schema import ErrorAnswer
 from tests.serve.bodies import dumped, pair
 from tests.serve.hostile import requests
-from tests.serve.local import LocalBackend, serving
+from tests.serve.local import TOKEN, LocalBackend, serving, tokens_of
 from tests.serve.wire import Hostile, Reply, send
 
-TOKEN = "the-token-of-a-test"
 ALL = requests()
 
 
 @pytest.fixture(scope="module")
 def servers(artifact: str) -> Iterator[dict[str, tuple[str, int]]]:
     """Addresses of two servers: one with tokens, one for localhost."""
-    tokens = [{"name": "tester", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]
     backend = LocalBackend(artifact)
     closed, open_here = (
         create_api(ServeConfig.model_validate({"models": {"demo": artifact}, "auth": auth}), backend)
-        for auth in ({"tokens": tokens}, {"mode": "loopback"})
+        for auth in ({"tokens": tokens_of(tester=TOKEN)}, {"mode": "loopback"})
     )
     with serving(closed) as token, serving(open_here) as loopback:
         yield {name: _where(address) for name, address in (("token", token), ("loopback", loopback))}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from serve.joining import Joiner
+from tests.serve.waiting import happens
 
 LONG_S = 3600.0
 """Longer than any test: what is sent was not sent by the end of the wait."""
@@ -42,12 +43,6 @@ class Squares:
             self.go_on.release()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
 def run(scene: Callable[[Squares], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
         await scene(Squares())
@@ -59,9 +54,9 @@ def test_a_request_alone_is_sent_at_once_and_later_ones_share_a_call_when_it_is_
     async def scene(squares: Squares) -> None:
         joiner = Joiner(squares, max_items=4, wait_s=LONG_S)
         first = asyncio.create_task(joiner.submit("a", [1]))
-        await until(lambda: squares.calls == [("a", [1])])
+        await happens(lambda: squares.calls == [("a", [1])])
         others = [asyncio.create_task(joiner.submit("a", items)) for items in ([2], [3, 4], [5])]
-        await until(lambda: len(squares.calls) == 2)
+        await happens(lambda: len(squares.calls) == 2)
         squares.release(2)
         assert await asyncio.gather(first, *others) == [[1], [4], [9, 16], [25]]
         assert squares.calls == [("a", [1]), ("a", [2, 3, 4, 5])]
@@ -77,8 +72,8 @@ def test_other_keys_do_not_wait_and_a_call_that_is_not_full_is_sent_after_the_wa
             asked.append(asyncio.create_task(joiner.submit(key, [item])))
             await asyncio.sleep(0)
             if item < 3:
-                await until(lambda: len(squares.calls) == len(asked))
-        await until(lambda: len(squares.calls) == 3)
+                await happens(lambda: len(squares.calls) == len(asked))
+        await happens(lambda: len(squares.calls) == 3)
         squares.release(3)
         assert await asyncio.gather(*asked) == [[1], [4], [9], [16]]
         assert squares.calls == [("a", [1]), ("b", [2]), ("a", [3, 4])]
@@ -118,22 +113,22 @@ def test_a_caller_that_leaves_takes_its_items_along_and_the_last_one_the_call() 
     async def scene(squares: Squares) -> None:
         joiner = Joiner(squares, max_items=3, wait_s=LONG_S)
         first = asyncio.create_task(joiner.submit("a", [1]))
-        await until(lambda: len(squares.calls) == 1)
+        await happens(lambda: len(squares.calls) == 1)
         asked = [asyncio.create_task(joiner.submit("a", [item])) for item in (2, 3, 4)]
         await asyncio.sleep(0)
         asked[0].cancel()  # its call has been sent, for the others too
-        await until(lambda: len(squares.calls) == 2)
+        await happens(lambda: len(squares.calls) == 2)
         squares.release(2)
         assert await asyncio.gather(*asked[1:]) == [[9], [16]]
         assert await first == [1]
 
         alone = asyncio.create_task(joiner.submit("a", [5]))
-        await until(lambda: len(squares.calls) == 3)
+        await happens(lambda: len(squares.calls) == 3)
         gathering = asyncio.create_task(joiner.submit("a", [6]))
         await asyncio.sleep(0)
         gathering.cancel()
         alone.cancel()
-        await until(lambda: squares.cancelled == [[5]])
+        await happens(lambda: squares.cancelled == [[5]])
         squares.release(1)
         assert await joiner.submit("a", [7, 8, 9]) == [49, 64, 81]  # [6], which nobody awaits, was never sent
         assert squares.calls[3:] == [("a", [7, 8, 9])]

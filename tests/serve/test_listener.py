@@ -20,6 +20,7 @@ from starlette.routing import Route
 from serve.config import LimitsConfig
 from serve.listener import Connections, client_key
 from tests.serve.local import serving
+from tests.serve.waiting import until
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -169,7 +170,7 @@ def test_a_client_that_does_not_read_is_given_up() -> None:
         connection.connect(("127.0.0.1", int(address.rpartition(":")[2])))
         connection.sendall(GET)
         assert connection.recv(10)
-        until(lambda: connections.count == 0)
+        until(lambda: connections.count == 0, "it is closed")
         assert ended(connection)
 
 
@@ -192,13 +193,13 @@ def test_bodies_count_from_the_first_byte_until_the_answer() -> None:
         waiting = [stack.enter_context(served.connect()) for _ in range(2)]
         waiting[0].sendall(post("/held", 2**19, part))  # all of it, and not answered
         waiting[1].sendall(post("/", 2**20, part))  # half of it
-        until(lambda: served.connections.held.now == 2**20)
+        until(lambda: served.connections.held.now == 2**20, "the bytes are counted")
         assert refused(served.ask(post("/", 2**19, part)), 503, "busy")
         served.go.set()
         assert answer_of(waiting[0]) == (200, str(2**19))
         assert served.ask(post("/", 2**19, part)) == (200, str(2**19))
         waiting[1].close()
-        until(lambda: served.connections.held.now == 0)
+        until(lambda: served.connections.held.now == 0, "the bytes are given back")
 
 
 def test_the_bodies_that_began_first_are_completed() -> None:
@@ -206,7 +207,7 @@ def test_the_bodies_that_began_first_are_completed() -> None:
         uploads = [stack.enter_context(served.connect()) for _ in range(6)]
         for place, connection in enumerate(uploads):
             connection.sendall(post("/", 2**20, b"x" * 2**17))
-            until(lambda count=place + 1: served.connections.held.now == count * 2**17)
+            until(lambda count=place + 1: served.connections.held.now == count * 2**17, "the bytes are counted")
         uploads[0].sendall(b"x" * (2**20 - 2**17))
         assert answer_of(uploads[0]) == (200, str(2**20))
         assert all(refused(answer_of(connection), 503, "busy") for connection in uploads[2:])
@@ -235,7 +236,7 @@ def test_connections_with_a_request_under_way_stay() -> None:
         asked = [stack.enter_context(served.connect()) for _ in range(3)]
         for connection in asked:
             connection.sendall(post("/held", 1, b"x"))
-        until(lambda: served.connections.held.now == 3)
+        until(lambda: served.connections.held.now == 3, "three requests are under way")
         with served.connect() as late:
             assert refused(answer_of(late), 503, "too_many_connections")
         served.go.set()
@@ -267,13 +268,3 @@ def test_what_is_no_http_is_refused_in_our_shape() -> None:
 def test_an_ipv6_network_is_one_client() -> None:
     assert client_key("2001:db8::1") == client_key("2001:db8::ffff:2") != client_key("2001:db8:0:1::1")
     assert client_key("::ffff:192.0.2.7") == client_key("192.0.2.7") != client_key("192.0.2.8")
-
-
-def until(condition: Any) -> None:
-    """Wait for a condition."""
-    waiting = threading.Event()
-    for _ in range(1200):
-        if condition():
-            return
-        waiting.wait(0.05)
-    raise AssertionError("the condition did not hold in time")

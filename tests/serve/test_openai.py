@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,17 +18,15 @@ from serve.config import ServeConfig
 from serve.conversation import turns_of
 from serve.intake import PairSource, last_pair
 from tests.serve.bodies import picture, url
-from tests.serve.local import LocalBackend, serving
+from tests.serve.local import TOKEN, LocalBackend, serving, tokens_of
 
-TOKEN = "the-token-of-a-test"
 BEFORE, AFTER = url(picture()), url(picture(40, 30, shade=140))
 
 
 @pytest.fixture(scope="module")
 def address(artifact: str) -> Iterator[str]:
     """Address of a server with tokens."""
-    tokens = [{"name": "tester", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]
-    config = ServeConfig.model_validate({"models": {"demo": artifact}, "auth": {"tokens": tokens}})
+    config = ServeConfig.model_validate({"models": {"demo": artifact}, "auth": {"tokens": tokens_of(tester=TOKEN)}})
     with serving(create_api(config, LocalBackend(artifact))) as address:
         yield address
 

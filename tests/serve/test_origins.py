@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -13,9 +12,8 @@ from serve.api import create_api
 from serve.config import ServeConfig
 from serve.schema import ErrorAnswer
 from tests.serve.bodies import picture
-from tests.serve.local import LocalBackend, serving
+from tests.serve.local import TOKEN, LocalBackend, serving, tokens_of
 
-TOKEN = "the-token-of-a-test"
 TOOLS = "https://tools.example.org"
 FORM = [(side, (f"{side}.png", picture())) for side in ("before", "after")]
 
@@ -23,8 +21,11 @@ FORM = [(side, (f"{side}.png", picture())) for side in ("before", "after")]
 @pytest.fixture(scope="module", params=["token", "loopback"])
 def client(request: pytest.FixtureRequest, artifact: str) -> Iterator[httpx2.Client]:
     """Client of a server that accepts requests of pages from one other origin."""
-    tokens = [{"name": "tester", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]
-    auth = {"mode": request.param, "tokens": tokens if request.param == "token" else [], "origins": [TOOLS]}
+    auth = {
+        "mode": request.param,
+        "tokens": tokens_of(tester=TOKEN) if request.param == "token" else [],
+        "origins": [TOOLS],
+    }
     config = ServeConfig.model_validate({"models": {"demo": artifact}, "auth": auth})
     headers = {"Authorization": f"Bearer {TOKEN}"} if request.param == "token" else {}
     api = create_api(config, LocalBackend(artifact))

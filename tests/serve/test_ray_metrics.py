@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from idc.captioning.contract import Candidate
+from idc.captioning.contract import Candidate, Description
 from serve.backend import PairResult
 from serve.context import RequestContext
 from serve.deployment.ray_metrics import RayMetrics
@@ -41,7 +41,9 @@ def test_both_have_the_same_numbers(in_ray: Counted) -> None:
     metrics = RayMetrics()
     context = RequestContext("one")
     context.route, context.status = "/v1/captions", 200
-    captioned = PairResult((Candidate("the red cube moved", math.log(0.9)), Candidate("no", math.log(0.1))))
+    captioned = PairResult(
+        Description((Candidate("the red cube moved", math.log(0.9)), Candidate("no", math.log(0.1))))
+    )
     metrics.wait(3)
     metrics.pairs([captioned, captioned, PairResult(error="after: not an image")])
     metrics.pairs([])

@@ -5,7 +5,6 @@ Strings in place of images become real images in most requests, so that valid re
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -20,17 +19,15 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from serve.api import create_api
 from serve.config import ServeConfig
 from tests.serve.bodies import picture, url
-from tests.serve.local import LocalBackend, serving
+from tests.serve.local import TOKEN, LocalBackend, serving, tokens_of
 
-TOKEN = "the-token-of-a-test"
 BEFORE, AFTER = url(picture()), url(picture(shade=140))
 QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 
 def config(artifact: str) -> ServeConfig:
     """Of a server that asks for a token."""
-    tokens = [{"name": "tester", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]
-    return ServeConfig.model_validate({"models": {"demo": artifact}, "auth": {"tokens": tokens}})
+    return ServeConfig.model_validate({"models": {"demo": artifact}, "auth": {"tokens": tokens_of(tester=TOKEN)}})
 
 
 class _NoBackend:

@@ -22,8 +22,8 @@ from serve.schema import CaptionAnswer, PairAnswer, StreamEnd
 from serve.service import as_done
 from serve.streaming import respond
 from tests.serve.bodies import FORM, field, file, form, pair, picture, url
-from tests.serve.command import until
 from tests.serve.local import LocalBackend, local_config, serving
+from tests.serve.waiting import until
 
 
 class HeldBackend(LocalBackend):

@@ -1,0 +1,68 @@
+"""Private interfaces of Ray that serving uses, all in this module. For each: what breaks without it, or with another
+version of Ray, and the test that says so. (Those of uvicorn are in :mod:`serve.listener`.)
+
+Nothing of Ray is imported with the module: Ray reads its environment when it is loaded.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def forward_output(forward: Callable[[Mapping[str, Any]], None]) -> None:
+    """Give the output of Ray's processes to ``forward`` in place of Ray's own printing. Call it before ``ray.init``.
+
+    Ray has no setting for it: it prints the output of workers, and its own reports of dead workers, by this function.
+    Without: lines of the log have a coloured prefix and are no JSON (``tests/serve/test_command.py``:
+    ``test_the_log_that_it_left_is_json_lines``).
+    """
+    from ray._private import worker
+
+    def print_line(data: Any, ignore_prefix: bool) -> None:
+        forward(data)
+
+    worker.print_to_stdstream = print_line
+
+
+def bind_to_node_address() -> None:
+    """Bind this replica's port for calls of other deployments to its node's address, which is 127.0.0.1 in a local Ray.
+
+    Serve binds it to all addresses, after the replica's constructor. The port requires no token and unpickles its
+    input. Without: whoever reaches it can run code here
+    (``tests/serve/test_attacks.py``: ``test_nothing_listens_for_other_machines``).
+    """
+    import ray.util
+    from ray._common import tls_utils
+    from ray._common.network_utils import build_address
+    from ray.serve._private import replica
+
+    bind = tls_utils.add_port_to_grpc_server
+    local = build_address(ray.util.get_node_ip_address(), 0)
+    replica.add_port_to_grpc_server = lambda server, address: bind(server, local if address == "[::]:0" else address)
+
+
+def stop_listening(proxy: Any) -> None:
+    """Close the listener of one of Serve's proxy actors gracefully; runs inside the actor (``__ray_call__``).
+
+    New connections are refused, and responses in its buffers are sent completely; Ray Serve itself kills the proxy.
+    Without: the last answers before the end are cut off
+    (``tests/serve/test_command.py``: ``test_streams_under_way_end_whole``).
+    """
+    if hasattr(proxy, "_haproxy"):
+        if _runs(proxy):
+            proxy._haproxy._proc.send_signal(signal.SIGUSR1)  # HAProxy's soft stop
+    else:
+        _, server = proxy._start_http_server_task.result()
+        server.should_exit = True
+
+
+def has_stopped(proxy: Any) -> bool:
+    """Whether a proxy has closed its last connection after :func:`stop_listening`."""
+    return not _runs(proxy) if hasattr(proxy, "_haproxy") else bool(proxy._running_http_server_task.done())
+
+
+def _runs(manager: Any) -> bool:
+    process = manager._haproxy._proc
+    return process is not None and process.returncode is None

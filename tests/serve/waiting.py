@@ -1,0 +1,30 @@
+"""Waits of tests for a condition: they poll, and one that takes too long fails the test."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+PATIENCE_S = 150.0
+"""A wait longer than this fails the test."""
+_POLL_S = 0.01
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Poll until ``condition`` holds.
+
+    Raises:
+        AssertionError: it did not hold within ``PATIENCE_S``; names ``what``.
+    """
+    last = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < last, f"did not happen: {what}"
+        time.sleep(_POLL_S)
+
+
+async def happens(condition: Callable[[], object]) -> None:
+    """:func:`until`, in an event loop."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(_POLL_S)
