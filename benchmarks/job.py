@@ -18,7 +18,6 @@ from benchmarks.decoding import DecodingConfig, measure_decoder
 from benchmarks.hardware import HardwareConfig, measure_hardware
 from benchmarks.machine import cores_in_use, this_machine
 from benchmarks.measurement import Measurement, Part, code_commit
-from benchmarks.mining import MiningBenchmarkConfig, measure_mining
 from benchmarks.pretraining import PretrainingConfig, measure_pretraining
 from benchmarks.procedures import BuildActorsConfig, BuildMemoryConfig, build_memory, build_speed
 from benchmarks.processes import say
@@ -54,7 +53,7 @@ class BenchmarkJob(ConfigModel):
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
     """Parts to measure. Only by name: captioning, pretraining and hardware (ProCap at full size), scoring,
-    rendering, serving, batch, systems, mining, vlm."""
+    rendering, serving, batch, systems, vlm."""
     variant: str = Field("", pattern=r"^[a-z0-9-]*$")
     """Name of these sizes. Results are stored as the figure PART-VARIANT; only runs of one figure are compared."""
     out: str = "runs/benchmark"
@@ -103,8 +102,6 @@ class BenchmarkJob(ConfigModel):
     """Captioners of several papers next to each other; ProCap's size is that of `captioning`."""
     batch: BatchConfig = BatchConfig()
     """Captioning a table with jobs/caption.py."""
-    mining: MiningBenchmarkConfig = MiningBenchmarkConfig()
-    """Mining pairs, apart from the encoders."""
     vlm: VlmBenchmarkConfig = VlmBenchmarkConfig()
     """Small vision-language models of each family."""
 
@@ -237,8 +234,6 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
         from idc.systems import load_captioner
 
         yield from serving(job.serving, job.cluster, load_captioner)
-    elif part == "mining":
-        yield from measure_mining(job.mining, job.cluster)
     elif part == "vlm":
         yield from measure_vision_language(job.vlm)
     elif part == "batch":

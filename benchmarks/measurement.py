@@ -39,7 +39,6 @@ Part = Literal[
     "batch",
     "rendering",
     "systems",
-    "mining",
     "vlm",
 ]
 

@@ -8,7 +8,6 @@
     python jobs/benchmark.py --local --config jobs/configs/benchmark/gpu.yaml
     python jobs/benchmark.py "parts=[serving]"     needs the load generator: apt-get install hey
     python jobs/benchmark.py "parts=[batch]"       captioning a table with jobs/caption.py
-    python jobs/benchmark.py "parts=[mining]"      mining pairs, apart from the encoders
     python jobs/benchmark.py "parts=[scale]"       what an item costs in each stage, and a driver of 32 nodes: 9 GiB
     python jobs/benchmark.py "parts=[train_overhead]" procedures=data/mine/procedures train_overhead.rounds=5
     python jobs/benchmark.py --local "parts=[decoding]" record=true
