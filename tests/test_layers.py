@@ -4,6 +4,7 @@ importing the library costs nothing."""
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -134,6 +135,46 @@ def test_no_class_of_transformers_runs_code_of_a_model() -> None:
                 doors += 1
                 assert node in closed or ast.unparse(node.value) == "PeftConfig", f"{path}:{node.lineno}"
     assert doors >= 6
+
+
+PRIVATE = {
+    "ray": {"cluster/ray_internals.py", "cluster/process_group.py", "serve/deployment/ray_internals.py",
+            "cluster/launch/wait_for_nodes.py"},
+    "torch": {"idc/nn/packed.py", "benchmarks/hardware.py"},
+    "uvicorn": {"serve/listener.py"},
+}  # fmt: skip
+"""Library -> modules that use its private interfaces: a package whose name begins with "_", such a name of its own, the
+operators of oneDNN, and all of uvicorn's protocol. The launcher's script runs alone, on a head node."""
+
+
+def private_uses(path: Path) -> set[str]:
+    """Libraries whose private interfaces a file uses."""
+    uses = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module") and node.args:
+            names = [ast.unparse(node.args[0]).strip("'")]
+        elif isinstance(node, ast.Attribute) and re.fullmatch(r"torch(\.\w+)+", ast.unparse(node)):
+            names = [ast.unparse(node)]
+        else:
+            continue
+        for name in names:
+            library, *parts = name.split(".")
+            private = any(part.startswith("_") and not part.endswith("__") for part in parts) or "mkldnn" in parts
+            if library in PRIVATE and (private or (library == "uvicorn" and "protocols" in parts)):
+                uses.add(library)
+    return uses
+
+
+def test_private_interfaces_of_a_library_are_in_its_modules() -> None:
+    found: dict[str, set[str]] = {library: set() for library in PRIVATE}
+    for path in python_files(*CODE):
+        for library in private_uses(path):
+            found[library].add(str(path.relative_to(ROOT)))
+    assert found == PRIVATE
 
 
 def test_nothing_imports_the_benchmarks_but_their_job() -> None:

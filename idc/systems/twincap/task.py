@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from idc.data.augmentation import mirror_caption
 from idc.data.domain import pairs_domain
@@ -96,8 +97,7 @@ class TwinCapTask(CaptioningTask):
         decay = min(self.job.ema, (1 + steps) / (10 + steps)) ** (1 / parts)
         averages: list[Tensor] = list(self.average.parameters())
         weights = [weight.detach() for weight in self.net.parameters()]
-        # Private, but what torch.optim.swa_utils calls for its averages: one operation for all tensors.
-        torch._foreach_lerp_(averages, weights, 1 - decay)
+        get_ema_multi_avg_fn(decay)(averages, weights, self.updates)  # one operation for all tensors
         self.updates += 1
 
     @property
