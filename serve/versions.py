@@ -174,21 +174,21 @@ class Resolver:
         shutil.rmtree(partial, ignore_errors=True)  # left by a killed process; we hold the lock
         try:
             uri = self._client().get_model_version_download_uri(registered.name, registered.version)
-            got = download_artifacts(artifact_uri=uri, dst_path=str(partial), tracking_uri=self._uri)
+            folder = download_artifacts(artifact_uri=uri, dst_path=str(partial), tracking_uri=self._uri)
         except (MlflowException, OSError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             raise ValueError(
                 f"{version} of the MLflow registry {self._shown} cannot be downloaded from {registered.source} "
                 f"({_line(error)}); check that this location is reachable from here"
             ) from None
-        artifact = _checked(got)
+        artifact = _checked(folder)
         if (expected := registered.tags.get(IDENTITY_TAG)) is not None and artifact_identity(artifact.path) != expected:
             shutil.rmtree(partial, ignore_errors=True)
             raise ValueError(
                 f"{version} of the MLflow registry {self._shown}: {registered.source} differs from the registered "
                 "artifact; register it again (python jobs/register.py) and promote that version"
             )
-        Path(got).rename(target)
+        Path(folder).rename(target)
         shutil.rmtree(partial, ignore_errors=True)
 
 

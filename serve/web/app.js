@@ -15,7 +15,7 @@ const examples = new URL("examples/", import.meta.url);
 let pair = { before: null, after: null, truth: null }; // images from intake.js
 let asking = null; // the AbortController of the current request
 let answered = null; // {answer, pair, model} of the displayed result
-let known = []; // descriptions of the models
+let descriptions = []; // of the models
 
 // -- messages -------------------------------------------------------------------------------------------------------
 
@@ -23,11 +23,11 @@ let busy = null; // timer until a busy server may be tried again
 
 function complain(error) {
   if (error.status === 401) return askForToken(error);
-  const place = error.side ? $(`${error.side}-fault`) : $("fault");
-  place.textContent = error.message.replace(/^(before|after): /, (_, side) => `${pair[side].name}: `);
+  const line = error.side ? $(`${error.side}-fault`) : $("fault");
+  line.textContent = error.message.replace(/^(before|after): /, (_, side) => `${pair[side].name}: `);
   if (error.wait !== null && error.wait !== undefined) {
-    place.textContent = `The server is busy (${error.message}). Try again in ${error.wait} s.`;
-    busy = setTimeout(() => { place.textContent = "The server was busy. Try again now."; }, 1000 * error.wait);
+    line.textContent = `The server is busy (${error.message}). Try again in ${error.wait} s.`;
+    busy = setTimeout(() => { line.textContent = "The server was busy. Try again now."; }, 1000 * error.wait);
   }
 }
 
@@ -105,12 +105,12 @@ async function take(files, side) {
   const ordered = files.length === 2 ? inOrder(files) : files;
   const changes = {};
   const faults = [];
-  for (const [place, file] of ordered.entries()) {
+  for (const [index, file] of ordered.entries()) {
     try {
-      changes[sides[place]] = await readImage(file);
+      changes[sides[index]] = await readImage(file);
     } catch (error) {
-      changes[sides[place]] = null;
-      faults.push(new Fault(error.message, { side: sides[place] }));
+      changes[sides[index]] = null;
+      faults.push(new Fault(error.message, { side: sides[index] }));
     }
   }
   setPair(changes);
@@ -217,9 +217,9 @@ function redrawHistory() {
 async function drawModels() {
   try {
     const chosen = $("model").value;
-    known = await models();
+    descriptions = await models();
     if (answered) $("dialogue").hidden = described(answered.model)?.can_answer !== true;
-    $("model").replaceChildren(...known.map(({ id }) => new Option(id, id)));
+    $("model").replaceChildren(...descriptions.map(({ id }) => new Option(id, id)));
     if (chosen) $("model").value = chosen;
     drawTraining();
     return true;
@@ -230,7 +230,7 @@ async function drawModels() {
 }
 
 /** The description of a model by its name, empty for the default; undefined until the server has responded. */
-const described = (model) => (model ? known.find(({ id }) => id === model) : known[0]);
+const described = (model) => (model ? descriptions.find(({ id }) => id === model) : descriptions[0]);
 
 /** Shows what the chosen model was trained on. */
 function drawTraining() {

@@ -78,10 +78,10 @@ export async function drawHistory(section, list, reopen) {
 }
 
 function line(text, style) {
-  const made = document.createElement("span");
-  made.className = style;
-  made.textContent = text;
-  return made;
+  const span = document.createElement("span");
+  span.className = style;
+  span.textContent = text;
+  return span;
 }
 
 function picture(source, alt) {

@@ -144,11 +144,11 @@ function showRelevance(relevance) {
     const values = relevance.words.map((word) => word[side]);
     const [least, most] = [Math.min(...values), Math.max(...values)];
     $(`words-${side}`).replaceChildren(
-      ...relevance.words.flatMap(({ word }, place) => {
+      ...relevance.words.flatMap(({ word }, index) => {
         const span = document.createElement("span");
         span.textContent = word;
-        span.title = values[place].toFixed(2);
-        span.style.setProperty("--share", most > least ? (values[place] - least) / (most - least) : 0);
+        span.title = values[index].toFixed(2);
+        span.style.setProperty("--share", most > least ? (values[index] - least) / (most - least) : 0);
         return [span, " "];
       }),
     );
@@ -204,8 +204,8 @@ function step(index) {
   // Not `disabled`: a button that loses the focus while in use sends keyboard users back to the top.
   $("previous").setAttribute("aria-disabled", String(current === 0));
   $("next").setAttribute("aria-disabled", String(current === frames.length - 1));
-  [...$("film").querySelectorAll("button")].forEach((button, place) => {
-    if (place === current) button.setAttribute("aria-current", "true");
+  [...$("film").querySelectorAll("button")].forEach((button, index) => {
+    if (index === current) button.setAttribute("aria-current", "true");
     else button.removeAttribute("aria-current");
   });
 }
