@@ -163,7 +163,7 @@ def private_uses(path: Path) -> set[str]:
             continue
         for name in names:
             library, *parts = name.split(".")
-            private = any(part.startswith("_") and not part.endswith("__") for part in parts) or "mkldnn" in parts
+            private = any(part.startswith("_") and not part.endswith("__") for part in parts) or "ops.mkldnn" in name
             if library in PRIVATE and (private or (library == "uvicorn" and "protocols" in parts)):
                 uses.add(library)
     return uses
