@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -151,6 +154,63 @@ def context(folder: Path, rank: int = 0, world_size: int = 1) -> LocalContext:
     made = _Rank(folder)
     made.rank, made.world_size = rank, world_size
     return made
+
+
+RECORDED = """
+import json, os, signal, sys
+from idc.systems.m3diff.task import train
+from idc.training.context import LocalContext
+from idc.vlm.samples import DialogueSamples
+
+payload, run, log, last = json.loads(sys.argv[1]), *sys.argv[2:4], int(sys.argv[4])
+get = DialogueSamples.get
+seen = 0
+
+def recorded(self, index, epoch):
+    global seen
+    if self.other is None:  # of the training
+        row, number = self._visit(index, epoch)
+        with open(log, "a") as file:
+            file.write(f"{self.folder} {row} {number}\\n")
+        seen += 1
+        if seen == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return get(self, index, epoch)
+
+DialogueSamples.get = recorded
+train(payload, LocalContext(run))
+"""
+"""A training whose samples are written down as they are read, ended by SIGKILL at the sample of that number."""
+
+
+def recorded(job: M3DiffJob, run: Path, last: int = 0) -> tuple[int, list[str]]:
+    """How the process ended, and the samples that it read."""
+    log = run.with_suffix(f".{last}.txt")
+    code = [sys.executable, "-c", RECORDED, json.dumps(job.model_dump(mode="json")), str(run), str(log), str(last)]
+    done = subprocess.run(code, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode in (0, -9), done.stderr
+    return done.returncode, log.read_text().splitlines()
+
+
+@pytest.mark.slow
+def test_a_killed_training_goes_on_with_the_samples_of_an_undisturbed_one(
+    folders: dict[str, str], tmp_path: Path
+) -> None:
+    """SIGKILL in step 6 of 9, over the end of an epoch of 22 samples; the last checkpoint is that of step 4."""
+    settings = {"train.steps": 9, "train.checkpoint_every": 4, "train.prefetch": 0, "train.keep_best": None}
+    job = job_of(folders, **settings)
+    assert recorded(job, tmp_path / "whole")[0] == 0
+    whole = recorded(job, tmp_path / "again")[1]
+    assert len(whole) == 9 * 4
+    status, before = recorded(job, tmp_path / "killed", last=5 * 4 + 2)
+    assert (status, before) == (-9, whole[: 5 * 4 + 2])
+    status, after = recorded(job, tmp_path / "killed")
+    assert (status, after) == (0, whole[4 * 4 :])
+    lines = [json.loads(line) for line in (tmp_path / "killed/log.jsonl").read_text().splitlines()]
+    undisturbed = [json.loads(line) for line in (tmp_path / "again/log.jsonl").read_text().splitlines()]
+    assert [line["loss"] for line in lines] == [line["loss"] for line in undisturbed]
+    weights = [(tmp_path / run / "artifact/model.safetensors").read_bytes() for run in ("killed", "again")]
+    assert weights[0] == weights[1]
 
 
 # -- the table ----------------------------------------------------------------------------------------------------
