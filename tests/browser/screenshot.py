@@ -1,6 +1,7 @@
-"""A screenshot of the served page with a result, for the README.
+"""A screenshot of the served page with a result, or with a name that ends in .gif a moving picture of its use.
 
 python -m tests.browser.screenshot idc/weights/clevr_like docs/serve.png
+python -m tests.browser.screenshot idc/weights/clevr_like docs/serve.gif
 python -m tests.browser.screenshot idc/weights/clevr_like docs/serve_photograph.png --pair before.jpg after.jpg
 """
 
@@ -8,19 +9,52 @@ from __future__ import annotations
 
 import argparse
 import io
+from collections.abc import Iterator
 
 from PIL import Image, ImageOps
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from serve.api import create_api
 from tests.browser.chromium import chromium
 from tests.serve.local import LocalBackend, local_config, serving
 
 
+def usage(page: Page, example: int) -> Iterator[tuple[bytes, int]]:
+    """Screenshots of an example that is captioned and looked at, each with its milliseconds."""
+    page.locator("#examples img").first.wait_for()
+    yield page.screenshot(), 1200
+    page.locator("#examples button").nth(example - 1).click()
+    page.locator("#map[data-drawn]").wait_for()
+    page.mouse.move(0, 0)
+    page.locator("#result").scroll_into_view_if_needed()
+    page.evaluate("document.querySelector('#result').scrollIntoView()")
+    yield page.screenshot(), 2500
+    for share in (30, 10, 30, 50, 70, 90, 50):
+        page.locator("#slider").fill(str(share))
+        yield page.screenshot(), 250
+    page.locator("#find").click()
+    page.locator("#regions").wait_for()
+    yield page.screenshot(), 2500
+    for _ in range(4):
+        page.locator("#flip").click()
+        yield page.screenshot(), 700
+    page.locator("#region-list button").first.click()
+    yield page.screenshot(), 2000
+
+
+def moving_picture(shots: list[tuple[bytes, int]], out: str) -> None:
+    """Write the screenshots as a GIF that repeats."""
+    pictures = [Image.open(io.BytesIO(shot)).convert("RGB") for shot, _ in shots]
+    palette = pictures[1].quantize(128)  # one palette for all: frames then differ where the page does
+    frames = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]
+    durations = [milliseconds for _, milliseconds in shots]
+    frames[0].save(out, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("artifact", help="a trained captioner")
-    parser.add_argument("out", help="the PNG file")
+    parser.add_argument("out", help="the PNG or GIF file")
     parser.add_argument("--example", type=int, default=2, help="which of the page's examples, from 1 (default: 2)")
     parser.add_argument("--pair", nargs=2, metavar=("BEFORE", "AFTER"), help="image files in place of an example")
     parser.add_argument(
@@ -40,6 +74,10 @@ def main() -> None:
             has_touch=args.width < 500,
         )
         page.goto(f"{url}/")
+        if args.out.endswith(".gif"):
+            moving_picture(list(usage(page, args.example)), args.out)
+            browser.close()
+            return
         if args.pair:
             for side, file in zip(("before", "after"), args.pair, strict=True):
                 page.locator(f"#{side}").set_input_files(file)
