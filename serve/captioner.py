@@ -138,7 +138,7 @@ def captioned(result: CaptionedPair, options: Options) -> PairResult:
     assert result.description is not None
     description = result.description
     if options.regions != "never":
-        description = with_regions(description, result.pixels, always=options.regions == "always")
+        description = with_regions(description, result.pixels, options.regions == "always", text=False)
     change_map, relevance = description.change_map, description.relevance
     return PairResult(
         replace(description, change_map=None, relevance=None),

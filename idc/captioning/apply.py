@@ -143,12 +143,14 @@ def describe_batch(
     return results
 
 
-def with_regions(description: Description, pixels: Pixels, always: bool = False) -> Description:
+def with_regions(
+    description: Description, pixels: Pixels, always: bool = False, text: bool | None = None
+) -> Description:
     """The description with the regions that differ, if its captioner is not familiar with the pair (or ``always``) and
-    has none itself."""
+    has none itself; ``text`` as :func:`idc.systems.regions_captioner`."""
     if description.regions is not None or not (always or description.familiar is False):
         return description
-    [other] = regions_captioner().describe([pixels.before], [pixels.after])
+    [other] = regions_captioner(text).describe([pixels.before], [pixels.after])
     return replace(description, regions=other.regions, regions_text=other.regions_text)
 
 

@@ -80,9 +80,10 @@ def artifact_of_regions() -> str:
     return folder
 
 
-def regions_captioner() -> Captioner:
-    """The captioner without training, for pairs that another one is not familiar with."""
-    captioner: Captioner = load_system(REGIONS).RegionsCaptioner()
+def regions_captioner(text: bool | None = None) -> Captioner:
+    """The captioner without training, for pairs that another one is not familiar with; ``text``: whether it reads words
+    too (default: if the extra is installed)."""
+    captioner: Captioner = load_system(REGIONS).RegionsCaptioner(text)
     return captioner
 
 

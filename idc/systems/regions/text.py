@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
+from idc.cores import usable_cores
+
 _SURE = 0.97
 """Smallest confidence of a word. Of 150 real pairs without legible text two gave words, at most at 0.96 (a car from
 above as a single sign, the small print of a board as tall letters); drawn signs are read at 0.997 and more."""
@@ -77,7 +79,12 @@ def _reader() -> Any:
     """The reader, loaded once: half a second."""
     from rapidocr import RapidOCR
 
-    return RapidOCR(params={"Global.log_level": "critical"})
+    return RapidOCR(
+        params={
+            "Global.log_level": "critical",
+            "EngineConfig.onnxruntime.intra_op_num_threads": usable_cores(),
+        }
+    )
 
 
 def _largest(difference: np.ndarray, box: tuple[float, float, float, float]) -> float:
