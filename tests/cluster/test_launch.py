@@ -209,7 +209,8 @@ def test_the_locks_have_what_is_installed_with_hashes_and_development_apart() ->
     runtime, development = pins("requirements.lock"), pins("requirements-dev.lock")
     needed = set(closure([*PROJECT["dependencies"], *extras["serve"], *extras["gpu"]]))
     assert set(runtime) == needed
-    everything = set(closure([one for one in extras["dev"] if not one.startswith("idc")])) | needed
+    optional = [*(extra for extra in extras["dev"] if not extra.startswith("idc")), *extras["text"]]
+    everything = set(closure(optional)) | needed
     assert set(development) == everything - needed - {"wheel"}  # make setup installs wheel first
     for name, version in (runtime | development).items():
         assert distribution(name).version.partition("+")[0] == version, name
