@@ -280,6 +280,10 @@ class Description:
         )
 
 
+DESCRIPTION_FIELDS = tuple(Description((Candidate("", 0.0),)).to_dict())
+"""Names of :meth:`Description.to_dict`, in order."""
+
+
 def stretched(values: np.ndarray) -> np.ndarray:
     """Values from the least, 0, to the most, 1; all 0 if they are equal."""
     low, high = values.min(), values.max()

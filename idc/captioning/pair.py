@@ -19,7 +19,7 @@ from PIL import Image
 
 from idc.captioning import running_server as caption_server
 from idc.captioning.apply import DescribeOptions, Pixels, describe_batch
-from idc.captioning.contract import draw_map
+from idc.captioning.contract import DESCRIPTION_FIELDS, draw_map
 from idc.captioning.loading import (
     DEFAULTS,
     CaptionerLoader,
@@ -151,12 +151,11 @@ def ask_server(
     )
     drawn = _png(answer["change_map"]) if answer["change_map"] is not None else None
     frames = [decode_image(_png(frame)) for frame in answer["frames"] or ()]
-    fields = ("caption", "confidence", "changed_probability", "familiarity", "familiar", "verdict", "verdict_text")
     return {
         "before": before,
         "after": after,
         "server": url,
-        **{name: answer[name] for name in ("model", "version", *fields, "warning", "seen", "candidates", "attributes")},
+        **{name: answer[name] for name in ("model", "version", *DESCRIPTION_FIELDS)},
         **_written(drawn, frames, map_to, frames_to),
     }
 

@@ -78,6 +78,7 @@ def ask(
         "candidates": candidates,
         "change_map": change_map,
         "imagine": imagine,
+        "regions": "unfamiliar",  # as a captioner that is loaded here
     }
     if beams is not None:
         body["beams"] = beams
