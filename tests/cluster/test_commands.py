@@ -185,7 +185,7 @@ def test_every_step_that_can_is_told_to_run_without_ray(tmp_path: Path) -> None:
     local = list(demo_steps("demo", [0], str(tmp_path)))
     for step in local:
         text = (ROOT / step.command[0]).read_text(encoding="utf-8")
-        takes_it = "cli(" in text and "local=False" not in text
+        takes_it = ("cli(" in text or "train_command(" in text) and "local=False" not in text
         assert ("--local" in step.command) == takes_it
     on_ray = list(demo_steps("demo", [0], str(tmp_path), on_ray=True))
     alone = [[word for word in s.command if word != "--local" and "cpus_per_worker" not in word] for s in local]
