@@ -1,6 +1,6 @@
-"""NAMC's equations a second time, naively: one image, text and pair, one position and head at a time, without padding or
-attention masks; what is hidden is left out of what is seen. Nothing is shared with the program but the names of its
-weights and the samples of its data set."""
+"""NAMC's equations a second time, naively: one image, text, position and head at a time, without padding or attention
+masks; what is hidden is left out of what is seen. Nothing is shared with the program but the names of its weights and
+the samples of its data set."""
 
 from __future__ import annotations
 
@@ -158,7 +158,8 @@ class Pretraining(Captioner):
         tower = "nim.encoder.clip.vision_model"
         x = self.clip_layers("vision_model", [self.norm(f"{tower}.pre_layrnorm", token) for token in x], causal=False)
         return [
-            self.linear("nim.encoder.clip.visual_projection", self.norm(f"{tower}.post_layernorm", token)) for token in x
+            self.linear("nim.encoder.clip.visual_projection", self.norm(f"{tower}.post_layernorm", token))
+            for token in x
         ]
 
     def text_tokens(self, ids: Sequence[int], numbers: Sequence[int], mask: Sequence[bool]) -> Tokens:
@@ -173,7 +174,8 @@ class Pretraining(Captioner):
             x.append((self.weights["nim.encoder.text_mask"] if masked else embedding[index]) + positions[place])
         x = self.clip_layers("text_model", x, causal=True)
         return [
-            self.linear("nim.encoder.clip.text_projection", self.norm(f"{tower}.final_layer_norm", token)) for token in x
+            self.linear("nim.encoder.clip.text_projection", self.norm(f"{tower}.final_layer_norm", token))
+            for token in x
         ]
 
     # -- NIM ---------------------------------------------------------------------------------------------------------
@@ -248,7 +250,8 @@ class Pretraining(Captioner):
             memories.append(self.compared(features, image_masks))
             lost_words.append(text_masks)
         fdg = sum(map(self.generation, samples, self.normalised(memories), lost_words)) / len(samples)
-        nim = sum(self.contrast(images, texts) + self.contrast(texts, images) for images, texts in subsets)  # (15), (16)
+        # (15), (16)
+        nim = sum(self.contrast(images, texts) + self.contrast(texts, images) for images, texts in subsets)
         shares = {f"masked_{name}": number / total for name, (number, total) in masked.items()}
         return {"nim": nim, "mir": mir, "fdg": fdg, **shares}
 
