@@ -60,6 +60,23 @@ def test_the_twin_stem_reads_each_image_alone() -> None:
 
 
 @torch.no_grad()
+def test_the_trunk_reads_both_images_and_their_difference_and_looks_where_it_points() -> None:
+    """A look is the mean of an image's own features, by the softmax of the map of that image."""
+    net, read = network(), list[torch.Tensor]()
+    net.merge.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    encoded = net(images(32, 32))
+    before, after = encoded.features.unbind(1)
+    assert torch.equal(read[0], torch.cat([before, after, after - before], dim=1))
+    channels = before.shape[1]
+    for pair in range(2):
+        for image in range(2):
+            weights = encoded.change[pair, image].exp()
+            look = (weights / weights.sum() * encoded.features[pair, image]).sum(dim=(1, 2))
+            start = encoded.pooled.shape[1] - (2 - image) * channels
+            torch.testing.assert_close(encoded.pooled[pair, start : start + channels], look, rtol=1e-5, atol=1e-6)
+
+
+@torch.no_grad()
 def test_an_objects_look_is_read_at_its_place() -> None:
     """Features that differ in one cell change the logits of the object there and of no other."""
     net = network()

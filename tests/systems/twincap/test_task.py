@@ -19,7 +19,7 @@ from idc.evaluation.job import _selection
 from idc.schema import pair_arrow_schema
 from idc.systems import load_captioner
 from idc.systems.twincap.data import PairSamples, collate
-from idc.systems.twincap.task import TwinCapTask
+from idc.systems.twincap.task import CHANGED_OBJECT, OBJECTS, TwinCapTask
 from idc.systems.twincap.truth import UNKNOWN
 from idc.training.artifact import read_artifact
 from idc.training.loop import read_log
@@ -118,6 +118,54 @@ def test_the_average_does_not_depend_on_the_accumulation(world: World) -> None:
             for _ in range(parts):
                 task._update_average()
     assert torch.allclose(once.average.attend.weight, twice.average.attend.weight, rtol=1e-5)
+
+
+def heat_at(circle: torch.Tensor, row: int, place: int, side: int) -> float:
+    """A heat map's goal at a cell: 1 at the centre of an object, one half at its radius."""
+    x, y, radius = map(float, circle)
+    across, down = (place + 0.5) / side - x, (row + 0.5) / side - y
+    return float(2.0 ** -((across**2 + down**2) / max(radius, 0.75 / side) ** 2))
+
+
+@torch.no_grad()
+def test_the_heads_learn_what_is_true_of_each_image(world: World) -> None:
+    """The losses pair by pair, image by image, attribute by attribute; unknown labels are left out."""
+    task, batch = task_and_batch(world)
+    task.eval()
+    net, count = task.net, len(batch["kind"])
+    encoded = net(batch["images"])
+    assert net.kind is not None
+    assert net.changed is not None
+    heads = dense = 0.0
+
+    def error(logits: torch.Tensor, label: torch.Tensor) -> float:
+        return 0.0 if int(label) == UNKNOWN else float(-logits.log_softmax(-1)[int(label)])
+
+    looks, maps = net.object_looks(encoded.features, batch["places"]), net.object_maps(encoded.features)
+    side = maps.shape[-1]
+    for pair in range(count):
+        heads += error(net.kind(encoded.pooled)[pair], batch["kind"][pair])
+        errors: list[list[float]] = [[], [], [], []]
+        for image in range(2):
+            for column, logits in enumerate(net.changed[image](encoded.pooled)):
+                heads += error(logits[pair], batch["changed"][pair, image, column]) / 2
+            labels, circles = batch["labels"][pair, image], batch["places"][pair, image]
+            number_of = range(len(labels))
+            inside = [n for n in number_of if all(0 < float(circles[n, axis]) < 1 for axis in (0, 1))]
+            shown = [n for n in inside if int(labels[n, 0]) != UNKNOWN]
+            for column, of_column in enumerate(errors):
+                of_column += [error(looks[column][pair, image, n], labels[n, column]) for n in shown]
+            changed = [n for n in shown if n == int(batch["which"][pair, image])]
+            for weight, drawn, objects in ((OBJECTS, maps, shown), (CHANGED_OBJECT, encoded.change, changed)):
+                for row in range(side):
+                    for place in range(side):
+                        goal = max((heat_at(circles[n], row, place, side) for n in objects), default=0.0)
+                        p = float(drawn[pair, image, row, place].double().sigmoid())
+                        dense -= weight * (goal * np.log(p) + (1 - goal) * np.log(1 - p)) / (2 * side * side)
+        dense += sum(sum(of_column) / max(1, len(of_column)) for of_column in errors)
+    logs = task.training_step(batch)[1]
+    assert float(logs["heads"]) == pytest.approx(heads / count, rel=1e-4)
+    assert float(logs["dense"]) == pytest.approx(dense / count, rel=1e-4)
 
 
 @torch.no_grad()
