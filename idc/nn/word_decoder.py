@@ -111,13 +111,15 @@ class CachingDecoder(nn.Module, ABC):
     def _logits(self, x: Tensor) -> Tensor:
         """Of the words after each position."""
 
-    def forward(self, ids_BT: Tensor, memory_BSD: Tensor) -> Tensor:
-        """Logits (B, T, V) of the word after each position; position t sees ids 0..t."""
+    def forward(self, ids_RT: Tensor, memory_BSD: Tensor) -> Tensor:
+        """Logits (R, T, V) of the word after each position; position t sees ids 0..t of its row. Pairs may have several
+        rows, of every pair as many, one after another."""
         memory = self._memory(memory_BSD)
-        x = self._embed(ids_BT, self._positions(ids_BT.shape[1], memory.device), memory.dtype)
+        x = self._embed(ids_RT, self._positions(ids_RT.shape[1], memory.device), memory.dtype)
         for layer in self._layers():
             x = layer.mixed(x, *layer.queries_keys_values(x), causal=True)
-            x = layer.rest(x, *layer.memory_keys_values(memory))
+            # The rows of a pair are one sequence of queries to the same memory, which is therefore projected once.
+            x = layer.rest(x.view(len(memory), -1, x.shape[-1]), *layer.memory_keys_values(memory)).view_as(x)
         return self._logits(x)
 
     def start(self, memory_BSD: Tensor, max_length: int, beams: int) -> DecoderCache:

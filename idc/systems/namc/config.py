@@ -93,6 +93,16 @@ class NimConfig(ConfigModel):
     are the other pairs of a worker's micro-batch (the paper does not state whether they are gathered over its GPUs)."""
     temperature: float = Field(0.02, gt=0)  # tau
     """Temperature tau of eq. 14; not stated in the paper. 0.02 is that of the loss's authors (IRRA)."""
+    token_weight: float = Field(0.0, ge=0)
+    """Weight of a loss of single tokens, added to L_NIM: whether a word, by its most similar patch, belongs to an
+    image, and a patch, by its most similar word, to a description, among those of a subset: the similarities of eq. 1.
+    Not in the paper: its loss reads [CLS] and [EOS], so no gradient reaches the patch tokens that eq. 1 compares, and
+    their relevance is that of CLIP. @@"""
+    token_temperature: float = Field(0.07, gt=0)
+    """Temperature of the loss of single tokens."""
+    masks_from: int = Field(0, ge=0)
+    """Optimizer step from which tokens are masked; before it all losses read whole images and descriptions, and MIR,
+    which has nothing to reconstruct, rests. Not in the paper, whose relevance is CLIP's from the first step on. @@"""
     align_images: Literal["denoised", "raw"] = "denoised"
     """Which images the contrastive loss aligns (table 8)."""
     align_texts: Literal["denoised", "raw"] = "denoised"
@@ -275,6 +285,9 @@ class FinetuneJob(_RunConfig):
     """Maximum tokens of a caption, begin and end token included. Paper: 23 tokens."""
     optim: GroupConfig = GroupConfig(lr=2e-4)
     """Learning rate; the paper states 2e-4 and no schedule."""
+    references: Literal["drawn", "all"] = "drawn"
+    """Captions of a pair that a step learns: drawn: one, drawn at each visit; all: every one, the mean over a pair's
+    captions, for little more time, as the encoder reads the pair once. The paper counts pairs and does not say."""
     keep_relevance: bool = False
     """Keep the dual encoder of the pre-training in the artifact, so that descriptions show the relevance of their words
     and of patches of both images (figures 6 to 8). With CLIP-B/16 the artifact grows by 0.6 GB."""

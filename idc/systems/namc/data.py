@@ -285,7 +285,8 @@ class CaptionedPairs:
     """The pairs of a split that have captions.
 
     Args:
-        training: a random caption of each pair and epoch; otherwise the first, with what validation compares.
+        training: captions to learn; otherwise the first, with what validation compares.
+        references: of training: `drawn`, one of each pair and epoch, or `all`.
     """
 
     def __init__(
@@ -298,12 +299,13 @@ class CaptionedPairs:
         length: int,
         seed: int,
         training: bool,
+        references: str = "drawn",
     ):
         self.rows = MappedRows(pairs, ("pair_id", *_IMAGES, "captions", "change_type", "meta"), split)
         self.images, self.vocabulary, self.length, self.seed = images, vocabulary, length, seed
         self.captions: list[list[str]] = self.rows.column("captions")
         self.order = [index for index, texts in enumerate(self.captions) if texts]
-        self.training = training
+        self.training, self.references = training, references
 
     def __len__(self) -> int:
         return len(self.order)
@@ -318,6 +320,8 @@ class CaptionedPairs:
         pictures = [self.images(row[side]) for side in _IMAGES]
         sample = {"images": np.stack([picture for picture, _ in pictures]), "keys": [key for _, key in pictures]}
         if self.training:
+            if self.references == "all":
+                return {**sample, "captions": [self.vocabulary.encode(caption, self.length) for caption in captions]}
             caption = captions[int(sample_rng(self.seed, epoch, index).integers(len(captions)))]
             return {**sample, "ids": self.vocabulary.encode(caption, self.length)}
         meta = json.loads(row["meta"]) if row["meta"] else {}
@@ -327,9 +331,11 @@ class CaptionedPairs:
 
 
 def collate_captioned(samples: Sequence[dict[str, Any]]) -> Batch:
-    """images (N, S, S, 3) uint8 with all befores first, keys: N, ids and targets (B, T); pair_id, references and scene
-    of a validation split."""
-    ids = _padded([sample["ids"] for sample in samples], PAD)
+    """images (N, S, S, 3) uint8 with all befores first, keys: N, ids and targets (R, T), of each pair as many rows as
+    the one with most captions has, padding where it has less; pair_id, references and scene of a validation split."""
+    captions = [sample["captions"] if "captions" in sample else [sample["ids"]] for sample in samples]
+    most = max(map(len, captions))
+    ids = _padded([row for rows in captions for row in [*rows, *[[PAD]] * (most - len(rows))]], PAD)
     names = [name for name in ("pair_id", "references", "scene") if name in samples[0]]
     return {
         "images": torch.from_numpy(np.stack(_by_side(samples, "images"))),

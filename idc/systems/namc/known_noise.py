@@ -80,18 +80,18 @@ def known_irrelevance(nim: NoiseIdentification, batch: Batch, texts: Texts) -> K
         texts: their descriptions.
     """
     out: Known = {}
-    for name, images in (("", batch["images"]), ("_of_strange_images", _of_other_pairs(batch["images"]))):
+    for name, images in (("", batch["images"]), ("_of_strange_images", of_other_pairs(batch["images"]))):
         of_patches, of_words = nim.relevance(images, texts)
         out[f"wrong_word_auc{name}"] = ((1 - of_words).cpu().numpy(), batch["wrong"].cpu().numpy())
         out[f"undescribed_patch_auc{name}"] = ((1 - of_patches).cpu().numpy(), batch["undescribed"].cpu().numpy())
     return out
 
 
-def _of_other_pairs(images_NHWC: Tensor) -> Tensor:
-    """The images of a batch, befores first, dealt out to other pairs of it: half a batch away, as neighbours often show
-    the same scene."""
-    pairs = len(images_NHWC) // 2
-    return torch.cat([side.roll(max(1, pairs // 2), dims=0) for side in images_NHWC.split(pairs)])
+def of_other_pairs(images_N: Tensor) -> Tensor:
+    """The images of a batch, or their features, befores first, dealt out to other pairs of it: half a batch away, as
+    neighbours often show the same scene."""
+    pairs = len(images_N) // 2
+    return torch.cat([side.roll(max(1, pairs // 2), dims=0) for side in images_N.split(pairs)])
 
 
 def areas_under_roc(batches: Iterable[Known]) -> dict[str, float]:

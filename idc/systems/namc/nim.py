@@ -21,11 +21,16 @@ from transformers import CLIPConfig, CLIPModel
 from transformers.models.clip.modeling_clip import CLIPVisionEmbeddings
 
 from idc.systems.namc.config import CNN_STRIDE, ImageConfig, NimConfig
+from idc.training.task import mean_per_sample
 from idc.vision.pair_encoder.model import MEAN, STD
 from idc.vision.pretrained import load_pretrained
 
 _IRRA_EPSILON = 1e-8
 """Added to the true distribution inside the logarithm of the KL divergence, as by the loss's authors."""
+
+
+_THRESHOLD = 0.3
+"""Similarity at which tokens neither match nor mismatch, before training."""
 
 
 class MaskablePatches(CLIPVisionEmbeddings):
@@ -246,20 +251,52 @@ def contrastive_loss(image_BE: Tensor, text_BE: Tensor, temperature: float, kind
     return total
 
 
+def token_loss(
+    patches_BPE: Tensor, tokens_BTE: Tensor, seen_BP: Tensor, words_BT: Tensor, threshold: Tensor, temperature: float
+) -> Tensor:
+    """Loss of the similarities that relevance is made of (eq. 1), of one subset.
+
+    The similarity of a word to an image, that of its most similar patch, less ``threshold`` and over ``temperature``,
+    is the logit of the two belonging together: its image against all others, which weigh as much as the one. So a word
+    that fits every image ends at the threshold, those that the image shows above it, and those that it does not show
+    below. Of a patch and the texts likewise. The mean over the words of a text, and over the patches of an image; both
+    summed, then the mean over the pairs.
+
+    Args:
+        seen_BP: patches that count.
+        words_BT: tokens that count.
+    """
+    pairs, positions, length = len(patches_BPE), patches_BPE.shape[1], tokens_BTE.shape[1]
+    similar = cosines(patches_BPE.flatten(0, 1), tokens_BTE.flatten(0, 1)).view(pairs, positions, pairs, length)
+    hidden = -2.0  # below every cosine
+    of_words = similar.masked_fill(~seen_BP[:, :, None, None], hidden).amax(dim=1)  # (images, texts, T)
+    of_patches = similar.masked_fill(~words_BT, hidden).amax(dim=3).permute(2, 0, 1)  # (texts, images, P)
+    matching = torch.eye(pairs, device=similar.device).unsqueeze(-1)
+
+    def each(similar_BBX: Tensor) -> Tensor:
+        logits = (similar_BBX - threshold) / temperature
+        of_others = (1 - matching) * F.logsigmoid(-logits) / max(1, pairs - 1)
+        return -(matching * F.logsigmoid(logits) + of_others).sum(dim=0)
+
+    return mean_per_sample(each(of_words), words_BT) + mean_per_sample(each(of_patches), seen_BP)
+
+
 class Denoised(NamedTuple):
-    """Output of NIM, and its loss.
+    """Output of NIM, and its losses.
 
     Attributes:
         images: masks M_I, (N, P).
         words: masks M_T, (N, W).
         text: encoded denoised descriptions, (N, T, E).
         loss: L_NIM, the sum over both subsets (eq. 16).
+        token_loss: :func:`token_loss`, likewise; 0 without its weight.
     """
 
     images: Tensor
     words: Tensor
     text: Tensor
     loss: Tensor
+    token_loss: Tensor
 
 
 class NoiseIdentification(nn.Module):
@@ -269,6 +306,8 @@ class NoiseIdentification(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = DualEncoder(build_clip(config, image, text_ids, max_length))
+        # Only with its loss, so that other artifacts have no such parameter.
+        self.threshold = nn.Parameter(torch.tensor(_THRESHOLD)) if config.token_weight else None
         if config.align_images == "raw":
             self.encoder.clip.vision_model.embeddings.mask.requires_grad_(False)  # no masked image is encoded
 
@@ -293,16 +332,34 @@ class NoiseIdentification(nn.Module):
             uniform_NW,
         )
 
-    def forward(self, images_NHWC: Tensor, texts: Texts, uniform_NP: Tensor, uniform_NW: Tensor) -> Denoised:
-        """The first B of the N images and texts are those of before, the others those of after."""
+    def forward(
+        self, images_NHWC: Tensor, texts: Texts, uniform_NP: Tensor, uniform_NW: Tensor, masking: bool = True
+    ) -> Denoised:
+        """The first B of the N images and texts are those of before, the others those of after. Without ``masking`` no
+        token is masked."""
         settings = self.config
-        masked_images, masked_words = self.masks(images_NHWC, texts, uniform_NP, uniform_NW)
+        if masking:
+            masked_images, masked_words = self.masks(images_NHWC, texts, uniform_NP, uniform_NW)
+        else:
+            masked_images, masked_words = (torch.zeros_like(u, dtype=torch.bool) for u in (uniform_NP, uniform_NW))
         denoised_text = self.encoder.texts(texts, masked_words)
         text = denoised_text if settings.align_texts == "denoised" else self.encoder.texts(texts)
         image = self.encoder.images(images_NHWC, masked_images if settings.align_images == "denoised" else None)
         pairs = len(images_NHWC) // 2
+        subsets = (slice(None, pairs), slice(pairs, None))
         loss = sum(
             contrastive_loss(image.whole[subset], text.whole[subset], settings.temperature, settings.loss)
-            for subset in (slice(None, pairs), slice(pairs, None))
+            for subset in subsets
         )
-        return Denoised(masked_images, masked_words, denoised_text.tokens, cast(Tensor, loss))
+        of_tokens_loss = image.whole.new_zeros(())
+        if self.threshold is not None:
+            seen = torch.ones_like(masked_images) if settings.align_images == "raw" else ~masked_images
+            words = texts.words >= 0
+            if settings.align_texts == "denoised":
+                words &= ~of_tokens(masked_words, texts, False)
+            for subset in subsets:
+                of_tokens_loss = of_tokens_loss + token_loss(
+                    image.tokens[subset], text.tokens[subset], seen[subset], words[subset], self.threshold,
+                    settings.token_temperature,
+                )  # fmt: skip
+        return Denoised(masked_images, masked_words, denoised_text.tokens, cast(Tensor, loss), of_tokens_loss)

@@ -25,7 +25,7 @@ from idc.systems.namc.data import (
     first_description,
     texts_of,
 )
-from idc.systems.namc.known_noise import Known, areas_under_roc, known_irrelevance
+from idc.systems.namc.known_noise import Known, areas_under_roc, known_irrelevance, of_other_pairs
 from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.nim import Denoised, NoiseIdentification, words_exist
 from idc.systems.namc.relevance import FOLDER, write_relevance
@@ -92,12 +92,14 @@ class _Captioning(Task):
 
 
 class PretrainTask(_Captioning):
-    """L = L_NIM + L_MIR + L_FDG (eq. 2).
+    """L = L_NIM + L_MIR + L_FDG (eq. 2), and by setting the loss of single tokens.
 
     Args:
         tokens_of: image tokens (N, P) of uint8 images with keys; for a discrete reconstruction.
         codebook: V.
     """
+
+    steps: Tensor | None
 
     def __init__(
         self,
@@ -113,6 +115,8 @@ class PretrainTask(_Captioning):
         self.nim = None
         if job.nim.enabled:
             self.nim = NoiseIdentification(job.nim, image, len(vocabulary), job.model.decoder.max_length)
+        # Micro-batches of training so far. Only with a later start, so that other artifacts have no such buffer.
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64) if job.nim.masks_from else None)
         self.heads = None
         self._tokens = None if tokens_of is None else Remembered(tokens_of, job.cache_mb / 8)
         if self.nim is not None and job.mir.enabled:
@@ -123,17 +127,27 @@ class PretrainTask(_Captioning):
         elif self.heads is None and job.nim.align_texts == "raw":
             self.nim.encoder.text_mask.requires_grad_(False)  # nothing reads denoised descriptions
 
+    def _masking(self) -> bool:
+        """Whether tokens are masked in this step, which is counted."""
+        if self.steps is None:
+            return True
+        masking = bool(self.steps >= self.job.nim.masks_from * self.job.train.grad_accumulation)
+        self.steps += self.training
+        return masking
+
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
-        texts, features = texts_of(batch), self.features(batch)
+        texts, features, masking = texts_of(batch), self.features(batch), self._masking()
         denoised = None
         logs: dict[str, Tensor | float] = {}
         total = features.new_zeros(())
         if self.nim is not None:
-            denoised = self.nim(batch["images"], texts, batch["uniform_images"], batch["uniform_texts"])
+            denoised = self.nim(batch["images"], texts, batch["uniform_images"], batch["uniform_texts"], masking)
             total, logs["nim"] = total + denoised.loss, denoised.loss.detach()
+            if weight := self.job.nim.token_weight:
+                total, logs["tokens"] = total + weight * denoised.token_loss, denoised.token_loss.detach()
             logs["masked_patches"] = denoised.images.float().mean()
             logs["masked_words"] = (denoised.words.sum() / words_exist(texts).sum()).float()
-        if self.heads is not None:
+        if self.heads is not None and masking:
             assert denoised is not None
             loss, right = self._reconstruction(batch, features, denoised)
             total, logs["mir"] = total + loss, loss.detach()
@@ -141,6 +155,9 @@ class PretrainTask(_Captioning):
                 logs["mir_accuracy"] = right
         loss, right = self._generation(batch, features, denoised)
         logs |= {"fdg": loss.detach(), "word_accuracy": right}
+        if not self.training:
+            whole, strange = (self._generation(batch, x, None)[0] for x in (features, of_other_pairs(features)))
+            logs["image_gain"] = strange - whole
         return total + loss, logs
 
     def _reconstruction(self, batch: Batch, features: Tensor, denoised: Denoised) -> tuple[Tensor, Tensor | None]:
@@ -193,9 +210,10 @@ class PretrainTask(_Captioning):
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
-        """Mean losses; where the noise of descriptions is known, also the area under the ROC curve of irrelevance as
-        its detector over the split: of words that are wrong, and of patches that show an object which is not
-        described."""
+        """Mean losses; ``image_gain``, how much L_FDG grows with the images of other pairs, without masks: how much of
+        the descriptions is read from the images. Where the noise of descriptions is known, also the area under the ROC
+        curve of irrelevance as its detector over the split: of words that are wrong, and of patches that show an object
+        which is not described."""
         seen: list[Known] = []
 
         def watched() -> Iterable[Batch]:
@@ -220,10 +238,10 @@ class FinetuneTask(_Captioning, CaptioningTask):
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
         logits = self.net.decoder(batch["ids"], self.net.memory(self.features(batch))).float()
-        targets = batch["targets"]
+        targets, pairs = batch["targets"], len(batch["images"]) // 2
         each = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none", ignore_index=PAD)
-        right = mean_per_sample((logits.detach().argmax(-1) == targets).float(), targets != PAD)
-        return mean_per_sample(each, targets != PAD), {"word_accuracy": right}
+        right = (logits.detach().argmax(-1) == targets).float()
+        return mean_of_captions(each, targets, pairs), {"word_accuracy": mean_of_captions(right, targets, pairs)}
 
     def caption(self, batch: Batch) -> list[str]:
         decoded = self.net.decoder.search(
@@ -235,6 +253,14 @@ class FinetuneTask(_Captioning, CaptioningTask):
     def param_groups(self) -> list[dict[str, Any]]:
         params = [parameter for parameter in self.net.parameters() if parameter.requires_grad]
         return [{"name": "all", "params": params, **self.job.optim.model_dump()}]
+
+
+def mean_of_captions(values_RT: Tensor, targets_RT: Tensor, pairs: int) -> Tensor:
+    """The mean over a caption's words, then over a pair's captions, then over the pairs. R rows, of each pair as many,
+    one after another; a row without words is no caption."""
+    words = targets_RT != PAD
+    of_captions = (values_RT * words).sum(dim=1) / words.sum(dim=1).clamp(min=1)
+    return mean_per_sample(of_captions.view(pairs, -1), words.any(dim=1).view(pairs, -1))
 
 
 def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
@@ -311,7 +337,7 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     def captioned(split: str) -> CaptionedPairs:
         return CaptionedPairs(
             job.pairs, split, images=store, vocabulary=vocabulary, length=job.max_length, seed=job.train.seed,
-            training=split == "train",
+            training=split == "train", references=job.references,
         )  # fmt: skip
 
     training = captioned("train")

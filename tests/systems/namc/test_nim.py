@@ -11,6 +11,7 @@ from transformers import CLIPConfig, CLIPModel
 from idc.systems.namc.config import ClipConfig, ImageConfig, NimConfig
 from idc.systems.namc.nim import (
     DualEncoder,
+    Encoded,
     NoiseIdentification,
     Texts,
     build_clip,
@@ -18,6 +19,7 @@ from idc.systems.namc.nim import (
     draw_masks,
     mask_probabilities,
     relevance,
+    token_loss,
     words_exist,
 )
 from idc.vision.pair_encoder.model import MEAN, STD
@@ -164,3 +166,76 @@ def test_random_masking_reaches_its_ratios_and_noise_masking_follows_the_irrelev
     images, words = noise.masks(pixels, read, torch.rand(400, 4), torch.rand(400, 4))
     for mask, values in ((images, of_images), (words, of_words)):
         assert float(values[mask].mean()) < float(values[~mask].mean())
+
+
+def test_the_loss_of_tokens_asks_each_word_for_its_image_and_each_patch_for_its_text() -> None:
+    generator = torch.Generator().manual_seed(3)
+    patches, tokens = (torch.randn(3, number, 5, generator=generator) for number in (4, 6))
+    seen, words = torch.rand(3, 4, generator=generator) < 0.7, torch.rand(3, 6, generator=generator) < 0.6
+    seen[:, 0] = words[:, 1] = True
+    threshold, temperature = 0.2, 0.1
+
+    def cosine(image: int, patch: int, text: int, token: int) -> float:
+        a, b = patches[image, patch], tokens[text, token]
+        return float(a @ b / (a.norm() * b.norm()))
+
+    def surprise(similarities: list[float], right: int) -> float:
+        """The negative log of the right one matching, and the mean of that of the others not matching."""
+        matching = [1 / (1 + math.exp(-(value - threshold) / temperature)) for value in similarities]
+        others = [-math.log(1 - chance) for number, chance in enumerate(matching) if number != right]
+        return -math.log(matching[right]) + sum(others) / len(others)
+
+    total = 0.0
+    for pair in range(3):
+        shown = {image: [patch for patch in range(4) if seen[image, patch]] for image in range(3)}
+        said = {text: [token for token in range(6) if words[text, token]] for text in range(3)}
+        of_words = [
+            surprise([max(cosine(image, patch, pair, token) for patch in shown[image]) for image in range(3)], pair)
+            for token in said[pair]
+        ]
+        of_patches = [
+            surprise([max(cosine(pair, patch, text, token) for token in said[text]) for text in range(3)], pair)
+            for patch in shown[pair]
+        ]
+        total += sum(of_words) / len(of_words) + sum(of_patches) / len(of_patches)
+    loss = token_loss(patches, tokens, seen, words, torch.tensor(threshold), temperature)
+    assert float(loss) == pytest.approx(total / 3, rel=1e-4)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+def test_patches_learn_their_relevance_by_the_loss_of_tokens_alone(weight: float) -> None:
+    torch.manual_seed(1)
+    config = NimConfig(encoder=ClipConfig(width=16, layers=1, heads=2), token_weight=weight)
+    nim = NoiseIdentification(config, IMAGE, 12, 10)
+    patches: list[torch.Tensor] = []
+    encode = nim.encoder.images
+
+    def kept(*args: torch.Tensor) -> Encoded:
+        encoded = encode(*args)
+        if encoded.tokens.requires_grad:
+            encoded.tokens.retain_grad()
+            patches.append(encoded.tokens)
+        return encoded
+
+    nim.encoder.images = kept  # type: ignore[assignment]
+    images = torch.randint(0, 256, (4, 32, 32, 3), dtype=torch.uint8)
+    described = texts([0, 1], [2, 3], [4, 5], [6, 7])
+    denoised = nim(images, described, torch.ones(4, 4), torch.ones(4, described.num_words))
+    (denoised.loss + weight * denoised.token_loss).backward()
+    (tokens,) = patches
+    assert (tokens.grad is not None and bool(tokens.grad.any())) == bool(weight)
+    assert (nim.threshold is None) == (not weight)
+
+
+def test_without_masking_every_token_is_read() -> None:
+    torch.manual_seed(1)
+    nim = NoiseIdentification(NimConfig(encoder=ClipConfig(width=16, layers=1, heads=2)), IMAGE, 12, 10)
+    images = torch.randint(0, 256, (4, 32, 32, 3), dtype=torch.uint8)
+    described = texts([0, 1], [2, 3], [4, 5], [6, 7])
+    drawn = (torch.zeros(4, 4), torch.zeros(4, described.num_words))  # below every probability
+    masked, whole = nim(images, described, *drawn), nim(images, described, *drawn, masking=False)
+    assert masked.images.any()
+    assert masked.words.any()
+    assert not whole.images.any()
+    assert not whole.words.any()
+    assert torch.equal(whole.text, nim.encoder.texts(described).tokens)

@@ -16,9 +16,16 @@ from idc.data.text import UNK, Vocabulary
 from idc.report.relevance_page import relevance_page
 from idc.systems import is_captioner
 from idc.systems.namc.config import InspectJob
-from idc.systems.namc.data import DescribedPairs, ImageStore, Tokens, collate_described
+from idc.systems.namc.data import (
+    CaptionedPairs,
+    DescribedPairs,
+    ImageStore,
+    Tokens,
+    collate_captioned,
+    collate_described,
+)
 from idc.systems.namc.inspection import inspect
-from idc.systems.namc.task import PretrainTask
+from idc.systems.namc.task import FinetuneTask, PretrainTask
 from idc.training.artifact import read_artifact
 from idc.training.loop import read_log
 from tests.systems.namc.tiny import described_pairs, finetune_job, pretrain_job, start
@@ -76,11 +83,65 @@ def test_every_part_can_be_off_or_varied(
     assert is_captioner(str(tmp_path / "finetune" / "artifact"))
 
 
+@pytest.mark.parametrize("settings", [
+    {},
+    {"nim.masks_from": 3, "nim.token_weight": 1.0, "nim_optim.clip_norm": 0.5, "train.grad_accumulation": 2},
+])  # fmt: skip
 def test_a_killed_run_resumes_as_if_undisturbed(
-    world: World, described: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, described: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
-    job = pretrain_job(world, described, {"train.checkpoint_every": 2, "train.eval_every": 3})
+    job = pretrain_job(world, described, {"train.checkpoint_every": 2, "train.eval_every": 3, **settings})
     check_resume(PretrainTask, partial(start, job), tmp_path, monkeypatch)
+
+
+def test_masks_and_their_reconstruction_begin_at_their_step(world: World, described: str, tmp_path: Path) -> None:
+    settings = {"nim.masks_from": 3, "nim.token_weight": 1.0, "train.grad_accumulation": 2, "train.log_every": 1}
+    start(pretrain_job(world, described, settings), tmp_path)
+    log = read_log(tmp_path / "log.jsonl")
+    assert [line["step"] for line in log] == [1, 2, 3, 4, 5, 6]
+    assert [line["masked_patches"] > 0 for line in log] == [False] * 3 + [True] * 3
+    assert ["mir" in line for line in log] == [False] * 3 + [True] * 3
+    assert all(line["tokens"] > 0 for line in log)
+    assert read_artifact(tmp_path / "artifact").state_dict()["steps"] == 12
+
+
+def test_a_step_learns_the_mean_of_a_pairs_captions(world: World) -> None:
+    """Pairs have one to three captions here; the loss with all is that of one at a time."""
+    job = finetune_job(world, {"references": "all"})
+    assert job.model is not None
+    captions = [["it moved", "the ball moved away", "a ball is gone"], ["it became red"], ["no change", "the same"]]
+    vocabulary = Vocabulary.build(caption for texts in captions for caption in texts)
+    torch.manual_seed(0)
+    task = FinetuneTask(job, job.model, None, vocabulary).eval()
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 2, 64, 64, 3), dtype=np.uint8)
+
+    def loss(pair: int | slice, texts: list[list[str]]) -> float:
+        batch = collate_captioned([
+            {"images": images, "keys": [b"", b""], "captions": [vocabulary.encode(caption, 20) for caption in row]}
+            for images, row in zip(pixels[pair], texts, strict=True)
+        ])  # fmt: skip
+        with torch.no_grad():
+            return float(task.training_step(batch)[0])
+
+    singles = [
+        np.mean([loss(slice(pair, pair + 1), [[caption]]) for caption in row]) for pair, row in enumerate(captions)
+    ]
+    assert loss(slice(0, 3), captions) == pytest.approx(np.mean(singles), rel=1e-5)
+
+
+@pytest.mark.parametrize(("references", "number"), [("drawn", 1), ("all", 6)])
+def test_training_pairs_have_one_caption_or_all(world: World, references: str, number: int) -> None:
+    vocabulary = Vocabulary.build(text for row in iter_rows(world.pairs) for text in row["captions"])
+    data = CaptionedPairs(
+        world.pairs, "train", images=ImageStore(64, 8), vocabulary=vocabulary, length=20, seed=0, training=True,
+        references=references,
+    )  # fmt: skip
+    for index in range(3):
+        captions = [vocabulary.encode(text, 20) for text in data.captions[data.order[index]]]
+        sample = data.get(index, 0)
+        learned = sample["captions"] if references == "all" else [sample["ids"]]
+        assert len(learned) == min(number, len(captions))
+        assert all(row in captions for row in learned)
 
 
 def test_finetuning_keeps_what_was_learned_and_adds_the_words_of_captions(
