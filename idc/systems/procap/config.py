@@ -278,7 +278,7 @@ class FinetuneJob(_RunConfig):
     length_penalty: float = Field(1.0, ge=0.0)
     """Exponent of the length in beam search's scoring rule."""
     validation_pairs: int | None = Field(None, ge=1)
-    """Number of validation pairs, the first of the split; default all."""
+    """Number of validation pairs, of each change type in proportion; default all."""
     trained_on: str | None = Field(None, min_length=1, max_length=200)
     """Description of the training images, to complete "This model has only seen ...": in the artifact, on its model
     card and in the warning for other images. By default derived from the manifests of the procedures and their

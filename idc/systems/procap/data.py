@@ -248,7 +248,7 @@ class FinetuneDataset:
             )
         self.info, self.captions, self.max_length, self.seed = info, captions, max_length, seed
         self.frames = frames
-        self.source = _Rows(path, info, split, ["keyframes"] if frames == "keyframes" else [])
+        self.source = _Rows(path, info, split, ["change_type", *(["keyframes"] if frames == "keyframes" else [])])
         self.captioned = np.flatnonzero(self.source.rows.list_lengths("caption_ids"))
 
     def __len__(self) -> int:
@@ -257,6 +257,11 @@ class FinetuneDataset:
     def truths(self) -> tuple[()]:
         """None: procedures have no scenes."""
         return ()
+
+    def strata(self) -> list[str | None]:
+        """The change type of each pair."""
+        kinds = self.source.rows.column("change_type")
+        return [kinds[row] for row in self.captioned]
 
     def get(self, index: int, epoch: int) -> Item:
         """Sample ``index`` of epoch ``epoch``."""
