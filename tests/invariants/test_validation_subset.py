@@ -30,7 +30,13 @@ def validation_splits(world: World, split: str) -> dict[str, Dataset]:
     return {
         "twincap": PairSamples(world.pairs, split, load(ModelConfig, None, MODEL), vocabulary, 0),
         "procap": FinetuneDataset(
-            world.procedures, ProcedureInfo.of(world.procedures), split, captions="first", max_length=20, seed=0
+            world.procedures,
+            ProcedureInfo.of(world.procedures),
+            split,
+            captions="first",
+            max_length=20,
+            seed=0,
+            validation=True,
         ),
         "namc": CaptionedPairs(
             world.pairs, split, images=ImageStore(64, 8), vocabulary=vocabulary, length=20, seed=0, training=False
