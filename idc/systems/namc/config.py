@@ -334,3 +334,8 @@ class InspectJob(ConfigModel):
 def is_captioner(saved: dict[str, Any]) -> bool:
     """Whether the config of a NAMC artifact is that of a fine-tuned one."""
     return saved.get("stage") == "finetune"
+
+
+def supervision(saved: dict[str, Any]) -> str:
+    """What an artifact was taught by: generated descriptions in pre-training, if it had one."""
+    return "captions and generated descriptions" if saved["job"]["pretrained"] else "captions"

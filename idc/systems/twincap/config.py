@@ -125,3 +125,9 @@ class TwinCapJob(ConfigModel):
 def is_captioner(saved: dict[str, Any]) -> bool:
     """Every artifact of TwinCap writes captions."""
     return True
+
+
+def supervision(saved: dict[str, Any]) -> str:
+    """What an artifact was taught by: scene graphs too, unless all heads beyond the captions are off."""
+    weights = saved["job"]["supervision"]
+    return "captions and scene graphs" if weights["heads"] or weights["dense"] else "captions"
