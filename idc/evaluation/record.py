@@ -103,11 +103,15 @@ class Training(_Record):
     """Time of the training steps, without validations; of the last training only, if it continued from another."""
     cores: int | None = None
     """Cores of all workers."""
+    supervision: str | None = None
+    """What the training was taught by besides images (:func:`idc.systems.supervision_of`)."""
 
     def __str__(self) -> str:
         trained = "" if self.samples is None else f", trained on {self.samples:,} pairs"
         cores = "" if self.cores is None else f" on {self.cores} core{'s' * (self.cores != 1)}"
-        return self.system + trained + ("" if self.seconds is None else f" in {self.seconds:.0f} s{cores}")
+        time = "" if self.seconds is None else f" in {self.seconds:.0f} s{cores}"
+        taught = "" if self.supervision is None else f" (supervision: {self.supervision})"
+        return self.system + trained + time + taught
 
 
 class Baseline(_Record):

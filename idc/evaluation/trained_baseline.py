@@ -13,6 +13,7 @@ from typing import Any
 
 from idc.data.files import Location, locate
 from idc.evaluation.record import Baseline, Evaluation, Training, load_evaluation, load_predictions
+from idc.systems import supervision_of
 
 
 def training_of(artifact: str) -> Training | None:
@@ -26,6 +27,7 @@ def training_of(artifact: str) -> Training | None:
         samples=training.get("training_samples"),
         seconds=training.get("seconds"),
         cores=training.get("cores"),
+        supervision=supervision_of(config["system"], config.get("config", {})),
     )
 
 

@@ -126,6 +126,19 @@ def is_captioner(artifact: str) -> bool:
     return bool(importlib.import_module(f"idc.systems.{record.system}.config").is_captioner(record.config))
 
 
+def supervision_of(system: str, config: dict[str, Any]) -> str | None:
+    """What an artifact was taught by besides images, in a few words for tables; None for a system that is not in the
+    list. Captions alone, unless the system's ``config`` module has a ``supervision(config)``. Loads no torch.
+
+    Args:
+        config: of the artifact.
+    """
+    if system not in SYSTEMS:
+        return None
+    words = getattr(importlib.import_module(f"idc.systems.{system}.config"), "supervision", None)
+    return "captions" if words is None else str(words(config))
+
+
 def newest_captioner(runs: str = "runs") -> str | None:
     """The most recently written captioner artifact in a folder of runs; None if there is none."""
     artifacts: list[tuple[float, str]] = []

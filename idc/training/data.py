@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from idc.training.config import TrainConfig
+from idc.training.stratified import apportion, stratified_subset
 from idc.training.task import SAMPLES, Batch
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ class Dataset(Protocol):
 
     ``train.group_by_length`` also needs a method ``length(index, epoch) -> float``, e.g. the number of tokens. It is
     called in the training process once per sample and epoch, so it must not open images.
+
+    A data set whose samples are of known kinds, e.g. change types, has a method ``strata() -> Sequence[str | None]``:
+    the kind of each sample. A part of it for validation then has its share of each (:func:`stratified_subset`).
     """
 
     def __len__(self) -> int: ...
@@ -92,7 +96,7 @@ class Mixture:
                 f"{wrong[0]!r} is only in one of the lists"
             )
         whole = sum(sizes.values()) if size is None else size
-        self.counts = _apportion(whole, [float(shares[name]) for name in self.names])
+        self.counts = apportion(whole, [float(shares[name]) for name in self.names])
         if few := [name for name, count in zip(self.names, self.counts, strict=True) if count < 1]:
             raise ValueError(
                 f"the weight {shares[few[0]]} of {few[0]!r} is less than one sample in an epoch of {whole}; raise it, "
@@ -124,18 +128,6 @@ class Mixture:
 @lru_cache(maxsize=32)
 def _part_order(seed: int, visit: int, part: int, size: int) -> np.ndarray:
     return np.random.default_rng((seed, visit, part, _MIXTURE)).permutation(size)
-
-
-def _apportion(total: int, weights: Sequence[float]) -> list[int]:
-    """``total`` cut in whole numbers that are proportional to ``weights``, by largest remainder."""
-    if not all(0 <= weight < float("inf") for weight in weights) or not sum(weights):
-        raise ValueError(f"the weights of a mixture must be positive numbers, they are {list(weights)}")
-    exact = [total * weight / sum(weights) for weight in weights]
-    counts = [int(share) for share in exact]
-    by_remainder = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
-    for i in by_remainder[: total - sum(counts)]:
-        counts[i] += 1
-    return counts
 
 
 def _length_of(dataset: Dataset, name: str) -> Callable[[int, int], float]:
@@ -350,7 +342,7 @@ class EvalLoader:
 
     Args:
         batch_size: samples of one batch of one rank; the last may be smaller.
-        limit: take only so many samples of the split, evenly spaced.
+        limit: take only so many samples of the split, by :func:`stratified_subset`.
     """
 
     def __init__(
@@ -361,8 +353,11 @@ class EvalLoader:
             raise ValueError(
                 "the validation split has no samples: give some pairs with captions split=val, and import them again"
             )
-        taken = count if limit is None else min(limit, count)
-        self.indices = [(i * count) // taken for i in range(taken)][rank::world_size]
+        taken = list(range(count))
+        if limit is not None and limit < count:
+            strata: Callable[[], Sequence[str | None]] | None = getattr(dataset, "strata", None)
+            taken = stratified_subset([None] * count if strata is None else strata(), limit)
+        self.indices = taken[rank::world_size]
         self.dataset = dataset
         self.batch_size = batch_size
         self._load = _Load(dataset, collate)

@@ -61,7 +61,7 @@ class PretrainVlmJob(ConfigModel):
     optim: GroupConfig = GroupConfig(lr=2e-3, weight_decay=0.05, schedule="linear_warmup_cosine", warmup_steps=100)
     """Learning rate and schedule, of all weights."""
     validation_pairs: int | None = Field(None, ge=2)
-    """Number of validation pairs, evenly spaced; default all."""
+    """Number of validation pairs, of each change type in proportion; default all."""
     train: TrainConfig = TrainConfig(steps=5000, batch_size=32, betas=(0.9, 0.99))
     """The loop."""
 

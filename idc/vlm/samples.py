@@ -192,6 +192,11 @@ class DialogueSamples:
         """The known truths of the samples' pairs; empty for instructions."""
         return row_truths(self.rows, [row for row, _ in self.order]) if self.of_pairs else iter(())
 
+    def strata(self) -> list[str | None]:
+        """The change type of each sample's pair; None for instructions."""
+        kinds = self.rows.column("change_type") if self.of_pairs else [None] * len(self.rows)
+        return [kinds[row] for row, _ in self.order]
+
     def length(self, index: int, epoch: int) -> int:
         """Number of tokens."""
         row, number = self._visit(index, epoch)

@@ -25,6 +25,7 @@ from idc.data.rendered.several import captions_of_differences, reversed_record
 from idc.metrics.hallucination import truth_in
 from idc.schema import IMAGE, NO_CHANGE, Turn
 from idc.training.data import sample_rng
+from idc.training.stratified import stratified_subset
 from idc.vlm.config import PAIR_PROMPT
 from idc.vlm.pretrain_config import TASKS, PretrainVlmJob
 from idc.vlm.scene_sentences import (
@@ -219,7 +220,7 @@ class ValidationDialogues:
     def __init__(self, scenes: RenderedScenes, job: PretrainVlmJob):
         self.scenes, self.job = scenes, job
         count = len(scenes) if job.validation_pairs is None else min(len(scenes), job.validation_pairs)
-        self.taken = [number * len(scenes) // count for number in range(count)]
+        self.taken = stratified_subset(scenes.kinds, count)
 
     def __len__(self) -> int:
         return len(TASKS) * len(self.taken)

@@ -40,7 +40,7 @@ class TuningJob(ConfigModel):
     generation: GenerateConfig = GenerateConfig()
     """How answers are generated, in validation and by the captioner."""
     validation_samples: int | None = Field(None, ge=1)
-    """Number of validation samples, evenly spaced; default all."""
+    """Number of validation samples, those of pairs of each change type in proportion; default all."""
     trained_on: str | None = Field(None, min_length=1, max_length=200)
     """Description of the training images, to complete "This model has only seen ...". By default derived from the
     manifest of `pairs`."""

@@ -102,6 +102,32 @@ def test_how_it_was_trained_is_read_from_its_run(world: Path) -> None:
     assert training_of("nowhere") is None
 
 
+@pytest.mark.parametrize(
+    ("system", "config", "words"),
+    [
+        ("procap", {"job": {}}, "captions"),
+        ("twincap", {"job": {"supervision": {"heads": 0.1, "dense": 0.3}}}, "captions and scene graphs"),
+        ("twincap", {"job": {"supervision": {"heads": 0.0, "dense": 0.0}}}, "captions"),
+        ("namc", {"job": {"pretrained": "runs/a/artifact"}}, "captions and generated descriptions"),
+        ("namc", {"job": {"pretrained": None}}, "captions"),
+        ("sft", {}, "captions, on a base taught before"),
+        ("m3diff", {}, "captions, on a base taught before"),
+        ("zeroshot", {}, "none"),
+        ("regions", {}, "none"),
+    ],
+)
+def test_an_evaluation_records_what_its_captioner_was_taught_by(
+    system: str, config: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    from idc.evaluation.trained_baseline import training_of
+
+    (tmp_path / "config.json").write_text(json.dumps({"system": system, "config": config}))
+    training = training_of(str(tmp_path))
+    assert training is not None
+    assert training.supervision == words
+    assert str(training) == f"{system} (supervision: {words})"
+
+
 def test_another_evaluation_is_refused_with_its_difference_before_anything_is_captioned(world: Path) -> None:
     refused = [
         ({"split": "train"}, "not the same split: here train, in out/right test"),

@@ -164,6 +164,17 @@ def test_the_trained_baseline_has_a_row_with_its_training(root: Path) -> None:
     assert (row.source, row.values["CIDEr"].mean) == ("toy, trained on 12 pairs in 3 s on 1 core", pytest.approx(70))
 
 
+def test_a_row_names_what_its_run_was_taught_by(root: Path) -> None:
+    folder = root / "runs/other/evaluation"
+    record, rows = ev.load_evaluation(folder), ev.load_predictions(folder)
+    training = ev.Training(system="procap", supervision="captions and hints")
+    ev.save(folder, record.model_copy(update={"training": training}), rows)
+    board = board_of(page_of(gather_boards([str(root / "runs")]), "clevr_change"))
+    taught = {row.name: row.source for row in of_kind(board, RUN) if "supervision" in row.source}
+    assert len(taught) == 1
+    assert next(iter(taught.values())).startswith("supervision: captions and hints; ")
+
+
 def test_protocols_splits_and_data_do_not_meet(root: Path) -> None:
     a_run(root, "ids-0", 0, 0.7, protocol="levir_ids")
     pairs_folder(root / "data/clevr_fog", {"pairs": str(root / "data/clevr")}, "fog12345",

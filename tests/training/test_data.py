@@ -293,7 +293,36 @@ def test_validation_sees_every_sample_once() -> None:
         assert len(batches) == len(loader)
         seen += [sample[0] for batch in batches for sample in batch["samples"]]
     assert sorted(seen) == list(range(11))
-    assert EvalLoader(Numbers(100), 8, 0, 1, collate, limit=4).indices == [0, 25, 50, 75]
+    assert EvalLoader(Numbers(11), 2, 0, 1, collate, limit=20).indices == list(range(11))
+
+
+class Alternating(Numbers):
+    """Every second sample is unchanged, the others are of three kinds in turn; the last ten are of an unknown one."""
+
+    def strata(self) -> list[str | None]:
+        kinds = [("add", "none", "color", "none", "move", "none")[index % 6] for index in range(self.size - 10)]
+        return [*kinds, *[None] * 10]
+
+
+def test_a_part_of_the_validation_split_holds_every_kind_of_sample_in_proportion() -> None:
+    data = Alternating(110)
+    strata = data.strata()
+    for limit in (11, 22, 55, 109):
+        indices = EvalLoader(data, 8, 0, 1, collate, limit=limit).indices
+        assert len(set(indices)) == limit
+        assert indices == sorted(indices)
+        chosen = [strata[index] for index in indices]
+        for kind in set(strata):
+            assert abs(chosen.count(kind) - limit * strata.count(kind) / len(strata)) < 1, (limit, kind)
+
+
+def test_every_run_and_any_number_of_ranks_validate_on_the_same_part() -> None:
+    whole = EvalLoader(Alternating(110), 8, 0, 1, collate, limit=31).indices
+    shares = [EvalLoader(Alternating(110), 3, rank, 4, collate, limit=31).indices for rank in range(4)]
+    assert sorted(itertools.chain(*shares)) == whole
+    drawn = EvalLoader(Numbers(110), 8, 0, 1, collate, limit=31).indices
+    assert drawn == sorted(set(drawn))
+    assert len({b - a for a, b in itertools.pairwise(drawn)}) > 2, "a regular distance follows periods of the rows"
 
 
 def test_batches_move_to_the_device() -> None:

@@ -43,7 +43,7 @@ class BoardRow:
     Attributes:
         kind: run, baseline, upper bound or published.
         name: method or setting.
-        source: paper and table, or what distinguishes the setting.
+        source: paper and table, or the setting's supervision and what distinguishes it.
         values: metric -> its values over the seeds, in printed units.
         intervals: metric -> 95 % interval over the pairs, of the first seed, in printed units, where it is known.
         seeds: of its evaluations.
@@ -195,6 +195,9 @@ def _run(
     typed = f"{TYPE_ACCURACY}: of {types.pairs:,} pairs" if types is not None and types.pairs != pairs else ""
     unrecorded = [protocol for protocol in protocols if protocol.get("commit") in (None, "", UNKNOWN_COMMIT)]
     lost = "commit of the program not recorded" if unrecorded else ""
+    training = first.evaluation.training
+    taught = f"supervision: {training.supervision}" if training is not None and training.supervision else ""
+    differences = _differences(first.settings, others) or str(protocols[0].get("captioner", ""))
 
     def recorded(key: str, separator: str) -> str:
         return separator.join(dict.fromkeys(text for protocol in protocols if (text := str(protocol.get(key) or ""))))
@@ -202,7 +205,7 @@ def _run(
     return BoardRow(
         kind=RUN,
         name=first.name,
-        source=_differences(first.settings, others) or str(protocols[0].get("captioner", "")),
+        source="; ".join(filter(None, [taught, differences])),
         values=values,
         seeds=seeds,
         pairs=pairs,

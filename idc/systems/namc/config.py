@@ -296,7 +296,7 @@ class FinetuneJob(_RunConfig):
     length_penalty: float = Field(1.0, ge=0)
     """Exponent of the length in beam search's scoring rule."""
     validation_pairs: int | None = Field(None, ge=1)
-    """Number of validation pairs, evenly spaced; default all."""
+    """Number of validation pairs, of each change type in proportion; default all."""
     trained_on: str | None = Field(None, min_length=1, max_length=200)
     """Description of the training images, to complete "This model has only seen ...". By default derived from the
     manifest of `pairs`."""
@@ -347,3 +347,8 @@ class InspectJob(ConfigModel):
 def is_captioner(saved: dict[str, Any]) -> bool:
     """Whether the config of a NAMC artifact is that of a fine-tuned one."""
     return saved.get("stage") == "finetune"
+
+
+def supervision(saved: dict[str, Any]) -> str:
+    """What an artifact was taught by: generated descriptions in pre-training, if it had one."""
+    return "captions and generated descriptions" if saved["job"]["pretrained"] else "captions"

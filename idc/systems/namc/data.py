@@ -314,6 +314,11 @@ class CaptionedPairs:
         """The known truths of the pairs."""
         return row_truths(self.rows, self.order)
 
+    def strata(self) -> list[str | None]:
+        """The change type of each pair."""
+        kinds = self.rows.column("change_type")
+        return [kinds[row] for row in self.order]
+
     def get(self, index: int, epoch: int) -> dict[str, Any]:
         number = self.order[index]
         row, captions = self.rows[number], self.captions[number]

@@ -66,9 +66,9 @@ class CaptioningModel(nn.Module):
         latent: Tensor = self.encoder("procedure", frames, self.kind)
         return latent
 
-    def forward(self, frames: Tensor, ids_BT: Tensor) -> Tensor:
-        """Logits (B, T, V), teacher forced."""
-        return self.decoder(ids_BT, self.procedure(frames))
+    def forward(self, frames: Tensor, ids: Tensor, real_BCT: Tensor | None = None) -> Tensor:
+        """Logits, teacher forced, as :meth:`TextDecoder.forward` returns them."""
+        return self.decoder(ids, self.procedure(frames), real_BCT)
 
     def search(self, frames: Tensor, *, special: SpecialIds = OWN_IDS, **options: Any) -> Decoded:
         """Captions as word ids by :func:`idc.decoding.decode`."""

@@ -190,9 +190,6 @@ class _RunConfig(ConfigModel):
     """Folder of procedures; built first by `build` if it does not exist."""
     build: ProceduresConfig | None = None
     """How to build the procedures if they do not exist: pairs, tokenizer and so on (see build_procedures.py)."""
-    captions: Literal["random", "first"] = "random"
-    """Reference caption of a pair that is used: a random one each epoch, or always the first (official stage 1 on
-    Spot-the-Diff and Image-Editing-Request)."""
 
     def preflight(self) -> Iterator[str]:
         if self.build is None:
@@ -213,6 +210,9 @@ class PretrainJob(_RunConfig):
     clip_tokenizer: str | None = None
     """CLIP tokenizer, a local folder or hub id, if the encoder reads captions as CLIP's BPE; needs
     `encoder.text_vocabulary`. Official: openai/clip-vit-base-patch32, without begin and end tokens."""
+    captions: Literal["random", "first"] = "random"
+    """Reference caption of a pair that is used: a random one each epoch, or always the first (official stage 1 on
+    Spot-the-Diff and Image-Editing-Request)."""
     caption_condition: bool = True
     """Put the caption into the encoder's sequence. Without it (table 10, "visual inputs alone") the sequence has no
     text, and there is no alignment loss."""
@@ -252,6 +252,10 @@ class FinetuneJob(_RunConfig):
     """Artifact of stage 1; empty: train the encoder from scratch."""
     encoder: EncoderConfig | None = None
     """Procedure encoder, if trained from scratch; with `pretrained` the artifact's settings are used."""
+    captions: Literal["random", "first", "all"] = "random"
+    """Reference caption of a pair that is learned: a random one each epoch, always the first, or all of them in every
+    step: the loss of a pair is then the mean over its captions, and the encoder sees the pair once for all of them.
+    Paper and official code: random."""
     procedure: Procedure = "queries"
     """Content between the patches of the two images. queries: k * n_I copies of the mask embedding, the implicit
     procedure captioning of eq. 9. frames: the frames themselves, explicit procedure captioning (table 14); the
@@ -278,7 +282,7 @@ class FinetuneJob(_RunConfig):
     length_penalty: float = Field(1.0, ge=0.0)
     """Exponent of the length in beam search's scoring rule."""
     validation_pairs: int | None = Field(None, ge=1)
-    """Number of validation pairs, the first of the split; default all."""
+    """Number of validation pairs, of each change type in proportion; default all."""
     trained_on: str | None = Field(None, min_length=1, max_length=200)
     """Description of the training images, to complete "This model has only seen ...": in the artifact, on its model
     card and in the warning for other images. By default derived from the manifests of the procedures and their

@@ -7,6 +7,8 @@ stored tokenizer features (P, Z) float16 or, where the procedures hold none, its
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -15,15 +17,18 @@ import numpy as np
 import torch
 from numpy.random import Generator
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from idc.data.domain import training_domain
 from idc.data.images import decode_image
 from idc.data.manifest import complete_manifest
-from idc.data.store import MappedRows
+from idc.data.mapped_rows import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary
+from idc.metrics.difference_lists import scene_truth
 from idc.systems.procap.config import MaskingConfig, PretrainJob
 from idc.systems.procap.model import Shapes
 from idc.systems.procap.procedures.similarity import evenly_spaced, sample_keyframes
+from idc.training.caption_validation import row_truths
 
 Item = dict[str, Any]
 
@@ -224,9 +229,10 @@ class PretrainDataset:
 class FinetuneDataset:
     """Stage 2 samples: the frames to encode, ``ends`` (2, ...), before and after, or, for explicit procedure
     captioning, ``procedure`` (k + 2, ...); ``ids`` (T,) and ``targets`` (T,), and for scoring ``pair_id`` and
-    ``references``. Pairs without a caption are skipped.
+    ``references``, for validation also the ``scene``. Pairs without a caption are skipped.
 
     Args:
+        captions: as in :attr:`FinetuneJob.captions`; with all of them ``ids`` and ``targets`` are (C, T).
         frames: None for before and after only, or the frames between as in :attr:`FinetuneJob.explicit_frames`.
     """
 
@@ -240,6 +246,7 @@ class FinetuneDataset:
         max_length: int,
         seed: int,
         frames: Literal["keyframes", "even"] | None = None,
+        validation: bool = False,
     ):
         if frames == "even" and not info.stores_all:
             raise ValueError(
@@ -247,33 +254,49 @@ class FinetuneDataset:
                 "build.stored_frames=all, or set explicit_frames=keyframes"
             )
         self.info, self.captions, self.max_length, self.seed = info, captions, max_length, seed
-        self.frames = frames
-        self.source = _Rows(path, info, split, ["keyframes"] if frames == "keyframes" else [])
+        self.frames, self.validation = frames, validation
+        columns = ["keyframes"] if frames == "keyframes" else []
+        self.source = _Rows(path, info, split, columns + (["change_type", "meta"] if validation else []))
         self.captioned = np.flatnonzero(self.source.rows.list_lengths("caption_ids"))
 
     def __len__(self) -> int:
         return len(self.captioned)
 
-    def truths(self) -> tuple[()]:
-        """None: procedures have no scenes."""
-        return ()
+    def truths(self) -> Iterator[Any]:
+        """The known truths of the pairs of a validation split."""
+        return row_truths(self.source.rows, self.captioned)
+
+    def strata(self) -> list[str | None]:
+        """The change type of each pair of a validation split."""
+        kinds = self.source.rows.column("change_type")
+        return [kinds[row] for row in self.captioned]
 
     def get(self, index: int, epoch: int) -> Item:
         """Sample ``index`` of epoch ``epoch``."""
         rng = np.random.default_rng((self.seed, epoch, index))
         row = self.source.rows[self.captioned[index]]
-        caption = draw_caption(row, self.captions, rng)[: self.max_length - 2]
-        ids = np.full(self.max_length, PAD, np.int64)
-        targets = np.full(self.max_length, PAD, np.int64)
-        ids[: len(caption) + 1] = [BOS, *caption]
-        targets[: len(caption) + 1] = [*caption, EOS]
-        return {
+        if self.captions == "all":
+            ids, targets = (np.stack(rows) for rows in zip(*map(self._shifted, row["caption_ids"]), strict=True))
+        else:
+            ids, targets = self._shifted([BOS, *draw_caption(row, self.captions, rng), EOS])
+        item: Item = {
             "ends" if self.frames is None else "procedure": self.source.frames(row, self._frames_of(row)),
-            "ids": ids[:-1],
-            "targets": targets[:-1],
+            "ids": ids,
+            "targets": targets,
             "pair_id": row["pair_id"],
             "references": list(row["captions"]),
         }
+        if self.validation:
+            item["scene"] = scene_truth(row["change_type"], json.loads(row["meta"]) if row["meta"] else {})
+        return item
+
+    def _shifted(self, caption_ids: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets (T,) of a caption between its begin and end token, cut so that it still ends."""
+        caption = list(caption_ids[1:-1])[: self.max_length - 2]
+        ids, targets = (np.full(self.max_length - 1, PAD, np.int64) for _ in range(2))
+        ids[: len(caption) + 1] = [BOS, *caption]
+        targets[: len(caption) + 1] = [*caption, EOS]
+        return ids, targets
 
     def _frames_of(self, row: Item) -> list[int]:
         last, between = self.info.num_frames - 1, list[int]()
@@ -285,8 +308,9 @@ class FinetuneDataset:
 
 
 def collate(items: list[Item]) -> dict[str, Any]:
-    """Stack arrays to tensors; strings and references stay lists. Pixels to be encoded are concatenated in ``redone``
-    (M, Y, X, 3), with (sample, frame) of each in ``redone_at`` (M, 2)."""
+    """Stack arrays to tensors; strings, references and scenes stay lists. Pixels to be encoded are concatenated in
+    ``redone`` (M, Y, X, 3), with (sample, frame) of each in ``redone_at`` (M, 2). Several captions of each pair
+    (``ids`` and ``targets`` (C, T)) are padded to the most and the longest of the batch."""
     batch: dict[str, Any] = {}
     for key, first in items[0].items():
         values = [item[key] for item in items]
@@ -295,10 +319,15 @@ def collate(items: list[Item]) -> dict[str, Any]:
         elif key == "redone_at":
             indices = [np.stack([np.full_like(at, sample), at], axis=1) for sample, at in enumerate(values)]
             batch[key] = torch.from_numpy(np.concatenate(indices))
-        elif isinstance(first, (str, list)):
+        elif not isinstance(first, np.ndarray):
             batch[key] = values
+        elif key in ("ids", "targets") and first.ndim == 2:
+            batch[key] = pad_sequence([torch.from_numpy(value) for value in values], True, PAD)
         else:
             batch[key] = torch.from_numpy(np.stack(values))
+    if "targets" in batch and batch["targets"].ndim == 3:
+        longest = int((batch["targets"] != PAD).sum(2).max())
+        batch |= {key: batch[key][..., :longest] for key in ("ids", "targets")}
     return batch
 
 

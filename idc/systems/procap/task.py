@@ -172,19 +172,44 @@ class FinetuneTask(CaptioningTask):
             unused.requires_grad_(False)
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
-        """Eq. 10: the sum over the words of a caption, mean over the samples. The official code sums over the batch;
-        under Adam this makes a difference only to gradient clipping."""
-        logits = self.captioner(self._features(batch), batch["ids"]).float()
-        targets, words = batch["targets"], (batch["targets"] != PAD)
-        count = logits.shape[-1]
-        # PyTorch spreads the mass over all words, the right one too; our setting is the mass of the other words.
-        smoothing = min(1.0, self.job.label_smoothing * count / (count - 1))
-        each = F.cross_entropy(
-            logits.flatten(0, 1), targets.flatten(), reduction="none", label_smoothing=smoothing
-        ).view_as(targets)
+        """Eq. 10: the sum over the words of a caption, with several captions the mean over those of the pair, mean over
+        the samples. The official code sums over the batch; under Adam this makes a difference only to gradient
+        clipping."""
+        ids, targets = batch["ids"], batch["targets"]
+        words = targets != PAD
+        if ids.ndim == 3:
+            return self._all_captions(self.captioner(self._features(batch), ids, words).float(), targets, words)
+        logits = self.captioner(self._features(batch), ids).float()
+        each = self._word_losses(logits.flatten(0, 1), targets.flatten()).view_as(targets)
         loss = (each * words).sum(1).mean()
         right = mean_per_sample((logits.argmax(-1) == targets).float(), words)
         return loss, {"loss_per_word": mean_per_sample(each.detach(), words), "word_accuracy": right}
+
+    def _all_captions(
+        self, logits_NV: Tensor, targets_BCT: Tensor, words_BCT: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor | float]]:
+        """The loss of several captions of each pair, from the logits after each of their words."""
+        right = targets_BCT[words_BCT]
+        captions_B = words_BCT.any(2).sum(1)
+        share_BCT = words_BCT / captions_B.view(-1, 1, 1)
+        each = self._word_losses(logits_NV, right)
+        loss = (each * share_BCT[words_BCT]).sum() / len(captions_B)
+        # Scattered back, so that the logs are means over the pairs, as those of single captions are.
+        losses, hits = (
+            torch.zeros_like(share_BCT).masked_scatter(words_BCT, values)
+            for values in (each.detach(), (logits_NV.argmax(-1) == right).float())
+        )
+        return loss, {
+            "loss_per_word": mean_per_sample(losses, words_BCT),
+            "word_accuracy": mean_per_sample(hits, words_BCT),
+        }
+
+    def _word_losses(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Of each word, (N,), from logits (N, V)."""
+        count = logits.shape[-1]
+        # PyTorch spreads the mass over all words, the right one too; our setting is the mass of the other words.
+        smoothing = min(1.0, self.job.label_smoothing * count / (count - 1))
+        return F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing)
 
     def caption(self, batch: Batch) -> list[str]:
         decoded = self.captioner.search(
@@ -297,7 +322,7 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         extras[INTERPOLATOR] = weights
     options: Any = {"max_length": job.decoder.max_length, "seed": job.train.seed, "frames": frames}
     train = FinetuneDataset(job.procedures, info, "train", captions=job.captions, **options)
-    validation = FinetuneDataset(job.procedures, info, "val", captions="first", **options)
+    validation = FinetuneDataset(job.procedures, info, "val", captions="first", validation=True, **options)
     loaders = Loaders.of(train, validation, collate, job.train, context, limit=job.validation_pairs)
 
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:

@@ -6,7 +6,7 @@ Decoding caches keys and values (:class:`idc.decoding.CachedDecoder`): the proce
 
 Shapes:
     B pairs   R rows = pairs * beams   S = F*P positions of the procedure   D encoder width   E decoder width
-    T caption length   V words   H heads
+    T caption length   V words   H heads   C captions of a pair   N positions with a word, of all captions
 """
 
 from __future__ import annotations
@@ -47,6 +47,29 @@ class PositionNorm(nn.Module):
         return self.norm(x_BSE.flatten(1)).view_as(x_BSE)
 
 
+class Positions:
+    """The positions of words in the padded captions (B, C, T) of a batch: only attention needs the padding, everything
+    else is computed of the N words alone.
+
+    Args:
+        real_BCT: where a word is, bool; in each caption before all padding.
+    """
+
+    def __init__(self, real_BCT: Tensor):
+        self.pairs, captions, self.length = real_BCT.shape
+        self.captions = self.pairs * captions
+        self.index_N = real_BCT.flatten().nonzero().squeeze(1)
+
+    def spread(self, x_NE: Tensor, sequences: int) -> Tensor:
+        """(sequences, L, E) with zeros for padding: one sequence for each caption, or for all captions of a pair."""
+        padded = x_NE.new_zeros(self.captions * self.length, x_NE.shape[-1])
+        return padded.index_copy(0, self.index_N, x_NE).unflatten(0, (sequences, -1))
+
+    def gather(self, x_SLE: Tensor) -> Tensor:
+        """The inverse of :meth:`spread`, (N, E)."""
+        return x_SLE.flatten(0, 1).index_select(0, self.index_N)
+
+
 class DecoderAttention(nn.Module):
     """Attention without biases, whose keys and values can be cached."""
 
@@ -65,14 +88,27 @@ class DecoderAttention(nn.Module):
         return self._split(self.q(x_BTE))
 
     def forward(self, query: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
-        mixed = F.scaled_dot_product_attention(query, keys, values, is_causal=causal, scale=self.scale)
-        return self.out(mixed.transpose(1, 2).flatten(2))
+        return self.out(self._mixed(query, keys, values, causal))
+
+    def packed(self, x_NE: Tensor, at: Positions) -> Tensor:
+        """Causal self-attention of each caption, (N, E)."""
+        query, keys, values = (self._split(at.spread(part(x_NE), at.captions)) for part in (self.q, self.k, self.v))
+        return self.out(at.gather(self._mixed(query, keys, values, causal=True)))
+
+    def packed_memory(self, x_NE: Tensor, at: Positions, keys: Tensor, values: Tensor) -> Tensor:
+        """Cross-attention, (N, E); the captions of a pair are one sequence of queries."""
+        query = self._split(at.spread(self.q(x_NE), at.pairs))
+        return self.out(at.gather(self._mixed(query, keys, values, causal=False)))
 
     def weights(self, x_BTE: Tensor, keys: Tensor) -> Tensor:
         """Attention weights of each position on each key, (B, T, S), mean over the heads; :meth:`forward` never forms
         them."""
         scores = self.queries(x_BTE) @ keys.transpose(2, 3) * self.scale
         return scores.float().softmax(dim=-1).mean(dim=1)
+
+    def _mixed(self, query: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
+        mixed = F.scaled_dot_product_attention(query, keys, values, is_causal=causal, scale=self.scale)
+        return mixed.transpose(1, 2).flatten(2)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
@@ -110,8 +146,17 @@ class DecoderLayer(nn.Module):
     def rest(self, x: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See :class:`idc.nn.word_decoder.WordDecoderLayer`."""
         attended = self.cross_attention(self.cross_attention.queries(x), key, value, causal=False)
-        x = self.norm_cross(x + self.dropout(attended))
-        return self.norm_feedforward(x + self.dropout(self.narrow(F.relu(self.widen(x)))))
+        return self._fed_forward(self.norm_cross(x + self.dropout(attended)))
+
+    def packed(self, x_NE: Tensor, at: Positions, key: Tensor, value: Tensor) -> Tensor:
+        """The whole layer on the packed words of several captions of each pair."""
+        x = self.norm_self(x_NE + self.dropout(self.self_attention.packed(x_NE, at)))
+        x = self.norm_cross(x + self.dropout(self.cross_attention.packed_memory(x, at, key, value)))
+        return self._fed_forward(x)
+
+    def _fed_forward(self, x: Tensor) -> Tensor:
+        fed: Tensor = self.norm_feedforward(x + self.dropout(self.narrow(F.relu(self.widen(x)))))
+        return fed
 
 
 class TextDecoder(CachingDecoder):
@@ -136,6 +181,19 @@ class TextDecoder(CachingDecoder):
         self.word_bias = nn.Parameter(torch.zeros(vocabulary_size))
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
         self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, ids: Tensor, procedure_BSD: Tensor, real_BCT: Tensor | None = None) -> Tensor:
+        """Logits (B, T, V) of the word after each of ``ids`` (B, T); or, with ``real_BCT``, of several captions
+        (B, C, T) of each pair, logits (N, V) after each word that it marks, in their order. The procedure is projected
+        once for all captions of a pair."""
+        if real_BCT is None:
+            return super().forward(ids, procedure_BSD)
+        at, memory = Positions(real_BCT), self._memory(procedure_BSD)
+        sinusoids = self._positions(at.length, memory.device)[at.index_N % at.length]
+        x_NE = self._embed(ids.flatten()[at.index_N], sinusoids, memory.dtype)
+        for layer in cast(Iterable[DecoderLayer], self.layers):
+            x_NE = layer.packed(x_NE, at, *layer.memory_keys_values(memory))
+        return self._logits(x_NE)
 
     def attended(self, ids_BT: Tensor, procedure_BSD: Tensor) -> Tensor:
         """Cross-attention of the position that predicts the word after each of ``ids_BT`` on each position of the

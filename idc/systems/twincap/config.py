@@ -104,7 +104,7 @@ class TwinCapJob(ConfigModel):
     length_penalty: float = Field(1.0, ge=0)
     """Exponent of the length in beam search's scoring rule."""
     validation_pairs: int | None = Field(None, ge=1)
-    """Number of validation pairs, evenly spaced; default all."""
+    """Number of validation pairs, of each change type in proportion; default all."""
     trained_on: str | None = Field(None, min_length=1, max_length=200)
     """Description of the training images, to complete "This model has only seen ...". By default derived from the
     manifest of `pairs`."""
@@ -125,3 +125,9 @@ class TwinCapJob(ConfigModel):
 def is_captioner(saved: dict[str, Any]) -> bool:
     """Every artifact of TwinCap writes captions."""
     return True
+
+
+def supervision(saved: dict[str, Any]) -> str:
+    """What an artifact was taught by: scene graphs too, unless all heads beyond the captions are off."""
+    weights = saved["job"]["supervision"]
+    return "captions and scene graphs" if weights["heads"] or weights["dense"] else "captions"

@@ -78,6 +78,11 @@ class PairSamples:
         """The known truths of the pairs."""
         return row_truths(self.rows, self.order)
 
+    def strata(self) -> list[str | None]:
+        """The change type of each pair."""
+        kinds = self.rows.column("change_type")
+        return [kinds[row] for row in self.order]
+
     def get(self, index: int, epoch: int) -> dict[str, Any]:
         row = self._row(index, epoch)
         images, truth = self._pair(row)

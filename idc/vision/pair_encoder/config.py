@@ -72,7 +72,7 @@ class TrainPairEncoderJob(ConfigModel):
     max_pairs: int | None = Field(None, ge=1)
     """Number of training pairs, the first of the split; default all."""
     validation_pairs: int | None = Field(None, ge=1)
-    """Number of validation pairs to retrieve among, evenly spaced; default all."""
+    """Number of validation pairs to retrieve among, of each change type in proportion; default all."""
     changed_only: bool = True
     """Skip pairs in which nothing changed (official), because their captions fit all of them."""
     clip: str | None = None

@@ -164,6 +164,11 @@ class PairCaptions:
     def __len__(self) -> int:
         return len(self.kept)
 
+    def strata(self) -> list[str | None]:
+        """The change type of each pair."""
+        kinds = self.rows.column("change_type")
+        return [kinds[row] for row in self.kept]
+
     def get(self, index: int, epoch: int) -> tuple[int, np.ndarray, np.ndarray, list[str]]:
         row = self.rows[self.kept[index]]
         captions = row["captions"]

@@ -124,7 +124,7 @@ class TrainTokenizerJob(ConfigModel):
     max_pairs: int | None = Field(None, ge=1)
     """Number of training pairs, the first of the split; default all."""
     validation_pairs: int | None = Field(64, ge=1)
-    """Number of validation pairs, evenly spaced; default all."""
+    """Validation reads twice so many images, drawn at random, the same in every run; default all."""
     tokenizer: TokenizerConfig = TokenizerConfig()
     """Shape."""
     loss: TokenizerLossConfig = TokenizerLossConfig()

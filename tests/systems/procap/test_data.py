@@ -283,6 +283,25 @@ def test_a_stage_2_sample_is_a_shifted_caption_and_both_ends(world: World) -> No
     assert item["references"] == row["captions"]
 
 
+def test_a_sample_with_all_captions_has_each_once_and_a_batch_pads_them(world: World) -> None:
+    info = ProcedureInfo.of(world.procedures)
+    data = FinetuneDataset(world.procedures, info, "train", captions="all", max_length=40, seed=0)
+    items = [data.get(index, 0) for index in range(4)]
+    for index, item in enumerate(items):
+        captions = data.source.rows[index]["caption_ids"]
+        assert item["ids"].shape == item["targets"].shape == (len(captions), 39)
+        for ids, targets, caption in zip(item["ids"], item["targets"], captions, strict=True):
+            assert [BOS, *(word for word in targets.tolist() if word != PAD)] == caption
+            assert [*(word for word in ids.tolist() if word != PAD), EOS] == caption
+    fewer = {**items[0], "ids": items[0]["ids"][:2], "targets": items[0]["targets"][:2]}
+    batch = collate([fewer, *items[1:]])
+    longest = max(int((item["targets"] != PAD).sum(1).max()) for item in (fewer, *items[1:]))
+    most = max(len(item["ids"]) for item in items[1:])
+    assert batch["ids"].shape == batch["targets"].shape == (4, most, longest)
+    assert (batch["targets"][0, 2:] == PAD).all()
+    assert np.array_equal(batch["targets"][1, : len(items[1]["targets"])], items[1]["targets"][:, :longest])
+
+
 @pytest.mark.parametrize("max_length", [2, 5])
 def test_a_long_caption_is_cut_and_still_ends(world: World, max_length: int) -> None:
     info = ProcedureInfo.of(world.procedures)

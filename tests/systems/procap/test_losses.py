@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from idc.data.text import BOS, EOS, PAD, Vocabulary
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, LossConfig, PretrainJob
+from idc.systems.procap.data import collate
 from idc.systems.procap.task import FinetuneTask, PretrainTask, _true_or_false
 from tests.systems.procap.naive import Stage1, Stage2
 from tests.systems.procap.test_model import DECODER, OFFICIAL, OTHER_TEXT, SHAPES, SMALL, TEXT, features
@@ -172,3 +174,81 @@ def test_what_only_stage_1_reads_is_not_trained_in_stage_2(settings: dict[str, A
 def _names(task: torch.nn.Module, parameters: list[torch.nn.Parameter]) -> list[str]:
     wanted = {id(parameter) for parameter in parameters}
     return [name for name, parameter in task.named_parameters() if id(parameter) in wanted]
+
+
+SEVERAL: list[list[list[int]]] = [[[5, 6], [7], [8, 9, 10]], [[11, 12, 13, 14]], [[15], [5, 16, 17]]]
+"""The captions of three pairs, as word ids."""
+
+
+def several(pairs: list[list[list[int]]], ends: torch.Tensor) -> dict[str, Tensor]:
+    """The batch that ``collate`` makes of them."""
+    items = [
+        {
+            "ends": end.numpy(),
+            "ids": np.array([[BOS, *words, *[PAD] * (6 - len(words))] for words in captions]),
+            "targets": np.array([[*words, EOS, *[PAD] * (6 - len(words))] for words in captions]),
+        }
+        for captions, end in zip(pairs, ends, strict=True)
+    ]
+    return collate(items)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+def test_all_captions_in_one_step_are_the_mean_over_passes_with_one_each(norm: str, smoothing: float) -> None:
+    """The loss, its logs and its gradients; the naive pass gives every pair of the batch the same caption and takes the
+    row of its own pair."""
+    ends = features(3, frames=2)
+    decoder = {"layers": 2, "memory_norm": norm}
+
+    def fresh() -> FinetuneTask:
+        task = finetune_task(decoder=decoder, label_smoothing=smoothing)
+        with torch.no_grad():
+            for parameter in task.parameters():
+                parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(7)))
+        return task
+
+    naive, words, hits = fresh(), 0.0, 0.0
+    total = torch.zeros(())
+    for pair, captions in enumerate(SEVERAL):
+        losses, correct = [], []
+        for caption in captions:
+            log_p = naive.captioner(ends, torch.tensor([[BOS, *caption]]).expand(3, -1)).log_softmax(-1)[pair]
+            for position, word in enumerate([*caption, EOS]):
+                target = torch.full((20,), smoothing / 19)
+                target[word] = 1 - smoothing
+                losses.append(-(target * log_p[position]).sum())
+                correct.append(float(int(log_p[position].argmax()) == word))
+        total = total + torch.stack(losses).sum() / len(captions) / 3
+        words += float(torch.stack(losses).detach().mean()) / 3
+        hits += sum(correct) / len(correct) / 3
+    total.backward()
+
+    task = fresh()
+    batch = several(SEVERAL, ends)
+    assert batch["ids"].shape == (3, 3, 5)
+    loss, logs = task.training_step(batch)
+    loss.backward()
+    assert float(loss) == pytest.approx(float(total), rel=1e-5)
+    assert float(logs["loss_per_word"]) == pytest.approx(words, rel=1e-5)
+    assert float(logs["word_accuracy"]) == pytest.approx(hits, rel=1e-5)
+    for (name, one), (_, other) in zip(task.named_parameters(), naive.named_parameters(), strict=True):
+        assert (one.grad is None) == (other.grad is None), name
+        if one.grad is not None:
+            torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-5, msg=name)
+
+
+@torch.no_grad()
+def test_the_loss_of_all_captions_does_not_depend_on_how_a_batch_is_cut() -> None:
+    task, ends = finetune_task(), features(3, frames=2)
+    whole = float(task.training_step(several(SEVERAL, ends))[0])
+    parts = [float(task.training_step(several([SEVERAL[n]], ends[n : n + 1]))[0]) for n in range(3)]
+    assert whole == pytest.approx(sum(parts) / 3, rel=1e-5)
+
+
+def test_the_procedure_is_encoded_and_projected_once_for_all_captions_of_a_pair() -> None:
+    task = finetune_task()
+    seen: list[tuple[int, ...]] = []
+    task.captioner.decoder.project.register_forward_hook(lambda _, inputs, __: seen.append(tuple(inputs[0].shape)))
+    task.training_step(several(SEVERAL, features(3, frames=2)))
+    assert seen == [(3, 24, 16)]

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from idc.data.images import decode_image
+from idc.data.store import iter_rows
 from idc.data.text import PAD
+from idc.metrics.hallucination import hallucination, truth_in
 from idc.systems import load_system
 from idc.systems.procap.captioner import CaptioningModel, PairCaptioner
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
@@ -45,6 +48,28 @@ def test_both_stages_learn(runs: Path) -> None:
     assert [line["step"] for line in log if "validation/CIDEr" in line] == [15, 30]
     result = json.loads((runs / "finetune" / "result.json").read_text())
     assert result["metrics"]["CIDEr"] == max(line.get("validation/CIDEr", -1) for line in log)
+
+
+def test_validation_scores_the_objects_and_types_of_rendered_pairs_and_selects_by_them(
+    world: World, tmp_path: Path
+) -> None:
+    """With all captions in a step, as the demo trains; the artifact's captions have the scores of its validation."""
+    settings = {"captions": "all", "train.steps": 30, "train.eval_every": 15}
+    job = world.finetune({**settings, "train.keep_best.metric": ["right_type", "CIDEr"]})
+    artifact = start(job, tmp_path / "run")
+    log = read_log(tmp_path / "run" / "log.jsonl")
+    assert log[-1]["loss_per_word"] < 0.8 * log[0]["loss_per_word"]
+    scored = [line for line in log if "validation/CIDEr" in line]
+    metrics = json.loads((tmp_path / "run" / "result.json").read_text())["metrics"]
+    assert metrics["right_type"] == max(line["validation/right_type"] for line in scored)
+    captioner = PairCaptioner(artifact)
+    rows = list(iter_rows(world.pairs, split="val"))
+    captions = captioner(*([decode_image(row[name]) for row in rows] for name in ("before", "after")))
+    truths = [truth_in(row["change_type"], json.loads(row["meta"])) for row in rows]
+    rates = hallucination([(caption, truth) for caption, truth in zip(captions, truths, strict=True) if truth])
+    assert len(captions) == rates.pairs
+    assert metrics["right_type"] == rates.change_type.rate
+    assert metrics["right_object"] == rates.object.rate
 
 
 def test_stage_2_starts_from_the_encoder_of_stage_1(runs: Path, world: World, tmp_path: Path) -> None:
