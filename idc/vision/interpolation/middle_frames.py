@@ -94,6 +94,8 @@ class DISFlow:
         size = (7, 7)
         error_warped = cv2.blur(_mean_difference(warped_a, warped_b), size)[..., None]
         error_plain = cv2.blur(_mean_difference(a, b), size)[..., None]
+        # 0 where the warped images differ a quarter more than the unwarped ones, 1 where a quarter less; the grey level
+        # added on both sides keeps noise in plain parts from deciding.
         useful = np.clip((1.25 * error_plain - error_warped + 1.0) / (0.5 * error_plain + 2.0), 0, 1)
         trust = cv2.blur((useful * np.maximum(sure_a, sure_b))[..., 0], (3, 3))[..., None]
         return np.clip(np.rint(trust * warped + (1 - trust) * plain), 0, 255).astype(np.uint8)
@@ -119,7 +121,7 @@ class DISFlow:
         """(H, W, 1) in (0, 1]: how well a round trip, ``there`` and back by the ``other`` flow, ends where it began."""
         back = _sample(other, to_start + there)
         square = np.square(there + back)
-        return np.exp(-(square[..., :1] + square[..., 1:]) / _CONSISTENCY**2) + 1e-3
+        return np.exp(-(square[..., :1] + square[..., 1:]) / _CONSISTENCY**2) + 1e-3  # the sum of two divides
 
 
 class VFIformerMiddle:
