@@ -17,6 +17,10 @@ import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import BaseModel
 
+_EVERY_S = 3.0
+"""Pause between two readings of a server's metrics. For each, Serve's controller collects its whole state, which takes
+tens of milliseconds of CPU."""
+
 
 class Load(BaseModel):
     """Result of one load-test run.
@@ -100,17 +104,15 @@ def load_curve(
     requests: int,
     rate_each: float | None = None,
     headers: Mapping[str, str] | None = None,
-    timeout_s: int = 120,
 ) -> Load:
     """Send the same JSON body ``requests`` times over ``connections`` connections.
 
     Args:
         body: file with the request body.
         rate_each: most requests per second and connection; default: as fast as answers arrive.
-        timeout_s: timeout per request.
     """
     requests = max(requests, connections)
-    command = [hey(), "-n", str(requests), "-c", str(connections), "-t", str(timeout_s), "-m", "POST", "-o", "csv"]
+    command = [hey(), "-n", str(requests), "-c", str(connections), "-t", "120", "-m", "POST", "-o", "csv"]
     command += ["-T", "application/json", "-D", str(body)]
     for name, value in (headers or {}).items():
         command += ["-H", f"{name}: {value}"]
@@ -174,21 +176,15 @@ class Watch:
         url: Prometheus endpoint.
         headers: headers of the requests.
         read: computes a number from the samples ``(name, labels, value)``.
-        every_s: pause between two readings. For each, Serve's controller collects its whole state, which takes tens of
-            milliseconds of CPU.
 
     Attributes:
         series: (seconds since the start, number).
     """
 
     def __init__(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        read: Callable[[list[tuple[str, dict[str, str], float]]], float],
-        every_s: float = 3.0,
+        self, url: str, headers: Mapping[str, str], read: Callable[[list[tuple[str, dict[str, str], float]]], float]
     ) -> None:
-        self.url, self.read, self.every_s = url, read, every_s
+        self.url, self.read = url, read
         self._request = urllib.request.Request(url, headers=dict(headers))
         self.series: list[tuple[float, float]] = []
         self._began = time.monotonic()
@@ -218,16 +214,16 @@ class Watch:
             for when, value in self.series[first:]:
                 if wanted(value):
                     return when
-            self._done.wait(self.every_s / 2)
+            self._done.wait(_EVERY_S / 2)
         raise TimeoutError(f"{self.url}: no expected reading in {timeout_s:.0f} s; last ones: {self.series[-3:]}")
 
-    def next_reading(self, timeout_s: float = 60.0) -> float:
+    def next_reading(self) -> float:
         """Wait for the next reading and return it.
 
         Raises:
-            TimeoutError: there was none within ``timeout_s``.
+            TimeoutError: there was none within a minute.
         """
-        self.wait_for(lambda _: True, timeout_s)
+        self.wait_for(lambda _: True, 60.0)
         return self.series[-1][1]
 
     def changes(self) -> list[tuple[float, float]]:
@@ -236,7 +232,7 @@ class Watch:
         return [(round(at, 1), value) for before, (at, value) in pairs if before is None or before[1] != value]
 
     def _watch(self) -> None:
-        while not self._done.wait(self.every_s):
+        while not self._done.wait(_EVERY_S):
             try:
                 with urllib.request.urlopen(self._request, timeout=10) as answer:
                     text = answer.read().decode()

@@ -106,9 +106,9 @@ def torch_build() -> TorchBuild:
     )
 
 
-def cores_in_use(seconds: float = 2.0) -> float:
-    """Cores that all processes together used during the next ``seconds``, while this process waits. Unlike the load
+def cores_in_use() -> float:
+    """Cores that all processes together used during the next two seconds, while this process waits. Unlike the load
     average, it does not count what this process did just before."""
     import psutil
 
-    return float(psutil.cpu_percent(interval=seconds)) / 100 * (psutil.cpu_count() or 1)
+    return float(psutil.cpu_percent(interval=2.0)) / 100 * (psutil.cpu_count() or 1)

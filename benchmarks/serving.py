@@ -44,6 +44,12 @@ from idc.loopback import collect_no_metrics
 APPLICATION, MODEL = "captions", "Model"
 REPLICAS = "idc_replicas"
 """Metric of the application: number of replicas by deployment."""
+_OVER_CONNECTIONS = 384
+"""Concurrent requests at three times the knee's load; more than the application queues."""
+_REQUESTS_ALONE = 100
+"""Sequential requests, for the latency without load."""
+_EVENT_S = 18.0
+"""Duration of the load around each event."""
 
 
 class ServingConfig(ConfigModel):
@@ -61,22 +67,14 @@ class ServingConfig(ConfigModel):
     """Torch threads of all replicas together."""
     connections: tuple[int, ...] = (8, 32, 64, 96)
     """Concurrent requests of each level; the highest levels should be past the knee."""
-    over_connections: int = Field(384, ge=1)
-    """Concurrent requests at three times the knee's load; more than the application queues."""
-    requests_alone: int = Field(100, ge=10)
-    """Sequential requests, for the latency without load."""
     seconds: float = Field(10.0, gt=0)
     """Duration of one level, and of one round of the bare captioner."""
-    event_seconds: float = Field(18.0, gt=0)
-    """Duration of the load around each event."""
     rounds: int = Field(3, ge=1)
     """Rounds of a request alone and at the knee, in turns with the bare captioner."""
     events: bool = True
     """Also measure overload, and load while a replica is killed, a champion promoted and the application redeployed."""
     downscale_delay_s: float = Field(10.0, gt=0)
     """Seconds before an idle replica is removed."""
-    ha_proxy: bool = True
-    """Use Serve's HAProxy and RAY_SERVE_THROUGHPUT_OPTIMIZED; false: Serve's Python proxy."""
     port: int = Field(8123, ge=1024, le=65535)
     """Port of the application."""
     plot: str = "runs/benchmark/serving.png"
@@ -108,7 +106,7 @@ def serving(
         ValueError: ``hey`` is not installed, or the application does not start.
     """
     for name in ("RAY_SERVE_ENABLE_HA_PROXY", "RAY_SERVE_THROUGHPUT_OPTIMIZED"):
-        os.environ[name] = "1" if config.ha_proxy else "0"
+        os.environ[name] = "1"
     collect_no_metrics()  # as `python -m serve.app` does: nobody reads Ray's own
     where = this_environment(config.threads)
     with scratch() as folder, session(cluster.model_copy(update={"dashboard": True, "worker_logs": False})) as url:
@@ -249,7 +247,7 @@ class _Run:
 
     def _median_ms(self, path: str) -> float:
         """Median latency of sequential requests."""
-        load_run = self._send(1, self.config.requests_alone, path=path)
+        load_run = self._send(1, _REQUESTS_ALONE, path=path)
         assert load_run.p50_ms is not None, load_run.text()
         return load_run.p50_ms
 
@@ -268,9 +266,8 @@ class _Run:
 
     def _over(self, rate: float) -> Load:
         """Send ``rate`` requests per second, however many are answered."""
-        connections = self.config.over_connections
-        each = rate / connections
-        load_run = self._send(connections, int(rate * self.config.seconds), rate_each=each)
+        each = rate / _OVER_CONNECTIONS
+        load_run = self._send(_OVER_CONNECTIONS, int(rate * self.config.seconds), rate_each=each)
         say(f"serving: {rate:.0f} requests/s sent, {load_run.text()}")
         return load_run
 
@@ -279,14 +276,14 @@ class _Run:
         self._warm(watch)
 
         def happen() -> str:
-            time.sleep(self.config.event_seconds / 3)  # let the load settle
+            time.sleep(_EVENT_S / 3)  # let the load settle
             return event()
 
         with ThreadPoolExecutor(1) as pool:
             happening = pool.submit(happen)
-            loads = [self._load(at.connections, rate, self.config.event_seconds)]
+            loads = [self._load(at.connections, rate, _EVENT_S)]
             while not happening.done():
-                loads.append(self._load(at.connections, rate, self.config.event_seconds / 2))
+                loads.append(self._load(at.connections, rate, _EVENT_S / 2))
         totals = {
             name: sum(getattr(run, name) for run in loads) for name in ("sent", "failed", "refused", "unanswered")
         }

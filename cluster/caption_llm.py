@@ -21,7 +21,7 @@ from cluster.language_model import ERROR, engine
 from cluster.session import session
 from idc.captioning.apply import Fault, decode_pair
 from idc.captioning.loading import artifact_folder
-from idc.captioning.table import CaptionJob, described_row, table_batch
+from idc.captioning.table import CaptionJob, table_batch
 from idc.chat_endpoint import EndpointConfig, Reply
 from idc.data.descriptions.config import RayLlmConfig
 from idc.data.pipeline import Batch, ChunkResult, RunOptions, Source, ToRows, good_rows, run_pending, write_result
@@ -209,7 +209,7 @@ def write_replies(
                     row["familiarity"], [] if len(replies) > 1 else None,
                 )  # fmt: skip
                 ordered = [[replies[number]] for number in sorted(replies)]
-                chunk.described[index] = described_row(captioner.description(prepared, ordered, 1))
+                chunk.described[index] = captioner.description(prepared, ordered, 1).to_dict()
         if chunk.whole:
             yield _write(folder, int(row["chunk"]), chunks.pop(int(row["chunk"])), to_rows)
     for number, chunk in chunks.items():

@@ -37,9 +37,9 @@ def claim(run: RunFolder, record: dict[str, Any], overwrite: bool) -> dict[str, 
             if not result["has_artifact"] or run.exists("artifact"):
                 return result
             run.remove(RESULT)
+        run.remove(FATAL)
     elif not run.is_empty():
         raise ValueError(f"{run} is not empty and not a training run (it has no {CONFIG}); take another run name")
-    run.remove(FATAL)
     run.write(CONFIG, record)
     run.write(ORIGIN, {"command": command_line(), "commit": commit()})
     return None

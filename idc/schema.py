@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,6 @@ CHANGE_TYPES = ("color", "material", "add", "drop", "move", NO_CHANGE)
 IMAGE = "<image>"
 """Marks the place of the next image in the text of a turn or prompt."""
 
-ROLES = ("system", "user", "assistant")
 
 CAPTION_ORIGINS = "caption_origins"
 """Optional column of pairs; a folder without it has captions of its data set alone."""
@@ -162,7 +161,7 @@ class Turn:
     """A turn of a dialogue.
 
     Attributes:
-        role: one of :data:`ROLES`.
+        role: `system`, `user` or `assistant`.
         text: with :data:`IMAGE` in the place of each image (not in an answer).
         task: of an answer: what is asked for (``caption``, ``binary``, ``count``, ... as the data set names it).
     """
@@ -293,14 +292,6 @@ class Preference:
         where = _row_of("preferences", row, ("row_id", "images", *texts))
         scores: dict[str, Any] = {name: row.get(name) for name in ("chosen_score", "rejected_score")}
         return cls(**{name: row[name] for name in texts}, **scores, **_common(where, row))
-
-
-_Row = TypeVar("_Row", Instruction, Preference)
-
-
-def load_images(row: _Row, read: Callable[[str], bytes]) -> _Row:
-    """The row with the bytes of its images; ``read`` returns those of a name."""
-    return replace(row, images=tuple(read(image) if isinstance(image, str) else image for image in row.images))
 
 
 def _row_name(kind: str, row: Instruction | Preference) -> str:

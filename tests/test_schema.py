@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from idc.data.config import CorruptJob, ImportJob, ValidateJob
-from idc.data.files import Access, Reader, locate
-from idc.data.images import cell_bytes, encode_png
+from idc.data.images import encode_png
 from idc.data.importing import open_import
 from idc.data.pipeline import run_local
 from idc.data.robustness.build import open_corruption as open_swapped
@@ -28,7 +27,6 @@ from idc.schema import (
     Preference,
     Turn,
     instruction_arrow_schema,
-    load_images,
     pair_arrow_schema,
     preference_arrow_schema,
 )
@@ -88,22 +86,12 @@ def test_images_stand_where_they_are_shown() -> None:
     assert "".join(pieces) == "".join(turn.text for turn in DIALOGUE.turns)
 
 
-def test_names_of_images_are_read_below_their_folder(tmp_path: Path) -> None:
-
-    (tmp_path / "data" / "images").mkdir(parents=True)
-    (tmp_path / "data" / "images" / "a.png").write_bytes(b"pixels")
-    (tmp_path / "secret.png").write_bytes(b"no")
-    reader = Reader(locate(tmp_path / "data"), Access())
+def test_a_row_whose_images_are_names_is_not_stored() -> None:
     row = {"row_id": "r", "images": ["images/a.png"], "turns": [
         {"role": "user", "text": f"{IMAGE}?"}, {"role": "assistant", "text": "x", "task": "caption"}]}  # fmt: skip
     named = Instruction.from_row(row)
     with pytest.raises(ValueError, match=r"row 'r': images\[0\] is the name 'images/a.png'; load its bytes"):
         named.to_row()
-    loaded = load_images(named, lambda name: cell_bytes(name, reader))
-    assert loaded.to_row()["images"] == [b"pixels"]
-    outside = Instruction.from_row({**row, "images": ["../secret.png"]})
-    with pytest.raises(Exception, match="outside the source"):
-        load_images(outside, lambda name: cell_bytes(name, reader))
 
 
 def turns(*changes: tuple[int, str, Any]) -> dict[str, Any]:

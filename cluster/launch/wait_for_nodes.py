@@ -14,15 +14,15 @@ PATIENCE_S = 600.0
 """Starting Ray from cold shared storage takes minutes on some machines."""
 
 
-def wait_for_nodes(address: str, wanted: int, patience_s: float = PATIENCE_S) -> int:
-    """The number of live nodes, once it is ``wanted``, or after ``patience_s`` seconds.
+def wait_for_nodes(address: str, wanted: int) -> int:
+    """The number of live nodes, once it is ``wanted``, or after :data:`PATIENCE_S`.
 
     Args:
         address: host:port of the head.
     """
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled, without a stub
 
-    last = time.monotonic() + patience_s
+    last = time.monotonic() + PATIENCE_S
     alive = 0
     while True:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -19,6 +19,7 @@ import numpy as np
 from idc.captioning.contract import Captioner, Description, beams_of, require
 from idc.data.files import Reader
 from idc.data.images import MAX_PIXELS, ImageError, cell_bytes, cell_name, decode_image
+from idc.data.pipeline import Batch, good_rows, num_rows
 from idc.systems import regions_captioner
 
 Item = TypeVar("Item")
@@ -180,3 +181,35 @@ def describe_rows(
             yield from zip(done, describe_batch(captioner, images, [options] * len(done)), strict=True)
         if not batch:
             return
+
+
+class BatchCaptioner:
+    """A captioner with the threads that decode for it: the common part of the stages that caption rows.
+
+    Args:
+        batch_size: pairs per batch of the model; default: all rows that it is called with.
+        reader: reads the cells that name an image; default: cells hold the encoded image.
+        max_pixels: larger images are refused before they are decoded.
+        readers: threads.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Captioner],
+        options: DescribeOptions,
+        batch_size: int | None = None,
+        reader: Reader | None = None,
+        max_pixels: int = MAX_PIXELS,
+        readers: int = 2,
+    ) -> None:
+        self._captioner = load()
+        self._options, self._batch_size = options, batch_size
+        self._reader, self._max_pixels = reader, max_pixels
+        self._pool = ThreadPoolExecutor(readers, thread_name_prefix="decode")
+        options.check(self._captioner)
+
+    def __call__(self, batch: Batch) -> Iterator[tuple[int, CaptionedPair]]:
+        """Positions of the rows without an error, and their results."""
+        decode = lambda i: decode_pair(batch["before"][i], batch["after"][i], self._reader, self._max_pixels)  # noqa: E731
+        size = self._batch_size or max(1, num_rows(batch))
+        return describe_rows(self._captioner, good_rows(batch), decode, self._pool, size, self._options)

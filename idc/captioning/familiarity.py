@@ -80,6 +80,7 @@ class Familiarity:
     def share(self, distance: float) -> float:
         """The familiarity of a pair at this distance from the training images, in (0, 1]."""
         smaller = np.searchsorted(self.distances, distance, side="left")
+        # The pair counts as one of the held-out ones: a p-value of so few is never 0.
         return float(1 + len(self.distances) - smaller) / (1 + len(self.distances))
 
     def distance(self, pair: np.ndarray) -> float:

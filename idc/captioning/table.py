@@ -12,7 +12,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from idc.captioning.apply import DescribeOptions, Fault, Pixels, decode_pair, describe_rows
-from idc.captioning.contract import Description, beams_of
+from idc.captioning.apply import BatchCaptioner, DescribeOptions, Fault
+from idc.captioning.contract import beams_of
 from idc.captioning.loading import (
     LOADING,
     CaptionerLoader,
@@ -34,7 +33,7 @@ from idc.config import missing
 from idc.data import files
 from idc.data.config import AccessConfig, Split
 from idc.data.images import MAX_PIXELS
-from idc.data.pipeline import Batch, ChunkResult, StageSpec, good_rows, num_rows, run_local
+from idc.data.pipeline import Batch, ChunkResult, StageSpec, num_rows, run_local
 from idc.data.rows import InputRows, RowFormat, open_rows
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_rows, read_manifest
 from idc.data.write_errors import writing
@@ -282,46 +281,24 @@ class CaptionRows:
     """Stage: rows of :class:`idc.data.rows.InputRows` become rows of the output.
 
     The error of a row goes into the column ``fault`` and not into ``error``, which would remove the row. ``seconds`` is
-    a row's share of its batch's time in the captioner.
+    a row's share of its batch's time in the captioner. Takes the arguments of :class:`BatchCaptioner`.
     """
 
-    def __init__(
-        self,
-        load: LoadCaptioner,
-        reader: files.Reader,
-        options: DescribeOptions,
-        batch_size: int,
-        max_pixels: int = MAX_PIXELS,
-        readers: int = 2,
-    ) -> None:
-        self._captioner = load()
-        self._reader, self._options = reader, options
-        self._batch_size, self._max_pixels = batch_size, max_pixels
-        self._pool = ThreadPoolExecutor(readers, thread_name_prefix="decode")
+    def __init__(self, **settings: Any) -> None:
+        self._described = BatchCaptioner(**settings)
 
     def __call__(self, batch: Batch) -> Batch:
         rows: list[dict[str, Any]] = [{}] * num_rows(batch)
         faults = list(batch["error"])
         seconds = np.zeros(len(rows))
-
-        def images(i: int) -> Pixels | Fault:
-            return decode_pair(batch["before"][i], batch["after"][i], self._reader, self._max_pixels)
-
-        for i, result in describe_rows(
-            self._captioner, good_rows(batch), images, self._pool, self._batch_size, self._options
-        ):
+        for i, result in self._described(batch):
             if isinstance(result.pixels, Fault):
                 faults[i] = result.pixels.named()
                 continue
             assert result.description is not None
             seconds[i] = result.seconds / result.batch
-            rows[i] = described_row(result.description)
+            rows[i] = result.description.to_dict()
         return table_batch(batch, rows, faults, seconds)
-
-
-def described_row(description: Description) -> dict[str, Any]:
-    """The columns of a row with a caption, by name."""
-    return description.to_dict()
 
 
 def table_batch(
@@ -331,7 +308,7 @@ def table_batch(
 
     Args:
         batch: with the columns ``row`` and ``pair_id``.
-        rows: of :func:`described_row`; empty for a row with a fault.
+        rows: of :meth:`idc.captioning.contract.Description.to_dict`; empty for a row with a fault.
     """
     names = [field.name for field in SCHEMA if field.name not in ("row", "pair_id", "error")]
     out = {name: [row.get(name) for row in rows] for name in names}

@@ -81,7 +81,7 @@ def augment(
 
     light = 1 + amounts.light * rng.uniform(-1, 1)
     colour = light * (1 + amounts.tint * rng.uniform(-1, 1, 3))
-    share = float(rng.random()) ** 3
+    share = float(rng.random()) ** 3  # cubed: most pairs get little haze or noise, few get much
     haze, noise = (share * amounts.haze, 0.0) if rng.random() < 0.5 else (0.0, share * amounts.noise)
     height, width = before.shape[:2]
     images, maps = [], []
@@ -107,8 +107,9 @@ def augment(
             x = cv2.GaussianBlur(x, (0, 0), sigma)
         if noisy > 0:
             x = x + noisy * rng.standard_normal(x.shape, dtype=np.float32)
-        out = np.clip(x + 0.5, 0, 255).astype(np.uint8)
+        out = np.clip(x + 0.5, 0, 255).astype(np.uint8)  # + 0.5: the conversion cuts off, this rounds
         if rng.random() < amounts.jpeg:
+            # OpenCV takes red for blue here, and gives it back in its place: no conversion is needed.
             _, data = cv2.imencode(".jpg", out, [cv2.IMWRITE_JPEG_QUALITY, round(10 + 85 * quality)])
             out = cv2.imdecode(data, cv2.IMREAD_COLOR)
         images.append(out)
@@ -126,6 +127,7 @@ def _affine(
     if visible is not None and len(visible):
         moved = visible @ linear.T + shift
         low, high = _MARGIN * size - moved.min(axis=0), (1 - _MARGIN) * size - moved.max(axis=0)
+        # The least further shift that keeps all points inside; none if they do not fit.
         shift += np.where(low > high, 0.0, np.clip(0.0, low, np.maximum(low, high)))
     return np.column_stack([linear, shift])
 

@@ -28,7 +28,7 @@ def iter_tables(
     folder = files.locate(path)
     manifest = complete_manifest(folder)
     manifest.need_images(path, columns or ())
-    schema = read_schema(folder)
+    schema = _schema_of(folder, manifest)
     wanted = _chosen(schema, columns, folder).names
     for part in manifest.parts:
         with opened_part(folder, part, schema) as parquet:
@@ -96,13 +96,15 @@ def read_table(path: AnyPath, columns: Sequence[str] | None = None, split: str |
 def read_schema(path: AnyPath, columns: Sequence[str] | None = None) -> pa.Schema:
     """The columns of a complete folder, or the named ones, without metadata."""
     folder = files.locate(path)
-    manifest = complete_manifest(folder)
+    return _chosen(_schema_of(folder, complete_manifest(folder)), columns, folder)
+
+
+def _schema_of(folder: files.Location, manifest: Manifest) -> pa.Schema:
     if not manifest.parts:
-        raise ValueError(f"{path} is empty: it has no parts")
+        raise ValueError(f"{folder} is empty: it has no parts")
     first = folder / manifest.parts[0].file
     with undamaged(first), first.open() as stream:
-        schema = open_parquet(stream, first).schema_arrow.remove_metadata()
-    return _chosen(schema, columns, folder)
+        return open_parquet(stream, first).schema_arrow.remove_metadata()
 
 
 def _chosen(schema: pa.Schema, columns: Sequence[str] | None, folder: files.Location) -> pa.Schema:

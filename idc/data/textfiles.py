@@ -11,7 +11,7 @@ import codecs
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO, Literal
 
 _BOM = "\ufeff"
@@ -19,17 +19,10 @@ _LINE_END = re.compile("\r\n|\n|\r")
 _BLOCK = 8192
 """Bytes of a stream searched for line ends at a time."""
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|([\]}])')
 
 
 class JsonError(ValueError):
-    """A text that is not usable as JSON; the message gives the reason, and the position if known.
-
-    Attributes:
-        end: set by :func:`parse_json_at`: the end of the value, if its syntax is valid and only its content is refused.
-    """
-
-    end: int | None = None
+    """A text that is not usable as JSON; the message gives the reason, and the position if known."""
 
 
 def decode_text(data: bytes, errors: Literal["strict", "surrogateescape"] = "strict") -> str:
@@ -77,24 +70,19 @@ def iter_lines(stream: BinaryIO) -> Iterator[bytes]:
         yield bytes(rest)
 
 
-def parse_json(
-    text: str, on_repeated_key: Callable[[str], None] | None = None, *, keep_surrogates: bool = False
-) -> Any:
+def parse_json(text: str, *, keep_surrogates: bool = False) -> Any:
     """A JSON text as Python values.
 
     Args:
-        on_repeated_key: called with each key that an object has more than once, whose last value is then kept. By
-            default such a key is an error.
         keep_surrogates: accept an escape that is half a character (``"\\ud83d"``); the caller checks its texts.
 
     Raises:
         JsonError: not JSON, a repeated key, ``NaN`` or ``Infinity``, nested too deep, a number that is too long, or
             half a character.
     """
-    decoder = _STRICT if on_repeated_key is None else _decoder(on_repeated_key)
     text = text.removeprefix(_BOM)
     with _json_errors():
-        value = decoder.decode(text)
+        value = _STRICT.decode(text)
     if not keep_surrogates and _SURROGATE_ESCAPE.search(text):
         try:
             json.dumps(value, ensure_ascii=False).encode()
@@ -108,30 +96,10 @@ def parse_json_at(text: str, start: int) -> tuple[Any, int]:
     """The JSON value that begins at a position of a text, and its end; surrogates are kept.
 
     Raises:
-        JsonError: as :func:`parse_json`; its ``end`` is the end of the value, if known.
+        JsonError: as :func:`parse_json`.
     """
-    try:
-        with _json_errors():
-            return _STRICT.raw_decode(text, start)
-    except JsonError as error:
-        error.end = _end_of_value(text, start)
-        raise
-
-
-def _end_of_value(text: str, start: int) -> int | None:
-    """The end of a value with valid JSON syntax, whatever its content."""
-    try:
-        return _LENIENT.raw_decode(text, start)[1]
-    except json.JSONDecodeError:
-        return None
-    except RecursionError:
-        # Nested too deep for the decoder: the end is where the brackets are balanced.
-        depth = 0
-        for token in _STRING_OR_BRACKET.finditer(text, start):
-            depth += -1 if token[1] else token[0] in ("[", "{")
-            if depth == 0:
-                return token.end()
-        return None
+    with _json_errors():
+        return _STRICT.raw_decode(text, start)
 
 
 @contextlib.contextmanager
@@ -149,19 +117,13 @@ def _json_errors() -> Iterator[None]:
         raise JsonError(f"not usable as JSON: {error}") from None
 
 
-def _decoder(on_repeated_key: Callable[[str], None] | None) -> json.JSONDecoder:
-    return json.JSONDecoder(object_pairs_hook=lambda pairs: _object(pairs, on_repeated_key), parse_constant=_constant)
-
-
-def _object(pairs: list[tuple[str, Any]], on_repeated_key: Callable[[str], None] | None) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                if on_repeated_key is None:
-                    raise JsonError(f"not usable as JSON: the key {key!r} occurs twice in an object; keep one of them")
-                on_repeated_key(key)
+                raise JsonError(f"not usable as JSON: the key {key!r} occurs twice in an object; keep one of them")
             seen.add(key)
     return content
 
@@ -170,6 +132,4 @@ def _constant(name: str) -> Any:
     raise JsonError(f"not JSON: {name} is not a JSON number; write null, or omit the entry")
 
 
-_STRICT = _decoder(None)
-_LENIENT = json.JSONDecoder(parse_int=str)
-"""Accepts everything with valid JSON syntax, up to its depth."""
+_STRICT = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)

@@ -79,6 +79,7 @@ def spearman(values: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
     Ties have their mean rank.
     """
+    # Rounded, so that values which differ only by the order of their sums are tied, as in _signs.
     ranks = [stats.rankdata(np.round(vector / _EQUAL), axis=0) for vector in (values, truth)]
     first, second = (rank - rank.mean(axis=0) for rank in ranks)
     scale = np.sqrt((first**2).sum(axis=0) * (second**2).sum(axis=0))

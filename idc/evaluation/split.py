@@ -7,18 +7,17 @@ workers; a finished batch is a file. Scoring comes after, on all captions togeth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from idc.captioning.apply import DescribeOptions, Fault, decode_pair, describe_rows
+from idc.captioning.apply import BatchCaptioner, DescribeOptions, Fault
 from idc.captioning.loading import LoadCaptioner
 from idc.data import files
 from idc.data.images import decode_image
 from idc.data.parquet_files import open_parquet
-from idc.data.pipeline import Batch, Runner, StageSpec, good_rows, num_rows, read_range, with_errors
+from idc.data.pipeline import Batch, Runner, StageSpec, num_rows, read_range, with_errors
 from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_manifest
 from idc.evaluation.config import EvaluateJob
 from idc.metrics.change_maps import ChangeMaps, score_pair, summarise_maps
@@ -107,10 +106,8 @@ class CaptionPairs:
     """
 
     def __init__(self, load: LoadCaptioner, change_maps: bool = False) -> None:
-        self._captioner = load()
-        self._options = DescribeOptions(change_map=change_maps)
-        self._options.check(self._captioner)
-        self._pool = ThreadPoolExecutor(2)
+        self._change_maps = change_maps
+        self._described = BatchCaptioner(load, DescribeOptions(change_map=change_maps))
 
     def __call__(self, batch: Batch) -> Batch:
         batch = with_errors(batch)
@@ -119,19 +116,18 @@ class CaptionPairs:
         familiar: list[bool | None] = [None] * rows
         scores: list[list[float] | None] = [None] * rows
         errors = list(batch["error"])
-        images = lambda i: decode_pair(batch["before"][i], batch["after"][i])  # noqa: E731
-        for i, result in describe_rows(self._captioner, good_rows(batch), images, self._pool, rows, self._options):
+        for i, result in self._described(batch):
             if isinstance(result.pixels, Fault):
                 errors[i] = str(result.pixels.error)
                 continue
             assert result.description is not None
             captions[i] = result.description.best.caption
             familiar[i] = result.description.familiar
-            if self._options.change_map and batch["mask"][i] is not None and result.description.change_map is not None:
+            if self._change_maps and batch["mask"][i] is not None and result.description.change_map is not None:
                 mask = decode_image(batch["mask"][i])
                 scores[i] = score_pair(result.description.change_map, *result.pixels, mask)
         columns: Batch = {"pair_id": batch["pair_id"], "caption": captions, _FAMILIAR: familiar, "error": errors}
-        return columns | {_MAP: scores} if self._options.change_map else columns
+        return columns | {_MAP: scores} if self._change_maps else columns
 
 
 class SplitBatches:

@@ -127,6 +127,7 @@ class CachingDecoder(nn.Module, ABC):
         projected = self._memory(memory_BSD)
         memory = [layer.memory_keys_values(projected) for layer in self._layers()]
         pairs, heads, _, width = memory[0][0].shape
+        # For the whole length at once: a step writes into it, where appending would copy all earlier positions.
         shape = (pairs * beams, heads, max_length, width)
         keys, values = ([memory[0][0].new_zeros(shape) for _ in self.layers] for _ in range(2))
         return DecoderCache(keys, values, memory, self._positions(max_length, projected.device), beams)

@@ -29,7 +29,7 @@ from idc import logs
 from idc.atomic import replacing, write_json, write_text
 from idc.progress import Progress
 from idc.training.config import TrainConfig, learning_rate
-from idc.training.context import Context, Tracker
+from idc.training.context import Context
 from idc.training.data import Loaders, OnDevice, to_device
 from idc.training.disk import full_disk_explained, temporary_folder
 from idc.training.engines import Engine, make_engine, param_groups
@@ -51,7 +51,6 @@ def fit(
     loaders: Loaders,
     context: Context,
     train: TrainConfig,
-    tracker: Tracker | None = None,
     export: Export | None = None,
 ) -> dict[str, Any]:
     """Train ``task`` to the end of its run, from the start or from the run's newest checkpoint.
@@ -61,7 +60,6 @@ def fit(
         loaders: training stream and validation split of this rank.
         context: where it runs.
         train: the settings.
-        tracker: experiment tracker; default is the context's.
         export: writes the artifact inside the run, with the best weights if ``train.keep_best``, else the last.
 
     Returns:
@@ -84,7 +82,7 @@ def fit(
         measured = task.measured(loaders.validation.dataset)
         if measured is not None:
             train.keep_best.chosen(measured)  # refused now, not at the first validation
-    run = _Run(task, loaders, context, train, tracker or context.tracker)
+    run = _Run(task, loaders, context, train)
     with run.full_disk_explained(context.run_dir):
         if run.is_main:
             rank_0 = {"node": platform.node(), "pid": os.getpid(), "steps": run.total}
@@ -97,14 +95,14 @@ def fit(
 class _Run:
     """The state of one ``fit``."""
 
-    def __init__(self, task: Task, loaders: Loaders, context: Context, train: TrainConfig, tracker: Tracker):
+    def __init__(self, task: Task, loaders: Loaders, context: Context, train: TrainConfig):
         groups, self.schedules = param_groups(task)
         self.group_names = [group["name"] for group in groups]
         self.task = task
         self.loaders = loaders
         self.context = context
         self.train = train
-        self.tracker = tracker
+        self.tracker = context.tracker
         self.total = train.total_steps(len(loaders.train.dataset))
         self.engine: Engine = make_engine(task, groups, context, train)
         self.is_main = context.rank == 0

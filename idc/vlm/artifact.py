@@ -81,16 +81,16 @@ def load_tuned(
     artifact: Artifact,
     config: BaseConfig,
     tune: TuneConfig,
-    device: torch.device | str = "cpu",
     source: str | None = None,
 ) -> tuple[Any, Family]:
-    """The tuned model of an artifact without modules of its own, and its family; arguments as :func:`find_tuned`.
+    """The tuned model of an artifact without modules of its own, on the CPU, and its family; arguments as
+    :func:`find_tuned`.
 
     Raises:
         ValueError: as :func:`find_tuned`, or the weights do not fit the base.
     """
     folder, family = find_tuned(artifact, config, source)
-    return load_found(artifact, folder, family, config, tune, device), family
+    return load_found(artifact, folder, family, config, tune), family
 
 
 def load_found(

@@ -86,7 +86,7 @@ def procap_hdf5() -> Official:
             "000000.png": frames(0, 100), "000001.png": frames(1, 101)[:, :1], "000003.png": frames(3, 103),
             "000009.png": frames(9, 99),
         })  # fmt: skip
-        files["train/txt/sc_videos.json"] = more(files["train/txt/sc_videos.json"], '"7": ["x, "8": 3')
+        files["train/txt/sc_videos.json"] = more(files["train/txt/sc_videos.json"], '"8": 3')
         files["val/txt/nsc_videos.json"] = more(files["val/txt/nsc_videos.json"], '"000000.png": ["again"]')
         files["extra/txt/sc_videos.json"] = '{"000009.png": ["x"]}'
         files["test/txt/nsc_videos.json"] = "nothing"
@@ -94,7 +94,6 @@ def procap_hdf5() -> Official:
             "000001c": "bad row",
             "000002c": "missing file",
             "000009c": "bad split",
-            "train/txt/sc_videos.json:7": "bad row",
             "train/txt/sc_videos.json:8": "bad row",
             "val/txt/nsc_videos.json:000000.png": "duplicate pair id",
             "test/txt/nsc_videos.json": "bad file",

@@ -32,15 +32,14 @@ def clevr_change() -> Official:
         del files["sc_images/CLEVR_semantic_000001.png"]
         files["splits.json"] = json.dumps({"train": [0, 1, "x"], "val": [2, 0], "test": [3, 4], "extra": [7]})
         files["type_mapping.json"] = more(files["type_mapping.json"], '"add": ["000000.png"]')
-        broken = '"CLEVR_default_000009.png": ["cube, "CLEVR_default_000008.png": ["cube 8"], "y.png": ["cube"]'
-        files["change_captions.json"] = more(files["change_captions.json"], broken)
+        entries = '"CLEVR_default_000008.png": ["cube 8"], "y.png": ["cube"]'
+        files["change_captions.json"] = more(files["change_captions.json"], entries)
         return {
             "000001c": "missing partner",
             "splits.json:train:2": "no pair id",
             "splits.json:val:1": "duplicate pair id",
             "7": "bad split",
             "type_mapping.json:add:0": "bad row",
-            "change_captions.json:CLEVR_default_000009.png": "bad row",
             "change_captions.json:8": "bad split",
             "change_captions.json:y.png": "bad row",
         }
@@ -60,13 +59,12 @@ def clevr_dc() -> Official:
     def damage(files: dict[str, Any]) -> dict[str, str]:
         del files["aft/1.png"]
         files["split.json"] = json.dumps({"train": [0, 1, 1], "val": [2, None], "test": [3, 4], "extra": [5]})
-        files["captions.json"] = more(files["captions.json"], '"6": ["gone, "8": ["x"], "z": ["x"]')
+        files["captions.json"] = more(files["captions.json"], '"8": ["x"], "z": ["x"]')
         return {
             "1": "missing file",
             "split.json:train:2": "duplicate pair id",
             "split.json:val:1": "no pair id",
             "5": "bad split",
-            "captions.json:6": "bad row",
             "captions.json:8": "bad split",
             "captions.json:z": "no pair id",
         }
@@ -98,7 +96,7 @@ def spot_the_diff() -> Official:
         del files["resized_images/2_2.png"]
         files["train.json"] = more(
             files["train.json"],
-            '{"img_id": "6, "sentences": ["x"]}, {"img_id": null, "sentences": []}, {"img_id": "7", "sentences": "x"}',
+            '{"img_id": [6], "sentences": ["x"]}, {"img_id": null, "sentences": []}, {"img_id": "7", "sentences": "x"}',
         )
         files["test.json"] = more(
             files["test.json"], '{"img_id": "1", "sentences": ["x"]}, ["x"], {"sentences": ["x"]}'
@@ -115,7 +113,7 @@ def spot_the_diff() -> Official:
             "val.json": "bad file",
         }
 
-    return Official("spot_the_diff", files, pairs, damage, {"2"})
+    return Official("spot_the_diff", files, pairs, damage, {"2", "3"})
 
 
 def spot_the_diff_multi() -> Official:
@@ -132,14 +130,13 @@ def spot_the_diff_multi() -> Official:
     def damage(files: dict[str, Any]) -> dict[str, str]:
         files["3.png"] = b""
         files["splits.json"] = json.dumps({"train": [1], "val": [2, 1, "no id"], "test": [3, 4], "extra": [9]})
-        entries = '"000005.png": ["x", "000006.png": ["x"], "000007.png": "x", "8x.png": ["x"]'
+        entries = '"000006.png": ["x"], "000007.png": "x", "8x.png": ["x"]'
         files["change_multi_captions.json"] = more(files["change_multi_captions.json"], entries)
         return {
             "3": "empty file",
             "splits.json:val:1": "duplicate pair id",
             "splits.json:val:2": "no pair id",
             "9": "bad split",
-            "change_multi_captions.json:000005.png": "bad row",
             "change_multi_captions.json:000006.png": "bad split",
             "change_multi_captions.json:000007.png": "bad split",
             "change_multi_captions.json:8x.png": "no pair id",
@@ -168,8 +165,7 @@ def image_editing_request() -> Official:
     def damage(files: dict[str, Any]) -> dict[str, str]:
         del files["images/1b.jpg"]
         twice = json.dumps(row(3, ["again"]))
-        broken = '{"img0": "3a.jpg", "img1": 3b.jpg", "sents": ["x"], "uid": "Reddit_9"}'
-        files["test.json"] = more(files["test.json"], f"{broken}, {twice}")
+        files["test.json"] = more(files["test.json"], f"[], {twice}")
         files["train.json"] = more(files["train.json"], '{"img0": "3a.jpg", "sents": ["x"], "uid": "Reddit_8"}, 5')
         files["valid.json"] = more(files["valid.json"], json.dumps({**row(4, []), "sents": ["x", None], "uid": "R"}))
         return {
@@ -211,9 +207,8 @@ def levir_mci() -> Official:
             {**row("test", 8, 0), "sentences": [{"tokens": ["x"]}]},
         ]
         text = files["LevirCCcaptions.json"]
-        broken = json.dumps(row("test", 9, 0)).replace('"changeflag": 0', '"changeflag" 0')
         end = text.index('], "dataset"')
-        entries = ", ".join([broken, *map(json.dumps, extra), '{"filepath": "test"}'])
+        entries = ", ".join(["[]", *map(json.dumps, extra), '{"filepath": "test"}'])
         files["LevirCCcaptions.json"] = f"{text[:end]}, {entries}{text[end:]}"
         return {
             "train_000001": "missing file",
@@ -244,13 +239,12 @@ def levir_joined() -> Official:
     def damage(files: dict[str, Any]) -> dict[str, str]:
         del files["images/val/A/val_000001.png"]
         files["test.txt"] += "train_000001.png\ntest_000002.png\n"
-        entries = '"test_000002": [3], "test_000003": ["x, "test_000004": ["x"]'
+        entries = '"test_000002": [3], "test_000004": ["x"]'
         files["levir_cc_captions.json"] = more(files["levir_cc_captions.json"], entries)
         return {
             "val_000001": "missing file",
             "test.txt:2": "duplicate pair id",
             "levir_cc_captions.json:test_000002": "bad row",
-            "levir_cc_captions.json:test_000003": "bad row",
             "levir_cc_captions.json:test_000004": "bad split",
         }
 
@@ -364,8 +358,7 @@ def omnidiff() -> Official:
 
     def damage(files: dict[str, Any]) -> dict[str, str]:
         del files["render/images/41_b.jpg"]
-        broken = '{"id": "000009", "before": images/9_a.jpg", "after": "images/9_b.jpg", "captions": ["x"]}'
-        files["real/train.json"] = more(files["real/train.json"], f"{broken}, {json.dumps(row(0))}")
+        files["real/train.json"] = more(files["real/train.json"], f"[], {json.dumps(row(0))}")
         strange, bare = row(7, types=["explosion"]), {**row(8), "captions": "text"}
         files["real/val.json"] = more(files["real/val.json"], f"{json.dumps(strange)}, {json.dumps(bare)}, null")
         files["render/test.json"] = more(files["render/test.json"], '{"before": "a.jpg"}')

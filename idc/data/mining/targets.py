@@ -133,8 +133,10 @@ def cluster(points: np.ndarray, clusters: int, gamma: float) -> np.ndarray:
     from sklearn.cluster import SpectralClustering
 
     squares = (points**2).sum(axis=1)
+    # Rounding makes the distance of equal points a hair less than 0.
     distances = np.maximum(squares[:, None] + squares[None] - 2 * points @ points.T, 0)
     affinity = np.exp(-gamma * distances)
+    # The iteration for the eigenvectors starts at random: equal points must give equal labels.
     model = SpectralClustering(clusters, affinity="precomputed", assign_labels="cluster_qr", random_state=0)
     return np.asarray(model.fit_predict(affinity))
 

@@ -6,14 +6,12 @@ one image) that :class:`AnnotationReader` looks up anywhere below the source, so
 unpacked does not matter. ``"76.png"`` finds ``images/76.png``; ``"train/A/x.png"`` does not find ``train/B/x.png``.
 
 Damaged parts become rejects with their position (``train.json:12``) and the rest is read: an entry of the wrong type,
-an entry that is not JSON in a file that otherwise is, one unreadable file of several.
+one file of several that is not JSON.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -24,7 +22,7 @@ from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from idc.data.pipeline import Batch
 from idc.data.readers.base import SPLIT_NAMES, access, outside_rows, rows_to_batch, unread_images
 from idc.data.store import fingerprint
-from idc.data.textfiles import JsonError, decode_text, parse_json, parse_json_at
+from idc.data.textfiles import JsonError, decode_text, parse_json
 from idc.schema import SPLITS
 
 Row = dict[str, Any]
@@ -33,8 +31,6 @@ ReadPairs = Callable[["Annotations", ImportConfig], Iterable[Row]]
 
 EMPTY_SENTENCES = "empty_sentences"
 """Key of ``meta``: positions of a pair's empty sentences among all its sentences, if it has any."""
-
-_KEY = re.compile(r'"(?:[^"\\]|\\.)*"\s*:\s*')
 
 
 class Annotations:
@@ -129,16 +125,16 @@ class Annotations:
 
     def records(self, name: str, key: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
         """The objects of a JSON list (the one under ``key`` of an object), each with its position."""
-        text = self.text(name)
-        content, broken = self._json(name, text)
-        if broken is not None:
-            entries = _entries_of_list(text, key)
-        else:
-            content = content.get(key) if key is not None and isinstance(content, dict) else content
-            entries = enumerate(content if isinstance(content, list) else ())
-            if not isinstance(content, list):
-                self._bad_file(name, "has no list" + ("" if key is None else f" {key!r}"))
-        for number, record in self._good(name, entries, broken):
+        try:
+            content = parse_json(self.text(name), keep_surrogates=True)
+        except JsonError as error:
+            self._bad_file(name, f"is {error}")
+            return
+        content = content.get(key) if key is not None and isinstance(content, dict) else content
+        if not isinstance(content, list):
+            self._bad_file(name, "has no list" + ("" if key is None else f" {key!r}"))
+            return
+        for number, record in enumerate(content):
             if isinstance(record, dict):
                 yield f"{name}:{number}", record
             else:
@@ -146,12 +142,15 @@ class Annotations:
 
     def items(self, name: str) -> dict[str, Any]:
         """The entries of a JSON object."""
-        text = self.text(name)
-        content, broken = self._json(name, text)
-        if broken is None and not isinstance(content, dict):
+        try:
+            content = parse_json(self.text(name), keep_surrogates=True)
+        except JsonError as error:
+            self._bad_file(name, f"is {error}")
+            return {}
+        if not isinstance(content, dict):
             self._bad_file(name, f"holds a {type(content).__name__}, not an object")
             return {}
-        return dict(self._good(name, content.items() if broken is None else _entries_of_object(text), broken))
+        return content
 
     def splits(self, name: str, identity: Callable[[Any], str | None]) -> dict[str, str]:
         """``{"train": [76, ...], ...}`` as ``{"76": "train", ...}``.
@@ -211,36 +210,6 @@ class Annotations:
         self.reject(position, f"bad row: {what} is {str(value)[:80]!r}, not a list of texts")
         return None
 
-    def _json(self, name: str, text: str) -> tuple[Any, JsonError | None]:
-        """The content of a file, or its fault."""
-        try:
-            return parse_json(text, keep_surrogates=True), None
-        except JsonError as exc:
-            return None, exc
-
-    def _good(
-        self, name: str, entries: Iterable[tuple[Any, Any]], broken: JsonError | None
-    ) -> Iterator[tuple[Any, Any]]:
-        """The readable entries; of a broken file the others are rejected one by one."""
-        good = bad = 0
-        seen: set[str | int] = set()
-        for key, value in entries:
-            if isinstance(value, JsonError):
-                bad += 1
-                self.reject(f"{name}:{key}", f"bad row: {value}")
-                continue
-            if key in seen:
-                bad += 1
-                self.reject(f"{name}:{key}", f"duplicate pair id: {key!r} occurs twice in the file; the last is read")
-            good += 1
-            if broken is not None:
-                seen.add(key)
-            yield key, value
-        if broken is not None and not bad:
-            self._bad_file(name, f"is {broken}")
-        if broken is not None and good:
-            self.note(f"{name} is {broken}; {good} of its entries could be read")
-
     def _bad_file(self, name: str, why: str) -> None:
         self.reject(name, f"bad file: {name} {why}")
         self.note(f"{name} {why}; its content is missing")
@@ -250,47 +219,6 @@ def numbered_id(value: Any) -> str | None:
     """``"76"`` of ``76``, ``"76"`` and ``"000076.png"``."""
     text = str(value).removesuffix(".png")
     return str(int(text)) if text.isascii() and text.isdigit() else None
-
-
-def _entries_of_list(text: str, key: str | None) -> Iterator[tuple[int, Any]]:
-    """The objects in the list of a file that cannot be parsed as a whole, the error in place of damaged ones.
-
-    They are found by the first key of the first object, because one program wrote them all.
-    """
-    begin = re.search(r"\[" if key is None else re.escape(json.dumps(key)) + r"\s*:\s*\[", text)
-    first = re.compile(r"\s*\{\s*" + _KEY.pattern).match(text, begin.end()) if begin else None
-    if begin is None or first is None:
-        return
-    start = re.compile(r"\{\s*" + re.escape(first.group().strip().lstrip("{").strip().rstrip(": \t\r\n")) + r"\s*:")
-    end = begin.end()
-    number = 0
-    for match in start.finditer(text, end):
-        if match.start() < end:
-            continue
-        value, end = _entry(text, match.start(), match.end())
-        yield number, value
-        number += 1
-
-
-def _entries_of_object(text: str) -> Iterator[tuple[str, Any]]:
-    """The entries of an object in a file that cannot be parsed as a whole, the error in place of damaged ones."""
-    if not text.lstrip().startswith("{"):
-        return
-    end = 0
-    for match in _KEY.finditer(text):
-        if match.start() < end:
-            continue
-        key = match.group().rstrip().removesuffix(":").rstrip()
-        value, end = _entry(text, match.end(), match.end())
-        yield parse_json(key, keep_surrogates=True), value
-
-
-def _entry(text: str, start: int, else_from: int) -> tuple[Any, int]:
-    """The value that begins at ``start`` or its error, and where to continue: ``else_from`` if its end is unknown."""
-    try:
-        return parse_json_at(text, start)
-    except JsonError as exc:
-        return exc, exc.end or else_from
 
 
 class AnnotationReader:

@@ -142,10 +142,6 @@ def _moves(shown: Sequence[Sight]) -> list[tuple[str | None, str]]:
     return moves
 
 
-def _spot(thing: Thing) -> tuple[float, float]:
-    return thing.x, thing.y
-
-
 def _at(thing: Thing, x: float, y: float) -> Thing:
     return Thing(thing.shape, thing.color, thing.material, thing.size, thing.radius, x, y, thing.turn)
 

@@ -119,8 +119,8 @@ class Checks:
         self.contradictions.setdefault(pair_id, text)
         _note(self.problems, "contradiction", f"{pair_id}: {text}")
 
-    def _count(self, name: str, split: str, number: int = 1) -> None:
-        self.counts.setdefault(name, Counter())[split] += number
+    def _count(self, name: str, split: str) -> None:
+        self.counts.setdefault(name, Counter())[split] += 1
 
     def _sample(self, pair_id: str, split: str) -> None:
         """Keep the pairs with the smallest hashes: a choice that does not depend on the order."""

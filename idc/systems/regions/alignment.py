@@ -136,6 +136,7 @@ def _by_features(before: np.ndarray, after: np.ndarray, start: np.ndarray) -> np
 def _by_correlation(before: np.ndarray, after: np.ndarray, start: np.ndarray) -> np.ndarray | None:
     """By ECC at half the size; None where it does not converge."""
     half = np.diag([0.5, 0.5, 1.0])
+    # ECC finds the warp from the first image to the second: after first, as `start` has it.
     small, other = (cv2.resize(_grey(x), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA) for x in (after, before))
     warp = (half @ start @ np.linalg.inv(half)).astype(np.float32)
     criteria = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 60, 1e-5)

@@ -16,6 +16,11 @@ import numpy as np
 
 Middle = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
+_CONSISTENCY = 1.5
+"""Forward-backward error in pixels at which a flow counts a third."""
+_FLOW_SIDE = 96
+"""Images with a shorter side below this are enlarged for the flow."""
+
 
 def interpolate(before: np.ndarray, after: np.ndarray, depth: int, middle: Middle) -> np.ndarray:
     """The 2^depth + 1 frames from ``before`` to ``after``, both included: (l + 2, H, W, 3) with l = 2^depth - 1.
@@ -70,15 +75,7 @@ class DISFlow:
        error), that image's pixel is occluded in the other and counts less.
     4. A flow has no meaning where an object changes colour, appears or disappears. Where neither flow is consistent, or
        the warped images agree less than the unwarped ones, the result falls back to the plain mean.
-
-    Args:
-        consistency: forward-backward error in pixels at which a flow counts a third.
-        flow_side: images with a shorter side below this are enlarged for the flow.
     """
-
-    def __init__(self, consistency: float = 1.5, flow_side: int = 96) -> None:
-        self.consistency = consistency
-        self.flow_side = flow_side
 
     def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         import cv2
@@ -97,6 +94,8 @@ class DISFlow:
         size = (7, 7)
         error_warped = cv2.blur(_mean_difference(warped_a, warped_b), size)[..., None]
         error_plain = cv2.blur(_mean_difference(a, b), size)[..., None]
+        # 0 where the warped images differ a quarter more than the unwarped ones, 1 where a quarter less; the grey level
+        # added on both sides keeps noise in plain parts from deciding.
         useful = np.clip((1.25 * error_plain - error_warped + 1.0) / (0.5 * error_plain + 2.0), 0, 1)
         trust = cv2.blur((useful * np.maximum(sure_a, sure_b))[..., 0], (3, 3))[..., None]
         return np.clip(np.rint(trust * warped + (1 - trust) * plain), 0, 255).astype(np.uint8)
@@ -106,7 +105,7 @@ class DISFlow:
         import cv2
 
         height, width = first.shape[:2]
-        scale = max(1.0, self.flow_side / min(height, width))
+        scale = max(1.0, _FLOW_SIDE / min(height, width))
         grey = [cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY) for image in (first, second)]
         if scale > 1:
             size = (round(width * scale), round(height * scale))
@@ -122,7 +121,7 @@ class DISFlow:
         """(H, W, 1) in (0, 1]: how well a round trip, ``there`` and back by the ``other`` flow, ends where it began."""
         back = _sample(other, to_start + there)
         square = np.square(there + back)
-        return np.exp(-(square[..., :1] + square[..., 1:]) / self.consistency**2) + 1e-3
+        return np.exp(-(square[..., :1] + square[..., 1:]) / _CONSISTENCY**2) + 1e-3  # the sum of two divides
 
 
 class VFIformerMiddle:

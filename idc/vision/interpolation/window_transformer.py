@@ -191,6 +191,7 @@ class WindowBlock(nn.Module):
         if not self.training or not self.drop_rate:
             return branch
         keep = 1 - self.drop_rate
+        # Divided by the share that is kept: the expectation is that of evaluation.
         return branch * (torch.rand(len(branch), 1, 1, 1, device=branch.device) < keep) / keep
 
 

@@ -28,6 +28,8 @@ _TIED = {
     "decoder.classifier.cls.predictions.decoder.weight": "clip.token_embedding.weight",
     "decoder.embeddings.position_embeddings.weight": "clip.positional_embedding",
 }
+_MAX_WORDS = 32
+"""Maximum tokens of a text (official)."""
 _CAPTIONER = "part of CLIP4IDC's caption decoder, which this project does not have"
 
 
@@ -37,7 +39,6 @@ def convert_clip4idc(
     *,
     tokenizer: str | None = None,
     separate_layers: int = 9,
-    max_words: int = 32,
 ) -> list[tuple[str, tuple[int, ...], str]]:
     """Write a CLIP4IDC checkpoint as a pair encoder's artifact.
 
@@ -47,7 +48,6 @@ def convert_clip4idc(
         tokenizer: a local folder or hub id with CLIP's tokenizer, copied into the artifact; without it the encoder
             takes pairs and ids, not texts.
         separate_layers: number of blocks that see one image (official intra_num_hidden_layers; not in the file).
-        max_words: maximum tokens of a text (official).
 
     Returns:
         (name, shape, reason) of every tensor that is not in the artifact.
@@ -59,7 +59,7 @@ def convert_clip4idc(
     dropped = [(k, tuple(tensor.shape), _reason(k, state)) for k, tensor in state.items() if k.startswith("decoder.")]
     tensors = {name: tensor.float() for name, tensor in state.items() if not name.startswith("decoder.")}
     config = shape_of(tensors, separate_layers, path)
-    tokens = None if tokenizer is None else BpeTokens(tokenizer, max_words)
+    tokens = None if tokenizer is None else BpeTokens(tokenizer, _MAX_WORDS)
     if "clip.token_embedding.weight" not in tensors:
         raise ValueError(f"{path} is not a checkpoint of CLIP4IDC: it has no clip.token_embedding.weight")
     size = len(tensors["clip.token_embedding.weight"])

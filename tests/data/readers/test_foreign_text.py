@@ -291,30 +291,30 @@ def test_captions_of_both_members_are_kept(tmp_path: Path) -> None:
 
 
 def records(entry: str) -> str:
-    """Spot-the-Diff's train.json with a damaged entry between two good ones."""
+    """Spot-the-Diff's train.json with a damaged entry between two whole ones."""
     good = [f'{{"img_id": "{n}", "sentences": ["{text}"]}}' for n, text in ((1, "a"), (3, "c"))]
     return f'[{good[0]}, {{"img_id": "2", "sentences": ["b"], {entry}}}, {good[1]}]'
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_an_entry_with_a_fault_costs_only_itself(tmp_path: Path, name: str) -> None:
+def test_an_entry_with_a_fault_costs_its_file_and_is_named(tmp_path: Path, name: str) -> None:
     text, reason = FAULTS[name]
-    source = put(tmp_path / "in", {"train.json": records(text)})
+    source = put(tmp_path / "in", {"train.json": records(text), "val.json": records('"x": 1')})
     pairs, rejects = imported(tmp_path, source, "spot_the_diff")
-    assert pairs == {"1": ["a"], "3": ["c"]}
-    assert list(rejects) == ["train.json:1"]
-    assert reason in rejects["train.json:1"]
+    assert pairs == {"1": ["a"], "2": ["b"], "3": ["c"]}
+    assert list(rejects) == ["train.json"]
+    assert reason in rejects["train.json"]
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_an_entry_of_an_object_with_a_fault_costs_only_itself(tmp_path: Path, name: str) -> None:
+def test_an_entry_of_an_object_with_a_fault_costs_its_file_and_is_named(tmp_path: Path, name: str) -> None:
     text, reason = FAULTS[name]
     captions = f'{{"000001.png": ["a"], "000002.png": {{{text}}}, "000003.png": ["c"]}}'
     source = put(tmp_path / "in", {"change_multi_captions.json": captions, "splits.json": '{"train": [1, 3]}'})
     pairs, rejects = imported(tmp_path, source, "spot_the_diff", spot_the_diff={"protocol": "multi"})
-    assert pairs == {"1": ["a"], "3": ["c"]}
-    assert list(rejects) == ["change_multi_captions.json:000002.png"]
-    assert reason in rejects["change_multi_captions.json:000002.png"]
+    assert pairs == {"1": [], "3": []}
+    assert list(rejects) == ["change_multi_captions.json"]
+    assert reason in rejects["change_multi_captions.json"]
 
 
 def test_half_a_character_in_annotations_costs_its_pair(tmp_path: Path) -> None:
@@ -336,8 +336,6 @@ def test_half_a_character_in_annotations_costs_its_pair(tmp_path: Path) -> None:
          "change_captions.json:CLEVR_default_000001.png"),
         ("clevr_dc", {"split.json": '{"train": [1, 2]}', "captions.json": '{"1": ["a"], "000001.png": ["b"]}'},
          "captions.json:000001.png"),
-        ("clevr_dc", {"split.json": '{"train": [1, 2]}', "captions.json": '{"1": ["a"], "2": ["c"], "1": ["b"]}'},
-         "captions.json:1"),
         ("cdvqa", {"Train_questions.json": '{"questions": [{"id": 1, "img_id": 1, "type": "t", "question": "q"}]}',
                    "Train_answers.json": '{"answers": [{"question_id": 1, "answer": "a"}, '
                                          '{"question_id": 1, "answer": "b"}]}',

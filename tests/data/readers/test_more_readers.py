@@ -214,7 +214,7 @@ def test_cdvqa_damaged_and_without_images(tmp_path: Path) -> None:
         "Train_questions.json:1": "bad row",
         "Train_questions.json:2": "bad row",
         "Train_questions.json:4": "bad row",
-        "Test_questions.json:0": "bad row",
+        "Test_questions.json": "bad file",
     }
     asked = questions_of(tmp_path / "out")
     assert {name: len(of) for name, of in asked.items()} == {
