@@ -36,6 +36,10 @@ class GroupConfig(ConfigModel):
     """Learning rate at which the warm-up starts."""
     final_lr: float = Field(0.0, ge=0)
     """Learning rate at which the decay of a schedule ends."""
+    clip_norm: float | None = Field(None, ge=0)
+    """Largest norm of this group's gradient, which then does not count in `train.clip_norm`, that of all other groups
+    together; 0 does not clip. For parts whose gradients differ in size: under one norm the larger one slows the other
+    down. ZeRO 1 and 2, whose ranks hold parts of a gradient, gather it once more in every step."""
 
     def faults(self) -> Iterator[str]:
         if self.warmup_steps and self.warmup_share:
@@ -132,7 +136,7 @@ class TrainConfig(ConfigModel):
     eps: float = Field(1e-8, gt=0)
     """Adam's epsilon."""
     clip_norm: float = Field(1.0, ge=0)
-    """Largest norm of the whole gradient; 0 does not clip."""
+    """Largest norm of the whole gradient, without the groups that have a `clip_norm` of their own; 0 does not clip."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16: autocast over fp32 trained weights, the same in both engines; frozen weights may then be bf16 themselves.
     fp32 needs all weights in fp32."""

@@ -27,6 +27,9 @@ from idc.training.task import Batch, Task
 
 Logs = dict[str, Tensor | float]
 
+CLIP_NORM = "clip_norm"
+"""Key of a group's own limit, which no optimizer knows."""
+
 
 class Engine(Protocol):
     """``accumulate`` for every micro-batch of a step, then ``step``."""
@@ -60,7 +63,7 @@ class Engine(Protocol):
 
 
 def param_groups(task: Task) -> tuple[list[dict[str, Any]], list[GroupConfig]]:
-    """The task's groups as an optimizer takes them, and their schedules.
+    """The task's groups for :func:`make_engine`, and their schedules.
 
     Raises:
         ValueError: if a trainable parameter is in no group or in two, or a group has an unknown setting.
@@ -82,11 +85,23 @@ def param_groups(task: Task) -> tuple[list[dict[str, Any]], list[GroupConfig]]:
         schedule = GroupConfig(**settings)
         groups.append({"params": parameters, "lr": schedule.lr, "weight_decay": schedule.weight_decay})
         schedules.append(schedule)
-        groups[-1]["name"] = group["name"]
+        groups[-1] |= {"name": group["name"], CLIP_NORM: schedule.clip_norm}
     left_out = [name for name, p in task.named_parameters() if p.requires_grad and id(p) not in seen]
     if left_out:
         raise ValueError(f"param_groups() leaves out trainable parameters: {', '.join(left_out[:8])}")
     return groups, schedules
+
+
+def _clipped_together(groups: list[dict[str, Any]], train: TrainConfig) -> list[tuple[list[nn.Parameter], float]]:
+    """Parameters with one norm, and its limit: those of all groups without a limit of their own, then each other
+    group's."""
+    shared = [parameter for group in groups if group[CLIP_NORM] is None for parameter in group["params"]]
+    single = [(group["params"], group[CLIP_NORM]) for group in groups if group[CLIP_NORM] is not None]
+    return [*([(shared, train.clip_norm)] if shared else []), *single]
+
+
+def _without(groups: list[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
+    return [{key: value for key, value in group.items() if key not in keys} for group in groups]
 
 
 def stored_names(task: Task) -> frozenset[str]:
@@ -136,7 +151,8 @@ class TorchEngine:
         self.train = train
         kind = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
         fused = context.device.type == "cpu" or None  # one pass over parameter, gradient and averages
-        self.optimizer = kind(groups, betas=train.betas, eps=train.eps, fused=fused)
+        self.optimizer = kind(_without(groups, CLIP_NORM), betas=train.betas, eps=train.eps, fused=fused)
+        self.clipped = _clipped_together(groups, train)
         self.parameters = [parameter for group in groups for parameter in group["params"]]
         if context.world_size > 1:
             state = task.state_dict(keep_vars=True)
@@ -157,7 +173,8 @@ class TorchEngine:
         if self.context.world_size > 1:
             self._all_reduce()
         # Without a limit the norm is measured and nothing is clipped.
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.train.clip_norm or float("inf"))
+        norms = [torch.nn.utils.clip_grad_norm_(part, limit or float("inf")) for part, limit in self.clipped]
+        norm = torch.stack(norms).norm() if len(norms) > 1 else norms[0]
         for group, rate in zip(self.optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate
         self.optimizer.step()
@@ -247,13 +264,18 @@ class DeepSpeedEngine:
             if parameter.dim() and parameter.stride(-1) != 1:
                 parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
         self.settings = deepspeed_config(train, context.world_size, fused=context.device.type == "cpu")
+        self.clipped: list[tuple[list[nn.Parameter], float]] = []
+        """What this engine clips itself, because DeepSpeed knows one norm; empty: DeepSpeed clips."""
+        if any(group[CLIP_NORM] is not None for group in groups):
+            self.clipped = _clipped_together(groups, train)
+            self.settings["gradient_clipping"] = 0.0
         self._initialize(groups)
 
     def _initialize(self, groups: list[dict[str, Any]]) -> None:
-        nameless = [{key: value for key, value in group.items() if key != "name"} for group in groups]
         self.engine = self.deepspeed.initialize(
-            model=self.module, model_parameters=nameless, config=self.settings, dist_init_required=False
-        )[0]
+            model=self.module, model_parameters=_without(groups, "name", CLIP_NORM), config=self.settings,
+            dist_init_required=False,
+        )[0]  # fmt: skip
 
     def accumulate(self, batch: Batch) -> tuple[Tensor, Logs]:
         loss, logs = self.engine(batch)
@@ -266,11 +288,39 @@ class DeepSpeedEngine:
         for group, rate in zip(self.engine.optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate
         norm = None
-        if not self.train.zero_stage:  # DeepSpeed has the norm with ZeRO only
+        if self.clipped:
+            norm = self._clip()
+        elif not self.train.zero_stage:  # DeepSpeed has the norm with ZeRO only
             grads = [parameter.grad for parameter in self.task.parameters() if parameter.grad is not None]
             norm = torch.nn.utils.get_total_norm(grads)
         self.engine.step()
         return norm if norm is not None else self.engine.get_global_grad_norm()
+
+    def _clip(self) -> Tensor:
+        """Clip each of ``clipped`` by its own norm. Returns the norm of the whole gradient before."""
+        from deepspeed import utils
+
+        # ZeRO-3 has functions for a rank's part; those for whole gradients fail there where the last part is padded.
+        parts = self.train.zero_stage == 3
+        read, write = (
+            (utils.safe_get_local_grad, utils.safe_set_local_grad)
+            if parts
+            else (utils.safe_get_full_grad, utils.safe_set_full_grad)
+        )
+        norms = []
+        for parameters, limit in self.clipped:
+            gradients = [(parameter, grad) for parameter in parameters if (grad := read(parameter)) is not None]
+            norm = torch.nn.utils.get_total_norm([grad for _, grad in gradients])
+            if parts:
+                square = norm.square()
+                dist.all_reduce(square)
+                norm = square.sqrt()
+            norms.append(norm)
+            if limit:
+                scale = (limit / (norm + 1e-6)).clamp(max=1.0)  # as torch's clip_grad_norm_
+                for parameter, grad in gradients:
+                    write(parameter, grad * scale)
+        return torch.stack(norms).norm()
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[Task]:

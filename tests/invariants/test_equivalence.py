@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,34 @@ def test_adam_and_clipping_are_the_same_in_both_engines(runs: dict[str, Run]) ->
     assert runs["adam"].losses == pytest.approx(runs["adam zero 2, two workers"].losses, rel=2e-6)
     assert largest_difference(runs["adam"].state, runs["adam zero 2, two workers"].state) < 2e-6
     assert largest_difference(runs["adam"].state, runs["plain"].state) > 1e-3
+
+
+CLIPPED = {"optimizer": "adam", "clip_norm": 0.05, "steps": 12, "eval_every": 12}
+CLIPPED_CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "two workers accumulated": {"num_workers": 2, "grad_accumulation": 2},
+    "deepspeed": {"engine": "deepspeed"},
+    "zero 1": {"engine": "deepspeed", "zero_stage": 1},
+    "zero 2, two workers accumulated": {**ZERO2, "num_workers": 2, "grad_accumulation": 2},
+    "zero 3, two workers": {**ZERO3, "num_workers": 2},
+    "zero 3": ZERO3,
+}
+
+
+@pytest.fixture(scope="module")
+def clipped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """The encoder has a norm of its own, the head that of the run."""
+    payload = {"train": {**TRAIN, **CLIPPED}, "clips": {"encoder": 0.2}}
+    return run_cases("tests.training.toy:entry", payload, CLIPPED_CASES, tmp_path_factory.mktemp("clipped"))
+
+
+@pytest.mark.parametrize("name", list(CLIPPED_CASES)[1:])
+def test_groups_are_clipped_by_their_own_norms_in_every_engine(clipped: dict[str, Run], name: str) -> None:
+    plain, other = clipped["plain"], clipped[name]
+    assert other.losses == pytest.approx(plain.losses, rel=2e-6)
+    norms = [line["grad_norm"] for line in plain.log]
+    assert [line["grad_norm"] for line in other.log] == pytest.approx(norms, rel=1e-5)
+    assert largest_difference(plain.state, other.state) < 2e-6
 
 
 def test_the_runs_learned_something(runs: dict[str, Run]) -> None:

@@ -48,6 +48,42 @@ def test_the_deepspeed_config_is_ours_with_the_extra_merged_last() -> None:
     assert train.deepspeed_extra["optimizer"] == {"params": {"eps": 1e-6}}
 
 
+@pytest.mark.parametrize("limit", [0.01, 0.0, 1e3])
+def test_a_group_is_clipped_by_its_own_norm_and_the_others_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: float
+) -> None:
+    train = TrainConfig.model_validate({**TRAIN, "clip_norm": 0.02, "grad_accumulation": 1})
+    context = LocalContext(tmp_path)
+    batch = next(toy.loaders(train, context).train.batches())
+    torch.manual_seed(0)
+    task = toy.ToyTask()
+    task.clips = {"encoder": limit}
+    task(batch)[0].backward()
+    raw = {name: p.grad.clone() for name, p in task.named_parameters() if p.grad is not None}
+    task.zero_grad(set_to_none=True)
+    engine = make_engine(task, param_groups(task)[0], context, train)
+    engine.accumulate(batch)
+    clipped: dict[str, Tensor] = {}
+
+    def keep(*_: Any) -> None:
+        clipped.update({name: p.grad.clone() for name, p in task.named_parameters() if p.grad is not None})
+
+    monkeypatch.setattr(engine.optimizer, "step", keep)  # type: ignore[attr-defined]
+    norm = engine.step([0.1, 0.1])
+
+    def squares(names: list[str]) -> float:
+        return sum(float(raw[name].square().sum()) for name in names)
+
+    encoder = [name for name in raw if name.startswith("encoder.")]
+    head = [name for name in raw if not name.startswith("encoder.")]
+    assert float(norm) == pytest.approx(squares(list(raw)) ** 0.5, rel=1e-5)
+    for names, bound in ((encoder, limit), (head, 0.02)):
+        scale = min(1.0, bound / squares(names) ** 0.5) if bound else 1.0
+        for name in names:
+            assert torch.allclose(clipped[name], raw[name] * scale, rtol=1e-3, atol=1e-9), name
+    assert "clip_norm" not in engine.optimizer.state_dict()["param_groups"][0]  # type: ignore[attr-defined]
+
+
 STAGES = (0, 2, 3)
 BASE_STAGES = (2, 3)
 

@@ -92,6 +92,8 @@ class ToyTask(Task):
     ):
         super().__init__()
         self.lr = lr
+        self.clips: dict[str, float] = {}
+        """Clip norms of their own, by the name of the group."""
         self.frozen = nn.Linear(dim, dim).requires_grad_(False)
         self.encoder = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.LayerNorm(hidden), nn.Linear(hidden, hidden))
         self.dropout = nn.Dropout(dropout)
@@ -124,7 +126,7 @@ class ToyTask(Task):
         return mean_per_sample(loss, batch["mask"]), {"accuracy": mean_per_sample(right, batch["mask"])}
 
     def param_groups(self) -> list[dict[str, Any]]:
-        return [
+        groups: list[dict[str, Any]] = [
             {
                 "name": "encoder",
                 "params": [*self.encoder.parameters(), *self.frozen.parameters()],
@@ -135,6 +137,7 @@ class ToyTask(Task):
             },
             {"name": "head", "params": [*self.head.parameters(), self.shift, self.unused], "lr": self.lr / 2},
         ]
+        return [{**group, "clip_norm": self.clips.get(group["name"])} for group in groups]
 
     def base_parts(self) -> list[nn.Module]:
         return [] if self.base is None else [self.base]
@@ -193,12 +196,13 @@ def build(payload: dict[str, Any]) -> ToyTask:
     if "kill_step" in payload:
         task.kill = (payload["kill_step"], payload.get("kill_rank", 0), payload["kill_marker"])
     task.huge = payload.get("huge", False)
+    task.clips = payload.get("clips", {})
     return task
 
 
 def entry(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     """An entry for ``cluster.train.launch``. Payload: ``train``, and optionally ``size``, ``hidden``, ``dropout``,
-    ``base``, ``kill_*``, ``huge`` (more memory than there is), ``held`` (of :class:`Held`)."""
+    ``base``, ``clips``, ``kill_*``, ``huge`` (more memory than there is), ``held`` (of :class:`Held`)."""
     train = TrainConfig.model_validate(payload["train"])
     if "attempts" in payload:
         with open(payload["attempts"], "a") as attempts:
