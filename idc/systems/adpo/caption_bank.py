@@ -57,7 +57,11 @@ class CaptionBank:
             ValueError: there are not so many.
         """
         taken: list[int] = []
-        for number in rng.permutation(len(self)).tolist():
+        order = rng.permutation(len(self))
+        # Piece by piece: of a bank of 100,000 captions a list of all numbers would take longer than the draw.
+        for number in (
+            number for start in range(0, len(order), 4 * count) for number in order[start:][: 4 * count].tolist()
+        ):
             if number not in positives and not (truth is not None and is_true(self.texts[number], truth)):
                 taken.append(number)
                 if len(taken) == count:

@@ -32,8 +32,9 @@ class RetrieverConfig(ConfigModel):
     distribution is flat. Default: the scale that the encoder has learned (CLIP: up to 100)."""
     learns: bool = True
     """False: the encoder as it is draws negatives that are hard from the start and stay so ("static hard")."""
-    optim: GroupConfig = GroupConfig(lr=1e-4)
-    """Learning rate of the encoder's image side; 1e-4 is the paper's. The schedule is not stated."""
+    optim: GroupConfig = GroupConfig(lr=1e-4, clip_norm=0)
+    """Learning rate of the encoder's image side; 1e-4 is the paper's. Schedule and clipping are not stated: under one
+    norm with the policy, whose gradients have another size, each would slow the other down; 0 does not clip."""
     baseline: float | None = Field(None, ge=0, lt=1)
     """Subtract the running mean of the reward from it, with this decay a step, from ln 2 on: less variance, the same
     expected gradient. The paper: "optionally"; empty: none."""

@@ -132,6 +132,12 @@ class PreferenceSamples(DialogueSamples):
             stored=self._stored(row, chosen, candidates),
         )
 
+    def has_truths(self) -> bool:
+        """Whether the truth of every pair is known."""
+        metas = self.rows.column("meta")
+        kinds = zip(self.kinds, metas, strict=True)
+        return all(true_differences(kind, json.loads(meta) if meta else {}) is not None for kind, meta in kinds)
+
     def _stored(self, row: int, chosen: int, candidates: Sequence[int]) -> list[float] | None:
         return None if self.stored is None else self.stored.of(self.part, row, self.answers_of(chosen, candidates))
 

@@ -72,6 +72,7 @@ class PreferenceTask(SftTask):
         self.register_buffer("baseline", torch.tensor(START + _more_than_one(job.negatives)))
         self.register_buffer("calls", torch.tensor(0))
         self.parts: Sequence[PreferenceSamples] = ()
+        self.truths = False
         self.watch = CollapseWatch(job)
         self._rewards: list[Tensor] = []
         self._last: dict[str, Any] = {}
@@ -98,6 +99,8 @@ class PreferenceTask(SftTask):
     def use(self, parts: Sequence[PreferenceSamples], rank: int = 0) -> None:
         """Take the bank of these folders."""
         self.parts = parts
+        # Of all pairs or of none: what is logged must have the same names on all ranks.
+        self.truths = all(part.has_truths() for part in parts)
         self.watch.speaks = rank == 0
         if self.job.retriever is not None:
             self.retriever.read(parts[0].bank.texts)
@@ -249,7 +252,7 @@ class PreferenceTask(SftTask):
             }
         drawn = batch["candidates"].gather(1, picks_BK).tolist()
         texts = self.parts[0].bank.texts
-        if all(truth is not None for truth in batch["truth"]):
+        if self.truths:
             true = [[is_true(texts[caption], truth) for caption in negatives]
                     for negatives, truth in zip(drawn, batch["truth"], strict=True)]  # fmt: skip
             logs["true_negatives"] = sum(map(sum, true)) / (len(true) * self.job.negatives)

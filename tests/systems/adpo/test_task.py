@@ -126,8 +126,10 @@ def test_true_captions_of_rendered_pairs_are_known_and_can_be_left_out(pairs: Pa
 def test_a_run_logs_what_the_retriever_and_the_policy_do(trained: Path) -> None:
     lines = read_log(trained / "log.jsonl")
     assert len(lines) == 4
-    names = {"margin", "ahead", "log_p_chosen", "log_p_rejected", "reward", "q_entropy", "drawn_rank", "drawn_cosine",
-             "true_negatives", "policy_loss", "lr/retriever", "lr/lora_a"}  # fmt: skip
+    names = {
+        "margin", "ahead", "log_p_chosen", "log_p_rejected", "reward", "q_entropy", "drawn_rank", "drawn_cosine",
+        "true_negatives", "policy_loss", "lr/retriever", "lr/lora_a", "grad_norm", "grad_norm/retriever",
+    }  # fmt: skip
     assert names <= lines[0].keys()
     assert lines[0]["margin"] == 0
     assert lines[-1]["margin"] != 0
