@@ -22,7 +22,9 @@ CORRUPTIONS = {"gaussian_noise": 3, "fog": 3}
 """Corruption of both images -> severity, for the robustness of the captioners."""
 ROBUSTNESS_PAIRS = 120
 """Number of test pairs of the robustness, the first ones."""
-_NEVER_ON_RAY = ("jobs/calibrate.py", "jobs/report.py", "jobs/throughput.py", "jobs/leaderboard.py")
+_NEVER_ON_RAY = (
+    "jobs/calibrate.py", "jobs/report.py", "jobs/throughput.py", "jobs/leaderboard.py", "jobs/merge_vlm.py",
+)  # fmt: skip
 """Jobs without ``--local``."""
 LEADERBOARD = "leaderboard"
 """Name of the leaderboard's folder in runs/FOLDER."""

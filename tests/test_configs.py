@@ -46,6 +46,11 @@ JOB_OF = {
     "m3diff/qwen": "finetune_m3diff",
     "m3diff/internvl": "finetune_m3diff",
     "m3diff/sweeps/": "sweep",
+    "adpo/paper": "train_adpo",
+    "adpo/sft_paper": "train_adpo",
+    "adpo/lora": "train_adpo",
+    "adpo/small": "train_adpo",
+    "adpo/sweeps/": "sweep",
 }
 """How a config's path begins, and which job takes it."""
 INPUTS: dict[str, dict[str, Any]] = {
@@ -64,6 +69,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "finetune_namc": {},
     "finetune_sft": {},
     "finetune_m3diff": {},
+    "train_adpo": {},
     "sweep": {},
     "train_twincap": {},
     "benchmark": {},

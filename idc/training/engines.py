@@ -36,6 +36,8 @@ class Engine(Protocol):
 
     stored: frozenset[str]
     """The names of :func:`stored_names`."""
+    group_norms: Mapping[str, Tensor]
+    """Gradient norms of the last step, before clipping, of the groups that have a limit of their own, by name."""
 
     def accumulate(self, batch: Batch) -> tuple[Tensor, Logs]:
         """Forward and backward of one micro-batch. The detached loss and the logs."""
@@ -92,12 +94,16 @@ def param_groups(task: Task) -> tuple[list[dict[str, Any]], list[GroupConfig]]:
     return groups, schedules
 
 
-def _clipped_together(groups: list[dict[str, Any]], train: TrainConfig) -> list[tuple[list[nn.Parameter], float]]:
-    """Parameters with one norm, and its limit: those of all groups without a limit of their own, then each other
-    group's."""
+def _clipped_together(groups: list[dict[str, Any]], train: TrainConfig) -> list[tuple[str, list[nn.Parameter], float]]:
+    """Parameters with one norm, and its limit: those of all groups without a limit of their own (under an empty name),
+    then each other group's."""
     shared = [parameter for group in groups if group[CLIP_NORM] is None for parameter in group["params"]]
-    single = [(group["params"], group[CLIP_NORM]) for group in groups if group[CLIP_NORM] is not None]
-    return [*([(shared, train.clip_norm)] if shared else []), *single]
+    single = [(group["name"], group["params"], group[CLIP_NORM]) for group in groups if group[CLIP_NORM] is not None]
+    return [*([("", shared, train.clip_norm)] if shared else []), *single]
+
+
+def _by_name(clipped: list[tuple[str, list[nn.Parameter], float]], norms: list[Tensor]) -> dict[str, Tensor]:
+    return {name: norm for (name, _, _), norm in zip(clipped, norms, strict=True) if name}
 
 
 def _without(groups: list[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
@@ -153,6 +159,7 @@ class TorchEngine:
         fused = context.device.type == "cpu" or None  # one pass over parameter, gradient and averages
         self.optimizer = kind(_without(groups, CLIP_NORM), betas=train.betas, eps=train.eps, fused=fused)
         self.clipped = _clipped_together(groups, train)
+        self.group_norms: Mapping[str, Tensor] = {}
         self.parameters = [parameter for group in groups for parameter in group["params"]]
         if context.world_size > 1:
             state = task.state_dict(keep_vars=True)
@@ -173,7 +180,8 @@ class TorchEngine:
         if self.context.world_size > 1:
             self._all_reduce()
         # Without a limit the norm is measured and nothing is clipped.
-        norms = [torch.nn.utils.clip_grad_norm_(part, limit or float("inf")) for part, limit in self.clipped]
+        norms = [torch.nn.utils.clip_grad_norm_(part, limit or float("inf")) for _, part, limit in self.clipped]
+        self.group_norms = _by_name(self.clipped, norms)
         norm = torch.stack(norms).norm() if len(norms) > 1 else norms[0]
         for group, rate in zip(self.optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate
@@ -264,7 +272,8 @@ class DeepSpeedEngine:
             if parameter.dim() and parameter.stride(-1) != 1:
                 parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
         self.settings = deepspeed_config(train, context.world_size, fused=context.device.type == "cpu")
-        self.clipped: list[tuple[list[nn.Parameter], float]] = []
+        self.group_norms: Mapping[str, Tensor] = {}
+        self.clipped: list[tuple[str, list[nn.Parameter], float]] = []
         """What this engine clips itself, because DeepSpeed knows one norm; empty: DeepSpeed clips."""
         if any(group[CLIP_NORM] is not None for group in groups):
             self.clipped = _clipped_together(groups, train)
@@ -308,7 +317,7 @@ class DeepSpeedEngine:
             else (utils.safe_get_full_grad, utils.safe_set_full_grad)
         )
         norms = []
-        for parameters, limit in self.clipped:
+        for _, parameters, limit in self.clipped:
             gradients = [(parameter, grad) for parameter in parameters if (grad := read(parameter)) is not None]
             norm = torch.nn.utils.get_total_norm([grad for _, grad in gradients])
             if parts:
@@ -320,6 +329,7 @@ class DeepSpeedEngine:
                 scale = (limit / (norm + 1e-6)).clamp(max=1.0)  # as torch's clip_grad_norm_
                 for parameter, grad in gradients:
                     write(parameter, grad * scale)
+        self.group_norms = _by_name(self.clipped, norms)
         return torch.stack(norms).norm()
 
     @contextlib.contextmanager

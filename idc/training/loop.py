@@ -241,7 +241,8 @@ class _Run:
                 self.step += 1
                 profiler.after(self.step)
                 now = time.perf_counter()
-                self.window.add({"grad_norm": norm}, 1.0)
+                norms = {f"grad_norm/{name}": value for name, value in self.engine.group_norms.items()}
+                self.window.add({"grad_norm": norm, **norms}, 1.0)
                 self.window.count(now - clock, waited)
                 self.seconds += now - clock
                 last = self.step == self.total

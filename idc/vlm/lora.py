@@ -7,7 +7,8 @@ stay. The files are PEFT's own: ``PeftModel.from_pretrained`` and vLLM read them
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,22 @@ def _other_base(folder: Path, settings: Any, fault: str) -> str:
 
 def _peft_name(name: str) -> str:
     return _PREFIX + name.replace(f".{_NAME}.", ".")
+
+
+@contextmanager
+def without_adapters(model: nn.Module) -> Iterator[None]:
+    """Within the block the model computes as its base, exactly; what is trained stays so."""
+    from peft.tuners.lora import LoraLayer
+
+    layers = [module for module in model.modules() if isinstance(module, LoraLayer)]
+    try:
+        for layer in layers:
+            # PEFT's own enable_adapters(False) also sets requires_grad of the adapters, which the optimizer holds.
+            layer._disable_adapters = True  # type: ignore[attr-defined]
+        yield
+    finally:
+        for layer in layers:
+            layer._disable_adapters = False  # type: ignore[attr-defined]
 
 
 @torch.no_grad()

@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Mapping
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from idc.training.artifact import Artifact, captioning_identity
+from idc.training.artifact import Artifact, captioning_identity, read_artifact
 from idc.training.base import DESCRIPTIONS
 from idc.vlm.artifact import find_tuned, load_tuned
 from idc.vlm.base import save_model, save_processor
@@ -17,6 +17,9 @@ from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig, TuneConfig
 from idc.vlm.dialogue import caption_turns
 from idc.vlm.family import Family
+
+if TYPE_CHECKING:
+    from idc.data.pipeline import Runner
 
 RECORD = "merged.json"
 """In a merged folder: what it was made of."""
@@ -140,6 +143,11 @@ def _card(artifact: Artifact, family: Family) -> str:
         "`preprocessor_config.json`; give the two of a prompt in a list of their own, as here, or some families cut "
         f"each into tiles that the model was not tuned on.\n\n```python\n{use}```\n"
     )
+
+
+def merge_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
+    """A step of a sweep (:class:`idc.sweep.chain.Step`): the model of ``artifact`` in ``folder``/merged."""
+    return {"merged": merge(read_artifact(payload["artifact"]), Path(folder) / "merged")}
 
 
 def push(folder: Path | str, repository: str) -> None:

@@ -69,13 +69,31 @@ class TunedSystem(Generic[JobT]):
         """
         return {}
 
+    def training_modules(self, job: JobT) -> dict[str, nn.Module]:
+        """Modules that only the training needs, by the names of the task's attributes: checkpoints hold them, the
+        artifact does not.
+
+        Raises:
+            ValueError: they cannot be had.
+        """
+        return {}
+
     def task(self, job: JobT, model: Any, family: Family, modules: Mapping[str, nn.Module]) -> SftTask:
-        """The task; ``modules`` are those of :meth:`own_modules`, on the model's device."""
+        """The task; ``modules`` are those of :meth:`own_modules` and of :meth:`training_modules`, on the model's
+        device."""
         return SftTask(model, family, job.tune, job.generation)
 
     def loaders(self, job: JobT, family: Family, context: Context) -> Loaders:
         """Loaders of the training and the validation split."""
         return tuning_data.dialogue_loaders(job, family, context)
+
+    def before_training(self, job: JobT, task: SftTask, loaders: Loaders, context: Context) -> None:
+        """Called on every rank when task and loaders are there, before the loop: the weights are those of the base,
+        also in a run that will be resumed."""
+
+    def exported(self, job: JobT, state: Mapping[str, Tensor], context: Context) -> None:
+        """Called on rank 0 when the artifact is written, to write what else a run leaves behind; ``state`` has all
+        stored weights, by the task's names."""
 
     def trained_on(self, job: JobT) -> str:
         """The end of "This model has only seen ..."."""
@@ -97,17 +115,21 @@ class TunedSystem(Generic[JobT]):
         base = find_base(job.base)
         torch.manual_seed(job.train.seed)  # of the own modules, which may refuse the base before its weights are read
         modules = {name: module.to(context.device) for name, module in self.own_modules(job, base.family).items()}
+        training = {name: module.to(context.device) for name, module in self.training_modules(job).items()}
         loaders = self.loaders(job, base.family, context)
         torch.manual_seed(job.train.seed)  # of the adapters: the same with and without own modules
-        task = self.task(job, load_model(base.folder, job.base, context.device), base.family, modules)
+        task = self.task(job, load_model(base.folder, job.base, context.device), base.family, modules | training)
+        self.before_training(job, task, loaders, context)
+        of_captioner = tuple(f"{name}." for name in ("model", *modules))
 
         def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
+            self.exported(job, state, context)
             own_modules = {"own_modules": sorted(modules)} if modules else {}
             write_tuned(
                 context.run_dir / "artifact",
                 system=self.name,
                 config={"job": self.saved(job).model_dump(mode="json"), **own_modules},
-                state=state,
+                state={name: tensor for name, tensor in state.items() if name.startswith(of_captioner)},
                 model=task.model,
                 base=base,
                 metrics=metrics,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from idc.data.domain import pairs_domain
 from idc.data.manifest import complete_manifest
 from idc.training.context import Context
 from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
+from idc.training.task import Batch
 from idc.vlm.chat import Chat
 from idc.vlm.family import Family
 from idc.vlm.samples import DialogueSamples, collate_samples
@@ -41,12 +42,14 @@ def loaders_of(
     validation: DialogueSamples | None,
     family: Family,
     context: Context,
+    collate: Callable[..., Batch] = collate_samples,
 ) -> Loaders:
     """Loaders of these samples, all of which are encoded once; an epoch is one pass over all parts.
 
     Args:
         parts: of the training, by name; their order is part of the seed.
         validation: None for no validation.
+        collate: makes a batch of samples and the keyword ``family``.
 
     Raises:
         ValueError: naming the first row that cannot be used.
@@ -59,13 +62,13 @@ def loaders_of(
         text = f"{number:,} training dialogues; the longest of all, with validation, has {longest:,} tokens"
         logs.event("dialogues", text, number=number, longest=longest)
     training: Dataset = next(iter(parts.values())) if len(parts) == 1 else Mixture(parts, job.train.seed)
-    collate = partial(collate_samples, family=family)
+    of_family = partial(collate, family=family)
     size = max(1, job.train.micro_batch_size // context.world_size)
-    train = Loader.from_config(training, collate, job.train, context.rank, context.world_size)
+    train = Loader.from_config(training, of_family, job.train, context.rank, context.world_size)
     if validation is None:
         return Loaders(train)
     limit = job.validation_samples
-    return Loaders(train, EvalLoader(validation, size, context.rank, context.world_size, collate, limit=limit))
+    return Loaders(train, EvalLoader(validation, size, context.rank, context.world_size, of_family, limit=limit))
 
 
 def trained_on(job: TuningJob) -> str:

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from idc.config import load
+from idc.systems.adpo.config import AdpoJob
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.sft.config import SftJob
 from idc.training.artifact import ADAPTER
@@ -26,6 +27,7 @@ from idc.training.config import TrainConfig
 from idc.vlm.config import FAMILIES
 from idc.vlm.tuning_config import TuningJob
 from tests.invariants.harness import ZERO2, ZERO3, Run, largest_difference, run_cases
+from tests.systems.adpo.small import encoder_folder, pairs_folder
 from tests.vlm.folders import write_pairs
 from tests.vlm.models import tiny_folder
 
@@ -63,6 +65,16 @@ def m3diff_payload(kind: str, folder: Path) -> dict[str, Any]:
     return payload_of(M3DiffJob, kind, folder, rate, **{"mdp.optim": {"lr": rate, "warmup_share": 0.1}})
 
 
+def adpo_payload(kind: str, folder: Path) -> dict[str, Any]:
+    """Adapters, whose reference is the model without them, and a retriever that draws two negatives for each caption;
+    the running mean of the reward goes on over steps, micro-batches and ranks."""
+    part = {"lr": 1e-2, "warmup_share": 0.1}
+    return payload_of(AdpoJob, kind, folder, 1e-2, **{
+        "tune": {"lora": {"rank": 4, "alpha": 8, "dropout": 0.0}, "language_optim": part}, "candidates": 6,
+        "negatives": 2, "retriever": {"encoder": str(encoder_folder()), "baseline": 0.9, "optim": {"lr": 1e-3}},
+    })  # fmt: skip
+
+
 def payload_of(
     job: type[TuningJob], kind: str, folder: Path, rate: float, language: str = "lora", **more: Any
 ) -> dict[str, Any]:
@@ -76,15 +88,18 @@ def payload_of(
 
 
 class Tuned(NamedTuple):
-    """A system: its payload for a family and a folder of pairs, and the families that are run."""
+    """A system: its payload for a family and a folder of pairs, the families that are run, and the writer of the
+    pairs."""
 
     payload: Callable[[str, Path], dict[str, Any]]
     families: Sequence[str]
+    pairs: Callable[..., Path] = write_pairs
 
 
 SYSTEMS = {
     "sft": Tuned(sft_payload, FAMILIES),
     "m3diff": Tuned(m3diff_payload, ("qwen2_5_vl", "llava_onevision", "internvl")),
+    "adpo": Tuned(adpo_payload, ("qwen2_5_vl", "internvl"), pairs_folder),
 }
 ALL = [(system, kind) for system, tuned in SYSTEMS.items() for kind in tuned.families]
 OF_SFT = [of for of in ALL if of[0] == "sft"]  # the same objects, so that pytest keeps their runs
@@ -107,16 +122,16 @@ def tuning(request: pytest.FixtureRequest) -> tuple[str, str]:
 def runs(tuning: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """Pairs of unequal sizes; under ZeRO-3 all parameters are sharded, those of a system's own module included."""
     (system, kind), folder = tuning, tmp_path_factory.mktemp("-".join(tuning))
-    pairs = write_pairs(folder / "pairs", train=24, val=4)
+    pairs = SYSTEMS[system].pairs(folder / "pairs", train=24, val=4)
     return run_cases(entry_of(system), SYSTEMS[system].payload(kind, pairs), CASES, folder / "runs")
 
 
 def weights(run: Run) -> dict[str, torch.Tensor]:
-    """Everything that was trained."""
+    """Everything that was trained, ADPO's retriever included."""
     from safetensors.torch import load_file
 
-    adapter = run.path / "artifact" / ADAPTER / "adapter_model.safetensors"
-    return run.state | (load_file(adapter) if adapter.exists() else {})
+    more = (run.path / "artifact" / ADAPTER / "adapter_model.safetensors", run.path / "retriever" / "model.safetensors")
+    return run.state | {name: tensor for path in more if path.exists() for name, tensor in load_file(path).items()}
 
 
 def largest(one: Iterable[float], other: Iterable[float]) -> float:
@@ -151,6 +166,7 @@ def test_the_runs_moved_far_more_than_the_tolerances(tuning: tuple[str, str], ru
     assert losses[-1] < losses[0] * (1 - 1e3 * TOLERANCES["losses"])
     own = [name for name in weights(runs["zero 3"]) if name.startswith("mdp.")]
     assert (len(own) > 40) == (tuning[0] == "m3diff"), "the module is among the weights that are compared"
+    assert any("visual" in name for name in weights(runs["zero 3"])) == (tuning[0] == "adpo"), "and the retriever"
 
 
 def test_a_model_that_is_trained_whole_with_tied_words(tmp_path: Path) -> None:

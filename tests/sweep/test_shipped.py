@@ -177,7 +177,7 @@ PRETRAININGS = {
 
 
 def full_size(name: str, inputs: Inputs) -> SweepJob:
-    """A sweep whose folders are there; the base models of M3Diff are small ones."""
+    """A sweep whose folders are there; the base models of M3Diff and ADPO are small ones."""
     os.chdir(inputs.folder)
     job = read_sweep(name)
     text = json.dumps(job.model_dump(mode="json"))
@@ -185,7 +185,7 @@ def full_size(name: str, inputs: Inputs) -> SweepJob:
         inputs.make("pairs", path)
     for path in sorted(set(re.findall(r'"(runs/[^"]+/artifact)"', text))):
         inputs.make("artifact", path)
-    if job.system != "m3diff":
+    if job.system not in ("m3diff", "adpo"):
         return job
     for base in set(re.findall(r'source": "([^"]+)"', text)):
         text = text.replace(f'"{base}"', json.dumps(str(tiny_folder("internvl"))))
@@ -231,3 +231,14 @@ def test_a_full_sweep_of_m3diff_trains_one_epoch_on_every_caption(name: str, inp
         data = plan.steps.evaluation.payload["job"]["pairs"].split("/")[1]
         wanted = "spot_single" if data == "spot_the_diff" else "coco"
         assert plan.steps.evaluation.payload["job"]["protocol"] == wanted
+
+
+@pytest.mark.parametrize("name", [name for name in FULL if name.startswith("adpo")])
+def test_a_full_sweep_of_adpo_shares_the_first_stage(name: str, inputs: Inputs) -> None:
+    """Section 5: 128 samples a step of captions, 24 to 32 of preferences; all rows start from one model."""
+    job = full_size(name, inputs)
+    works = [plan.steps.work for plan in planned(job)]
+    assert len({work[0].name for work in works if work[0].train is not None}) == 1
+    batches = {step.name.partition("-")[0]: step.train.batch_size for work in works for step in work if step.train}
+    assert batches == {"sft": 128, "adpo": 32}
+    assert len({work[-1].name for work in works}) == len(works), "every row is another model"

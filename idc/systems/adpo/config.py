@@ -1,0 +1,146 @@
+"""Settings of ADPO: those of every tuning, the preference loss, its negatives, its reference and the retriever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field
+
+from idc.config import ConfigModel, missing
+from idc.training.config import GroupConfig
+from idc.vlm.config import TuneConfig
+from idc.vlm.tuning_config import TuningJob
+
+ImageNegative = Literal["swapped", "twice"]
+ORDERS = {"right": (0, 1), "swapped": (1, 0), "twice": (0, 0)}
+"""Name -> which of a pair's images are shown."""
+
+
+class RetrieverConfig(ConfigModel):
+    """The retriever q_phi (equation 3): softmax(scale x cosine / tau) of a pair's vector with those of the candidates,
+    by the pair encoder (CLIP4IDC). Its text side is frozen, and the vectors of the bank are computed once: the paper
+    does not say which sides learn; with both, a step would encode batch x |N| texts."""
+
+    encoder: str = Field(min_length=1)
+    """Artifact of jobs/train_pair_encoder.py, trained on the same pairs. The paper publishes no retriever and names
+    "CLIP2IDC", by which CLIP4IDC must be meant."""
+    tau: float = Field(2.0, gt=0)
+    """Temperature. The paper's text has tau near 2, the axis of its figure 4 is 1/tau."""
+    similarity_scale: float | None = Field(None, gt=0)
+    """Factor of the cosines. Not stated, and tau means nothing without it: of 128 plain cosines at tau 2 the
+    distribution is flat. Default: the scale that the encoder has learned (CLIP: up to 100)."""
+    learns: bool = True
+    """False: the encoder as it is draws negatives that are hard from the start and stay so ("static hard")."""
+    optim: GroupConfig = GroupConfig(lr=1e-4, clip_norm=0)
+    """Learning rate of the encoder's image side; 1e-4 is the paper's. Schedule and clipping are not stated: under one
+    norm with the policy, whose gradients have another size, each would slow the other down; 0 does not clip."""
+    baseline: float | None = Field(None, ge=0, lt=1)
+    """Subtract the running mean of the reward from it, with this decay a step, from ln 2 on: less variance, the same
+    expected gradient. The paper: "optionally"; empty: none."""
+
+
+class ReferenceConfig(ConfigModel):
+    """The reference policy pi_ref: the model as the training starts."""
+
+    by: Literal["adapters", "copy", "stored"] = "adapters"
+    """adapters: the model with its adapters switched off, for free. copy: a frozen copy of all weights in memory, where
+    more than adapters is trained. stored: log-probabilities that are computed before the first step, once for all runs
+    with the same base, pairs, prompt and captions: no second model, and no second forward pass. With objective=adpo
+    they are those of all candidates, which pays for few candidates only (`redraw=false`)."""
+    folder: str | None = Field(None, min_length=1)
+    """Folder of stored log-probabilities; made if it does not exist. Default: `reference` in the run's folder."""
+
+
+class AdpoJob(TuningJob):
+    """Tune a vision-language model by captions (sft), by preferences over drawn negatives (dpo), or over negatives that
+    a learned retriever draws (adpo). dpo and adpo start from a tuned model: `base.source` is the folder into which
+    jobs/merge_vlm.py has merged the artifact of sft."""
+
+    name: str = Field("adpo", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    """Name of the run: its folder under `runs`. The same name resumes it."""
+    objective: Literal["sft", "dpo", "adpo"] = "adpo"
+    """sft: cross-entropy of the captions. dpo: equation 2, the negative drawn from the bank with equal chances (tables
+    1 to 3, "w/o Retrieval Adversarial"). adpo: equations 3 to 7."""
+    beta: float = Field(0.1, gt=0)
+    """Sharpness of the preference. Not stated; 0.1 is DPO's own default."""
+    candidates: int = Field(128, ge=2)
+    """|N|, captions of the bank among which the retriever draws, drawn anew for every visit of a sample (figure 4: 16,
+    64, 128, 256; which one the tables have is not stated). The bank: all training captions. Never candidates: the
+    pair's captions, and for a pair that is unchanged every sentence that says so."""
+    redraw: bool = True
+    """False: a sample has the same candidates in every epoch. Not stated."""
+    negatives: int = Field(1, ge=1)
+    """K, negatives of a sample, all different. More than the paper's 1: the chosen caption is to be the first of a
+    Plackett-Luce ranking of the K + 1, from the same vision pass."""
+    image_negatives: tuple[ImageNegative, ...] = ()
+    """Further negatives of pairs that are changed, by their images: the right caption with the images exchanged
+    (swapped), or with the first image in both places (twice). Not in the paper. A caption that names no direction
+    ("the cube has moved") is as right for exchanged images."""
+    image_weight: float = Field(1.0, gt=0)
+    """Weight of the loss of each of `image_negatives` against that of the captions."""
+    true_negatives: Literal["keep", "drop"] = "keep"
+    """drop: no candidate is a caption that is true of the pair, by its scene (rendered pairs; others have none). The
+    share of true captions among the drawn is logged in either case."""
+    alternate: tuple[int, int] | None = None
+    """Steps in which only the policy learns, then only the retriever, in turn, e.g. [4, 1]. Default: both in every
+    step, as in algorithm 1. Adam still moves a group a little in the steps of the other, by its averages."""
+    retriever: RetrieverConfig | None = None
+    """The retriever, with objective=adpo."""
+    reference: ReferenceConfig = ReferenceConfig()
+    """The reference policy."""
+    tune: TuneConfig = TuneConfig()
+    """The trained parts. The paper states no adapters, and its memory (table 4) is that of a model that is tuned whole.
+    tune.lora.dropout must be 0 with dpo and adpo: the policy would be noisy, and its reference not."""
+
+    def faults(self) -> Iterator[str]:
+        yield from super().faults()
+        if self.tune.language == "frozen" and not (self.tune.tower or self.tune.projector):
+            yield "tune.language: 'frozen', with tower and projector empty, trains nothing"
+        if self.objective == "sft":
+            fields = type(self).model_fields
+            unused = [name for name in _PREFERENCE_FIELDS if getattr(self, name) != fields[name].get_default()]
+            if unused:
+                yield f"objective: 'sft' has no use for {', '.join(unused)}; take dpo or adpo, or leave them out"
+            return
+        if (self.retriever is None) == (self.objective == "adpo"):
+            yield (
+                f"objective: {self.objective!r} "
+                + ("needs retriever.encoder" if self.objective == "adpo" else "has no retriever; set retriever=null")
+            )
+        if self.negatives > self.candidates:
+            yield f"negatives={self.negatives} are more than candidates={self.candidates}"
+        if self.alternate is not None and (self.objective == "dpo" or min(self.alternate) < 1):
+            yield f"alternate: {list(self.alternate)} must be two numbers of at least 1, with objective=adpo"
+        if self.retriever is not None and not self.retriever.learns:
+            for name, value in (("alternate", self.alternate), ("retriever.baseline", self.retriever.baseline)):
+                if value is not None:
+                    yield f"{name}: retriever.learns=false leaves nothing for it to do; leave it out"
+        if len(set(self.image_negatives)) < len(self.image_negatives):
+            yield f"image_negatives: {', '.join(self.image_negatives)}: one of them is there twice"
+        if self.tune.language == "lora" and self.tune.lora.dropout:
+            yield f"tune.lora.dropout: {self.tune.lora.dropout} makes log-probabilities noisy; set it to 0"
+        whole = self.tune.language != "lora" or self.tune.tower or self.tune.projector
+        if self.reference.by == "adapters" and whole:
+            yield (
+                "reference.by: 'adapters' switched off are the reference only if nothing else is trained; take 'copy' "
+                "or 'stored', or train adapters alone"
+            )
+        if self.reference.folder is not None and self.reference.by != "stored":
+            yield f"reference.folder: is of stored log-probabilities, and reference.by={self.reference.by!r}"
+
+    def preflight(self) -> Iterator[str]:
+        yield from super().preflight()
+        if self.retriever is not None:
+            yield from missing(self.retriever.encoder, "retriever.encoder")
+
+
+_PREFERENCE_FIELDS = (
+    "beta", "candidates", "redraw", "negatives", "image_negatives", "image_weight", "true_negatives", "alternate",
+    "retriever", "reference",
+)  # fmt: skip
+
+
+def is_captioner(saved: dict[str, Any]) -> bool:
+    """Every artifact answers the question about a pair."""
+    return True

@@ -1,0 +1,85 @@
+"""ADPO a second time, as the paper's equations: one caption of one pair at a time, each with a forward pass of its own
+that looks at the images through transformers' own ``pixel_values``, the reference a copy, sums in plain Python."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from idc.data.images import decode_image
+from idc.schema import Turn
+from idc.systems.adpo.task import PreferenceTask
+from idc.vlm.base import load_model
+from idc.vlm.chat import Chat
+from idc.vlm.config import BaseConfig
+from idc.vlm.dialogue import caption_turns
+
+
+def log_p(task: PreferenceTask, model: Any, images: Sequence[bytes], caption: str) -> Tensor:
+    """log pi(T | X1, X2): the sum over the caption's tokens and its end."""
+    family, chat = task.family, Chat(task.family)
+    pictures = [decode_image(image) for image in images]
+    sizes = [(picture.shape[0], picture.shape[1]) for picture in pictures]
+    encoded = chat.encode([*caption_turns(task.job.prompt), Turn("assistant", caption, "caption")], sizes)
+    ids = torch.tensor([encoded.ids])
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **family.pixels(pictures)}
+    if "mm_token_type_ids" in family.language_keys:
+        inputs["mm_token_type_ids"] = (ids == family.image_id).int()
+    if family.name == "llava_onevision":  # else each is cut into patches, as the only image of a sample
+        inputs["pixel_values"] = inputs["pixel_values"][:, None]
+        inputs |= {"image_sizes": torch.tensor([[64, 64]] * 2), "batch_num_images": torch.tensor([2])}
+    logits = model(**inputs).logits[0].double()
+    total = logits.new_zeros(())
+    for position, (token, learned) in enumerate(zip(encoded.ids, encoded.learned, strict=True)):
+        if learned:
+            total = total + logits[position - 1, token] - torch.logsumexp(logits[position - 1], 0)
+    return total
+
+
+def frozen_copy(task: PreferenceTask) -> Any:
+    return load_model(task.job.base.source, BaseConfig(source=task.job.base.source))  # type: ignore[arg-type]
+
+
+def margin(
+    task: PreferenceTask, row: dict[str, Any], chosen: str, rejected: str, of_rejected: Sequence[int] = (0, 1)
+) -> Tensor:
+    """M(theta) of equation 2; ``of_rejected``: which images the rejected caption is said of."""
+    pair = (row["before"], row["after"])
+    reference = frozen_copy(task)
+    shown = [pair[index] for index in of_rejected]
+    with torch.no_grad():
+        of_reference = log_p(task, reference, pair, chosen) - log_p(task, reference, shown, rejected)
+    return task.job.beta * (
+        log_p(task, task.model, pair, chosen) - log_p(task, task.model, shown, rejected) - of_reference
+    )
+
+
+def losses(
+    task: PreferenceTask, rows: Sequence[dict[str, Any]], chosen: Sequence[str], rejected: Sequence[Sequence[str]]
+) -> list[Tensor]:
+    """-log of the chance that the chosen one is ranked first; for one negative -log sigmoid(M)."""
+    every = []
+    for row, text, negatives in zip(rows, chosen, rejected, strict=True):
+        margins = [margin(task, row, text, negative) for negative in negatives]
+        every.append(torch.log(1 + sum(torch.exp(-value) for value in margins)))
+    return every
+
+
+def log_q(task: PreferenceTask, frames: Tensor, candidates: Sequence[int]) -> Tensor:
+    """log q_phi of equation 3, for one pair."""
+    retriever = task.retriever
+    before, after = ((picture[None].float() / 255 - retriever.mean) / retriever.std for picture in frames)
+    vector = retriever.visual(before, after)[0].double()
+    scores = []
+    for number in candidates:
+        caption = retriever.captions_CE[number].double()
+        cosine = (vector * caption).sum() / (vector.norm() * caption.norm())
+        scores.append(retriever.factor * cosine)
+    return torch.stack([score - torch.logsumexp(torch.stack(scores), 0) for score in scores])
+
+
+LN2 = math.log(2)

@@ -1,0 +1,118 @@
+"""Small pairs with scenes, a small pair encoder, tasks and batches."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from idc.config import load
+from idc.data.text import Vocabulary
+from idc.schema import NO_CHANGE, ChangePair
+from idc.systems.adpo.config import AdpoJob
+from idc.systems.adpo.data import collate_preferences, make_loaders, preference_parts
+from idc.systems.adpo.retriever import Retriever, frame_size
+from idc.systems.adpo.task import PreferenceTask
+from idc.training.context import LocalContext
+from idc.training.data import Loaders
+from idc.vision.pair_encoder.config import PairEncoderConfig
+from idc.vision.pair_encoder.model import PairEncoder
+from idc.vision.pair_encoder.text_tokens import WordTokens
+from idc.vlm.base import load_model
+from idc.vlm.config import BaseConfig
+from tests.vlm.folders import SIZES, image, write_rows
+from tests.vlm.models import found, tiny_folder
+
+COLORS, SHAPES = ("red", "blue", "green", "gray"), ("cube", "sphere", "cylinder")
+SAME = ("there is no change", "nothing has changed", "no difference at all")
+TUNE = {"lora": {"rank": 4, "dropout": 0.0}, "language_optim": {"lr": 3e-2}}
+WHOLE = {"language": "full", "language_optim": {"lr": 1e-2}, "tower": {"lr": 1e-2}, "projector": {"lr": 1e-2}}
+TRAIN = {
+    "epochs": None, "steps": 3, "batch_size": 4, "log_every": 1, "precision": "fp32", "group_by_length": 0,
+    "keep_best": None,
+}  # fmt: skip
+
+
+def thing(color: str, shape: str) -> dict[str, Any]:
+    return {"size": "small", "color": color, "material": "rubber", "shape": shape, "x": 0.0, "y": 0.0}
+
+
+def rows_of(train: int, val: int = 3, sizes: Sequence[tuple[int, int]] = SIZES) -> list[dict[str, Any]]:
+    """Pairs in which an object was added; every fourth is unchanged. Each has two captions: of an unchanged pair two of
+    :data:`SAME`, of the others one that names the object and one that names its color."""
+    rows = []
+    for number in range(train + val):
+        color, shape = COLORS[number % 4], SHAPES[number % 3]
+        images = [image(2 * number + side, sizes[(number + side) % len(sizes)]) for side in range(2)]
+        if number % 4 == 3:
+            captions, kind, after = (SAME[number % 3], SAME[(number + 1) % 3]), NO_CHANGE, [thing("brown", "cube")]
+        else:
+            captions = (f"the {color} {shape} was added", f"a {color} thing was added")
+            kind, after = "add", [thing("brown", "cube"), thing(color, shape)]
+        meta = {"before": [thing("brown", "cube")], "after": after}
+        split = "train" if number < train else "val"
+        rows.append(ChangePair(f"pair-{number}", *images, captions, kind, split, meta=meta).to_row())
+    return rows
+
+
+def pairs_folder(folder: Path, train: int = 12, **options: Any) -> Path:
+    return write_rows(folder, "pairs", rows_of(train, **options))
+
+
+@cache
+def encoder_folder(seed: int = 0) -> Path:
+    """A pair encoder from random weights."""
+    torch.manual_seed(seed)
+    words = sorted({word for row in rows_of(12) for text in row["captions"] for word in text.split()})
+    tokens = WordTokens(Vocabulary(words), max_words=12)
+    config = PairEncoderConfig(
+        image_size=32, patch_size=16, width=32, heads=2, separate_layers=1, joint_layers=1, text_width=32, text_heads=2,
+        text_layers=1, text_positions=16, embedding=16,
+    )  # fmt: skip
+    folder = Path(tempfile.mkdtemp(prefix="encoder-")) / "artifact"
+    PairEncoder(config, len(tokens), tokens).save(folder)
+    return folder
+
+
+def job_of(kind: str, pairs: Path | str, **settings: Any) -> AdpoJob:
+    given: dict[str, Any] = {
+        "pairs": str(pairs), "base": {"source": str(tiny_folder(kind))}, "captions": "one", "candidates": 6,
+        "generation": {"max_new_tokens": 8}, "tune": TUNE, "train": TRAIN,
+    }  # fmt: skip
+    if settings.get("objective", "adpo") == "adpo":
+        given["retriever"] = {"encoder": str(encoder_folder())}
+    if settings.get("objective") == "sft":
+        del given["candidates"]
+    return load(AdpoJob, None, {**given, **settings})
+
+
+def loaders_of(job: AdpoJob, kind: str, run: Path) -> Loaders:
+    size = frame_size(job.retriever) if job.retriever else None
+    return make_loaders(job, found(kind).family, LocalContext(run), size, None)
+
+
+def task_of(job: AdpoJob, kind: str, loaders: Loaders) -> PreferenceTask:
+    """A new task, with the bank of these loaders."""
+    torch.manual_seed(0)
+    model = load_model(found(kind).folder, BaseConfig(source=job.base.source))
+    task = PreferenceTask(job, model, found(kind).family, Retriever(job.retriever) if job.retriever else None)
+    task.use(preference_parts(loaders))
+    return task
+
+
+def batch_of(loaders: Loaders, indices: Sequence[int] = (0, 1, 2, 3), epoch: int = 0) -> dict[str, Any]:
+    samples = [loaders.train.dataset.get(index, epoch) for index in indices]
+    family = preference_parts(loaders)[0].chat.family
+    return {**collate_preferences(samples, family), "num_samples": len(samples)}
+
+
+def moved(task: PreferenceTask, seed: int = 1, by: float = 0.05) -> None:
+    """Move everything that is trained, so that the policy is no longer its reference."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in task.parameters():
+        if parameter.requires_grad:
+            parameter.data += by * torch.randn(parameter.shape, generator=generator)

@@ -1,0 +1,319 @@
+"""The losses against a second implementation, finite differences and the paper's printed signs."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from idc.systems.adpo.preference_losses import (
+    draw,
+    draw_log_probabilities,
+    preference_losses,
+    retriever_losses,
+)
+from idc.systems.adpo.task import PreferenceTask
+from idc.vlm.lora import without_adapters
+from tests.systems.adpo import naive
+from tests.systems.adpo.small import WHOLE, batch_of, job_of, loaders_of, moved, pairs_folder, task_of
+from tests.vlm.models import every_family
+
+KIND = "internvl"
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pairs_folder(tmp_path_factory.mktemp("data") / "pairs")
+
+
+def prepared(pairs: Path, kind: str = KIND, **settings: Any) -> tuple[PreferenceTask, dict[str, Any]]:
+    job = job_of(kind, pairs, **settings)
+    loaders = loaders_of(job, kind, pairs.parent / "run")
+    return task_of(job, kind, loaders), batch_of(loaders)
+
+
+def drawn(
+    task: PreferenceTask, batch: dict[str, Any]
+) -> tuple[list[dict[str, Any]], list[str], list[list[str]], Tensor]:
+    """Rows, chosen captions, negatives and picks of the task's last step."""
+    part = task.parts[0]
+    rows = [part.rows[row] for _, row in batch["row"]]
+    texts = part.bank.texts
+    picks = draw(task._retrieved(batch)[0], batch["noise"], task.job.negatives)
+    numbers = batch["candidates"].gather(1, picks).tolist()
+    return rows, [texts[n] for n in batch["chosen"].tolist()], [[texts[n] for n in few] for few in numbers], picks
+
+
+# -- the start ----------------------------------------------------------------------------------------------------
+
+
+@every_family
+@pytest.mark.parametrize("objective", ["dpo", "adpo"])
+def test_at_the_start_the_loss_is_ln_2_and_the_margin_0(pairs: Path, kind: str, objective: str) -> None:
+    task, batch = prepared(pairs, kind, objective=objective)
+    _, logs = task.training_step(batch)
+    assert (float(logs["margin"]), float(logs["log_ratio_chosen"])) == (0, 0)
+    assert float(logs["policy_loss"]) == pytest.approx(math.log(2), abs=1e-7)
+
+
+def test_at_the_start_of_a_model_that_is_tuned_whole_too(pairs: Path) -> None:
+    task, batch = prepared(pairs, tune=WHOLE, **{"reference.by": "copy", "negatives": 3})
+    _, logs = task.training_step(batch)
+    assert float(logs["margin"]) == 0
+    assert float(logs["policy_loss"]) == pytest.approx(math.log(4), abs=1e-6), "ln(1 + K)"
+
+
+# -- the second implementation --------------------------------------------------------------------------------------
+
+
+@every_family
+@pytest.mark.parametrize("negatives", [1, 3])
+def test_the_loss_is_that_of_the_equations(pairs: Path, kind: str, negatives: int) -> None:
+    """Policy and retriever, values and gradients; adapters moved away from the reference."""
+    task, batch = prepared(pairs, kind, negatives=negatives, beta=0.5)
+    moved(task)
+    loss, logs = task.training_step(batch)
+    loss.backward()
+    ours = {name: parameter.grad.clone() for name, parameter in task.named_parameters() if parameter.grad is not None}
+    task.zero_grad()
+    rows, chosen, rejected, picks = drawn(task, batch)
+    rewards = naive.losses(task, rows, chosen, rejected)
+    log_draws = []
+    for pair in range(len(rows)):
+        log_q = naive.log_q(task, batch["frames"][pair], batch["candidates"][pair].tolist())
+        left, total = torch.ones(()), torch.zeros(())
+        for pick in picks[pair].tolist():
+            total = total + log_q[pick] - torch.log(left)
+            left = left - log_q[pick].exp()
+        log_draws.append(total)
+    policy = sum(rewards) / len(rewards)
+    retriever = -sum(float(r.detach()) * log for r, log in zip(rewards, log_draws, strict=True)) / len(rewards)
+    assert float(logs["policy_loss"]) == pytest.approx(float(policy), rel=1e-5)
+    assert float(loss) == pytest.approx(float(policy + retriever), rel=1e-5)
+    (policy + retriever).backward()
+    theirs = {name: parameter.grad for name, parameter in task.named_parameters() if parameter.grad is not None}
+    assert ours.keys() == theirs.keys()
+    assert {name.partition(".")[0] for name in ours} == {"model", "retriever"}
+    largest = max(float(gradient.abs().max()) for gradient in theirs.values())
+    for name, gradient in theirs.items():
+        assert torch.allclose(ours[name], gradient, rtol=1e-3, atol=1e-5 * largest), name
+
+
+def test_image_negatives_are_the_right_caption_of_other_images(pairs: Path) -> None:
+    """Exchanged, and the first twice; an unchanged pair has none."""
+    orders = {"swapped": (1, 0), "twice": (0, 0)}
+    task, batch = prepared(pairs, "qwen2_5_vl", objective="dpo", image_negatives=list(orders), image_weight=0.3)
+    moved(task)
+    _, logs = task.training_step(batch)
+    rows, chosen, rejected, _ = drawn(task, batch)
+    expected = sum(naive.losses(task, rows, chosen, rejected))
+    changed = [row["change_type"] != "none" for row in rows]
+    assert {*changed} == {True, False}
+    for order in orders.values():
+        for row, text, counts in zip(rows, chosen, changed, strict=True):
+            if counts:
+                margin = naive.margin(task, row, text, text, order)
+                expected = expected + 0.3 * torch.log(1 + torch.exp(-margin))
+    assert float(logs["policy_loss"]) == pytest.approx(float(expected) / len(rows), rel=1e-5)
+
+
+# -- finite differences ---------------------------------------------------------------------------------------------
+
+
+def test_finite_differences_of_both_losses_agree_with_autograd(pairs: Path) -> None:
+    """The policy's loss is differentiated as it is, the retriever's with its draws and rewards held."""
+    task, batch = prepared(pairs, beta=1.0)
+    moved(task, by=0.01)
+    picks = draw(task._retrieved(batch)[0], batch["noise"], 1)
+    asked = task._asked(batch, picks)
+    with torch.no_grad():
+        encoded = task.encode(batch)
+    reference = task._reference(batch, asked, encoded, picks)
+
+    @torch.no_grad()
+    def policy_loss() -> Tensor:
+        return preference_losses(task._log_p(task.model, batch, asked, encoded) - reference).mean()
+
+    rewards = preference_losses(task._log_p(task.model, batch, asked, encoded) - reference).detach()
+
+    @torch.no_grad()
+    def minus_expected_reward() -> Tensor:
+        """The retriever descends it, with the same draws: -sum of R log q."""
+        return -(rewards * draw_log_probabilities(task._retrieved(batch)[0], picks)).mean()
+
+    task.training_step(batch)[0].backward()
+    trained = {name: parameter for name, parameter in task.named_parameters() if parameter.grad is not None}
+    generator = torch.Generator().manual_seed(0)
+    for prefix, function in (("model.", policy_loss), ("retriever.", minus_expected_reward)):
+        parts = [parameter for name, parameter in trained.items() if name.startswith(prefix)]
+        gradients = [parameter.grad for parameter in parts if parameter.grad is not None]
+        norm = float(torch.stack([gradient.norm() for gradient in gradients]).norm())
+        # Along the gradient, and along it with some coordinates left out: float32 resolves no single coordinate.
+        for share in (1.0, 0.5, 0.5):
+            kept = [
+                (torch.rand(gradient.shape, generator=generator) < share) * gradient / norm for gradient in gradients
+            ]
+            expected = float(sum((way * gradient).sum() for way, gradient in zip(kept, gradients, strict=True)))
+            values = []
+            for step in (2e-4, -4e-4):
+                for parameter, way in zip(parts, kept, strict=True):
+                    parameter.data += step * way
+                values.append(float(function()))
+            for parameter, way in zip(parts, kept, strict=True):
+                parameter.data += 2e-4 * way
+            assert expected > 0
+            assert (values[0] - values[1]) / 4e-4 == pytest.approx(expected, rel=1e-2), prefix
+
+
+# -- the signs of algorithm 1 ---------------------------------------------------------------------------------------
+
+
+def played(ours: bool, steps: int = 300) -> tuple[float, float]:
+    """The mean reward of the drawn negatives over the first and the last 50 steps of a retriever that chooses among
+    four with fixed rewards, by our sign or by that of algorithm 1 as printed (descent along R grad log q)."""
+    torch.manual_seed(0)
+    rewards = torch.tensor([0.2, 0.5, 0.8, 1.4])
+    scores = torch.zeros(1, 4, requires_grad=True)
+    optimizer = torch.optim.SGD([scores], lr=0.1)
+    history = []
+    for _ in range(steps):
+        log_q = scores.log_softmax(1)
+        picks = draw(log_q, -torch.log(-torch.log(torch.rand(1, 4))), 1)
+        reward = rewards[picks[:, 0]]
+        log_draw = draw_log_probabilities(log_q, picks)
+        loss = retriever_losses(reward, 0.69, log_draw) if ours else (reward - 0.69) * log_draw
+        optimizer.zero_grad()
+        loss.sum().backward()
+        optimizer.step()
+        history.append(float(reward))
+    return sum(history[:50]) / 50, sum(history[-50:]) / 50
+
+
+def test_the_reward_of_drawn_negatives_rises_and_with_the_printed_signs_it_falls() -> None:
+    first, last = played(ours=True)
+    assert last > first + 0.3
+    first, last = played(ours=False)
+    assert last < first - 0.2
+
+
+def test_the_policy_learns_and_with_the_printed_sign_it_unlearns(pairs: Path) -> None:
+    """Line 8 of algorithm 1 adds log sigmoid(M) to a loss that line 11 descends."""
+    margins = {}
+    for sign in (1.0, -1.0):
+        task, batch = prepared(pairs, objective="dpo")
+        optimizer = torch.optim.SGD([p for p in task.parameters() if p.requires_grad], lr=0.02)
+        for _ in range(8):
+            loss, logs = task.training_step(batch)
+            optimizer.zero_grad()
+            (sign * loss).backward()
+            optimizer.step()
+        margins[sign] = float(logs["margin"])
+    assert margins[1.0] > 1e-3
+    assert margins[-1.0] < -1e-3
+
+
+# -- the draw -------------------------------------------------------------------------------------------------------
+
+
+def test_the_draw_is_from_q_without_putting_back() -> None:
+    """Frequencies of ordered pairs of 20,000 draws against their probabilities, which add up to 1."""
+    torch.manual_seed(0)
+    log_q = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
+    count = 20_000
+    many = log_q.expand(count, 4)
+    picks = draw(many, -torch.log(-torch.log(torch.rand(count, 4))), 2)
+    ordered = torch.tensor([[a, b] for a in range(4) for b in range(4) if a != b])
+    probabilities = draw_log_probabilities(log_q.expand(len(ordered), 4), ordered).exp()
+    assert float(probabilities.sum()) == pytest.approx(1, abs=1e-5)
+    for pair, probability in zip(ordered.tolist(), probabilities.tolist(), strict=True):
+        share = float((picks == torch.tensor(pair)).all(1).float().mean())
+        assert share == pytest.approx(probability, abs=4 * math.sqrt(probability / count) + 1e-3)
+
+
+# -- the reference --------------------------------------------------------------------------------------------------
+
+
+def test_adapters_that_are_switched_off_are_the_base(pairs: Path) -> None:
+    """Exactly, and only within the block; nothing that is trained changes."""
+    task, batch = prepared(pairs)
+    moved(task)
+    trained = {name for name, parameter in task.named_parameters() if parameter.requires_grad}
+    asked = task._asked(batch, torch.zeros(4, 1, dtype=torch.long))
+    untouched = copy.deepcopy(task)
+    untouched.model = naive.frozen_copy(task)
+    with torch.no_grad():
+        encoded = task.encode(batch)
+        base = task._log_p(untouched.model, batch, asked, encoded)
+        with without_adapters(task.model):
+            switched_off = task._log_p(task.model, batch, asked, encoded)
+        policy = task._log_p(task.model, batch, asked, encoded)
+    assert torch.equal(switched_off, base)
+    assert not torch.equal(policy, base)
+    assert trained == {name for name, parameter in task.named_parameters() if parameter.requires_grad}
+
+
+def test_the_reference_does_not_move_with_the_policy(pairs: Path) -> None:
+    """By switched-off adapters and by a copy, the same log-probabilities before and after steps."""
+    for settings in ({}, {"reference.by": "copy"}, {"reference.by": "copy", "tune": WHOLE}):
+        task, batch = prepared(pairs, **settings)
+        asked, picks = task._asked(batch, torch.zeros(4, 1, dtype=torch.long)), torch.zeros(4, 1, dtype=torch.long)
+        before = task._reference(batch, asked, task.encode(batch), picks)
+        moved(task)
+        after = task._reference(batch, asked, task.encode(batch), picks)
+        assert torch.equal(before, after), settings
+        assert not after.requires_grad
+
+
+def test_a_step_looks_at_the_images_once(pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For chosen, rejected, image negatives, policy and reference; a copy looks for itself where the tower is tuned."""
+    for settings, looks in (
+        ({"negatives": 2, "image_negatives": ["swapped", "twice"]}, 1),
+        ({"reference.by": "copy"}, 1),
+        ({"reference.by": "copy", "tune": WHOLE}, 2),
+    ):
+        task, batch = prepared(pairs, **settings)
+        seen = []
+        encode = type(task.family).encode
+        monkeypatch.setattr(
+            type(task.family),
+            "encode",
+            lambda self, *rest, encode=encode, seen=seen: (seen.append(1), encode(self, *rest))[1],
+        )
+        task.training_step(batch)
+        assert len(seen) == looks
+        monkeypatch.undo()
+
+
+def test_the_running_baseline_changes_the_reward_and_not_the_policy(pairs: Path) -> None:
+    task, batch = prepared(pairs, **{"retriever.baseline": 0.5})
+    assert float(task.baseline) == pytest.approx(math.log(2))
+    moved(task)
+    start = float(task.baseline)
+    rows, chosen, rejected, _ = drawn(task, batch)
+    rewards = torch.stack([loss.detach() for loss in naive.losses(task, rows, chosen, rejected)])
+    loss, _ = task.training_step(batch)
+    log_q, _ = task._retrieved(batch)
+    log_draws = draw_log_probabilities(log_q, draw(log_q, batch["noise"], 1))
+    expected = rewards.mean() - ((rewards - start) * log_draws).mean()
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+    assert float(task.baseline) == pytest.approx(0.5 * start + 0.5 * float(rewards.mean()), rel=1e-6)
+
+
+def test_in_turns_only_one_of_both_learns(pairs: Path) -> None:
+    task, batch = prepared(pairs, alternate=[2, 1])
+    moved(task)
+    learned = []
+    for _ in range(6):
+        task.zero_grad()
+        task.training_step(batch)[0].backward()
+        norms = {True: 0.0, False: 0.0}
+        for name, parameter in task.named_parameters():
+            if parameter.grad is not None:
+                norms[name.startswith("retriever.")] += float(parameter.grad.abs().sum())
+        learned.append((norms[False] > 0, norms[True] > 0))
+    assert learned == [(True, False), (True, False), (False, True)] * 2

@@ -1,0 +1,355 @@
+"""Runs: what is drawn, what is stored and loads again, stored references, what is logged and warned of, bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from idc.config import ConfigError
+from idc.data.store import read_manifest
+from idc.metrics.difference_lists import true_differences
+from idc.systems import load_captioner
+from idc.systems.adpo.caption_bank import is_true
+from idc.systems.adpo.collapse import CollapseWatch
+from idc.systems.adpo.data import preference_parts
+from idc.systems.adpo.task import train
+from idc.training.artifact import ADAPTER, read_artifact
+from idc.training.context import LocalContext
+from idc.training.loop import read_log
+from idc.vision.pair_encoder.model import PairEncoder
+from idc.vlm.merging import merge
+from tests.systems.adpo.small import (
+    SAME,
+    WHOLE,
+    batch_of,
+    encoder_folder,
+    job_of,
+    loaders_of,
+    pairs_folder,
+    rows_of,
+    task_of,
+)
+from tests.vlm.folders import write_rows
+from tests.vlm.models import picture, tiny_folder
+
+KIND = "internvl"
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pairs_folder(tmp_path_factory.mktemp("data") / "pairs")
+
+
+def run(pairs: Path, folder: Path, **settings: Any) -> Path:
+    job = job_of(KIND, pairs, **settings)
+    train(job.model_dump(mode="json"), LocalContext(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of ADPO that validates twice."""
+    folder = tmp_path_factory.mktemp("runs") / "adpo"
+    return run(pairs, folder, **{"train.steps": 4, "train.eval_every": 2, "retriever.baseline": 0.9})
+
+
+# -- what is drawn --------------------------------------------------------------------------------------------------
+
+
+def test_candidates_are_of_the_bank_and_never_a_caption_of_the_pair(pairs: Path) -> None:
+    """For an unchanged pair no sentence that says so, though its references are only two of the three."""
+    loaders = loaders_of(job_of(KIND, pairs), KIND, pairs)
+    part = preference_parts(loaders)[0]
+    seen = set()
+    for epoch in range(20):
+        for index in range(len(part)):
+            sample = part.get(index, epoch)
+            texts = {part.bank.texts[number] for number in sample.candidates}
+            assert len(texts) == 6
+            references = set(part.captions[sample.row[1]])
+            assert part.bank.texts[sample.chosen] in references
+            assert not texts & references
+            if references <= set(SAME):
+                assert not texts & set(SAME)
+            seen |= texts
+    assert seen == set(part.bank.texts), "every caption is a candidate of some pair"
+
+
+def test_a_sample_is_redrawn_at_every_visit_or_not_at_all(pairs: Path) -> None:
+    for redraw in (True, False):
+        part = preference_parts(loaders_of(job_of(KIND, pairs, redraw=redraw), KIND, pairs))[0]
+        first, again, later = (part.get(5, epoch) for epoch in (0, 0, 1))
+        assert first.candidates == again.candidates
+        assert np.array_equal(first.noise, again.noise)
+        assert (first.candidates == later.candidates) != redraw
+        assert not np.array_equal(first.noise, later.noise)
+
+
+def test_true_captions_of_rendered_pairs_are_known_and_can_be_left_out(pairs: Path) -> None:
+    """ "a red thing was added" is true of every pair in which a red object was added, and no reference of some."""
+    rows = rows_of(12)
+    truth = true_differences("add", json.loads(rows[0]["meta"]))
+    assert truth is not None
+    assert is_true("the red cube was added", truth)
+    assert is_true("a red cube was added", truth)
+    assert not is_true("the blue cube was added", truth)
+    assert not is_true("there is no change", truth)
+    unchanged = true_differences("none", json.loads(rows[3]["meta"]))
+    assert unchanged is not None
+    assert is_true("there is no change", unchanged)
+    assert not is_true("the red cube was added", unchanged)
+    rows = rows_of(24)
+    for row in rows:
+        if row["change_type"] == "add":  # references without the color alone, which others' have
+            row["captions"] = row["captions"][:1] if row["pair_id"] in ("pair-0", "pair-1") else row["captions"]
+    folder = write_rows(pairs.parent / "several", "pairs", rows)
+    for keep in ("keep", "drop"):
+        loaders = loaders_of(job_of(KIND, folder, true_negatives=keep, candidates=8), KIND, folder)
+        part = preference_parts(loaders)[0]
+        index = next(n for n in range(len(part)) if part.get(n, 0).name == "pair-0")
+        texts = {part.bank.texts[number] for epoch in range(20) for number in part.get(index, epoch).candidates}
+        assert ("a red thing was added" in texts) == (keep == "keep")
+        task = task_of(job_of(KIND, folder, true_negatives=keep, candidates=8), KIND, loaders)
+        logs = [task.training_step(batch_of(loaders, [index], epoch))[1] for epoch in range(40)]
+        assert any(line["true_negatives"] for line in logs) == (keep == "keep")
+
+
+# -- a run ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_logs_what_the_retriever_and_the_policy_do(trained: Path) -> None:
+    lines = read_log(trained / "log.jsonl")
+    assert len(lines) == 4
+    names = {
+        "margin", "ahead", "log_p_chosen", "log_p_rejected", "reward", "q_entropy", "drawn_rank", "drawn_cosine",
+        "true_negatives", "policy_loss", "lr/retriever", "lr/lora_a", "grad_norm", "grad_norm/retriever",
+    }  # fmt: skip
+    assert names <= lines[0].keys()
+    assert lines[0]["margin"] == 0
+    assert lines[-1]["margin"] != 0
+    assert 0 < lines[0]["q_entropy"] < np.log(6)
+
+
+def test_the_artifact_is_the_policy_alone(trained: Path) -> None:
+    """Adapters in PEFT's format; nothing of the retriever, which has a folder of its own and has moved."""
+    artifact = read_artifact(trained / "artifact", system="adpo")
+    assert artifact.state_dict() == {}
+    adapter = load_file(trained / "artifact" / ADAPTER / "adapter_model.safetensors")
+    assert adapter
+    assert all("lora_" in name for name in adapter)
+    start, end = (PairEncoder.load(path).state_dict() for path in (encoder_folder(), trained / "retriever"))
+    moved = {name for name in start if not torch.equal(start[name], end[name])}
+    assert "clip.visual.proj" in moved
+    assert all(name.startswith("clip.visual.") for name in moved)
+
+
+def test_the_captioner_scores_and_merged_it_is_a_plain_model(trained: Path, tmp_path: Path) -> None:
+    captioner = load_captioner(str(trained / "artifact"))
+    before, after = [picture(1)], [picture(2)]
+    (texts,) = [["the red cube was added", "there is no change"]]
+    scores = captioner.score(before, after, [texts])  # type: ignore[attr-defined]
+    merge(read_artifact(trained / "artifact"), tmp_path / "merged")
+    from idc.vlm.base import load_model
+    from idc.vlm.config import BaseConfig
+
+    model = load_model(tmp_path / "merged", BaseConfig(source=str(tmp_path / "merged")))
+    captioner.model = model  # type: ignore[attr-defined]
+    merged = captioner.score(before, after, [texts])  # type: ignore[attr-defined]
+    assert [s.total for s in merged[0]] == pytest.approx([s.total for s in scores[0]], rel=1e-6)
+
+
+def test_validation_writes_a_page_of_drawn_negatives(trained: Path) -> None:
+    pages = sorted(path.name for path in (trained / "negatives").iterdir())
+    assert pages == ["step_00000002.html", "step_00000004.html"]
+    text = (trained / "negatives" / pages[0]).read_text()
+    assert text.count('<article class="card">') == 4
+    assert "rank" in text
+    assert "true of their pairs" in text
+
+
+def test_sft_is_supervised_tuning(pairs: Path, tmp_path: Path) -> None:
+    """The same numbers as the system of that name."""
+    from idc.systems.sft.config import SftJob
+    from idc.systems.sft.task import train as train_sft
+
+    run(pairs, tmp_path / "adpo", objective="sft")
+    fields = job_of(KIND, pairs, objective="sft").model_dump(mode="json")
+    train_sft({name: fields[name] for name in SftJob.model_fields}, LocalContext(tmp_path / "sft"))
+    adpo, sft = (read_log(tmp_path / name / "log.jsonl") for name in ("adpo", "sft"))
+    assert [line["loss"] for line in adpo] == [line["loss"] for line in sft]
+
+
+# -- stored references ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", ["dpo", "adpo"])
+def test_stored_log_probabilities_are_those_of_switched_off_adapters_and_of_a_copy(
+    pairs: Path, tmp_path: Path, objective: str
+) -> None:
+    logs = {}
+    for by in ("adapters", "copy", "stored"):
+        settings = {"objective": objective, "reference.by": by, "image_negatives": ["swapped"]}
+        run(pairs, tmp_path / by, **settings)
+        logs[by] = read_log(tmp_path / by / "log.jsonl")
+    for name in ("margin", "loss", "log_ratio_rejected", "grad_norm", "margin_swapped"):
+        values = {by: [line[name] for line in lines] for by, lines in logs.items()}
+        assert values["copy"] == pytest.approx(values["adapters"], rel=1e-5, abs=1e-6), name
+        assert values["stored"] == pytest.approx(values["adapters"], rel=1e-4, abs=2e-6), name
+    assert logs["adapters"][-1]["margin"] != 0
+    assert read_manifest(tmp_path / "stored" / "reference").complete
+
+
+def test_a_model_that_is_tuned_whole_needs_no_second_one(pairs: Path, tmp_path: Path) -> None:
+    logs = {}
+    for by in ("copy", "stored"):
+        run(pairs, tmp_path / by, objective="dpo", tune=WHOLE, **{"reference.by": by})
+        logs[by] = read_log(tmp_path / by / "log.jsonl")
+    for name in ("margin", "loss", "grad_norm"):
+        assert [line[name] for line in logs["stored"]] == pytest.approx(
+            [line[name] for line in logs["copy"]], rel=1e-3, abs=2e-6
+        )
+    assert load_file(tmp_path / "stored" / "artifact" / "model.safetensors").keys() == (
+        load_file(tmp_path / "copy" / "artifact" / "model.safetensors").keys()
+    ), "the copy is not in the artifact"
+
+
+def test_a_stored_folder_is_used_again_and_one_of_another_key_refused(
+    pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from idc.systems.adpo import stored_reference
+
+    shared = {"objective": "dpo", "reference.by": "stored", "reference.folder": str(tmp_path / "stored")}
+    run(pairs, tmp_path / "first", **shared)
+    part = sorted((tmp_path / "stored").glob("part-*"))[0].read_bytes()
+    monkeypatch.setattr(stored_reference, "reference_rows", None)
+    run(pairs, tmp_path / "second", beta=0.3, **shared)
+    assert sorted((tmp_path / "stored").glob("part-*"))[0].read_bytes() == part
+    other: dict[str, dict[str, Any]] = {
+        "another prompt": {"prompt.text": "<image><image> What is new?"},
+        "another base model": {"base.source": str(tiny_folder("internvl", 32))},
+        "other pairs": {"pairs": pairs_folder(tmp_path / "other", train=8)},
+        "lacks": {"train.seed": 5},
+    }
+    for text, settings in other.items():
+        with pytest.raises(ValueError, match=text):
+            run(settings.pop("pairs", pairs), tmp_path / "third", **{**shared, **settings})
+
+
+def test_a_killed_computation_goes_on(pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from idc.systems.adpo import stored_reference
+
+    monkeypatch.setattr(stored_reference, "_PAIRS", 4)
+    reference_rows, scored = stored_reference.reference_rows, []
+
+    def stop(*arguments: Any) -> list[dict[str, Any]]:
+        scored.append(arguments[1])
+        if len(scored) == 6:
+            raise KeyboardInterrupt
+        return reference_rows(*arguments)
+
+    settings = {"objective": "dpo", "reference.by": "stored"}
+    monkeypatch.setattr(stored_reference, "reference_rows", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(pairs, tmp_path / "run", **settings)
+    assert len(list((tmp_path / "run" / "reference").glob("part-*"))) == 1
+    run(pairs, tmp_path / "run", **settings)
+    again = scored[6:]
+    assert again
+    assert not set(again) & set(scored[:4]), "the pairs of the finished chunk are not scored again"
+
+
+# -- warnings -------------------------------------------------------------------------------------------------------
+
+
+def test_collapse_is_warned_of_once_with_what_to_change(pairs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def watched(**values: float) -> str:
+        watch = CollapseWatch(job_of(KIND, pairs))
+        usual = {"margin": 0.1, "q_largest": 0.3, "log_ratio_chosen": 0.1, "log_ratio_rejected": -0.2}
+        for step in (10, 20):
+            watch.add({**usual, **{name: torch.tensor(value) for name, value in values.items()}})
+            watch.look(step)
+        return capsys.readouterr().err
+
+    assert watched() == ""
+    text = watched(q_largest=0.99)
+    assert text.count("\n") == 1
+    assert "raise retriever.tau" in text
+    assert "raise beta" in watched(log_ratio_chosen=-8.0, log_ratio_rejected=-20.0)
+    assert watched(log_ratio_chosen=1.0, log_ratio_rejected=-20.0) == "", "only the negatives fall: as wanted"
+
+
+def test_margins_that_grow_without_better_captions_are_warned_of(
+    pairs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watch = CollapseWatch(job_of(KIND, pairs))
+    for step, (margin, score) in enumerate([(0.1, 1.0), (0.5, 1.1), (2.0, 0.8)]):
+        watch.add({"margin": margin, "q_largest": 0.3, "log_ratio_chosen": 0.0, "log_ratio_rejected": 0.0})
+        watch.look(step)
+        watch.compare(score, step)
+        text = capsys.readouterr().err
+        assert ("CIDEr fell from 1.100 to 0.800" in text) == (step == 2)
+
+
+# -- bad input ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"retriever.tau": 0}, "retriever.tau: input should be greater than 0, got 0"),
+        ({"retriever": None}, "objective: 'adpo' needs retriever.encoder"),
+        ({"objective": "dpo", "retriever": {"encoder": "x"}}, "has no retriever; set retriever=null"),
+        ({"objective": "sft", "beta": 0.2}, "'sft' has no use for beta"),
+        ({"tune.lora.dropout": 0.1}, "tune.lora.dropout: 0.1 makes log-probabilities noisy; set it to 0"),
+        ({"tune": WHOLE}, "take 'copy' or 'stored'"),
+        ({"negatives": 7}, "negatives=7 are more than candidates=6"),
+        ({"reference.folder": "x"}, "reference.folder: is of stored log-probabilities"),
+        ({"alternate": [0, 2]}, "must be two numbers of at least 1"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(pairs: Path, settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        job_of(KIND, pairs, **settings)
+    assert text in str(refusal.value)
+
+
+def test_what_cannot_be_drawn_is_refused_before_a_model_is_loaded(
+    tmp_path: Path, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bank smaller than |N|, a pair whose every candidate is right, another reference: one line each."""
+    from idc.vlm import system
+
+    monkeypatch.setattr(system, "load_model", None)
+    same_rows = [{**row, "captions": SAME[:2], "change_type": "none", "meta": ""} for row in rows_of(12)]
+    same = write_rows(tmp_path / "same", "pairs", same_rows)
+    rows = rows_of(12)
+    rows[2]["captions"] = sorted({text for row in rows for text in row["captions"] if text not in SAME})
+    most = write_rows(tmp_path / "most", "pairs", rows)
+    for folder, settings, text in (
+        (pairs, {"candidates": 300}, r"candidates=300: the training pairs have \d+ different captions"),
+        (same, {"candidates": 2}, "candidates=2: the training pairs have 2 different captions"),
+        (most, {"candidates": 4}, r"pair 'pair-2': of the bank's \d+ captions 3 are not right for it too, and 4"),
+        (pairs, {"cutoff": 60}, "above the cutoff of 60"),
+        (pairs, {"retriever.encoder": str(tiny_folder(KIND))}, "artifact"),
+    ):
+        with pytest.raises(ValueError, match=text) as refusal:
+            run(folder, tmp_path / "run", **settings)
+        assert "\n" not in str(refusal.value)
+    for few, settings, text in (
+        (
+            [],
+            {"objective": "dpo"},
+            "the bank's 2 captions 0 are not right for it too, and 1 candidates are drawn; leave",
+        ),
+        (["a cube was added"], {"candidates": 2}, "3 captions 1 are not right for it too, and 2 candidates are drawn"),
+    ):
+        more = [{**row, "pair_id": "x", "captions": few} for row in rows_of(1)[:1]] if few else []
+        folder = write_rows(tmp_path / f"few-{len(few)}", "pairs", [*same_rows, *more])
+        with pytest.raises(ValueError, match=text):
+            run(folder, tmp_path / "run", **settings)
