@@ -19,16 +19,14 @@ from torch import Tensor, nn
 from idc.loopback import keep_gloo_on_loopback
 from idc.training.activation_checkpointing import recompute_activations
 from idc.training.checkpoint_files import weights_only
-from idc.training.config import GroupConfig, TrainConfig
+from idc.training.config import TrainConfig
 from idc.training.context import Context
 from idc.training.linears import onednn_pays, use_onednn
+from idc.training.parameter_groups import CLIP_NORM, clipped_together, norms_by_name, without_keys
 from idc.training.resharding import TAG, reading_universal, universal_checkpoint
 from idc.training.task import Batch, Task
 
 Logs = dict[str, Tensor | float]
-
-CLIP_NORM = "clip_norm"
-"""Key of a group's own limit, which no optimizer knows."""
 
 
 class Engine(Protocol):
@@ -62,52 +60,6 @@ class Engine(Protocol):
     def load(self, folder: Path, saved_world_size: int) -> None:
         """Read what ``save`` wrote; weights that are not stored stay as the entry built them."""
         ...
-
-
-def param_groups(task: Task) -> tuple[list[dict[str, Any]], list[GroupConfig]]:
-    """The task's groups for :func:`make_engine`, and their schedules.
-
-    Raises:
-        ValueError: if a trainable parameter is in no group or in two, or a group has an unknown setting.
-    """
-    groups, schedules = [], []
-    names = {id(parameter): name for name, parameter in task.named_parameters()}
-    seen: dict[int, str] = {}
-    for group in task.param_groups():
-        settings = {key: value for key, value in group.items() if key not in ("name", "params")}
-        parameters = [parameter for parameter in group["params"] if parameter.requires_grad]
-        for parameter in parameters:
-            if id(parameter) in seen:
-                raise ValueError(
-                    f"parameter {names.get(id(parameter))} is in two groups: {seen[id(parameter)]} and {group['name']}"
-                )
-            seen[id(parameter)] = group["name"]
-        if not parameters:
-            continue
-        schedule = GroupConfig(**settings)
-        groups.append({"params": parameters, "lr": schedule.lr, "weight_decay": schedule.weight_decay})
-        schedules.append(schedule)
-        groups[-1] |= {"name": group["name"], CLIP_NORM: schedule.clip_norm}
-    left_out = [name for name, p in task.named_parameters() if p.requires_grad and id(p) not in seen]
-    if left_out:
-        raise ValueError(f"param_groups() leaves out trainable parameters: {', '.join(left_out[:8])}")
-    return groups, schedules
-
-
-def _clipped_together(groups: list[dict[str, Any]], train: TrainConfig) -> list[tuple[str, list[nn.Parameter], float]]:
-    """Parameters with one norm, and its limit: those of all groups without a limit of their own (under an empty name),
-    then each other group's."""
-    shared = [parameter for group in groups if group[CLIP_NORM] is None for parameter in group["params"]]
-    single = [(group["name"], group["params"], group[CLIP_NORM]) for group in groups if group[CLIP_NORM] is not None]
-    return [*([("", shared, train.clip_norm)] if shared else []), *single]
-
-
-def _by_name(clipped: list[tuple[str, list[nn.Parameter], float]], norms: list[Tensor]) -> dict[str, Tensor]:
-    return {name: norm for (name, _, _), norm in zip(clipped, norms, strict=True) if name}
-
-
-def _without(groups: list[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
-    return [{key: value for key, value in group.items() if key not in keys} for group in groups]
 
 
 def stored_names(task: Task) -> frozenset[str]:
@@ -157,8 +109,8 @@ class TorchEngine:
         self.train = train
         kind = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
         fused = context.device.type == "cpu" or None  # one pass over parameter, gradient and averages
-        self.optimizer = kind(_without(groups, CLIP_NORM), betas=train.betas, eps=train.eps, fused=fused)
-        self.clipped = _clipped_together(groups, train)
+        self.optimizer = kind(without_keys(groups, CLIP_NORM), betas=train.betas, eps=train.eps, fused=fused)
+        self.clipped = clipped_together(groups, train)
         self.group_norms: Mapping[str, Tensor] = {}
         self.parameters = [parameter for group in groups for parameter in group["params"]]
         if context.world_size > 1:
@@ -181,7 +133,7 @@ class TorchEngine:
             self._all_reduce()
         # Without a limit the norm is measured and nothing is clipped.
         norms = [torch.nn.utils.clip_grad_norm_(part, limit or float("inf")) for _, part, limit in self.clipped]
-        self.group_norms = _by_name(self.clipped, norms)
+        self.group_norms = norms_by_name(self.clipped, norms)
         norm = torch.stack(norms).norm() if len(norms) > 1 else norms[0]
         for group, rate in zip(self.optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate
@@ -276,15 +228,15 @@ class DeepSpeedEngine:
         self.clipped: list[tuple[str, list[nn.Parameter], float]] = []
         """What this engine clips itself, because DeepSpeed knows one norm; empty: DeepSpeed clips."""
         if any(group[CLIP_NORM] is not None for group in groups):
-            self.clipped = _clipped_together(groups, train)
+            self.clipped = clipped_together(groups, train)
             self.settings["gradient_clipping"] = 0.0
         self._initialize(groups)
 
     def _initialize(self, groups: list[dict[str, Any]]) -> None:
+        nameless = without_keys(groups, "name", CLIP_NORM)
         self.engine = self.deepspeed.initialize(
-            model=self.module, model_parameters=_without(groups, "name", CLIP_NORM), config=self.settings,
-            dist_init_required=False,
-        )[0]  # fmt: skip
+            model=self.module, model_parameters=nameless, config=self.settings, dist_init_required=False
+        )[0]
 
     def accumulate(self, batch: Batch) -> tuple[Tensor, Logs]:
         loss, logs = self.engine(batch)
@@ -311,25 +263,23 @@ class DeepSpeedEngine:
 
         # ZeRO-3 has functions for a rank's part; those for whole gradients fail there where the last part is padded.
         parts = self.train.zero_stage == 3
-        read, write = (
-            (utils.safe_get_local_grad, utils.safe_set_local_grad)
-            if parts
-            else (utils.safe_get_full_grad, utils.safe_set_full_grad)
-        )
+        if parts:
+            read, write = utils.safe_get_local_grad, utils.safe_set_local_grad
+        else:
+            read, write = utils.safe_get_full_grad, utils.safe_set_full_grad
         norms = []
         for _, parameters, limit in self.clipped:
             gradients = [(parameter, grad) for parameter in parameters if (grad := read(parameter)) is not None]
             norm = torch.nn.utils.get_total_norm([grad for _, grad in gradients])
             if parts:
-                square = norm.square()
-                dist.all_reduce(square)
+                dist.all_reduce(square := norm.square())
                 norm = square.sqrt()
             norms.append(norm)
             if limit:
                 scale = (limit / (norm + 1e-6)).clamp(max=1.0)  # as torch's clip_grad_norm_
                 for parameter, grad in gradients:
                     write(parameter, grad * scale)
-        self.group_norms = _by_name(self.clipped, norms)
+        self.group_norms = norms_by_name(self.clipped, norms)
         return torch.stack(norms).norm()
 
     @contextlib.contextmanager
