@@ -248,10 +248,8 @@ class DeepSpeedEngine:
     def step(self, learning_rates: list[float]) -> Tensor | float:
         for group, rate in zip(self.engine.optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate
-        norm = None
-        if self.clipped:
-            norm = self._clip()
-        elif not self.train.zero_stage:  # DeepSpeed has the norm with ZeRO only
+        norm = self._clip() if self.clipped else None
+        if norm is None and not self.train.zero_stage:  # DeepSpeed has the norm with ZeRO only
             grads = [parameter.grad for parameter in self.task.parameters() if parameter.grad is not None]
             norm = torch.nn.utils.get_total_norm(grads)
         self.engine.step()
