@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,6 +109,46 @@ def artifact(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("captioner") / "run"
     launch("idc.systems.procap.task:finetune", payload, job.train, folder, local=True)
     return str(folder / "artifact")
+
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+"""Runs ``jobs/NAME.py`` with arguments; see :func:`command`."""
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs a job as its command line does, but in this process, which has loaded torch already."""
+
+    def run(job: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+        monkeypatch.delenv("IDC_ROOT", raising=False)
+        monkeypatch.setattr(sys, "argv", [f"{job}.py", *map(str, arguments)])
+        capsys.readouterr()
+        status, message = 0, ""
+        try:
+            runpy.run_path(str(Path(ROOT, "jobs", f"{job}.py")), run_name="__main__")
+        except SystemExit as end:
+            if isinstance(end.code, str):
+                status, message = 1, f"{end.code}\n"
+            else:
+                status = end.code or 0
+        printed = capsys.readouterr()
+        return subprocess.CompletedProcess([job, *arguments], status, printed.out, printed.err + message)
+
+    return run
+
+
+@pytest.fixture
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that a client of a language model would wait between attempts; it does not wait."""
+    import anyio
+
+    seconds: list[float] = []
+
+    async def sleep(delay: float) -> None:
+        seconds.append(delay)
+
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    return seconds
 
 
 @pytest.fixture(scope="session")

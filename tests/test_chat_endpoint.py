@@ -1,6 +1,7 @@
-"""Endpoints that mean harm, on a real socket: answers without end, too large, compressed or nested too deep.
+"""The client of language models on a real socket: refusals, repetitions, and endpoints that mean harm.
 
-Each would be a usable answer to a client without that limit, so that its test fails instead of running for ever.
+The answers of the latter, without end, too large, compressed or nested too deep, would be usable to a client without
+that limit, so that its test fails instead of running for ever.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 
 from idc.captioning.running_server import NoServer, models
-from idc.chat_endpoint import ChatEndpoint, NotAnswered, Reply, RequestRefused
+from idc.chat_endpoint import ChatEndpoint, EndpointError, NotAnswered, Reply, RequestRefused
+from tests.chat_server import serving as serving_answers
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 END = threading.Event()
@@ -58,8 +61,8 @@ def serving(send: Callable[[socket.socket], None]) -> Iterator[str]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def endpoint(url: str, timeout_s: float = 30.0) -> ChatEndpoint:
-    return ChatEndpoint(url, "m", "NO_KEY", temperature=0.0, max_tokens=5, attempts=1, timeout_s=timeout_s)
+def endpoint(url: str, timeout_s: float = 30.0, attempts: int = 1) -> ChatEndpoint:
+    return ChatEndpoint(url, "m", "NO_KEY", temperature=0.0, max_tokens=5, attempts=attempts, timeout_s=timeout_s)
 
 
 def in_drips(before: bytes, slow: bytes) -> Callable[[socket.socket], None]:
@@ -116,6 +119,47 @@ def test_a_large_answer_is_not_read_to_its_end(status: bytes) -> None:
     with serving(send) as url, pytest.raises(NotAnswered, match="not a chat completion: it has more than 8 MiB"):
         endpoint(url).ask("x")
     assert sum(sent) < 30_000_000
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "line", "sent"),
+    [
+        ((401, "no"), EndpointError, r"401 Unauthorized: no; the key is read from \$NO_KEY$", 1),
+        ((404, "no"), EndpointError, "404 Not Found: no$", 1),
+        ((302, "", {"Location": "/elsewhere"}), EndpointError, "302", 1),
+        ((400, "bad image"), RequestRefused, "400 Bad Request: bad image$", 1),
+        ((500, "broken"), NotAnswered, "model m: 500 Internal Server Error: broken; gave up after 3 attempts$", 3),
+        ((201, "<html>hi</html>"), NotAnswered, "chat/completions, model m: not a chat completion: <html>hi", 1),
+        ((201, "{half", {"Content-Type": "application/json"}), NotAnswered, "not a chat completion", 1),
+        ((201, '{"choices": []}'), NotAnswered, "not a chat completion", 1),
+    ],
+)
+def test_a_refusal_is_named_and_only_a_failure_is_tried_again(
+    reply: tuple[Any, ...], error: type[Exception], line: str, sent: int, waited: list[float]
+) -> None:
+    with serving_answers() as server:
+        server.answer = lambda number, content: reply
+        with pytest.raises(error, match=line):
+            endpoint(server.url, attempts=3).ask("x")
+        assert server.paths == ["/v1/chat/completions"] * sent, "no redirection is followed"
+    assert len(waited) == sent - 1
+
+
+def test_later_means_later(waited: list[float]) -> None:
+    replies = {1: (429, "slow down", {"Retry-After": "7"}), 2: (503, "busy"), 3: (200, "fine")}
+    with serving_answers() as server:
+        server.answer = lambda number, content: replies[number]
+        assert endpoint(server.url, attempts=3).ask("x").text == "fine"
+    assert waited[0] == 7
+    assert 0.5 <= waited[1] <= 1
+
+
+def test_a_server_that_is_not_there(waited: list[float]) -> None:
+    with serving_answers() as closed:
+        url = closed.url
+    with pytest.raises(NotAnswered, match=r"Connect call failed .*; gave up after 2 attempts"):
+        endpoint(url, attempts=2).ask("x")
+    assert len(waited) == 1
 
 
 DEEP = b"[" * 200_000

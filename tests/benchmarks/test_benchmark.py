@@ -18,6 +18,7 @@ from benchmarks.measurement import Stamp, by_turns, steady_rate, this_environmen
 from benchmarks.train_overhead import TrainOverheadConfig
 from idc.config import ConfigError, load
 from idc.provenance import UNKNOWN_COMMIT, commit
+from tests.conftest import Command
 from tests.systems.procap.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -239,15 +240,14 @@ def test_ray_is_not_loaded_before_its_session_sets_its_environment() -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_the_job_refuses_what_it_cannot_measure(tmp_path: Path) -> None:
-    def run(*args: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(ROOT / "jobs" / "benchmark.py"), f"out={tmp_path}", *args]
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-
-    local = run("--local", "procedures=.", "pairs=.", "tokenizer=.")
+def test_the_job_refuses_what_it_cannot_measure(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    local = command("benchmark", f"out={tmp_path}", "--local", "procedures=.", "pairs=.", "tokenizer=.")
     assert local.returncode == 2
     assert "without Ray only these parts can be measured: captioning, decoding" in local.stderr
-    absent = run("parts=[train_overhead, build_speed]", "procedures=nowhere")
+    absent = command("benchmark", f"out={tmp_path}", "parts=[train_overhead, build_speed]", "procedures=nowhere")
     assert absent.returncode == 2
     assert "did you mean" in absent.stderr
     assert not list(tmp_path.iterdir())

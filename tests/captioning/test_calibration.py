@@ -22,12 +22,12 @@ from idc.captioning.calibration_job import calibrate as run_calibration
 from idc.captioning.contract import FAMILIAR_FROM, Candidate, Description
 from idc.captioning.familiarity import Familiarity
 from idc.data.images import MAX_PIXELS, decode_image, encode_png
-from idc.data.store import DatasetFolder, iter_rows
-from idc.schema import pair_arrow_schema
+from idc.data.store import iter_rows
 from idc.systems import load_captioner
 from idc.training.artifact import add_file, captioning_identity, read_artifact
 from tests.captioning.test_familiarity import Pair
 from tests.captioning.test_familiarity import pairs as scenes
+from tests.folders import write_rows
 from tests.systems.procap.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,11 +153,7 @@ def test_what_cannot_be_calibrated_on(
         calibrate(monkeypatch, f"artifact={artifact}", f"pairs={world.pairs}", "report_split=val")
     assert "report_split: val is the split to fit on" in capsys.readouterr().err
     rows = [row for row in iter_rows(world.pairs, split="val") if row["change_type"] != "none"]
-    folder = DatasetFolder.open_for_build(
-        tmp_path / "changed", kind="pairs", schema=pair_arrow_schema(), fingerprint="f", config={}, num_chunks=1
-    )
-    folder.write_chunk(0, rows)
-    folder.finish()
+    write_rows(tmp_path / "changed", rows)
     with pytest.raises(SystemExit, match=r"val has only pairs that changed; .* needs pairs of both kinds"):
         calibrate(monkeypatch, f"artifact={artifact}", f"pairs={tmp_path / 'changed'}", "familiarity=false")
     with pytest.raises(SystemExit, match="test has no pairs with captions or a known change flag"):
@@ -178,17 +174,13 @@ def test_pairs_with_captions_alone(
         ("both", [("a car left", "the van is gone"), ("i cannot see any difference", "no change")], True),
         ("changed", [("a car left",), ("a tree fell",)], False),
     ):
-        folder = DatasetFolder.open_for_build(
-            tmp_path / name, kind="pairs", schema=pair_arrow_schema(), fingerprint=name, config={}, num_chunks=1
-        )
         rows = [
             {"pair_id": f"{split}-{number}", "before": noise(random), "after": noise(random),
              "captions": list(captions[number % 2]),
              "change_type": None, "split": split, "mask": None, "source": "test", "meta": "{}"}
             for split, count in (("train", 60), ("val", 40)) for number in range(count)
         ]  # fmt: skip
-        folder.write_chunk(0, rows)
-        folder.finish()
+        write_rows(tmp_path / name, rows, fingerprint=name)
         copy = shutil.copytree(artifact, tmp_path / f"artifact-{name}")
         calibrate(monkeypatch, f"artifact={copy}", f"pairs={tmp_path / name}")
         assert (copy / "calibration.json").exists() == fitted
@@ -210,11 +202,7 @@ def write_pairs(folder: Path, splits: dict[str, list[Pair]]) -> str:
         for split, pairs in splits.items()
         for number, pair in enumerate(pairs)
     ]  # fmt: skip
-    made = DatasetFolder.open_for_build(
-        folder, kind="pairs", schema=pair_arrow_schema(), fingerprint=folder.name, config={}, num_chunks=1
-    )
-    made.write_chunk(0, rows)
-    made.finish()
+    write_rows(folder, rows, fingerprint=folder.name)
     return str(folder)
 
 

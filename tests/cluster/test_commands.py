@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from idc.demo_system import DemoStep
 from idc.evaluation import record as ev
 from idc.evaluation.score import evaluate_captions
 from idc.metrics.hallucination import hallucination, truth_of
+from tests.conftest import Command
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -192,12 +192,13 @@ def test_every_step_that_can_is_told_to_run_without_ray(tmp_path: Path) -> None:
     assert on_ray == [s._replace(command=c, queue=None) for s, c in zip(local, alone, strict=True)]
 
 
-def test_every_step_of_the_demo_is_a_valid_command() -> None:
+def test_every_step_of_the_demo_is_a_valid_command(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
     for step in demo_steps("demo", [0], "clevr"):
-        if step.command[0] == "jobs/leaderboard.py":
+        job, *arguments = step.command
+        if job == "jobs/leaderboard.py":
             continue  # it has options, no settings; tests/report/test_side_by_side.py gives them
-        command = [sys.executable, *step.command, "--print-config"]
-        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        run = command(Path(job).stem, *arguments, "--print-config")
         assert run.returncode == 0, f"{step.title}: {run.stderr}"
     titles = [step.title for step in demo_steps("demo", [0, 1], "clevr")]
     assert len(set(titles)) == len(titles), "figures are kept by title"

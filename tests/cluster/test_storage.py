@@ -21,6 +21,7 @@ from idc.training.run_storage import RunFolder, RunStorage
 from tests.invariants.harness import Run, largest_difference
 from tests.object_store import Store, store
 from tests.training import toy
+from tests.training.test_loop import curve
 
 ENTRY = "tests.training.toy:entry"
 TRAIN: dict[str, Any] = {
@@ -50,13 +51,6 @@ def run_of(uri: str) -> Run:
     return Run(local_folder(uri))
 
 
-def without_clock(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {name: line[name] for name in line if "second" not in name and name not in ("data_wait_share", "peak_rss_gib")}
-        for line in log
-    ]
-
-
 def test_a_killed_run_goes_on_from_object_storage(s3: Store, tmp_path: Path) -> None:
     """SIGKILL in step 13, then the same command, whose scratch is another folder, as on another machine."""
     undisturbed = start(tmp_path / "undisturbed", {"dropout": 0.2})
@@ -73,7 +67,7 @@ def test_a_killed_run_goes_on_from_object_storage(s3: Store, tmp_path: Path) -> 
     assert result["run_dir"] == "s3://idc/a/run"
     assert result["has_artifact"]
     found = run_of("s3://idc/a/run")
-    assert without_clock(found.log) == without_clock(Run(tmp_path / "undisturbed").log)
+    assert curve(found.path) == curve(tmp_path / "undisturbed")
     assert largest_difference(found.state, Run(tmp_path / "undisturbed").state) == 0
     names = sizes(locate("s3://idc/a/run"), 0)
     assert sorted({name.split("/")[1] for name in names if name.startswith("checkpoints/")}) == [

@@ -31,6 +31,7 @@ def start(run_dir: Path, train: dict[str, Any], payload: dict[str, Any] | None =
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_worker_killed_in_the_middle_changes_nothing(ray_session: None, tmp_path: Path) -> None:
     """Two workers, ZeRO-2, SIGKILL of rank 1 in step 13; against the same two ranks without Ray and undisturbed."""
     train = {**TRAIN, "num_workers": 2, "engine": "deepspeed", "zero_stage": 2}
@@ -95,6 +96,7 @@ def test_a_run_on_a_local_ray_has_no_helper_processes_that_it_does_not_need(ray_
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_batches_of_processes_on_ray_are_those_of_threads(ray_session: None, tmp_path: Path) -> None:
     """Processes that a Ray worker spawns; they end with it."""
     train = {**UNTRACKED, "steps": 8}
@@ -115,7 +117,7 @@ def test_a_users_error_is_not_tried_again(ray_session: None, tmp_path: Path) -> 
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize("local", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_full_memory_ends_the_run_with_advice_and_is_not_tried_again(
     ray_session: None, tmp_path: Path, local: bool
 ) -> None:

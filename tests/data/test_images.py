@@ -8,6 +8,7 @@ import re
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -31,7 +32,7 @@ from idc.data.images import (
 from tests.serve.bad_images import jpeg_of_scans
 
 
-def encoded(array: np.ndarray, format: str = "PNG", mode: str | None = None, **options: object) -> bytes:
+def encoded(array: np.ndarray, format: str = "PNG", mode: str | None = None, **options: Any) -> bytes:
     out = io.BytesIO()
     image = Image.fromarray(array)
     (image if mode is None else image.convert(mode)).save(out, format=format, **options)
@@ -117,27 +118,86 @@ def test_other_modes_become_rgb(format: str, mode: str) -> None:
         assert np.abs(out.astype(int) - gradient()).mean() < 20
 
 
-def test_exif_orientation_is_applied() -> None:
+def oriented(value: int) -> Image.Exif:
     exif = Image.Exif()
-    exif[0x0112] = 6
-    assert decode_image(encoded(gradient(), "JPEG", exif=exif)).shape == (30, 20, 3)
+    exif[0x0112] = value
+    return exif
 
 
-@pytest.mark.parametrize(
-    ("data", "code"),
-    [
-        (b"", "empty file"),
-        (b"this is no image at all", "not an image"),
-        (encoded(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8))[:4000], "truncated image"),
-        (encoded(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8), "JPEG")[:2000], "truncated image"),
-        (encoded(np.full((4, 4), 0.5, np.float32), "TIFF"), "unsupported mode"),
-        (encoded(np.full((4, 4), -5, np.int32), "TIFF"), "unsupported mode"),
-        (bomb(), "too many pixels"),
-        (bomb(9_000), "too many pixels"),
-    ],
-    ids=["empty", "text", "cut png", "cut jpeg", "float", "negative", "bomb", "small bomb"],
-)
-def test_what_cannot_be_used_says_why(data: bytes, code: str) -> None:
+def test_exif_orientation_is_applied() -> None:
+    assert decode_image(encoded(gradient(), "JPEG", exif=oriented(6))).shape == (30, 20, 3)
+
+
+NOISE = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8)
+PNG = encoded(NOISE)
+FILMED: dict[str, Any] = {"save_all": True, "append_images": [Image.fromarray(255 - NOISE)]}
+USABLE = {
+    "palette with a transparent colour": encoded(NOISE, "PNG", "P", transparency=3),
+    "animated gif": encoded(NOISE, "GIF", **FILMED),
+    "animated png": encoded(NOISE, "PNG", **FILMED),
+    "animated webp": encoded(NOISE, "WEBP", **FILMED),
+    "many pages": encoded(NOISE, "TIFF", **FILMED),
+    "no orientation": encoded(NOISE, "JPEG", exif=oriented(77)),
+    "trailing zip": PNG + b"PK\x03\x04" + bytes(100),
+    "a comment": PNG[:33] + chunk(b"tEXt", b"Comment\0<script>alert(1)</script>") + PNG[33:],
+    "a strange chunk": PNG[:33] + chunk(b"zzZz", bytes(1000)) + PNG[33:],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", USABLE)
+def test_what_is_unusual_and_can_be_used(name: str) -> None:
+    assert decode_image(USABLE[name]).shape == NOISE.shape
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3), (1, 20_000, 3)])
+def test_the_smallest_images(shape: tuple[int, ...]) -> None:
+    assert decode_image(encoded(np.zeros(shape, np.uint8))).shape == shape
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n"
+PLANE = struct.pack("<HH", 65_535, 65_535)
+REFUSED = {
+    "empty": (b"", "empty file"),
+    "text": (b"this is no image at all", "not an image"),
+    "html": (b"<!doctype html><img src=x>", "not an image"),
+    "svg": (b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>', "not an image"),
+    "entities": (b'<!DOCTYPE s [<!ENTITY a "aaaaaaaaaa">]><svg>' + b"&a;" * 1000 + b"</svg>", "not an image"),
+    "pdf": (b"%PDF-1.7\n1 0 obj\n<<>>\nendobj\n%%EOF\n", "not an image"),
+    "postscript in binary": (
+        b"\xc5\xd0\xd3\xc6" + struct.pack("<IIIIIIH", 32, 60, 0, 0, 0, 0, 0xFFFF) + EPS, "not an image"
+    ),
+    "xbm": (b"#define x_width 8\n#define x_height 8\nstatic char x_bits[] = {\n0x00};\n", "not an image"),
+    "zip": (b"PK\x05\x06" + bytes(18), "not an image"),
+    "gzip": (b"\x1f\x8b\x08\0" + bytes(20), "not an image"),
+    "zeros": (bytes(4096), "not an image"),
+    "a shell script": (b"#!/bin/sh\nrm -rf /\n", "not an image"),
+    "signature alone": (PNG[:8], "not an image"),
+    "header alone": (PNG[:33], "not an image"),
+    "no width": (png(0, 5, b""), "not an image"),
+    "cut png": (PNG[:5000], "truncated image"),
+    "cut jpeg": (encoded(NOISE, "JPEG")[:1500], "truncated image"),
+    "cut webp": (encoded(NOISE, "WEBP")[:1500], "damaged image"),
+    "cut tiff": (encoded(NOISE, "TIFF", compression="tiff_lzw")[:3000], "not an image"),
+    "cut bmp": (encoded(NOISE, "BMP")[:3000], "truncated image"),
+    "cut gif": (encoded(NOISE, "GIF")[:1500], "truncated image"),
+    "float": (encoded(np.full((4, 4), 0.5, np.float32), "TIFF"), "unsupported mode"),
+    "negative": (encoded(np.full((4, 4), -5, np.int32), "TIFF"), "unsupported mode"),
+    "bomb": (bomb(), "too many pixels"),
+    "small bomb": (bomb(9_000), "too many pixels"),
+    "bmp of a plane": (
+        b"BM" + struct.pack("<IHHIIiiHHIIIIII", 54, 0, 0, 54, 40, 60_000, 60_000, 1, 24, 0, 0, 0, 0, 0, 0),
+        "too many pixels",
+    ),
+    "gif of a plane": (
+        b"GIF89a" + PLANE + b"\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0" + PLANE + b"\0\x02\x02D\x01\0;", "too many pixels"
+    ),
+    "ppm of a plane": (b"P6\n100000 100000\n255\n" + bytes(300), "too many pixels"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_used_says_why(name: str) -> None:
+    data, code = REFUSED[name]
     with pytest.raises(ImageError) as caught:
         decode_image(data)
     assert caught.value.code == code
@@ -162,7 +222,7 @@ def test_a_format_that_is_refused_is_named(data: bytes, name: str) -> None:
 
 
 def test_damaged_bytes_in_the_middle_are_an_image_error() -> None:
-    data = bytearray(encoded(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)))
+    data = bytearray(PNG)
     data[200:600] = bytes(400)
     with pytest.raises(ImageError, match=r"damaged image|truncated image"):
         decode_image(bytes(data))
@@ -198,8 +258,7 @@ def test_formats_of_other_programs_are_never_tried(monkeypatch: pytest.MonkeyPat
     Image.init()
     for name in set(Image.OPEN) - set(FORMATS):
         monkeypatch.setitem(Image.OPEN, name, (opener, None))  # it would be tried with any file
-    eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n"
-    for data in (eps, encoded(gradient(), "TGA"), encoded(gradient(), "PCX"), encoded(gradient(), "ICO")):
+    for data in (EPS, encoded(gradient(), "TGA"), encoded(gradient(), "PCX"), encoded(gradient(), "ICO")):
         with pytest.raises(ImageError, match="not an image"):
             decode_image(data)
     assert opened == []

@@ -16,8 +16,8 @@ import pytest
 from idc.data.images import cell_bytes, decode_image, encode_png
 from idc.data.pipeline import iter_chunks
 from idc.data.rows import InputRows, open_rows
-from idc.data.store import DatasetFolder
-from idc.schema import ChangePair, pair_arrow_schema
+from idc.schema import ChangePair
+from tests.folders import write_rows
 
 COUNT = 11
 
@@ -89,13 +89,7 @@ def write_pairs(path: Path, split: str = "train", images: bool = True) -> None:
     for i in range(COUNT):
         before, after = (picture(i), picture(i + 1)) if images else (b"", b"")
         rows.append(ChangePair(f"p{i:02d}", before, after, split=split if i % 2 else "test").to_row())
-    extra = {} if images else {"images": False}
-    folder = DatasetFolder.open_for_build(
-        path, kind="pairs", schema=pair_arrow_schema(), fingerprint="f", config={}, num_chunks=3, extra=extra
-    )
-    for chunk in range(3):
-        folder.write_chunk(chunk, rows[4 * chunk : 4 * chunk + 4])
-    folder.finish()
+    write_rows(path, rows, rows_per_part=4, extra={} if images else {"images": False})
 
 
 def make(kind: str, folder: Path) -> str:
@@ -264,9 +258,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     refused("nothing", "has no Parquet files", format="parquet")
     write_pairs(tmp_path / "bare", images=False)
     refused("bare", "has annotations alone")
-    DatasetFolder.open_for_build(
-        tmp_path / "frames", kind="procedures", schema=pa.schema([]), fingerprint="f", config={}, num_chunks=0
-    ).finish()
+    write_rows(tmp_path / "frames", [], "procedures", pa.schema([]))
     refused("frames", "holds procedures, not pairs")
     (tmp_path / "official").mkdir()
     for name in ("splits.json", "type_mapping.json"):

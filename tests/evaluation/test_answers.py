@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from idc.evaluation import answers as ans
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.conftest import Command
 
 
 def write(path: Path, rows: list[object]) -> Path:
@@ -57,7 +53,7 @@ def test_every_faulty_line_is_named(tmp_path: Path) -> None:
     assert "in line 1 too" in lines[5]
 
 
-def test_the_job(tmp_path: Path) -> None:
+def test_the_job(tmp_path: Path, command: Command) -> None:
     rows = [
         {"type": "binary", "answer": "Yes", "prediction": "Yes."},
         {"type": "change_or_not", "answer": "no", "prediction": "yes"},
@@ -67,19 +63,12 @@ def test_the_job(tmp_path: Path) -> None:
         {"type": "change_ratio", "answer": "0_to_10", "prediction": "10_to_20"},
         {"type": "change_ratio", "answer": "0", "prediction": "10_to_20"},
     ]
-    path = write(tmp_path / "answers.jsonl", [*rows])
-
-    def run(*more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, str(ROOT / "jobs/score_answers.py"), f"answers={path}", f"out={tmp_path / 'out'}", *more],
-            capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-
-    refused = run()
+    settings = f"answers={write(tmp_path / 'answers.jsonl', [*rows])}", f"out={tmp_path / 'out'}"
+    refused = command("score_answers", *settings)
     assert refused.returncode == 2
     assert "line 4: the prediction 'somewhere' cannot be read" in refused.stderr
     assert not (tmp_path / "out").exists()
-    done = run("allow_unreadable=true")
+    done = command("score_answers", *settings, "allow_unreadable=true")
     assert done.returncode == 0, done.stderr
     result = ans.AnswerScores.model_validate_json((tmp_path / "out" / ans.RESULT).read_text())
     assert [(one.type, one.questions, one.unreadable) for one in result.measures] == [

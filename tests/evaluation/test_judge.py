@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from idc.chat_endpoint import EndpointError
 from idc.evaluation import judge as jd
 from idc.evaluation import record as ev
 from tests.chat_server import Server, serving
+from tests.conftest import Command
 
 KEY = "sk-test-0123456789"
 
@@ -154,57 +152,11 @@ def test_a_run_that_was_cut_goes_on(server: Server, evaluation: Path) -> None:
     assert len(answers.read_text().splitlines()) == 4
 
 
-@pytest.fixture
-def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that the client would wait between attempts; it does not wait."""
-    seconds: list[float] = []
-
-    async def sleep(delay: float) -> None:
-        seconds.append(delay)
-
-    monkeypatch.setattr(anyio, "sleep", sleep)
-    return seconds
-
-
-def test_later_means_later(server: Server, evaluation: Path, waited: list[float]) -> None:
-    replies = {1: (429, "slow down", {"Retry-After": "7"}), 2: (503, "busy"), 3: (200, "Score: 55")}
-    server.answer = lambda number, prompt: replies.get(number, (200, "Score: 55"))
-    result = jd.run_judge(job(evaluation, server, max_pairs=1, baselines=False))
-    assert result.scores["model"].mean == 55
-    assert waited[0] == 7
-    assert 0.5 <= waited[1] <= 1
-
-
-def test_gives_up_in_the_end(server: Server, evaluation: Path, waited: list[float]) -> None:
+def test_an_endpoint_that_gives_no_answer_ends_the_run(server: Server, evaluation: Path, waited: list[float]) -> None:
     server.answer = lambda number, prompt: (500, "broken")
     with pytest.raises(EndpointError, match="model judge: 500 Internal Server Error: broken; gave up after 3 attempts"):
         jd.run_judge(job(evaluation, server, attempts=3, concurrency=1))
     assert (len(server.requests), len(waited)) == (3, 2)
-
-
-def test_an_answer_of_another_protocol_is_named(server: Server, evaluation: Path) -> None:
-    server.answer = lambda number, prompt: (201, "<html>hello</html>")
-    with pytest.raises(EndpointError, match=r"chat/completions, model judge: not a chat completion: <html>hello"):
-        jd.run_judge(job(evaluation, server, concurrency=1))
-
-
-def test_a_redirection_is_not_followed(server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    server.answer = lambda number, prompt: (302, "", {"Location": f"{server.url}/elsewhere"})
-    with pytest.raises(EndpointError, match="302"):
-        jd.run_judge(job(evaluation, server, concurrency=1))
-    assert set(server.paths) == {"/v1/chat/completions"}
-
-
-def test_a_server_that_is_not_there(evaluation: Path, waited: list[float]) -> None:
-    with Server() as closed:
-        url = closed.url
-    asked = jd.JudgeJob(
-        evaluation=str(evaluation), out=str(evaluation.parent / "judge"), url=url, judge="x", attempts=2, concurrency=1
-    )
-    with pytest.raises(EndpointError, match=r"Connect call failed .*; gave up after 2 attempts"):
-        jd.run_judge(asked)
-    assert len(waited) == 1
 
 
 def test_not_more_at_a_time_than_asked_for(server: Server, evaluation: Path) -> None:
@@ -238,29 +190,21 @@ def test_another_prompt_word_for_word(server: Server, evaluation: Path, tmp_path
 
 
 def test_the_job_names_what_went_wrong(
-    server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
-    monkeypatch.delenv("IDC_ROOT", raising=False)
-    main = importlib.import_module("jobs.judge").main
     asked = [f"evaluation={evaluation}", f"out={evaluation.parent / 'judge'}", f"url={server.url}", "judge=judge"]
-    monkeypatch.setattr(sys, "argv", ["judge.py", *asked, "baselines=false", "api_key_variable=MY_KEY"])
-
+    asked += ["baselines=false", "api_key_variable=MY_KEY"]
     server.answer = lambda number, prompt: (401, "bad key")
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert left.value.code == 1
-    said = capsys.readouterr()
-    assert "401 Unauthorized: bad key; the key is read from $MY_KEY" in said.err
-    assert KEY not in said.err + said.out
-
+    refused = command("judge", *asked)
+    assert refused.returncode == 1
+    assert "401 Unauthorized: bad key; the key is read from $MY_KEY" in refused.stderr
+    assert KEY not in refused.stderr + refused.stdout
     server.answer = lambda number, prompt: (200, "Nice." if "car 2" in prompt else "Score: 80")
-    with pytest.raises(SystemExit, match="1 answers without a score"):
-        main()
-    assert "no score in the answer for p2 (model): 'Nice.'" in capsys.readouterr().err
-
+    unusable = command("judge", *asked)
+    assert "1 answers without a score" in unusable.stderr
+    assert "no score in the answer for p2 (model): 'Nice.'" in unusable.stderr
     server.answer = lambda number, prompt: (200, "Score: 40")
-    main()
-    said = capsys.readouterr()
-    assert "4 judgements, 1 requests" in said.out
-    assert "model               70.00  (standard deviation over 4 pairs 20.00)" in said.out
+    done = command("judge", *asked)
+    assert "4 judgements, 1 requests" in done.stdout
+    assert "model               70.00  (standard deviation over 4 pairs 20.00)" in done.stdout

@@ -4,9 +4,6 @@ the command on the published example."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +16,7 @@ from idc.evaluation.score import evaluate_captions
 from idc.evaluation.table import evaluation_table
 from idc.metrics.changes import LEVIR_NO_CHANGE
 from idc.metrics.protocols import protocol
+from tests.conftest import Command
 from tests.metrics.test_coco import PAIR_PREDICTIONS, PAIR_REFERENCES, PUBLISHED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,13 +105,11 @@ def test_levir_is_scored_by_ids_beside_words_and_tells_change_by_its_sentences(t
     assert found.beside["levir_words"] == direct.scores
 
 
-def test_the_command_gives_the_published_scores_of_nlg_eval(tmp_path: Path) -> None:
+def test_the_command_gives_the_published_scores_of_nlg_eval(tmp_path: Path, command: Command) -> None:
     (tmp_path / "references.json").write_text(json.dumps(PAIR_REFERENCES))
     (tmp_path / "said.json").write_text(json.dumps(PAIR_PREDICTIONS))
-    command = [sys.executable, str(ROOT / "jobs" / "evaluate.py"), f"references={tmp_path / 'references.json'}"]
-    command += [f"predictions={tmp_path / 'said.json'}", f"out={tmp_path / 'out'}"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": "/nonexistent"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    settings = f"references={tmp_path / 'references.json'}", f"predictions={tmp_path / 'said.json'}"
+    done = command("evaluate", *settings, f"out={tmp_path / 'out'}")
     assert done.returncode == 0, done.stderr
     found = ev.load_evaluation(tmp_path / "out")
     assert {name: found.scores[name] for name in PUBLISHED} == pytest.approx(PUBLISHED, abs=1e-6)

@@ -140,6 +140,7 @@ def test_rows_of_one_caption_add_to_what_is_known_of_their_pair(tmp_path: Path) 
          "line 2: pair '1' is there twice"),
         ("p.json", '[{"image_id": "a", "caption": "x"}, {"image_id": "a", "caption": "x"}]',
          "entry 1: pair 'a' is there twice"),
+        ("p.jsonl", '"nothing"', "line 1: a str and not an object"),
         ("p.jsonl", '{"pair_id": "a", "caption": "\\ud83d"}', "line 1: not usable as text: .* is half a character"),
         ("p.json", '{"a":' * 100_000, "nested too deep"),
     ],

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ from idc.data.images import encode_png
 from idc.data.rendered.differences import DIFFERENCES
 from idc.data.rendered.planted_errors import planted
 from idc.data.rendered.sentences import several_captions
-from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
 from idc.evaluation.config import CompareJob, EvaluateJob
 from idc.evaluation.job import run_evaluation
@@ -25,12 +22,12 @@ from idc.evaluation.significance import compare_evaluations
 from idc.evaluation.significance import comparison_table as comparison_table
 from idc.evaluation.table import evaluation_table
 from idc.metrics.difference_lists import F1, INVENTED, PRECISION, PROTOCOL, RECALL
-from idc.schema import ChangePair, pair_arrow_schema
+from idc.schema import ChangePair
 from idc.training.caption_validation import score_captions
 from idc.training.context import LocalContext
+from tests.conftest import Command
 from tests.data.rendered.drawn_differences import Drawn, drawn_pairs
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.folders import write_rows
 
 
 def meta_of(pair: Drawn) -> dict[str, Any]:
@@ -75,11 +72,7 @@ def evaluated(drawn: list[Drawn], tmp_path_factory: pytest.TempPathFactory) -> P
             said["true"].append({"pair_id": f"p{number}", "caption": references[3]})
             wrong = planted("wrong object", *args, rng) or references[3]
             said["wrong"].append({"pair_id": f"p{number}", "caption": wrong})
-    store = DatasetFolder.open_for_build(
-        folder / "pairs", kind="pairs", schema=pair_arrow_schema(), fingerprint="f", config={}, num_chunks=1
-    )
-    store.write_chunk(0, rows, [])
-    store.finish()
+    write_rows(folder / "pairs", rows)
     for name, captions in said.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in captions))
         given = {"pairs": str(folder / "pairs"), "predictions": str(folder / f"{name}.jsonl")}
@@ -119,14 +112,13 @@ def test_planted_errors_show_in_the_scores_and_in_every_row(evaluated: Path, dra
     assert sum(claim.startswith("half: ") for one in lists for claim in one.claims) == found.half
 
 
-def test_two_systems_are_compared_by_their_lists_too(evaluated: Path) -> None:
+def test_two_systems_are_compared_by_their_lists_too(evaluated: Path, command: Command) -> None:
     compared = compare_evaluations(CompareJob(a=str(evaluated / "wrong"), b=str(evaluated / "true"), exchanges=500))
     row = compared.metrics[F1]
     assert row.difference > 0.1
     assert 0 < row.interval.low < row.difference < row.interval.high
     assert row.p < 0.01
-    command = [sys.executable, "jobs/compare.py", f"a={evaluated / 'wrong'}", f"b={evaluated / 'true'}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = command("compare", f"a={evaluated / 'wrong'}", f"b={evaluated / 'true'}")
     assert f"\n{F1}" in done.stdout
     assert comparison_table(compared).splitlines()[1].endswith("p")
 

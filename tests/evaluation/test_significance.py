@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +14,9 @@ from idc.evaluation.significance import SEED, ScoreMatrix, bootstrap, compare_sy
 from idc.metrics.coco import CocoScorer
 from idc.metrics.java import Meteor
 from idc.metrics.protocols import protocol
+from tests.conftest import Command
 from tests.metrics.test_ngrams import captions
 
-ROOT = Path(__file__).resolve().parents[2]
 QUICK = ("BLEU", "ROUGE-L", "CIDEr")
 
 
@@ -118,19 +116,18 @@ def test_what_cannot_be_compared_is_refused(change: dict, message: str, referenc
         compare_systems(rows, [rows[0].model_copy(update=change), *rows[1:]], "levir_words", 100, 100)
 
 
-def test_the_command_compares_folders_and_refuses_another_protocol(tmp_path: Path) -> None:
+def test_the_command_compares_folders_and_refuses_another_protocol(tmp_path: Path, command: Command) -> None:
     references = captions(30, 1)[0]
     for name, right, by in (("one", 0.3, "levir_words"), ("two", 0.8, "levir_words"), ("three", 0.8, "coco")):
         said = mixed(references, right, 4)
         given = [ev.Prediction(pair_id=n, caption=said[n], references=texts) for n, texts in references.items()]
         ev.save(tmp_path / name, *evaluate_captions(given, by=protocol(by), metrics=QUICK))  # type: ignore[arg-type]
-    command = [sys.executable, str(ROOT / "jobs" / "compare.py"), f"a={tmp_path / 'one'}", "exchanges=500"]
-    good = subprocess.run([*command, f"b={tmp_path / 'two'}", f"out={tmp_path / 'c.json'}"], capture_output=True,
-                          text=True, check=False)  # fmt: skip
+    settings = f"a={tmp_path / 'one'}", "exchanges=500"
+    good = command("compare", *settings, f"b={tmp_path / 'two'}", f"out={tmp_path / 'c.json'}")
     assert good.returncode == 0, good.stderr
     assert "30 pairs, protocol levir_words" in good.stdout
     assert next(line for line in good.stdout.splitlines() if line.startswith("CIDEr")).split()[-1] < "0.05"
     assert (tmp_path / "c.json").exists()
-    bad = subprocess.run([*command, f"b={tmp_path / 'three'}"], capture_output=True, text=True, check=False)
+    bad = command("compare", *settings, f"b={tmp_path / 'three'}")
     assert bad.returncode == 1
     assert "not the same protocol: name is 'levir_words' and 'coco'" in bad.stderr

@@ -15,12 +15,12 @@ from idc.captioning.contract import Captioner, Description
 from idc.config import load
 from idc.data.images import encode_png
 from idc.data.pipeline import run_local
-from idc.data.store import DatasetFolder
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import run_evaluation
 from idc.evaluation.split import SplitBatches, caption_split, warned_pairs
-from idc.schema import ChangePair, pair_arrow_schema
+from idc.schema import ChangePair
 from tests.captioning.toy import ToyCaptioner
+from tests.folders import write_rows
 
 
 def make_pairs(
@@ -38,13 +38,7 @@ def make_pairs(
         if not images:
             before = after = b""
         rows.append(ChangePair(name, before, after, texts, split=split).to_row())
-    extra = {} if images else {"images": False}
-    folder = DatasetFolder.open_for_build(
-        path, kind="pairs", schema=pair_arrow_schema(), fingerprint="f", config={}, num_chunks=3, extra=extra
-    )
-    for chunk in range(3):
-        folder.write_chunk(chunk, rows[8 * chunk : 8 * chunk + 8])
-    folder.finish()
+    write_rows(path, rows, rows_per_part=8, extra={} if images else {"images": False})
     return path
 
 

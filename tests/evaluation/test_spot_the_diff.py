@@ -14,14 +14,14 @@ from idc.config import load
 from idc.data.config import ImportJob
 from idc.data.importing import open_import
 from idc.data.pipeline import run_local
-from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import run_evaluation
 from idc.evaluation.table import evaluation_table
 from idc.metrics import java
 from idc.metrics.coco import BLEU_ORDERS, CocoScorer
-from idc.schema import ChangePair, pair_arrow_schema
+from idc.schema import ChangePair
+from tests.folders import write_rows
 
 QUICK = ("BLEU", "ROUGE-L", "CIDEr")
 """Everything but METEOR, whose start takes ten seconds."""
@@ -151,11 +151,7 @@ def test_a_folder_that_does_not_record_empty_sentences_gives_a_pair_without_capt
     rows = [
         ChangePair(name, b"", b"", captions, None, "test").to_row() for name, captions in (("a", ("x y",)), ("b", ()))
     ]
-    folder = DatasetFolder.open_for_build(
-        tmp_path / "pairs", kind="pairs", schema=pair_arrow_schema(), fingerprint="f", config={}, num_chunks=1
-    )
-    folder.write_chunk(0, rows, [])
-    folder.finish()
+    write_rows(tmp_path / "pairs", rows)
     (tmp_path / "p.json").write_text('{"a": "x y", "b": "x"}')
     settings = {"pairs": str(tmp_path / "pairs"), "predictions": str(tmp_path / "p.json"), "nearest_train_pairs": 0}
     evaluation = scored(source, tmp_path / "o", **settings)

@@ -12,13 +12,13 @@ import pytest
 from idc.config import ConfigError, load, missing_inputs
 from idc.data.images import encode_png
 from idc.data.pipeline import run_local
-from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import finished_evaluation, run_evaluation
 from idc.evaluation.table import evaluation_table
-from idc.schema import ChangePair, pair_arrow_schema
+from idc.schema import ChangePair
 from idc.sweep.steps import score_baselines
+from tests.folders import write_rows
 
 RED = {"size": "small", "color": "red", "material": "metal", "shape": "cube", "x": 0.0}
 BLUE = {"size": "large", "color": "blue", "material": "rubber", "shape": "sphere", "x": 1.0}
@@ -46,11 +46,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def store(path: Path, rows: list[dict[str, Any]]) -> None:
-    folder = DatasetFolder.open_for_build(
-        path, kind="pairs", schema=pair_arrow_schema(), fingerprint=str(path), config={}, num_chunks=1
-    )
-    folder.write_chunk(0, rows, [])
-    folder.finish()
+    write_rows(path, rows, fingerprint=str(path))
 
 
 def job(name: str, out: str = "", **settings: Any) -> EvaluateJob:

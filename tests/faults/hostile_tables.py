@@ -49,25 +49,15 @@ def csv_rejected(line: str, code: str, row_id: str = "p", **more: Any) -> Hostil
 def csv_entries() -> dict[str, Hostile]:
     both = ("good", "p", "q")
     out = {
-        "a quote that is never closed": csv_rejected(row("p", '"unclosed'), "bad row", "t.csv:3"),
         "that quote at the end": csv(row("p", '"unclosed'), pairs=("good",), rejects={"t.csv:3": "bad row"}),
         "a quote alone": csv_rejected('"', "bad row", "t.csv:3"),
-        "inch marks": csv(
-            row("p", '"9 inch'), row("q"), row("r", '10" pipe'),
-            pairs=("good", "q", "r"), rejects={"t.csv:3": "bad row"},
-        ),
         "a quote in a cell": csv(row("p", 'the "red" car'), row("q"), pairs=both),
-        "a quote in a quoted cell": csv_rejected(row("p", '"the "red" car"'), "bad row", "t.csv:3"),
-        "lines in a cell": csv(row("p", '"one\ntwo\n\nfour"'), row("q"), pairs=both),
         "a delimiter in a cell": csv(row("p", '"one, two"'), row("q"), pairs=both),
-        "carriage returns": csv(row("p"), row("q"), end="\r", pairs=both),
-        "carriage returns and line feeds": csv(row("p"), row("q"), end="\r\n", pairs=both),
         "all line ends": table("csv", f"{HEADER}\r{GOOD_LINE}\r\n{row('p')}\n{row('q')}\r", pairs=both),
         "no line end": table("csv", f"{HEADER}\n{GOOD_LINE}", pairs=("good",)),
         "blank lines": csv("", row("p"), "", "", row("q"), "", pairs=both),
         "a NUL in a caption": csv(row("p", "a\0b"), row("q"), pairs=both),
         "a NUL in a name": csv_rejected(row("p", before="1.png\0.txt"), "unreadable file"),
-        "a byte order mark": table("csv", f"\ufeff{HEADER}\n{GOOD_LINE}\n", pairs=("good",)),
         "UTF-16": table("csv", f"{HEADER}\n{GOOD_LINE}\n".encode("utf-16"), error="not UTF-8"),
         "UTF-16 without a mark": table("csv", f"{HEADER}\n{GOOD_LINE}\n".encode("utf-16-le"), error=r"t\.csv"),
         "Latin-1": csv_rejected(row("p", "caf\udce9"), "not UTF-8"),
@@ -75,20 +65,14 @@ def csv_entries() -> dict[str, Hostile]:
         "an id not UTF-8": csv_rejected(row("p\udcff"), "not UTF-8", "p\\xff"),
         "a short row": csv_rejected("p,1.png", "missing file"),
         "a very short row": csv_rejected("p", "missing file"),
-        "a long row": csv_rejected(row("p") + ",1,2,3", "bad row", "t.csv:3"),
         "a million commas": csv_rejected(row("p") + "," * 1_000_000, "bad row", "t.csv:3"),
-        "a doubled column": csv(header=HEADER + ",caption", error="'caption' more than once"),
-        "no id column": table("csv", "before,after\n1.png,2.png\n", pairs=("0",)),
         "only a header": table("csv", HEADER + "\n", error="has no rows"),
         "empty": table("csv", "", error="no column"),
         "only blanks": table("csv", " \n\n\t\n", error="no column"),
         "binary": table("csv", picture(1), error=r"t\.csv"),
         "formulas": csv(row("p", "=cmd|' /C calc'!A0"), row("q", "@SUM(1+1)"), pairs=both),
-        "a huge cell": csv_rejected(row("p", "x" * 200_000), "bad row", "t.csv:3"),
-        "a huge quoted cell": csv_rejected(row("p", '"' + "x" * 200_000 + '"'), "bad row", "t.csv:3"),
         "a line separator": csv(row("p", "one\u2028two\x85three\x0cfour"), row("q"), pairs=both),
         "a tab-separated table": table("csv", f"{HEADER}\n{GOOD_LINE}\n".replace(",", "\t"), pairs=("good",)),
-        "a semicolon": table("csv", f"{HEADER}\n{GOOD_LINE}\n".replace(",", ";"), pairs=("good",)),
         "spaces in the header": table("csv", f"{HEADER}\n{GOOD_LINE}\n".replace(",", " , ", 4), pairs=("good",)),
         "a column called error": csv(
             row("p") + ",bad file: no", row("q") + ",", header=HEADER + ",error", pairs=both
@@ -98,19 +82,13 @@ def csv_entries() -> dict[str, Hostile]:
         "meta of NaN": csv_rejected(row("p") + ',"{""a"": NaN}"', "bad row", header=HEADER + ",meta"),
         "meta of depth": csv_rejected(row("p") + "," + DEEP[:50_000], "bad row", header=HEADER + ",meta"),
         "meta of digits": csv_rejected(row("p") + ',"{""a"": ' + DIGITS + '}"', "bad row", header=HEADER + ",meta"),
-        "a strange split": csv_rejected(row("p", split="everything"), "bad split"),
-        "no id": csv_rejected(row(""), "no pair id", "t.csv:3"),
-        "an id twice": csv(row("p"), row("p", before="2.png"), pairs=("good", "p"), rejects={"p": "duplicate pair id"}),
         "a pair in two splits": csv(
             row("p"), row("p", split="test"), row("q"), pairs=both, rejects={"t.csv:4": "duplicate pair id"}
         ),
         "an id of 100,000 letters": csv(row("p" * 100_000), pairs=("good", "p" * 100_000)),
         "an id with markup": csv(row("<script>alert(1)</script>"), pairs=("good", "<script>alert(1)</script>")),
-        "a name of a folder": csv_rejected(row("p", before="folder"), "unreadable file"),
-        "a name of nothing": csv_rejected(row("p", before="nowhere.png"), "missing file"),
         "a name of 100,000 letters": csv_rejected(row("p", before="x" * 100_000), "unreadable file"),
         "a name with a new line": csv_rejected(row("p", before='"1\n.png"'), "missing file"),
-        "no name": csv_rejected(row("p", before=""), "missing file"),
         "text for an image": csv_rejected(row("p", before="t.csv"), "not an image"),
         "text from elsewhere": csv_rejected(row("p", before=f"{OUTSIDE}/canary.txt"), "not an image"),
         "text from above": csv_rejected(row("p", before="../outside/canary.txt"), "outside the source"),
@@ -177,25 +155,14 @@ def jsonl_entries() -> dict[str, Hostile]:
 
     place = "t.jsonl:2"
     out = {
-        "a key twice": more('"caption": "one", "caption": "two"', row_id=place),
         "an id twice in a row": jsonl_rejected(f'{{"pair_id": "p", "pair_id": "q", {PLACES}}}'),
-        "depth": more(f'"meta": {DEEP}', row_id=place),
         "depth of objects": more('"meta": ' + '{"a":' * 100_000 + "1" + "}" * 100_000, row_id=place),
-        "digits": more(f'"iou": {DIGITS}', row_id=place),
-        "NaN": more('"iou": NaN', row_id=place),
         "infinity": more('"iou": -Infinity', row_id=place),
-        "a number beyond all": more('"iou": 1e999'),
-        "half a character in a caption": more('"caption": "\\ud83d"', "not UTF-8"),
-        "half a character in meta": more('"meta": {"a": "\\ud83d"}', "not UTF-8"),
-        "half a character in a split": more('"split": "\\ud83d"', row_id=place),
-        "a whole character in halves": fine('"caption": "\\ud83d\\ude00"'),
         "a NUL in a caption": fine('"caption": "a\\u0000b"'),
         "a line that is cut": jsonl('{"pair_id": "p", "bef', pairs=("good",), rejects={place: "bad row"}),
         "a list": jsonl_rejected("[1, 2]"),
-        "a text": jsonl_rejected('"p"'),
         "a number": jsonl_rejected("5"),
         "nothing": jsonl_rejected("null"),
-        "no JSON": jsonl_rejected("pair_id: p"),
         "two in a line": jsonl_rejected(f'{{"pair_id": "p", {PLACES}}}{{"pair_id": "r", {PLACES}}}'),
         "an empty object": jsonl_rejected("{}", "no pair id"),
         "an empty id": ids('""', "no pair id"),
@@ -203,14 +170,10 @@ def jsonl_entries() -> dict[str, Hostile]:
         "an id that is a list": ids("[1]"),
         "an id that is an object": ids('{"a": 1}'),
         "an id that is a number": jsonl(f'{{"pair_id": 3, {PLACES}}}', pairs=("good", "3")),
-        "an image that is a number": names("5", "bad row"),
-        "an image that is a list": names('["1.png"]', "bad row"),
         "an image that is an object": names('{"path": "1.png"}', "bad row"),
         "an image that is nothing": names("null", "missing file"),
-        "an image that is true": names("true", "bad row"),
         "an image on a host": names(f'"http://{HOST}/x.png"', "outside the source"),
         "captions that are a number": more('"captions": 5'),
-        "captions of numbers": more('"captions": [1]'),
         "captions of lists": more('"captions": [["x"]]'),
         "captions that are an object": more('"captions": {"en": "x"}'),
         "a caption that is an object": more('"caption": {"en": "x"}'),
@@ -222,13 +185,9 @@ def jsonl_entries() -> dict[str, Hostile]:
         "a source that is a number": more('"source": 5'),
         "a mask that is a number": more('"mask": 5'),
         "a mask on a host": more(f'"mask": "s3://b/x.png?endpoint_override={HOST}"', "outside the source"),
-        "meta that is a list": more('"meta": [1]'),
-        "an error": fine('"error": "bad file: no"'),
-        "a size": fine('"before_size": 5, "after_size": "x"'),
         "a huge line": fine('"note": "' + "x" * 5_000_000 + '"'),
         "unicode line ends": fine('"caption": "one\u2028two\u0085three"'),
         "a control character": more('"caption": "a\tb"', row_id=place),
-        "a byte order mark": table("jsonl", "\ufeff" + json.dumps(GOOD_RECORD), pairs=("good",)),
         "a byte order mark within": jsonl("\ufeff" + f'{{"pair_id": "p", {PLACES}}}', pairs=("good", "p")),
         "carriage returns": table(
             "jsonl", "\r".join([json.dumps(GOOD_RECORD), f'{{"pair_id": "p", {PLACES}}}']), pairs=("good", "p")
@@ -250,11 +209,6 @@ def jsonl_entries() -> dict[str, Hostile]:
             "jsonl", f"[{json.dumps(GOOD_RECORD)},\n" + "[" * 100_000, pairs=("good",), rejects={"t.jsonl:2": "bad row"}
         ),
         "empty": table("jsonl", "", error="has no rows"),
-        "blank lines": table("jsonl", "\n\n \n", error="has no rows"),
-        "not UTF-8": table(
-            "jsonl", f'{json.dumps(GOOD_RECORD)}\n{{"pair_id": "p", {PLACES}, "caption": "\udcff"}}\n',
-            pairs=("good",), rejects={"p": "not UTF-8"},
-        ),
     }  # fmt: skip
     return {f"jsonl: {name}": entry for name, entry in out.items()}
 
@@ -284,18 +238,6 @@ def column(name: str, values: list[Any] | pa.Array) -> pa.Table:
     return table.append_column(name, values)
 
 
-def corrupt_page() -> bytes:
-    """Four row groups of one row; in the third the ids and captions are overwritten."""
-    data = bytearray(written(records(), row_group_size=1, compression="snappy"))
-    group = pq.ParquetFile(io.BytesIO(bytes(data))).metadata.row_group(2)
-    for place in range(group.num_columns):
-        chunk = group.column(place)
-        if chunk.path_in_schema.startswith("captions"):
-            start = chunk.dictionary_page_offset or chunk.data_page_offset
-            data[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
-    return bytes(data)
-
-
 ALL = ("p0", "p1", "p2", "p3")
 
 
@@ -319,25 +261,15 @@ def parquet_entries() -> dict[str, Hostile]:
         return table("parquet", written(column("pair_id", values)), pairs=pairs, rejects=rejects)
 
     whole = written(records())
-    doubled = pa.Table.from_arrays(
-        [pa.array(["p0"])] * 2 + [pa.array(["1.png"])] * 2, ["pair_id", "pair_id", "before", "after"]
-    )
     image = [picture(1), None, b"", b"no image"]
     out = {
-        "whole": table("parquet", whole, pairs=ALL),
-        "a corrupt page": table(
-            "parquet", corrupt_page(), pairs=("p0", "p1", "p3"), rejects={"t.parquet:2": "unreadable row"}
-        ),
-        "a cut footer": table("parquet", whole[:-20], error="not a Parquet file"),
         "only the magic": table("parquet", b"PAR1PAR1", error="not a Parquet file"),
         "a footer that lies": table("parquet", b"PAR1" + b"\xff\xff\xff\x7f" + b"PAR1", error="not a Parquet file"),
         "empty": table("parquet", b"", error="not a Parquet file"),
         "a table of text": table("parquet", HEADER, error="not a Parquet file"),
         "no rows": table("parquet", written(pa.Table.from_pylist(records()).slice(0, 0)), error="has no rows"),
         "no column after": table("parquet", written(column("x", [0] * 4).drop(["after"])), error="no column after"),
-        "a doubled column": table("parquet", written(doubled), error="'pair_id' more than once"),
         "no ids": ids([None, "", "p2", "p3"], ("p2", "p3"), {"t.parquet:0": "no pair id", "t.parquet:1": "no pair id"}),
-        "an id twice": ids(["p0", "p0", "p2", "p3"], ("p0", "p2", "p3"), {"p0": "duplicate pair id"}),
         "ids of lists": ids([["a"]] * 4, (), {f"t.parquet:{n}": "bad row" for n in range(4)}),
         "ids of numbers": ids([0, 1, 2, 3], ("0", "1", "2", "3"), {}),
         "ids in a dictionary": ids(pa.array(list(ALL)).dictionary_encode(), ALL, {}),
@@ -346,7 +278,6 @@ def parquet_entries() -> dict[str, Hostile]:
         ),
         "images as numbers": four(column("before", [1, 2, 3, 4]), dict.fromkeys(ALL, "bad row")),
         "images as lists": four(column("before", [["1.png"]] * 4), dict.fromkeys(ALL, "bad row")),
-        "images as structs": four(column("before", [{"bytes": None, "path": "1.png"}] * 4)),
         "images as strange structs": four(column("before", [{"a": 1}] * 4), dict.fromkeys(ALL, "missing file")),
         "images large": four(column("before", pa.array([picture(1)] * 4, pa.large_binary()))),
         "a path on a host": elsewhere(str, f"http://{HOST}/x.png"),
@@ -356,16 +287,12 @@ def parquet_entries() -> dict[str, Hostile]:
         "captions of numbers": four(column("captions", [[1], [2], [3], [4]]), dict.fromkeys(ALL, "bad row")),
         "captions of structs": four(column("captions", [[{"raw": "x"}]] * 4), dict.fromkeys(ALL, "bad row")),
         "a strange split": four(column("split", ["train", "everything", "train", "train"]), {"p1": "bad split"}),
-        "a column of NaN": four(column("iou", [0.5, float("nan"), float("inf"), None]), {"p2": "bad row"}),
         "a column of times": four(column("at", pa.array([0] * 4, pa.timestamp("ns")))),
         "a column of bytes": four(column("raw", [b"\xff\xfe"] * 4)),
         "a column of maps": four(column("map", pa.array([[("a", 1)]] * 4, pa.map_(pa.string(), pa.int64())))),
         "meta that is a struct": four(column("meta", [{"a": 1}] * 4)),
         "meta that is no JSON": four(column("meta", ["{", "[]", "{}", None]), {"p0": "bad row", "p1": "bad row"}),
         "a column called error": four(column("error", ["bad file: no"] * 4)),
-        "text that is not UTF-8": four(
-            column("captions", pa.array([b"caf\xe9", b"x", b"x", b"x"]).view(pa.string())), {"p0": "not UTF-8"}
-        ),
     }  # fmt: skip
     parts: dict[str, Content] = {"a.parquet": whole, "b.parquet": whole[:-20]}
     out["a part that is cut"] = Hostile("parquet", {**IMAGES, **parts}, error="b.parquet is not a Parquet file")

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+
+from tests.serve.command import free_port
 
 if TYPE_CHECKING:
     import psutil
@@ -62,13 +63,11 @@ class Job:
         config.write_text(yaml.safe_dump(dict(settings)), encoding="utf-8")
         self.command = [sys.executable, str(ROOT / "jobs" / script), "--config", str(config), *arguments]
         self.process: subprocess.Popen[bytes]
-        self.started = 0.0
         self._output = folder / "output"
 
     def start(self) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled", "NO_PROXY": "127.0.0.1"}
         environment.pop("RAY_ADDRESS", None)
-        self.started = time.monotonic()
         with self._output.open("ab") as sink:
             self.process = subprocess.Popen(
                 self.command, cwd=ROOT, env=environment, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
@@ -156,27 +155,16 @@ class Training(Job):
 
         return complete_checkpoints(self.run_dir / "checkpoints")
 
-    def goes_on(self, since: float) -> tuple[int, float]:
-        """Watch a disturbed run to its end.
-
-        Args:
-            since: ``time.monotonic()`` from which on the seconds are counted.
-
-        Returns:
-            The steps that were done twice, and the seconds until the first new step after the restart was logged.
-        """
+    def goes_on(self) -> int:
+        """Watch a disturbed run to its end; returns the steps that were done twice."""
         reached, before = self.step(), self._inode()
-        seen: list[tuple[int, float]] = []
         while self.process.poll() is None:
-            step, now = self.step(), time.monotonic()
-            if self._inode() == before:
+            step = self.step()
+            if self._inode() == before:  # a restart writes the log anew, up to its checkpoint
                 reached = max(reached, step)
-            elif step:  # a restart writes the log anew, up to its checkpoint
-                seen.append((step, now))
             time.sleep(_POLL_S)
         self.end()
-        resumed = int(re.findall(r"resumed at step (\d+) of", self.output())[-1])
-        return reached - resumed, next(now for step, now in seen if step > resumed) - since
+        return reached - int(re.findall(r"resumed at step (\d+) of", self.output())[-1])
 
     def _inode(self) -> int:
         with suppress(OSError):
@@ -242,9 +230,7 @@ class TrackingServer:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.database = f"sqlite:///{folder / 'mlflow.db'}"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.uri = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.nodes import nodes
-from tests.faults.disturbed import WHERE, Disturbed
+from tests.faults.disturbed import Disturbed
 
 
 def test_without_min_workers_a_run_waits_for_a_replacement_and_says_so(tmp_path: Path) -> None:
@@ -18,15 +18,12 @@ def test_without_min_workers_a_run_waits_for_a_replacement_and_says_so(tmp_path:
         run = Disturbed(cluster, tmp_path, gates=[13])
         run.reach(13)
         cluster.kill(2)
-        run.harm()
         run.open(13)
         run.wait(lambda: "the run waits for 2 workers of 1 CPU each; 2 nodes have 1 CPU free" in run.text())
         cluster.add()
         run.end()
-        row = run.row("node lost, replaced", WHERE, "a new node joins after the notice")
     assert run.worlds() == [2]
-    assert row["lost_steps"] <= run.train["checkpoint_every"]
-    assert row["final_difference"] < 2e-6
+    run.check(lost=run.train["checkpoint_every"])
 
 
 def test_a_cut_between_two_workers_delays_them(tmp_path: Path) -> None:
@@ -40,11 +37,8 @@ def test_a_cut_between_two_workers_delays_them(tmp_path: Path) -> None:
         with pytest.raises(AssertionError):
             run.reach(15, seconds=15.0)
         cluster.mend(1, 2)
-        run.harm()
         run.end()
-        row = run.row("network between two workers cut for 15 s", WHERE, "seconds since it was mended")
-    assert row["lost_steps"] == 0
-    assert row["final_difference"] < 2e-6
+    run.check(lost=0)
 
 
 def test_a_worker_that_is_cut_from_the_head_is_lost_and_comes_back(tmp_path: Path) -> None:
@@ -52,16 +46,13 @@ def test_a_worker_that_is_cut_from_the_head_is_lost_and_comes_back(tmp_path: Pat
         run = Disturbed(cluster, tmp_path, gates=[13])
         run.reach(13)
         cluster.cut(0, 2)
-        run.harm()
         cluster.wait_for(lambda listed: sum(node["Alive"] for node in listed) == 2)
         cluster.mend(0, 2)
         cluster.kill(2)  # its Ray ends by itself, as it was given up; a supervisor starts it again
         cluster.start_again(2)
         run.open(13)
         run.end()
-        row = run.row("network between head and worker cut until it is given up, mended", WHERE, "Ray there restarted")
-    assert row["lost_steps"] <= run.train["checkpoint_every"]
-    assert row["final_difference"] < 2e-6
+    run.check(lost=run.train["checkpoint_every"])
 
 
 def test_a_node_that_is_a_group_of_processes_is_lost(tmp_path: Path) -> None:
@@ -70,10 +61,7 @@ def test_a_node_that_is_a_group_of_processes_is_lost(tmp_path: Path) -> None:
         run = Disturbed(cluster, tmp_path, gates=[13], min_workers=1)
         run.reach(13)
         cluster.kill(2)
-        run.harm()
         run.open(13)
         run.end()
-        row = run.row("node lost, does not come back", WHERE, "min_workers=1")
     assert run.worlds() == [2, 1]
-    assert row["lost_steps"] <= run.train["checkpoint_every"]
-    assert row["final_difference"] < 2e-6
+    run.check(lost=run.train["checkpoint_every"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from pathlib import Path
 
@@ -11,17 +10,11 @@ import pytest
 from cluster.tracking import MlflowTracker, _Outbox
 from idc.training.config import TrackingConfig
 from tests.faults.injection import TrackingServer
-
-
-def nobody() -> str:
-    """URI of a loopback port where nothing listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
+from tests.serve.command import free_port
 
 
 def test_a_server_that_is_away_at_the_start_is_named_with_the_remedy(tmp_path: Path) -> None:
-    uri = nobody()
+    uri = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(ValueError, match=r"train\.tracking\.uri: the MLflow server at http://") as caught:
         MlflowTracker(TrackingConfig(uri=uri), tmp_path / "run", "run")
     assert "set train.tracking.enabled=false" in str(caught.value)

@@ -15,7 +15,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from idc.schema import ChangePair
-from tests.vlm.folders import image, write_pairs, write_rows
+from tests.folders import write_rows
+from tests.vlm.folders import image, write_pairs
 from tests.vlm.hub import COMMIT
 from tests.vlm.models import tiny_folder
 
@@ -76,38 +77,32 @@ def tune(refusal: Command, *arguments: str) -> str:
     return refusal(finetune_sft.main, *settings, *arguments)
 
 
-both = pytest.mark.parametrize("job", ["wrap", "tune"])
-
-
 def through(job: str, refusal: Command, pairs: Path, *arguments: str) -> str:
     return wrap(refusal, *arguments) if job == "wrap" else tune(refusal, f"pairs={pairs}", *arguments)
 
 
-@both
+@pytest.mark.parametrize("job", ["wrap", "tune"])
 def test_a_base_that_is_not_here(job: str, refusal: Command, pairs: Path) -> None:
     line = through(job, refusal, pairs, "base.source=Qwen/Qwen2.5-VL-3B-Instruct")
     assert "the base model Qwen/Qwen2.5-VL-3B-Instruct is not on this machine: download it once with" in line
     assert "`hf download Qwen/Qwen2.5-VL-3B-Instruct`, or give its folder with base.source=/path" in line
 
 
-@both
-def test_a_folder_that_is_not_there(job: str, refusal: Command, pairs: Path) -> None:
-    assert "/nowhere/model" in through(job, refusal, pairs, "base.source=/nowhere/model")
+def test_a_folder_that_is_not_there(refusal: Command) -> None:
+    assert "/nowhere/model" in wrap(refusal, "base.source=/nowhere/model")
 
 
-@both
-def test_a_wrong_revision(job: str, refusal: Command, pairs: Path, tmp_path: Path) -> None:
+def test_a_wrong_revision(refusal: Command, tmp_path: Path) -> None:
     """The model is here, at another revision."""
     cached = tmp_path / "hub" / "models--org--tiny"
     shutil.copytree(tiny_folder(KIND), cached / "snapshots" / COMMIT)
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text(COMMIT)
-    line = through(job, refusal, pairs, "base.source=org/tiny", "base.revision=v9")
+    line = wrap(refusal, "base.source=org/tiny", "base.revision=v9")
     assert "the base model org/tiny at revision v9 is not on this machine: download it once with" in line
     assert "`hf download org/tiny --revision v9`" in line
 
 
-@both
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -121,15 +116,13 @@ def test_a_wrong_revision(job: str, refusal: Command, pairs: Path, tmp_path: Pat
         ),
     ],
 )
-def test_a_folder_that_is_no_model(
-    job: str, fault: str, message: str, refusal: Command, pairs: Path, base: Path
-) -> None:
+def test_a_folder_that_is_no_model(fault: str, message: str, refusal: Command, base: Path) -> None:
     if fault == "family":
         config = json.loads((base / "config.json").read_text()) | {"model_type": "mllama"}
         (base / "config.json").write_text(json.dumps(config))
     else:
         (base / fault).unlink()
-    assert message in through(job, refusal, pairs, f"base.source={base}")
+    assert message in wrap(refusal, f"base.source={base}")
 
 
 def cut(base: Path) -> None:
@@ -186,8 +179,7 @@ DAMAGES = {
 }
 
 
-@both
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize(("job", "name"), [*(("wrap", name) for name in DAMAGES), ("tune", "weights cut off")])
 def test_damaged_parts_and_those_of_another_model(
     job: str, name: str, refusal: Command, pairs: Path, base: Path
 ) -> None:
@@ -284,7 +276,7 @@ def test_a_cutoff_that_would_cut(refusal: Command, pairs: Path, base: Path) -> N
 
 def test_pairs_without_images(refusal: Command, base: Path, tmp_path: Path) -> None:
     row = ChangePair("a", b"x", b"x", captions=("the cube was added",)).to_row()
-    write_rows(tmp_path / "annotations", "pairs", [row | {"before": b"", "after": b""}], images=False)
+    write_rows(tmp_path / "annotations", [row | {"before": b"", "after": b""}], extra={"images": False})
     line = tune(refusal, f"pairs={tmp_path / 'annotations'}", f"base.source={base}")
     assert "has annotations alone, no images" in line
     assert "import it again with its images" in line

@@ -231,7 +231,12 @@ def serve_metrics() -> set[str]:
 # -- what is found ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("file", "right", "wrong", "said"), WRONG, ids=[one[0] + " " + one[2] for one in WRONG])
+def named(table: dict[tuple[str, ...], list[tuple[str, str, str]]]) -> list[Any]:
+    """The rows of a table of mistakes as parameters, named by file and wrong text."""
+    return [pytest.param(*key, *row, id=f"{key[-1]} {row[1]}") for key, rows in table.items() for row in rows]
+
+
+@pytest.mark.parametrize(("file", "right", "wrong", "said"), named(WRONG))
 def test_a_wrong_field_is_found_in_its_file(file: str, right: str, wrong: str, said: str, copied: Path) -> None:
     change(copied / file, right, wrong)
     found = list(source_faults(copied))
@@ -240,9 +245,7 @@ def test_a_wrong_field_is_found_in_its_file(file: str, right: str, wrong: str, s
     assert any(re.search(said, fault) for fault in found), found
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "right", "wrong", "said"), WRONG_TOGETHER, ids=[f"{one[1]} {one[3]}" for one in WRONG_TOGETHER]
-)
+@pytest.mark.parametrize(("name", "file", "right", "wrong", "said"), named(WRONG_TOGETHER))
 def test_a_wrong_value_is_found_in_what_is_applied(
     name: str, file: str, right: str, wrong: str, said: str, copied: Path
 ) -> None:

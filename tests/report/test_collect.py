@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +11,14 @@ import pyarrow as pa
 import pytest
 
 from idc.data.images import encode_png
-from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
 from idc.evaluation.score import evaluate_captions
 from idc.report.collect import by_score, collect, read_run_log, spread_over_types
 from idc.report.config import ReportJob
 from idc.report.timeline import Timeline, TimelineLine
-from idc.schema import ChangePair, pair_arrow_schema
-
-ROOT = Path(__file__).resolve().parents[2]
+from idc.schema import ChangePair
+from tests.conftest import Command
+from tests.folders import write_rows
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +44,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 pair_id=f"p{i}", caption=captions[0] if i < 6 else "a cube", references=list(captions), change_type=kind
             )
         )
-    folder = DatasetFolder.open_for_build(
-        root / "pairs", kind="pairs", schema=pair_arrow_schema(), fingerprint="f", config={}, num_chunks=1
-    )
-    folder.write_chunk(0, pairs, [])
-    folder.finish()
-    table = pa.Table.from_pylist(procedures)
-    folder = DatasetFolder.open_for_build(
-        root / "procedures", kind="procedures", schema=table.schema, fingerprint="g", config={}, num_chunks=1
-    )
-    folder.write_chunk(0, table, [])
-    folder.finish()
+    write_rows(root / "pairs", pairs)
+    write_rows(root / "procedures", procedures, "procedures", pa.Table.from_pylist(procedures).schema)
     evaluation, rows = evaluate_captions(predictions, metrics=("CIDEr",))
     ev.save(root / "evaluation", evaluation.model_copy(update={"seconds": {"scoring": 1.5}}), rows)
     (root / "train").mkdir()
@@ -163,16 +150,9 @@ def test_a_folder_that_is_not_what_it_should_be_is_named(run: Path, tmp_path: Pa
         collect(ReportJob(out="x", evaluations=(str(tmp_path),), pairs=str(run / "pairs")))
 
 
-def command(*settings: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "jobs" / "report.py"), *settings], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-
-
-def test_the_command_writes_the_page(run: Path, tmp_path: Path) -> None:
+def test_the_command_writes_the_page(run: Path, tmp_path: Path, command: Command) -> None:
     done = command(
-        f"out={tmp_path}/r.html", f"evaluations=[{run}/evaluation]", f"pairs={run}/pairs",
+        "report", f"out={tmp_path}/r.html", f"evaluations=[{run}/evaluation]", f"pairs={run}/pairs",
         f"procedures={run}/procedures", f"runs.stage 1={run}/train",
         f"real=[{{title: Photographs, evaluation: {run}/evaluation, pairs: {run}/pairs, show: 2}}]",
     )  # fmt: skip
@@ -183,8 +163,8 @@ def test_the_command_writes_the_page(run: Path, tmp_path: Path) -> None:
     assert "stage 1" in text
 
 
-def test_all_missing_folders_are_named_at_once() -> None:
-    done = command("out=r.html", "evaluations=[/no/e]", "pairs=/no/p", "runs.a=/no/r", "show=-1")
+def test_all_missing_folders_are_named_at_once(command: Command) -> None:
+    done = command("report", "out=r.html", "evaluations=[/no/e]", "pairs=/no/p", "runs.a=/no/r", "show=-1")
     assert done.returncode == 2
     for name in ("/no/e", "/no/p", "/no/r", "show"):
         assert name in done.stderr

@@ -4,9 +4,7 @@ CLEVR-Change layout without captions gets there in two commands."""
 from __future__ import annotations
 
 import json
-import os
 import runpy
-import shutil
 import sys
 from collections import Counter
 from pathlib import Path
@@ -185,8 +183,10 @@ def test_triples_in_the_official_layout_without_captions_get_counts_and_a_page(
     put(tmp_path / "clevr", names)
     monkeypatch.chdir(tmp_path)
     run(monkeypatch, "import_dataset", "format=clevr_change", "source=clevr", "out=triples", "--local")
-    run(monkeypatch, "caption", "--artifact", "shipped", "--input", "triples", "--out", "captions", "--local")
-    assert "page: captions/page.html" in capsys.readouterr().out
+    run(monkeypatch, "caption", "--input", "triples", "--out", "captions", "--local")
+    printed = capsys.readouterr()
+    assert "captioner: the one that comes with the program" in printed.err
+    assert "page: captions/page.html" in printed.out
     summary = GallerySummary.model_validate_json(Path("captions/summary.json").read_text())
     assert summary.pairs == 2 * SCENES
     assert {kind: one.unchanged.of for kind, one in summary.types.items()} == {
@@ -196,22 +196,3 @@ def test_triples_in_the_official_layout_without_captions_get_counts_and_a_page(
     assert summary.types == direct.types
     assert summary.named_types == direct.named_types
     assert len(HtmlPage(Path("captions/page.html").read_text()).images) == 3 * summary.pairs
-
-
-def test_without_an_artifact_it_is_the_newest_below_runs_or_the_one_that_comes_with_the_program(
-    pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    common = ("--input", pairs, "--max-pairs", 2, "--show", 1, "--local")
-    run(monkeypatch, "caption", "--out", "first", *common)
-    assert "captioner: the one that comes with the program, trained on rendered scenes" in capsys.readouterr().err
-    assert GallerySummary.model_validate_json(Path("first/summary.json").read_text()).captioner == SHIPPED
-    for age, name in enumerate(("old", "new")):
-        folder = shutil.copytree(artifact_folder(SHIPPED), tmp_path / "runs" / name / "artifact")
-        os.utime(folder / "config.json", (1e9 + age, 1e9 + age))
-    run(monkeypatch, "caption", "--out", "second", *common)
-    assert "captioner: runs/new/artifact, the newest one (--artifact selects another)" in capsys.readouterr().err
-    assert GallerySummary.model_validate_json(Path("second/summary.json").read_text()).captioner == "runs/new/artifact"
-    run(monkeypatch, "caption", "--out", "third", "--artifact", "runs/old/artifact", *common)
-    assert "captioner:" not in capsys.readouterr().err
-    assert "runs/old/artifact (twincap)" in HtmlPage(Path("third/page.html").read_text()).text

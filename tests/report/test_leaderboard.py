@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 import idc.report
-from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
 from idc.evaluation.answers import AnswersJob
 from idc.evaluation.answers import run_answers as score_answers
@@ -26,7 +25,8 @@ from idc.evaluation.score import evaluate_captions
 from idc.report.leaderboard.boards import BASELINE, PAPER, RUN, UPPER_BOUND, Board, BoardRow, DataSetPage, gather_boards
 from idc.report.leaderboard.exports import as_csv, latex, leaderboard_markdown
 from idc.report.leaderboard.leaderboard_folder import write_leaderboard
-from idc.schema import ChangePair, pair_arrow_schema
+from idc.schema import ChangePair
+from tests.folders import write_rows
 from tests.report.html_page import HtmlPage
 
 KINDS = ("none", "move", "color", "none")
@@ -36,12 +36,7 @@ CAPTIONS = {"none": "no change", "move": "the ball moved", "color": "the ball tu
 
 def pairs_folder(path: Path, config: dict[str, Any], fingerprint: str = "data1234", **extra: Any) -> None:
     rows = [ChangePair(f"p{i}", b"", b"", ("x",), kind, "test").to_row() for i, kind in enumerate(KINDS)]
-    folder = DatasetFolder.open_for_build(
-        path, kind="pairs", schema=pair_arrow_schema(), fingerprint=fingerprint, config=config, num_chunks=1,
-        extra=extra,
-    )  # fmt: skip
-    folder.write_chunk(0, rows, [])
-    folder.finish()
+    write_rows(path, rows, fingerprint=fingerprint, config=config, extra=extra)
 
 
 @cache

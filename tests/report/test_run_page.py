@@ -95,12 +95,6 @@ def test_the_page_loads_nothing() -> None:
     assert next(a for tag, a in page.tags if tag == "meta" and a.get("name") == "viewport")
 
 
-def test_text_of_the_data_is_escaped(page: HtmlPage) -> None:
-    assert "A run <of> ours" in page.text
-    assert "no <change>" in page.text
-    assert "<b>ball</b>" in page.text
-
-
 def test_the_headline_is_compared_with_both_baselines_and_has_its_spread(page: HtmlPage) -> None:
     assert "120.0 ± 20.0" in page.text
     for text in ("40.0", "50.0", "the model has 3.0 times as much", "the model has 2.4 times as much", "over 3 seeds"):

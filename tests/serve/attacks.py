@@ -37,6 +37,7 @@ from idc.captioning.loading import SHIPPED
 from serve.config import LimitsConfig
 from tests.serve.bad_images import avif_claiming_8x8, jpeg_of_scans
 from tests.serve.bodies import FORM, conversation, dumped, file, form, pair, picture, saved, url
+from tests.serve.command import free_port
 from tests.serve.wire import CAPTIONS, CHAT, Hostile, send
 
 ROOT = Path(__file__).parents[2]
@@ -108,9 +109,7 @@ Attack = Callable[[Server], str]
 @contextmanager
 def running(artifact: str, *settings: str, unlimited: bool = False) -> Iterator[Server]:
     """``python -m serve.app`` on a free port of this machine; without :mod:`serve.listener` if ``unlimited``."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     source = artifact if artifact == SHIPPED else Path(artifact).resolve()
     command = [sys.executable, "-u", "-m", "serve.app", f"models.demo={source}", f"port={port}"]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}

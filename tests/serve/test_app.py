@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import shutil
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from idc.training.artifact_hashes import write_hashes
 from serve.backend import EncodedPair, Options
 from serve.captioner import ServedCaptioner
 from tests.serve.bodies import picture
+from tests.serve.command import free_port
 from tests.serve.local import TOKEN, tokens_of
 from tests.serve.waiting import until
 
@@ -141,9 +141,7 @@ def app(
         mlflow.log_artifacts(run_id, str(made), version[-1])
         mlflow.create_model_version("captioner", f"runs:/{run_id}/{version[-1]}", run_id)
     mlflow.set_registered_model_alias("captioner", "champion", "1")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     args = {
         "models": {"champion": "models:/captioner@champion", "folder": artifact},
         "auth": {"tokens": tokens_of(tester=TOKEN)},

@@ -250,9 +250,7 @@ def test_the_command_names_what_is_missing_and_what_is_taken(tmp_path: Path) -> 
 @pytest.mark.ray
 @pytest.mark.parametrize("haproxy", ["false", "true"])
 def test_the_command_serves_until_it_is_told_to_end(artifact: str, tmp_path: Path, haproxy: str) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-u", "-m", "serve.app", f"models.demo={artifact}", f"port={port}", f"haproxy={haproxy}"]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:

@@ -207,20 +207,6 @@ def test_what_cannot_be_answered_is_refused_with_its_field(client: openai.OpenAI
     assert len(asked_alone.choices) == 2
 
 
-def test_two_images_in_one_part_are_refused(address: str) -> None:
-    part = '{"type": "image_url", "image_url": {"url": "data:,"}, "image_url": {"url": "data:,"}}'
-    reply = httpx2.post(
-        f"{address}/v1/chat/completions", headers={"Content-Type": "application/json"},
-        content='{"messages": [{"role": "user", "content": [' + part + "]}]}",
-    )  # fmt: skip
-    assert reply.status_code == 400
-    assert 'Detected duplicate key "image_url"' in reply.json()["error"]["message"]
-    lost = {"messages": [{"role": "user", "content": [{**PARTS[0], "type": "text", "text": "a"}, PARTS[1]]}]}
-    reply = httpx2.post(f"{address}/v1/chat/completions", json=lost)
-    assert reply.status_code == 422
-    assert "holds an image, which would be lost" in reply.json()["error"]["message"]
-
-
 def test_models_say_that_they_answer(artifact: str) -> None:
     with serving(create_api(local_config(artifact), LocalBackend(artifact))) as found:
         (model,) = httpx2.get(f"{found}/v1/models").json()["data"]

@@ -11,6 +11,7 @@ import yaml
 from idc.config import ConfigError, load
 from idc.sweep.config import Dimension, SearchConfig, SweepJob
 from idc.systems import SYSTEMS
+from tests.folders import write_rows
 
 SETTINGS = {"pairs": "data/pairs", "procedures": "data/procedures"}
 
@@ -190,14 +191,10 @@ def test_the_command_line_is_on_top_of_the_file(tmp_path: Path) -> None:
 
 def test_a_stage_1_that_is_there_is_taken_and_counts_by_its_weights(tmp_path: Path) -> None:
     """No stage 1 is trained; other weights make another stage 2, other noise in the procedures too."""
-    from idc.data.store import DatasetFolder
-    from idc.schema import pair_arrow_schema
     from idc.systems.procap.sweep import steps
 
     for name, kind in (("pairs", "pairs"), ("clean", "procedures"), ("noised", "procedures")):
-        DatasetFolder.open_for_build(
-            tmp_path / name, kind=kind, schema=pair_arrow_schema(), fingerprint=name, config={}, num_chunks=0
-        ).finish()
+        write_rows(tmp_path / name, [], kind, fingerprint=name)
     artifact = tmp_path / "artifact"
     artifact.mkdir()
     (artifact / "config.json").write_text("{}")

@@ -10,11 +10,9 @@ import pytest
 
 from idc.config import ConfigModel, load
 from idc.data.pipeline import run_local
-from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateSection
 from idc.evaluation.judge import JudgeSection
-from idc.schema import pair_arrow_schema
 from idc.sweep.chain import Step, TrialSteps
 from idc.sweep.steps import (
     EVALUATE_DERIVED,
@@ -26,6 +24,7 @@ from idc.sweep.steps import (
 )
 from idc.training.config import TrainConfig
 from tests.chat_server import serving
+from tests.folders import write_rows
 from tests.vision.scenes import pair_row, write_pairs
 
 
@@ -55,10 +54,7 @@ def fit(job: ToyJob, data: str = "data", folder: str = "pairs") -> Step:
 
 def pairs_at(path: Path, content: str) -> str:
     """A folder of no pairs whose fingerprint is ``content``."""
-    DatasetFolder.open_for_build(
-        path, kind="pairs", schema=pair_arrow_schema(), fingerprint=content, config={}, num_chunks=0
-    ).finish()
-    return str(path)
+    return write_rows(path, [], fingerprint=content)
 
 
 def test_a_training_is_named_by_settings_and_data_and_not_by_places_or_how_it_runs() -> None:

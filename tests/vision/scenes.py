@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from idc.data.images import encode_png
-from idc.data.store import DatasetFolder
-from idc.schema import pair_arrow_schema
 from idc.vision.tokenizer.config import TokenizerConfig
+from tests.folders import write_rows
 
 TINY = TokenizerConfig(
     image_size=32,
@@ -60,11 +59,4 @@ def pair_row(index: int, split: str, **changes: Any) -> dict[str, Any]:
 
 def write_pairs(path: Path, rows: list[dict[str, Any]], rows_per_part: int = 8) -> str:
     """A complete folder of pairs at ``path``; its path as text."""
-    starts = range(0, len(rows), rows_per_part)
-    folder = DatasetFolder.open_for_build(
-        path, kind="pairs", schema=pair_arrow_schema(), fingerprint="test", config={}, num_chunks=len(starts)
-    )
-    for chunk, start in enumerate(starts):
-        folder.write_chunk(chunk, rows[start : start + rows_per_part])
-    folder.finish()
-    return str(path)
+    return write_rows(path, rows, rows_per_part=rows_per_part)

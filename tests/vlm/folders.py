@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from idc.data.images import encode_png
-from idc.data.store import DatasetFolder
-from idc.schema import ChangePair, Instruction, Turn, instruction_arrow_schema, pair_arrow_schema
+from idc.schema import ChangePair, Instruction, Turn, instruction_arrow_schema
 from idc.vlm.chat import Chat
 from idc.vlm.config import PromptConfig
 from idc.vlm.samples import DialogueSamples
+from tests.folders import write_rows
 from tests.vlm.models import TEXTS, found, picture
 
 SIZES = ((64, 64), (48, 90), (100, 30))
@@ -39,8 +39,9 @@ def write_pairs(folder: Path, train: int = 12, val: int = 4, sizes: Sequence[tup
             texts = [CAPTIONS[number % 3]]
         images = [image(2 * number + side, sizes[(number + side) % len(sizes)]) for side in range(2)]
         split = "train" if number < train else "val"
-        rows.append(ChangePair(f"pair-{number}", *images, captions=tuple(texts), split=split).to_row())
-    return write_rows(folder, "pairs", rows)
+        rows.append(ChangePair(f"pair-{number}", *images, captions=tuple(texts), split=split))
+    write_rows(folder, rows)
+    return folder
 
 
 def write_instructions(folder: Path, count: int = 6) -> Path:
@@ -56,17 +57,7 @@ def write_instructions(folder: Path, count: int = 6) -> Path:
             turns += [Turn("user", f"How many cubes, {again}?"), Turn("assistant", str(again), "count")]
         split = "train" if number < count - 2 else "val"
         rows.append(Instruction(f"row-{number}", images, tuple(turns), split).to_row())
-    return write_rows(folder, "instructions", rows)
-
-
-def write_rows(folder: Path, kind: str, rows: Sequence[dict[str, Any]], **manifest: Any) -> Path:
-    """A folder of these rows; ``manifest`` as of :meth:`idc.data.store.DatasetFolder.finish`."""
-    schema = pair_arrow_schema() if kind == "pairs" else instruction_arrow_schema()
-    target = DatasetFolder.open_for_build(
-        folder, kind=kind, schema=schema, fingerprint=folder.name, config={}, num_chunks=1
-    )  # fmt: skip
-    target.write_chunk(0, list(rows))
-    target.finish(manifest)
+    write_rows(folder, rows, "instructions", instruction_arrow_schema())
     return folder
 
 

@@ -240,8 +240,7 @@ def test_they_are_served_from_folders_and_from_the_registry(place: Place) -> Non
 
 
 def test_no_line_outside_knows_these_systems() -> None:
-    """Issue 15: nothing outside idc/vlm, the folders of the systems and their jobs names them; a benchmark
-    may."""
+    """Only idc/vlm, the folders of the systems, their jobs and benchmarks do."""
     own = (
         "idc/vlm/",
         "idc/systems/zeroshot/",

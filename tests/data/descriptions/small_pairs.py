@@ -11,8 +11,8 @@ import numpy as np
 from idc.data.descriptions.config import DescribeJob
 from idc.data.descriptions.template import PairDescription
 from idc.data.images import decode_image, encode_png
-from idc.data.store import DatasetFolder
-from idc.schema import ChangePair, pair_arrow_schema
+from idc.schema import ChangePair
+from tests.folders import write_rows
 
 SHAPE = (8, 12, 3)
 
@@ -31,13 +31,8 @@ def write_pairs(folder: Path, count: int, **changed: Any) -> str:
             "pair_id": f"p{number:02}", "before": image(number, False), "after": image(number, True), "source": "heap",
             "split": "val" if number % 4 == 3 else "train", "captions": ("an old caption",), "meta": {"number": number},
         }  # fmt: skip
-        rows.append(ChangePair(**{**pair, **changed.get(f"p{number:02}", {})}).to_row())
-    made = DatasetFolder.open_for_build(
-        folder, kind="pairs", schema=pair_arrow_schema(), fingerprint=f"small {count}", config={}, num_chunks=1
-    )
-    made.write_chunk(0, rows)
-    made.finish()
-    return str(folder)
+        rows.append(ChangePair(**{**pair, **changed.get(f"p{number:02}", {})}))
+    return write_rows(folder, rows, fingerprint=f"small {count}")
 
 
 def number_in(content: Any) -> int:

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import numpy as np
 import pytest
 from PIL import ExifTags, Image
@@ -48,18 +47,6 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def pairs(tmp_path: Path) -> str:
     return write_pairs(tmp_path / "pairs", COUNT)
-
-
-@pytest.fixture
-def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that the client would wait between attempts; it does not wait."""
-    seconds: list[float] = []
-
-    async def sleep(delay: float) -> None:
-        seconds.append(delay)
-
-    monkeypatch.setattr(anyio, "sleep", sleep)
-    return seconds
 
 
 def run_job(one: DescribeJob, overwrite: bool = False) -> Manifest:
@@ -182,27 +169,6 @@ def test_nonsense_ends_the_run_early(server: Server, tmp_path: Path) -> None:
     assert 20 <= len(server.requests) <= 24
 
 
-def test_later_means_later_and_errors_are_tried_again(server: Server, pairs: str, waited: list[float]) -> None:
-    troubles = {1: (429, "slow down", {"Retry-After": "7"}), 2: (503, "busy"), 4: (201, "<html>")}
-    server.answer = lambda number, content: troubles.get(number) or described(number_in(content))
-    one = job(pairs, server.url, endpoint={"concurrency": 1})
-    with pytest.raises(NotAnswered, match=r"1 of 12 pairs have no answer, the first one, p01: .*not a chat completion"):
-        run_job(one)
-    assert waited[0] == 7
-    assert 0.5 <= waited[1] <= 1
-    asked = len(server.requests)
-    assert run_job(one).num_rows == COUNT
-    assert numbers(server)[asked:] == [1]
-
-
-@pytest.mark.parametrize("reply", [(201, "{half", {"Content-Type": "application/json"}), (201, '{"choices": []}')])
-def test_something_else_than_an_answer_is_named(server: Server, pairs: str, reply: tuple[Any, ...]) -> None:
-    server.answer = lambda number, content: reply
-    with pytest.raises(NotAnswered, match=r"3 requests in a row without an answer, .*: not a chat completion"):
-        run_job(job(pairs, server.url, endpoint={"concurrency": 1}))
-    assert len(server.requests) == 3
-
-
 def test_a_server_that_hangs_ends_the_run_and_answers_so_far_are_kept(server: Server, pairs: str) -> None:
     released = threading.Event()
 
@@ -250,12 +216,9 @@ def test_a_pair_that_the_endpoint_refuses_is_a_reject_and_too_many_end_the_run(s
     assert len(server.requests) - asked <= 3
 
 
-@pytest.mark.parametrize(
-    ("status", "line"), [(401, r"401 Unauthorized: no; the key is read from \$MY_KEY"), (404, "404 Not Found: no")]
-)
-def test_a_wrong_key_or_model_ends_the_run_at_once(server: Server, pairs: str, status: int, line: str) -> None:
-    server.answer = lambda number, content: (status, "no")
-    with pytest.raises(EndpointError, match=line):
+def test_a_wrong_key_ends_the_run_at_once(server: Server, pairs: str) -> None:
+    server.answer = lambda number, content: (401, "no")
+    with pytest.raises(EndpointError, match=r"401 Unauthorized: no; the key is read from \$MY_KEY"):
         run_job(job(pairs, server.url, endpoint={"api_key_variable": "MY_KEY", "concurrency": 1}))
     assert len(server.requests) <= 2
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster.config import ClusterConfig
-from cluster.session import run_chunks
 from idc.data.descriptions.config import DescribeJob
 from idc.data.descriptions.describing import describe_pairs
 from idc.data.descriptions.description_statistics import summarise_descriptions
 from idc.data.descriptions.endpoint_describer import ask_endpoint
 from idc.data.descriptions.oracle import describe_by_oracle
 from idc.data.descriptions.template import parse_description
-from idc.data.pipeline import TooManyRejects
+from idc.data.pipeline import TooManyRejects, run_local
 from idc.data.rendered.config import RenderConfig
 from idc.data.rendered.draw import draw_scene
 from idc.data.rendered.scene import PAIRS
@@ -41,8 +38,8 @@ def job(pairs: str, out: Path, **more: Any) -> DescribeJob:
     return DescribeJob(pairs=pairs, out=str(out), describer="oracle", chunk_size=6, **more)
 
 
-def run_job(one: DescribeJob, local: bool = True, cluster: ClusterConfig | None = None) -> Manifest:
-    return describe_pairs(one, partial(run_chunks, local, cluster or ClusterConfig()), ask_endpoint)
+def run_job(one: DescribeJob) -> Manifest:
+    return describe_pairs(one, run_local, ask_endpoint)
 
 
 def test_captions_and_noise_are_those_of_the_oracle(pairs: str, tmp_path: Path) -> None:
@@ -71,14 +68,3 @@ def test_a_pair_without_a_scene_is_a_reject(tmp_path: Path) -> None:
     one = job(write_pairs(tmp_path / "pairs", 3), tmp_path / "out")
     with pytest.raises(TooManyRejects, match="3 x no scene"):
         run_job(one)
-
-
-@pytest.mark.ray
-def test_on_ray_the_files_are_those_of_one_process(pairs: str, tmp_path: Path, ray_session: None) -> None:
-    folders = []
-    for local in (True, False):
-        one = job(pairs, tmp_path / f"local-{local}", oracle={"noise": 0.4})
-        run_job(one, local)
-        folders.append({path.name: path.read_bytes() for path in Path(one.out).glob("part-*.parquet")})
-    assert folders[0] == folders[1]
-    assert len(folders[0]) == 3

@@ -84,6 +84,7 @@ def test_the_pairs_are_an_ordinary_folder_of_similar_images(mined: tuple[Path, P
     assert right / total > 5 * 2 / 29  # by chance: 2 of the other 29 images
 
 
+@pytest.mark.slow
 def test_several_processes_write_the_same_files(mined: tuple[Path, Path, dict[str, int]], tmp_path: Path) -> None:
     heap, out, _ = mined
     run(job(heap, tmp_path / "out", max_reject_share=0.2, workers=2), processes=2)

@@ -20,7 +20,7 @@ from idc.data.mining.targets import (
     in_range,
     nearest_of_each,
 )
-from idc.data.store import DatasetFolder
+from tests.folders import write_rows
 
 PAPER = FeatureThresholds()
 
@@ -48,20 +48,15 @@ def test_a_set_whose_least_similar_candidate_is_too_far_is_left_out() -> None:
 
 def features_folder(path: Path, features: tuple[np.ndarray, np.ndarray]) -> Path:
     """A folder of features as the job's first step writes it."""
-    count = len(features[0])
-    folder = DatasetFolder.open_for_build(
-        path, kind="image_features", schema=feature_schema(), fingerprint="x", config={}, num_chunks=1
-    )
-    folder.write_chunk(0, [
+    rows = [
         {
             "place": i, "image_id": str(i), "height": 1, "width": 1, "thumbnail": bytes(192),
             **{name: unit_length(x)[i].tobytes() for name, x in zip(FEATURES, features, strict=True)},
             **{name: float(np.linalg.norm(x[i])) for name, x in zip(LENGTHS, features, strict=True)},
         }
-        for i in range(count)
-    ])  # fmt: skip
-    folder.finish()
-    return path
+        for i in range(len(features[0]))
+    ]  # fmt: skip
+    return Path(write_rows(path, rows, "image_features", feature_schema()))
 
 
 @pytest.mark.parametrize("scale", ["encoder", "unit"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from idc.data.rows import open_rows
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.run import validate
 from idc.schema import ChangePair
-from tests.data.container_sets import instruct_pix2pix, shard
+from tests.data.container_sets import instruct_pix2pix, procap_hdf5, shard
+from tests.data.official_layouts import Official
 from tests.data.readers.test_own import FOLDERS, picture, prepare, put, table_images
 from tests.data.small_sets import OFFICIAL
 
@@ -130,15 +132,6 @@ def test_one_id_in_two_splits_is_a_reject(tmp_path: Path) -> None:
     assert (splits["p1"], splits["p2"]) == ("train", "test")
 
 
-def test_an_id_is_a_text_or_a_number(tmp_path: Path) -> None:
-    pairs, rejects = jsonl(tmp_path, '"pair_id": ["p1"]', '"pair_id": {"p": 2}', '"pair_id": 3')
-    assert list(pairs) == ["3"]
-    assert {place: reason[:9] for place, reason in rejects.items()} == {
-        "t.jsonl:1": "bad row: ",
-        "t.jsonl:2": "bad row: ",
-    }
-
-
 def test_the_columns_of_this_program_are_not_set_from_outside(tmp_path: Path) -> None:
     pairs, rejects = jsonl(tmp_path, '"pair_id": "p1", "error": "mine", "before_size": [1, 1]', '"pair_id": "p2"')
     assert (list(pairs), rejects) == (["p1", "p2"], {})
@@ -178,16 +171,14 @@ def test_a_byte_order_mark_is_in_no_caption(tmp_path: Path) -> None:
     assert imported(tmp_path / "shards", tmp_path / "tar", "webdataset")[0] == {"a": ["moved"], "b": ["gone"]}
 
 
-@pytest.mark.parametrize("name", [name for name in OFFICIAL if "tsv" not in name])
-def test_a_byte_order_mark_changes_no_official_set(tmp_path: Path, name: str) -> None:
-    for official in (OFFICIAL[name](), instruct_pix2pix()):
-        official.files = {
-            file: f"\ufeff{text}" if isinstance(text, str) else text for file, text in official.files.items()
-        }
-        source = official.write(tmp_path / official.format)
-        pairs, rejects = imported(tmp_path / f"{official.format}-out", source, official.format, **official.settings)
-        assert pairs == {name: pair[3] for name, pair in official.pairs.items()}
-        assert rejects == {}
+@pytest.mark.parametrize("make", [*OFFICIAL.values(), instruct_pix2pix, procap_hdf5], ids=lambda make: make.__name__)
+def test_a_byte_order_mark_changes_no_official_set(tmp_path: Path, make: Callable[[], Official]) -> None:
+    official = make()
+    official.files = {file: f"\ufeff{text}" if isinstance(text, str) else text for file, text in official.files.items()}
+    source = official.write(tmp_path / "in")
+    pairs, rejects = imported(tmp_path, source, official.format, **official.settings)
+    assert pairs == {name: pair[3] for name, pair in official.pairs.items()}
+    assert rejects == {}
 
 
 def test_only_line_ends_end_a_caption(tmp_path: Path) -> None:

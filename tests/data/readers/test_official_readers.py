@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,10 @@ from idc.data.pipeline import run_local
 from idc.data.readers import open_reader
 from idc.data.readers.annotations import Annotations
 from idc.data.store import iter_rows, read_rejects
+from tests.conftest import Command
 from tests.data.official_layouts import check_annotations_alone, check_damaged, found, grey, more, round_trip
 from tests.data.readers.test_own import import_job, prepare, put
 from tests.data.small_sets import OFFICIAL, levir_mci, omnidiff, spot_the_diff
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
@@ -230,17 +227,14 @@ def test_settings_of_another_format_do_not_count(tmp_path: Path) -> None:
     assert folder.complete
 
 
-def test_the_job_as_a_user_runs_it(tmp_path: Path) -> None:
+def test_the_job_as_a_user_runs_it(tmp_path: Path, command: Command) -> None:
     source, out = spot_the_diff().write(tmp_path / "in"), tmp_path / "out"
-    command = [
-        sys.executable, str(ROOT / "jobs/import_dataset.py"), "--format", "spot_the_diff", "--source", str(source),
-        "--out", str(out), "--local", "--max-reject-share=0",
-    ]  # fmt: skip
+    given = "--format", "spot_the_diff", "--source", source, "--out", out, "--local", "--max-reject-share=0"
     for _ in range(2):
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = command("import_dataset", *given)
         assert (done.returncode, "5 pairs" in done.stdout) == (0, True), done.stderr
     (source / "test.json").write_text(more((source / "test.json").read_text(), "3"))
-    again = subprocess.run(command, capture_output=True, text=True)
+    again = command("import_dataset", *given)
     assert again.returncode == 1
     assert "other inputs" in again.stderr
 

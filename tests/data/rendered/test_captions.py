@@ -60,6 +60,18 @@ def named(caption: str, things: tuple[Thing, ...], view) -> list[Thing]:
     return [thing for thing in found if thing is not anchors[0] and stands(thing, relation, anchors[0], view)]
 
 
+def check_names(caption: str, scene, change: Change, order: tuple[int, int] = (0, 1)) -> bool:
+    """A caption names the changed object and no other, and the new look; returns whether it has a relation."""
+    first, second = order
+    if change.before is not None:
+        assert named(caption, scene.things(first), scene.views[first]) == [change.before], caption
+    if change.kind in ("add", "move"):
+        assert named(caption, scene.things(second), scene.views[second]) == [change.after], caption
+    if change.kind in ("color", "material"):
+        assert WORDS[change.kind][caption.split()[-1]] == getattr(change.after, change.kind), caption
+    return " that is " in caption
+
+
 @pytest.mark.parametrize("jitter", ["moderate", "extreme"])
 def test_captions_name_the_changed_object_and_no_other(jitter):
     from idc.data.rendered.captions import change_captions
@@ -68,18 +80,9 @@ def test_captions_name_the_changed_object_and_no_other(jitter):
     relational = 0
     for index in range(60):
         scene, rng = draw_scene(config, index)
-        change = scene.change
         captions = change_captions(scene, 8, config.relation_share, rng)
         assert len(set(captions)) == 8
-        for caption in captions:
-            relational += " that is " in caption
-            if change.before is not None:
-                assert named(caption, scene.before, scene.views[0]) == [change.before], caption
-            if change.kind in ("add", "move"):
-                assert named(caption, scene.after, scene.views[1]) == [change.after], caption
-            if change.kind in ("color", "material"):
-                last = caption.split()[-1]
-                assert WORDS[change.kind][last] == getattr(change.after, change.kind), caption
+        relational += sum(check_names(caption, scene, scene.change) for caption in captions)
     assert relational > 60
 
 

@@ -18,7 +18,7 @@ from idc.data.rendered.scene import ORDERED_PAIRS, Thing, View
 from idc.metrics.hallucination import hallucination, truth_of
 from idc.schema import NO_CHANGE, ChangePair
 from tests.data.rendered.conftest import CLEVR, SMALL
-from tests.data.rendered.test_captions import WORDS, named
+from tests.data.rendered.test_captions import check_names
 
 ORDERED = SMALL.model_copy(update={"ordered_pairs": True, "val_share": 0.2, "test_share": 0.2})
 TRAIN = [index for index in range(10) if split_of(ORDERED, index) == "train"]
@@ -96,16 +96,8 @@ def test_captions_of_every_order_name_the_changed_object_and_no_other() -> None:
             change = scene.change_of(order)
             if change is None:
                 continue
-            first, second = order
-            for caption in change_captions(scene, 8, config.relation_share, rng, order):
-                relational += " that is " in caption
-                if change.before is not None:
-                    assert named(caption, scene.things(first), scene.views[first]) == [change.before], caption
-                if change.kind in ("add", "move"):
-                    assert named(caption, scene.things(second), scene.views[second]) == [change.after], caption
-                if change.kind in ("color", "material"):
-                    last = caption.split()[-1]
-                    assert WORDS[change.kind][last] == getattr(change.after, change.kind), caption
+            captions = change_captions(scene, 8, config.relation_share, rng, order)
+            relational += sum(check_names(caption, scene, change, order) for caption in captions)
     assert relational > 40
 
 
@@ -138,11 +130,19 @@ def test_validation_and_test_rows_do_not_depend_on_the_setting(rows) -> None:
         assert [pair.to_row() for pair in plain.pairs(index)] == [pair.to_row() for pair in rows[index].values()]
 
 
-def test_a_folder_without_the_setting_is_the_one_made_before_it_existed(tmp_path) -> None:
-    folder, _, _ = open_rendering(RenderJob(out=str(tmp_path / "a"), chunk_size=3))
-    assert folder.manifest.fingerprint == "37ca38d83c4de34a2fbd"
-    settings = load(RenderJob, None, {"out": str(tmp_path / "b"), "chunk_size": 3, "render.ordered_pairs": True})
-    assert open_rendering(settings)[0].manifest.fingerprint != folder.manifest.fingerprint
+@pytest.mark.parametrize(
+    "setting", [{"ordered_pairs": True}, {"several.max_changes": 2}, {"variation.noise": 0.01}], ids=str
+)
+def test_a_folder_without_a_later_setting_is_the_one_made_before_it_existed(setting, tmp_path) -> None:
+    plain = open_rendering(RenderJob(out=str(tmp_path / "a"), chunk_size=3))[0].manifest
+    assert plain.fingerprint == "37ca38d83c4de34a2fbd"
+    [(name, value)] = setting.items()
+    section, _, field = name.partition(".")
+    assert section not in plain.config["render"]
+    settings = load(RenderJob, None, {"out": str(tmp_path / "b"), "chunk_size": 3, f"render.{name}": value})
+    other = open_rendering(settings)[0].manifest
+    assert other.fingerprint != plain.fingerprint
+    assert (other.config["render"][section][field] if field else other.config["render"][section]) == value
 
 
 def test_views_of_a_record_show_where_objects_are(rows) -> None:

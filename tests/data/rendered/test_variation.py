@@ -9,10 +9,10 @@ import pytest
 
 from idc.config import ConfigError, load
 from idc.data.images import decode_image
-from idc.data.rendered.config import RenderConfig, RenderJob, VariationConfig
+from idc.data.rendered.config import RenderConfig, VariationConfig
 from idc.data.rendered.draw import BASE_LAMPS, draw_scene
 from idc.data.rendered.look import JPEG_QUALITIES, ROUGHNESS, Exposure, Look
-from idc.data.rendered.render import RenderScenes, develop, open_rendering, scene_dict, to_srgb, without_sparks
+from idc.data.rendered.render import RenderScenes, develop, scene_dict, to_srgb, without_sparks
 from idc.data.rendered.scene import ORDERED_PAIRS, Scene, Thing, View
 from idc.schema import ChangePair
 from tests.data.rendered.conftest import SMALL
@@ -80,14 +80,6 @@ def test_pictures_without_variation_are_the_light_paths_on_the_srgb_curve(stage:
     assert np.array_equal(stage.render(scene.before, scene.views[0], 5), plain)
     assert np.array_equal(stage.render(scene.before, scene.views[0], 5, scene.look, scene.exposures[0]), plain)
     assert scene.exposures == (Exposure(),) * 3
-
-
-def test_a_folder_without_variation_keeps_its_fingerprint(tmp_path) -> None:
-    plain = open_rendering(RenderJob(out=str(tmp_path / "a"), chunk_size=3))[0].manifest
-    assert plain.fingerprint == "37ca38d83c4de34a2fbd"
-    assert "variation" not in plain.config["render"]
-    noisy = load(RenderJob, None, {"out": str(tmp_path / "b"), "chunk_size": 3, "render.variation.noise": 0.01})
-    assert open_rendering(noisy)[0].manifest.config["render"]["variation"]["noise"] == 0.01
 
 
 # ------------------------------------------------------------------------------------------------ settings

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,11 @@ from idc.data.rendered.config import RenderJob
 from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE
 from idc.data.rendered.render import open_rendering as open_render
 from idc.data.robustness.build import open_corruption, shifted, training_words
-from idc.data.store import DatasetFolder, Manifest, iter_rows, read_manifest
+from idc.data.store import Manifest, iter_rows, read_manifest
 from idc.data.text import Vocabulary, words
-from idc.schema import ChangePair, pair_arrow_schema
+from idc.schema import ChangePair
+from tests.conftest import Command
+from tests.folders import write_rows
 
 ROOT = Path(__file__).parents[3]
 SENTENCE = "The small red cube that is left of the big blue ball was moved, and then the ball; it's gone."
@@ -42,12 +42,7 @@ def pairs_of(count: int) -> list[ChangePair]:
 
 
 def store(folder: Path, pairs: list[ChangePair]) -> Path:
-    built = DatasetFolder.open_for_build(
-        folder, kind="pairs", schema=pair_arrow_schema(), fingerprint="f", config={}, num_chunks=1
-    )
-    built.write_chunk(0, [pair.to_row() for pair in pairs])
-    built.finish({"notes": ["a note"]})
-    return folder
+    return Path(write_rows(folder, pairs, extra={"notes": ["a note"]}))
 
 
 def make(out: Path, pairs: Path, *, backwards: bool = False, **settings: Any) -> Manifest:
@@ -150,15 +145,12 @@ def test_words_of_procedures_are_replaced_with_their_ids(plain: Path, tmp_path: 
         ids,
         pa.field("tokens", pa.binary()),
     ]
-    built = DatasetFolder.open_for_build(
-        tmp_path / "in", kind="procedures", schema=pa.schema(own), fingerprint="p", config={}, num_chunks=1,
-        extra={"vocabulary": vocabulary.words, "num_frames": 5},
-    )  # fmt: skip
-    built.write_chunk(0, [
+    stored = [
         {"pair_id": r["pair_id"], "split": r["split"], "captions": r["captions"], "tokens": b"12",
          "caption_ids": [vocabulary.encode(c) for c in r["captions"]]} for r in iter_rows(plain)
-    ])  # fmt: skip
-    built.finish()
+    ]  # fmt: skip
+    extra = {"vocabulary": vocabulary.words, "num_frames": 5}
+    write_rows(tmp_path / "in", stored, "procedures", pa.schema(own), extra=extra)
     manifest = make(tmp_path / "out", tmp_path / "in", kind="replace_words", share=0.4)
     make(tmp_path / "pairs", plain, kind="replace_words", share=0.4)
     assert manifest.kind == "procedures"
@@ -321,15 +313,13 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], messa
         load(CorruptJob, None, {"pairs": "x", "out": "y", **settings})
 
 
-def test_the_job(plain: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "jobs/corrupt.py", "--local", f"pairs={plain}", "kind=snow", "severity=2"]
-    run = subprocess.run([*command, f"out={tmp_path / 'out'}"], cwd=ROOT, capture_output=True, text=True)
+def test_the_job(plain: Path, tmp_path: Path, command: Command) -> None:
+    run = command("corrupt", "--local", f"pairs={plain}", "kind=snow", "severity=2", f"out={tmp_path / 'out'}")
     assert run.returncode == 0, run.stderr
     assert "40 rows" in run.stdout
     assert read_manifest(tmp_path / "out").complete
     store(tmp_path / "silent", [ChangePair("a", b"1", b"2")])
-    words_of = [sys.executable, "jobs/corrupt.py", "--local", f"pairs={tmp_path / 'silent'}", "kind=replace_words",
-                "share=0.2", f"out={tmp_path / 'none'}"]  # fmt: skip
-    run = subprocess.run(words_of, cwd=ROOT, capture_output=True, text=True)
+    settings = "kind=replace_words", "share=0.2", f"out={tmp_path / 'none'}"
+    run = command("corrupt", "--local", f"pairs={tmp_path / 'silent'}", *settings)
     assert run.returncode == 1
     assert "has 0 words in its training captions" in run.stderr

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,9 @@ from idc.data.images import encode_png
 from idc.data.store import Manifest, Reject, iter_rows, read_manifest, read_rejects
 from idc.data.validation.clean import clean_path, write_clean
 from idc.data.validation.run import validate
+from tests.conftest import Command
 from tests.data.readers.test_own import prepare, put
 
-ROOT = Path(__file__).parents[3]
 ROWS = {
     # pair id: (split, before, after, changeflag)
     "t-fine": ("train", 10, 11, 1),
@@ -107,9 +105,8 @@ def test_never_instead_of_the_official_one(official: Path, tmp_path: Path) -> No
         clean(tmp_path / "in" / "pairs.jsonl")
 
 
-def test_the_job(official: Path) -> None:
-    command = [sys.executable, str(ROOT / "jobs/validate.py"), f"pairs={official}", "--clean", "pictures=0"]
-    run = subprocess.run(command, capture_output=True, text=True)
+def test_the_job(official: Path, command: Command) -> None:
+    run = command("validate", f"pairs={official}", "--clean", "pictures=0")
     assert run.returncode == 1, run.stderr
     assert f"{official}-clean: 4 pairs; left out: {{'contradiction': 1, 'leak': 3}}" in run.stdout
     assert read_manifest(f"{official}-clean").complete

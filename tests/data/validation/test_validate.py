@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +17,9 @@ from idc.data.validation.duplicates import Leak
 from idc.data.validation.report import Validation, read_report, validation_table, write_validation_report
 from idc.data.validation.run import ValidationFindings, validate
 from idc.next_command import after_import, after_validation
+from tests.conftest import Command
 from tests.data.readers.test_own import prepare, put
 from tests.data.small_sets import OFFICIAL
-
-ROOT = Path(__file__).parents[3]
 
 
 def source(folder: Path, last: str = "") -> Path:
@@ -243,22 +240,16 @@ def test_the_next_command(tmp_path: Path) -> None:
     assert after_import(str(tmp_path / "o ut")) == f"python jobs/validate.py 'pairs={tmp_path}/o ut'"
 
 
-def test_the_job(tmp_path: Path) -> None:
+def test_the_job(tmp_path: Path, command: Command) -> None:
     path = source(tmp_path / "in")
-    command = [sys.executable, str(ROOT / "jobs/validate.py"), f"pairs={path}"]
-    good = subprocess.run(command, capture_output=True, text=True)
+    good = command("validate", f"pairs={path}")
     assert good.returncode == 0, good.stderr
     assert "3 of 3 pairs are usable" in good.stdout
     assert json.loads((tmp_path / "in" / "pairs.csv.validation.json").read_text())["ok"] is True
     assert good.stdout.splitlines()[-1] == f"next: {IMPORT} source={path} format=csv out=data/mine/pairs"
     assert 'alt="before, pair p2"' in (tmp_path / "in" / "pairs.csv.validation.html").read_text()
     bad_path = source(tmp_path / "in", "p4,0.png,9.png,,,test")
-    command = [sys.executable, str(ROOT / "jobs/validate.py"), f"pairs={bad_path}", f"report={tmp_path / 'r.json'}"]
-    bad = subprocess.run(command, capture_output=True, text=True)
+    bad = command("validate", f"pairs={bad_path}", f"report={tmp_path / 'r.json'}")
     assert bad.returncode == 1
     assert "ERROR missing file: 1" in bad.stdout
     assert json.loads((tmp_path / "r.json").read_text())["problems"]["missing file"]["count"] == 1
-    wrong = subprocess.run([*command[:2], "pairs=/nowhere", "format=svc"], capture_output=True, text=True)
-    assert wrong.returncode == 2
-    assert "pairs: no such file" in wrong.stderr
-    assert "did you mean 'csv'" in wrong.stderr

@@ -1,0 +1,149 @@
+"""Hostile folders of pairs: each with what must come of it. Images are in ``tests/data/test_images.py``.
+
+Every folder also has the pair ``good``, which must come out whatever else there is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.faults.hostile import OUTSIDE, Content, Hostile, folder, link
+
+GOOD: dict[str, Content] = {"before/good.png": 1, "after/good.png": 2}
+TEXT = b"I am a text file, not a picture.\n"
+
+NAMES = {
+    "a new line": "x\ny",
+    "a return": "x\ry",
+    "spaces": " x y ",
+    "quotes": "it's \"x\"",
+    "markup": "<script>alert(1)<x>",
+    "a dash": "-rf",
+    "a shell": "$(touch pwned)`id`;|&",
+    "an emoji": "\U0001f600",
+    "right to left": "x\u202egnp",
+    "a line separator": "x\u2028y",
+    "a tab": "x\ty",
+    "a percent": "%2e%2e%2fx",
+    "backslashes": "x\\..\\..\\y",
+    "a colon": "s3:x",
+    "two dots": "x..",
+    "a star": "*?[x]",
+    "the longest": "x" * 251,
+    "a number": "007",
+    "a wide letter": "\uff58",
+    "a zero width": "x\u200b",
+    "a control": "x\x01\x1b[31m",
+}  # fmt: skip
+"""Stems that a file may have; each is its pair's id as it is."""
+
+
+def pair(before: Content, **outcome: Any) -> Hostile:
+    """The good pair, and ``x`` with that before image."""
+    return Hostile("folder", {**GOOD, "before/x.png": before, "after/x.png": 3}, **outcome)
+
+
+def entries() -> dict[str, Hostile]:
+    """By name."""
+    out = {}
+    for name, stem in NAMES.items():
+        files = {f"before/{stem}.png": 5, f"after/{stem}.png": 6}
+        out[f"name: {name}"] = Hostile("folder", {**GOOD, **files}, pairs=("good", stem))
+    return out | _names() | _links() | _files() | _captions()
+
+
+def _names() -> dict[str, Hostile]:
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    return {
+        "name: twins in case": Hostile(
+            "folder",
+            {**GOOD, **{f"{role}/{name}.png": 5 for role in ("before", "after") for name in "Xx"}},
+            ("X", "good", "x"),
+        ),
+        "name: twins in unicode": Hostile(
+            "folder",
+            {**GOOD, **{f"{role}/{name}.png": 5 for role in ("before", "after") for name in (composed, decomposed)}},
+            ("good", composed, decomposed),
+        ),
+        "name: a folder of a thousand levels": Hostile(
+            "folder", {**GOOD, "before/" + "d/" * 300 + "x.png": 5}, ("good",), {"d/" * 300 + "x": "missing partner"}
+        ),
+    }
+
+
+def _links() -> dict[str, Hostile]:
+    more = {"before/x.png": 5, "after/x.png": 6}
+    return {
+        "link: to itself": pair(link("x.png"), pairs=("good",), rejects={"x": "unreadable file"}),
+        "link: to nothing": pair(link("nowhere.png"), pairs=("good",), rejects={"x": "missing file"}),
+        "link: inside": pair(link("good.png"), pairs=("good", "x")),
+        "link: up and outside": pair(
+            link("../../outside/canary.png"), pairs=("good",), rejects={"x": "outside the source"}
+        ),
+        "link: to a device": pair(link("/dev/null"), pairs=("good",), rejects={"x": "outside the source"}),
+        "link: to the process": pair(link("/proc/self/environ"), pairs=("good",), rejects={"x": "outside the source"}),
+        "link: two folders in each other": Hostile(
+            "folder", {**GOOD, **more, "a/to-b": link("../b"), "b/to-a": link("../a")}, ("good", "x")
+        ),
+        "link: the whole machine": Hostile(
+            "folder", {**GOOD, **more, "root": link("/")}, ("good", "x"), {"root": "outside the source"}
+        ),
+        "link: captions outside": Hostile(
+            "folder", {**GOOD, **more, "x.txt": link(f"{OUTSIDE}/canary.txt")}, ("good",), {"x": "outside the source"}
+        ),
+        "link: captions.json outside": Hostile(
+            "folder", {**GOOD, **more, "captions.json": link(f"{OUTSIDE}/canary.json")}, error="out of the source"
+        ),
+    }
+
+
+def _files() -> dict[str, Hostile]:
+    return {
+        "file: a folder": pair(folder, pairs=("good",), rejects={"x": "missing partner"}),
+        "file: a video": Hostile("folder", {**GOOD, "before/x.mp4": TEXT}, ("good",), named=("before/x.mp4",)),
+        "file: a mask that is none": Hostile(
+            "folder",
+            {**GOOD, "before/x.png": 5, "after/x.png": 6, "mask/x.png": TEXT},
+            ("good",),
+            {"x": "not an image"},
+        ),
+        "file: two masks": Hostile(
+            "folder", {**GOOD, "mask/good.png": 5, "label/good.png": 6}, (), {"good": "duplicate pair id"}
+        ),
+    }
+
+
+def _captions() -> dict[str, Hostile]:
+    """``captions.json`` of a folder with the pairs ``good`` and ``x``."""
+
+    def told(x: str, **outcome: Any) -> Hostile:
+        text = f'{{"good": "moved", "x": {x}}}'
+        return Hostile("folder", {**GOOD, "before/x.png": 5, "after/x.png": 6, "captions.json": text}, **outcome)
+
+    def whole(text: str | bytes, **outcome: Any) -> Hostile:
+        return Hostile("folder", {**GOOD, "captions.json": text}, **outcome)
+
+    def refused(value: str, code: str = "bad row") -> Hostile:
+        return told(value, pairs=("good",), rejects={"x": code})
+
+    out = {
+        "a mask that is a number": refused('{"mask": 5}', "bad row"),
+        "an image anywhere": told(f'{{"before": "{OUTSIDE}/canary.png"}}', pairs=("good", "x")),
+        "an id": told('{"pair_id": "good", "captions": "moved"}', pairs=("good", "x")),
+        "a split": refused('{"split": "everything"}', "bad split"),
+        "a split that is a list": refused('{"split": ["train"]}', "bad split"),
+        "a number": refused("5"),
+        "numbers": refused("[1, 2]"),
+        "an object of captions": refused('{"captions": {"en": "gone"}}'),
+        "half a character": refused('"half \\ud83d"', "not UTF-8"),
+        "meta that is no object": refused('{"meta": [1]}'),
+        "nothing": told("null", pairs=("good", "x")),
+        "empty captions": told('["", " "]', pairs=("good", "x")),
+        "other names": told('"gone", "../x": "gone", "/etc/passwd": "gone"', pairs=("good", "x"), named=("../x",)),
+    }  # fmt: skip
+    out |= {
+        "a list": whole('["good"]', error="captions.json.*not an object"),
+        "no JSON": whole('{"good": ', error="captions.json.*not JSON"),
+        "UTF-16": whole('{"good": "gone"}'.encode("utf-16"), error="captions.json"),
+    }
+    return {f"captions.json: {name}": entry for name, entry in out.items()}
