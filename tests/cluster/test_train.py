@@ -31,7 +31,6 @@ def start(run_dir: Path, train: dict[str, Any], payload: dict[str, Any] | None =
 
 
 @pytest.mark.ray
-@pytest.mark.slow
 def test_a_worker_killed_in_the_middle_changes_nothing(ray_session: None, tmp_path: Path) -> None:
     """Two workers, ZeRO-2, SIGKILL of rank 1 in step 13; against the same two ranks without Ray and undisturbed."""
     train = {**TRAIN, "num_workers": 2, "engine": "deepspeed", "zero_stage": 2}
