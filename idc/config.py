@@ -185,7 +185,9 @@ def cli(
         parser.add_argument("--overwrite", action="store_true", help="replace an output made from another config")
     for name, field in schema.model_fields.items():
         if _model_of(field.annotation) is None:
-            spellings = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
+            extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+            option = str(extra.get("option", f"--{name}"))  # a field `json` would hide a method
+            spellings = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}", option])
             flag: dict[str, Any] = {"action": "store_const", "const": "true"} if field.annotation is bool else {}
             parser.add_argument(*spellings, dest=f"{name}=", help=argparse.SUPPRESS, **flag)
     args = parser.parse_intermixed_args(argv)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 
 from idc.config import cli
@@ -22,8 +21,7 @@ from idc.status.status_table import status_table
 
 
 def main() -> None:
-    arguments = ["json_output=true" if word == "--json" else word for word in sys.argv[1:]]
-    job = cli(StatusJob, __doc__, arguments, local=False, overwrite=False).config
+    job = cli(StatusJob, __doc__, local=False, overwrite=False).config
     dashboard = job.dashboard or os.environ.get("RAY_API_SERVER_ADDRESS")
     cluster = None
     try:

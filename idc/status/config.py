@@ -16,7 +16,7 @@ class StatusJob(ConfigModel):
     """Folders of data sets; those among the runs are found, too."""
     done: bool = False
     """Also list what is done."""
-    json_output: bool = False
+    json_output: bool = Field(False, json_schema_extra={"option": "--json"})
     """Print one JSON object (--json)."""
     stalled_after: float = Field(5.0, gt=1)
     """Usual intervals between two log lines (or chunks) without a new one after which work counts as stalled; at least

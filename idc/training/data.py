@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from idc.training.config import TrainConfig
-from idc.training.stratified import apportion, stratified_subset
+from idc.training.stratified import stratified_subset
 from idc.training.task import SAMPLES, Batch
 
 if TYPE_CHECKING:
@@ -58,76 +58,47 @@ def sample_rng(seed: int, epoch: int, index: int) -> np.random.Generator:
 
 
 class Mixture:
-    """Several data sets as one, each with a fixed share of the samples.
-
-    An epoch of the mixture has ``len(mixture)`` samples, always the same number of each part. Each part is read in an
-    order of its own, which continues from one epoch of the mixture to the next: permutation after permutation, by
-    (seed, part, visit). So whatever the weight of a part, none of its samples is repeated before all others were read.
-    The part's ``get`` receives as epoch the number of times that the part was read through before, so that the random
-    draws of a sample differ at every visit. Without ``weights`` an epoch is one pass over every part.
+    """Several data sets as one: an epoch is one pass over every part, each in an order of its own by (seed, part,
+    epoch).
 
     Args:
-        parts: by name; the names are those of ``weights`` and of errors. Their order is part of the seed.
+        parts: by name, for errors. Their order is part of the seed.
         seed: of the order within the parts; the loader shuffles the parts together.
-        weights: share of each part in the samples, relative to the sum; default: the sizes of the parts.
-        size: samples in an epoch; default: as many as all parts have.
 
     Raises:
-        ValueError: a part without samples or without a weight, or a weight that is too small for one sample.
+        ValueError: a part without samples.
     """
 
-    def __init__(
-        self,
-        parts: Mapping[str, Dataset],
-        seed: int,
-        weights: Mapping[str, float] | None = None,
-        size: int | None = None,
-    ):
+    def __init__(self, parts: Mapping[str, Dataset], seed: int):
         self.names = list(parts)
         self.parts = list(parts.values())
         self.seed = seed
-        sizes = {name: len(part) for name, part in parts.items()}
-        if empty := [name for name in self.names if not sizes[name]]:
+        if empty := [name for name, part in parts.items() if not len(part)]:
             raise ValueError(f"the mixture's data set {empty[0]!r} has no samples; leave it out")
-        shares = sizes if weights is None else weights
-        if wrong := sorted(shares.keys() ^ sizes.keys()):
-            raise ValueError(
-                f"the weights of the mixture are of {', '.join(shares)}, its data sets are {', '.join(self.names)}; "
-                f"{wrong[0]!r} is only in one of the lists"
-            )
-        whole = sum(sizes.values()) if size is None else size
-        self.counts = apportion(whole, [float(shares[name]) for name in self.names])
-        if few := [name for name, count in zip(self.names, self.counts, strict=True) if count < 1]:
-            raise ValueError(
-                f"the weight {shares[few[0]]} of {few[0]!r} is less than one sample in an epoch of {whole}; raise it, "
-                "or leave the data set out"
-            )
-        self._ends = np.cumsum(self.counts)
+        self._ends = np.cumsum([len(part) for part in self.parts])
 
     def __len__(self) -> int:
         return int(self._ends[-1])
 
-    def locate(self, index: int, epoch: int) -> tuple[int, int, int]:
-        """(number of the part, index in it, its own epoch) of a sample of the mixture."""
+    def locate(self, index: int, epoch: int) -> tuple[int, int]:
+        """(number of the part, index in it) of a sample of the mixture."""
         part = int(np.searchsorted(self._ends, index, side="right"))
-        count = self.counts[part]
-        position = epoch * count + index - (int(self._ends[part]) - count)
-        visit, offset = divmod(position, len(self.parts[part]))
-        return part, int(_part_order(self.seed, visit, part, len(self.parts[part]))[offset]), visit
+        size = len(self.parts[part])
+        return part, int(_part_order(self.seed, epoch, part, size)[index - (int(self._ends[part]) - size)])
 
     def get(self, index: int, epoch: int) -> Any:
-        part, inner, visit = self.locate(index, epoch)
-        return self.parts[part].get(inner, visit)
+        part, inner = self.locate(index, epoch)
+        return self.parts[part].get(inner, epoch)
 
     def length(self, index: int, epoch: int) -> float:
         """The length of the sample in its part."""
-        part, inner, visit = self.locate(index, epoch)
-        return _length_of(self.parts[part], self.names[part])(inner, visit)
+        part, inner = self.locate(index, epoch)
+        return _length_of(self.parts[part], self.names[part])(inner, epoch)
 
 
 @lru_cache(maxsize=32)
-def _part_order(seed: int, visit: int, part: int, size: int) -> np.ndarray:
-    return np.random.default_rng((seed, visit, part, _MIXTURE)).permutation(size)
+def _part_order(seed: int, epoch: int, part: int, size: int) -> np.ndarray:
+    return np.random.default_rng((seed, epoch, part, _MIXTURE)).permutation(size)
 
 
 def _length_of(dataset: Dataset, name: str) -> Callable[[int, int], float]:

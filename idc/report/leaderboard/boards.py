@@ -274,7 +274,7 @@ def _compared(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
         for kind, compared in ((BASELINE, run.evaluation.baselines), (UPPER_BOUND, truth)):
             for name, other in compared.items():
                 for subset, pairs in _subset_sizes(run.evaluation).items():
-                    scores = _compared_scores(other, subset)
+                    scores = _scores(other, subset)
                     # Every run scores the baselines anew: a difference in the last bits must not make a second row.
                     rounded = {metric: round(value, 9) for metric, value in scores.items()}
                     board_key = _board_key(run, subset)
@@ -352,18 +352,11 @@ def _subset_sizes(evaluation: Evaluation) -> dict[str, int]:
     return {ALL: evaluation.pairs, **{name: subset.pairs for name, subset in evaluation.subsets.items()}}
 
 
-def _scores(evaluation: Evaluation, subset: str) -> dict[str, float]:
+def _scores(of: Evaluation | Baseline, subset: str) -> dict[str, float]:
     if subset != ALL:
-        return dict(evaluation.subsets[subset].scores) if subset in evaluation.subsets else {}
-    types = {TYPE_ACCURACY: evaluation.types.accuracy} if evaluation.types is not None else {}
-    return {**evaluation.scores, **types, **_claims(evaluation.hallucination), **_lists(evaluation.differences)}
-
-
-def _compared_scores(other: Baseline, subset: str) -> dict[str, float]:
-    if subset != ALL:
-        return dict(other.subsets[subset].scores) if subset in other.subsets else {}
-    types = {TYPE_ACCURACY: other.types.accuracy} if other.types is not None else {}
-    return {**other.scores, **types, **_claims(other.hallucination), **_lists(other.differences)}
+        return dict(of.subsets[subset].scores) if subset in of.subsets else {}
+    types = {TYPE_ACCURACY: of.types.accuracy} if of.types is not None else {}
+    return {**of.scores, **types, **_claims(of.hallucination), **_lists(of.differences)}
 
 
 def _claims(hallucination: Hallucination | None) -> dict[str, float]:
