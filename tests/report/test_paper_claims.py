@@ -200,11 +200,24 @@ def test_a_sweep_that_was_moved_is_read(runs: Path, tmp_path: Path) -> None:
     assert results_of(tmp_path / "moved")[0].verdict == "seen"
 
 
+def test_evaluations_without_a_sweep_are_found_by_their_seeds(runs: Path) -> None:
+    control, treatment = (f"{runs}/steps/evaluation-{row}-it-{{seed}}" for row in ("without", "with"))
+    (runs / "steps" / "evaluation-with-it-old").mkdir()
+    (row,) = results_of(runs, sweep=None, control=control, treatment=treatment)
+    assert (row.verdict, row.seeds) == ("seen", ["0", "1", "2"])
+    (row,) = results_of(runs, sweep=None, control=control, treatment="elsewhere/{seed}")
+    assert row.why == "not trained yet: there is no evaluation elsewhere/{seed}"
+    with pytest.raises(
+        ConfigError, match=r"treatment: 'elsewhere' must have \{seed\} in it once, as no sweep is given"
+    ):
+        results_of(runs, sweep=None, control=control, treatment="elsewhere")
+
+
 @pytest.mark.parametrize(("changes", "why"), [
     ({"system": "changevg"}, "not trained yet: this program has no system 'changevg'"),
     ({"sweep": "another"}, "not trained yet: no sweep 'another' in "),
     ({"treatment": "one change, with that"}, "'one change, with that' has 0 of 0 trials"),
-    ({"system": "namc"}, "the sweep 'made_up' trained procap, not namc"),
+    ({"system": "namc"}, "the evaluated system is procap, not namc"),
 ])  # fmt: skip
 def test_what_is_not_trained_is_not_testable(runs: Path, changes: dict[str, Any], why: str) -> None:
     (row,) = results_of(runs, **changes)
@@ -270,6 +283,7 @@ def test_the_shipped_claims_are_about_rows_of_shipped_sweeps() -> None:
     """But for systems that this program does not have yet."""
     job = load(ClaimsJob, "jobs/configs/claims/small.yaml")
     for one in job.claims:
+        assert one.sweep is not None
         if one.system not in SYSTEMS:
             continue
         paths = (ROOT / "jobs/configs" / one.system / "sweeps").glob("*.yaml")

@@ -13,27 +13,36 @@ ClaimMetric = Literal["right_object", "right_type", "difference_f1", "CIDEr"]
 """Scores that are means over the pairs, as the metrics of a sweep's columns (:mod:`idc.sweep.config`)."""
 
 
+SEED = "{seed}"
+"""In the path of an evaluation: the seed, a number."""
+
+
 class PaperClaim(ConfigModel):
-    """A claim of a paper, and the two rows of a sweep that test it: they differ in what is claimed alone."""
+    """A claim of a paper, and the two settings that test it: they differ in what is claimed alone. They are rows of a
+    sweep, or evaluations of trainings that were started one by one."""
 
     claim: str = Field(min_length=1)
     """The claim in a sentence."""
     paper: str = Field(min_length=1)
     """Paper, and where in it; its own numbers, if it has any."""
     system: str = Field(min_length=1)
-    """System that the sweep trains."""
-    sweep: str = Field(min_length=1)
-    """Name of the sweep."""
+    """System that is trained."""
+    sweep: str | None = Field(None, min_length=1)
+    """Name of the sweep; empty: `control` and `treatment` are folders of evaluations."""
     control: str = Field(min_length=1)
-    """Row without what is claimed to help; with its group in front: `several changes, SFT`."""
+    """Row without what is claimed to help, with its group in front: `several changes, SFT`; or the folder of its
+    evaluations: `runs/without-{seed}/evaluation`."""
     treatment: str = Field(min_length=1)
-    """Row with it."""
+    """Row, or folder, with it."""
     least: dict[ClaimMetric, float] = Field(min_length=1)
     """Metric -> smallest effect of interest, in the unit of the tables (times 100), of higher for the treatment."""
 
     def faults(self) -> Iterator[str]:
         if self.control == self.treatment:
             yield f"treatment: {self.treatment!r} is the control too"
+        for name, folder in (("control", self.control), ("treatment", self.treatment)):
+            if self.sweep is None and folder.count(SEED) != 1:
+                yield f"{name}: {folder!r} must have {SEED} in it once, as no sweep is given"
         for metric, least in self.least.items():
             if not least > 0:
                 yield f"least.{metric}: {least:g} must be above 0"

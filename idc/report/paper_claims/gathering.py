@@ -13,6 +13,7 @@ not testable here   it holds both, so the test is too small; or neither row is b
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -25,11 +26,11 @@ from idc.atomic import read_object
 from idc.data.store import iter_rows
 from idc.evaluation.baselines import NEAREST
 from idc.evaluation.effects import SeededEffect, pairs_needed, seeded_effect
-from idc.evaluation.record import Baseline, Evaluation, ScoredCaption, load_evaluation, load_predictions
+from idc.evaluation.record import EVALUATION, Baseline, Evaluation, ScoredCaption, load_evaluation, load_predictions
 from idc.evaluation.rendered_truth import rendered_truth
 from idc.metrics.difference_lists import F1
 from idc.metrics.hallucination import Truth, hallucination
-from idc.report.paper_claims.config import ClaimMetric, ClaimsJob, PaperClaim
+from idc.report.paper_claims.config import SEED, ClaimMetric, ClaimsJob, PaperClaim
 from idc.schema import NO_CHANGE
 from idc.sweep.progress import PLAN, TRIALS
 from idc.sweep.summary import TrialResult
@@ -143,6 +144,12 @@ def _rows(claim: PaperClaim, folders: Sequence[str]) -> tuple[dict[str, Path], d
     """The evaluations of control and treatment by seed."""
     if claim.system not in SYSTEMS:
         raise _MissingError(f"not trained yet: this program has no system {claim.system!r}")
+    if claim.sweep is None:
+        rows = _by_seed(claim.control), _by_seed(claim.treatment)
+        for evaluations, folder in zip(rows, (claim.control, claim.treatment), strict=True):
+            if not evaluations:
+                raise _MissingError(f"not trained yet: there is no evaluation {folder}")
+        return rows
     plans = [path for folder in folders if (path := Path(folder) / claim.sweep / PLAN).exists()]
     if not plans:
         raise _MissingError(f"not trained yet: no sweep {claim.sweep!r} in {', '.join(folders)}")
@@ -158,6 +165,14 @@ def _rows(claim: PaperClaim, folders: Sequence[str]) -> tuple[dict[str, Path], d
         ]
         reasons.append(f"not trained yet: in {plan.parent} {' and '.join(missing)}")
     raise _MissingError(reasons[0])
+
+
+def _by_seed(pattern: str) -> dict[str, Path]:
+    """The evaluations whose path has a number for the seed."""
+    before, after = pattern.split(SEED)
+    paths = glob.glob(f"{glob.escape(before)}*{glob.escape(after)}")
+    folders = {path[len(before) : len(path) - len(after)]: Path(path) for path in paths}
+    return {seed: path for seed, path in folders.items() if seed.isdigit() and (path / EVALUATION).exists()}
 
 
 def _row(plan: Path, label: str) -> _Row:
@@ -183,7 +198,7 @@ def _check(claim: PaperClaim, records: Sequence[Sequence[Evaluation]]) -> None:
     every = [record for of_row in records for record in of_row]
     for record in every:
         if record.training is not None and record.training.system != claim.system:
-            raise _MissingError(f"the sweep {claim.sweep!r} trained {record.training.system}, not {claim.system}")
+            raise _MissingError(f"the evaluated system is {record.training.system}, not {claim.system}")
     for rule in ("name", "data", "references", "CIDEr"):
         if any(record.protocol.get(rule) != every[0].protocol.get(rule) for record in every):
             raise _MissingError(f"the rows were evaluated by other rules or on other data ({rule})")
