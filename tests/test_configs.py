@@ -39,6 +39,7 @@ JOB_OF = {
     "benchmark/": "benchmark",
     "robustness/": "robustness",
     "card/": "make_card",
+    "claims/": "claims",
     "mining/": "mine_pairs",
     "vlm/pretrain_": "pretrain_vlm",
     "m3diff/finetune_": "finetune_m3diff",
@@ -75,6 +76,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "benchmark": {},
     "robustness": {},
     "make_card": {},
+    "claims": {},
     "mine_pairs": {"heap": "heap", "out": "mined"},
     "pretrain_vlm": {},
 }

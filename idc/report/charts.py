@@ -181,16 +181,38 @@ def shares(title: str, rows: Sequence[tuple[str, float, tuple[float, float] | No
     for share in (0.0, mark, 1.0):
         parts.append(_text(plot.to_pixels(share, 0)[0], height - 6, f"{100 * share:.0f} %"))
     for index, (label, (_, value, interval)) in enumerate(zip(labels, rows, strict=True)):
-        x, y = plot.to_pixels(value, 0)[0], top + step * (index + 0.5)
-        line = '<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}" style="stroke:{}"/>'
-        parts.append(Markup(line).format("grid", plot.left, plot.right, y, y, "var(--line)"))
-        if interval is not None:
-            ends = (plot.to_pixels(end, 0)[0] for end in interval)
-            parts.append(Markup(line).format("interval", *ends, y, y, "var(--model)"))
-        circle = '<circle cx="{:.1f}" cy="{:.1f}" r="4" style="fill:var(--model)"/>'
-        parts.append(Markup(circle).format(x, y))
+        y = top + step * (index + 0.5)
+        parts += _row(plot, y, value, interval)
         parts += [_text(plot.left - 8, y + 4, label, "end"), _text(width - 2, y + 4, f"{100 * value:.1f}", "end")]
     return _chart(title, f"{title}, by row", (width, height), parts)
+
+
+def effects(title: str, rows: Sequence[tuple[str, float, tuple[float, float]]]) -> Markup:
+    """Effects, a row each: label, point with its interval, and the value times 100; a vertical line at 0."""
+    width, top, step = 400.0, 8.0, 22.0
+    labels = [label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…" for label, _, _ in rows]
+    height = top + step * len(rows) + 22
+    most = max(abs(end) for _, _, interval in rows for end in interval) or 1.0
+    plot = _Plot(24 + 6.2 * max(map(len, labels)), width - 48, top, height - 22, (-most, most), (0.0, 1.0))
+    parts = [_vertical(plot.to_pixels(0, 0)[0], plot.top, plot.bottom, "var(--mark)")]
+    for value in (-most, 0.0, most):
+        parts.append(_text(plot.to_pixels(value, 0)[0], height - 6, f"{100 * value:+.1f}" if value else "0"))
+    for index, (label, (_, value, interval)) in enumerate(zip(labels, rows, strict=True)):
+        y = top + step * (index + 0.5)
+        parts += _row(plot, y, value, interval)
+        parts += [_text(plot.left - 8, y + 4, label, "end"), _text(width - 2, y + 4, f"{100 * value:+.1f}", "end")]
+    return _chart(title, f"{title}, by row", (width, height), parts)
+
+
+def _row(plot: _Plot, y: float, value: float, interval: tuple[float, float] | None) -> list[Markup]:
+    """A point on its line, with its interval."""
+    line = '<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}" style="stroke:{}"/>'
+    parts = [Markup(line).format("grid", plot.left, plot.right, y, y, "var(--line)")]
+    if interval is not None:
+        ends = (plot.to_pixels(end, 0)[0] for end in interval)
+        parts.append(Markup(line).format("interval", *ends, y, y, "var(--model)"))
+    circle = '<circle cx="{:.1f}" cy="{:.1f}" r="4" style="fill:var(--model)"/>'
+    return [*parts, Markup(circle).format(plot.to_pixels(value, 0)[0], y)]
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

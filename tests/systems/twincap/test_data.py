@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -25,7 +26,7 @@ def samples(world: World, split: str = "train", data: dict[str, Any] | None = No
     captions = [text for row in iter_rows(world.pairs, ["captions"]) for text in row["captions"]]
     config = load(ModelConfig, None, {**MODEL, **model})
     settings = None if data is None else load(DataConfig, None, data)
-    return PairSamples(world.pairs, split, config, Vocabulary.build(captions), 0, settings)
+    return PairSamples(world.pairs, split, config, Vocabulary.build([*captions, "left right"]), 0, settings)
 
 
 def value(label: int, attribute: str) -> str | None:
@@ -107,15 +108,20 @@ def test_a_share_of_the_samples_stays_clean(world: World) -> None:
 
 def test_mirrored_samples_have_mirrored_places_and_words(world: World) -> None:
     data, plain = samples(world, data={"augment": False}), samples(world, data={"augment": False, "mirror": False})
-    kinds = set()
-    for index in range(len(data)):
-        one, other = data.get(index, 0), plain.get(index, 0)
+    kinds, exchanged = set(), 0
+    for index, epoch in itertools.product(range(len(data)), range(6)):
+        one, other = data.get(index, epoch), plain.get(index, epoch)
         mirrored = not np.array_equal(one["images"], other["images"])
         kinds.add(mirrored)
         assert np.array_equal(one["images"], other["images"][:, :, ::-1] if mirrored else other["images"])
         for place, was in zip(one["places"], other["places"], strict=True):
             assert place == pytest.approx(was * (-1, 1, 1) + (1, 0, 0) if mirrored else was)
+        sides = {"left": "right", "right": "left"} if mirrored else {}
+        said, words = (data.vocabulary.decode(sample["ids"][1:]).split() for sample in (one, other))
+        assert said == [sides.get(word, word) for word in words]
+        exchanged += said != words
     assert kinds == {True, False}
+    assert exchanged > 0
 
 
 def test_augmentation_begins_at_its_epoch_and_moves_places(world: World) -> None:
