@@ -97,12 +97,16 @@ class NimConfig(ConfigModel):
     """Weight of a loss of single tokens, added to L_NIM: whether a word, by its most similar patch, belongs to an
     image, and a patch, by its most similar word, to a description, among those of a subset: the similarities of eq. 1.
     Not in the paper: its loss reads [CLS] and [EOS], so no gradient reaches the patch tokens that eq. 1 compares, and
-    their relevance is that of CLIP. @@"""
+    their relevance is that of CLIP. On rendered pairs, the dual encoder by itself, 400 steps of 32 pairs, 20 % noise,
+    one seed: the area under the ROC curve of irrelevance is 0.79 for patches of objects that are not described (0.53
+    with the images of other pairs), with the paper's loss after 300 steps 0.50 (0.50); for wrong words 0.59 (0.55)."""
     token_temperature: float = Field(0.07, gt=0)
     """Temperature of the loss of single tokens."""
     masks_from: int = Field(0, ge=0)
     """Optimizer step from which tokens are masked; before it all losses read whole images and descriptions, and MIR,
-    which has nothing to reconstruct, rests. Not in the paper, whose relevance is CLIP's from the first step on. @@"""
+    which has nothing to reconstruct, rests. Not in the paper, whose relevance is CLIP's from the first step on. Without
+    masks the descriptions are read from the images sooner (`validation/image_gain`): after 120 steps of a small model
+    0.063, with both masks 0.045."""
     align_images: Literal["denoised", "raw"] = "denoised"
     """Which images the contrastive loss aligns (table 8)."""
     align_texts: Literal["denoised", "raw"] = "denoised"
@@ -287,7 +291,9 @@ class FinetuneJob(_RunConfig):
     """Learning rate; the paper states 2e-4 and no schedule."""
     references: Literal["drawn", "all"] = "drawn"
     """Captions of a pair that a step learns: drawn: one, drawn at each visit; all: every one, the mean over a pair's
-    captions, for little more time, as the encoder reads the pair once. The paper counts pairs and does not say."""
+    captions, for a quarter more time with six, as the encoder reads the pair once. The paper counts pairs and does not
+    say. With it, batches of 16 and 2,400 steps from scratch the small model names the right object in 49 % of the
+    demo's test pairs (one seed)."""
     keep_relevance: bool = False
     """Keep the dual encoder of the pre-training in the artifact, so that descriptions show the relevance of their words
     and of patches of both images (figures 6 to 8). With CLIP-B/16 the artifact grows by 0.6 GB."""

@@ -3,6 +3,7 @@ table 9)."""
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,11 +11,12 @@ import torch
 from torch import Tensor
 
 from idc.captioning.contract import stretched
+from idc.data.descriptions.template import PairDescription
 from idc.data.text import words
 from idc.progress import Progress
 from idc.systems.namc.config import InspectJob, PretrainJob
 from idc.systems.namc.data import DescribedPairs, ImageStore, collate_described, texts_of
-from idc.systems.namc.known_noise import Known, areas_under_roc, known_irrelevance
+from idc.systems.namc.known_noise import Known, areas_under_roc, ideal_irrelevance, known_irrelevance, noisy_words
 from idc.systems.namc.nim import words_exist
 from idc.systems.namc.task import CNN, PretrainTask, frozen_grid, load_tokenizer, scaled, text_tokens
 from idc.training.artifact import read_artifact
@@ -71,6 +73,7 @@ def inspect(job: InspectJob) -> Inspection:
     )  # fmt: skip
     seen: list[Known] = []
     quality: dict[str, list[tuple[float, float]]] = {"MIR, VQGAN": [], "VQGAN, raw": [], "MIR, raw": []}
+    ideal: list[Known] = []
     masked: list[tuple[int, int, int, int]] = []
     pairs: list[tuple[str, tuple[Relevant, Relevant]]] = []
     count = min(job.max_pairs, len(data))
@@ -92,10 +95,11 @@ def inspect(job: InspectJob) -> Inspection:
                 quality["VQGAN, raw"].append(psnr_ssim(real, decoded))
                 quality["MIR, raw"].append(psnr_ssim(real, guessed))
         for position, index in enumerate(rows):
-            if index >= job.shown:
-                break
             row_index, description = data.described[index]
             assert not isinstance(description, str)
+            ideal += _ideal(description, data.rows[row_index]["meta"])
+            if index >= job.shown:
+                continue
             sides = []
             for text, at in zip((description.before, description.after), (position, len(rows) + position), strict=True):
                 sides.append(
@@ -121,11 +125,25 @@ def inspect(job: InspectJob) -> Inspection:
                 f"AUC, {label}": areas[name],
                 f"AUC, {label}, images of other pairs": areas[f"{name}_of_strange_images"],
             }
+    for name, area in areas_under_roc(ideal).items():
+        figures[f"AUC, wrong words, ideal reader by {name}"] = area
     for name, values in quality.items():
         if values:
             figures |= {f"PSNR {name}": float(np.mean([p for p, _ in values]))}
             figures |= {f"SSIM {name}": float(np.mean([s for _, s in values]))}
     return Inspection(figures, pairs)
+
+
+def _ideal(description: PairDescription, meta: str) -> list[Known]:
+    """The irrelevance of both texts' words to an ideal reader, if their noise and the scenes are known."""
+    truth = json.loads(meta) if meta else {}
+    known = []
+    for text, image in ((description.before, "before"), (description.after, "after")):
+        flags = noisy_words(text, truth.get("description_noise"), image)
+        if flags is not None and image in truth:
+            irrelevance = ideal_irrelevance(text, truth[image])
+            known.append({name: (np.array(values), np.array(flags)) for name, values in irrelevance.items()})
+    return known
 
 
 def _load(job: InspectJob) -> tuple[PretrainTask, PretrainJob, ImageTokenizer | None]:

@@ -15,7 +15,7 @@ from idc.data.images import decode_image
 from idc.data.rendered.draw import cast
 from idc.data.rendered.scene import Thing, View
 from idc.data.text import words
-from idc.metrics.hallucination import look_of, named_objects
+from idc.metrics.hallucination import WORDS, look_of, named_objects
 from idc.systems.namc.nim import NoiseIdentification, Texts
 from idc.training.task import Batch
 
@@ -65,6 +65,28 @@ def undescribed_patches(
     rows, columns = (((np.arange(grid) + 0.5) / grid * length).astype(int) for length in (height, width))
     centres = shown[np.ix_(rows, columns)].reshape(-1)
     return np.array([*undescribed, -1], int)[centres]
+
+
+def ideal_irrelevance(text: str, objects: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Irrelevance of each word to a reader that knows every object of the image: the bounds of what eq. 1 can find.
+
+    Args:
+        objects: of the image, as the ``meta`` of a rendered pair has them.
+
+    Returns:
+        ``word``: 1 if no object has the attribute that the word names; ``phrase``: 1 if none fits the phrase up to the
+        word, which is as far as CLIP's text encoder reads. 0.5 for words that name no attribute.
+    """
+    looks = [look_of(thing) for thing in objects]
+    irrelevance: dict[str, list[float]] = {"word": [], "phrase": []}
+    phrase: frozenset[tuple[str, str]] = frozenset()
+    for word in words(text):
+        attribute = WORDS.get(word)
+        phrase = frozenset() if attribute is None else phrase | {attribute}
+        for name, named in (("word", frozenset([attribute])), ("phrase", phrase)):
+            missing = not any(named <= look for look in looks)
+            irrelevance[name].append(0.5 if attribute is None else float(missing))
+    return irrelevance
 
 
 Known = dict[str, tuple[np.ndarray, np.ndarray]]

@@ -10,7 +10,7 @@ import pytest
 
 from idc.data.images import encode_png
 from idc.data.rendered.scene import View
-from idc.systems.namc.known_noise import areas_under_roc, noisy_words, undescribed_patches
+from idc.systems.namc.known_noise import areas_under_roc, ideal_irrelevance, noisy_words, undescribed_patches
 
 LARGE = {"size": "large", "radius": 1, "turn": 0}
 THINGS: list[dict[str, Any]] = [
@@ -58,6 +58,13 @@ def test_patches_follow_the_image_they_belong_to() -> None:
     assert found[centres(1)[0]] == 1
     assert found[centres(0)[1]] == -1
     assert undescribed_patches("an empty ground", {"before": [], "after": []}, 0, WIDE, 100) is None
+
+
+def test_an_ideal_reader_looks_for_words_or_for_the_phrase_so_far() -> None:
+    ideal = ideal_irrelevance("a big red rubber ball, and a small thing", THINGS)
+    named = [0.5, 0, 0, 0, 0, 0.5, 0.5, 0.5, 1, 0.5]  # a big red rubber ball , and a small thing
+    assert ideal["word"] == named
+    assert ideal["phrase"] == [0.5, 0, 0, 1, 1, 0.5, 0.5, 0.5, 1, 0.5]
 
 
 def test_the_area_under_the_curve_counts_what_is_known() -> None:
