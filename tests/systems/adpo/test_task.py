@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from idc.config import ConfigError
-from idc.data.store import read_manifest
+from idc.data.store import DatasetFolder, read_manifest
 from idc.metrics.difference_lists import true_differences
 from idc.systems import load_captioner
 from idc.systems.adpo.caption_bank import is_true
@@ -183,6 +183,42 @@ def test_sft_is_supervised_tuning(pairs: Path, tmp_path: Path) -> None:
     train_sft({name: fields[name] for name in SftJob.model_fields}, LocalContext(tmp_path / "sft"))
     adpo, sft = (read_log(tmp_path / name / "log.jsonl") for name in ("adpo", "sft"))
     assert [line["loss"] for line in adpo] == [line["loss"] for line in sft]
+
+
+def test_ranked_captions_are_learned_with_their_own_questions(pairs: Path, tmp_path: Path) -> None:
+    """The chosen one wins over the rejected one of its row."""
+    from idc.schema import Preference, preference_arrow_schema
+
+    rows = [
+        Preference(
+            f"row-{n}", (row["before"], row["after"]), "<image><image> What is new?", row["captions"][0], "a bird"
+        )
+        for n, row in enumerate(rows_of(8))
+    ]
+    folder = DatasetFolder.open_for_build(
+        tmp_path / "ranked", kind="preferences", schema=preference_arrow_schema(), fingerprint="x", config={},
+        num_chunks=1,
+    )  # fmt: skip
+    folder.write_chunk(0, [row.to_row() for row in rows])
+    folder.finish()
+    settings = {"objective": "dpo", "preferences": str(tmp_path / "ranked"), "train.steps": 12}
+    run(pairs, tmp_path / "run", **settings)
+    lines = read_log(tmp_path / "run" / "log.jsonl")
+    assert lines[0]["margin"] == 0
+    assert lines[-1]["margin"] > 0.2
+    assert lines[-1]["ahead"] == 1
+    assert "true_negatives" not in lines[0]
+    (page,) = (tmp_path / "run" / "negatives").iterdir()
+    assert "bird" in page.read_text()
+    for wrong, text in (
+        ({"objective": "adpo"}, "preferences: needs objective=dpo"),
+        ({"negatives": 2}, "leave out negatives"),
+        ({"reference.by": "stored"}, "leave out reference[.]by=stored"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            job_of(KIND, pairs, **{**settings, **wrong})
+    with pytest.raises(ValueError, match="preferences"):
+        run(pairs, tmp_path / "other", **{**settings, "preferences": str(pairs)})
 
 
 # -- stored references ----------------------------------------------------------------------------------------------
