@@ -14,7 +14,8 @@ from torch import Tensor
 
 from idc.training.config import TrainConfig
 from idc.training.context import Context, LocalContext, checkpoint_name
-from idc.training.engines import deepspeed_config, make_engine, param_groups
+from idc.training.deepspeed_settings import deepspeed_config
+from idc.training.engines import make_engine, param_groups
 from idc.training.loop import read_log, save_safetensors
 from tests.invariants.harness import Run, largest_difference, run_cases
 from tests.training import sizes, toy

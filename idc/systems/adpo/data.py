@@ -309,8 +309,9 @@ def visits(job: AdpoJob, loaders: Loaders) -> Iterator[tuple[int, int, int]]:
 
 def preference_parts(loaders: Loaders) -> list[PreferenceSamples | RankedSamples]:
     """The folders of a run's training."""
-    dataset: Any = loaders.train.dataset
-    return list(dataset.parts) if isinstance(dataset, Mixture) else [dataset]
+    dataset = loaders.train.dataset
+    parts: list[Any] = list(dataset.parts) if isinstance(dataset, Mixture) else [dataset]
+    return parts
 
 
 def collate_preferences(samples: Sequence[PreferenceSample | TuningSample], family: Family) -> Batch:

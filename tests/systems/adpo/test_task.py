@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 
 from idc.config import ConfigError
 from idc.data.store import DatasetFolder, read_manifest
+from idc.demo import demo_steps
 from idc.metrics.difference_lists import true_differences
 from idc.systems import load_captioner
 from idc.systems.adpo.caption_bank import is_true
@@ -24,6 +26,7 @@ from idc.training.context import LocalContext
 from idc.training.loop import read_log
 from idc.vision.pair_encoder.model import PairEncoder
 from idc.vlm.merging import merge
+from tests.docs.checks import faulty_command
 from tests.systems.adpo.small import (
     SAME,
     WHOLE,
@@ -389,3 +392,15 @@ def test_what_cannot_be_drawn_is_refused_before_a_model_is_loaded(
         folder = write_rows(tmp_path / f"few-{len(few)}", "pairs", [*same_rows, *more])
         with pytest.raises(ValueError, match=text):
             run(folder, tmp_path / "run", **settings)
+
+
+def test_the_commands_of_the_demo_are_accepted() -> None:
+    """Captions, merging, the retriever's encoder, preferences; with SFT in the same demo its training is shared."""
+    alone = [step.command for step in demo_steps("demo", [0], systems=["adpo"], robustness=False)]
+    jobs = [command[0] for command in alone if command[0].startswith(("jobs/train_", "jobs/finetune", "jobs/merge"))]
+    assert jobs == ["jobs/finetune_sft.py", "jobs/merge_vlm.py", "jobs/train_pair_encoder.py", "jobs/train_adpo.py"]
+    for command in alone:
+        if command[0] != "jobs/leaderboard.py":
+            assert list(faulty_command(shlex.join(["python", *command]))) == []
+    both = [step.command[0] for step in demo_steps("demo", [0], systems=["sft", "adpo"], robustness=False)]
+    assert both.count("jobs/finetune_sft.py") == 1
