@@ -82,8 +82,7 @@ class TrainingStep:
         from idc.training.config import TrainConfig
         from idc.training.context import LocalContext
         from idc.training.data import to_device
-        from idc.training.engines import TorchEngine, make_engine
-        from idc.training.parameter_groups import param_groups
+        from idc.training.engines import TorchEngine, make_engine, param_groups
 
         torch.manual_seed(0)
         task: Task = make_task(config) if stage == 1 else make_captioning_task(config)

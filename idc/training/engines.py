@@ -19,10 +19,19 @@ from torch import Tensor, nn
 from idc.loopback import keep_gloo_on_loopback
 from idc.training.activation_checkpointing import recompute_activations
 from idc.training.checkpoint_files import weights_only
-from idc.training.config import TrainConfig
+from idc.training.clipping import (
+    CLIP_NORM,
+    ClippedPart,
+    clip_deepspeed_gradients,
+    clip_gradients,
+    clipped_parts,
+    norms_by_name,
+    total_norm,
+)
+from idc.training.config import GroupConfig, TrainConfig
 from idc.training.context import Context
+from idc.training.deepspeed_settings import deepspeed_config
 from idc.training.linears import onednn_pays, use_onednn
-from idc.training.parameter_groups import CLIP_NORM, clipped_together, norms_by_name, without_keys
 from idc.training.resharding import TAG, reading_universal, universal_checkpoint
 from idc.training.task import Batch, Task
 
@@ -60,6 +69,40 @@ class Engine(Protocol):
     def load(self, folder: Path, saved_world_size: int) -> None:
         """Read what ``save`` wrote; weights that are not stored stay as the entry built them."""
         ...
+
+
+def param_groups(task: Task) -> tuple[list[dict[str, Any]], list[GroupConfig]]:
+    """The task's groups for :func:`make_engine`, and their schedules.
+
+    Raises:
+        ValueError: if a trainable parameter is in no group or in two, or a group has an unknown setting.
+    """
+    groups, schedules = [], []
+    names = {id(parameter): name for name, parameter in task.named_parameters()}
+    seen: dict[int, str] = {}
+    for group in task.param_groups():
+        settings = {key: value for key, value in group.items() if key not in ("name", "params")}
+        parameters = [parameter for parameter in group["params"] if parameter.requires_grad]
+        for parameter in parameters:
+            if id(parameter) in seen:
+                raise ValueError(
+                    f"parameter {names.get(id(parameter))} is in two groups: {seen[id(parameter)]} and {group['name']}"
+                )
+            seen[id(parameter)] = group["name"]
+        if not parameters:
+            continue
+        schedule = GroupConfig(**settings)
+        groups.append({"params": parameters, "lr": schedule.lr, "weight_decay": schedule.weight_decay})
+        schedules.append(schedule)
+        groups[-1] |= {"name": group["name"], CLIP_NORM: schedule.clip_norm}
+    left_out = [name for name, p in task.named_parameters() if p.requires_grad and id(p) not in seen]
+    if left_out:
+        raise ValueError(f"param_groups() leaves out trainable parameters: {', '.join(left_out[:8])}")
+    return groups, schedules
+
+
+def _without(groups: list[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
+    return [{key: value for key, value in group.items() if key not in keys} for group in groups]
 
 
 def stored_names(task: Task) -> frozenset[str]:
@@ -109,8 +152,8 @@ class TorchEngine:
         self.train = train
         kind = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
         fused = context.device.type == "cpu" or None  # one pass over parameter, gradient and averages
-        self.optimizer = kind(without_keys(groups, CLIP_NORM), betas=train.betas, eps=train.eps, fused=fused)
-        self.clipped = clipped_together(groups, train)
+        self.optimizer = kind(_without(groups, CLIP_NORM), betas=train.betas, eps=train.eps, fused=fused)
+        self.clipped = clipped_parts(groups, train)
         self.group_norms: Mapping[str, Tensor] = {}
         self.parameters = [parameter for group in groups for parameter in group["params"]]
         if context.world_size > 1:
@@ -131,10 +174,9 @@ class TorchEngine:
                 parameter.grad = torch.zeros_like(parameter)
         if self.context.world_size > 1:
             self._all_reduce()
-        # Without a limit the norm is measured and nothing is clipped.
-        norms = [torch.nn.utils.clip_grad_norm_(part, limit or float("inf")) for _, part, limit in self.clipped]
+        norms = clip_gradients(self.clipped)
+        norm = total_norm(norms)
         self.group_norms = norms_by_name(self.clipped, norms)
-        norm = torch.stack(norms).norm() if len(norms) > 1 else norms[0]
         for group, rate in zip(self.optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate
         self.optimizer.step()
@@ -225,18 +267,18 @@ class DeepSpeedEngine:
                 parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
         self.settings = deepspeed_config(train, context.world_size, fused=context.device.type == "cpu")
         self.group_norms: Mapping[str, Tensor] = {}
-        self.clipped: list[tuple[str, list[nn.Parameter], float]] = []
+        self.clipped: list[ClippedPart] = []
         """What this engine clips itself, because DeepSpeed knows one norm; empty: DeepSpeed clips."""
         if any(group[CLIP_NORM] is not None for group in groups):
-            self.clipped = clipped_together(groups, train)
+            self.clipped = clipped_parts(groups, train)
             self.settings["gradient_clipping"] = 0.0
         self._initialize(groups)
 
     def _initialize(self, groups: list[dict[str, Any]]) -> None:
-        nameless = without_keys(groups, "name", CLIP_NORM)
         self.engine = self.deepspeed.initialize(
-            model=self.module, model_parameters=nameless, config=self.settings, dist_init_required=False
-        )[0]
+            model=self.module, model_parameters=_without(groups, "name", CLIP_NORM), config=self.settings,
+            dist_init_required=False,
+        )[0]  # fmt: skip
 
     def accumulate(self, batch: Batch) -> tuple[Tensor, Logs]:
         loss, logs = self.engine(batch)
@@ -248,37 +290,16 @@ class DeepSpeedEngine:
     def step(self, learning_rates: list[float]) -> Tensor | float:
         for group, rate in zip(self.engine.optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate
-        norm = self._clip() if self.clipped else None
-        if norm is None and not self.train.zero_stage:  # DeepSpeed has the norm with ZeRO only
+        norm = None
+        if self.clipped:
+            norms = clip_deepspeed_gradients(self.clipped, self.train.zero_stage)
+            norm = total_norm(norms)
+            self.group_norms = norms_by_name(self.clipped, norms)
+        elif not self.train.zero_stage:  # DeepSpeed has the norm with ZeRO only
             grads = [parameter.grad for parameter in self.task.parameters() if parameter.grad is not None]
             norm = torch.nn.utils.get_total_norm(grads)
         self.engine.step()
         return norm if norm is not None else self.engine.get_global_grad_norm()
-
-    def _clip(self) -> Tensor:
-        """Clip each of ``clipped`` by its own norm. Returns the norm of the whole gradient before."""
-        from deepspeed import utils
-
-        # ZeRO-3 has functions for a rank's part; those for whole gradients fail there where the last part is padded.
-        parts = self.train.zero_stage == 3
-        if parts:
-            read, write = utils.safe_get_local_grad, utils.safe_set_local_grad
-        else:
-            read, write = utils.safe_get_full_grad, utils.safe_set_full_grad
-        norms = []
-        for _, parameters, limit in self.clipped:
-            gradients = [(parameter, grad) for parameter in parameters if (grad := read(parameter)) is not None]
-            norm = torch.nn.utils.get_total_norm([grad for _, grad in gradients])
-            if parts:
-                dist.all_reduce(square := norm.square())
-                norm = square.sqrt()
-            norms.append(norm)
-            if limit:
-                scale = (limit / (norm + 1e-6)).clamp(max=1.0)  # as torch's clip_grad_norm_
-                for parameter, grad in gradients:
-                    write(parameter, grad * scale)
-        self.group_norms = norms_by_name(self.clipped, norms)
-        return torch.stack(norms).norm()
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[Task]:
@@ -341,39 +362,6 @@ class DeepSpeedEngine:
                 with self.deepspeed.zero.GatheredParameters(parameter, modifier_rank=0, enabled=sharded):
                     if self.context.rank == 0 or not sharded:
                         parameter.data.copy_(tensor)
-
-
-def deepspeed_config(train: TrainConfig, world_size: int, fused: bool = False) -> dict[str, Any]:
-    """DeepSpeed's own settings from ours; ``deepspeed_extra`` is merged last, section by section. ``fused``: torch's
-    Adam in one pass over parameter, gradient and averages."""
-    settings: dict[str, Any] = {
-        "train_batch_size": train.batch_size,
-        "train_micro_batch_size_per_gpu": train.micro_batch_size // world_size,
-        "gradient_accumulation_steps": train.grad_accumulation,
-        "gradient_clipping": train.clip_norm,
-        "optimizer": {
-            "type": "AdamW" if train.optimizer == "adamw" else "Adam",
-            "params": {
-                "betas": list(train.betas),
-                "eps": train.eps,
-                "torch_adam": True,  # DeepSpeed's own Adam is compiled on first use
-                "adam_w_mode": train.optimizer == "adamw",
-                **({"fused": True} if fused else {}),
-            },
-        },
-        "zero_optimization": {"stage": train.zero_stage},
-        "zero_allow_untested_optimizer": True,
-        "steps_per_print": 1 << 60,
-    }
-    return _merged(settings, train.deepspeed_extra)
-
-
-def _merged(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(base)
-    for key, value in extra.items():
-        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
-        result[key] = _merged(result[key], value) if both else value
-    return result
 
 
 def _quiet() -> None:

@@ -32,9 +32,8 @@ from idc.training.config import TrainConfig, learning_rate
 from idc.training.context import Context
 from idc.training.data import Loaders, OnDevice, to_device
 from idc.training.disk import full_disk_explained, temporary_folder
-from idc.training.engines import Engine, make_engine
+from idc.training.engines import Engine, make_engine, param_groups
 from idc.training.integrity import STATE_FILE, newest_intact, seal
-from idc.training.parameter_groups import param_groups
 from idc.training.profiling import FOLDER as PROFILE
 from idc.training.profiling import StepProfiler
 from idc.training.task import Task

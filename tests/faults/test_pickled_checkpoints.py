@@ -12,8 +12,7 @@ import torch
 
 from idc.training.config import TrainConfig
 from idc.training.context import LocalContext
-from idc.training.engines import make_engine
-from idc.training.parameter_groups import param_groups
+from idc.training.engines import make_engine, param_groups
 from tests.faults.canary import Canary
 from tests.training import toy
 from tests.training.test_engines import deepspeed

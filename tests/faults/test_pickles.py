@@ -25,9 +25,8 @@ from idc.data.text import Vocabulary
 from idc.training.artifact import read_artifact, write_artifact
 from idc.training.config import TrainConfig
 from idc.training.context import LocalContext
-from idc.training.engines import make_engine
+from idc.training.engines import make_engine, param_groups
 from idc.training.foreign import read_checkpoint
-from idc.training.parameter_groups import param_groups
 from idc.vision.pretrained import load_pretrained
 from serve.versions import Resolver
 from tests.data.descriptions.small_pairs import write_pairs

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from idc.training.config import TrainConfig
 from idc.training.context import Context, LocalContext, checkpoint_name
-from idc.training.engines import deepspeed_config, make_engine
+from idc.training.deepspeed_settings import deepspeed_config
+from idc.training.engines import make_engine, param_groups
 from idc.training.loop import read_log, save_safetensors
-from idc.training.parameter_groups import param_groups
 from tests.invariants.harness import Run, largest_difference, run_cases
 from tests.training import sizes, toy
 from tests.training.test_loop import TRAIN, curve, run, weights

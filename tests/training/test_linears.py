@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from idc.training import engines
 from idc.training.config import TrainConfig
 from idc.training.context import LocalContext
-from idc.training.engines import make_engine
+from idc.training.engines import make_engine, param_groups
 from idc.training.linears import onednn_is_exact, onednn_pays, use_onednn
-from idc.training.parameter_groups import param_groups
 from tests.training import toy
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
+from idc.data.manifest import missing_pairs
 from idc.training.config import GroupConfig
 from idc.vlm.config import TuneConfig
 from idc.vlm.tuning_config import TuningJob
@@ -62,6 +63,9 @@ class AdpoJob(TuningJob):
     objective: Literal["sft", "dpo", "adpo"] = "adpo"
     """sft: cross-entropy of the captions. dpo: equation 2, the negative drawn from the bank with equal chances (tables
     1 to 3, "w/o Retrieval Adversarial"). adpo: equations 3 to 7."""
+    preferences: str | None = None
+    """Folder of ranked captions (jobs/import_preferences.py), with objective=dpo: its training split is learned, with
+    its own questions about two images each, in place of drawn negatives; `pairs` are validated alone."""
     beta: float = Field(0.1, gt=0)
     """Sharpness of the preference. Not stated; 0.1 is DPO's own default."""
     candidates: int = Field(128, ge=2)
@@ -108,6 +112,15 @@ class AdpoJob(TuningJob):
                 f"objective: {self.objective!r} "
                 + ("needs retriever.encoder" if self.objective == "adpo" else "has no retriever; set retriever=null")
             )
+        if self.preferences is not None:
+            default = type(self).model_fields
+            drawn = ("redraw", "negatives", "true_negatives", "more_pairs")
+            set_here = [name for name in drawn if getattr(self, name) != default[name].get_default()]
+            if self.objective != "dpo" or set_here or self.reference.by == "stored":
+                yield (
+                    "preferences: needs objective=dpo, and nothing is drawn or stored; leave out "
+                    + ", ".join(set_here or ["retriever" if self.objective != "dpo" else "reference.by=stored"])
+                )
         if self.negatives > self.candidates:
             yield f"negatives={self.negatives} are more than candidates={self.candidates}"
         if self.alternate is not None and (self.objective == "dpo" or min(self.alternate) < 1):
@@ -133,11 +146,13 @@ class AdpoJob(TuningJob):
         yield from super().preflight()
         if self.retriever is not None:
             yield from missing(self.retriever.encoder, "retriever.encoder")
+        if self.preferences is not None:
+            yield from missing_pairs(self.preferences, "preferences", kind="preferences")
 
 
 _PREFERENCE_FIELDS = (
-    "beta", "candidates", "redraw", "negatives", "image_negatives", "image_weight", "true_negatives", "alternate",
-    "retriever", "reference",
+    "preferences", "beta", "candidates", "redraw", "negatives", "image_negatives", "image_weight", "true_negatives",
+    "alternate", "retriever", "reference",
 )  # fmt: skip
 
 

@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from idc.data.manifest import complete_manifest, read_manifest
+from idc.data.mapped_rows import MappedRows
 from idc.metrics.difference_lists import TrueDifferences, true_differences
-from idc.schema import NO_CHANGE
+from idc.schema import NO_CHANGE, Turn
 from idc.systems.adpo.caption_bank import CaptionBank
 from idc.systems.adpo.config import ORDERS, AdpoJob
 from idc.systems.adpo.retriever import frames_of
@@ -24,8 +26,9 @@ from idc.training.data import Loader, Loaders, Mixture
 from idc.training.task import Batch
 from idc.vlm.batch import join_pixels
 from idc.vlm.chat import Chat
+from idc.vlm.dialogue import completed
 from idc.vlm.family import Family
-from idc.vlm.samples import DialogueSamples, TuningSample, collate_samples
+from idc.vlm.samples import Dialogue, DialogueSamples, TuningSample, collate_samples
 from idc.vlm.tuning_data import loaders_of
 
 _NEGATIVES = 3
@@ -86,7 +89,6 @@ class PreferenceSamples(DialogueSamples):
         self.kinds = self.rows.column("change_type")
         self.captions = self.rows.column("captions")
         self.count = job.candidates if frame_size else job.negatives
-        self.orders = ("right", *job.image_negatives)
 
     def positives(self, row: int) -> frozenset[int]:
         return self.bank.positives(self.captions[row], self.kinds[row] == NO_CHANGE)
@@ -121,7 +123,7 @@ class PreferenceSamples(DialogueSamples):
         return PreferenceSample(
             name=dialogue.name,
             row=(self.part, row),
-            prompts=self.prompts_of(dialogue.turns[:-1], dialogue.sizes),
+            prompts=self.prompts(dialogue.turns[:-1], dialogue.sizes),
             chosen=chosen,
             candidates=candidates,
             noise=noise,
@@ -131,6 +133,10 @@ class PreferenceSamples(DialogueSamples):
             truth=truth,
             stored=self._stored(row, chosen, candidates),
         )
+
+    def prompts(self, turns: Sequence[Any], sizes: Sequence[tuple[int, int]]) -> dict[str, list[int]]:
+        """As of :func:`prompts_of`."""
+        return prompts_of(self.job, self.chat, turns, sizes)
 
     def has_truths(self) -> bool:
         """Whether the truth of every pair is known."""
@@ -168,11 +174,101 @@ class PreferenceSamples(DialogueSamples):
         chosen, candidates, _ = self.captions_of(index, epoch, truth)
         return row, self.answers_of(chosen, candidates)
 
-    def prompts_of(self, turns: Sequence[Any], sizes: Sequence[tuple[int, int]]) -> dict[str, list[int]]:
-        return {name: self.chat.prompt(turns, [sizes[image] for image in ORDERS[name]]) for name in self.orders}
+    def images(self, row: int) -> tuple[bytes, bytes]:
+        """Before and after."""
+        columns = self.rows[row]
+        return columns["before"], columns["after"]
 
     def _truth(self, columns: Mapping[str, Any]) -> TrueDifferences | None:
         return true_differences(columns["change_type"], json.loads(columns["meta"]) if columns["meta"] else {})
+
+
+class RankedSamples:
+    """Ranked captions, the training split of a folder of kind preferences. The bank has the captions of all rows.
+
+    Args:
+        job, chat: of the run.
+
+    Raises:
+        ValueError: the folder is of another kind, or a caption has control tokens of the model in it.
+    """
+
+    part, stored = 0, None
+
+    def __init__(self, job: AdpoJob, folder: str, chat: Chat) -> None:
+        complete_manifest(folder)
+        read_manifest(folder, kind="preferences")
+        self.folder, self.job, self.chat = folder, job, chat
+        self.rows = MappedRows(folder, ("row_id", "images", "prompt", "chosen", "rejected"), "train")
+        self.bank = CaptionBank([*self.rows.column("chosen"), *self.rows.column("rejected")], chat)
+        self._lengths: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def images(self, row: int) -> tuple[bytes, bytes]:
+        """Before and after."""
+        before, after = self.rows[row]["images"]
+        return before, after
+
+    def has_truths(self) -> bool:
+        return False
+
+    def get(self, index: int, epoch: int) -> PreferenceSample:
+        columns = self.rows[index]
+        dialogue = self._dialogue(columns)
+        return PreferenceSample(
+            name=dialogue.name,
+            row=(self.part, index),
+            prompts=prompts_of(self.job, self.chat, dialogue.turns, dialogue.sizes),
+            chosen=self.bank.number(columns["chosen"]),
+            candidates=[self.bank.number(columns["rejected"])],
+            noise=np.zeros(1),
+            changed=True,
+            pixels=self.chat.family.pixels(dialogue.decoded()),
+            frames=None,
+            truth=None,
+            stored=None,
+        )
+
+    def length(self, index: int, epoch: int) -> int:
+        """Number of tokens with the longer caption."""
+        if index not in self._lengths:
+            columns = self.rows[index]
+            dialogue = self._dialogue(columns)
+            answers = [self.bank.answers[self.bank.number(columns[name])] for name in ("chosen", "rejected")]
+            self._lengths[index] = len(self.chat.prompt(dialogue.turns, dialogue.sizes)) + max(map(len, answers))
+        return self._lengths[index]
+
+    def check(self, rank: int = 0, world_size: int = 1) -> int:
+        """The tokens of the longest dialogue of this rank's share.
+
+        Raises:
+            ValueError: naming the row: it is not about two images, or its tokens are above the cutoff.
+        """
+        for index in range(rank, len(self), world_size):
+            try:
+                length = self.length(index, 0)
+                if self.chat.cutoff is not None and length > self.chat.cutoff:
+                    raise ValueError(f"{length} tokens are above the cutoff of {self.chat.cutoff}; raise cutoff")
+            except ValueError as error:
+                raise ValueError(f"{self.folder}, row {self.rows[index]['row_id']!r}: {error}") from None
+        return max(self._lengths.values(), default=0)
+
+    def _dialogue(self, columns: Mapping[str, Any]) -> Dialogue:
+        if (number := len(columns["images"])) != 2:
+            raise ValueError(f"it has {number} images, and a pair has two; leave the row out")
+        turns = completed([Turn("user", columns["prompt"])], self.job.prompt)
+        return Dialogue(columns["row_id"], columns["images"], turns)
+
+
+def prompts_of(
+    job: AdpoJob, chat: Chat, turns: Sequence[Any], sizes: Sequence[tuple[int, int]]
+) -> dict[str, list[int]]:
+    """Ids of a question about a pair, for each order of its images that a run uses."""
+    return {
+        name: chat.prompt(turns, [sizes[image] for image in ORDERS[name]]) for name in ("right", *job.image_negatives)
+    }
 
 
 def make_loaders(
@@ -185,6 +281,10 @@ def make_loaders(
         ValueError: the bank is too small, or naming the first row that cannot be used.
     """
     chat = Chat(family, job.cutoff)
+    validation = DialogueSamples(job.pairs, "val", chat, job.prompt, job.train.seed, validation=True)
+    if job.preferences is not None:
+        ranked: Mapping[str, Any] = {job.preferences: RankedSamples(job, job.preferences, chat)}
+        return loaders_of(job, ranked, validation, family, context, collate_preferences)
     folders = (job.pairs, *job.more_pairs)
     parts = {path: PreferenceSamples(job, path, n, chat, frame_size, stored) for n, path in enumerate(folders)}
     bank = CaptionBank((text for part in parts.values() for texts in part.captions for text in texts), chat)
@@ -196,7 +296,6 @@ def make_loaders(
         )
     for part in parts.values():
         part.bank = bank
-    validation = DialogueSamples(job.pairs, "val", chat, job.prompt, job.train.seed, validation=True)
     return loaders_of(job, parts, validation, family, context, collate_preferences)
 
 
@@ -208,10 +307,11 @@ def visits(job: AdpoJob, loaders: Loaders) -> Iterator[tuple[int, int, int]]:
             yield whole.dataset.locate(index, epoch) if isinstance(whole.dataset, Mixture) else (0, index, epoch)
 
 
-def preference_parts(loaders: Loaders) -> list[PreferenceSamples]:
+def preference_parts(loaders: Loaders) -> list[PreferenceSamples | RankedSamples]:
     """The folders of a run's training."""
-    dataset: Any = loaders.train.dataset
-    return [dataset] if isinstance(dataset, PreferenceSamples) else dataset.parts
+    dataset = loaders.train.dataset
+    parts: list[Any] = list(dataset.parts) if isinstance(dataset, Mixture) else [dataset]
+    return parts
 
 
 def collate_preferences(samples: Sequence[PreferenceSample | TuningSample], family: Family) -> Batch:

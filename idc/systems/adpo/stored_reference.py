@@ -158,7 +158,7 @@ def reference_rows(
     """Rows of a folder: log p of these answers of a pair, by one vision pass; ``samples``: of the pair's folder."""
     dialogue = samples.dialogue(row, 0)
     pixels = to_device(samples.chat.family.pixels(dialogue.decoded()), device)
-    prompts = samples.prompts_of(dialogue.turns[:-1], dialogue.sizes)
+    prompts = samples.prompts(dialogue.turns[:-1], dialogue.sizes)
     family, model = samples.chat.family, task.model
     rows: list[dict[str, Any]] = []
     with torch.autocast(device.type, torch.bfloat16, enabled=samples.job.train.precision == "bf16"):

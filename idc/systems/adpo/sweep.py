@@ -28,6 +28,8 @@ DERIVED = {
     "evaluate": EVALUATE_DERIVED,
 }
 _TASK = "idc.systems.adpo.task:train"
+_TUNED = BaseConfig(source="sft")
+"""In the place of the first stage's model."""
 
 
 class _Stage(AdpoJob):
@@ -48,7 +50,7 @@ class _Captions(_Stage):
 class _Preferences(_Stage):
     """The second stage, on the first one's model."""
 
-    base: BaseConfig = BaseConfig(source="sft")
+    base: BaseConfig = _TUNED
 
 
 class Trial(ConfigModel):
@@ -66,7 +68,10 @@ class Trial(ConfigModel):
     """Scores; the baselines are scored once for all trials, by a step of their own."""
 
     def faults(self) -> Iterator[str]:
-        yield from derived_faults(self, DERIVED)
+        # A default section counts as set, so that the base of the second stage is compared instead.
+        yield from derived_faults(self, {**DERIVED, "adpo": tuple(name for name in DERIVED["adpo"] if name != "base")})
+        if self.adpo.base != _TUNED:
+            yield "adpo.base: the sweep sets it; remove it"
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")

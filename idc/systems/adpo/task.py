@@ -22,7 +22,7 @@ from idc.report.negatives_page import DrawnNegative, negatives_page
 from idc.systems.adpo.caption_bank import is_true
 from idc.systems.adpo.collapse import CollapseWatch
 from idc.systems.adpo.config import ORDERS, AdpoJob
-from idc.systems.adpo.data import PreferenceSamples, make_loaders, preference_parts, visits
+from idc.systems.adpo.data import PreferenceSamples, RankedSamples, make_loaders, preference_parts, visits
 from idc.systems.adpo.preference_losses import (
     START,
     draw,
@@ -71,7 +71,7 @@ class PreferenceTask(SftTask):
         # Both are stored: a run goes on with them.
         self.register_buffer("baseline", torch.tensor(START + _more_than_one(job.negatives)))
         self.register_buffer("calls", torch.tensor(0))
-        self.parts: Sequence[PreferenceSamples] = ()
+        self.parts: Sequence[PreferenceSamples | RankedSamples] = ()
         self.truths = False
         self.watch = CollapseWatch(job)
         self._rewards: list[Tensor] = []
@@ -96,7 +96,7 @@ class PreferenceTask(SftTask):
         models = [] if self.frozen is None else [self.frozen]
         return [*models, self.retriever] if self.job.retriever is not None else models
 
-    def use(self, parts: Sequence[PreferenceSamples], rank: int = 0) -> None:
+    def use(self, parts: Sequence[PreferenceSamples | RankedSamples], rank: int = 0) -> None:
         """Take the bank of these folders."""
         self.parts = parts
         # Of all pairs or of none: what is logged must have the same names on all ranks.
@@ -279,11 +279,11 @@ class PreferenceTask(SftTask):
         q, ranks, margins = (last[key].float().cpu().tolist() for key in ("q", "rank", "margin"))
         negatives = []
         for pair, (part, row) in enumerate(last["row"]):
-            columns = self.parts[part].rows[row]
+            before, after = self.parts[part].images(row)
             for number, caption in enumerate(last["drawn"][pair]):
                 truth = last["truth"][pair]
                 negatives.append(DrawnNegative(
-                    pair_id=last["name"][pair], before=columns["before"], after=columns["after"],
+                    pair_id=last["name"][pair], before=before, after=after,
                     chosen=bank.texts[last["chosen"][pair]], negative=bank.texts[caption],
                     margin=margins[pair][number],
                     q=q[pair][number] if self.job.retriever is not None else None, rank=int(ranks[pair][number]),
@@ -332,6 +332,10 @@ class Adpo(TunedSystem[AdpoJob]):
             prefix = "retriever.visual."
             visual = {name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)}
             save_retriever(job.retriever, visual, context.run_dir / RETRIEVER)
+
+    def trained_on(self, job: AdpoJob) -> str:
+        ranked = {} if job.preferences is None else {"pairs": job.preferences, "more_pairs": ()}
+        return super().trained_on(job.model_copy(update=ranked))
 
     def card(self, job: AdpoJob) -> str:
         return {

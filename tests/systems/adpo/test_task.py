@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 from idc.config import ConfigError
-from idc.data.store import read_manifest
+from idc.data.store import DatasetFolder, read_manifest
+from idc.demo import demo_steps
 from idc.metrics.difference_lists import true_differences
 from idc.systems import load_captioner
 from idc.systems.adpo.caption_bank import is_true
@@ -24,6 +26,7 @@ from idc.training.context import LocalContext
 from idc.training.loop import read_log
 from idc.vision.pair_encoder.model import PairEncoder
 from idc.vlm.merging import merge
+from tests.docs.checks import faulty_command
 from tests.systems.adpo.small import (
     SAME,
     WHOLE,
@@ -183,6 +186,42 @@ def test_sft_is_supervised_tuning(pairs: Path, tmp_path: Path) -> None:
     train_sft({name: fields[name] for name in SftJob.model_fields}, LocalContext(tmp_path / "sft"))
     adpo, sft = (read_log(tmp_path / name / "log.jsonl") for name in ("adpo", "sft"))
     assert [line["loss"] for line in adpo] == [line["loss"] for line in sft]
+
+
+def test_ranked_captions_are_learned_with_their_own_questions(pairs: Path, tmp_path: Path) -> None:
+    """The chosen one wins over the rejected one of its row."""
+    from idc.schema import Preference, preference_arrow_schema
+
+    rows = [
+        Preference(
+            f"row-{n}", (row["before"], row["after"]), "<image><image> What is new?", row["captions"][0], "a bird"
+        )
+        for n, row in enumerate(rows_of(8))
+    ]
+    folder = DatasetFolder.open_for_build(
+        tmp_path / "ranked", kind="preferences", schema=preference_arrow_schema(), fingerprint="x", config={},
+        num_chunks=1,
+    )  # fmt: skip
+    folder.write_chunk(0, [row.to_row() for row in rows])
+    folder.finish()
+    settings = {"objective": "dpo", "preferences": str(tmp_path / "ranked"), "train.steps": 12}
+    run(pairs, tmp_path / "run", **settings)
+    lines = read_log(tmp_path / "run" / "log.jsonl")
+    assert lines[0]["margin"] == 0
+    assert lines[-1]["margin"] > 0.2
+    assert lines[-1]["ahead"] == 1
+    assert "true_negatives" not in lines[0]
+    (page,) = (tmp_path / "run" / "negatives").iterdir()
+    assert "bird" in page.read_text()
+    for wrong, text in (
+        ({"objective": "adpo"}, "preferences: needs objective=dpo"),
+        ({"negatives": 2}, "leave out negatives"),
+        ({"reference.by": "stored"}, "leave out reference[.]by=stored"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            job_of(KIND, pairs, **{**settings, **wrong})
+    with pytest.raises(ValueError, match="preferences"):
+        run(pairs, tmp_path / "other", **{**settings, "preferences": str(pairs)})
 
 
 # -- stored references ----------------------------------------------------------------------------------------------
@@ -353,3 +392,15 @@ def test_what_cannot_be_drawn_is_refused_before_a_model_is_loaded(
         folder = write_rows(tmp_path / f"few-{len(few)}", "pairs", [*same_rows, *more])
         with pytest.raises(ValueError, match=text):
             run(folder, tmp_path / "run", **settings)
+
+
+def test_the_commands_of_the_demo_are_accepted() -> None:
+    """Captions, merging, the retriever's encoder, preferences; with SFT in the same demo its training is shared."""
+    alone = [step.command for step in demo_steps("demo", [0], systems=["adpo"], robustness=False)]
+    jobs = [command[0] for command in alone if command[0].startswith(("jobs/train_", "jobs/finetune", "jobs/merge"))]
+    assert jobs == ["jobs/finetune_sft.py", "jobs/merge_vlm.py", "jobs/train_pair_encoder.py", "jobs/train_adpo.py"]
+    for command in alone:
+        if command[0] != "jobs/leaderboard.py":
+            assert list(faulty_command(shlex.join(["python", *command]))) == []
+    both = [step.command[0] for step in demo_steps("demo", [0], systems=["sft", "adpo"], robustness=False)]
+    assert both.count("jobs/finetune_sft.py") == 1
