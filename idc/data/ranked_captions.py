@@ -18,7 +18,7 @@ prompt does not mark with ``<image>`` come before it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import Field
@@ -29,7 +29,7 @@ from idc.data.images import ImageError, stored_bytes
 from idc.data.pipeline import Batch, StageSpec, good_rows, with_errors
 from idc.data.store import DatasetFolder, fingerprint
 from idc.data.textfiles import JsonError, decode_text, parse_json, split_lines
-from idc.schema import IMAGE, PREFERENCE_SCHEMA_VERSION, Preference, load_images, preference_arrow_schema
+from idc.schema import IMAGE, PREFERENCE_SCHEMA_VERSION, Preference, preference_arrow_schema
 
 _VERSION = 1
 """Version of the imported rows; to be raised if the same file would give others."""
@@ -151,7 +151,8 @@ class LoadPreferences:
         for i in good_rows(batch):
             try:
                 preference = preference_of(batch["row"][i], batch["index"][i], f"{self.name}, row {batch['index'][i]}")
-                batch["preference"][i] = load_images(preference, self._image).to_row()
+                images = tuple(self._image(name) if isinstance(name, str) else name for name in preference.images)
+                batch["preference"][i] = replace(preference, images=images).to_row()
             except (ValueError, OSError, TypeError, AttributeError) as error:
                 code = "image" if isinstance(error, ImageError | OSError) else "row"
                 batch["error"][i] = f"{code}: {error}"

@@ -304,7 +304,8 @@ def visits(job: AdpoJob, loaders: Loaders) -> Iterator[tuple[int, int, int]]:
     whole = Loader.from_config(loaders.train.dataset, loaders.train.collate, job.train, 0, 1)
     for micro_step in range(job.train.total_steps(len(whole.dataset)) * job.train.grad_accumulation):
         for index, epoch in whole.samples(micro_step):
-            yield whole.dataset.locate(index, epoch) if isinstance(whole.dataset, Mixture) else (0, index, epoch)
+            located = whole.dataset.locate(index, epoch) if isinstance(whole.dataset, Mixture) else (0, index)
+            yield (*located, epoch)
 
 
 def preference_parts(loaders: Loaders) -> list[PreferenceSamples | RankedSamples]:

@@ -137,13 +137,13 @@ def inspect(job: InspectJob) -> Inspection:
 def _ideal(description: PairDescription, meta: str) -> list[Known]:
     """The irrelevance of both texts' words to an ideal reader, if their noise and the scenes are known."""
     truth = json.loads(meta) if meta else {}
-    known = []
+    readers = []
     for text, image in ((description.before, "before"), (description.after, "after")):
         flags = noisy_words(text, truth.get("description_noise"), image)
         if flags is not None and image in truth:
             irrelevance = ideal_irrelevance(text, truth[image])
-            known.append({name: (np.array(values), np.array(flags)) for name, values in irrelevance.items()})
-    return known
+            readers.append({name: (np.array(values), np.array(flags)) for name, values in irrelevance.items()})
+    return readers
 
 
 def _load(job: InspectJob) -> tuple[PretrainTask, PretrainJob, ImageTokenizer | None]:
