@@ -104,9 +104,9 @@ class NimConfig(ConfigModel):
     """Temperature of the loss of single tokens."""
     masks_from: int = Field(0, ge=0)
     """Optimizer step from which tokens are masked; before it all losses read whole images and descriptions, and MIR,
-    which has nothing to reconstruct, rests. Not in the paper, whose relevance is CLIP's from the first step on. How much
-    of the descriptions is read from the images is `validation/image_gain`: with 150, 0.021 after 200 steps of the small
-    model and 0.061 after 800; not measured against masks from the start."""
+    which has nothing to reconstruct, rests. Not in the paper, whose relevance is CLIP's from the first step on. How
+    much of the descriptions is read from the images is `validation/image_gain`: with 150, 0.021 after 200 steps of the
+    small model and 0.061 after 800; not measured against masks from the start."""
     align_images: Literal["denoised", "raw"] = "denoised"
     """Which images the contrastive loss aligns (table 8)."""
     align_texts: Literal["denoised", "raw"] = "denoised"
