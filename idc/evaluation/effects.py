@@ -35,10 +35,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from idc.evaluation.record import Interval
-from idc.evaluation.significance import LEVEL
+from idc.evaluation.significance import LEVEL, SEED, bootstrap, percentiles
 
 POWER = 0.8
 """Share of repetitions in which an effect is to be seen."""
+_RESAMPLES = 1000
 
 
 class Components(BaseModel):
@@ -61,6 +62,7 @@ class SeededEffect(BaseModel):
         effect: treatment - control.
         interval: of the effect, 95 %; None with one seed.
         components: likewise.
+        of_pairs: with one seed, the 95 % bootstrap interval over the pairs alone, which answers for these trainings.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -71,6 +73,7 @@ class SeededEffect(BaseModel):
     effect: float
     interval: Interval | None = None
     components: Components | None = None
+    of_pairs: Interval | None = None
 
 
 def seeded_effect(control_SN: np.ndarray, treatment_SN: np.ndarray) -> SeededEffect:
@@ -90,8 +93,9 @@ def seeded_effect(control_SN: np.ndarray, treatment_SN: np.ndarray) -> SeededEff
         treatment=float(treatment_SN.mean()),
         effect=float(difference_SN.mean()),
     )
-    if min(seeds, pairs) < 2:
-        return effect
+    if seeds == 1:
+        drawn = np.concatenate([weights @ difference_SN[0] / pairs for weights in bootstrap(pairs, _RESAMPLES, SEED)])
+        return effect.model_copy(update={"of_pairs": percentiles(drawn)})
     of_seeds, of_pairs, of_rest = _mean_squares(difference_SN)
     components = Components(
         seeds=max(0.0, (of_seeds - of_rest) / pairs), pairs=max(0.0, (of_pairs - of_rest) / seeds), rest=of_rest

@@ -56,12 +56,17 @@ def test_if_only_pairs_vary_the_interval_is_students_over_the_pairs() -> None:
     assert (found.interval.low, found.interval.high) == pytest.approx((3 - half, 3 + half), rel=1e-5)
 
 
-def test_an_effect_without_spread_is_certain_and_one_seed_has_no_interval() -> None:
+def test_an_effect_without_spread_is_certain_and_one_seed_has_an_interval_over_the_pairs_alone() -> None:
     certain = seeded_effect(np.zeros((3, 4)), np.ones((3, 4)))
     assert certain.interval is not None
     assert (certain.interval.low, certain.interval.high) == (1, 1)
-    alone = seeded_effect(np.zeros((1, 4)), np.ones((1, 4)))
-    assert (alone.effect, alone.interval, alone.components) == (1, None, None)
+    difference = np.random.default_rng(4).normal(1, 2, (1, 400))
+    alone = seeded_effect(np.zeros((1, 400)), difference)
+    assert (alone.effect, alone.interval, alone.components) == (pytest.approx(difference.mean()), None, None)
+    assert alone.of_pairs is not None
+    half = T_975[1e9] * difference.std() / 20
+    assert alone.of_pairs.low == pytest.approx(difference.mean() - half, abs=0.02)
+    assert alone.of_pairs.high == pytest.approx(difference.mean() + half, abs=0.02)
 
 
 @pytest.mark.parametrize(("a", "b", "e"), [(0.0, 1.0, 1.0), (0.01, 1.0, 1.0), (1.0, 1.0, 1.0)])

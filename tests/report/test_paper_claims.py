@@ -72,11 +72,11 @@ def test_a_model_that_does_not_see_tests_nothing() -> None:
 
 
 def test_one_seed_is_no_test() -> None:
-    alone = effect_of(0.1, 0.2, seeds=1).model_copy(update={"interval": None, "components": None})
-    assert verdict_of(alone, 0.03) == (
-        "not testable here",
-        "one seed has no spread over seeds; run the sweep with three",
-    )
+    """Its interval over the pairs alone, which is of these two trainings, is shown."""
+    update = {"interval": None, "components": None, "of_pairs": Interval(low=0.1, high=0.2)}
+    alone = effect_of(0.1, 0.2, seeds=1).model_copy(update=update)
+    why = "one seed has no spread over seeds; over the pairs alone +10.0 to +20.0"
+    assert verdict_of(alone, 0.03) == ("not testable here", why)
 
 
 # -- made-up sweeps -----------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def render_claims(job: ClaimsJob, tested: Sequence[ClaimResult]) -> str:
         "paper_claims.html",
         title="What the papers claim, tested small",
         subtitle=counts_of(tested),
-        head=[*_HEAD, ""],
+        head=_HEAD[2:-1],
         rows=[(_cells(row), row.why, _class(row)) for row in tested],
         charts=[chart for metric in _NAMES if (chart := _chart(metric, measured))],
         spreads_head=["claim", "metric", "σ seeds", "σ pairs", "σ rest", "seeds", "pairs", "interval ±"],

@@ -13,7 +13,7 @@ ClaimMetric = Literal["right_object", "right_type", "difference_f1", "CIDEr"]
 """Scores that are means over the pairs, as the metrics of a sweep's columns (:mod:`idc.sweep.config`)."""
 
 
-SEED = "{seed}"
+SEED_MARK = "{seed}"
 """In the path of an evaluation: the seed, a number."""
 
 
@@ -41,8 +41,8 @@ class PaperClaim(ConfigModel):
         if self.control == self.treatment:
             yield f"treatment: {self.treatment!r} is the control too"
         for name, folder in (("control", self.control), ("treatment", self.treatment)):
-            if self.sweep is None and folder.count(SEED) != 1:
-                yield f"{name}: {folder!r} must have {SEED} in it once, as no sweep is given"
+            if self.sweep is None and folder.count(SEED_MARK) != 1:
+                yield f"{name}: {folder!r} must have {SEED_MARK} in it once, as no sweep is given"
         for metric, least in self.least.items():
             if not least > 0:
                 yield f"least.{metric}: {least:g} must be above 0"

@@ -30,7 +30,7 @@ from idc.evaluation.record import EVALUATION, Baseline, Evaluation, ScoredCaptio
 from idc.evaluation.rendered_truth import rendered_truth
 from idc.metrics.difference_lists import F1
 from idc.metrics.hallucination import Truth, hallucination
-from idc.report.paper_claims.config import SEED, ClaimMetric, ClaimsJob, PaperClaim
+from idc.report.paper_claims.config import SEED_MARK, ClaimMetric, ClaimsJob, PaperClaim
 from idc.schema import NO_CHANGE
 from idc.sweep.progress import PLAN, TRIALS
 from idc.sweep.summary import TrialResult
@@ -88,7 +88,9 @@ def verdict_of(effect: SeededEffect, least: float, nearest: float | None = None)
     if nearest is not None and max(effect.control, effect.treatment) <= nearest:
         return NOT_TESTABLE, f"neither row is better than the nearest training pair's caption ({_points(nearest)})"
     if effect.interval is None or effect.components is None:
-        return NOT_TESTABLE, "one seed has no spread over seeds; run the sweep with three"
+        alone = effect.of_pairs
+        these = "" if alone is None else f"; over the pairs alone {100 * alone.low:+.1f} to {100 * alone.high:+.1f}"
+        return NOT_TESTABLE, f"one seed has no spread over seeds{these}"
     low, high = effect.interval.low, effect.interval.high
     if low > 0:
         small = f", which is below the smallest effect of interest, {_points(least)}" * (high < least)
@@ -125,6 +127,8 @@ def _tested(claim: PaperClaim, metric: ClaimMetric, folders: Sequence[str]) -> C
         values = [[_values(metric, record, row[seed]) for record, seed in zip(of_row, seeds, strict=True)]
                   for of_row, row in zip(records, rows, strict=True)]  # fmt: skip
         pairs = list(values[0][0])
+        if len(pairs) < 2:
+            raise _MissingError(f"{len(pairs)} of the evaluated pairs have the metric")
         if any(of_seed.keys() != set(pairs) for of_row in values for of_seed in of_row):
             raise _MissingError("the rows were evaluated on different pairs")
         control, treatment = (
@@ -169,7 +173,7 @@ def _rows(claim: PaperClaim, folders: Sequence[str]) -> tuple[dict[str, Path], d
 
 def _by_seed(pattern: str) -> dict[str, Path]:
     """The evaluations whose path has a number for the seed."""
-    before, after = pattern.split(SEED)
+    before, after = pattern.split(SEED_MARK)
     paths = glob.glob(f"{glob.escape(before)}*{glob.escape(after)}")
     folders = {path[len(before) : len(path) - len(after)]: Path(path) for path in paths}
     return {seed: path for seed, path in folders.items() if seed.isdigit() and (path / EVALUATION).exists()}
