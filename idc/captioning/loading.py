@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from idc.captioning.contract import Captioner, Speed
 from idc.chat_endpoint import EndpointConfig
 from idc.config import ConfigModel, load, missing
+from idc.shipped_weights import CAPTIONER, shipped_weights
 from idc.systems import (
     HUB,
     REGIONS,
@@ -29,9 +29,6 @@ from idc.training.artifact import read_artifact
 
 SHIPPED = "shipped"
 """Names the captioner that comes with the program, where the folder of an artifact is expected."""
-WEIGHTS = "IDC_WEIGHTS"
-"""Environment variable: the folder ``idc/weights`` of an installation, for code that was uploaded without it."""
-_WEIGHTS_HERE = Path(__file__).resolve().parents[1] / "weights"
 
 LoadCaptioner = Callable[[], Captioner]
 """Loads a captioner; picklable, because every actor loads its own."""
@@ -116,14 +113,7 @@ def missing_artifact(artifact: str | None, field: str) -> Iterator[str]:
 
 
 def _shipped_folder() -> Path:
-    weights = _WEIGHTS_HERE if _WEIGHTS_HERE.exists() else Path(os.environ.get(WEIGHTS, _WEIGHTS_HERE))
-    folder = weights / "clevr_like"
-    if not folder.exists():
-        raise ValueError(
-            f"the captioner that comes with the program is not in {str(folder)!r}: an upload to a cluster leaves its "
-            f"weights out (.rayignore); set {WEIGHTS} to the folder idc/weights on the nodes, or name an artifact"
-        )
-    return folder
+    return shipped_weights(CAPTIONER, "the captioner", "name an artifact")
 
 
 def default_artifact() -> tuple[str, str]:

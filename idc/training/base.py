@@ -1,8 +1,9 @@
 """The base of an artifact: the model of others that it needs. It is named, not copied; found on this machine; checked.
 
-A base is given by a folder or a hub id. :func:`locate_base` looks for a folder of that name, then in the hub's cache on
-this machine, and asks the hub only where it is allowed to. The result is compared with the artifact's :class:`BaseName`
-by a fingerprint that is cheap for 15 GB (:func:`base_fingerprint`), or on request by a hash of all weights.
+A base is given by the name of one that comes with the program, a folder, or a hub id. :func:`locate_base` looks for a
+folder of that name, then in the hub's cache on this machine, and asks the hub only where it is allowed to. The result
+is compared with the artifact's :class:`BaseName` by a fingerprint that is cheap for 15 GB (:func:`base_fingerprint`),
+or on request by a hash of all weights.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from idc import logs
+from idc.shipped_weights import BASES, shipped_weights
 from idc.training.hashing import combined_hash, file_hash
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class BaseName:
     """A base model by name, as in config.json of an artifact.
 
     Attributes:
-        source: hub id, or absolute path of a folder.
+        source: hub id, absolute path of a folder, or one of :data:`idc.shipped_weights.BASES`.
         family: which of our adapters to transformers classes reads it, e.g. ``qwen2_5_vl``.
         fingerprint: of its files, see :func:`base_fingerprint`.
         revision: commit hash on the hub; None for a folder.
@@ -61,7 +63,9 @@ class BaseName:
         weights, ``weights=False`` leaves them out, which need not be there."""
         cached = folder.parent.name == "snapshots"  # the hub's cache names the folder by the commit
         return cls(
-            source=str(Path(source).expanduser().absolute()) if Path(source).expanduser().is_dir() else source,
+            source=source
+            if source in BASES or not Path(source).expanduser().is_dir()
+            else str(Path(source).expanduser().absolute()),
             family=family,
             fingerprint=base_fingerprint(folder, weights),
             revision=folder.name if cached else None,
@@ -129,7 +133,7 @@ def locate_base(
     """The folder of a base model on this machine. No network is used unless it has to be downloaded.
 
     Args:
-        source: a folder, else a hub id.
+        source: one of :data:`idc.shipped_weights.BASES`, a folder, else a hub id.
         revision: commit, branch or tag of a hub id.
         download: ask the hub if it is not here; an event then names what is downloaded and its size.
         check: refuses, before a download, a folder in which there is only the model's config.json.
@@ -138,6 +142,8 @@ def locate_base(
     Raises:
         ValueError: it is not here, or only a part of it, or (with ``download``) the hub does not give it.
     """
+    if source in BASES:
+        return shipped_weights(BASES[source], "the base model", "give a folder or a hub id with base.source")
     folder = Path(source).expanduser()
     if folder.is_dir():
         return folder

@@ -26,7 +26,8 @@ class BaseConfig(ConfigModel):
     """A base model: which one, and how it is loaded."""
 
     source: str = Field(min_length=1)
-    """Hub id (`Qwen/Qwen2.5-VL-3B-Instruct`), or the folder of a model."""
+    """Hub id (`Qwen/Qwen2.5-VL-3B-Instruct`), the folder of a model, or a small one that comes with the program
+    (jobs/pretrain_vlm.py): `shipped`, or `shipped-single`, which was never taught to compare a pair."""
     revision: str | None = Field(None, min_length=1)
     """Commit, branch or tag of a hub id. Default: what is on this machine, else the newest."""
     download: bool = False

@@ -7,6 +7,7 @@ folder of a transformers model, as one downloads it from the hub.
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,17 @@ from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders
 from idc.training.loop import fit, read_log
 from idc.training.task import Batch, Task
-from idc.vlm.base import load_model, read_family, save_model, save_processor
+from idc.vlm.base import find_base, load_model, read_family, save_model, save_processor
 from idc.vlm.batch import Sample, collate_encoded, encode_images
 from idc.vlm.chat import Chat
 from idc.vlm.config import PAIR_PROMPT, BaseConfig, GenerateConfig
 from idc.vlm.family import Family
 from idc.vlm.generate import generate
 from idc.vlm.logps import log_probabilities, repeated
+from idc.vlm.pretrain_card import write_card
 from idc.vlm.pretrain_config import TASKS, PretrainVlmJob
 from idc.vlm.scene_samples import RenderedScenes, SceneDialogues, SceneSample, ValidationDialogues
+from idc.vlm.scene_sentences import LISTED, listing_hits
 from idc.vlm.start_weights import comparing_head, lively_weights
 from idc.vlm.tiny import make_tiny
 
@@ -37,7 +40,10 @@ START = "start"
 """Folder in a run with the model before training: random weights, tokenizer, image processor."""
 _DIALOGUES = 2000
 """Training samples whose sentences the tokenizer is made of, of the first and of the last stage each."""
-_LONGEST_CAPTION = 32
+_CAPTIONS = 2
+"""Captions of each of these samples' pairs that the tokenizer is made of besides."""
+_LONGEST_ANSWER = 128
+"""Tokens of an answer in validation: of a list of twelve objects some 100."""
 
 
 class SceneTask(Task):
@@ -60,11 +66,11 @@ class SceneTask(Task):
         totals, counts = log_probabilities(self.model, batch, encoded, self.family)
         return -totals / counts
 
-    def _captions(self, batch: Batch, encoded: Any) -> list[str]:
+    def _answers(self, batch: Batch, encoded: Any) -> list[str]:
         """Greedy answers to the prompts of the samples that are scored, whose images are encoded with all others."""
         pixels = {key: batch[key] for key in self.family.pixel_keys}
         features, language = repeated(encoded, pixels, batch["scored_images"], self.family)
-        prompts, settings = {**batch["prompts"], **language}, GenerateConfig(max_new_tokens=_LONGEST_CAPTION)
+        prompts, settings = {**batch["prompts"], **language}, GenerateConfig(max_new_tokens=_LONGEST_ANSWER)
         answers = generate(self.model, prompts, features, self.family, settings)
         return [self.chat.decode(answer[0].ids) for answer in answers]
 
@@ -72,9 +78,11 @@ class SceneTask(Task):
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
         """Of each task the loss per token with the right images (``compare``), with those of another scene
         (``compare_shuffled``), and their difference (``compare_right_minus_shuffled``): 0 for a model that is blind,
-        below 0 for one that sees. Of pairs also the measures of captions."""
+        below 0 for one that sees. Of single images also the shares of objects that it lists with all attributes right
+        (``listed_object``), and with each (``listed_shape``); of pairs the measures of captions."""
         mine: list[tuple[str, float, float]] = []
         captions: list[Captioned] = []
+        hits: Counter[str] = Counter()
         for batch in loader:
             encoded = encode_images(self.model, batch, self.family)
             right = self._losses(batch, encoded).tolist()
@@ -85,9 +93,13 @@ class SceneTask(Task):
                 if batch["scenes"][images] != batch["scenes"][text]:
                     mine.append((batch["tasks"][text], right[text], wrong[images]))
             if "prompts" in batch:
-                said = zip(batch["scored"], self._captions(batch, encoded), strict=True)
-                captions += [(scored["pair_id"], text, scored["references"], scored["truth"]) for scored, text in said]
+                for truth, answer in zip(batch["scored"], self._answers(batch, encoded), strict=True):
+                    if isinstance(truth, str):
+                        hits.update(listing_hits(truth, answer))
+                    else:
+                        captions.append((truth["pair_id"], answer, truth["references"], truth["truth"]))
         rows = [row for part in context.all_gather_object(mine) for row in part]
+        counts: Counter[str] = sum(context.all_gather_object(hits), Counter())
         metrics: dict[str, float] = {}
         for task in TASKS:
             values = np.array([(right, wrong) for name, right, wrong in rows if name == task])
@@ -98,7 +110,8 @@ class SceneTask(Task):
                     f"{task}_shuffled": wrong_loss,
                     f"{task}_right_minus_shuffled": right_loss - wrong_loss,
                 }
-        return metrics | score_captions(captions, context)
+        listed = {f"listed_{name}": counts[name] / counts["objects"] for name in LISTED if counts["objects"]}
+        return metrics | listed | score_captions(captions, context)
 
     def param_groups(self) -> list[dict[str, Any]]:
         """Matrices and kernels decay; vectors (norms, biases, scales) and positions do not."""
@@ -128,8 +141,9 @@ def swapped(tasks: Sequence[str]) -> list[int]:
 
 class SceneCollate:
     """Makes batches of scene samples: those of :func:`idc.vlm.batch.collate_encoded`, ``tasks`` and ``scenes`` of the
-    samples. Where samples are scored also ``scored`` and, for these samples, ``prompts``, a batch for generation
-    without pixels, and ``scored_images``, the numbers of their images in the batch."""
+    samples. Where samples are scored also ``scored``, the true list of an image or the ``scored`` of a pair, and for
+    these samples ``prompts``, a batch for generation without pixels, and ``scored_images``, the numbers of their images
+    in the batch."""
 
     def __init__(self, family: Family):
         self.family, self.chat = family, Chat(family)
@@ -145,10 +159,11 @@ class SceneCollate:
         prompts, scored, first = [], [], 0
         images: list[int] = []
         for sample in samples:
-            if sample.scored is not None:
+            truth = sample.scored if sample.listing is None else sample.listing
+            if truth is not None:
                 ids = self.chat.prompt(sample.turns[:1], [image.shape[:2] for image in sample.images])
                 prompts.append(Sample(ids, [False] * len(ids), {}))
-                scored.append(sample.scored)
+                scored.append(truth)
                 images += range(first, first + len(sample.images))
             first += len(sample.images)
         if scored:
@@ -182,6 +197,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         folder = context.run_dir / "artifact"
         shutil.rmtree(folder, ignore_errors=True)
         save_base(task.model, family, folder)
+        write_card(job, task.model, metrics, folder)
         write_base_page(job, context.run_dir, metrics)
 
     return fit(task, loaders, context, job.train, export=export)
@@ -191,6 +207,12 @@ def _make_start(job: PretrainVlmJob, training: SceneDialogues, folder: Path) -> 
     """Write the model before training, whole or not at all: a run that is resumed reads it again."""
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
+    if job.start is not None:
+        config = BaseConfig(source=job.start, dtype="float32")
+        earlier = find_base(config)
+        save_base(load_model(earlier.folder, config), earlier.family, partial)
+        partial.rename(folder)
+        return
     make_tiny(job.model, _texts(training), partial, job.train.seed)
     base = BaseConfig(source=str(partial), dtype="float32")
     model = load_model(partial, base)
@@ -211,9 +233,11 @@ def image_distance(family: Family, size: tuple[int, int]) -> int:
 
 
 def _texts(training: SceneDialogues) -> Iterator[str]:
-    """The texts that the tokenizer is trained on: the sentences of training samples, and the roles of a chat."""
+    """The texts that the tokenizer is trained on: the sentences of training samples, the roles of a chat, and captions,
+    whose words a tuning needs whole also where no stage compares."""
     count = len(training)
     for number in range(_DIALOGUES):
+        yield from (f" {caption}" for caption in training.scenes.rows[number % count]["captions"][:_CAPTIONS])
         for done in (0.0, 0.99):  # samples of the first and of the last stage
             sample = training.get(number % count, int(done * training.epochs) + number // count)
             for turn in sample.turns:

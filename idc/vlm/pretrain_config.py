@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from idc.config import ConfigModel
+from idc.config import ConfigModel, missing
 from idc.data.manifest import missing_pairs
+from idc.shipped_weights import BASES
 from idc.training.config import GroupConfig, TrainConfig
 from idc.vlm.config import TinyConfig
 
@@ -47,8 +48,11 @@ class PretrainVlmJob(ConfigModel):
     """Folder of all runs."""
     pairs: str = Field(min_length=1)
     """Folder of pairs of `jobs/render.py`: training and validation split."""
+    start: str | None = Field(None, min_length=1)
+    """Folder `artifact` of another run, or a base that comes with the program (`shipped-single`), whose weights and
+    tokenizer this run begins with. Empty: random weights of `model`."""
     model: TinyConfig = TinyConfig()
-    """Family and sizes."""
+    """Family and sizes, without `start`."""
     stages: tuple[StageConfig, ...] = Field(
         (
             StageConfig(share=0.35, describe=1.0),
@@ -69,8 +73,13 @@ class PretrainVlmJob(ConfigModel):
         if abs(sum(stage.share for stage in self.stages) - 1) > 1e-6:
             yield f"stages: the shares sum to {sum(stage.share for stage in self.stages):g}, not to 1"
 
+        if self.start is not None and self.model != TinyConfig():
+            yield "model: is that of start; leave it out"
+
     def preflight(self) -> Iterator[str]:
         yield from missing_pairs(self.pairs, "pairs")
+        if self.start is not None and self.start not in BASES:
+            yield from missing(self.start, "start")
 
     def stage_at(self, done: float) -> StageConfig:
         """The stage after this share of the steps."""

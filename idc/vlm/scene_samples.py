@@ -61,6 +61,7 @@ class SceneSample:
         scene: of its first image; images of other samples of the same scene may be equal.
         images: uint8 (H, W, 3), one or two.
         turns: questions and answers in turn.
+        listing: the answer of a sample whose only question is the list of an image's objects, if it is scored.
         scored: of a pair as it is stored: ``pair_id``, ``references``, ``truth`` (None if its change is not single).
     """
 
@@ -68,6 +69,7 @@ class SceneSample:
     scene: int
     images: tuple[np.ndarray, ...]
     turns: tuple[Turn, ...]
+    listing: str | None = None
     scored: Mapping[str, Any] | None = None
 
 
@@ -239,7 +241,8 @@ class ValidationDialogues:
             truth = truth_in(stored["change_type"], meta)
             scored = {"pair_id": stored["pair_id"], "references": stored["captions"], "truth": truth}
         turns = dialogue(task, [view.objects for view in views], rng, caption)
-        return SceneSample(task, self.scenes.scenes[row], tuple(view.image for view in views), turns, scored)
+        listing = turns[1].text if task == "describe" else None
+        return SceneSample(task, self.scenes.scenes[row], tuple(view.image for view in views), turns, listing, scored)
 
 
 def dialogue(

@@ -97,6 +97,28 @@ def object_listing(objects: Sequence[SeenObject], of: str = "the image") -> Scen
     return SceneQuestion(f"List the objects of {of} from left to right.", answer or NOTHING)
 
 
+LISTED = ("object", "place", *ATTRIBUTES)
+"""Counted in a listing: objects with all attributes right, places, and each attribute."""
+
+
+def listing_hits(truth: str, answer: str) -> dict[str, int]:
+    """How many of :data:`LISTED` are right in the answer to :func:`object_listing`, the n-th entry against the n-th
+    object, and the number of ``objects``; entries are ``place: size colour material shape``."""
+    true_entries, entries = ([_entry(text) for text in sentence.split(", ")] for sentence in (truth, answer))
+    hits = dict.fromkeys(LISTED, 0) | {"objects": len(true_entries)}
+    for (true_place, true_words), (place, words) in zip(true_entries, entries, strict=False):
+        hits["object"] += true_words == words
+        hits["place"] += true_place == place
+        for attribute, true_word, word in zip(ATTRIBUTES, true_words, words, strict=False):
+            hits[attribute] += true_word == word
+    return hits
+
+
+def _entry(text: str) -> tuple[str, list[str]]:
+    place, _, name = text.partition(": ")
+    return place, name.split()
+
+
 def at_a_place(objects: Sequence[SeenObject], rng: np.random.Generator) -> SceneQuestion:
     """The question for the objects at a place; one of four places is drawn without looking at the objects."""
     if not objects or rng.random() < 0.25:

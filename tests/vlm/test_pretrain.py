@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,15 @@ from idc.data.rendered.config import RenderJob
 from idc.data.rendered.render import open_rendering
 from idc.data.store import iter_rows
 from idc.schema import IMAGE
+from idc.training.base import full_hash
 from idc.training.loop import read_log
 from idc.vlm import pretrain
-from idc.vlm.base import find_base, load_model
+from idc.vlm.base import find_base, load_model, read_family
 from idc.vlm.batch import encode_images, model_inputs
 from idc.vlm.config import BaseConfig
 from idc.vlm.generate import generate
 from idc.vlm.pretrain import SceneCollate, SceneTask, image_distance, swapped
+from idc.vlm.pretrain_card import RECIPE
 from idc.vlm.pretrain_config import TASKS, PretrainVlmJob
 from idc.vlm.scene_samples import RenderedScenes, SceneDialogues, SceneSample, ValidationDialogues
 from idc.vlm.start_weights import comparing_head, lively_weights
@@ -186,6 +189,7 @@ def test_a_pair_among_other_samples_is_captioned_from_its_own_images(
     task, samples = task_of(kind, pairs)
     validation = ValidationDialogues(RenderedScenes(pairs, "val"), task.job)
     scored = [one for one in (validation.get(index, 0) for index in range(len(validation))) if one.scored is not None]
+    samples = [replace(one, listing=None) for one in samples]  # only pairs are asked
     read: list[list[torch.Tensor]] = []
 
     def watched(model: Any, batch: Any, encoded: Any, *rest: Any) -> Any:
@@ -198,7 +202,7 @@ def test_a_pair_among_other_samples_is_captioned_from_its_own_images(
     with torch.no_grad():
         for several in ([samples[0], scored[0], samples[1], scored[1]], [scored[0]], [scored[1]]):
             batch = gather(several)
-            assert len(task._captions(batch, encode_images(task.model, batch, task.family))) == len(batch["scored"])
+            assert len(task._answers(batch, encode_images(task.model, batch, task.family))) == len(batch["scored"])
     together, alone = read[0], read[1] + read[2]
     for one, other in zip(together, alone, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
@@ -221,6 +225,50 @@ def test_the_second_image_is_compared_with_the_first_from_the_start(kind: str, p
         first, second = np.split(places, 2)
         assert set(second - first) == {distance}
         assert float(found[row, second, first].mean()) > 0.8
+
+
+def test_a_run_goes_on_from_the_weights_and_words_of_another(pairs: str, tmp_path: Path) -> None:
+    """And its folder has the settings and figures of both on its card."""
+    single = [{"share": 1.0, "describe": 1.0}]
+    start(tiny_job(pairs, {"train.steps": 2, "train.eval_every": 2, "stages": single}), tmp_path / "one")
+    first = tmp_path / "one" / "artifact"
+    settings = {
+        "start": str(first),
+        "train.steps": 1,
+        "train.eval_every": 1,
+        "stages": [{"share": 1.0, "compare": 1.0}],
+    }
+    later = {name: value for name, value in settings.items() if name != "start"}
+    job = load(PretrainVlmJob, None, {**tiny_job(pairs, later).model_dump(exclude={"model"}), "start": str(first)})
+    start(job, tmp_path / "two")
+    begun, ended = (
+        dict(load_model(folder, BaseConfig(source=str(folder))).named_parameters())
+        for folder in (first, tmp_path / "two" / "start")
+    )
+    assert all(torch.equal(tensor, ended[name]) for name, tensor in begun.items())
+    second = tmp_path / "two" / "artifact"
+    assert (second / "tokenizer.json").read_bytes() == (first / "tokenizer.json").read_bytes()
+    recipe = json.loads((second / RECIPE).read_text())
+    assert [made["settings"]["stages"][0].get("compare") for made in recipe["trainings"]] == [None, 1.0]
+    assert recipe["trainings"][0] == json.loads((first / RECIPE).read_text())["trainings"][0]
+    assert recipe["sha256"] == full_hash(second)
+    card = (second / "README.md").read_text()
+    assert "| 2 of 4 | 100%: describe 1 |" in card
+    assert "| 1 of 4 | 100%: compare 1 |" in card
+    with pytest.raises(ConfigError, match="model: is that of start; leave it out"):
+        tiny_job(pairs, {"start": str(first)})
+
+
+def test_the_tokenizer_has_whole_words_of_captions_where_no_stage_compares(pairs: str, tmp_path: Path) -> None:
+    job = tiny_job(pairs, {"train.steps": 1, "stages": [{"share": 1.0, "describe": 1.0}]})
+    start(job, tmp_path)
+    tokenizer = read_family(tmp_path / "start", tmp_path / "start", None).tokenizer
+    words = [
+        word for row in iter_rows(pairs, ["captions"], "train") for text in row["captions"] for word in text.split()
+    ]
+    common = [f" {word}" for word, count in Counter(words).items() if count > 8]
+    assert {" scene", " changed"} & set(common)
+    assert [word for word in common if len(tokenizer.encode(word)) > 1] == []
 
 
 def test_a_run_writes_a_folder_that_transformers_reads(pairs: str, tmp_path: Path) -> None:

@@ -14,10 +14,12 @@ from idc.data.rendered.scene import CHANGED, Scene
 from idc.vlm.scene_sentences import (
     ABOUT_AN_IMAGE,
     COLUMNS,
+    LISTED,
     NUMBERS,
     ROWS,
     SeenObject,
     list_one,
+    listing_hits,
     moved,
     named_change,
     object_listing,
@@ -41,6 +43,16 @@ def objects_of(scene: Scene, image: int) -> list[SeenObject]:
 
 def names(scene: Scene, image: int) -> list[str]:
     return [f"{one.size} {one.color} {one.material} {one.shape}" for one in scene.things(image)]
+
+
+def test_a_listing_is_scored_entry_by_entry() -> None:
+    truth = "back left: small red metal cube, front right: large blue rubber sphere"
+    right = listing_hits(truth, truth)
+    assert right == {**dict.fromkeys(LISTED, 2), "objects": 2}
+    shape = listing_hits(truth, truth.replace("cube", "cylinder"))
+    assert shape == {**right, "object": 1, "shape": 1}
+    assert listing_hits(truth, "back left: small red metal cube") == {**dict.fromkeys(LISTED, 1), "objects": 2}
+    assert listing_hits(truth, "a sentence, of another kind") == {**dict.fromkeys(LISTED, 0), "objects": 2}
 
 
 def test_objects_are_where_their_pixels_are(scenes: list[Scene]) -> None:

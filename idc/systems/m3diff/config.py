@@ -45,6 +45,9 @@ class MdpConfig(ConfigModel):
     """near_base: the output layers of (6) start at 0 and the scores near 1 for the last level, near 0 for the others,
     so that the model starts near its base; gradients reach all weights from the second step on. random: scores of some
     0.5, which moves the input of the pretrained projector far away. Not stated."""
+    compares: Literal["pair", "itself"] = "pair"
+    """itself: each image is compared with itself, a control of what the module gives besides the other image: the same
+    weights and more operations, while no feature knows the other image."""
     optim: PartConfig = PartConfig(lr=1e-5)
     """Learning rate and schedule; 1e-5 is the paper's."""
 

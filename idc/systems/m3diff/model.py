@@ -172,7 +172,7 @@ class Mdp(nn.Module):
     def __init__(self, width: int, layers: Sequence[int], config: MdpConfig):
         super().__init__()
         self.layers, levels = tuple(layers), len(layers)
-        self.positions = config.positions == "sines"
+        self.positions, self.alone = config.positions == "sines", config.compares == "itself"
         last = [number == levels - 1 for number in range(levels)]
         served = [last] if config.shared else [[is_last] for is_last in last]
         self.stacks = nn.ModuleList(Stack(width, config) for _ in range(len(served) * config.stacks))
@@ -192,12 +192,14 @@ class Mdp(nn.Module):
         """
         sets = len(self.scores)
         kind = next(self.scores[0].parameters()).dtype
-        pair_mask = None if mask is None else mask[0::2]
-        sines = sines_of(coordinates[0::2], levels[0].shape[-1]).to(kind) if self.positions else None
+        # Each image is compared with the next one; alone, with itself, as twice as many pairs of equal images.
+        before, after = (slice(None), slice(None)) if self.alone else (slice(0, None, 2), slice(1, None, 2))
+        pair_mask = None if mask is None else mask[before]
+        sines = sines_of(coordinates[before], levels[0].shape[-1]).to(kind) if self.positions else None
         total: list[Tensor] = []
         apart = None
         for number, level in enumerate(levels):
-            first, second = level[0::2].to(kind), level[1::2].to(kind)
+            first, second = level[before].to(kind), level[after].to(kind)
             apart = None
             for stack in self.stacks[number % sets :: sets]:
                 first, second, delta, far = stack(first, second, sines, pair_mask)
@@ -206,6 +208,8 @@ class Mdp(nn.Module):
             weighted = [score * first, score * second]
             total = [a + b for a, b in zip(total, weighted, strict=True)] if total else weighted  # (8)
         assert apart is not None
+        if self.alone:
+            return Perceived(total[0], apart[0::2])
         return Perceived(torch.stack(total, 1).flatten(0, 1), apart)
 
 

@@ -24,7 +24,8 @@ from idc.vision.pair_encoder.model import PairEncoder
 from idc.vision.pair_encoder.text_tokens import WordTokens
 from idc.vlm.base import load_model
 from idc.vlm.config import BaseConfig
-from tests.vlm.folders import SIZES, image, write_rows
+from tests.folders import write_rows
+from tests.vlm.folders import SIZES, image
 from tests.vlm.models import found, tiny_folder
 
 COLORS, SHAPES = ("red", "blue", "green", "gray"), ("cube", "sphere", "cylinder")
@@ -60,7 +61,7 @@ def rows_of(train: int, val: int = 3, sizes: Sequence[tuple[int, int]] = SIZES) 
 
 
 def pairs_folder(folder: Path, train: int = 12, **options: Any) -> Path:
-    return write_rows(folder, "pairs", rows_of(train, **options))
+    return Path(write_rows(folder, rows_of(train, **options)))
 
 
 @cache

@@ -38,7 +38,7 @@ from tests.systems.adpo.small import (
     rows_of,
     task_of,
 )
-from tests.vlm.folders import write_rows
+from tests.folders import write_rows
 from tests.vlm.models import picture, tiny_folder
 
 KIND = "internvl"
@@ -111,7 +111,7 @@ def test_true_captions_of_rendered_pairs_are_known_and_can_be_left_out(pairs: Pa
     for row in rows:
         if row["change_type"] == "add":  # references without the color alone, which others' have
             row["captions"] = row["captions"][:1] if row["pair_id"] in ("pair-0", "pair-1") else row["captions"]
-    folder = write_rows(pairs.parent / "several", "pairs", rows)
+    folder = Path(write_rows(pairs.parent / "several", rows))
     for keep in ("keep", "drop"):
         loaders = loaders_of(job_of(KIND, folder, true_negatives=keep, candidates=8), KIND, folder)
         part = preference_parts(loaders)[0]
@@ -366,10 +366,10 @@ def test_what_cannot_be_drawn_is_refused_before_a_model_is_loaded(
 
     monkeypatch.setattr(system, "load_model", None)
     same_rows = [{**row, "captions": SAME[:2], "change_type": "none", "meta": ""} for row in rows_of(12)]
-    same = write_rows(tmp_path / "same", "pairs", same_rows)
+    same = Path(write_rows(tmp_path / "same", same_rows))
     rows = rows_of(12)
     rows[2]["captions"] = sorted({text for row in rows for text in row["captions"] if text not in SAME})
-    most = write_rows(tmp_path / "most", "pairs", rows)
+    most = Path(write_rows(tmp_path / "most", rows))
     for folder, settings, text in (
         (pairs, {"candidates": 300}, r"candidates=300: the training pairs have \d+ different captions"),
         (same, {"candidates": 2}, "candidates=2: the training pairs have 2 different captions"),
@@ -389,7 +389,7 @@ def test_what_cannot_be_drawn_is_refused_before_a_model_is_loaded(
         (["a cube was added"], {"candidates": 2}, "3 captions 1 are not right for it too, and 2 candidates are drawn"),
     ):
         more = [{**row, "pair_id": "x", "captions": few} for row in rows_of(1)[:1]] if few else []
-        folder = write_rows(tmp_path / f"few-{len(few)}", "pairs", [*same_rows, *more])
+        folder = Path(write_rows(tmp_path / f"few-{len(few)}", [*same_rows, *more]))
         with pytest.raises(ValueError, match=text):
             run(folder, tmp_path / "run", **settings)
 

@@ -95,6 +95,26 @@ def test_how_far_images_are_apart() -> None:
     assert 0 < apart[2] < 0.05 < 0.5 < apart[4] <= 1
 
 
+def test_compared_with_itself_an_image_does_not_know_the_other() -> None:
+    """The control of equal parameters: the same weights, and features of one image alone."""
+    torch.manual_seed(0)
+    levels, changed = torch.randn(2, 4, 5, 16), torch.randn(2, 4, 5, 16)
+    changed[:, 0::2] = levels[:, 0::2]  # the images after are others
+    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2]).repeat_interleave(2, 0)
+    features, sizes = {}, set()
+    for compares in ("pair", "itself"):
+        mdp = randomised(Mdp(16, (1, 2), load(MdpConfig, None, {"heads": 4, "compares": compares, "stacks": 1})))
+        sizes.add(sum(parameter.numel() for parameter in mdp.parameters()))
+        with torch.no_grad():
+            before, other = (mdp(list(images), torch.zeros(4, 5, 2), mask) for images in (levels, changed))
+        assert before.features.shape == levels[0].shape
+        assert before.apart.shape == (2, 5)
+        features[compares] = (before.features[0::2] - other.features[0::2]).abs().max()
+    assert len(sizes) == 1
+    assert features["pair"] > 1e-2
+    assert features["itself"] == 0
+
+
 # -- sizes --------------------------------------------------------------------------------------------------------
 
 
