@@ -76,7 +76,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_it_lists_objects_of_new_scenes_nearly_as_its_card_states(name: str, scenes: str) -> None:
     base = find_base(BaseConfig(source=name))
     made = json.loads((base.folder / RECIPE).read_text(encoding="utf-8"))["trainings"][-1]
-    job = PretrainVlmJob(pairs=scenes, validation_pairs=40)  # every other row: each scene once, its image before
+    job = PretrainVlmJob(pairs=scenes)
     task = SceneTask(job, load_model(base.folder, BaseConfig(source=name)), base.family).eval()
     validation = ValidationDialogues(RenderedScenes(scenes, "val"), job)
     samples = [validation.get(index, 0) for index in range(len(validation.taken))]

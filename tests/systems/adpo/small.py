@@ -61,7 +61,7 @@ def rows_of(train: int, val: int = 3, sizes: Sequence[tuple[int, int]] = SIZES) 
 
 
 def pairs_folder(folder: Path, train: int = 12, **options: Any) -> Path:
-    return Path(write_rows(folder, rows_of(train, **options)))
+    return Path(write_rows(folder, rows_of(train, **options), fingerprint=folder.name))
 
 
 @cache

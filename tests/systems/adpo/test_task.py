@@ -27,6 +27,7 @@ from idc.training.loop import read_log
 from idc.vision.pair_encoder.model import PairEncoder
 from idc.vlm.merging import merge
 from tests.docs.checks import faulty_command
+from tests.folders import write_rows
 from tests.systems.adpo.small import (
     SAME,
     WHOLE,
@@ -38,7 +39,6 @@ from tests.systems.adpo.small import (
     rows_of,
     task_of,
 )
-from tests.folders import write_rows
 from tests.vlm.models import picture, tiny_folder
 
 KIND = "internvl"
