@@ -243,7 +243,7 @@ def test_an_inspection_has_the_figures_of_its_pairs(world: World, described: str
     expected = {"pairs", "masked patches", "masked words"}
     for kind in ("wrong words", "undescribed patches"):
         expected |= {kind, f"AUC, {kind}", f"AUC, {kind}, images of other pairs"}
-    expected |= {f"AUC, wrong words, ideal reader by {unit}" for unit in ("word", "phrase")}
+    expected |= {f"AUC, wrong words, ideal reader by {name}" for name in ("word", "phrase")}
     assert found.figures.keys() == expected | {f"{kind} {name}" for kind in ("PSNR", "SSIM") for name in names}
     assert found.figures["pairs"] == 14
     assert found.figures["masked patches"] == pytest.approx(0.2, abs=0.08)
