@@ -226,6 +226,13 @@ def test_as_many_claims_as_possible_are_right() -> None:
     assert match_caption("the red cube and the metal cube have been removed", truth(red, green)).assigned == (0, 1)
 
 
+def test_no_number_of_half_right_claims_outweighs_a_right_one() -> None:
+    """Both claims could be half right: the first by its kind about the sphere, the second by its object."""
+    green = Difference("color", (BALL,), ({**BALL, "color": "green"},))
+    matched = match_caption("the red cube has turned blue. the red cube was removed.", truth(REPAINTED, green))
+    assert (matched.verdicts, matched.assigned) == (("right", "invented"), (0, None))
+
+
 @pytest.mark.parametrize(
     ("difference", "right", "wrong"),
     [
