@@ -40,7 +40,7 @@ def write_pairs(folder: Path, train: int = 12, val: int = 4, sizes: Sequence[tup
         images = [image(2 * number + side, sizes[(number + side) % len(sizes)]) for side in range(2)]
         split = "train" if number < train else "val"
         rows.append(ChangePair(f"pair-{number}", *images, captions=tuple(texts), split=split))
-    write_rows(folder, rows)
+    write_rows(folder, rows, fingerprint=folder.name)
     return folder
 
 
@@ -57,7 +57,7 @@ def write_instructions(folder: Path, count: int = 6) -> Path:
             turns += [Turn("user", f"How many cubes, {again}?"), Turn("assistant", str(again), "count")]
         split = "train" if number < count - 2 else "val"
         rows.append(Instruction(f"row-{number}", images, tuple(turns), split).to_row())
-    write_rows(folder, rows, "instructions", instruction_arrow_schema())
+    write_rows(folder, rows, "instructions", instruction_arrow_schema(), fingerprint=folder.name)
     return folder
 
 

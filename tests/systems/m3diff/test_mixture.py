@@ -271,7 +271,7 @@ def bare(folder: Path) -> str:
     row = {"pair_id": "1", "before": b"", "after": b"", "captions": [], "change_type": None, "mask": None,
            "source": "", "meta": ""}  # fmt: skip
     rows = [{**row, "split": "train"}, {**row, "pair_id": "2", "split": "val", "captions": ["a"]}]
-    return str(write_rows(folder, "pairs", rows))
+    return write_rows(folder, rows, fingerprint=folder.name)
 
 
 FAULTS = {
