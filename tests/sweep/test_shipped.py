@@ -34,6 +34,12 @@ FULL = sorted(SWEEPS.keys() - SMALL)
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+def test_a_sweep_is_named_by_its_system_and_file() -> None:
+    """The name is its folder below runs/sweeps: tables of two papers must not share one."""
+    names = {path: yaml.safe_load(text.read_text())["name"] for path, text in SWEEPS.items()}
+    assert names == {path: f"{Path(path).parts[0]}_{Path(path).stem}" for path in SWEEPS}
+
+
 # -- folders as commands leave them ------------------------------------------------------------------------------------
 
 
