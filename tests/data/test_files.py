@@ -50,6 +50,22 @@ def test_links_out_of_a_folder_are_followed_only_if_asked_for(tmp_path: Path) ->
     assert (names(tree, root), tree.outside) == (["a.png", "disk/b.png"], [])
 
 
+def test_dots_and_links_that_leave_a_source_are_refused_each_for_itself(tmp_path: Path) -> None:
+    """``follow_links`` permits links and not names with ``..``, which are refused on stores without links too."""
+    root = put(tmp_path / "in", {"a.png": 1})
+    put(tmp_path, {"secret.png": 2})
+    (root / "link.png").symlink_to(tmp_path / "secret.png")
+    followed = files.Reader(files.locate(root), files.Access(links=True))
+    assert followed.read("link.png") == picture(2)
+    store = files.Location(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "in", "in")
+    for reader in (files.Reader(files.locate(root)), followed, files.Reader(store, files.Access(links=True))):
+        assert reader.read("a.png") == picture(1)
+        with pytest.raises(files.OutsideSource, match="names in this layout are those of files below the source"):
+            reader.read("../secret.png")
+    with pytest.raises(files.OutsideSource, match="a link leads out of the source"):
+        files.Reader(files.locate(root)).read("link.png")
+
+
 def test_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
     assert files.locate(tmp_path / "nothing").scan() == files.Tree()
     assert files.locate(tmp_path / "nothing").list_files() == []
