@@ -21,7 +21,8 @@ from tests.systems.procap.world import World
 
 NOT_RUN = {
     r"hf:|base\.source=(Qwen|OpenGVLab|/models)": "a hub; tests/vlm/test_commands.py has one of its own",
-    r"runs/(qwen|internvl|aerial)/|runs/mine-vlm/|out=merged|jobs/finetune_(sft|m3diff)": "a base; tests/vlm",
+    r"clip=openai/": "a hub; tests/vision/pair_encoder",
+    r"runs/(qwen|internvl|aerial|sft-0)/|runs/mine-vlm/|out=merged|jobs/finetune_(sft|m3diff)": "a base; tests/vlm",
     r"jobs/train_adpo|runs/mine-sft/": "a base; tests/systems/adpo",
     r"jobs/pretrain_vlm|data/several/pairs out=runs/m3diff|STEPS|steps/EVALUATION": "hours; tests/vlm/test_pretrain.py",
     r"s3://|gs://": "object storage; tests/cluster/test_commands_on_object_store.py",
