@@ -240,9 +240,10 @@ def test_they_are_served_from_folders_and_from_the_registry(place: Place) -> Non
 
 
 def test_no_line_outside_knows_these_systems() -> None:
-    """Only idc/vlm, the folders of the systems, their jobs and benchmarks do."""
+    """Only idc/vlm, the folders of the systems, ADPO's, which begins with SFT, their jobs and benchmarks do."""
     own = (
         "idc/vlm/",
+        "idc/systems/adpo/",
         "idc/systems/zeroshot/",
         "idc/systems/sft/",
         "idc/systems/__init__.py",
