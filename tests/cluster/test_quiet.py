@@ -148,7 +148,7 @@ def test_a_served_request_in_json(
     world: World, captioner_artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(logs.VARIABLE, "json")
-    with serving(tmp_path, f"models.demo={captioner_artifact}", "num_cpus=4") as served:
+    with serving(tmp_path, f"models.demo={captioner_artifact}") as served:
         with served.client() as client:
             answer = client.get("/v1/nothing", headers={"X-Request-ID": "quiet-1"})
         assert answer.status_code == 404

@@ -20,8 +20,8 @@ WAIT_S = 120.0
 _TRAINING = """
 import json, sys, threading, time, urllib.request
 from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
-from urllib.error import URLError
 from cluster.cluster_state import cluster_state
 from cluster.config import ClusterConfig
 from cluster.session import session
@@ -39,7 +39,8 @@ with session(config) as url:
     def scrape():
         while "ray_idc_train_validation" not in found.get("metrics", ""):
             port = ray.nodes()[0]["MetricsExportPort"]
-            with suppress(URLError):  # Ray's agent, which names the port and answers, starts a little after Ray
+            # Ray's agent, which names the port and answers, starts a little after Ray; it may close a first connection.
+            with suppress(OSError, HTTPException):
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
                     found["metrics"] = answer.read().decode()
             time.sleep(0.2)
