@@ -87,8 +87,8 @@ def test_bodies_take_at_most_the_configured_memory(server: Server, attack: Attac
     most = LimitsConfig().waiting_mib + 2 * SLACK_MIB
     assert found.growth("proxy", "front") < most, found.row()
     assert set(found.statuses) <= {200, 503}, found.row()  # 503: other requests use all the memory
-    # How much of it returns to the system differs from run to run; the rest is reused. Bodies that were kept would take
-    # their 192 MiB again in every round.
+    # How much of it returns to the system differs from run to run, by up to 160 MiB in ten rounds; the rest is reused.
+    # Bodies that were kept would take their 192 MiB again in each of the three further rounds.
     rounds = [found, *(cost(server, attack) for _ in range(3))]
     left = [sum(one.after.values()) for one in rounds]
-    assert left[-1] - left[0] < 2 * SLACK_MIB, "\n".join(one.row() for one in rounds)
+    assert left[-1] - left[0] < 192, "\n".join(one.row() for one in rounds)
