@@ -187,7 +187,8 @@ def test_a_table_of_all_kinds_of_rows_runs_to_its_page(world: World, sets: dict[
     modules = {}
     for path in trainings:
         config = read_artifact(path / "artifact").config
-        modules[config["job"]["mdp"] is not None, len(config["job"]["mixture"]["without"])] = config.get("own_modules", [])
+        row = config["job"]["mdp"] is not None, len(config["job"]["mixture"]["without"])
+        modules[row] = config.get("own_modules", [])
         captioner = load_captioner(str(path / "artifact"))
         assert (captioner.mdp is not None) == ("own_modules" in config)
     assert modules == {(True, 0): ["mdp"], (True, 1): ["mdp"], (False, 0): []}
