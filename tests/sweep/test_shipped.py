@@ -216,7 +216,7 @@ def test_a_full_sweep_trains_as_long_as_its_paper(name: str, inputs: Inputs) -> 
                               "image_editing_request": "Image-Editing-Request"}.get(data)), plan.label  # fmt: skip
     if job.system == "namc":
         first = {step.name: step.train for plan in plans for step in plan.steps.work if "pretrain" in step.name}
-        assert len(first) == PRETRAININGS[job.name], "one for all folders that are fine-tuned on"
+        assert len(first) == PRETRAININGS[Path(name).stem], "one for all folders that are fine-tuned on"
         assert {(train.epochs, train.batch_size) for train in first.values() if train is not None} == {(20, 512)}
 
 
