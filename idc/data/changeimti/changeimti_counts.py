@@ -31,7 +31,7 @@ class ChangeImtiCounts(BaseModel):
     changed: int
     """Of them, those that are annotated as changed."""
     samples: dict[str, int]
-    """ImtiTask -> rows."""
+    """Task -> rows."""
     samples_by_split: dict[str, int]
     rejected: dict[str, int]
     """Reason -> samples that were not made."""
