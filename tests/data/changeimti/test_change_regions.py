@@ -26,7 +26,8 @@ DEFAULT = RegionConfig()
 
 
 def random_mask(seed: int) -> np.ndarray:
-    """Blobs, roofs, rings with islands, roads one to three pixels wide, single pixels, also at the borders."""
+    """Blobs, roofs, rings with islands, roads one to three pixels wide, junctions of many roads, single pixels, also at
+    the borders."""
     rng = np.random.default_rng(seed)
     height, width = (int(n) for n in rng.integers(24, 60, size=2))
     noise = cv2.GaussianBlur(rng.standard_normal((height, width)), (0, 0), float(rng.uniform(0.8, 3)))
@@ -38,12 +39,32 @@ def random_mask(seed: int) -> np.ndarray:
     for _ in range(rng.integers(3)):
         start, end = (tuple(int(n) for n in rng.integers(0, (width, height))) for _ in range(2))
         cv2.line(mask, start, end, 1, int(rng.integers(1, 4)))
+    if rng.random() < 0.4:
+        draw_junction(mask, int(rng.integers(5, 9)), float(rng.uniform(0, 1)))
     if rng.random() < 0.5:
         x, y = int(rng.integers(0, width)), int(rng.integers(0, height))
         for radius, value in ((12, 1), (8, 0), (4, 1), (1, 0)):
             cv2.circle(mask, (x, y), radius, value, -1)
     mask[rng.random(mask.shape) < rng.choice([0, 0.01])] = 1
     return mask.astype(bool)
+
+
+def draw_junction(mask: np.ndarray, roads: int, turn: float) -> None:
+    """Thin roads from the middle in all directions: a contour whose corners are far from each other."""
+    middle = np.array([mask.shape[1], mask.shape[0]]) / 2
+    for number in range(roads):
+        angle = 2 * np.pi * (number + turn) / roads
+        end = middle + (middle - 2) * [np.cos(angle), np.sin(angle)]
+        cv2.line(mask, middle.astype(int).tolist(), end.astype(int).tolist(), 1, 1)
+
+
+def test_a_polygon_with_more_corners_than_8_is_simplified_further() -> None:
+    mask = np.zeros((60, 60), np.uint8)
+    draw_junction(mask, 6, 0.3)
+    (contour,), _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    assert len(cv2.approxPolyDP(contour, 0.05 * cv2.arcLength(contour, True), True)) > 8
+    (region,) = find_regions(mask.astype(bool), DEFAULT)
+    assert 3 <= len(region.polygon) <= 8
 
 
 @pytest.mark.parametrize(

@@ -379,6 +379,8 @@ def test_splits_are_those_of_the_pairs_unless_val_is_trained_on(tmp_path: Path) 
     assert build(small_job(pairs)).rows_by_split == {"train": 44, "val": 22}
     both = small_job(pairs, out=str(tmp_path / "both"), val_as_train=True)
     assert build(both).rows_by_split == {"train": 66}
+    all_three = small_job(pairs, out=str(tmp_path / "three"), val_as_train=True, splits=["train", "val", "test"])
+    assert build(all_three).rows_by_split == {"train": 66, "test": 22}
     every = small_job(pairs, out=str(tmp_path / "every"), splits=["train", "val", "test"], tasks=["binary"])
     assert build(every).rows_by_split == {"train": 4, "val": 2, "test": 2}
 
