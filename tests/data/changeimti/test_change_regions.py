@@ -40,7 +40,7 @@ def random_mask(seed: int) -> np.ndarray:
         start, end = (tuple(int(n) for n in rng.integers(0, (width, height))) for _ in range(2))
         cv2.line(mask, start, end, 1, int(rng.integers(1, 4)))
     if rng.random() < 0.4:
-        draw_junction(mask, int(rng.integers(5, 9)), float(rng.uniform(0, 1)))
+        draw_junction(mask, int(rng.integers(4, 7)), float(rng.uniform(0, 1)))
     if rng.random() < 0.5:
         x, y = int(rng.integers(0, width)), int(rng.integers(0, height))
         for radius, value in ((12, 1), (8, 0), (4, 1), (1, 0)):
@@ -60,7 +60,7 @@ def draw_junction(mask: np.ndarray, roads: int, turn: float) -> None:
 
 def test_a_polygon_with_more_corners_than_8_is_simplified_further() -> None:
     mask = np.zeros((60, 60), np.uint8)
-    draw_junction(mask, 6, 0.3)
+    draw_junction(mask, 5, 0.3)
     (contour,), _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
     assert len(cv2.approxPolyDP(contour, 0.05 * cv2.arcLength(contour, True), True)) > 8
     (region,) = find_regions(mask.astype(bool), DEFAULT)
