@@ -112,6 +112,12 @@ def after_descriptions(pairs: str) -> str:
     )
 
 
+def after_changeimti(instructions: str) -> str:
+    """The tuning of the paper's language model on them."""
+    base = {"source": "Qwen/Qwen2.5-VL-7B-Instruct"}
+    return _command("finetune_sft", name="mine-changeimti", pairs=instructions, base=base)
+
+
 def after_corruption(pairs: str) -> str:
     """The evaluation of a captioner on corrupted pairs."""
     return _command("evaluate", artifact=_CAPTIONER, pairs=pairs, out=str(PurePath(_CAPTIONER).parent / "corrupted"))
