@@ -38,6 +38,34 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "pretrained: no such file or folder: 'nor/here'",
         ],
     ),
+    "train_guide": (
+        [
+            "pairs=nowhere",
+            "start=nor/here",
+            "goal=maps",
+            "model.image_size=100",
+            "model.heads=3",
+            "model.backbone.heads=[1,2,5,7]",
+            "model.map=papers",
+        ],
+        [
+            "goal: 'maps' is not one of both, summary, map; did you mean 'map'?",
+            "model.map: 'papers' is not one of mci, paper; did you mean 'paper'?",
+            "model.image_size: 100 is not a multiple of 32, the stride of the last level",
+            "model.heads: 3 and 2 must divide the last of backbone.widths, 512",
+            "model.backbone.widths: 512 of level 4 is not divisible by its heads, 7",
+            "pairs: no such file or folder: 'nowhere'",
+            "start: no such file or folder: 'nor/here'",
+        ],
+    ),
+    "convert_mci": (
+        ["weights=nowhere", "vocabulary=nor/here", "out=out", "heads=0"],
+        [
+            "heads: input should be greater than or equal to 1, got 0",
+            "weights: no such file or folder: 'nowhere'",
+            "vocabulary: no such file or folder: 'nor/here'",
+        ],
+    ),
     "train_twincap": (
         [
             "pairs=nowhere",

@@ -52,6 +52,7 @@ JOB_OF = {
     "adpo/lora": "train_adpo",
     "adpo/small": "train_adpo",
     "adpo/sweeps/": "sweep",
+    "changevg/guide_": "train_guide",
 }
 """How a config's path begins, and which job takes it."""
 INPUTS: dict[str, dict[str, Any]] = {
@@ -71,6 +72,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "finetune_sft": {},
     "finetune_m3diff": {},
     "train_adpo": {},
+    "train_guide": {},
     "sweep": {},
     "train_twincap": {},
     "benchmark": {},

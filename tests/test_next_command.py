@@ -14,7 +14,7 @@ JOB = SimpleNamespace(pairs="data/mine/pairs")
 ENTRIES = (
     "vision.tokenizer.task:train", "vision.pair_encoder.task:train",
     "systems.namc.task:pretrain", "systems.namc.task:finetune", "systems.twincap.task:train", "systems.sft.task:train",
-    "systems.m3diff.task:train", "systems.adpo.task:train", "vlm.pretrain:train",
+    "systems.m3diff.task:train", "systems.adpo.task:train", "systems.changevg.task:train", "vlm.pretrain:train",
 )  # fmt: skip
 STAGE_1 = SimpleNamespace(procedures="data/mine/procedures")
 COMMANDS = [

@@ -24,6 +24,7 @@ COMMANDS = {
     "pretrain_vlm pairs=photos": IMPORT,
     "finetune_sft pairs=photos base.source=photos": IMPORT,
     "finetune_m3diff pairs=photos base.source=photos": IMPORT,
+    "train_guide pairs=photos": IMPORT,
     "corrupt pairs=photos out=out kind=fog severity=5": IMPORT,
     "describe_pairs pairs=photos out=out describer=oracle": IMPORT,
     "show_pairs pairs=photos out=out": IMPORT,
