@@ -112,6 +112,11 @@ def after_descriptions(pairs: str) -> str:
     )
 
 
+def after_changeimti(instructions: str) -> str:
+    """The tuning of a vision-language model on them."""
+    return _command("finetune_sft", name="mine-changeimti", pairs=instructions)
+
+
 def after_corruption(pairs: str) -> str:
     """The evaluation of a captioner on corrupted pairs."""
     return _command("evaluate", artifact=_CAPTIONER, pairs=pairs, out=str(PurePath(_CAPTIONER).parent / "corrupted"))

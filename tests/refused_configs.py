@@ -111,6 +111,24 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "image_captions: no such file or folder: 'no.jsonl'",
         ],
     ),
+    "build_changeimti": (
+        [
+            "pairs=nowhere",
+            "out=out",
+            "tasks=[caption,caption,yes_no]",
+            "splits=[train]",
+            "val_as_train=true",
+            "regions.centroid=polygons",
+            "seed=-1",
+        ],
+        [
+            "tasks.2: 'yes_no' is not one of caption, binary, count, location, dialogue",
+            "regions.centroid: 'polygons' is not one of polygon, region; did you mean 'polygon'?",
+            "seed: input should be greater than or equal to 0, got -1",
+            "val_as_train: splits has no val; leave it out",
+            "pairs: no such file or folder: 'nowhere'",
+        ],
+    ),
     "render": (
         [
             "out=pairs",

@@ -53,6 +53,7 @@ JOB_OF = {
     "adpo/small": "train_adpo",
     "adpo/sweeps/": "sweep",
     "changevg/guide_": "train_guide",
+    "changevg/changeimti_": "build_changeimti",
 }
 """How a config's path begins, and which job takes it."""
 INPUTS: dict[str, dict[str, Any]] = {
@@ -81,6 +82,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "claims": {},
     "mine_pairs": {"heap": "heap", "out": "mined"},
     "pretrain_vlm": {},
+    "build_changeimti": {"pairs": "pairs", "out": "changeimti"},
 }
 """What the command line adds to a job's YAML files."""
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "diffusers", "cv2", "mitsuba")

@@ -26,6 +26,7 @@ COMMANDS = {
     "finetune_m3diff pairs=photos base.source=photos": IMPORT,
     "train_guide pairs=photos": IMPORT,
     "corrupt pairs=photos out=out kind=fog severity=5": IMPORT,
+    "build_changeimti pairs=photos out=out": IMPORT,
     "describe_pairs pairs=photos out=out describer=oracle": IMPORT,
     "show_pairs pairs=photos out=out": IMPORT,
     "evaluate predictions=photos/captions/000.txt pairs=photos out=out": IMPORT,

@@ -1,0 +1,233 @@
+"""The page of ChangeIMTI: samples next to table I, answers, contradictions, pairs with masks, centroids, questions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from idc.data import files
+from idc.data.changeimti.change_regions import (
+    BUILDING,
+    CLASSES,
+    POSITIONS,
+    ROAD,
+    ChangeRegion,
+    class_masks,
+    find_regions,
+    regions_in_words,
+)
+from idc.data.changeimti.changeimti_counts import (
+    COUNTS_FILE,
+    PUBLISHED_SAMPLES,
+    ChangeImtiCounts,
+    count_changeimti,
+    counts_table,
+    pairs_text,
+    task_of,
+)
+from idc.data.changeimti.config import BuildChangeImtiJob
+from idc.data.changeimti.questions import AskedPair
+from idc.data.images import decode_image, resize_image
+from idc.data.store import iter_rows, read_rejects
+from idc.data.validation.checks import is_changed
+from idc.data.write_errors import writing
+from idc.report.page import IMAGE_EDGE, render_template
+
+PAGE = "page.html"
+
+TINTS = {ROAD: (255, 210, 40), BUILDING: (255, 70, 50)}
+"""RGB of the classes in pictures."""
+_CONTRADICTORY = 6
+"""Most contradictory pairs on the page."""
+
+
+class ShownPair(NamedTuple):
+    """A pair of the page.
+
+    Attributes:
+        views: before, after, and what changed.
+        questions: task, question, answers.
+        dialogue: questions and answers of the first dialogue.
+    """
+
+    pair_id: str
+    views: list[tuple[str, np.ndarray]]
+    tags: list[str]
+    questions: list[tuple[str, str, list[str]]]
+    dialogue: list[tuple[str, str]]
+
+
+def write_changeimti_page(job: BuildChangeImtiJob) -> str:
+    """Write ``changeimti.json`` and, unless ``job.show`` is 0, ``page.html`` into the complete folder ``job.out``.
+    Returns the counts as text."""
+    counts, out = count_changeimti(job.out), files.locate(job.out)
+    with writing(out):
+        (out / COUNTS_FILE).write(counts.model_dump_json(indent=1).encode() + b"\n")
+    text = f"{job.out}: {counts_table(counts)}"
+    if job.show:
+        page = render_changeimti(job, counts, *_shown(job, counts.pairs))
+        with writing(out):
+            (out / PAGE).write(page.encode())
+        text += f"\npage: {job.out}/{PAGE}"
+    return text
+
+
+def render_changeimti(
+    job: BuildChangeImtiJob, counts: ChangeImtiCounts, pairs: Sequence[ShownPair], contradictory: Sequence[ShownPair]
+) -> str:
+    """The page as text."""
+    total = sum(counts.samples.values())
+    rejected = sum(counts.rejected.values())
+    return render_template(
+        "changeimti.html",
+        title="ChangeIMTI",
+        subtitle=f"questions and answers about {job.pairs}",
+        tiles_shown=[
+            ("samples", f"{total:,}", f"{rejected:,} not made"),
+            ("pairs", f"{counts.pairs:,}", f"{counts.changed:,} changed"),
+            *((f"changed {name}s", f"{_number(counts, name):,}", f"{counts.not_counted[name]:,} without area")
+              for name in CLASSES),
+        ],
+        samples=[
+            [task, f"{number:,}", f"{PUBLISHED_SAMPLES[task]:,}"]
+            for task, number in counts.samples.items() if task in PUBLISHED_SAMPLES
+        ],
+        settings={
+            "splits": [f"{split} {number:,}" for split, number in counts.samples_by_split.items()],
+            **{name: str(value) for name, value in job.model_dump(exclude={"regions"}).items() if name in _SHOWN},
+            **{f"regions.{name}": value for name, value in job.regions.model_dump().items()},
+        },
+        histogram=_histogram(counts),
+        grid=[[position, *(f"{counts.positions[name][position]:,}" for name in CLASSES)] for position in POSITIONS],
+        contradictions={text: f"{pairs_text(number)}, kept" for text, number in counts.contradictions.items()},
+        rejected={code: f"{number:,} samples of {pairs_text(counts.rejected_pairs[code])}"
+                  for code, number in counts.rejected.items()},
+        examples=list(counts.examples.values()),
+        pairs=[pair._asdict() for pair in pairs],
+        contradictory=[pair._asdict() for pair in contradictory],
+        shown=f"{len(pairs)} of {pairs_text(counts.pairs)}, evenly spaced",
+    )  # fmt: skip
+
+
+_SHOWN = ("clean", "colours", "asked_without_buildings", "location_hint", "dialogue_draws", "seed")
+"""Settings on the page."""
+
+
+def _number(counts: ChangeImtiCounts, name: str) -> int:
+    return sum(n * pairs for n, pairs in counts.regions[name].items())
+
+
+def _histogram(counts: ChangeImtiCounts) -> list[list[str]]:
+    """Number of regions -> pairs, for each class; what is above 9 in one row."""
+    rows = []
+    for number in range(11):
+        pairs = [
+            sum(n for key, n in counts.regions[name].items() if (key == number if number < 10 else key >= 10))
+            for name in CLASSES
+        ]
+        rows.append([str(number) if number < 10 else "10 or more", *(f"{n:,}" for n in pairs)])
+    return rows
+
+
+def _shown(job: BuildChangeImtiJob, pairs: int) -> tuple[list[ShownPair], list[ShownPair]]:
+    """The middle pairs of ``job.show`` equal parts, or all; and the first contradictory ones."""
+    count = min(job.show, pairs)
+    wanted = {(2 * i + 1) * pairs // (2 * count) for i in range(count)}
+    samples: dict[str, list[dict[str, Any]]] = {}
+    contradictory = [
+        reject.row_id.rpartition("/")[0] for reject in read_rejects(job.out) if reject.code == "contradiction"
+    ]
+    rows = iter_rows(job.out, ["row_id", "turns", "of_pair", "meta"], batch_size=1024)
+    for number, (pair_id, of_pair) in enumerate(groupby(rows, key=lambda row: row["of_pair"])):
+        first = list(of_pair)
+        if number in wanted:
+            samples[pair_id] = first
+        if "contradiction" in json.loads(first[0]["meta"]):
+            contradictory.append(pair_id)
+    kept = set(list(dict.fromkeys(contradictory))[:_CONTRADICTORY])
+    shown: list[ShownPair] = []
+    shown_contradictory: list[ShownPair] = []
+    if samples or kept:
+        for row in _rows(job, {*samples, *kept}):
+            if row["pair_id"] in samples:
+                shown.append(_pair(job, row, samples[row["pair_id"]]))
+            if row["pair_id"] in kept:
+                shown_contradictory.append(_pair(job, row, []))
+    return shown, shown_contradictory
+
+
+def _rows(job: BuildChangeImtiJob, names: set[str]) -> Iterator[dict[str, Any]]:
+    columns = ["pair_id", "before", "after", "captions", "change_type", "split", "mask", "meta"]
+    left = set(names)
+    for row in iter_rows(job.pairs, columns, batch_size=16):
+        if row["pair_id"] in left:
+            left.remove(row["pair_id"])
+            yield row
+        if not left:
+            return
+
+
+def _pair(job: BuildChangeImtiJob, row: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> ShownPair:
+    before, after = (decode_image(row[name]) for name in ("before", "after"))
+    views = [("before", before), ("after", after)]
+    changed = bool(is_changed(row["change_type"], json.loads(row["meta"] or "{}")))
+    tags = [row["pair_id"], row["split"], "changed" if changed else "unchanged"]
+    if (masks := _masks(job, row, after.shape[:2])) is not None:
+        regions = {name: find_regions(mask, job.regions) for name, mask in masks.items()}
+        views.append((regions_in_words(regions), region_picture(after, masks, regions)))
+        contradiction = AskedPair(row["pair_id"], changed, row["captions"], regions).contradiction
+        tags += [contradiction] if contradiction is not None else []
+    questions: dict[tuple[str, str], list[str]] = {}
+    dialogue: list[tuple[str, str]] = []
+    for sample in samples:
+        turns = [turn["text"] for turn in sample["turns"]]
+        if task_of(sample["row_id"]) == "dialogue":
+            dialogue = dialogue or list(zip(turns[::2], turns[1::2], strict=True))
+        else:
+            questions.setdefault((task_of(sample["row_id"]), turns[0]), []).append(turns[1])
+    return ShownPair(
+        row["pair_id"], views, tags, [(task, text, answers) for (task, text), answers in questions.items()], dialogue
+    )
+
+
+def _masks(job: BuildChangeImtiJob, row: Mapping[str, Any], size: tuple[int, ...]) -> dict[str, np.ndarray] | None:
+    """The pixels of each class; None without a usable mask."""
+    try:
+        label = decode_image(row["mask"] or b"")
+        return class_masks(label, job.colours) if label.shape[:2] == size else None
+    except ValueError:
+        return None
+
+
+def region_picture(
+    image: np.ndarray, masks: Mapping[str, np.ndarray], regions: Mapping[str, Sequence[ChangeRegion]]
+) -> np.ndarray:
+    """The image, enlarged and dimmed, with the masks as tints, and over them the grid, the polygons and the centroids;
+    a region that is not counted has no centroid."""
+    from PIL import Image, ImageDraw
+
+    height, width = image.shape[:2]
+    scale = max(1, IMAGE_EDGE // max(height, width))
+    tinted = image.mean(axis=2, keepdims=True) * 0.45 + 0.25 * image
+    for name, mask in masks.items():
+        tinted[mask] = 0.5 * image[mask] + 0.5 * np.array(TINTS[name])
+    large = resize_image(tinted.clip(0, 255).astype(np.uint8), (height * scale, width * scale))
+    picture = Image.fromarray(large)
+    draw = ImageDraw.Draw(picture)
+    for part in (1, 2):
+        x, y = width * scale * part / 3, height * scale * part / 3
+        draw.line([(x, 0), (x, height * scale)], fill=(235, 235, 235))
+        draw.line([(0, y), (width * scale, y)], fill=(235, 235, 235))
+    for name, of_class in regions.items():
+        for region in of_class:
+            corners = [((x + 0.5) * scale, (y + 0.5) * scale) for x, y in region.polygon]
+            if len(corners) > 1:
+                draw.line([*corners, corners[0]], fill=TINTS[name], width=2)
+            if region.centroid is not None:
+                x, y = ((position + 0.5) * scale for position in region.centroid)
+                draw.ellipse([x - 4, y - 4, x + 4, y + 4], fill=TINTS[name], outline=(0, 0, 0))
+    return np.asarray(picture)

@@ -1,0 +1,146 @@
+"""Regions of a mask: equal to a second implementation, and the settings that undo the notebook's bugs."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import cv2
+import numpy as np
+import pytest
+
+from idc.data.changeimti.change_regions import (
+    BUILDING,
+    POSITIONS,
+    ROAD,
+    class_masks,
+    find_regions,
+    grid_position,
+    positions_of,
+    regions_in_words,
+)
+from idc.data.changeimti.config import RegionConfig
+from tests.data.changeimti.naive_regions import naive_regions
+
+MASKS = 500
+DEFAULT = RegionConfig()
+
+
+def random_mask(seed: int) -> np.ndarray:
+    """Blobs, roofs, rings with islands, roads one to three pixels wide, single pixels, also at the borders."""
+    rng = np.random.default_rng(seed)
+    height, width = (int(n) for n in rng.integers(24, 60, size=2))
+    noise = cv2.GaussianBlur(rng.standard_normal((height, width)), (0, 0), float(rng.uniform(0.8, 3)))
+    mask = (noise > np.quantile(noise, rng.uniform(0.6, 0.97))).astype(np.uint8)
+    for _ in range(rng.integers(4)):
+        x, y = int(rng.integers(-4, width)), int(rng.integers(-4, height))
+        box = ((x, y), (int(rng.integers(3, 16)), int(rng.integers(3, 16))), float(rng.uniform(0, 90)))
+        cv2.fillPoly(mask, [cv2.boxPoints(box).astype(np.int32)], int(rng.random() < 0.7))
+    for _ in range(rng.integers(3)):
+        start, end = (tuple(int(n) for n in rng.integers(0, (width, height))) for _ in range(2))
+        cv2.line(mask, start, end, 1, int(rng.integers(1, 4)))
+    if rng.random() < 0.5:
+        x, y = int(rng.integers(0, width)), int(rng.integers(0, height))
+        for radius, value in ((12, 1), (8, 0), (4, 1), (1, 0)):
+            cv2.circle(mask, (x, y), radius, value, -1)
+    mask[rng.random(mask.shape) < rng.choice([0, 0.01])] = 1
+    return mask.astype(bool)
+
+
+@pytest.mark.parametrize(
+    ("without_area", "enclosed", "centroid"), list(product(["drop", "count"], ["drop", "count"], ["polygon", "region"]))
+)
+def test_geometry_equals_a_second_implementation(without_area: str, enclosed: str, centroid: str) -> None:
+    """All 500 masks with the default; some of them with each other setting."""
+    config = RegionConfig.model_validate({"without_area": without_area, "enclosed": enclosed, "centroid": centroid})
+    regions = dropped = 0
+    for seed in range(MASKS if config == DEFAULT else 40):
+        mask = random_mask(seed)
+        actual = [(list(r.polygon), r.centroid, r.position) for r in find_regions(mask, config)]
+        expected = naive_regions(mask, without_area, enclosed, centroid)
+        assert actual == expected, f"mask {seed}"
+        regions += len(actual)
+        dropped += sum(position is None for _, _, position in actual)
+        assert all(len(polygon) <= 8 for polygon, _, _ in actual)
+    assert regions > (3000 if config == DEFAULT else 200)
+    assert (dropped > 0) == (without_area == "drop")
+
+
+def test_the_settings_make_a_difference_on_the_random_masks() -> None:
+    """So that the comparison above is one of eight different things."""
+    changed = dict.fromkeys(("without_area", "enclosed", "centroid"), 0)
+    for seed in range(40):
+        mask = random_mask(seed)
+        plain = positions_of(find_regions(mask, DEFAULT))
+        for name, value in (("without_area", "count"), ("enclosed", "count"), ("centroid", "region")):
+            changed[name] += positions_of(find_regions(mask, RegionConfig.model_validate({name: value}))) != plain
+    assert min(changed.values()) >= 3, changed
+
+
+def square(size: int, *boxes: tuple[int, int, int, int]) -> np.ndarray:
+    """Boxes (x, y, width, height); each one turns its pixels over."""
+    mask = np.zeros((size, size), bool)
+    for x, y, width, height in boxes:
+        mask[y : y + height, x : x + width] ^= True
+    return mask
+
+
+def test_the_grid_has_nine_names_and_a_line_belongs_to_the_cell_behind_it() -> None:
+    cells = [[grid_position(x, y, 90, 90) for x in (15, 45, 75)] for y in (15, 45, 75)]
+    assert cells == [
+        ["top left corner", "top", "top right corner"],
+        ["left", "center", "right"],
+        ["lower left corner", "lower", "lower right corner"],
+    ]
+    assert [name for row in cells for name in row] == list(POSITIONS)
+    assert [grid_position(x, 0, 90, 90) for x in (29, 30, 59, 60)] == [
+        "top left corner", "top", "top", "top right corner"
+    ]  # fmt: skip
+    assert grid_position(0, 59, 90, 30) == "left", "height and width are not exchanged"
+
+
+def test_a_single_pixel_and_a_thin_road_are_counted_only_with_without_area() -> None:
+    mask = square(30, (4, 4, 1, 1), (2, 25, 20, 1), (12, 12, 3, 3))
+    assert positions_of(find_regions(mask, DEFAULT)) == ["center"]
+    assert [region.centroid for region in find_regions(mask, DEFAULT)] == [None, (13, 13), None]
+    counted = find_regions(mask, RegionConfig(without_area="count"))
+    assert positions_of(counted) == ["lower", "center", "top left corner"]
+    assert [region.centroid for region in counted] == [(11, 25), (13, 13), (4, 4)]
+
+
+def test_a_building_in_a_courtyard_is_counted_only_with_enclosed() -> None:
+    mask = square(90, (5, 5, 50, 50), (10, 10, 40, 40), (15, 15, 10, 10))
+    assert positions_of(find_regions(mask, DEFAULT)) == ["top left corner"]
+    assert [r.centroid for r in find_regions(mask, RegionConfig(enclosed="count"))] == [(19, 19), (29, 29)]
+
+
+def test_the_centroid_of_a_polygon_and_of_its_pixels_may_be_in_other_cells() -> None:
+    """A ring is a full square by its outer contour; its pixels are mostly where it is thick."""
+    mask = square(90, (2, 2, 80, 80), (4, 4, 50, 76))
+    (polygon,), (pixels,) = (find_regions(mask, RegionConfig(centroid=name)) for name in ("polygon", "region"))
+    assert (polygon.position, pixels.position) == ("center", "right")
+
+
+def test_labels_and_predictions_have_their_colours_and_other_colours_are_named() -> None:
+    label = np.zeros((4, 6, 3), np.uint8)
+    label[0, 0], label[1, 2:5] = 128, 255
+    masks = class_masks(label)
+    assert {name: int(mask.sum()) for name, mask in masks.items()} == {ROAD: 1, BUILDING: 3}
+    drawn = np.zeros((4, 6, 3), np.uint8)
+    drawn[0, 0], drawn[1, 2:5] = (255, 255, 0), (255, 0, 0)
+    predicted = class_masks(drawn, "predictions")
+    assert all((predicted[name] == masks[name]).all() for name in masks)
+    text = r"^4 pixels of another colour, first RGB \(255, 255, 0\) at row 0, column 0; .*or give colours=predictions"
+    with pytest.raises(ValueError, match=text):
+        class_masks(drawn)
+    label[3, 4] = 127
+    with pytest.raises(
+        ValueError, match=r"^1 pixel of another colour, first RGB \(127, 127, 127\) at row 3, column 4;"
+    ):
+        class_masks(label)
+
+
+def test_a_sentence_counts_the_regions() -> None:
+    regions = {name: find_regions(square(30, *boxes), DEFAULT) for name, boxes in (
+        ("road", [(2, 2, 9, 3)]), ("building", [(1, 10, 5, 5), (10, 10, 5, 5), (28, 28, 1, 1)])
+    )}  # fmt: skip
+    assert regions_in_words(regions) == "1 road, 2 buildings"

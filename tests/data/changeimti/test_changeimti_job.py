@@ -1,0 +1,438 @@
+"""ChangeIMTI of a small LEVIR-MCI: questions and answers word for word, table I's numbers, the notebook's bugs at their
+settings, contradictions, unusable input, and a build that is killed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from idc.config import ConfigError, load
+from idc.data.changeimti.changeimti_counts import PUBLISHED_SAMPLES, count_changeimti, counts_table, task_of
+from idc.data.changeimti.changeimti_job import MakeInstructions, open_changeimti
+from idc.data.changeimti.config import BuildChangeImtiJob
+from idc.data.images import decode_image, encode_png
+from idc.data.pipeline import run_local, split_errors
+from idc.data.store import Manifest, iter_rows, read_rejects
+from idc.schema import Instruction
+from tests.data.changeimti.small_mci import (
+    PIXEL,
+    ROAD_CENTER,
+    ROAD_LEFT,
+    ROOF_LOW_RIGHT,
+    ROOF_TOP,
+    ROOF_TOP_TOO,
+    MciFolder,
+    label_of,
+    small_job,
+)
+from tests.vlm.folders import samples
+
+PAIR = "<image> and <image>"
+ROADS = "Please tell me where the roads have changed in these two images"
+BUILDINGS = "Please tell me where the buildings have changed in these two images"
+HINT = ",if no change please output: No change."
+
+Rows = dict[str, Instruction]
+
+
+def build(job: BuildChangeImtiJob) -> Manifest:
+    folder, source, stages = pickle.loads(pickle.dumps(open_changeimti(job)))
+    return run_local(folder, source, stages, progress=False, max_reject_share=job.max_reject_share)
+
+
+def rows_of(job: BuildChangeImtiJob) -> Rows:
+    """The rows of a built folder, by the ends of their ids if there is one pair."""
+    rows = [Instruction.from_row(row) for row in iter_rows(job.out)]
+    single = len({row.of_pair for row in rows}) == 1
+    return {row.row_id.partition("/")[2] if single else row.row_id: row for row in rows}
+
+
+def built(folder: Path, mci: MciFolder, **more: Any) -> Rows:
+    job = small_job(mci.imported(folder), max_reject_share=1, **more)
+    build(job)
+    return rows_of(job)
+
+
+def asked(row: Instruction) -> list[tuple[str, str]]:
+    """Questions and answers."""
+    texts = [turn.text for turn in row.turns]
+    return list(zip(texts[::2], texts[1::2], strict=True))
+
+
+def changed_pair(*boxes: Any) -> MciFolder:
+    mci = MciFolder()
+    mci.pair(1, 1, *boxes)
+    return mci
+
+
+def test_the_questions_of_a_changed_pair_are_those_of_the_notebook(tmp_path: Path) -> None:
+    """The 15 samples, in the order of table I; positions once each, from the last region to the first."""
+    rows = built(tmp_path, changed_pair(ROAD_LEFT, ROAD_CENTER, ROOF_TOP, ROOF_TOP_TOO, ROOF_LOW_RIGHT))
+    single = {name: asked(row)[0] for name, row in rows.items() if not name.startswith("dialogue")}
+    assert single == {
+        **{f"caption-{n}": (f"Please describe the changes in {PAIR}", f"{n} houses appear in the scene 1")
+           for n in range(5)},
+        "binary": (f"Please check if there have been any changes to the roads or buildings in these two images:{PAIR}. "
+                   "Please answer yes or no.", "Yes"),
+        "count-road": (f"How many roads have been changed in these two images:{PAIR}", "2"),
+        "count-building": (f"How many buildings have been changed in these two images:{PAIR}", "3"),
+        "location-road": (f"{ROADS}:{PAIR}{HINT}", "center,left"),
+        "location-building": (f"{BUILDINGS}:{PAIR}{HINT}", "lower right corner,top"),
+    }  # fmt: skip
+    assert list(rows) == [*single, *(f"dialogue-{n}" for n in range(5))]
+    row = rows["count-road"]
+    assert (row.split, row.of_pair, row.source) == ("train", "train_000001", "LEVIR/train_000001.png")
+    assert row.meta["changeflag"] == 1
+    assert row.meta["about"] == "road"
+    assert [region["position"] for region in row.meta["regions"]["building"]] == ["lower right corner", "top", "top"]
+    assert row.meta["regions"]["road"][0] == {
+        "polygon": [[25, 25], [25, 32], [32, 32], [32, 25]], "centroid": [28, 28], "position": "center"
+    }  # fmt: skip
+    assert [decode_image(image)[0, 0, 1] for image in row.images] == [90, 150], "before and after"
+
+
+def test_a_dialogue_asks_four_things_and_shows_the_images_in_its_first_turn(tmp_path: Path) -> None:
+    rows = built(tmp_path, changed_pair(ROAD_LEFT, ROOF_TOP, ROOF_LOW_RIGHT))
+    for number in range(5):
+        row = rows[f"dialogue-{number}"]
+        first, roads, buildings, last = asked(row)
+        assert first == (f"Have there been any changes to the roads and buildings in these two images:{PAIR}?", "Yes")
+        assert roads in [("How many roads have been changed in these two images?", "1"), (ROADS + HINT, "left")]
+        assert buildings in [
+            ("How many buildings have been changed in these two images?", "2"),
+            (BUILDINGS + HINT, "lower right corner,top"),
+        ]
+        assert last == ("Please describe the changes.", f"{number} houses appear in the scene 1")
+        tasks = [turn.task for turn in row.turns if turn.role == "assistant"]
+        assert tasks[0] == "binary"
+        assert set(tasks[1:3]) <= {"count", "location"}
+        assert tasks[3] == "caption"
+
+
+def test_an_unchanged_pair_has_one_caption_and_one_dialogue(tmp_path: Path) -> None:
+    mci = MciFolder()
+    mci.pair(2, 0)
+    rows = built(tmp_path, mci)
+    assert len(rows) == 7
+    assert asked(rows["caption-0"])[0][1] == "the scene is the same as before", "not its first sentence"
+    assert asked(rows["binary"])[0][1] == "No"
+    assert asked(rows["count-road"])[0][1] == asked(rows["count-building"])[0][1] == "0"
+    assert asked(rows["location-road"])[0] == (f"{ROADS}:{PAIR}{HINT}", "No change")
+    assert asked(rows["dialogue-0"])[3][1] == "the scene is the same as before"
+
+
+def many(numbers: dict[tuple[str, int], int]) -> list[dict[str, Any]]:
+    """Rows of pairs, by split and flag, with one of eight masks each; the images are the same of all."""
+    rng = np.random.default_rng(0)
+    image = encode_png(np.zeros((32, 32, 3), np.uint8))
+    masks = [encode_png(label_of((int(x), int(y), 6, 5, int(rng.choice([128, 255]))), size=32))
+             for x, y in rng.integers(0, 26, size=(8, 2))]  # fmt: skip
+    empty = encode_png(label_of(size=32))
+    rows = []
+    for (split, flag), number in numbers.items():
+        for n in range(number):
+            pair_id = f"{split}_{flag}_{n}"
+            captions = [f"caption {k} of {pair_id}" for k in range(5)] if flag else ["there is no difference"] * 5
+            rows.append({
+                "pair_id": pair_id, "before": image, "after": image, "captions": captions, "split": split,
+                "change_type": None if flag else "none", "mask": masks[n % 8] if flag else empty,
+                "source": f"LEVIR/{pair_id}.png", "meta": json.dumps({"changeflag": flag}),
+            })  # fmt: skip
+    return rows
+
+
+def test_train_and_val_of_levir_mci_give_the_numbers_of_table_1() -> None:
+    """6,815 and 1,333 pairs, of them 3,408 and 666 unchanged, with five captions each and a mask: as published. 8,148
+    pairs are 89,628 samples."""
+    rows = many({("train", 1): 3407, ("train", 0): 3408, ("val", 1): 667, ("val", 0): 666})
+    make = MakeInstructions(BuildChangeImtiJob(pairs="pairs", out="out"))
+    numbers: Counter[str] = Counter()
+    for start in range(0, len(rows), 512):
+        part = rows[start : start + 512]
+        good, rejects = split_errors(make({name: [row[name] for row in part] for name in part[0]}))
+        assert not rejects
+        numbers.update(task_of(row_id) for row_id in good["row_id"])
+    assert numbers == PUBLISHED_SAMPLES
+    assert numbers.total() == 89_628
+
+
+# -- the notebook's bugs ------------------------------------------------------------------------------------------
+
+
+def third_turns(folder: Path, **more: Any) -> set[str]:
+    """What the dialogues of forty pairs with changed roads and no changed buildings ask in their third turn."""
+    mci = MciFolder()
+    for number in range(40):
+        mci.pair(number, 1, ROAD_LEFT)
+    rows = built(folder, mci, tasks=["dialogue"], **more)
+    third = {asked(row)[2] for row in rows.values()}
+    assert {answer for _, answer in third} == {"0", "No change"}
+    return {"roads" if "roads" in question else "buildings" for question, _ in third}
+
+
+def test_without_changed_buildings_a_dialogue_asks_about_roads_unless_it_is_told_to_ask_what_is_meant(
+    tmp_path: Path,
+) -> None:
+    assert third_turns(tmp_path / "a") == {"roads"}
+    assert third_turns(tmp_path / "b", asked_without_buildings="buildings") == {"buildings"}
+
+
+def test_a_hint_only_where_nothing_changed_gives_the_answer_away(tmp_path: Path) -> None:
+    rows = built(tmp_path, changed_pair(ROAD_LEFT), location_hint="if_unchanged")
+    assert asked(rows["location-road"])[0] == (f"{ROADS}:{PAIR}", "left")
+    assert asked(rows["location-building"])[0] == (f"{BUILDINGS}:{PAIR}{HINT}", "No change")
+    assert not any(HINT in text for text, _ in asked(rows["dialogue-0"]))
+
+
+def test_the_dialogues_of_a_pair_ask_the_same_unless_each_draws(tmp_path: Path) -> None:
+    def questions(name: str, **more: Any) -> dict[str, set[tuple[str, ...]]]:
+        mci = MciFolder()
+        for number in range(6):
+            mci.pair(number, 1, ROAD_LEFT, ROOF_TOP)
+        rows = built(tmp_path / name, mci, tasks=["dialogue"], **more)
+        of_pairs: dict[str, set[tuple[str, ...]]] = {}
+        for row in rows.values():
+            of_pairs.setdefault(str(row.of_pair), set()).add(tuple(text for text, _ in asked(row)))
+        return of_pairs
+
+    by_pair = questions("pair")
+    assert {len(texts) for texts in by_pair.values()} == {1}
+    assert len(set.union(*by_pair.values())) > 1, "pairs differ"
+    assert max(len(texts) for texts in questions("dialogue", dialogue_draws="dialogue").values()) > 1
+    assert questions("again") == by_pair
+    assert questions("seed", seed=1) != by_pair
+
+
+def test_regions_without_area_are_not_counted_unless_they_are_to_be(tmp_path: Path) -> None:
+    rows = built(tmp_path / "a", changed_pair(PIXEL, ROAD_LEFT))
+    assert asked(rows["count-building"])[0][1] == "0"
+    assert asked(rows["location-building"])[0][1] == "No change"
+    rows = built(tmp_path / "b", changed_pair(PIXEL, ROAD_LEFT), regions={"without_area": "count"})
+    assert asked(rows["count-building"])[0][1] == "1"
+    assert asked(rows["location-building"])[0][1] == "top left corner"
+
+
+# -- contradictions -----------------------------------------------------------------------------------------------
+
+
+def contradictory() -> MciFolder:
+    mci = MciFolder()
+    mci.pair(1, 1, ROAD_LEFT)
+    mci.pair(2, 0)
+    mci.pair(3, 0, ROOF_TOP)  # unchanged, with a roof
+    mci.pair(4, 1)  # changed, with an empty mask
+    mci.pair(5, 1, PIXEL)  # changed, and nothing is counted
+    return mci
+
+
+def test_contradictory_pairs_are_kept_and_counted(tmp_path: Path) -> None:
+    job = small_job(contradictory().imported(tmp_path))
+    assert build(job).num_rows == 3 * 15 + 2 * 7
+    counts = count_changeimti(job.out)
+    assert counts.contradictions == {
+        "unchanged, but the mask has roads or buildings": 1,
+        "changed, but the mask is empty": 1,
+        "changed, but no region of the mask has an area": 1,
+    }
+    assert "contradictory pairs: 1 changed, but the mask is empty; clean=true leaves them out" in counts_table(counts)
+    rows = rows_of(job)
+    assert asked(rows["train_000003/binary"])[0][1] == "No"
+    assert asked(rows["train_000003/count-building"])[0][1] == "1"
+    assert rows["train_000004/binary"].meta["contradiction"] == "changed, but the mask is empty"
+    assert "contradiction" not in rows["train_000001/binary"].meta
+
+
+def test_clean_leaves_contradictory_pairs_out_and_lists_them(tmp_path: Path) -> None:
+    job = small_job(contradictory().imported(tmp_path), clean=True, max_reject_share=1)
+    manifest = build(job)
+    assert {row.of_pair for row in rows_of(job).values()} == {"train_000001", "train_000002"}
+    assert manifest.reject_reasons == {"contradiction": 15 + 15 + 7}
+    assert manifest.num_rows + manifest.num_rejected == 3 * 15 + 2 * 7
+    counts = count_changeimti(job.out)
+    assert counts.contradictions == {}
+    assert counts.rejected_pairs == {"contradiction": 3}
+    assert counts.examples["contradiction"] == (
+        "train_000003/caption-0: contradiction: LEVIR/train_000003.png is unchanged, but the mask has roads or "
+        "buildings"
+    )
+    with pytest.raises(ValueError, match=r"37 of 59 rows were rejected, more than max_reject_share=0\.1"):
+        build(small_job(job.pairs, out=str(tmp_path / "other"), clean=True))
+
+
+def test_with_area_counted_a_single_pixel_is_a_change(tmp_path: Path) -> None:
+    job = small_job(
+        contradictory().imported(tmp_path), clean=True, max_reject_share=1, regions={"without_area": "count"}
+    )
+    build(job)
+    assert {row.of_pair for row in rows_of(job).values()} == {"train_000001", "train_000002", "train_000005"}
+
+
+# -- unusable input -----------------------------------------------------------------------------------------------
+
+
+def rejected(folder: Path, mci: MciFolder, **more: Any) -> dict[str, str]:
+    """Reason of each sample that was not made, by the end of its id; the others were made."""
+    job = small_job(mci.imported(folder), max_reject_share=1, **more)
+    manifest = build(job)
+    reasons = {reject.row_id.partition("/")[2]: reject.reason for reject in read_rejects(job.out)}
+    names = {row["row_id"].partition("/")[2] for row in iter_rows(job.out, ["row_id"])}
+    assert len(names) + len(reasons) == manifest.num_rows + manifest.num_rejected == 15
+    assert not names & reasons.keys()
+    return reasons
+
+
+def test_a_mask_of_other_colours_costs_the_samples_that_need_it(tmp_path: Path) -> None:
+    mci, label = MciFolder(), label_of(ROAD_LEFT)
+    label[7, 9] = 200
+    mci.pair(1, 1, label=label)
+    reasons = rejected(tmp_path, mci)
+    assert {task_of(f"x/{name}") for name in reasons} == {"count", "location", "dialogue"}
+    assert set(reasons.values()) == {
+        "bad mask: train/label/train_000001.png of LEVIR/train_000001.png has 1 pixel of another colour, first RGB "
+        "(200, 200, 200) at row 7, column 9; a mask has 0, 128 (road) and 255 (building) alone: export it again as "
+        "PNG, without resampling, or give colours=predictions for black, yellow (road) and red (building)"
+    }
+
+
+def test_masks_may_have_the_colours_of_predictions(tmp_path: Path) -> None:
+    label = np.zeros((60, 60, 3), np.uint8)
+    label[2:12, 2:12], label[30:40, 30:40], label[50:58, 2:9] = (255, 255, 0), (255, 0, 0), (255, 0, 0)
+    mci = MciFolder()
+    mci.pair(1, 1, label=label)
+    rows = built(tmp_path, mci, colours="predictions", tasks=["count"])
+    assert {name: asked(row)[0][1] for name, row in rows.items()} == {"count-road": "1", "count-building": "2"}
+
+
+def test_a_missing_mask_costs_the_samples_that_need_it_and_the_line_says_what_to_do(tmp_path: Path) -> None:
+    mci = changed_pair(ROAD_LEFT)
+    del mci.files["images/train/label/train_000001.png"]
+    reasons = rejected(tmp_path / "a", mci)
+    assert len(reasons) == 9
+    assert set(reasons.values()) == {
+        "no mask: LEVIR/train_000001.png, train/label/train_000001.png is missing; import LEVIR-MCI, which has it, or "
+        "build tasks=[caption,binary] alone"
+    }
+    assert len(rejected_all(tmp_path / "b", mci, clean=True)) == 15, "clean cannot compare the flag with anything"
+    rows = built(tmp_path / "c", mci, tasks=["caption", "binary"])
+    assert list(rows) == [*(f"caption-{n}" for n in range(5)), "binary"]
+
+
+def rejected_all(folder: Path, mci: MciFolder, **more: Any) -> set[str]:
+    reasons = rejected(folder, mci, **more)
+    assert len(reasons) == 15
+    return set(reasons)
+
+
+def test_unequal_sizes_are_named(tmp_path: Path) -> None:
+    mci = MciFolder()
+    mci.pair(1, 1, ROAD_LEFT, sizes=(60, 48))
+    assert set(rejected(tmp_path / "images", mci).values()) == {
+        "unequal sizes: LEVIR/train_000001.png, before is 60x60, after 48x48; cut both to the same ground and import "
+        "again"
+    }
+    mci = MciFolder()
+    mci.pair(1, 1, label=label_of(ROAD_LEFT, size=50))
+    reasons = rejected(tmp_path / "mask", mci)
+    assert len(reasons) == 9
+    assert set(reasons.values()) == {
+        "unequal sizes: train/label/train_000001.png of LEVIR/train_000001.png is 50x50, the images are 60x60; export "
+        "the label at their size, without resampling, and import again"
+    }
+
+
+def test_a_changed_pair_without_captions_loses_what_ends_with_one(tmp_path: Path) -> None:
+    mci = MciFolder()
+    mci.pair(1, 1, ROAD_LEFT, sentences=[])
+    job = small_job(mci.imported(tmp_path), max_reject_share=1)
+    assert build(job).reject_reasons == {"no caption": 2}
+    assert sorted(rows_of(job)) == ["binary", "count-building", "count-road", "location-building", "location-road"]
+
+
+def test_a_caption_with_an_image_mark_is_refused(tmp_path: Path) -> None:
+    mci = MciFolder()
+    mci.pair(1, 1, ROAD_LEFT, sentences=["a <image> appears", "a road appears", "", "a road", "roads"])
+    job = small_job(mci.imported(tmp_path), max_reject_share=1)
+    assert build(job).reject_reasons == {"bad row": 2}
+    first = read_rejects(job.out)[0]
+    assert first.row_id == "train_000001/caption-0"
+    assert "an answer has <image> in it" in first.reason
+
+
+# -- settings, splits, a killed build -----------------------------------------------------------------------------
+
+
+def three_splits() -> MciFolder:
+    mci = MciFolder()
+    for number, split in enumerate(["train"] * 4 + ["val"] * 2 + ["test"] * 2):
+        mci.pair(number, number % 2, *([ROAD_LEFT] if number % 2 else []), split=split)
+    return mci
+
+
+def test_splits_are_those_of_the_pairs_unless_val_is_trained_on(tmp_path: Path) -> None:
+    pairs = three_splits().imported(tmp_path)
+    assert build(small_job(pairs)).rows_by_split == {"train": 44, "val": 22}
+    both = small_job(pairs, out=str(tmp_path / "both"), val_as_train=True)
+    assert build(both).rows_by_split == {"train": 66}
+    every = small_job(pairs, out=str(tmp_path / "every"), splits=["train", "val", "test"], tasks=["binary"])
+    assert build(every).rows_by_split == {"train": 4, "val": 2, "test": 2}
+
+
+def test_a_killed_build_continues_and_gives_the_same_rows(tmp_path: Path) -> None:
+    pairs = three_splits().imported(tmp_path)
+    whole = small_job(pairs, out=str(tmp_path / "whole"), chunk_size=1)
+    build(whole)
+
+    def stop(result: object) -> None:
+        raise KeyboardInterrupt
+
+    job = small_job(pairs, chunk_size=1)
+    with pytest.raises(KeyboardInterrupt):
+        run_local(*open_changeimti(job), progress=False, watch=stop)
+    written = {path.name: path.stat().st_mtime_ns for path in Path(job.out).glob("part-*.parquet")}
+    assert 0 < len(written) < 8
+    build(job)
+    assert list(iter_rows(job.out)) == list(iter_rows(whole.out))
+    again = {path.name: path.stat().st_mtime_ns for path in Path(job.out).glob("part-*.parquet")}
+    assert written.items() <= again.items(), "nothing is made twice"
+    assert open_changeimti(job)[0].complete
+    with pytest.raises(ValueError, match="of another configuration"):
+        open_changeimti(small_job(pairs, chunk_size=1, seed=3))
+    assert open_changeimti(small_job(pairs, chunk_size=1, workers=7, show=0))[0].complete
+
+
+def test_wrong_settings_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(BuildChangeImtiJob, None, {
+            "pairs": "p", "out": "o", "tasks": ["caption", "caption"], "location_hint": "if_unchanged",
+            "dialogue_draws": "dialogue", "val_as_train": True, "splits": ["train"],
+        })  # fmt: skip
+    assert sorted(refused.value.faults) == [
+        "dialogue_draws: not used without tasks=dialogue; leave it out",
+        "location_hint: not used without tasks=location or tasks=dialogue; leave it out",
+        "tasks: caption, caption names one twice",
+        "val_as_train: splits has no val; leave it out",
+    ]
+
+
+def test_a_tuning_reads_the_rows(tmp_path: Path) -> None:
+    """As dialogues whose every answer is learned."""
+    mci = changed_pair(ROAD_LEFT, ROOF_TOP)
+    job = small_job(mci.imported(tmp_path), tasks=["binary", "dialogue"])
+    build(job)
+    dialogues = samples("internvl", Path(job.out))
+    assert len(dialogues) == 6
+    assert dialogues.check() > 0
+    chat = dialogues.chat
+    for index, row in enumerate(rows_of(job).values()):
+        sample = dialogues.get(index, 0).sample
+        learned = chat.decode([i for i, is_learned in zip(sample.ids, sample.learned, strict=True) if is_learned])
+        for turn in row.turns:
+            if turn.role == "assistant":
+                head, found, learned = learned.partition(turn.text)
+                assert found, f"{turn.text!r} is not learned after {head!r}"

@@ -1,0 +1,114 @@
+"""The page of ChangeIMTI, and the command that writes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from idc.data.changeimti.change_regions import BUILDING, CLASSES, ROAD, find_regions
+from idc.data.changeimti.changeimti_counts import COUNTS_FILE, ChangeImtiCounts
+from idc.data.changeimti.config import RegionConfig
+from idc.report.changeimti_page import PAGE, TINTS, region_picture
+from jobs import build_changeimti
+from tests.data.changeimti.small_mci import (
+    PIXEL,
+    ROAD_CENTER,
+    ROAD_LEFT,
+    ROOF_LOW_RIGHT,
+    ROOF_TOP,
+    MciFolder,
+    label_of,
+)
+from tests.report.html_page import HtmlPage
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr("sys.argv", ["build_changeimti.py", "--local", "workers=1", *arguments])
+    build_changeimti.main()
+
+
+def pairs_with_all(folder: Path) -> str:
+    mci = MciFolder()
+    mci.pair(1, 1, ROAD_LEFT, ROAD_CENTER, ROOF_TOP, PIXEL)
+    mci.pair(2, 0)
+    mci.pair(3, 0, ROOF_LOW_RIGHT, split="val")
+    mci.pair(4, 1, label=label_of(ROAD_LEFT, size=30))
+    return mci.imported(folder)
+
+
+def test_the_command_writes_rows_counts_and_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    settings = (f"pairs={pairs_with_all(tmp_path)}", f"out={out}", "max_reject_share=0.5")
+    run(monkeypatch, *settings)
+    said = capsys.readouterr().out
+    assert "35 samples of 4 pairs, 2 of them changed" in said
+    assert "caption         12   paper: 24,444" in said
+    assert "2 changed roads in 1 pair; 0 without an area are not counted" in said
+    assert "not made: 9 samples of 1 pair: train_000004/count-road: unequal sizes: train/label/train_000004.png" in said
+    assert "next: python jobs/finetune_sft.py name=mine-changeimti" in said
+    counts = ChangeImtiCounts.model_validate_json((out / COUNTS_FILE).read_bytes())
+    assert counts.samples == {"caption": 12, "binary": 4, "count": 6, "location": 6, "dialogue": 7}
+    assert counts.regions == {"road": {0: 2, 2: 1}, "building": {0: 1, 1: 2}}
+    assert counts.positions["road"]["center"] == counts.positions["road"]["left"] == 1
+    assert counts.not_counted == {"road": 0, "building": 1}
+
+    page = HtmlPage((out / PAGE).read_text(encoding="utf-8"))
+    shown = " ".join(page.text.split())
+    assert len(page.images) == 3 * 3 + 2 + 3, "four pairs, one of them without a usable mask, and the contradictory one"
+    for expected in (
+        "paper's table I", "24,444", "4 of 4 pairs, evenly spaced", "2 roads, 1 building", "nothing",
+        "unchanged, but the mask has roads or buildings", "1 pair, kept", "9 samples of 1 pair",
+        "How many roads have been changed in these two images:<image> and <image>", "center,left",
+        "Have there been any changes to the roads and buildings", "4 houses appear in the scene 1",
+    ):  # fmt: skip
+        assert expected in shown, expected
+    assert "How many buildings have been changed in these two images:<image>" in shown
+
+    written = (out / PAGE).stat().st_mtime_ns
+    run(monkeypatch, *settings, "show=0")
+    assert (out / PAGE).stat().st_mtime_ns == written
+    run(monkeypatch, *settings, "show=1")
+    assert "1 of 4 pairs" in HtmlPage((out / PAGE).read_text(encoding="utf-8")).text
+
+
+def test_pairs_left_out_by_clean_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    clean = ("--config", "jobs/configs/changevg/changeimti_clean.yaml")
+    run(monkeypatch, *clean, f"pairs={pairs_with_all(tmp_path)}", f"out={out}", "max_reject_share=1")
+    page = HtmlPage((out / PAGE).read_text(encoding="utf-8"))
+    shown = " ".join(page.text.split())
+    assert "7 samples of 1 pair" in shown
+    assert "val_000003/caption-0: contradiction: LEVIR/val_000003.png is unchanged, but the mask has" in shown
+    assert "2 of 2 pairs" in shown
+    assert len(page.images) == 2 * 3 + 3
+    counts = json.loads((out / COUNTS_FILE).read_text())
+    assert counts["not_counted"] == {"road": 0, "building": 0}
+    assert counts["regions"]["building"] == {"0": 1, "2": 1}, "the single pixel is counted"
+
+
+def test_a_build_that_fails_says_so_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match=r"^build_changeimti: 9 of 44 rows were rejected, more than max_reject_share"):
+        run(monkeypatch, f"pairs={pairs_with_all(tmp_path)}", f"out={tmp_path / 'out'}")
+
+
+def test_a_picture_has_tints_polygons_centroids_and_the_grid() -> None:
+    label = label_of(ROAD_LEFT, ROOF_LOW_RIGHT, PIXEL)[..., 0]
+    masks = {ROAD: label == 128, BUILDING: label == 255}
+    regions = {name: find_regions(masks[name], RegionConfig()) for name in CLASSES}
+    image = np.full((60, 60, 3), 100, np.uint8)
+    picture = region_picture(image, masks, regions)
+    assert picture.shape == (480, 480, 3), "eight times as large"
+
+    def at(x: float, y: float) -> tuple[int, ...]:
+        return tuple(picture[int(y * 8 + 4), int(x * 8 + 4)].tolist())
+
+    assert at(7, 27) == TINTS[ROAD], "the centroid"
+    assert at(2, 27) == TINTS[ROAD], "the polygon's left side"
+    assert at(4, 25) not in (TINTS[ROAD], at(4, 50)), "the tint"
+    assert at(49, 49) == TINTS[BUILDING]
+    assert picture[0, 160].tolist() == picture[320, 5].tolist() == [235, 235, 235], "the grid"
