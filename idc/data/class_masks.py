@@ -1,42 +1,40 @@
-"""Masks of a change with classes, as LEVIR-MCI's labels have them: which pixels are of a changed road or building.
+"""Masks of a change with classes, as LEVIR-MCI's labels have them, as maps of classes: what a segmentation learns.
 
-The mask of a pair is a PNG of which every pixel is a value of :data:`CLASS_VALUES`, in grey or with three equal
-channels. A mask that only marks what changed has no classes; its 255 would read as a building.
+The mask of a pair is an image of the colours of :data:`idc.data.changeimti.change_regions.COLOURS`: black, grey (128)
+for roads, white (255) for buildings. A mask that only marks what changed, in 0 and 255, reads as one of buildings.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from idc.data.changeimti.change_regions import CLASSES as CHANGED
+from idc.data.changeimti.change_regions import COLOURS, class_masks
 from idc.data.images import decode_image
 
-CLASSES = ("background", "road", "building")
+CLASSES = ("background", *CHANGED)
 """Names of the classes; an index into them is a class of a class map."""
-CLASS_VALUES = (0, 128, 255)
-"""The grey value of each class in a mask."""
-
-_SHOWN = 5
 
 
 def class_map(mask: bytes) -> np.ndarray:
     """The class of every pixel of an encoded mask, uint8 (H, W).
 
     Raises:
-        ValueError: it is no image, or has other colours.
+        ValueError: it is no image, or has another colour.
     """
     pixels = decode_image(mask)
-    grey = pixels[..., 0]
-    if (pixels != grey[..., None]).any():
-        raise ValueError(f"the mask has colours; its values are {_values()}")
-    indices = np.full(256, len(CLASSES), np.uint8)
-    indices[list(CLASS_VALUES)] = range(len(CLASSES))
-    classes: np.ndarray = indices[grey]
-    if (classes == len(CLASSES)).any():
-        others = np.unique(grey[classes == len(CLASSES)]).tolist()
-        shown = ", ".join(map(str, others[:_SHOWN])) + (", ..." if len(others) > _SHOWN else "")
-        raise ValueError(f"the mask has the values {shown}; its values are {_values()}")
+    try:
+        masks = class_masks(pixels)
+    except ValueError as error:
+        where = str(error).partition(";")[0]
+        raise ValueError(f"{where}; a mask has black, 128 (road) and 255 (building) alone, exported as PNG") from None
+    classes = np.zeros(pixels.shape[:2], np.uint8)
+    for name, inside in masks.items():
+        classes[inside] = CLASSES.index(name)
     return classes
 
 
-def _values() -> str:
-    return ", ".join(f"{value} ({name})" for value, name in zip(CLASS_VALUES, CLASSES, strict=True))
+def class_label(classes: np.ndarray) -> np.ndarray:
+    """The inverse: a class map as a label, uint8 grey (H, W)."""
+    greys = [0, *(COLOURS["labels"][name][0] for name in CHANGED)]
+    return np.array(greys, np.uint8)[classes]

@@ -25,6 +25,8 @@ COMMANDS = {
     "finetune_sft pairs=photos base.source=photos": IMPORT,
     "finetune_m3diff pairs=photos base.source=photos": IMPORT,
     "train_guide pairs=photos": IMPORT,
+    "run_guide pairs=photos guide=photos out=out": IMPORT,
+    "quote_guide pairs=photos instructions=photos out=out": IMPORT,
     "corrupt pairs=photos out=out kind=fog severity=5": IMPORT,
     "build_changeimti pairs=photos out=out": IMPORT,
     "describe_pairs pairs=photos out=out describer=oracle": IMPORT,

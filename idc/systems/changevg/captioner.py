@@ -11,11 +11,14 @@ import torch
 from torch import Tensor
 
 from idc.captioning.contract import Speed
-from idc.data.images import resize_image
+from idc.data.changeimti.config import RegionConfig
+from idc.data.class_masks import class_label
+from idc.data.images import encode_png, resize_image
 from idc.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.changevg.config import GuideJob
 from idc.systems.changevg.guide import Guided, GuideNet
+from idc.systems.changevg.notes import GuideNotes, positions_of_classes
 from idc.training.artifact import read_artifact
 
 CHANGED_SHARE, CHANGE_ODDS = "changed_share", "log_odds_of_change"
@@ -52,6 +55,24 @@ class GuideCaptioner(WordCaptioner[Guided]):
             image_size=self.side,
             speed=speed,
         )
+
+    def observe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], regions: RegionConfig
+    ) -> list[GuideNotes]:
+        """The notes on pairs of uint8 RGB images (H, W, 3) of any sizes; one batch.
+
+        Args:
+            regions: which regions of the class maps are counted.
+        """
+        with self._running():
+            guided = self._encode(befores, afters)
+            decoded = self._search(guided.memory, self.beams)
+            maps = guided.classes.argmax(dim=1).to(torch.uint8).cpu().numpy()
+        texts = [self._text(ids) for ids in decoded.ids.tolist()]
+        return [
+            GuideNotes(text, positions_of_classes(classes, regions), encode_png(class_label(classes)))
+            for text, classes in zip(texts, maps, strict=True)
+        ]
 
     def class_maps(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> np.ndarray:
         """The class of every pixel of pairs of uint8 RGB images (H, W, 3) of any sizes, uint8 (B, side, side), an index

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
+from idc.data.changeimti.config import RegionConfig
 from idc.data.manifest import missing_pairs
 from idc.nn.config import WordDecoderConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
@@ -116,6 +117,11 @@ class GuideJob(ConfigModel):
     """Folder of pairs with masks: training and validation split. A pair without a mask must be of change type none."""
     more_pairs: tuple[str, ...] = ()
     """Further folders with masks of which only the training split is used."""
+    folds: int = Field(1, ge=1)
+    """Leave one of so many parts of the training pairs out, by their ids: for notes on training pairs by guides that
+    have not learned them (`jobs/run_guide.py cross_fitted=`). 1: learn all. The paper does not mention it."""
+    fold: int = Field(0, ge=0)
+    """The part that is left out, from 0."""
     start: str | None = Field(None, min_length=1)
     """Artifact of a guide of the same `model` that the training starts from; its vocabulary is kept."""
     model: GuideConfig = GuideConfig()
@@ -127,7 +133,7 @@ class GuideJob(ConfigModel):
     balance: bool = True
     """With both: the loss is L_map / |L_map| + L_summary / |L_summary|, each divided by its own value as a constant, as
     in MCI; the paper gives no loss. Each micro-batch and each worker divides by its own values, so that this loss
-    depends on how a batch is cut. false: the plain sum."""
+    depends on how a batch is cut. A value below 1e-6 counts as 1e-6. false: the plain sum."""
     no_change_caption: str | None = "the scene is the same as before"
     """If it is among the captions of a training pair it is the one that is learned, as in MCI: otherwise one of them is
     drawn at every visit. Null: always drawn."""
@@ -148,6 +154,10 @@ class GuideJob(ConfigModel):
         epochs=250, batch_size=64, clip_norm=0.0, keep_best=KeepBest(metric="mIoU_plus_BLEU-4")
     )
     """The loop; MCI's numbers. The best sum of mIoU and BLEU-4 on validation is exported."""
+
+    def faults(self) -> Iterator[str]:
+        if self.fold >= self.folds:
+            yield f"fold: {self.fold} of {self.folds} folds; the last one is {self.folds - 1}"
 
     def preflight(self) -> Iterator[str]:
         yield from missing_pairs(self.pairs, "pairs")
@@ -175,6 +185,82 @@ class ConvertMciJob(ConfigModel):
     def preflight(self) -> Iterator[str]:
         yield from missing(self.weights, "weights")
         yield from missing(self.vocabulary, "vocabulary")
+
+
+class RunGuideJob(ConfigModel):
+    """Store a guide's notes on every pair of a folder: summary, counts, positions, class map."""
+
+    pairs: str = Field(min_length=1)
+    """Folder of pairs. Path or URI."""
+    guide: str = Field(min_length=1)
+    """Artifact of the guide."""
+    cross_fitted: tuple[str, ...] = ()
+    """Artifacts of the guide trained with `folds` and `fold` 0, 1, ...: notes on a training pair are then by the one
+    that has not learned it. A guide's notes on the pairs it has learned are better than those on new ones. The paper
+    does not mention it; default: all notes by `guide`."""
+    out: str = Field(min_length=1)
+    """Folder of pairs to write: the same rows with the notes in `meta.guide`, and guide.json. Path or URI."""
+    regions: RegionConfig = RegionConfig()
+    """Which regions of the class map are counted, and where they are."""
+    device: str = "cpu"
+    """Torch device of the guide."""
+    max_pairs: int | None = Field(None, ge=1)
+    """Use only the first pairs of the folder."""
+    batch_size: int = Field(16, ge=1)
+    """Pairs that the guide sees at once."""
+    chunk_size: int = Field(64, ge=1, le=10_000)
+    """Pairs per Parquet part."""
+    actors: int = Field(1, ge=1)
+    """Copies of the guide on Ray."""
+    cpus_per_actor: float = Field(1.0, gt=0)
+    """CPUs per copy, and its torch threads."""
+    gpus_per_actor: float = Field(0.0, ge=0)
+    """GPUs per copy; give device=cuda with it."""
+    max_reject_share: float = Field(0.01, ge=0, le=1)
+    """The job fails if more than this share of the pairs cannot be read."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing(self.guide, "guide")
+        for number, path in enumerate(self.cross_fitted):
+            yield from missing(path, f"cross_fitted.{number}")
+
+
+class GuidedPromptConfig(ConfigModel):
+    """How a question quotes the guide's notes."""
+
+    style: Literal["figure", "notebook"] = "figure"
+    """figure: figure 3 of the paper, caption, counts and locations before the question. notebook: the released
+    notebook's prefix, which quotes the caption alone."""
+    summary: bool = True
+    """Quote the caption, the coarse branch."""
+    regions: bool = True
+    """Quote counts and positions, the fine branch."""
+
+    def faults(self) -> Iterator[str]:
+        if self.style == "notebook" and not self.regions:
+            yield "regions: style=notebook quotes none anyway; leave it out"
+
+
+class GuideQuestionsJob(ConfigModel):
+    """Put a guide's notes before the first question of every dialogue of a folder of instructions."""
+
+    instructions: str = Field(min_length=1)
+    """Folder of instructions, such as ChangeIMTI's, whose rows name their pairs. Path or URI."""
+    pairs: str = Field(min_length=1)
+    """Folder of the pairs with notes, of `jobs/run_guide.py`. Path or URI."""
+    out: str = Field(min_length=1)
+    """Folder of instructions to write. Path or URI."""
+    prompt: GuidedPromptConfig = GuidedPromptConfig()
+    """How a question quotes the notes. Later turns of a dialogue have none: its history has them."""
+    chunk_size: int = Field(256, ge=1, le=10_000)
+    """Rows per Parquet part."""
+    workers: int = Field(1, ge=1)
+    """Parallel processes, one CPU each."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.instructions, "instructions")
+        yield from missing_pairs(self.pairs, "pairs")
 
 
 def is_captioner(saved: dict[str, Any]) -> bool:

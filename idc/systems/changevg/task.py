@@ -29,6 +29,8 @@ from idc.training.task import Batch, mean_per_sample
 
 PREPROCESS = "bicubic, antialiased"
 """How images are resized."""
+LEAST = 1e-6
+"""A loss below this is divided by this, with ``balance``."""
 SUM = "mIoU_plus_BLEU-4"
 """The metric that MCI selects by."""
 
@@ -55,12 +57,12 @@ class GuideTask(CaptioningTask):
             each = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none", ignore_index=PAD)
             losses["summary"] = mean_per_sample(each, targets != PAD)
         logs: dict[str, Tensor | float] = {name: loss.detach() for name, loss in losses.items()}
-        parts = [loss / loss.detach() for loss in losses.values()] if self._balanced else list(losses.values())
+        parts = list(losses.values())
+        if self.job.balance and self.job.goal == "both":
+            # The gradient is that of the logarithm, which drives a loss that can be learned by heart to exactly 0, and
+            # 0 / 0 would end the training.
+            parts = [loss / loss.detach().clamp_min(LEAST) for loss in parts]
         return torch.stack(parts).sum(), logs
-
-    @property
-    def _balanced(self) -> bool:
-        return self.job.balance and self.job.goal == "both"
 
     def _map_loss(self, logits_BKHW: Tensor, classes_BHW: Tensor) -> Tensor:
         if self.job.model.map == "mci":
@@ -152,8 +154,11 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     if start is not None:
         start.load_into(task.net)
     task.to(context.device)
+    without = (job.fold, job.folds) if job.folds > 1 else None
     parts = {
-        path: GuideSamples(path, "train", job.model, vocabulary, job.train.seed + number, job.no_change_caption)
+        path: GuideSamples(
+            path, "train", job.model, vocabulary, job.train.seed + number, job.no_change_caption, without=without
+        )
         for number, path in enumerate(folders)
     }
     training: Dataset = parts[job.pairs] if len(parts) == 1 else Mixture(parts, job.train.seed)

@@ -75,8 +75,8 @@ def test_a_pair_without_a_mask_is_background_only_if_nothing_changed() -> None:
 
 @pytest.mark.parametrize(("mask", "message"), [
     (np.zeros((8, 9), np.uint8), "the mask has 9x8 pixels, its image after 32x32"),
-    (np.full((SIDE, SIDE), 77, np.uint8), "the mask has the values 77; its values are 0 .background., 128 .road., 255"),
-    (np.full((SIDE, SIDE, 3), (255, 0, 0), np.uint8), "the mask has colours"),
+    (np.full((SIDE, SIDE), 77, np.uint8), r"1024 pixels .* first RGB \(77, 77, 77\) at row 0, column 0; a mask has"),
+    (np.full((SIDE, SIDE, 3), (255, 0, 0), np.uint8), r"1024 pixels of another colour, first RGB \(255, 0, 0\)"),
 ])  # fmt: skip
 def test_a_mask_that_does_not_fit_is_named_with_its_pair(mask: np.ndarray, message: str) -> None:
     with pytest.raises(ValueError, match=f"pair 'train-0': {message}"):
