@@ -113,8 +113,9 @@ def after_descriptions(pairs: str) -> str:
 
 
 def after_changeimti(instructions: str) -> str:
-    """The tuning of a vision-language model on them."""
-    return _command("finetune_sft", name="mine-changeimti", pairs=instructions)
+    """The tuning of the paper's language model on them."""
+    base = {"source": "Qwen/Qwen2.5-VL-7B-Instruct"}
+    return _command("finetune_sft", name="mine-changeimti", pairs=instructions, base=base)
 
 
 def after_notes(pairs: str) -> str:

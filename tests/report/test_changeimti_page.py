@@ -112,3 +112,15 @@ def test_a_picture_has_tints_polygons_centroids_and_the_grid() -> None:
     assert at(4, 25) not in (TINTS[ROAD], at(4, 50)), "the tint"
     assert at(49, 49) == TINTS[BUILDING]
     assert picture[0, 160].tolist() == picture[320, 5].tolist() == [235, 235, 235], "the grid"
+
+
+def test_text_of_captions_comes_out_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mci = MciFolder()
+    evil = "<script>alert(1)</script>"
+    mci.pair(1, 1, ROAD_LEFT, sentences=[evil, "{{ 7 * 7 }}"])
+    run(monkeypatch, f"pairs={mci.imported(tmp_path)}", f"out={tmp_path / 'out'}")
+    text = (tmp_path / "out" / PAGE).read_text(encoding="utf-8")
+    page = HtmlPage(text)
+    assert "script" not in [tag for tag, _ in page.tags]
+    assert evil in page.text
+    assert "{{ 7 * 7 }}" in page.text
