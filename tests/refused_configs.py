@@ -50,8 +50,8 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "model.map=papers",
         ],
         [
-            "goal: 'maps' is not one of both, summary, map; did you mean 'map'?",
             "model.map: 'papers' is not one of mci, paper; did you mean 'paper'?",
+            "goal: 'maps' is not one of both, summary, map; did you mean 'map'?",
             "fold: 1 of 1 folds; the last one is 0",
             "model.image_size: 100 is not a multiple of 32, the stride of the last level",
             "model.heads: 3 and 2 must divide the last of backbone.widths, 512",
