@@ -55,7 +55,7 @@ def _encoder(config: BackboneConfig, pretrained: bool) -> SegformerModel:
         "strides": (config.first_stride, 2, 2, 2),
     }
     if pretrained and config.weights is not None:
-        encoder: SegformerModel = load_pretrained(SegformerModel, config.weights, "model.backbone.weights").float()
+        encoder: Any = load_pretrained(SegformerModel, config.weights, "model.backbone.weights").float()
         differing = [
             f"{name} are {tuple(theirs)}" for name, size in sizes.items()
             if tuple(theirs := getattr(encoder.config, name)) != tuple(size)
@@ -135,8 +135,8 @@ class ContrastBlock(nn.Module):
         x_BSC = self.dropout(self.out(attended.transpose(1, 2).flatten(2)))
         x_BSC = self.norm_attention(x_BSC + queries_BSC)
         wide = self.dropout(F.relu(self.widen(x_BSC)))
-        x_BSC = self.norm_feedforward(self.dropout(self.narrow(wide)) + x_BSC)
-        return x_BSC.mT.unflatten(2, x_BCYX.shape[2:])
+        out_BSC: Tensor = self.norm_feedforward(self.dropout(self.narrow(wide)) + x_BSC)
+        return out_BSC.mT.unflatten(2, x_BCYX.shape[2:])
 
 
 class Positions(nn.Module):
@@ -300,7 +300,7 @@ class SummaryMemory(nn.Module):
         self.residual = nn.Sequential(*layers)
 
     def forward(self, before_BCYX: Tensor, after_BCYX: Tensor) -> Tensor:
-        x = self.join(torch.cat([before_BCYX, after_BCYX], dim=1))
+        x: Tensor = self.join(torch.cat([before_BCYX, after_BCYX], dim=1))
         x = x + self.residual(x)
         return (x if self.paper else F.relu(x)).flatten(2).mT
 
