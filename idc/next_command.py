@@ -118,6 +118,11 @@ def after_changeimti(instructions: str) -> str:
     return _command("finetune_sft", name="mine-changeimti", pairs=instructions, base=base)
 
 
+def after_notes(pairs: str) -> str:
+    """The dialogues whose questions quote the guide's notes."""
+    return _command("quote_guide", instructions="data/changeimti", pairs=pairs, out="data/changeimti-guided")
+
+
 def after_corruption(pairs: str) -> str:
     """The evaluation of a captioner on corrupted pairs."""
     return _command("evaluate", artifact=_CAPTIONER, pairs=pairs, out=str(PurePath(_CAPTIONER).parent / "corrupted"))

@@ -38,6 +38,53 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "pretrained: no such file or folder: 'nor/here'",
         ],
     ),
+    "train_guide": (
+        [
+            "pairs=nowhere",
+            "start=nor/here",
+            "goal=maps",
+            "fold=1",
+            "model.image_size=100",
+            "model.heads=3",
+            "model.backbone.heads=[1,2,5,7]",
+            "model.map=papers",
+        ],
+        [
+            "model.map: 'papers' is not one of mci, paper; did you mean 'paper'?",
+            "goal: 'maps' is not one of both, summary, map; did you mean 'map'?",
+            "fold: 1 of 1 folds; the last one is 0",
+            "model.image_size: 100 is not a multiple of 32, the stride of the last level",
+            "model.heads: 3 and 2 must divide the last of backbone.widths, 512",
+            "model.backbone.widths: 512 of level 4 is not divisible by its heads, 7",
+            "pairs: no such file or folder: 'nowhere'",
+            "start: no such file or folder: 'nor/here'",
+        ],
+    ),
+    "run_guide": (
+        ["pairs=nowhere", "guide=nor/here", "cross_fitted=[nor/there]", "out=out", "batch_size=0"],
+        [
+            "batch_size: input should be greater than or equal to 1, got 0",
+            "pairs: no such file or folder: 'nowhere'",
+            "guide: no such file or folder: 'nor/here'",
+            "cross_fitted.0: no such file or folder: 'nor/there'",
+        ],
+    ),
+    "quote_guide": (
+        ["instructions=nor/here", "pairs=nowhere", "out=out", "prompt.style=notebook", "prompt.regions=false"],
+        [
+            "prompt.regions: style=notebook quotes none anyway; leave it out",
+            "instructions: no such file or folder: 'nor/here'",
+            "pairs: no such file or folder: 'nowhere'",
+        ],
+    ),
+    "convert_mci": (
+        ["weights=nowhere", "vocabulary=nor/here", "out=out", "heads=0"],
+        [
+            "heads: input should be greater than or equal to 1, got 0",
+            "weights: no such file or folder: 'nowhere'",
+            "vocabulary: no such file or folder: 'nor/here'",
+        ],
+    ),
     "train_twincap": (
         [
             "pairs=nowhere",

@@ -52,6 +52,7 @@ JOB_OF = {
     "adpo/lora": "train_adpo",
     "adpo/small": "train_adpo",
     "adpo/sweeps/": "sweep",
+    "changevg/guide_": "train_guide",
     "changevg/changeimti_": "build_changeimti",
 }
 """How a config's path begins, and which job takes it."""
@@ -72,6 +73,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "finetune_sft": {},
     "finetune_m3diff": {},
     "train_adpo": {},
+    "train_guide": {},
     "sweep": {},
     "train_twincap": {},
     "benchmark": {},

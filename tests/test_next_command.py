@@ -14,7 +14,7 @@ JOB = SimpleNamespace(pairs="data/mine/pairs")
 ENTRIES = (
     "vision.tokenizer.task:train", "vision.pair_encoder.task:train",
     "systems.namc.task:pretrain", "systems.namc.task:finetune", "systems.twincap.task:train", "systems.sft.task:train",
-    "systems.m3diff.task:train", "systems.adpo.task:train", "vlm.pretrain:train",
+    "systems.m3diff.task:train", "systems.adpo.task:train", "systems.changevg.task:train", "vlm.pretrain:train",
 )  # fmt: skip
 STAGE_1 = SimpleNamespace(procedures="data/mine/procedures")
 COMMANDS = [
@@ -27,6 +27,7 @@ COMMANDS = [
     next_command.after_mining("data/mined"),
     next_command.after_descriptions("data/described"),
     next_command.after_changeimti("data/changeimti"),
+    next_command.after_notes("data/guided"),
     next_command.after_corruption("data/fog"),
     str(next_command.after_evaluation(ARTIFACT, "my pairs", calibrated=False)),
     str(next_command.after_evaluation(ARTIFACT, "my pairs", calibrated=True)),

@@ -111,15 +111,21 @@ class CachingDecoder(nn.Module, ABC):
     def _logits(self, x: Tensor) -> Tensor:
         """Of the words after each position."""
 
+    def _between(self, output: Tensor, entered: Tensor) -> Tensor:
+        """What leaves a layer, of its output and of what entered it."""
+        return output
+
     def forward(self, ids_RT: Tensor, memory_BSD: Tensor) -> Tensor:
         """Logits (R, T, V) of the word after each position; position t sees ids 0..t of its row. Pairs may have several
         rows, of every pair as many, one after another."""
         memory = self._memory(memory_BSD)
         x = self._embed(ids_RT, self._positions(ids_RT.shape[1], memory.device), memory.dtype)
         for layer in self._layers():
+            entered = x
             x = layer.mixed(x, *layer.queries_keys_values(x), causal=True)
             # The rows of a pair are one sequence of queries to the same memory, which is therefore projected once.
             x = layer.rest(x.view(len(memory), -1, x.shape[-1]), *layer.memory_keys_values(memory)).view_as(x)
+            x = self._between(x, entered)
         return self._logits(x)
 
     def start(self, memory_BSD: Tensor, max_length: int, beams: int) -> DecoderCache:
@@ -137,6 +143,7 @@ class CachingDecoder(nn.Module, ABC):
         x_R1E = self._embed(ids_R.unsqueeze(1), cache.positions[position], cache.keys[0].dtype)
         pairs = len(cache.memory[0][0])
         for index, layer in enumerate(self._layers()):
+            entered = x_R1E
             query, key, value = layer.queries_keys_values(x_R1E)
             cache.keys[index][:, :, position] = key[:, :, 0]
             cache.values[index][:, :, position] = value[:, :, 0]
@@ -144,6 +151,7 @@ class CachingDecoder(nn.Module, ABC):
             x_R1E = layer.mixed(x_R1E, query, keys, values, causal=False)
             # The beams of a pair are one sequence of queries to the same memory, which is therefore not copied.
             x_R1E = layer.rest(x_R1E.view(pairs, cache.beams, -1), *cache.memory[index]).view_as(x_R1E)
+            x_R1E = self._between(x_R1E, entered)
         return self._logits(x_R1E)[:, 0]
 
     def reorder(self, cache: DecoderCache, rows_R: Tensor) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from idc.chat_endpoint import EndpointConfig
     from idc.data.pipeline import Runner
 
-SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff", "adpo", "regions")
+SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff", "adpo", "changevg", "regions")
 HUB = "hf:"
 """A model of the hub, ``hf:ORG/NAME[@REVISION]``, in the place of an artifact."""
 REGIONS = "regions"

@@ -1,6 +1,8 @@
 """Plausible mistakes in what follows a paper or decides a score; each must make a test fail.
 
 A program may train, caption and score with any of these, and its numbers look like numbers.
+
+Long because it is one list.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ _TWINCAP, _TWINCAP_TASK = "tests/systems/twincap/test_model.py", "tests/systems/
 _TWINCAP_DATA = "tests/systems/twincap/test_data.py"
 _SFT = "tests/vlm/test_sft.py"
 _LISTS = "tests/metrics/test_difference_lists.py"
+_MCI, _EQUATIONS = "tests/systems/changevg/test_convert.py", "tests/systems/changevg/test_guide.py"
+_GUIDE = "tests/systems/changevg/test_task.py"
 
 NAMC = (
     Mistake(
@@ -376,4 +380,105 @@ DIFFERENCES = (
     ),
 )
 
-MISTAKES = (*NAMC, *PROCAP, *TWINCAP, *SFT, *DIFFERENCES)
+CHANGEVG = (
+    Mistake(
+        "a BI3 block attends to the product of both maps",
+        "idc/systems/changevg/guide.py",
+        "self.contrast(queries * (keys - queries))",
+        "self.contrast(queries * keys)",
+        _MCI,
+    ),
+    Mistake(
+        "whether maps are equal is asked for a whole batch",
+        "idc/systems/changevg/guide.py",
+        "equal_B111 = (queries == keys).flatten(1).all(dim=1).view(-1, 1, 1, 1)",
+        "equal_B111 = (queries == keys).all()",
+        _MCI,
+    ),
+    Mistake(
+        "the second image reads the first one's old map",
+        "idc/systems/changevg/guide.py",
+        "before = first(before, after) + before\n                after = second(after, before) + after",
+        "before, after = first(before, after) + before, second(after, before) + after",
+        _MCI,
+    ),
+    Mistake(
+        "positions of rows in the place of those of columns",
+        "idc/systems/changevg/guide.py",
+        "torch.cat([columns, rows], dim=-1)",
+        "torch.cat([rows, columns], dim=-1)",
+        _MCI,
+    ),
+    Mistake(
+        "the word decoder does not add a layer's input",
+        "idc/systems/changevg/guide_decoder.py",
+        "return output + entered",
+        "return output",
+        _MCI,
+    ),
+    Mistake(
+        "the difference of a level in the other direction",
+        "idc/systems/changevg/guide.py",
+        "self.difference(after_BCYX - before_BCYX)",
+        "self.difference(before_BCYX - after_BCYX)",
+        _MCI,
+    ),
+    Mistake(
+        "MCI's words keep the order of its marks",
+        "idc/systems/changevg/convert.py",
+        "_OWN_ORDER = (0, 2, 3, 1)",
+        "_OWN_ORDER = (0, 1, 2, 3)",
+        _MCI,
+    ),
+    Mistake(
+        "ReLU of the paper's transform layer",
+        "idc/systems/changevg/guide.py",
+        "return (x if self.paper else F.relu(x)).flatten(2).mT",
+        "return F.relu(x).flatten(2).mT",
+        _EQUATIONS,
+    ),
+    Mistake(
+        "self-attention after the paper's fusion has a difference",
+        "idc/systems/changevg/guide.py",
+        "ContrastBlock(top, config.heads, config.dropout, contrast=False)",
+        "ContrastBlock(top, config.heads, config.dropout)",
+        _EQUATIONS,
+    ),
+    Mistake(
+        "the guide's losses are not divided by their values",
+        "idc/systems/changevg/task.py",
+        "[loss / loss.detach().clamp_min(LEAST) for loss in parts]",
+        "list(parts)",
+        f"{_GUIDE}::test_the_losses_and_that_each_is_divided_by_its_own_value",
+    ),
+    Mistake(
+        "a road's sigmoid learns buildings",
+        "idc/systems/changevg/task.py",
+        "for number in range(1, len(CLASSES))]",
+        "for number in reversed(range(1, len(CLASSES)))]",
+        f"{_GUIDE}::test_the_losses_and_that_each_is_divided_by_its_own_value",
+    ),
+    Mistake(
+        "classes of a smaller mask are averaged",
+        "idc/systems/changevg/data.py",
+        "Image.Resampling.NEAREST",
+        "Image.Resampling.BILINEAR",
+        "tests/systems/changevg/test_data.py",
+    ),
+    Mistake(
+        "IoU counts hits twice in the union",
+        "idc/metrics/segmentation.py",
+        "union = true + predicted - hits",
+        "union = true + predicted",
+        "tests/metrics/test_segmentation.py",
+    ),
+    Mistake(
+        "a note by the guide that learned the pair",
+        "idc/systems/changevg/notes_job.py",
+        "return fold_of(pair_id, self.folds) if",
+        "return (fold_of(pair_id, self.folds) + 1) % self.folds if",
+        "tests/systems/changevg/test_notes.py::test_a_cross_fitted_note_is_of_the_guide_that_did_not_learn_the_pair",
+    ),
+)
+
+MISTAKES = (*NAMC, *PROCAP, *TWINCAP, *SFT, *DIFFERENCES, *CHANGEVG)

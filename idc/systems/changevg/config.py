@@ -1,0 +1,273 @@
+"""Settings of ChangeVG. Every deviation from the paper, and every quirk of Change-Agent's MCI that is kept, is
+documented at its field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field
+
+from idc.config import ConfigModel, missing
+from idc.data.changeimti.config import RegionConfig
+from idc.data.manifest import missing_pairs
+from idc.nn.config import WordDecoderConfig
+from idc.training.config import GroupConfig, KeepBest, TrainConfig
+
+FOUR = tuple[int, int, int, int]
+
+
+class BackboneConfig(ConfigModel):
+    """The image encoder, SegFormer's of transformers; the defaults are MiT-B1 (paper, IV-A-1)."""
+
+    weights: str | None = Field(None, min_length=1)
+    """Start from these weights: a hub id, such as nvidia/mit-b1, or a local folder, of the sizes below; default: random
+    ones. The artifact holds the trained weights and does not need them."""
+    widths: FOUR = (64, 128, 320, 512)
+    """Channels of the four levels."""
+    depths: FOUR = (2, 2, 2, 2)
+    """Blocks of each level."""
+    heads: FOUR = (1, 2, 5, 8)
+    """Attention heads of each level."""
+    reductions: FOUR = (8, 4, 2, 1)
+    """By how much keys and values of each level are coarser than its queries, per axis."""
+    first_stride: Literal[2, 4] = 4
+    """Pixels of the image per position of the first level; each further level halves the resolution. 2 is for small
+    images; not in the paper."""
+    drop_path: float = Field(0.1, ge=0, lt=1)
+    """Probability that the last block is left out in training; falls linearly to 0 at the first."""
+
+    def faults(self) -> Iterator[str]:
+        for level, (width, heads) in enumerate(zip(self.widths, self.heads, strict=True)):
+            if width < 1 or heads < 1 or width % heads:
+                yield f"widths: {width} of level {level + 1} is not divisible by its heads, {heads}"
+        for name in ("depths", "reductions"):
+            if min(getattr(self, name)) < 1:
+                yield f"{name}: {getattr(self, name)}: each is at least 1"
+
+
+class GuideDecoderConfig(WordDecoderConfig):
+    """MCI's word decoder: one post-norm layer, whose input is added to its output."""
+
+    width: int = Field(512, ge=8, multiple_of=2)
+    """Width of the layers."""
+    layers: int = Field(1, ge=1)
+    """Number of layers."""
+    heads: int = Field(8, ge=1)
+    """Attention heads."""
+    feedforward: int = Field(2048, ge=8)
+    """Width of the feed-forward parts."""
+    max_length: int = Field(42, ge=2)
+    """Maximum tokens of a caption, begin and end token included. MCI generates up to 41 after the begin token."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """Dropout of words, attention, residual branches and of what predicts the words."""
+    special_words: bool = False
+    """Search may also generate the unknown word, padding and the begin mark, as MCI's does. Converted weights set
+    it."""
+
+
+class GuideConfig(ConfigModel):
+    """The guide's network."""
+
+    image_size: int = Field(256, ge=32)
+    """Side to which images and masks are resized, in pixels: a multiple of eight times `backbone.first_stride`."""
+    backbone: BackboneConfig = BackboneConfig()
+    """Image encoder, shared by both images."""
+    heads: int = Field(8, ge=1)
+    """Attention heads of the BI3 layers."""
+    map_layers: int = Field(3, ge=1)
+    """BI3 layers of the branch that draws the map. MCI: 3; equation (8): 2."""
+    summary_layers: int = Field(3, ge=1)
+    """BI3 layers of the branch that writes the summary. MCI: 3; the paper gives none."""
+    dropout: float = Field(0.1, ge=0, lt=1)
+    """Dropout of the BI3 layers. MCI's training: 0.1."""
+    positions: int = Field(16, ge=1)
+    """Rows of the tables of learned positions, at least the last level's side. MCI has 16 and uses 8 of them."""
+    map: Literal["mci", "paper"] = "mci"
+    """mci: BI3 layers on both images' last maps before the fusion, sums in the decoder, and softmax over background,
+    road and building. paper: equations (5) to (11): the layers follow on the one fused map (and so are self-attention:
+    BI3 needs two inputs), concatenation in the decoder, and sigmoids. Equation (11) has one, for "changed"; here it is
+    one for roads and one for buildings, since both are counted apart. What the paper leaves open: a level keeps its
+    width through the fusion; (9) and (10) end at half the image's size, from where the map is resized."""
+    summary: Literal["mci", "paper"] = "mci"
+    """How both images' maps become the summary's memory. mci: a residual block of three convolutions, each with batch
+    norm, and ReLU of the sum. paper: equations (12) to (14), one batch norm and no ReLU of the sum; the width between
+    its convolutions is not given and is half the decoder's, as in MCI."""
+    decoder: GuideDecoderConfig = GuideDecoderConfig()
+    """Word decoder."""
+
+    def faults(self) -> Iterator[str]:
+        stride = 8 * self.backbone.first_stride
+        if self.image_size % stride:
+            yield f"image_size: {self.image_size} is not a multiple of {stride}, the stride of the last level"
+        if self.image_size // stride > self.positions:
+            yield f"positions: {self.positions} rows for a last level of {self.image_size // stride} positions a side"
+        if self.backbone.widths[3] % self.heads or self.backbone.widths[3] % 2:
+            yield f"heads: {self.heads} and 2 must divide the last of backbone.widths, {self.backbone.widths[3]}"
+
+
+class GuideJob(ConfigModel):
+    """Train the guide on pairs with masks of roads and buildings, and captions."""
+
+    name: str = Field("guide", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    """Name of the run: its folder under `runs`. The same name resumes it."""
+    runs: str = "runs"
+    """Folder of all runs."""
+    pairs: str = Field(min_length=1)
+    """Folder of pairs with masks: training and validation split. A pair without a mask must be of change type none."""
+    more_pairs: tuple[str, ...] = ()
+    """Further folders with masks of which only the training split is used."""
+    folds: int = Field(1, ge=1)
+    """Leave one of so many parts of the training pairs out, by their ids: for notes on training pairs by guides that
+    have not learned them (`jobs/run_guide.py cross_fitted=`). 1: learn all. The paper does not mention it."""
+    fold: int = Field(0, ge=0)
+    """The part that is left out, from 0."""
+    start: str | None = Field(None, min_length=1)
+    """Artifact of a guide of the same `model` that the training starts from; its vocabulary is kept."""
+    model: GuideConfig = GuideConfig()
+    """The network."""
+    goal: Literal["both", "summary", "map"] = "both"
+    """What is trained. MCI trains both, then the summary's own modules alone, then the map's (`start` names the
+    artifact before), each from the best of the one before; the paper does not mention it. With summary or map the image
+    encoder and the other branch are frozen."""
+    balance: bool = True
+    """With both: the loss is L_map / |L_map| + L_summary / |L_summary|, each divided by its own value as a constant, as
+    in MCI; the paper gives no loss. Each micro-batch and each worker divides by its own values, so that this loss
+    depends on how a batch is cut. A value below 1e-6 counts as 1e-6. false: the plain sum."""
+    no_change_caption: str | None = "the scene is the same as before"
+    """If it is among the captions of a training pair it is the one that is learned, as in MCI: otherwise one of them is
+    drawn at every visit. Null: always drawn."""
+    min_count: int = Field(6, ge=1)
+    """Words that occur less often are the unknown word. MCI keeps those that occur more than five times."""
+    optim: GroupConfig = GroupConfig(lr=1e-4)
+    """Learning rate and schedule. MCI: Adam, 1e-4, constant."""
+    beams: int = Field(1, ge=1)
+    """Number of beams of the captioner; 1 is greedy, as in MCI."""
+    length_penalty: float = Field(1.0, ge=0)
+    """Exponent of the length in beam search's scoring rule."""
+    validation_pairs: int | None = Field(None, ge=1)
+    """Number of validation pairs, of each change type in proportion; default all."""
+    trained_on: str | None = Field(None, min_length=1, max_length=200)
+    """Description of the training images, to complete "This model has only seen ...". By default derived from the
+    manifest of `pairs`."""
+    train: TrainConfig = TrainConfig(
+        epochs=250, batch_size=64, clip_norm=0.0, keep_best=KeepBest(metric="mIoU_plus_BLEU-4")
+    )
+    """The loop; MCI's numbers. The best sum of mIoU and BLEU-4 on validation is exported."""
+
+    def faults(self) -> Iterator[str]:
+        if self.fold >= self.folds:
+            yield f"fold: {self.fold} of {self.folds} folds; the last one is {self.folds - 1}"
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing_pairs(self.pairs, "pairs")
+        for path in self.more_pairs:
+            yield from missing_pairs(path, "more_pairs")
+        yield from missing(self.start, "start")
+
+
+class ConvertMciJob(ConfigModel):
+    """Convert the weights of Change-Agent's MCI to an artifact of the guide."""
+
+    weights: str = Field(min_length=1)
+    """File to convert: `MCI_model.pth`."""
+    vocabulary: str = Field(min_length=1)
+    """The authors' word list, `vocab.json` of their repository."""
+    out: str = Field(min_length=1)
+    """Folder to write: an artifact with `conversion.json` in it."""
+    image_size: int = Field(256, ge=32)
+    """Side of the images; in no tensor. Official: 256."""
+    heads: int = Field(8, ge=1)
+    """Attention heads of BI3 layers and word decoder; in no tensor. Official: 8."""
+    backbone_heads: FOUR = (1, 2, 5, 8)
+    """Attention heads of the image encoder's levels; in no tensor. Official: 1, 2, 5, 8."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.weights, "weights")
+        yield from missing(self.vocabulary, "vocabulary")
+
+
+class RunGuideJob(ConfigModel):
+    """Store a guide's notes on every pair of a folder: summary, counts, positions, class map."""
+
+    pairs: str = Field(min_length=1)
+    """Folder of pairs. Path or URI."""
+    guide: str = Field(min_length=1)
+    """Artifact of the guide."""
+    cross_fitted: tuple[str, ...] = ()
+    """Artifacts of the guide trained with `folds` and `fold` 0, 1, ...: notes on a training pair are then by the one
+    that has not learned it. A guide's notes on the pairs it has learned are better than those on new ones. The paper
+    does not mention it; default: all notes by `guide`."""
+    out: str = Field(min_length=1)
+    """Folder of pairs to write: the same rows with the notes in `meta.guide`, and guide.json. Path or URI."""
+    regions: RegionConfig = RegionConfig()
+    """Which regions of the class map are counted, and where they are."""
+    device: str = "cpu"
+    """Torch device of the guide."""
+    max_pairs: int | None = Field(None, ge=1)
+    """Use only the first pairs of the folder."""
+    batch_size: int = Field(16, ge=1)
+    """Pairs that the guide sees at once."""
+    chunk_size: int = Field(64, ge=1, le=10_000)
+    """Pairs per Parquet part."""
+    actors: int = Field(1, ge=1)
+    """Copies of the guide on Ray."""
+    cpus_per_actor: float = Field(1.0, gt=0)
+    """CPUs per copy, and its torch threads."""
+    gpus_per_actor: float = Field(0.0, ge=0)
+    """GPUs per copy; give device=cuda with it."""
+    max_reject_share: float = Field(0.01, ge=0, le=1)
+    """The job fails if more than this share of the pairs cannot be read."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing(self.guide, "guide")
+        for number, path in enumerate(self.cross_fitted):
+            yield from missing(path, f"cross_fitted.{number}")
+
+
+class GuidedPromptConfig(ConfigModel):
+    """How a question quotes the guide's notes."""
+
+    style: Literal["figure", "notebook"] = "figure"
+    """figure: figure 3 of the paper, caption, counts and locations before the question. notebook: the released
+    notebook's prefix, which quotes the caption alone."""
+    summary: bool = True
+    """Quote the caption, the coarse branch."""
+    regions: bool = True
+    """Quote counts and positions, the fine branch."""
+
+    def faults(self) -> Iterator[str]:
+        if self.style == "notebook" and not self.regions:
+            yield "regions: style=notebook quotes none anyway; leave it out"
+
+
+class GuideQuestionsJob(ConfigModel):
+    """Put a guide's notes before the first question of every dialogue of a folder of instructions."""
+
+    instructions: str = Field(min_length=1)
+    """Folder of instructions, such as ChangeIMTI's, whose rows name their pairs. Path or URI."""
+    pairs: str = Field(min_length=1)
+    """Folder of the pairs with notes, of `jobs/run_guide.py`. Path or URI."""
+    out: str = Field(min_length=1)
+    """Folder of instructions to write. Path or URI."""
+    prompt: GuidedPromptConfig = GuidedPromptConfig()
+    """How a question quotes the notes. Later turns of a dialogue have none: its history has them."""
+    chunk_size: int = Field(256, ge=1, le=10_000)
+    """Rows per Parquet part."""
+    workers: int = Field(1, ge=1)
+    """Parallel processes, one CPU each."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.instructions, "instructions")
+        yield from missing_pairs(self.pairs, "pairs")
+
+
+def is_captioner(saved: dict[str, Any]) -> bool:
+    """Every artifact of ChangeVG writes captions."""
+    return True
+
+
+def supervision(saved: dict[str, Any]) -> str:
+    """What an artifact was taught by."""
+    return "captions and masks of roads and buildings"

@@ -1,0 +1,248 @@
+"""Folders with a guide's notes: pairs with the notes in ``meta``, scored where the truth is known, and dialogues whose
+first question quotes them.
+
+Rows in are rows out and rejects: a pair whose images cannot be read is a reject with the reason, as is a dialogue whose
+pair has no notes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from idc.data import files
+from idc.data.class_masks import CLASSES, class_map
+from idc.data.images import ImageError, decode_image
+from idc.data.pipeline import Batch, FolderSource, StageSpec, good_rows, with_errors
+from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_manifest, read_schema
+from idc.data.validation.checks import is_changed
+from idc.data.write_errors import writing
+from idc.metrics.classification import Measures, ScoredAnswer, score_answers
+from idc.metrics.segmentation import confusion, segmentation_scores
+from idc.schema import meta_text
+from idc.systems.changevg.config import GuidedPromptConfig, GuideQuestionsJob, RegionConfig, RunGuideJob
+from idc.systems.changevg.notes import (
+    NOTES,
+    GuideNotes,
+    fold_of,
+    guided_question,
+    locations,
+    positions_of_classes,
+)
+from idc.training.artifact import artifact_identity, read_artifact
+
+SCORES = "guide.json"
+"""File of :func:`score_notes` in the folder."""
+_VERSION = 1
+"""Part of the fingerprints; to be raised when the same inputs and settings would give other rows."""
+
+
+# -- notes --------------------------------------------------------------------------------------------------------
+
+
+def open_notes(job: RunGuideJob, overwrite: bool = False) -> tuple[DatasetFolder, FolderSource, list[StageSpec]]:
+    """The folder, source and stage of a job, for ``run_local`` or its counterpart on Ray.
+
+    Raises:
+        ValueError: the pairs cannot be read or have no images, an artifact is not that of a guide or not of its fold,
+            or ``job.out`` holds something else.
+    """
+    guides = (job.guide, *job.cross_fitted)
+    for number, path in enumerate(guides):
+        trained = read_artifact(path, system="changevg").config["job"]
+        fold = (number - 1, len(job.cross_fitted)) if number else None
+        if fold is not None and (trained["fold"], trained["folds"]) != fold:
+            raise ValueError(
+                f"cross_fitted.{fold[0]}: {path} was trained with folds={trained['folds']} fold={trained['fold']}; "
+                f"give the guide that was trained with folds={fold[1]} fold={fold[0]}"
+            )
+    source = FolderSource(job.pairs, chunk_size=job.chunk_size, limit=job.max_pairs, kind="pairs")
+    identities = [artifact_identity(path) for path in guides]
+    settings = job.regions.model_dump(mode="json")
+    folder = DatasetFolder.open_for_build(
+        job.out,
+        kind="pairs",
+        schema=read_schema(job.pairs),
+        fingerprint=fingerprint("guide notes", _VERSION, identities, settings, source.fingerprint),
+        config=job.model_dump(mode="json", include=set(RunGuideJob.model_fields)),
+        num_chunks=source.num_chunks,
+        overwrite=overwrite,
+        extra={**source.manifest.extra, "guide": identities},
+    )
+    spec = StageSpec(
+        TakeNotes,
+        {"job": RunGuideJob(**job.model_dump(include=set(RunGuideJob.model_fields)))},
+        num_cpus=job.cpus_per_actor,
+        num_gpus=job.gpus_per_actor,
+        concurrency=job.actors,
+        batch_size=job.batch_size,
+    )
+    return folder, source, [spec]
+
+
+class TakeNotes:
+    """Stage: adds the guide's notes to ``meta``."""
+
+    def __init__(self, job: RunGuideJob) -> None:
+        from idc.systems.changevg.captioner import load_captioner
+
+        self.regions, self.folds = job.regions, len(job.cross_fitted)
+        self.guide, *self.of_folds = (load_captioner(path, job.device) for path in (job.guide, *job.cross_fitted))
+
+    def __call__(self, batch: Batch) -> Batch:
+        batch = {name: list(column) for name, column in with_errors(batch).items()}
+        by_guide: dict[int, list[tuple[int, list[np.ndarray]]]] = {}
+        for i in good_rows(batch):
+            try:
+                images = [decode_image(batch[side][i]) for side in ("before", "after")]
+            except ImageError as error:
+                batch["error"][i] = str(error)
+                continue
+            by_guide.setdefault(self._guide_of(batch["split"][i], batch["pair_id"][i]), []).append((i, images))
+        for number, pairs in by_guide.items():
+            guide = self.guide if number < 0 else self.of_folds[number]
+            befores, afters = zip(*(images for _, images in pairs), strict=True)
+            for (i, _), notes in zip(pairs, guide.observe(befores, afters, self.regions), strict=True):
+                meta = json.loads(batch["meta"][i] or "{}")
+                batch["meta"][i] = meta_text({**meta, NOTES: notes.to_dict()})
+        return batch
+
+    def _guide_of(self, split: str, pair_id: str) -> int:
+        """Number of the guide of a fold; -1 for the one that learned all."""
+        return fold_of(pair_id, self.folds) if self.folds and split == "train" else -1
+
+
+def score_notes(out: str, regions: RegionConfig) -> dict[str, Any]:
+    """Compare the notes with flags and masks, where pairs have them, split by split, and write :data:`SCORES`.
+
+    Returns:
+        Split -> ``pairs``; of pairs with masks ``map`` and its baseline ``map_unchanged`` (no change anywhere), from
+        :func:`segmentation_scores`; ``answers``, :class:`Measures` of changed or not, counts and positions.
+    """
+    matrices: dict[str, np.ndarray] = {}
+    answers: dict[str, list[ScoredAnswer]] = {}
+    counted: dict[str, int] = {}
+    for row in iter_rows(out, ["pair_id", "split", "change_type", "mask", "meta"]):
+        split, meta = row["split"], json.loads(row["meta"])
+        counted[split] = counted.get(split, 0) + 1
+        notes = GuideNotes.of_meta(meta, row["pair_id"])
+        rows = answers.setdefault(split, [])
+        changed = is_changed(row["change_type"], meta)
+        if changed is not None:
+            rows.append(_answer("binary", _yes(changed), _yes(any(notes.positions.values()))))
+        if row["mask"] is None:
+            continue
+        truth, predicted = class_map(row["mask"]), class_map(notes.class_map)
+        matrices.setdefault(split, np.zeros((len(CLASSES),) * 2, np.int64))
+        matrices[split] += confusion(truth, _resized(predicted, truth.shape), len(CLASSES))
+        for name, positions in positions_of_classes(truth, regions).items():
+            guessed = notes.positions[name]
+            rows.append(_answer("count", str(len(positions)), str(len(guessed)), name))
+            rows.append(_answer("location", locations(positions), locations(guessed), name))
+    scores: dict[str, Any] = {}
+    for split, pairs in counted.items():
+        scores[split] = {"pairs": pairs}
+        if (matrix := matrices.get(split)) is not None:
+            unchanged = np.zeros_like(matrix)
+            unchanged[:, 0] = matrix.sum(axis=1)
+            scores[split]["map"] = segmentation_scores(matrix, CLASSES)
+            scores[split]["map_unchanged"] = segmentation_scores(unchanged, CLASSES)
+        scores[split]["answers"] = [measures.model_dump() for measures in score_answers(answers[split])]
+    path = files.locate(out) / SCORES
+    with writing(path.parent), path.replacing() as stream:
+        stream.write((json.dumps(scores, indent=1) + "\n").encode())
+    return scores
+
+
+def scores_table(scores: Mapping[str, Any]) -> str:
+    """The scores as plain text, shares times 100."""
+    lines = []
+    for split, of_split in scores.items():
+        lines.append(f"{split}: {of_split['pairs']} pairs")
+        if "map" in of_split:
+            shown = "".join(f", {name} {100 * value:.1f}" for name, value in of_split["map"].items())
+            lines.append(f"  map{shown}; no change anywhere: mIoU {100 * of_split['map_unchanged']['mIoU']:.1f}")
+        for measures in map(Measures.model_validate, of_split["answers"]):
+            of = f" of {measures.of}s" if measures.of else ""
+            pairs = ", ".join(
+                f"{name} {_shown(name, value)} (constant {_shown(name, measures.baseline[name])})"
+                for name, value in measures.scores.items()
+            )
+            lines.append(f"  {measures.type}{of}: {pairs}")
+    return "\n".join(lines)
+
+
+def _shown(name: str, value: float) -> str:
+    return f"{value:.3f}" if name == "MAE" else f"{100 * value:.1f}"
+
+
+def _answer(kind: str, truth: str, predicted: str, of: str = "") -> ScoredAnswer:
+    return ScoredAnswer(type=kind, answer=truth, prediction=predicted, of=of)
+
+
+def _yes(changed: bool) -> str:
+    return "Yes" if changed else "No"
+
+
+def _resized(classes: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """A class map at another height and width, by the nearest pixel."""
+    rows, columns = ((np.arange(length) * side // length) for length, side in zip(size, classes.shape, strict=True))
+    return classes[rows[:, None], columns]
+
+
+# -- questions ----------------------------------------------------------------------------------------------------
+
+
+def open_questions(
+    job: GuideQuestionsJob, overwrite: bool = False
+) -> tuple[DatasetFolder, FolderSource, list[StageSpec]]:
+    """The folder, source and stage of a job, as :func:`open_notes`.
+
+    Raises:
+        ValueError: a folder is of another kind or not complete, or ``job.out`` holds something else.
+    """
+    source = FolderSource(job.instructions, chunk_size=job.chunk_size, kind="instructions")
+    of_pairs = read_manifest(job.pairs, kind="pairs").fingerprint
+    settings = job.prompt.model_dump(mode="json")
+    folder = DatasetFolder.open_for_build(
+        job.out,
+        kind="instructions",
+        schema=read_schema(job.instructions),
+        fingerprint=fingerprint("guide questions", _VERSION, of_pairs, settings, source.fingerprint),
+        config=job.model_dump(mode="json", include=set(GuideQuestionsJob.model_fields)),
+        num_chunks=source.num_chunks,
+        overwrite=overwrite,
+        extra=source.manifest.extra,
+    )
+    return folder, source, [StageSpec(QuoteNotes, {"pairs": job.pairs, "prompt": job.prompt}, concurrency=job.workers)]
+
+
+class QuoteNotes:
+    """Stage: puts the notes of a dialogue's pair before its first question."""
+
+    def __init__(self, pairs: str, prompt: GuidedPromptConfig) -> None:
+        self.prompt = prompt
+        self.metas = {row["pair_id"]: row["meta"] for row in iter_rows(pairs, ["pair_id", "meta"])}
+
+    def __call__(self, batch: Batch) -> Batch:
+        batch = {name: list(column) for name, column in with_errors(batch).items()}
+        for i in good_rows(batch):
+            pair_id = batch["of_pair"][i]
+            if pair_id not in self.metas:
+                batch["error"][i] = (
+                    f"no notes: {batch['row_id'][i]} is of pair {pair_id!r}, which the pairs do not have"
+                )
+                continue
+            try:
+                notes = GuideNotes.of_meta(json.loads(self.metas[pair_id] or "{}"), pair_id)
+            except ValueError as error:
+                batch["error"][i] = f"no notes: {error}"
+                continue
+            turns = [dict(turn) for turn in batch["turns"][i]]
+            first = next(turn for turn in turns if turn["role"] == "user")
+            first["text"] = guided_question(notes, first["text"], self.prompt)
+            batch["turns"][i] = turns
+        return batch

@@ -1,0 +1,23 @@
+"""Train the guide of ChangeVG, which maps changed roads and buildings and captions the change, on pairs with masks.
+
+    python jobs/train_guide.py --config jobs/configs/changevg/guide_small.yaml
+    ray job submit --working-dir . -- python jobs/train_guide.py --config jobs/configs/changevg/guide_paper.yaml
+
+The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, the input of evaluation,
+captioning and serving.
+"""
+
+from __future__ import annotations
+
+from cluster.training_command import train_command, with_cluster
+from idc.systems.changevg.config import GuideJob
+
+Job = with_cluster(GuideJob)
+
+
+def main() -> None:
+    train_command(Job, "idc.systems.changevg.task:train", __doc__)
+
+
+if __name__ == "__main__":
+    main()

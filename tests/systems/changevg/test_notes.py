@@ -1,0 +1,247 @@
+"""A guide's notes: taken and stored once, by guides that have not learned the pair if asked; scored against the truth;
+quoted before questions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from idc.config import load
+from idc.data.changeimti.config import RegionConfig
+from idc.data.class_masks import class_label, class_map
+from idc.data.images import decode_image, encode_png
+from idc.data.pipeline import run_local
+from idc.data.store import iter_rows, read_manifest, read_rejects
+from idc.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema
+from idc.systems import load_captioner
+from idc.systems.changevg.captioner import GuideCaptioner
+from idc.systems.changevg.config import GuidedPromptConfig, GuideQuestionsJob, RunGuideJob
+from idc.systems.changevg.data import GuideSamples
+from idc.systems.changevg.notes import NOTES, GuideNotes, fold_of, guided_question, positions_of_classes
+from idc.systems.changevg.notes_job import SCORES, open_notes, open_questions, score_notes, scores_table
+from idc.training.artifact import read_artifact
+from jobs import quote_guide, run_guide
+from tests.folders import write_rows
+from tests.systems.changevg.tiny import SIDE, changed_pair, start, tiny_job, write_scenes
+
+CLASSES = np.zeros((30, 30), np.uint8)
+CLASSES[2:8, 2:8] = 2
+CLASSES[20:28, 1:9] = 2
+CLASSES[:, 11:20] = 1
+SEEN = GuideNotes("a road appears .", positions_of_classes(CLASSES, RegionConfig()), encode_png(class_label(CLASSES)))
+QUESTION = f"Please describe the changes in {IMAGE} and {IMAGE}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pairs, a guide that has learned all of them, and one for each of two folds."""
+    path = tmp_path_factory.mktemp("guides")
+    pairs = write_scenes(path / "pairs", train=8, val=3)
+    start(tiny_job(pairs, {"train.steps": 4}), path / "all")
+    for fold in range(2):
+        start(tiny_job(pairs, {"train.steps": 2, "folds": 2, "fold": fold, "train.seed": fold}), path / f"fold-{fold}")
+    return path
+
+
+def job_of(folder: Path, out: Path, **settings: Any) -> RunGuideJob:
+    base = {"pairs": str(folder / "pairs"), "guide": str(folder / "all" / "artifact"), "out": str(out)}
+    return load(RunGuideJob, None, {**base, "chunk_size": 3, "batch_size": 2, **settings})
+
+
+def notes_of(out: Path) -> dict[str, GuideNotes]:
+    return {
+        row["pair_id"]: GuideNotes.of_meta(json.loads(row["meta"]), row["pair_id"])
+        for row in iter_rows(str(out), ["pair_id", "meta"])
+    }
+
+
+def test_regions_are_counted_and_located() -> None:
+    assert SEEN.positions == {"road": ["center"], "building": ["lower left corner", "top left corner"]}
+    assert SEEN.to_dict()["building"] == {"count": 2, "positions": ["lower left corner", "top left corner"]}
+    again = GuideNotes.of_meta(json.loads(json.dumps({NOTES: SEEN.to_dict()})), "pair")
+    assert again.summary == SEEN.summary
+    assert np.array_equal(class_map(again.class_map), CLASSES)
+
+
+def test_figure_3() -> None:
+    assert guided_question(SEEN, QUESTION, GuidedPromptConfig()) == (
+        "You are an assistant proficient in remote sensing change reasoning. Please answer the user's question based "
+        "on the following auxiliary information.\n"
+        "Visual auxiliary information:\n"
+        "Caption: a road appears .\n"
+        "Count: { road: 1, building: 2 }\n"
+        "Location: { road: {center}, building: {lower left corner, top left corner} }\n"
+        "Query:\n"
+        f"{QUESTION}"
+    )
+    summary = guided_question(SEEN, QUESTION, GuidedPromptConfig(regions=False))
+    regions = guided_question(SEEN, QUESTION, GuidedPromptConfig(summary=False))
+    assert ("Caption" in summary, "Count" in summary, "Location" in summary) == (True, False, False)
+    assert ("Caption" in regions, "Count" in regions, "Location" in regions) == (False, True, True)
+    assert guided_question(SEEN, QUESTION, GuidedPromptConfig(summary=False, regions=False)) == QUESTION
+    nothing = GuideNotes(f"same {IMAGE}", {"road": [], "building": []}, b"")
+    text = guided_question(nothing, QUESTION, GuidedPromptConfig())
+    assert "Count: { road: 0, building: 0 }\nLocation: { road: {No change}, building: {No change} }" in text
+    assert text.count(IMAGE) == 2, "a summary brings no image"
+
+
+def test_the_notebooks_prefix() -> None:
+    prompt = GuidedPromptConfig(style="notebook")
+    assert guided_question(SEEN, QUESTION, prompt) == (
+        f"Please refer to this description:a road appears ..Modify or correct it.{QUESTION}"
+    )
+    assert guided_question(SEEN, QUESTION, GuidedPromptConfig(style="notebook", summary=False)) == QUESTION
+
+
+@pytest.mark.parametrize("notes", [{"caption": "a"}, {**SEEN.to_dict(), "map": "?"}, [1],
+                                   {**SEEN.to_dict(), "road": {"positions": ["everywhere"]}}])  # fmt: skip
+def test_what_is_no_notes_is_named(notes: Any) -> None:
+    with pytest.raises(ValueError, match=r"pair 'p': meta.guide is not a guide's notes"):
+        GuideNotes.of_meta({NOTES: notes}, "p")
+    with pytest.raises(ValueError, match=r"pair 'p' has no notes of a guide; add them first"):
+        GuideNotes.of_meta({}, "p")
+
+
+def test_notes_are_the_guides_captions_and_maps(folder: Path, tmp_path: Path) -> None:
+    job = job_of(folder, tmp_path / "guided")
+    data, source, stages = open_notes(job)
+    manifest = run_local(data, source, stages)
+    assert (manifest.num_rows, manifest.num_rejected) == (11, 0)
+    guide = load_captioner(job.guide)
+    assert isinstance(guide, GuideCaptioner)
+    before = list(iter_rows(job.pairs))
+    for row, old in zip(iter_rows(job.out), before, strict=True):
+        images = [[decode_image(old[side])] for side in ("before", "after")]
+        notes = GuideNotes.of_meta(json.loads(row["meta"]), row["pair_id"])
+        assert [notes.summary] == guide(*images)
+        classes = guide.class_maps(*images)[0]
+        assert np.array_equal(class_map(notes.class_map), classes)
+        assert notes.positions == {name: tuple(p) for name, p in positions_of_classes(classes, job.regions).items()}
+        assert {**row, "meta": ""} == {**old, "meta": ""}
+        assert json.loads(row["meta"]).items() >= json.loads(old["meta"]).items()
+    again, _, _ = open_notes(job)
+    assert again.complete
+    with pytest.raises(ValueError, match="overwrite"):
+        open_notes(job_of(folder, tmp_path / "guided", **{"regions.centroid": "region"}))
+
+
+def test_a_cross_fitted_note_is_of_the_guide_that_did_not_learn_the_pair(folder: Path, tmp_path: Path) -> None:
+    folds = [str(folder / f"fold-{fold}" / "artifact") for fold in range(2)]
+    job = job_of(folder, tmp_path / "guided", cross_fitted=folds)
+    run_local(*open_notes(job))
+    notes, seen = notes_of(tmp_path / "guided"), set()
+    for row in iter_rows(job.pairs):
+        guide = job.guide
+        if row["split"] == "train":
+            fold = fold_of(row["pair_id"], 2)
+            guide = folds[fold]
+            seen.add(fold)
+            model = tiny_job(job.pairs).model
+            vocabulary = read_artifact(guide).vocabulary
+            assert vocabulary is not None
+            learned = GuideSamples(job.pairs, "train", model, vocabulary, 0, without=(fold, 2))
+            assert row["pair_id"] not in {learned.rows[index]["pair_id"] for index in learned.order}
+        captioner = load_captioner(guide)
+        assert isinstance(captioner, GuideCaptioner)
+        (classes,) = captioner.class_maps([decode_image(row["before"])], [decode_image(row["after"])])
+        assert np.array_equal(class_map(notes[row["pair_id"]].class_map), classes)
+    assert seen == {0, 1}
+    with pytest.raises(
+        ValueError, match=r"cross_fitted.0: .* was trained with folds=2 fold=1; give the guide that was"
+    ):
+        open_notes(job_of(folder, tmp_path / "other", cross_fitted=folds[::-1]))
+
+
+def test_an_image_that_cannot_be_read_is_a_reject(folder: Path, tmp_path: Path) -> None:
+    rows = [changed_pair(number, "train", "road") for number in range(3)]
+    broken = ChangePair("broken", b"no image", rows[0].after, captions=("a",), split="train")
+    write_rows(tmp_path / "pairs", [*rows, broken])
+    job = job_of(folder, tmp_path / "guided", pairs=str(tmp_path / "pairs"))
+    manifest = run_local(*open_notes(job), max_reject_share=0.5)
+    assert (manifest.num_rows, manifest.num_rejected) == (3, 1)
+    (reject,) = read_rejects(job.out)
+    assert reject.row_id == "broken"
+
+
+def test_the_score_of_notes(tmp_path: Path) -> None:
+    """Two pairs at twice the guide's resolution: of one all is right, of the other a building is missed."""
+    large = CLASSES.repeat(2, axis=0).repeat(2, axis=1)
+    missed = CLASSES.copy()
+    missed[20:] = np.where(missed[20:] == 2, 0, missed[20:])
+    image = encode_png(np.zeros((60, 60, 3), np.uint8))
+    rows = []
+    for number, classes in enumerate((CLASSES, missed)):
+        notes = GuideNotes("a", positions_of_classes(classes, RegionConfig()), encode_png(class_label(classes)))
+        meta = {"changeflag": 1 - number, NOTES: notes.to_dict()}
+        rows.append(
+            ChangePair(
+                str(number), image, image, captions=("a",), split="test", mask=encode_png(class_label(large)), meta=meta
+            )
+        )
+    write_rows(tmp_path / "guided", rows)
+    scores = score_notes(str(tmp_path / "guided"), RegionConfig())["test"]
+    buildings = int((CLASSES == 2).sum())
+    lost = buildings - int((missed == 2).sum())
+    assert scores["map"]["IoU of building"] == pytest.approx((2 * buildings - lost) / (2 * buildings))
+    assert scores["map"]["IoU of road"] == 1.0
+    background = int((CLASSES == 0).sum())
+    assert scores["map_unchanged"]["mIoU"] == pytest.approx(background / CLASSES.size / 3)
+    measures = {(part["type"], part["of"]): part for part in scores["answers"]}
+    assert measures["binary", ""]["scores"]["Accuracy"] == 0.5
+    assert measures["count", "building"]["scores"]["MAE"] == 0.5
+    assert measures["count", "road"]["scores"]["MAE"] == 0.0
+    assert measures["location", "building"]["scores"]["Subset accuracy"] == 0.5
+    assert json.loads((tmp_path / "guided" / SCORES).read_text())["test"]["pairs"] == 2
+    table = scores_table({"test": scores})
+    assert "count of buildings: MAE 0.500 (constant 0.000)" in table
+    assert f"no change anywhere: mIoU {100 * scores['map_unchanged']['mIoU']:.1f}" in table
+
+
+def write_dialogues(path: Path) -> str:
+    pairs = [changed_pair(number, "train", kind) for number, kind in enumerate(("road", "building"))]
+    rows = []
+    for pair in pairs:
+        assert isinstance(pair.before, bytes)
+        assert isinstance(pair.after, bytes)
+        turns = (
+            Turn("user", QUESTION), Turn("assistant", "a road appears", "caption"),
+            Turn("user", "How many roads?"), Turn("assistant", "1", "count"),
+        )  # fmt: skip
+        rows.append(
+            Instruction(f"{pair.pair_id}/dialogue", (pair.before, pair.after), turns, of_pair=pair.pair_id).to_row()
+        )
+    return write_rows(path, rows, "instructions", instruction_arrow_schema())
+
+
+def test_both_jobs_in_turn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    job = job_of(folder, tmp_path / "guided")
+    command = [f"pairs={job.pairs}", f"guide={job.guide}", f"out={job.out}", "--local"]
+    monkeypatch.setattr("sys.argv", ["run_guide.py", *command])
+    run_guide.main()
+    printed = capsys.readouterr().out
+    assert "val: 3 pairs\n  map, mIoU" in printed
+    assert "next: python jobs/quote_guide.py" in printed
+    dialogues = write_dialogues(tmp_path / "dialogues")
+    words = [f"instructions={dialogues}", f"pairs={job.out}", f"out={tmp_path / 'quoted'}", "--local"]
+    monkeypatch.setattr("sys.argv", ["quote_guide.py", *words])
+    quote_guide.main()
+    notes = notes_of(tmp_path / "guided")
+    for row in map(Instruction.from_row, iter_rows(str(tmp_path / "quoted"))):
+        assert row.of_pair is not None
+        assert row.turns[0].text == guided_question(notes[row.of_pair], QUESTION, GuidedPromptConfig())
+        assert [turn.text for turn in row.turns[1:]] == ["a road appears", "How many roads?", "1"]
+    assert read_manifest(str(tmp_path / "quoted")).kind == "instructions"
+
+
+def test_a_dialogue_without_notes_ends_the_job(folder: Path, tmp_path: Path) -> None:
+    dialogues = write_dialogues(tmp_path / "dialogues")
+    job = load(
+        GuideQuestionsJob, None, {"instructions": dialogues, "pairs": str(folder / "pairs"), "out": str(tmp_path / "o")}
+    )
+    with pytest.raises(ValueError, match="no notes"):
+        run_local(*open_questions(job), max_reject_share=0.0)
+    assert SIDE == 32

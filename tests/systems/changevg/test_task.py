@@ -1,0 +1,211 @@
+"""The guide as a run: its losses, that it learns two pairs by heart, what each goal trains; killed and resumed;
+captions, maps and metrics of its artifact."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from idc.config import load
+from idc.data.class_masks import class_map
+from idc.data.images import decode_image
+from idc.data.store import iter_rows
+from idc.data.text import PAD, Vocabulary
+from idc.metrics.coco import score
+from idc.systems import load_captioner, supervision_of
+from idc.systems.changevg.captioner import CHANGE_ODDS, CHANGED_SHARE, GuideCaptioner
+from idc.systems.changevg.config import GuideJob
+from idc.systems.changevg.data import GuideSamples, collate
+from idc.systems.changevg.sweep import Trial, steps
+from idc.systems.changevg.task import SUM, GuideTask
+from idc.training.artifact import read_artifact
+from idc.training.loop import read_log
+from tests.systems.changevg.tiny import MODEL, SIDE, start, tiny_job, write_scenes
+from tests.training.toy import check_resume
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_scenes(tmp_path_factory.mktemp("scenes") / "pairs")
+
+
+def task_and_batch(pairs: str, settings: dict[str, Any] | None = None) -> tuple[GuideTask, dict[str, Any]]:
+    """In evaluation mode."""
+    job = tiny_job(pairs, settings)
+    vocabulary = Vocabulary.build(text for row in iter_rows(pairs, ["captions"]) for text in row["captions"])
+    data = GuideSamples(pairs, "train", job.model, vocabulary, 0)
+    torch.manual_seed(0)
+    task = GuideTask(job, vocabulary)
+    task.eval()
+    return task, {**collate([data.get(index, 0) for index in range(3)])}
+
+
+def naive_losses(task: GuideTask, batch: dict[str, Any]) -> tuple[float, float]:
+    """Pixel by pixel and word by word."""
+    with torch.no_grad():
+        guided = task.net(batch["images"])
+        logits = task.net.decoder(batch["ids"], guided.memory)
+    pixels, sentences = [], []
+    for pair in range(len(batch["ids"])):
+        for row in range(SIDE):
+            for column in range(SIDE):
+                values, kind = guided.classes[pair, :, row, column].double(), int(batch["classes"][pair, row, column])
+                if task.job.model.map == "mci":
+                    pixels.append(float(-values.softmax(0)[kind].log()))
+                else:
+                    rates = values[1:].sigmoid()
+                    pixels += [-math.log(rates[n] if kind == n + 1 else 1 - rates[n]) for n in range(2)]
+        shares = [
+            float(-logits[pair, place].double().softmax(0)[word].log())
+            for place, word in enumerate(batch["targets"][pair].tolist())
+            if word != PAD
+        ]
+        sentences.append(sum(shares) / len(shares))
+    return float(np.mean(pixels)), float(np.mean(sentences))
+
+
+@pytest.mark.parametrize("way", ["mci", "paper"])
+def test_the_losses_and_that_each_is_divided_by_its_own_value(pairs: str, way: str) -> None:
+    task, batch = task_and_batch(pairs, {"model.map": way})
+    expected = naive_losses(task, batch)
+    loss, logs = task.training_step(batch)
+    assert [float(logs[name]) for name in ("map", "summary")] == pytest.approx(expected, rel=1e-4)
+    assert float(loss.detach()) == pytest.approx(2.0)
+    plain, _ = task_and_batch(pairs, {"model.map": way, "balance": False})
+    assert float(plain.training_step(batch)[0].detach()) == pytest.approx(sum(expected), rel=1e-4)
+    # The gradient of L / |L| is that of L, divided by L: a part that both losses reach gets the weighted sum.
+    gradients = {}
+    for goal in ("map", "summary"):
+        alone, _ = task_and_batch(pairs, {"model.map": way, "goal": goal})
+        alone.requires_grad_(True)
+        alone.training_step(batch)[0].backward()
+        gradients[goal] = alone.net.encoder.stages[0].patch_embeddings.proj.weight.grad
+    loss.backward()
+    shared = task.net.encoder.stages[0].patch_embeddings.proj.weight.grad
+    assert gradients["map"] is not None
+    assert gradients["summary"] is not None
+    assert shared is not None
+    weighted = gradients["map"] / expected[0] + gradients["summary"] / expected[1]
+    assert torch.allclose(shared, weighted, rtol=1e-3, atol=1e-5)
+
+
+def test_a_loss_of_0_is_no_nan(pairs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, batch = task_and_batch(pairs)
+    monkeypatch.setattr(task, "_map_loss", lambda logits, _: 0 * logits.sum())
+    loss, logs = task.training_step(batch)
+    assert (float(logs["map"]), float(loss.detach())) == (0.0, pytest.approx(1.0))
+
+
+@pytest.mark.parametrize("goal", ["map", "summary"])
+def test_a_goal_trains_its_own_modules_alone(pairs: str, tmp_path: Path, goal: str) -> None:
+    start(tiny_job(pairs, {"train.steps": 1}), tmp_path / "both")
+    settings = {"train.steps": 2, "goal": goal, "start": str(tmp_path / "both" / "artifact")}
+    start(tiny_job(pairs, settings), tmp_path / "more")
+    before, after = (read_artifact(tmp_path / name / "artifact").state_dict() for name in ("both", "more"))
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    own_parts = {"map": ("map.",), "summary": ("exchange.", "memory.", "decoder.")}[goal]
+    assert moved
+    assert all(name.startswith(own_parts) for name in moved), "statistics of frozen batch norms stay too"
+    (line, _) = read_log(tmp_path / "more" / "log.jsonl")[:2]
+    assert line["loss"] == pytest.approx(line[goal])
+    with pytest.raises(ValueError, match="has another model than this training"):
+        start(tiny_job(pairs, {**settings, "model.map_layers": 2}), tmp_path / "other")
+    start(tiny_job(pairs, {**settings, "model.dropout": 0.3, "train.steps": 1}), tmp_path / "dropout")
+
+
+def test_two_pairs_are_learned_by_heart(tmp_path: Path) -> None:
+    pairs = write_scenes(tmp_path / "pairs", train=2, val=2)
+    settings = {
+        "train.steps": 150, "train.batch_size": 2, "train.eval_every": 50, "model.dropout": 0.0,
+        "model.decoder.dropout": 0.0, "model.backbone.drop_path": 0.0, "train.keep_best": {"metric": SUM},
+    }  # fmt: skip
+    result = start(tiny_job(pairs, settings), tmp_path / "run")
+    log = read_log(tmp_path / "run" / "log.jsonl")
+    assert {f"validation/{name}" for name in ("mIoU", "BLEU-4", SUM, "CIDEr")} <= log[-1].keys()
+    assert all(line["loss"] < 2.001 for line in log if "loss" in line)
+    captioner = load_captioner(str(tmp_path / "run" / "artifact"))
+    assert isinstance(captioner, GuideCaptioner)
+    rows = list(iter_rows(pairs, ["before", "after", "captions", "mask"], "train"))
+    befores, afters = ([decode_image(row[name]) for row in rows] for name in ("before", "after"))
+    maps = captioner.class_maps(befores, afters)
+    descriptions = captioner.describe(befores, afters, change_map=True)
+    for row, classes, description in zip(rows, maps, descriptions, strict=True):
+        truth = class_map(row["mask"])
+        assert (classes == truth).mean() > 0.97
+        changed = (classes > 0) & (truth > 0)
+        assert changed.sum() > 0.8 * (truth > 0).sum()
+        assert description.best.caption in row["captions"]
+        assert description.change_map is not None
+        assert description.change_map.shape == (SIDE, SIDE)
+        assert description.change_map[truth > 0].mean() > 0.8 > 0.2 > description.change_map[truth == 0].mean()
+        assert description.evidence[CHANGED_SHARE] == pytest.approx(description.change_map.mean(), abs=1e-4)
+        peak = 1 / (1 + math.exp(-description.evidence[CHANGE_ODDS]))
+        assert peak == pytest.approx(description.change_map.max(), abs=1e-5)
+    assert result["metrics"][SUM] > 0
+    assert captioner.capabilities == {"map", "score", "sample"}
+
+
+def test_a_killed_run_resumes_as_if_undisturbed(pairs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Running statistics, dropout and skipped blocks included."""
+    job = tiny_job(pairs, {"train.checkpoint_every": 2, "train.eval_every": 3})
+    check_resume(GuideTask, partial(start, job), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("settings", [
+    {"model.map": "paper", "model.summary": "paper", "train.precision": "bf16"},
+    {"train.engine": "deepspeed", "train.zero_stage": 1, "train.grad_accumulation": 2},
+])  # fmt: skip
+def test_other_ways_to_train_leave_a_captioner(pairs: str, tmp_path: Path, settings: dict[str, Any]) -> None:
+    start(tiny_job(pairs, {"train.steps": 2, **settings}), tmp_path)
+    captioner = load_captioner(str(tmp_path / "artifact"))
+    black = np.zeros((40, 50, 3), np.uint8)
+    (description,) = captioner.describe([black], [black], change_map=True)
+    assert description.change_map is not None
+    assert 0 <= description.change_map.min() <= description.change_map.max() <= 1
+    peak = 1 / (1 + math.exp(-description.evidence[CHANGE_ODDS]))
+    assert peak == pytest.approx(float(description.change_map.max()), abs=1e-5)
+
+
+def test_validation_counts_all_pixels_and_all_captions(pairs: str, tmp_path: Path) -> None:
+    """From the artifact's own maps and captions of the validation pairs, which are counted here again."""
+    result = start(tiny_job(pairs, {"train.steps": 3}), tmp_path)
+    captioner = load_captioner(str(tmp_path / "artifact"))
+    assert isinstance(captioner, GuideCaptioner)
+    rows = list(iter_rows(pairs, ["pair_id", "before", "after", "captions", "mask"], "val"))
+    images = [[decode_image(row[name]) for row in rows] for name in ("before", "after")]
+    truths = np.stack([np.zeros((SIDE, SIDE)) if row["mask"] is None else class_map(row["mask"]) for row in rows])
+    maps = captioner.class_maps(*images)
+    shares = [
+        ((maps == kind) & (truths == kind)).sum() / union
+        for kind in range(3)
+        if (union := ((maps == kind) | (truths == kind)).sum())
+    ]
+    assert result["metrics"]["mIoU"] == pytest.approx(np.mean(shares), abs=2e-3)
+    captions = dict(zip((row["pair_id"] for row in rows), captioner(*images), strict=True))
+    bleu = score({row["pair_id"]: row["captions"] for row in rows}, captions, ("BLEU",), allow_empty=True)
+    assert result["metrics"]["BLEU-4"] == pytest.approx(bleu.overall["BLEU-4"], abs=1e-9)
+    assert result["metrics"][SUM] == pytest.approx(result["metrics"]["mIoU"] + result["metrics"]["BLEU-4"])
+    assert read_artifact(tmp_path / "artifact").trained_on is not None
+    assert supervision_of("changevg", {}) == "captions and masks of roads and buildings"
+
+
+def test_more_pairs_are_learned_too(pairs: str, tmp_path: Path) -> None:
+    more = write_scenes(tmp_path / "more", train=4, val=1)
+    start(tiny_job(pairs, {"train.steps": 2, "more_pairs": [more]}), tmp_path / "run")
+    assert "10 training pairs" in str(read_artifact(tmp_path / "run" / "artifact").trained_on)
+
+
+def test_a_trial_is_a_training_and_its_evaluation(pairs: str, tmp_path: Path) -> None:
+    trial = load(
+        Trial, None, {"pairs": pairs, "guide.model": MODEL, "guide.train.steps": 2, "guide.train.epochs": None}
+    )
+    chain = steps(trial, str(tmp_path))
+    (step,) = chain.work
+    assert step.entry == "idc.systems.changevg.task:train"
+    assert GuideJob.model_validate({**step.payload, "train": step.train.model_dump()}).pairs == pairs

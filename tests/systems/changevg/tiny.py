@@ -1,0 +1,85 @@
+"""A tiny guide: its settings, its pairs, and a run of a few seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cluster.train import launch
+from idc.config import load
+from idc.data.images import encode_png
+from idc.schema import NO_CHANGE, ChangePair
+from idc.systems.changevg.config import GuideJob
+from tests.folders import write_rows
+
+SIDE = 32
+MODEL: dict[str, Any] = {
+    "image_size": SIDE,
+    "backbone": {
+        "widths": [8, 12, 16, 24], "depths": [1, 1, 1, 1], "heads": [1, 2, 2, 2], "reductions": [4, 2, 1, 1],
+        "first_stride": 2,
+    },
+    "heads": 4,
+    "map_layers": 1,
+    "summary_layers": 1,
+    "positions": 4,
+    "decoder": {"width": 24, "layers": 1, "heads": 2, "feedforward": 48, "max_length": 16},
+}  # fmt: skip
+TRAIN: dict[str, Any] = {
+    "steps": 6, "epochs": None, "batch_size": 2, "log_every": 1, "seed": 3, "clip_norm": 1.0,
+    "tracking": {"enabled": False},
+}  # fmt: skip
+ENTRY = "idc.systems.changevg.task:train"
+SAME = "the scene is the same as before"
+
+
+def scene(seed: int) -> np.ndarray:
+    """Ground with a little texture, uint8 (SIDE, SIDE, 3)."""
+    rng = np.random.default_rng(seed)
+    return (np.array([90, 110, 70]) + rng.integers(-8, 9, (SIDE, SIDE, 1))).astype(np.uint8)
+
+
+def changed_pair(number: int, split: str, kind: str) -> ChangePair:
+    """A road or a building appears, or (``same``) nothing."""
+    before = scene(number)
+    after, mask = before.copy(), np.zeros((SIDE, SIDE), np.uint8)
+    at = 4 + 3 * (number % 5)
+    if kind == "road":
+        after[:, at : at + 5], mask[:, at : at + 5] = 60, 128
+    elif kind == "building":
+        after[at : at + 9, 8:20], mask[at : at + 9, 8:20] = (200, 120, 110), 255
+    texts = (SAME, "there is no difference") if kind == "same" else (f"a {kind} appears", f"a new {kind} is built")
+    return ChangePair(
+        f"{split}-{number}",
+        encode_png(before),
+        encode_png(after),
+        captions=texts,
+        change_type=NO_CHANGE if kind == "same" else None,
+        split=split,
+        mask=None if kind == "same" else encode_png(np.repeat(mask[..., None], 3, axis=2)),
+        meta={"changeflag": int(kind != "same")},
+    )
+
+
+def write_scenes(folder: Path, train: int = 6, val: int = 3) -> str:
+    """Roads, buildings and unchanged pairs by turns."""
+    rows = [
+        changed_pair(number, split, ("road", "building", "same")[number % 3])
+        for split, count in (("train", train), ("val", val))
+        for number in range(count)
+    ]
+    return write_rows(folder, rows, fingerprint=folder.name)
+
+
+def tiny_job(pairs: str, settings: dict[str, Any] | None = None) -> GuideJob:
+    """``settings`` are dotted."""
+    base = {"pairs": pairs, "model": MODEL, "train": TRAIN, "min_count": 1, "optim.lr": 3e-3}
+    return load(GuideJob, None, {**base, **(settings or {})})
+
+
+def start(job: GuideJob, run_dir: Path) -> dict[str, Any]:
+    """Train in this process; the result of ``fit``."""
+    payload = job.model_dump(mode="json", exclude={"train"})
+    return launch(ENTRY, payload, job.train, run_dir, local=True)
