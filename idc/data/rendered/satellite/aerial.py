@@ -205,7 +205,7 @@ class Painting:
         tall = self.tall[window]
         upper = (crown > 0.08) & (height > tall)
         if tree.deciduous and conditions.leaves < 1:
-            thin = 1.1 - 2.0 * max(conditions.leaves, 0.18)
+            thin = 0.75 - 1.8 * max(conditions.leaves, 0.3)
             upper &= leaves + 0.5 * self.noise.grain[window] > thin
         tall[upper] = height[upper]
         tone = 0.85 + 0.2 * leaves + 0.14 * self.noise.fine[window] + 0.25 * crown
@@ -267,7 +267,7 @@ def _tree_color(tree: Tree, conditions: Conditions) -> np.ndarray:
         return srgb(43, 56, 40) * np.float32(1 + 0.35 * tree.tint)
     light = srgb(62, 76, 45) * np.float32(1 + 0.3 * tree.tint)
     fall = np.float32(min(1.4 * (1 - conditions.leaves), 1.0))
-    return light + (srgb(104, 90, 64) - light) * fall
+    return light + (srgb(94, 85, 68) - light) * fall
 
 
 def paint(site: Site, epoch: int, canvas: Canvas, noise: Noise) -> Painting:

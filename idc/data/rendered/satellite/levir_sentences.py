@@ -61,13 +61,14 @@ class Words:
     Attributes:
         built, removed, extended: numbers of buildings.
         noun: ``house``, ``villa`` or ``building``, of the changed buildings.
-        large: whether what is built is large.
+        large: whether a changed building is large.
         streets: new streets, which are connected; ``form`` of them: ``straight``, ``winding`` or ``t-shaped``.
         ground: what was there before, a key of the table of grounds, or ``none``.
         trees: removed trees.
         parking: whether a parking lot is built.
         roads: streets in the image at the second date.
         rows: of new buildings along a street: numbers of those in each.
+        first_row: whether no other building is between the changed ones and their street.
         places: cells of the grid of the changed objects.
     """
 
@@ -83,6 +84,7 @@ class Words:
     parking: bool = False
     roads: int = 0
     rows: tuple[int, ...] = ()
+    first_row: bool = True
     places: tuple[str, ...] = ()
 
 
@@ -115,7 +117,7 @@ class _Writer:
         if words.extended:
             return self._extension()
         if words.built and words.streets:
-            return self._settlement()
+            return self._large_and_road() if words.large else self._settlement()
         if words.streets:
             return self._road()
         return self._large() if words.large else self._houses()
@@ -152,6 +154,8 @@ class _Writer:
         )
 
     def nouns(self) -> Sequence[str]:
+        if self.words.large:
+            return ("building",)
         return {"house": ("house", "house", "house", "building", "villa"), "villa": ("villa", "villa", "house", "building")}.get(
             self.words.noun, ("building", "building", "house")
         )  # fmt: skip
@@ -174,6 +178,8 @@ class _Writer:
         if len(words.rows) == 2 and words.roads == 1 and self.rng.random() < 0.6:
             return "on both sides of the road"
         road = "roads" if words.roads > 1 and self.rng.random() < 0.5 else "road"
+        if not words.first_row:
+            return f"near the {road}"
         if len(words.rows) >= 1 and words.built >= 2:
             return str(self.pick((f"along the {road}", f"along the {road}", f"beside the {road}", f"by the {road}")))
         return str(self.pick((f"beside the {road}", f"near the {road}", f"next to the {road}", f"by the {road}")))
@@ -264,7 +270,7 @@ class _Writer:
         subject, several = (f"a {size} building", False) if single else self.subject(words.built, (f"{size} building", "building"))
         forms = [f"{subject} {self.happens(several)} {self.where()}"] * 2
         if words.parking:
-            lot = f"a parking lot{'' if single else ' each' if False else ''}"
+            lot = "a parking lot"
             forms += [
                 f"{subject} and {lot} {self.happens(True)} {self.where()}",
                 f"{subject} with {lot} {self.happens(several)} {self.where()}",
@@ -272,6 +278,18 @@ class _Writer:
             ]  # fmt: skip
         if words.trees >= TREES:
             forms += [f"some trees are removed and {subject} {self.happens(several)} {self.beside() or self.place()}"]
+        return str(self.pick(forms))
+
+    def _large_and_road(self) -> str:
+        subject, several = self.subject(self.words.built, ("large building", "building", "big building"))
+        street, _ = self.street()
+        ground = self.ground() or self.place()
+        lot = " with a parking lot" if self.words.parking else ""
+        forms = [
+            f"{street} and {subject} {self.happens(True)} {ground}",
+            f"{subject}{lot} and {street} {self.happens(True)} {ground}",
+            f"{subject}{lot} {self.happens(several)} and {street} {self.pick(('appears', 'is built')) if street[:2] == 'a ' else 'are built'} {ground}",
+        ]
         return str(self.pick(forms))
 
     def _removal(self) -> str:
@@ -289,8 +307,8 @@ class _Writer:
         place = self.place()
         forms = [
             f"the {noun} {place} is extended",
-            f"a building is built next to the {noun} {place}",
-            f"a small building appears next to the {noun} {place}",
+            f"a building is built next to {'another one' if noun == 'building' else f'the {noun}'} {place}",
+            f"a small building appears next to the {'existing one' if noun == 'building' else noun} {place}",
             f"a building attached to an existing one appears {place}",
             f"a room is {self.pick(('built', 'added'))} next to the original {noun} {place}",
             f"the {noun} {place} has been {self.pick(('extended', 'expanded'))}",

@@ -200,13 +200,13 @@ def words_of(site: Site, changes: list[dict[str, Any]], roads: int) -> Words:
     buildings = [change for change in changes if change["class"] == "building"]
     kinds = Counter(change["kind"] for change in buildings)
     street = next((change for change in changes if change["class"] == "road"), None)
-    built = [building for building in site.buildings if building.epochs == BUILT]
+    changed = [building for building in site.buildings if building.epochs != ALWAYS or building.added]
     return Words(
         built=kinds["built"],
         removed=kinds["removed"],
         extended=kinds["extended"],
         noun=buildings[0]["noun"] if buildings else "house",
-        large=any(_is_large(building) for building in built),
+        large=any(_is_large(building) for building in changed),
         streets=street["streets"] if street else 0,
         form=street["form"] if street else "straight",
         ground=site.facts["context"],
@@ -214,6 +214,7 @@ def words_of(site: Site, changes: list[dict[str, Any]], roads: int) -> Words:
         parking=bool(site.facts.get("parking_built")),
         roads=roads,
         rows=tuple(site.facts.get("rows", ())),
+        first_row=bool(site.facts["first_row"]),
         places=tuple(dict.fromkeys(change["place"] for change in changes)),
     )
 

@@ -26,7 +26,7 @@ def draw_conditions(config: SatelliteConfig, rng: np.random.Generator) -> tuple[
         if rng.random() < share:
             second = replace(second, **{name: getattr(other, name) for name in names})
     hazy, side = rng.random() < distractors.haze, int(rng.integers(2))
-    haze, cloud = float(rng.uniform(0.05, 0.3)), int(rng.integers(2**31))
+    haze, cloud = float(rng.uniform(0.03, 0.2)), int(rng.integers(2**31))
     moved, shift = rng.random() < distractors.shift, rng.uniform(-1, 1, 2) * distractors.shift_metres / resolution
     grown, growth = rng.random() < distractors.growth, float(rng.uniform(0.0, 0.2))
     if moved:
@@ -48,8 +48,8 @@ def _draw(rng: np.random.Generator, resolution: float) -> Conditions:
         crops=float(rng.uniform(0, 1)),
         sun=float(-math.pi / 2 + rng.normal(0, 0.55)),  # north of the equator, before or after noon
         sun_height=float(math.radians(rng.uniform(33, 68))),
-        sky=float(rng.uniform(0.08, 0.26)),
-        gain=float(2 ** rng.normal(0.0, 0.28)),
+        sky=float(rng.uniform(0.05, 0.17)),
+        gain=float(2 ** rng.normal(-0.25, 0.28)),
         gamma=float(rng.uniform(0.9, 1.12)),
         saturation=float(rng.uniform(0.6, 1.15)),
         cast=(1 + float(tint[0]), 1.0, 1 + float(tint[1]) - 0.03),

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from idc.data.rendered.config import RenderConfig
-from idc.data.rendered.satellite.aerial import normals
+from idc.data.rendered.satellite.aerial import beside
 from idc.data.rendered.satellite.config import SatelliteConfig, Work
 from idc.data.rendered.satellite.covers import srgb
 from idc.data.rendered.satellite.seasons import draw_conditions
@@ -57,6 +57,8 @@ class _Plan:
 
     site: Site
     taken: TakenGround
+    land: TakenGround
+    streets: TakenGround
     rng: np.random.Generator
     work: Work | None
     surroundings: bool
@@ -90,18 +92,39 @@ def draw_site(config: RenderConfig, satellite: SatelliteConfig, index: int, atte
     distractors = satellite.distractors
     surroundings = work is not None and rng.random() < distractors.surroundings
     site = Site(width, height, texture=int(rng.integers(2**31)))
-    plan = _Plan(site, TakenGround(width, height), rng, work, bool(surroundings))
+    plan = _Plan(site, *(TakenGround(width, height) for _ in range(3)), rng, work, bool(surroundings))
     wanted = [name for name in satellite.settings if work is None or name in _SUITABLE[work]] or list(satellite.settings)
     setting = str(rng.choice(wanted))
     _LANDSCAPES[setting](plan)
+    _pond(plan)
     if work is not None:
         _WORKS[work](plan)
     _furnish(plan)
     _plant(plan, rng.random() < distractors.growth, satellite.metres_per_pixel)
     _park(plan, rng.random() < distractors.vehicles)
     site.conditions = draw_conditions(satellite, rng)
-    site.facts |= {"setting": setting, "works": work is not None, "rows": _rows(plan)}
+    first_row = all(abs(lot.side) == 1 for lot in plan.lots if lot.building.epochs != ALWAYS or lot.building.added)
+    site.facts |= {"setting": setting, "works": work is not None, "rows": _rows(plan), "first_row": first_row}
     return site
+
+
+def _pond(plan: _Plan) -> None:
+    """Water on free land, in some sites."""
+    rng, (w, h) = plan.rng, plan.size
+    wanted = rng.random() < 0.16
+    for _ in range(12 if wanted else 0):
+        half = rng.uniform(0.09, 0.26, 2) * min(w, h)
+        x, y = rng.uniform(0, 1, 2) * (w, h)
+        angles = np.linspace(0, 2 * math.pi, 14, endpoint=False)
+        wobble = 1 + 0.18 * rng.standard_normal(14)
+        ring = np.stack((np.cos(angles) * half[0] * wobble, np.sin(angles) * half[1] * wobble), 1)
+        polygon = ring + (x, y)
+        if plan.land.is_free(ring * 1.15 + (x, y)):
+            plan.site.patches.append(Patch(ring * 1.12 + (x, y), "dry", -0.1, 1.5))
+            plan.site.patches.append(Patch(polygon, "water", float(rng.normal(0, 0.2)), 1.0, layer=2))
+            for ground in (plan.taken, plan.land):
+                ground.take(ring * 1.1 + (x, y))
+            return
 
 
 def _rows(plan: _Plan) -> list[int]:
@@ -208,15 +231,16 @@ def _streets(plan: _Plan, width: float, walks: bool, dirt: bool = False, marks: 
         roads.append(Road(line, width * float(rng.uniform(0.8, 1.0)), **look, circle=width * 1.15 if dead_end else 0.0))
         branches = 1
     if branches and not roads[1].circle and rng.random() < 0.25:
-        line = branch(rng, main, 0.5, -1 if plan.work else 1, 0.75 * math.hypot(w, h) + REACH, 0.0)
+        line = branch(rng, main, float(rng.uniform(0.35, 0.65)), -side, 0.75 * math.hypot(w, h) + REACH, 0.0)
         if plan.work is None:
             roads.append(Road(line, width, **look))
     site.roads += roads
     site.facts["form"] = "t-shaped" if branches else form
     for road in roads:
-        plan.taken.take_line(road.points, road.width + (6.5 if road.walks else 2.0))
-        if road.circle:
-            plan.taken.take_circle(*road.points[-1], road.circle + 3.0)
+        for ground in (plan.taken, plan.land, plan.streets):
+            ground.take_line(road.points, road.width + (6.5 if road.walks else 2.0))
+            if road.circle:
+                ground.take_circle(*road.points[-1], road.circle + 3.0)
 
 
 def _lots(plan: _Plan, style: str) -> None:
@@ -232,7 +256,7 @@ def _lots(plan: _Plan, style: str) -> None:
     }[style]  # fmt: skip
     gap, back = float(rng.uniform(*gap_range)), float(rng.uniform(*setback))
     yard = float(rng.uniform(8, 14)) if style in ("house", "villa") else float(rng.uniform(2, 5))
-    rows = 2 if style == "village" else 1
+    rows = 2 if style == "village" and plan.work != "houses" else 1
     for number, road in enumerate(plan.site.roads):
         for side in (-1, 1):
             for row in range(rows):
@@ -259,6 +283,7 @@ def _lots(plan: _Plan, style: str) -> None:
                     if lot is not None:
                         order += 1
                         plan.lots.append(replace(lot, street=number, side=side * (row + 1), order=order))
+                        plan.land.take(lot.ground)
 
 
 def _lot(
@@ -295,7 +320,7 @@ def _lot(
     drive = np.array([house.at(*corner) for corner in ((u - half_drive, start), (u + half_drive, start), (u + half_drive, end + 1.5), (u + half_drive + flare, end), (u - half_drive - flare, end), (u - half_drive, end + 1.5))])
     noun = {"house": "house", "villa": "villa"}.get(style, "building")
     color = tuple(float(value) for value in srgb(*np.clip(roof, 0, 245)))
-    building = Building(blocks, color, float(rng.uniform(0.45, 0.62)), int(rng.integers(2**31)), noun=noun)  # type: ignore[arg-type]
+    building = Building(blocks, color, float(rng.uniform(0.5, 0.75)), int(rng.integers(2**31)), noun=noun)  # type: ignore[arg-type]
     return Lot(ground, drive, building, 0, 0, 0)
 
 
@@ -324,6 +349,7 @@ def _large_spots(plan: _Plan, fewest: int) -> None:
         if not plan.taken.is_free(outline(tuple(blocks), 4.0)):
             continue
         plan.taken.take(outline(tuple(blocks), 9.0))
+        plan.land.take(outline(tuple(blocks), 3.5))
         roof = np.array(_LARGE_ROOFS[int(rng.integers(len(_LARGE_ROOFS)))]) * rng.uniform(0.9, 1.05)
         color = tuple(float(value) for value in srgb(*np.clip(roof, 0, 240)))
         plan.spots.append(Building(tuple(blocks), color, 0.0, int(rng.integers(2**31)), noun="building"))  # type: ignore[arg-type]
@@ -509,7 +535,8 @@ def _furnish(plan: _Plan) -> None:
     built_spots = [spot for spot in plan.spots if spot.epochs == BUILT]
     if works_land or built_roads or built_spots:
         chances = {"woods": 0.75, "fields": 0.0}.get("woods" if plan.forest > 0.5 else "other", 0.18 if plan.forest else 0.0)
-        context = "woods" if rng.random() < chances else str(rng.choice(["bareland", "bareland", "grass"]))
+        green = site.ground in ("meadow", "dry")
+        context = "woods" if rng.random() < chances else str(rng.choice(["bareland", "bareland", "grass" if green else "bareland"]))
         before = str(rng.choice(["soil", "sand", "mud", "dry"]))  # type: ignore[assignment]
     site.facts["context"] = "desert" if context == "bareland" and before in ("sand", "dry") else context
     plan.cleared = TakenGround(site.width, site.height)
@@ -521,6 +548,8 @@ def _furnish(plan: _Plan) -> None:
             site.patches.append(Patch(grown, before, shade, 1.6, epochs=epochs))
         for spot in built_spots:
             site.patches.append(Patch(outline(spot.blocks, 14.0), before, shade, 3.0, epochs=epochs))
+        for road in built_roads:
+            site.patches.append(Patch(_corridor(road, 8.0), before, shade, 2.5, epochs=epochs))
     for lot in plan.lots:
         _furnish_lot(plan, lot)
     for spot in plan.spots:
@@ -530,11 +559,16 @@ def _furnish(plan: _Plan) -> None:
         if road.circle:
             plan.cleared.take_circle(*road.points[-1], road.circle + 4.0)
         if plan.surroundings and rng.random() < 0.7:
-            left, right = (np.stack((road.points[:, 0], road.points[:, 1]), 1) + sign * normals(road.points) * (road.width / 2 + 4.0) for sign in (-1, 1))
-            site.patches.append(Patch(np.concatenate((left, right[::-1])), "soil", shade, 1.2, epochs=BUILT))
+            site.patches.append(Patch(_corridor(road, 4.0), "soil", shade, 1.2, epochs=BUILT))
     if context == "woods":
-        plan.forest = max(plan.forest, 0.75)
+        plan.forest = max(plan.forest, 0.88)
     _trails(plan)
+
+
+def _corridor(road: Road, wider: float) -> np.ndarray:
+    """The land of a road and a strip on both sides, as a polygon."""
+    left, right = (beside(road.points, sign * (road.width / 2 + wider)) for sign in (-1, 1))
+    return np.concatenate((left, right[::-1]))
 
 
 def _furnish_lot(plan: _Plan, lot: Lot) -> None:
@@ -569,7 +603,8 @@ def _furnish_lot(plan: _Plan, lot: Lot) -> None:
     if rng.random() < 0.5:  # a terrace
         x, y = block.at(float(rng.uniform(-0.5, 0.5)) * block.along, block.across * 1.35)
         site.patches.append(Patch(rectangle(x, y, 2.4, 1.8, block.turn), "concrete", 0.0, epochs=land, layer=2))
-    if fence and style == "house":
+    inner = (lot.ground - lot.ground.mean(0)) * 0.92 + lot.ground.mean(0)
+    if fence and style == "house" and plan.streets.is_free(inner[2:4].repeat(2, 0) + np.array([(0, 0), (0.5, 0.5)] * 2)):
         a, b, c, d = lot.ground
         line = np.array([a + (d - a) * 0.45, d, c, b + (c - b) * 0.45])
         site.strips.append(Strip(line, 0.3, tuple(srgb(74, 62, 50)), 1.7, epochs=land))  # type: ignore[arg-type]
@@ -600,13 +635,19 @@ def _furnish_large(plan: _Plan, spot: Building) -> None:
     dark = rng.random() < 0.6
     apron = Block(main.x, main.y, main.along + 5.0, main.across + 5.0, main.turn)
     site.patches.append(Patch(apron.corners(), "concrete", -0.1, 0.0, epochs=land, layer=2))
-    side = float(rng.choice([-1, 1]))
-    deep = float(rng.choice([9.0, 16.0]))
-    parking = Block(*main.at(0, side * (main.across + 4.0 + deep)), main.along + float(rng.uniform(-4, 6)), deep, main.turn)
+    parking = None
+    for side, deep in rng.permutation([(-1.0, 9.0), (1.0, 9.0), (-1.0, 16.0), (1.0, 16.0)]):
+        block = Block(*main.at(0, side * (main.across + 4.0 + deep)), main.along + float(rng.uniform(-4, 6)), float(deep), main.turn)
+        if plan.land.is_free(block.corners(-0.5)):
+            parking = block
+    if parking is None:
+        return
+    plan.land.take(parking.corners())
     site.patches.append(Patch(parking.corners(), "asphalt" if dark else "concrete", -0.06, 0.0, epochs=land, layer=2))
-    plan.cleared.take(parking.corners(2.0)) if spot.epochs == BUILT else plan.taken.take(parking.corners(0.5))
+    (plan.cleared if spot.epochs == BUILT else plan.taken).take(parking.corners(1.0))
     site.facts.setdefault("parking", []).append((parking, land))
     site.facts["parking_built"] = site.facts.get("parking_built", False) or land == BUILT
+    deep = parking.across
     white = tuple(srgb(214, 212, 206))
     for row in np.arange(-deep + 2.6, deep, 8.0):
         for u in np.arange(-parking.along + 2.0, parking.along - 1.0, 2.7):
@@ -624,7 +665,7 @@ def _trails(plan: _Plan) -> None:
         if all(clear):
             light = tuple(srgb(166, 150, 122))
             for side in (-0.8, 0.8):
-                site.strips.append(Strip(pieces + side * normals(pieces), 0.7, light, 0.0, float(rng.uniform(0.15, 0.4))))  # type: ignore[arg-type]
+                site.strips.append(Strip(beside(pieces, side), 0.7, light, 0.0, float(rng.uniform(0.15, 0.4))))  # type: ignore[arg-type]
 
 
 def _plant(plan: _Plan, growth: bool, resolution: float) -> None:
@@ -647,7 +688,7 @@ def _plant(plan: _Plan, growth: bool, resolution: float) -> None:
     for row, column in np.argwhere(wanted):
         x, y = (float(value) for value in at[row, column] - REACH)
         _, size, change, tint, leaf = (float(value) for value in draws[row, column])
-        radius = large * (0.6 + 0.8 * size) * (1.0 if inside[row, column] else 0.7)
+        radius = large * (0.55 + 1.0 * size**1.5) * (1.0 if inside[row, column] else 0.7)
         if not plan.taken.is_free_at(x, y, radius * 0.75):
             continue
         epochs: Epochs = ALWAYS
