@@ -101,13 +101,11 @@ def branch(rng: np.random.Generator, main: np.ndarray, at: float, side: int, len
 def along(points: np.ndarray, step: float, first: float = 0.0) -> list[tuple[np.ndarray, float]]:
     """Points of a line at equal distances, and its direction there."""
     length = np.concatenate(([0.0], np.cumsum(np.linalg.norm(np.diff(points, axis=0), axis=1))))
-    stations = []
-    for s in np.arange(first, length[-1], step):
-        here, ahead = (np.array([np.interp(v, length, points[:, k]) for k in (0, 1)]) for v in (s, s + 1.0))
-        behind = np.array([np.interp(s - 1.0, length, points[:, k]) for k in (0, 1)])
-        tangent = ahead - behind
-        stations.append((here, math.atan2(tangent[1], tangent[0])))
-    return stations
+    at = np.arange(first, length[-1], step)
+    here, ahead, behind = (
+        np.stack([np.interp(at + shift, length, points[:, k]) for k in (0, 1)], 1) for shift in (0.0, 1.0, -1.0)
+    )
+    return [(point, math.atan2(dy, dx)) for point, (dx, dy) in zip(here, ahead - behind, strict=True)]
 
 
 def house_blocks(rng: np.random.Generator, x: float, y: float, turn: float, wide: float, deep: float, style: str) -> tuple[Block, ...]:
