@@ -3,8 +3,8 @@
     python jobs/export_levir.py pairs=data/satellite/pairs out=data/satellite/levir
     python jobs/import_dataset.py format=levir source=data/satellite/levir out=data/satellite/again
 
-Masks must have the values 0, 128 (road) and 255 (building), as those of jobs/render.py with render.satellite. Runs in this
-process; the file of the captions is written last.
+Masks must have the values 0, 128 (road) and 255 (building), as those of jobs/render.py with render.satellite. Runs in
+this process; the file of the captions is written last.
 """
 
 from __future__ import annotations

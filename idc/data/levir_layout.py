@@ -1,5 +1,5 @@
-"""A folder of pairs with class masks in LEVIR-MCI's own layout, as :mod:`idc.data.readers.levir` and other programs read
-it: ``LevirCCcaptions.json`` and ``images/SPLIT/{A,B,label}/ID.png``."""
+"""A folder of pairs with class masks in LEVIR-MCI's own layout, as :mod:`idc.data.readers.levir` and other programs
+read it: ``LevirCCcaptions.json`` and ``images/SPLIT/{A,B,label}/ID.png``."""
 
 from __future__ import annotations
 
@@ -95,6 +95,7 @@ def _label(row: Mapping[str, Any]) -> bytes:
     mask = decode_image(row["mask"])
     if (other := set(np.unique(mask)) - set(LABELS)) or (mask != mask[..., :1]).any():
         values = ", ".join(str(value) for value in sorted(other)) or "colours"
-        raise ValueError(f"pair {row['pair_id']!r}: its mask has {values}; a class mask has 0, 128 (road), 255 (building)")
+        raise ValueError(
+            f"pair {row['pair_id']!r}: its mask has {values}; a class mask has 0, 128 (road), 255 (building)"
+        )
     return _png(row["mask"])
-

@@ -91,7 +91,7 @@ class Painting:
         masked = canvas.road(road, -CURBS)
         if masked is None:
             return
-        window, inner = masked
+        window = masked[0]
         base = srgb(92, 92, 93) if road.surface == "asphalt" else srgb(146, 143, 137)
         self.lay(masked, base * (1 + road.shade + roof_stains(self.noise, window))[..., None])
         for side in (-0.25, 0.25) if road.width < 11 else (-0.35, -0.13, 0.13, 0.35):
@@ -235,8 +235,8 @@ class Painting:
         return self.color * light
 
     def shadows(self) -> np.ndarray:
-        """0 in the sun to 1 in the shadow. The height that a shadow reaches at a point is the largest height towards the
-        sun less the descent of the light up to here; it is found for all distances by doubling the step."""
+        """0 in the sun to 1 in the shadow. The height that a shadow reaches at a point is the largest height towards
+        the sun less the descent of the light up to here; it is found for all distances by doubling the step."""
         c = self.conditions
         drop = math.tan(c.sun_height) / self.canvas.scale
         reached, step = self.tall, 1.0

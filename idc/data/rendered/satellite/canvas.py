@@ -50,7 +50,9 @@ class Canvas:
     def offsets(self, window: Window, x: float, y: float) -> tuple[np.ndarray, np.ndarray]:
         """Metres of a window's pixel centres from a point: (1, w) and (h, 1)."""
         left, top = x * self.scale + self.margin - 0.5, y * self.scale + self.margin - 0.5
-        columns = (np.arange(window[1].start, window[1].stop, dtype=np.float32) - np.float32(left)) / np.float32(self.scale)
+        columns = (np.arange(window[1].start, window[1].stop, dtype=np.float32) - np.float32(left)) / np.float32(
+            self.scale
+        )
         rows = (np.arange(window[0].start, window[0].stop, dtype=np.float32) - np.float32(top)) / np.float32(self.scale)
         return columns[None, :], rows[:, None]
 

@@ -20,8 +20,8 @@ class DistractorConfig(ConfigModel):
     not. With all at 0, only the changed objects and their shadows differ."""
 
     surroundings: float = Field(default=0.95, ge=0, le=1)
-    """Share of the changed pairs where lots are cleared and laid out with what is built: trees, lawns, driveways, parking
-    lots, bare soil. Otherwise the land is the same at both dates."""
+    """Share of the changed pairs where lots are cleared and laid out with what is built: trees, lawns, driveways,
+    parking lots, bare soil. Otherwise the land is the same at both dates."""
     season: float = Field(default=0.7, ge=0, le=1)
     """Share with another season: colours of grass and fields, leaves of trees."""
     light: float = Field(default=0.9, ge=0, le=1)

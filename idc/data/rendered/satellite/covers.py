@@ -19,10 +19,16 @@ def srgb(*values: float) -> np.ndarray:
     return from_srgb(np.array(values) / 255).astype(np.float32)
 
 
+def color_of(*values: float) -> Color:
+    """:func:`srgb` as a tuple of numbers."""
+    red, green, blue = (float(value) for value in srgb(*values))
+    return red, green, blue
+
+
 @dataclass(frozen=True)
 class _Look:
-    """Darkest and lightest colour when moist and when dry (None: the same), and how much of broad, middle and fine noise
-    and of grain decides between them."""
+    """Darkest and lightest colour when moist and when dry (None: the same), and how much of broad, middle and fine
+    noise and of grain decides between them."""
 
     green: tuple[np.ndarray, np.ndarray]
     dry: tuple[np.ndarray, np.ndarray] | None

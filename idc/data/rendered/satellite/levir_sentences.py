@@ -1,8 +1,8 @@
-"""Five captions of a pair in the manner of LEVIR-CC's annotators: lower case, no full stop, two to some twenty words, and
+"""Five captions of a pair in the manner of LEVIR-CC's annotators: lower case, no full stop, some three to twenty words;
 for a pair without a change the five sentences that the data set always has.
 
-Every caption is true of the pair's list of changes: numbers, kinds, places and what is named besides (the ground before,
-trees that were removed, a parking lot).
+Every caption is true of the pair's list of changes: numbers, kinds, places and what is named besides (the ground
+before, trees that were removed, a parking lot).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ MANY, MASSIVE = 6, 9
 """Fewest that are called many, and massive or lots of."""
 TREES = 4
 """Fewest removed trees that a caption names."""
+MANY_TREES = 20
+"""Fewest removed trees that are called many."""
 CAPTIONS = 5
 
 _GROUND = {
@@ -150,15 +152,18 @@ class _Writer:
     def ends(self, several: bool) -> str:
         be, have, s = ("are", "have", "") if several else ("is", "has", "s")
         return str(
-            self.pick((f"{be} removed", f"{be} removed", f"disappear{s}", f"{have} been removed", f"{have} disappeared"))
+            self.pick(
+                (f"{be} removed", f"{be} removed", f"disappear{s}", f"{have} been removed", f"{have} disappeared")
+            )
         )
 
     def nouns(self) -> Sequence[str]:
         if self.words.large:
             return ("building",)
-        return {"house": ("house", "house", "house", "building", "villa"), "villa": ("villa", "villa", "house", "building")}.get(
-            self.words.noun, ("building", "building", "house")
-        )  # fmt: skip
+        return {
+            "house": ("house", "house", "house", "building", "villa"),
+            "villa": ("villa", "villa", "house", "building"),
+        }.get(self.words.noun, ("building", "building", "house"))
 
     def place(self) -> str:
         """Where, if all of it is in one cell or along one side."""
@@ -195,100 +200,120 @@ class _Writer:
     def street(self) -> tuple[str, bool]:
         words = self.words
         if words.streets > 1:
-            options = [("some roads", True), ("roads", True), ("two roads" if words.streets == 2 else "several roads", True)]
+            counted = "two roads" if words.streets == 2 else "several roads"
+            options = [("some roads", True), ("roads", True), (counted, True)]
             if words.form == "t-shaped":
                 options.append(("a t-shaped road", False))
-            return self.pick(options)  # type: ignore[no-any-return]
+            street, several = self.pick(options)
+            return str(street), bool(several)
         kinds = ["a road", "a road", "a cement road", "a new road"]
         if words.form in ("straight", "winding"):
             kinds.append(f"a {words.form} road")
         return str(self.pick(kinds)), False
 
+    def removed_trees(self) -> str:
+        """Trees or plants, with the verb."""
+        many = ("many trees are",) if self.words.trees >= MANY_TREES else ()
+        return str(self.pick(("some trees are", "trees are", "some plants are", *many))) + " removed"
+
+    def several_of(self) -> str:
+        """Buildings without a number."""
+        return _plural(str(self.pick(self.nouns())))
+
     # ----------------------------------------------------------------------------------------------- the sentences
 
     def _houses(self) -> str:
-        words = self.words
+        words, rows = self.words, self.words.rows
         subject, several = self.subject(words.built, self.nouns())
+        be = "are" if several else "is"
+        aside = self.beside() or self.place()
         forms = [f"{subject} {self.happens(several)} {self.where()}"] * 3
         if words.trees >= TREES:
+            trees = str(self.pick(("some trees", "the trees")))
             forms += [
-                f"{self.pick(('some trees are', 'trees are', 'some plants are'))} removed and {subject} {self.happens(several)} {self.beside() or self.place()}",
-                f"{subject} {self.pick(('are' if several else 'is',))} built to replace {self.pick(('some trees', 'the trees', 'some plants'))} {self.beside()}",
-                f"{subject} replace{'' if several else 's'} {self.pick(('some trees', 'the trees'))} {self.beside() or self.place()}",
-            ]  # fmt: skip
-        longest = max(words.rows, default=0)
-        if len(words.rows) == 1 and longest == words.built >= 3 and words.roads:
-            noun = _plural(str(self.pick(self.nouns())))
-            row = f"a row of {noun} {self.pick(('is', 'are'))} {self.pick(('built', 'constructed'))}"
-            forms += [f"{row} {self.pick(('along', 'beside', 'by'))} the road {self.place() if self.rng.random() < 0.4 else self.ground()}"] * 2
-        if len(words.rows) == 2 and min(words.rows) >= 3 and sum(words.rows) == words.built and words.roads == 1:
-            noun = _plural(str(self.pick(self.nouns())))
-            forms += [f"two rows of {noun} are built {self.pick(('on both sides of the road', 'along the road'))} {self.ground()}"] * 2
+                f"{self.removed_trees()} and {subject} {self.happens(several)} {aside}",
+                f"{subject} {be} built to replace {trees} {self.beside()}",
+                f"{subject} replace{'' if several else 's'} {trees} {aside}",
+            ]
+        if len(rows) == 1 and rows[0] == words.built >= 3 and words.roads:
+            verb, side = self.pick(("is built", "are built", "is constructed")), self.pick(("along", "beside", "by"))
+            end = self.place() if self.rng.random() < 0.4 else self.ground()
+            forms += [f"a row of {self.several_of()} {verb} {side} the road {end}"] * 2
+        if len(rows) == 2 and min(rows) >= 3 and sum(rows) == words.built and words.roads == 1:
+            side = self.pick(("on both sides of the road", "along the road"))
+            forms += [f"two rows of {self.several_of()} are built {side} {self.ground()}"] * 2
         if words.built >= MASSIVE:
-            forms += [f"a residential area with many {_plural(str(self.pick(self.nouns())))} {self.pick(('appears', 'is built', 'has been constructed'))} {self.ground()}"]
+            verb = self.pick(("appears", "is built", "has been constructed"))
+            forms += [f"a residential area with many {self.several_of()} {verb} {self.ground()}"]
         return str(self.pick(forms))
 
     def _settlement(self) -> str:
         words = self.words
         subject, several = self.subject(words.built, self.nouns())
         street, streets = self.street()
-        ground = self.ground() or self.place()
+        ground, be = self.ground() or self.place(), "are" if several else "is"
+        them, road = ("along them", "roads") if streets else (str(self.pick(("along it", "beside it"))), "road")
         forms = [
             f"{street} and {subject} {self.happens(True)} {ground}",
             f"{subject} and {street} {self.happens(True)} {ground}",
             f"{street} with {subject} {self.pick(('alongside', 'built along'))} {self.happens(streets)} {ground}",
-            f"{street} {self.happens(streets)} {ground} and {subject} {'are' if several else 'is'} built {self.pick(('along it', 'beside it')) if not streets else 'along them'}",
-            f"{subject} {self.happens(several)} {self.pick(('beside', 'along'))} the newly built {'roads' if streets else 'road'} {ground}",
-        ]  # fmt: skip
+            f"{street} {self.happens(streets)} {ground} and {subject} {be} built {them}",
+            f"{subject} {self.happens(several)} {self.pick(('beside', 'along'))} the newly built {road} {ground}",
+        ]
         if words.built >= MASSIVE:
-            forms += [f"a residential area with many {_plural(str(self.pick(self.nouns())))} and {street} {self.pick(('appears', 'is built'))} {ground}"] * 2
+            verb = self.pick(("appears", "is built"))
+            forms += [f"a residential area with many {self.several_of()} and {street} {verb} {ground}"] * 2
         if words.trees >= TREES:
+            along = self.pick(("along", "built along", "beside"))
             forms += [
-                f"{self.pick(('some trees are', 'many trees are' if words.trees >= 20 else 'trees are'))} removed and {street} {self.happens(streets)} with {subject} {self.pick(('along', 'built along', 'beside'))}",
+                f"{self.removed_trees()} and {street} {self.happens(streets)} with {subject} {along}",
                 f"{self.pick(('the trees', 'some trees'))} are replaced by {street} and {subject}",
-            ]  # fmt: skip
+            ]
         return str(self.pick(forms))
 
     def _road(self) -> str:
         words = self.words
         street, streets = self.street()
+        be = "are" if streets else "is"
+        scene = "woods" if words.ground == "woods" else "scene"
         forms = [f"{street} {self.happens(streets)} {self.where(beside=False)}"] * 2
-        forms += [f"{street} {self.pick(('are' if streets else 'is',))} built {self.pick(('through', 'across'))} the {'woods' if words.ground == 'woods' else 'scene'}"]
+        forms += [f"{street} {be} built {self.pick(('through', 'across'))} the {scene}"]
         if words.trees >= TREES:
             forms += [
-                f"{self.pick(('some trees are', 'trees are', 'some plants are'))} removed and {street} {self.happens(streets)} {self.ground() or self.place()}",
-                f"{street} {'are' if streets else 'is'} built to replace {self.pick(('some trees', 'some original trees'))}",
-            ]  # fmt: skip
+                f"{self.removed_trees()} and {street} {self.happens(streets)} {self.ground() or self.place()}",
+                f"{street} {be} built to replace {self.pick(('some trees', 'some original trees'))}",
+            ]
         if words.ground in ("bareland", "grass", "desert"):
-            forms += [f"{street} {'are' if streets else 'is'} {self.pick(('built', 'constructed'))} on the {'original ' if self.rng.random() < 0.4 else ''}{'meadow' if words.ground == 'grass' else 'bareland'} {self.place()}"]
+            original = "original " if self.rng.random() < 0.4 else ""
+            land = original + ("meadow" if words.ground == "grass" else "bareland")
+            forms += [f"{street} {be} {self.pick(('built', 'constructed'))} on the {land} {self.place()}"]
         return str(self.pick(forms))
 
     def _large(self) -> str:
         words = self.words
-        single = words.built == 1
-        size = str(self.pick(("large", "large", "huge", "big")))
-        subject, several = (f"a {size} building", False) if single else self.subject(words.built, (f"{size} building", "building"))
+        size = f"{self.pick(('large', 'large', 'huge', 'big'))} building"
+        subject, several = self.subject(words.built, (size,) if words.built == 1 else (size, "building"))
         forms = [f"{subject} {self.happens(several)} {self.where()}"] * 2
         if words.parking:
-            lot = "a parking lot"
             forms += [
-                f"{subject} and {lot} {self.happens(True)} {self.where()}",
-                f"{subject} with {lot} {self.happens(several)} {self.where()}",
-                f"{subject} with {lot} {self.pick(('are' if several else 'is',))} built {self.beside()} {self.ground()}",
-            ]  # fmt: skip
+                f"{subject} and a parking lot {self.happens(True)} {self.where()}",
+                f"{subject} with a parking lot {self.happens(several)} {self.where()}",
+                f"{subject} with a parking lot {'are' if several else 'is'} built {self.beside()} {self.ground()}",
+            ]
         if words.trees >= TREES:
-            forms += [f"some trees are removed and {subject} {self.happens(several)} {self.beside() or self.place()}"]
+            forms += [f"{self.removed_trees()} and {subject} {self.happens(several)} {self.beside() or self.place()}"]
         return str(self.pick(forms))
 
     def _large_and_road(self) -> str:
         subject, several = self.subject(self.words.built, ("large building", "building", "big building"))
-        street, _ = self.street()
+        street, streets = self.street()
         ground = self.ground() or self.place()
         lot = " with a parking lot" if self.words.parking else ""
+        built = "are built" if streets else self.pick(("appears", "is built"))
         forms = [
             f"{street} and {subject} {self.happens(True)} {ground}",
             f"{subject}{lot} and {street} {self.happens(True)} {ground}",
-            f"{subject}{lot} {self.happens(several)} and {street} {self.pick(('appears', 'is built')) if street[:2] == 'a ' else 'are built'} {ground}",
+            f"{subject}{lot} {self.happens(several)} and {street} {built} {ground}",
         ]
         return str(self.pick(forms))
 
@@ -310,7 +335,7 @@ class _Writer:
             f"a building is built next to {'another one' if noun == 'building' else f'the {noun}'} {place}",
             f"a small building appears next to the {'existing one' if noun == 'building' else noun} {place}",
             f"a building attached to an existing one appears {place}",
-            f"a room is {self.pick(('built', 'added'))} next to the original {noun} {place}",
+            f"{self.pick(('a room is built', 'an extra room is added'))} next to the original {noun} {place}",
             f"the {noun} {place} has been {self.pick(('extended', 'expanded'))}",
             f"an extra room is constructed beside the {noun} {place}",
         ]

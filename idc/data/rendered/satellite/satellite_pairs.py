@@ -17,8 +17,9 @@ from idc.data.rendered.satellite.aerial import CURBS, paint
 from idc.data.rendered.satellite.camera import photograph
 from idc.data.rendered.satellite.canvas import Canvas, Noise
 from idc.data.rendered.satellite.levir_sentences import Words, captions_of
+from idc.data.rendered.satellite.plan import UnusableSite
 from idc.data.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Building, Site
-from idc.data.rendered.satellite.siting import UnusableSite, draw_site
+from idc.data.rendered.satellite.siting import draw_site
 from idc.data.rendered.scene_rows import rows_of_scenes
 from idc.schema import NO_CHANGE, ChangePair
 
@@ -48,7 +49,9 @@ class RenderSatellitePairs:
         )
 
     def __call__(self, batch: Batch) -> Batch:
-        return rows_of_scenes(batch, lambda index: (self.pair(index),), lambda index: f"s{self.config.seed}-{index:06d}")
+        return rows_of_scenes(
+            batch, lambda index: (self.pair(index),), lambda index: f"s{self.config.seed}-{index:06d}"
+        )
 
     def pair(self, index: int) -> ChangePair:
         """Pair ``index``.
@@ -62,14 +65,14 @@ class RenderSatellitePairs:
         words = words_of(site, changes, self._visible_roads(site))
         rng = np.random.default_rng((config.seed, index, 2**20))
         counts = Counter(change["class"] for change in changes)
+        cells = {(change["class"], change["place"]) for change in changes}
         meta = {
             "scene": index,
             "changeflag": int(bool(changes)),
             "changes": changes,
             "counts": {name: counts[name] for name in ("road", "building")},
             "places": {
-                name: [cell for row in GRID for cell in row if any(c["class"] == name and c["place"] == cell for c in changes)]
-                for name in ("road", "building")
+                name: [cell for row in GRID for cell in row if (name, cell) in cells] for name in ("road", "building")
             },
             "landscape": site.facts["setting"],
             "metres_per_pixel": self.satellite.metres_per_pixel,

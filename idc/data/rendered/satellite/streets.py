@@ -38,6 +38,15 @@ class TakenGround:
         if window is not None:
             self.cells[window] |= mask
 
+    def without(self, polygon: np.ndarray) -> TakenGround:
+        """A map where a polygon is free."""
+        other = TakenGround(0.0, 0.0)
+        other.cells = self.cells.copy()
+        window, mask = self._drawn(polygon)
+        if window is not None:
+            other.cells[window][mask > 0] = 0
+        return other
+
     def take_line(self, points: np.ndarray, width: float) -> None:
         corners = np.round((points + REACH) * _FINE * 16).astype(np.int32)
         cv2.polylines(self.cells, [corners], False, 1, max(1, round(width * _FINE)), cv2.LINE_8, 4)
@@ -75,7 +84,9 @@ class Lot:
     order: int
 
 
-def curve(rng: np.random.Generator, width: float, height: float, through: tuple[float, float], angle: float, bend: float) -> np.ndarray:
+def curve(
+    rng: np.random.Generator, width: float, height: float, through: tuple[float, float], angle: float, bend: float
+) -> np.ndarray:
     """A line across the site through a point, (n, 2); ``bend`` is its turn from one end to the other, radians."""
     half = 0.5 * math.hypot(width, height) + REACH
     steps = np.linspace(-half, half, max(int(2 * half / 3), 8))
@@ -108,7 +119,9 @@ def along(points: np.ndarray, step: float, first: float = 0.0) -> list[tuple[np.
     return [(point, math.atan2(dy, dx)) for point, (dx, dy) in zip(here, ahead - behind, strict=True)]
 
 
-def house_blocks(rng: np.random.Generator, x: float, y: float, turn: float, wide: float, deep: float, style: str) -> tuple[Block, ...]:
+def house_blocks(
+    rng: np.random.Generator, x: float, y: float, turn: float, wide: float, deep: float, style: str
+) -> tuple[Block, ...]:
     """A main block and wings. ``turn`` is the direction of the street; the front is at negative ``across``."""
     eaves = float(rng.uniform(2.6, 3.4) if style != "villa" else rng.uniform(3.5, 5.5))
     gable = rng.random() < 0.3

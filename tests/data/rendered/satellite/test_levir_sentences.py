@@ -18,7 +18,10 @@ AMOUNTS = {"a": (1, 1), "an": (1, 1), "two": (2, 2), "three": (3, 3), "four": (4
 BUILDINGS = re.compile(
     rf"\b({'|'.join(AMOUNTS)}) (?:large |huge |big |small )?(?:house|villa|building)s?\b(?! attached)"
 )
-STREETS = re.compile(r"\b(?:(?:a|some|two|several) (?:cement |new |straight |winding |t-shaped )?|newly built )roads?\b|\b(?<!the )roads\b")
+STREETS = re.compile(
+    r"\b(?:(?:a|some|two|several) (?:cement |new |straight |winding |t-shaped )?|newly built )roads?\b"
+    r"|\b(?<!the )roads\b"
+)
 SIDES = {
     "top left|upper left": ("top left corner",),
     "top right|upper right": ("top right corner",),
@@ -51,7 +54,9 @@ def faults(caption: str, changes: list[dict[str, object]], words: Words) -> list
         wrong.append("road")
     if words.streets == 1 and re.search(r"two roads|some roads|several roads|newly built roads|t-shaped", caption):
         wrong.append("roads")
-    if bool(re.search(r"(?:house|villa|building)s? .*(?:removed|disappear)", caption.split(" and ")[-1])) != bool(kinds["removed"]):
+    if bool(re.search(r"(?:house|villa|building)s? .*(?:removed|disappear)", caption.split(" and ")[-1])) != bool(
+        kinds["removed"]
+    ):
         wrong.append("removed")
     if "trees" in re.sub("among the trees", "", caption) and words.trees < 4:
         wrong.append("trees")

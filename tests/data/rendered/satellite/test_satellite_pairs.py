@@ -1,4 +1,4 @@
-"""Satellite pairs: the same from the same index, masks and lists that agree with the pixels, an export that reads back."""
+"""Satellite pairs: the same from the same index; masks and lists agree with the pixels; an export reads back."""
 
 from __future__ import annotations
 
@@ -244,7 +244,10 @@ def test_the_export_reads_back_as_the_same_pairs(folder: Path, tmp_path: Path) -
     imported = run_local(*open_import(reading), progress=False)
     assert (imported.num_rows, imported.num_rejected) == (24, 0)
     columns = ["pair_id", "before", "after", "captions", "change_type", "split", "mask"]
-    rows = [sorted(read_table(path, columns).to_pylist(), key=lambda r: r["pair_id"]) for path in (folder, tmp_path / "again")]
+    rows = [
+        sorted(read_table(path, columns).to_pylist(), key=lambda r: r["pair_id"])
+        for path in (folder, tmp_path / "again")
+    ]
     for expected, row in zip(*rows, strict=True):
         row["captions"] = [text.strip(" .") for text in row["captions"]]
         assert row == expected
