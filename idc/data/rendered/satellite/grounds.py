@@ -22,12 +22,7 @@ from idc.data.rendered.satellite.site import (
     Strip,
     Tree,
 )
-from idc.data.rendered.satellite.streets import (
-    Lot,
-    curve,
-    outline,
-    rectangle,
-)
+from idc.data.rendered.satellite.streets import Lot, curve, outline, rectangle, scaled
 
 
 def furnish(plan: Plan) -> None:
@@ -39,22 +34,16 @@ def furnish(plan: Plan) -> None:
     built_roads = [road for road in site.roads if road.epochs == BUILT]
     built_spots = [spot for spot in plan.spots if spot.epochs == BUILT]
     if works_land or built_roads or built_spots:
-        chances = {"woods": 0.75, "fields": 0.0}.get(
-            "woods" if plan.forest > 0.5 else "other", 0.18 if plan.forest else 0.0
-        )
-        green = site.ground in ("meadow", "dry")
-        context = (
-            "woods"
-            if rng.random() < chances
-            else str(rng.choice(["bareland", "bareland", "grass" if green else "bareland"]))
-        )
+        chance_of_woods = 0.75 if plan.forest > 0.5 else 0.18 if plan.forest else 0.0
+        open_land = ["bareland", "bareland", "grass" if site.ground in ("meadow", "dry") else "bareland"]
+        context = "woods" if rng.random() < chance_of_woods else str(rng.choice(open_land))
         before = str(rng.choice(["soil", "sand", "mud", "dry"]))
     site.facts["context"] = "desert" if context == "bareland" and before in ("sand", "dry") else context
     shade = float(rng.normal(0, 0.07))
     if context == "bareland":
         epochs: Epochs = REMOVED if plan.surroundings else ALWAYS
         for ground in works_land:
-            grown = (ground - ground.mean(0)) * 1.12 + ground.mean(0)
+            grown = scaled(ground, 1.12)
             site.patches.append(Patch(grown, before, shade, 1.6, epochs=epochs))
         for spot in built_spots:
             site.patches.append(Patch(outline(spot.blocks, 14.0), before, shade, 3.0, epochs=epochs))
@@ -101,7 +90,7 @@ def _furnish_lot(plan: Plan, lot: Lot) -> None:
     site.buildings.append(building)
     if style == "building":
         if rng.random() < 0.5:
-            yard = (lot.ground - lot.ground.mean(0)) * 1.05 + lot.ground.mean(0)
+            yard = scaled(lot.ground, 1.05)
             site.patches.append(Patch(yard, str(rng.choice(["soil", "gravel", "mud"])), shade - 0.12, 0.8, epochs=land))
         return
     if land == REMOVED and plan.surroundings:
@@ -112,12 +101,8 @@ def _furnish_lot(plan: Plan, lot: Lot) -> None:
     if rng.random() < 0.5:  # a terrace
         x, y = block.at(float(rng.uniform(-0.5, 0.5)) * block.along, block.across * 1.35)
         site.patches.append(Patch(rectangle(x, y, 2.4, 1.8, block.turn), "concrete", 0.0, epochs=land, layer=2))
-    inner = (lot.ground - lot.ground.mean(0)) * 0.92 + lot.ground.mean(0)
-    if (
-        fence
-        and style == "house"
-        and plan.streets.is_free(inner[2:4].repeat(2, 0) + np.array([(0, 0), (0.5, 0.5)] * 2))
-    ):
+    back = scaled(lot.ground, 0.92)[2:4].repeat(2, 0) + np.array([(0, 0), (0.5, 0.5)] * 2)
+    if fence and style == "house" and plan.streets.is_free(back):
         a, b, c, d = lot.ground
         line = np.array([a + (d - a) * 0.45, d, c, b + (c - b) * 0.45])
         site.strips.append(Strip(line, 0.3, color_of(74, 62, 50), 1.7, epochs=land))

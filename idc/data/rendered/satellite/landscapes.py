@@ -12,23 +12,8 @@ import numpy as np
 
 from idc.data.rendered.satellite.covers import color_of
 from idc.data.rendered.satellite.plan import Plan
-from idc.data.rendered.satellite.site import (
-    Block,
-    Building,
-    Cover,
-    Patch,
-    Road,
-)
-from idc.data.rendered.satellite.streets import (
-    REACH,
-    Lot,
-    along,
-    branch,
-    curve,
-    house_blocks,
-    outline,
-    rectangle,
-)
+from idc.data.rendered.satellite.site import Block, Building, Cover, Patch, Road
+from idc.data.rendered.satellite.streets import REACH, Lot, along, branch, curve, house_blocks, outline, rectangle
 
 _HOUSE_ROOFS = (
     (92, 88, 84),

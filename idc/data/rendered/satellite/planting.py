@@ -9,18 +9,8 @@ import numpy as np
 
 from idc.data.rendered.satellite.covers import color_of
 from idc.data.rendered.satellite.plan import Plan
-from idc.data.rendered.satellite.site import (
-    ALWAYS,
-    BUILT,
-    REMOVED,
-    Car,
-    Epochs,
-    Tree,
-)
-from idc.data.rendered.satellite.streets import (
-    REACH,
-    along,
-)
+from idc.data.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Car, Epochs, Tree
+from idc.data.rendered.satellite.streets import REACH, along
 
 _CARS = (
     (210, 210, 212),

@@ -15,7 +15,8 @@ BUILT: Epochs = (False, True)
 REMOVED: Epochs = (True, False)
 
 Roof = Literal["hip", "gable", "flat"]
-Cover = Literal["lawn", "meadow", "dry", "soil", "sand", "mud", "concrete", "asphalt", "gravel", "crop", "water"]
+Cover = str
+"""A name of the table of covers in :mod:`idc.data.rendered.satellite.covers`."""
 
 
 @dataclass(frozen=True)

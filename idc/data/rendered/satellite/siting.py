@@ -13,15 +13,8 @@ from idc.data.rendered.satellite.landscapes import LANDSCAPES
 from idc.data.rendered.satellite.plan import Plan, is_outside
 from idc.data.rendered.satellite.planting import park, plant
 from idc.data.rendered.satellite.seasons import draw_conditions
-from idc.data.rendered.satellite.site import (
-    ALWAYS,
-    BUILT,
-    Patch,
-    Site,
-)
-from idc.data.rendered.satellite.streets import (
-    TakenGround,
-)
+from idc.data.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Patch, Site
+from idc.data.rendered.satellite.streets import TakenGround, rectangle
 from idc.data.rendered.satellite.works import SUITABLE, WORKS
 
 
@@ -53,7 +46,10 @@ def draw_site(config: RenderConfig, satellite: SatelliteConfig, index: int, atte
     if work is not None:
         WORKS[work](plan)
     furnish(plan)
-    plant(plan, rng.random() < distractors.growth, satellite.metres_per_pixel)
+    growth = rng.random() < distractors.growth
+    if growth:
+        _other_covers(plan)
+    plant(plan, growth, satellite.metres_per_pixel)
     park(plan, rng.random() < distractors.vehicles)
     site.conditions = draw_conditions(satellite, rng)
     first_row = all(abs(lot.side) == 1 for lot in plan.lots if lot.building.epochs != ALWAYS or lot.building.added)
@@ -78,6 +74,18 @@ def _pond(plan: Plan) -> None:
             for ground in (plan.taken, plan.land):
                 ground.take(ring * 1.1 + np.array((x, y)))
             return
+
+
+def _other_covers(plan: Plan) -> None:
+    """Free land whose cover is another one at one of the dates: cleared, overgrown, dug up."""
+    rng, (w, h) = plan.rng, plan.size
+    for _ in range(int(rng.poisson(1.1))):
+        half = rng.uniform(0.06, 0.24, 2) * min(w, h)
+        shape = rectangle(*(rng.uniform(0, 1, 2) * (w, h)), half[0], half[1], rng.uniform(0, math.pi))
+        cover = str(rng.choice(["soil", "soil", "mud", "dry", "meadow", "sand"]))
+        epochs = REMOVED if rng.random() < 0.5 else BUILT
+        if plan.land.is_free(shape):
+            plan.site.patches.append(Patch(shape, cover, float(rng.normal(0, 0.08)), 2.0, epochs=epochs))
 
 
 def _rows(plan: Plan) -> list[int]:

@@ -148,5 +148,11 @@ def outline(blocks: tuple[Block, ...], margin: float = 0.0) -> np.ndarray:
     return cv2.convexHull(points)[:, 0].astype(np.float64)
 
 
+def scaled(polygon: np.ndarray, factor: float) -> np.ndarray:
+    """A polygon, larger or smaller about the mean of its corners."""
+    middle = polygon.mean(0)
+    return (polygon - middle) * factor + middle
+
+
 def rectangle(x: float, y: float, along_half: float, across_half: float, turn: float) -> np.ndarray:
     return Block(x, y, along_half, across_half, turn).corners()

@@ -9,16 +9,8 @@ from dataclasses import replace
 from idc.data.rendered.satellite.config import Setting, Work
 from idc.data.rendered.satellite.landscapes import lay_streets, place_large_buildings
 from idc.data.rendered.satellite.plan import Plan, UnusableSite, is_in_view, is_outside
-from idc.data.rendered.satellite.site import (
-    ALWAYS,
-    BUILT,
-    REMOVED,
-    Block,
-    Epochs,
-)
-from idc.data.rendered.satellite.streets import (
-    outline,
-)
+from idc.data.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Block, Epochs
+from idc.data.rendered.satellite.streets import outline
 
 
 def _set_epochs(plan: Plan, numbers: list[int], epochs: Epochs) -> None:
