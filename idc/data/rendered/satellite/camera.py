@@ -42,5 +42,7 @@ def photograph(painting: Painting, seed: tuple[int, ...]) -> np.ndarray:
     whole = (np.clip(pixels, 0, 1) * 255 + 0.5).astype(np.uint8)
     if c.quality < 100:
         _, packed = cv2.imencode(".jpg", whole[..., ::-1], (cv2.IMWRITE_JPEG_QUALITY, c.quality))
-        whole = np.ascontiguousarray(cv2.imdecode(packed, cv2.IMREAD_COLOR)[..., ::-1])
+        decoded = cv2.imdecode(packed, cv2.IMREAD_COLOR)
+        assert decoded is not None
+        whole = np.ascontiguousarray(decoded[..., ::-1])
     return whole

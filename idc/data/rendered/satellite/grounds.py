@@ -56,7 +56,7 @@ def furnish(plan: Plan) -> None:
     for road in built_roads:
         plan.cleared.take_line(road.points, road.width + (9.0 if road.walks else 5.0))
         if road.circle:
-            plan.cleared.take_circle(*road.points[-1], road.circle + 4.0)
+            plan.cleared.take_circle(road.points[-1], road.circle + 4.0)
         if plan.surroundings and rng.random() < 0.7:
             site.patches.append(Patch(_corridor(road, 4.0), "soil", shade, 1.2, epochs=BUILT))
     if context == "woods":

@@ -150,7 +150,7 @@ def lay_streets(
         for ground in (plan.taken, plan.land, plan.streets):
             ground.take_line(road.points, road.width + (6.5 if road.walks else 2.0))
             if road.circle:
-                ground.take_circle(*road.points[-1], road.circle + 3.0)
+                ground.take_circle(road.points[-1], road.circle + 3.0)
 
 
 def _lots(plan: Plan, style: str) -> None:

@@ -40,7 +40,8 @@ def plant(plan: Plan, growth: bool, resolution: float) -> None:
         + rng.uniform(-0.45, 0.45, (rows, columns, 2))
     ) * spacing
     draws = rng.random((rows, columns, 5))
-    wood = cv2.remap(noise, *((at / extent * 7 + 0.5).astype(np.float32)[..., k] for k in (0, 1)), cv2.INTER_CUBIC)
+    samples = (at / extent * 7 + 0.5).astype(np.float32)
+    wood = cv2.remap(noise, samples[..., 0], samples[..., 1], cv2.INTER_CUBIC)
     inside = wood >= np.quantile(wood, 1 - min(plan.forest, 1.0)) if plan.forest else np.zeros(wood.shape, bool)
     wanted = np.where(inside, draws[..., 0] > 0.06, draws[..., 0] < single)
     removed = 0

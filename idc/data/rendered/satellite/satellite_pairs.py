@@ -18,7 +18,7 @@ from idc.data.rendered.satellite.camera import photograph
 from idc.data.rendered.satellite.canvas import Canvas, Noise
 from idc.data.rendered.satellite.levir_sentences import Words, captions_of
 from idc.data.rendered.satellite.plan import UnusableSite
-from idc.data.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Building, Site
+from idc.data.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Building, Road, Site
 from idc.data.rendered.satellite.siting import draw_site
 from idc.data.rendered.scene_rows import rows_of_scenes
 from idc.schema import NO_CHANGE, ChangePair
@@ -62,7 +62,7 @@ class RenderSatellitePairs:
         config = self.config
         site, changes, mask = self.site(index)
         images = self.images(site, index)
-        words = words_of(site, changes, self._visible_roads(site))
+        words = words_of(site, changes, self.visible_roads(site))
         rng = np.random.default_rng((config.seed, index, 2**20))
         counts = Counter(change["class"] for change in changes)
         cells = {(change["class"], change["place"]) for change in changes}
@@ -131,11 +131,11 @@ class RenderSatellitePairs:
                     if (masked := self.canvas.road(road, wider)) is not None:
                         window, inside = masked
                         pixels[window][inside > 0] = wanted
-            visible = sum(self._shows(road) for road in new)
+            streets = max(sum(self._shows(road) for road in new), 1)
             entry = self._entry(pixels, "road", "built", "road")
             if entry is not None:
                 change, inside = entry
-                changes.append({**change, "streets": visible, "form": site.facts["form"]})
+                changes.append({**change, "streets": streets, "form": site.facts["form"]})
                 mask[inside] = ROAD
         for building in site.buildings:
             if building.epochs != ALWAYS or building.added:
@@ -149,7 +149,7 @@ class RenderSatellitePairs:
         for name, value in (("road", ROAD), ("building", BUILDING)):
             pieces = cv2.connectedComponents((mask == value).astype(np.uint8), connectivity=8)[0] - 1
             if pieces != sum(change["class"] == name for change in changes):
-                raise UnusableSite(f"changed {name}s touch or are in pieces")
+                raise UnusableSite(f"changed {name}s touch")
         if site.facts["works"] != bool(changes):
             raise UnusableSite("nothing of the change is in the image")
         return changes, mask
@@ -166,6 +166,8 @@ class RenderSatellitePairs:
             return None
         if count < self.satellite.min_visible_pixels:
             raise UnusableSite(f"a changed {name} shows too few pixels")
+        if cv2.connectedComponents(inside.astype(np.uint8), connectivity=8)[0] != 2:
+            raise UnusableSite(f"a changed {name} is in pieces")
         rows, columns = np.nonzero(inside)
         contours, _ = cv2.findContours(inside.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
         polygon = cv2.approxPolyDP(max(contours, key=cv2.contourArea), 0.7, True)[:, 0]
@@ -179,7 +181,7 @@ class RenderSatellitePairs:
         }
         return change, inside
 
-    def _shows(self, road: Any) -> bool:
+    def _shows(self, road: Road) -> bool:
         masked = self.canvas.road(road)
         if masked is None:
             return False
@@ -188,7 +190,8 @@ class RenderSatellitePairs:
         pixels[window] = inside
         return int(np.count_nonzero(self.canvas.reduce(pixels * 255) > 127)) >= self.satellite.min_visible_pixels
 
-    def _visible_roads(self, site: Site) -> int:
+    def visible_roads(self, site: Site) -> int:
+        """Streets in the image at the second date."""
         return sum(self._shows(road) for road in site.roads if road.epochs[1])
 
 

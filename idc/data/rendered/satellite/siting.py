@@ -38,7 +38,8 @@ def draw_site(config: RenderConfig, satellite: SatelliteConfig, index: int, atte
     distractors = satellite.distractors
     surroundings = work is not None and rng.random() < distractors.surroundings
     site = Site(width, height, texture=int(rng.integers(2**31)))
-    plan = Plan(site, *(TakenGround(width, height) for _ in range(4)), rng, work, bool(surroundings))
+    taken, land, streets, cleared = (TakenGround(width, height) for _ in range(4))
+    plan = Plan(site, taken, land, streets, cleared, rng, work, bool(surroundings))
     wanted = [name for name in satellite.settings if work is None or name in SUITABLE[work]] or list(satellite.settings)
     setting = str(rng.choice(wanted))
     LANDSCAPES[setting](plan)
@@ -81,7 +82,8 @@ def _other_covers(plan: Plan) -> None:
     rng, (w, h) = plan.rng, plan.size
     for _ in range(int(rng.poisson(1.1))):
         half = rng.uniform(0.06, 0.24, 2) * min(w, h)
-        shape = rectangle(*(rng.uniform(0, 1, 2) * (w, h)), half[0], half[1], rng.uniform(0, math.pi))
+        x, y = rng.uniform(0, 1, 2) * (w, h)
+        shape = rectangle(x, y, half[0], half[1], rng.uniform(0, math.pi))
         cover = str(rng.choice(["soil", "soil", "mud", "dry", "meadow", "sand"]))
         epochs = REMOVED if rng.random() < 0.5 else BUILT
         if plan.land.is_free(shape):

@@ -51,7 +51,8 @@ class TakenGround:
         corners = np.round((points + REACH) * _FINE * 16).astype(np.int32)
         cv2.polylines(self.cells, [corners], False, 1, max(1, round(width * _FINE)), cv2.LINE_8, 4)
 
-    def take_circle(self, x: float, y: float, radius: float) -> None:
+    def take_circle(self, centre: np.ndarray, radius: float) -> None:
+        x, y = (float(value) for value in centre)
         cv2.circle(self.cells, (round((x + REACH) * _FINE), round((y + REACH) * _FINE)), round(radius * _FINE), 1, -1)
 
     def _drawn(self, polygon: np.ndarray) -> tuple[tuple[slice, slice] | None, np.ndarray]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from idc.data.rendered.satellite.config import Setting, Work
 from idc.data.rendered.satellite.landscapes import lay_streets, place_large_buildings
 from idc.data.rendered.satellite.plan import Plan, UnusableSite, is_in_view, is_outside
-from idc.data.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Block, Epochs
+from idc.data.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Block, Epochs, Roof
 from idc.data.rendered.satellite.streets import outline
 
 
@@ -70,7 +70,6 @@ def _open_roads(plan: Plan, numbers: set[int]) -> None:
         if road.surface == "dirt":
             road = replace(road, surface="concrete")
         plan.site.roads[number] = replace(road, epochs=BUILT, walks=road.walks and plan.surroundings)
-    plan.site.facts["whole_network"] = len(numbers) == len(plan.site.roads)
 
 
 def _build_road(plan: Plan) -> None:
@@ -136,7 +135,7 @@ def _extend(plan: Plan) -> None:
         )
         half = min(max(main.along * float(rng.uniform(0.4, 0.75)), 3.0), 14.0)
         far = min(max(main.across * float(rng.uniform(0.5, 0.9)), 2.8), 12.0)
-        roof = "flat" if main.roof == "flat" else "hip"
+        roof: Roof = "flat" if main.roof == "flat" else "hip"
         spots = [
             (float(rng.uniform(-0.4, 0.4)) * main.along, deepest + far),
             ((widest + half) * float(rng.choice([-1, 1])), 0.0),

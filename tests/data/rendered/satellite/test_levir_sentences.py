@@ -79,7 +79,7 @@ def test_captions_are_true_of_the_lists() -> None:
     distinct, lengths = set(), []
     for index in range(180):
         site, changes, _ = stage.site(index)
-        words = words_of(site, changes, stage._visible_roads(site))
+        words = words_of(site, changes, stage.visible_roads(site))
         captions = captions_of(words, np.random.default_rng(index))
         assert len(captions) == 5
         for caption in captions:
