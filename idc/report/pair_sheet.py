@@ -18,7 +18,7 @@ from idc.data.images import decode_image, resize_image
 from idc.data.rendered.captions import ATTRIBUTES
 from idc.data.rendered.differences import KINDS, Difference, differences_of
 from idc.data.store import iter_rows
-from idc.report.satellite_cells import change_table, satellite_cell
+from idc.report.satellite_cells import satellite_cell, satellite_table
 from idc.report.sheet_layout import GAP, INK, LETTER, LINE, PAPER, SOFT, WIDTH, arranged, write_lines
 
 
@@ -52,7 +52,7 @@ def pair_sheet(job: ShowPairsJob) -> tuple[bytes, str]:
     if not metas:
         raise ValueError(f"pairs: {job.pairs} has no pairs")
     if satellite := all("changes" in meta for _, meta in metas):
-        table = change_table([meta for _, meta in metas])
+        table = satellite_table([meta for _, meta in metas])
     else:
         table = list_table([_listed(name, meta) for name, meta in metas])
     if job.beside is not None and not satellite:

@@ -40,7 +40,7 @@ def colored_mask(mask: np.ndarray) -> np.ndarray:
     return colored
 
 
-def change_table(metas: Sequence[Mapping[str, Any]]) -> str:
+def satellite_table(metas: Sequence[Mapping[str, Any]]) -> str:
     """How many pairs are changed, how many changes of each class and kind there are, how many buildings a pair has."""
     kinds = Counter(f"{change['class']} {change['kind']}" for meta in metas for change in meta["changes"])
     numbers = Counter(meta["counts"]["building"] for meta in metas if meta["changes"])

@@ -12,9 +12,20 @@ import math
 import cv2
 import numpy as np
 
-from idc.data.rendered.satellite.canvas import MARGIN, Canvas, Masked, Noise, Window
+from idc.data.rendered.satellite.canvas import MARGIN, Canvas, GroundNoise, Masked, Window
 from idc.data.rendered.satellite.covers import cover, roof_stains, srgb
-from idc.data.rendered.satellite.site import ALWAYS, Block, Building, Car, Conditions, Patch, Road, Site, Strip, Tree
+from idc.data.rendered.satellite.site import (
+    ALWAYS,
+    Building,
+    Car,
+    Conditions,
+    Patch,
+    Road,
+    RoofBlock,
+    Site,
+    SiteTree,
+    Strip,
+)
 
 CURBS = 0.9
 """Width of a road's two curbs together."""
@@ -28,7 +39,7 @@ _WALL_SLOPE = 2.0
 class Painting:
     """Reflectance and height of a site at a date."""
 
-    def __init__(self, canvas: Canvas, noise: Noise, conditions: Conditions):
+    def __init__(self, canvas: Canvas, noise: GroundNoise, conditions: Conditions):
         self.canvas, self.noise, self.conditions = canvas, noise, conditions
         self.color = np.zeros((canvas.height, canvas.width, 3), np.float32)
         self.tall = np.zeros((canvas.height, canvas.width), np.float32)
@@ -131,7 +142,7 @@ class Painting:
         self.lay((window, worn), color)
 
     def car(self, car: Car) -> None:
-        body = Block(car.x, car.y, car.long / 2, 0.95, car.turn)
+        body = RoofBlock(car.x, car.y, car.long / 2, 0.95, car.turn)
         window = self.canvas.window(body.corners(), 0.3)
         if window is None:
             return
@@ -178,19 +189,19 @@ class Painting:
         self.tall[window][standing] = height[standing]
 
     def _boxes(
-        self, block: Block, window: Window, height: np.ndarray, color: np.ndarray, rng: np.random.Generator
+        self, block: RoofBlock, window: Window, height: np.ndarray, color: np.ndarray, rng: np.random.Generator
     ) -> None:
         """Ventilation and hatches on a flat roof."""
         for _ in range(min(int(block.along * block.across / 70), 14)):
             x, y = block.at(*(rng.uniform(-0.8, 0.8, 2) * (block.along, block.across)))
             half = rng.uniform(0.5, 1.3, 2)
-            box = Block(x, y, float(half[0]), float(half[1]), block.turn)
+            box = RoofBlock(x, y, float(half[0]), float(half[1]), block.turn)
             u, v = self.canvas.local(window, box)
             inside = (abs(u) < box.along) & (abs(v) < box.across)
             height[inside] = block.eaves + 1.3
             color[inside] = srgb(*(np.array((150, 150, 148)) * rng.uniform(0.6, 1.2)))
 
-    def tree(self, tree: Tree) -> None:
+    def tree(self, tree: SiteTree) -> None:
         conditions = self.conditions
         radius = tree.radius * (1 + conditions.growth)
         reach = radius * 1.2
@@ -262,7 +273,7 @@ def normals(points: np.ndarray) -> np.ndarray:
     return np.stack((-tangent[:, 1], tangent[:, 0]), 1)
 
 
-def _tree_color(tree: Tree, conditions: Conditions) -> np.ndarray:
+def _tree_color(tree: SiteTree, conditions: Conditions) -> np.ndarray:
     if not tree.deciduous:
         return srgb(43, 56, 40) * np.float32(1 + 0.35 * tree.tint)
     light = srgb(62, 76, 45) * np.float32(1 + 0.3 * tree.tint)
@@ -270,7 +281,7 @@ def _tree_color(tree: Tree, conditions: Conditions) -> np.ndarray:
     return light + (srgb(94, 85, 68) - light) * fall
 
 
-def paint(site: Site, epoch: int, canvas: Canvas, noise: Noise) -> Painting:
+def paint(site: Site, epoch: int, canvas: Canvas, noise: GroundNoise) -> Painting:
     """The site at a date."""
     painting = Painting(canvas, noise, site.conditions[epoch])
     everywhere = (slice(0, canvas.height), slice(0, canvas.width))

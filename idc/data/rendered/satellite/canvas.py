@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from idc.data.rendered.satellite.site import Block, Building, Road
+from idc.data.rendered.satellite.site import Building, Road, RoofBlock
 
 MARGIN = 12.0
 """Metres around the image that are drawn too."""
@@ -56,7 +56,7 @@ class Canvas:
         rows = (np.arange(window[0].start, window[0].stop, dtype=np.float32) - np.float32(top)) / np.float32(self.scale)
         return columns[None, :], rows[:, None]
 
-    def local(self, window: Window, block: Block) -> tuple[np.ndarray, np.ndarray]:
+    def local(self, window: Window, block: RoofBlock) -> tuple[np.ndarray, np.ndarray]:
         """Metres along the two sides of a block from its centre."""
         dx, dy = self.offsets(window, block.x, block.y)
         c, s = np.float32(math.cos(block.turn)), np.float32(math.sin(block.turn))
@@ -110,7 +110,7 @@ class Canvas:
         return mask
 
 
-class Noise:
+class GroundNoise:
     """Smooth random fields over a canvas, mean 0 and deviation about 1, the same at both dates."""
 
     def __init__(self, canvas: Canvas, seed: int):

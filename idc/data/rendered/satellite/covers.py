@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from idc.data.rendered.satellite.canvas import Noise, Window
+from idc.data.rendered.satellite.canvas import GroundNoise, Window
 from idc.data.rendered.satellite.site import Conditions
 from idc.data.rendered.srgb import from_srgb
 
@@ -58,7 +58,7 @@ _LOOKS = {
 
 
 def cover(
-    name: str, noise: Noise, window: Window, conditions: Conditions, shade: float, turn: float, scale: float
+    name: str, noise: GroundNoise, window: Window, conditions: Conditions, shade: float, turn: float, scale: float
 ) -> np.ndarray:
     """Linear RGB (h, w, 3) of a window as if all of it had one cover.
 
@@ -89,7 +89,7 @@ def _furrows(window: Window, turn: float, scale: float) -> np.ndarray:
     return np.sin(across * np.float32(2 * math.pi / 2.4)) + np.sin(across * np.float32(2 * math.pi / 7.1))
 
 
-def roof_stains(noise: Noise, window: Window) -> np.ndarray:
+def roof_stains(noise: GroundNoise, window: Window) -> np.ndarray:
     """Relative deviations of the reflectance of roofs and pavements."""
     return (
         0.05 * noise.broad[window] + 0.04 * noise.middle[window] + 0.04 * noise.fine[window]

@@ -13,16 +13,16 @@ from idc.data.rendered.satellite.site import (
     ALWAYS,
     BUILT,
     REMOVED,
-    Block,
     Building,
     Cover,
     Epochs,
     Patch,
     Road,
+    RoofBlock,
+    SiteTree,
     Strip,
-    Tree,
 )
-from idc.data.rendered.satellite.streets import Lot, curve, outline, rectangle, scaled
+from idc.data.rendered.satellite.streets import Lot, curve, outline, rectangle, scaled_polygon
 
 
 def furnish(plan: Plan) -> None:
@@ -43,7 +43,7 @@ def furnish(plan: Plan) -> None:
     if context == "bareland":
         epochs: Epochs = REMOVED if plan.surroundings else ALWAYS
         for ground in works_land:
-            grown = scaled(ground, 1.12)
+            grown = scaled_polygon(ground, 1.12)
             site.patches.append(Patch(grown, before, shade, 1.6, epochs=epochs))
         for spot in built_spots:
             site.patches.append(Patch(outline(spot.blocks, 14.0), before, shade, 3.0, epochs=epochs))
@@ -90,7 +90,7 @@ def _furnish_lot(plan: Plan, lot: Lot) -> None:
     site.buildings.append(building)
     if style == "building":
         if rng.random() < 0.5:
-            yard = scaled(lot.ground, 1.05)
+            yard = scaled_polygon(lot.ground, 1.05)
             site.patches.append(Patch(yard, str(rng.choice(["soil", "gravel", "mud"])), shade - 0.12, 0.8, epochs=land))
         return
     if land == REMOVED and plan.surroundings:
@@ -101,7 +101,7 @@ def _furnish_lot(plan: Plan, lot: Lot) -> None:
     if rng.random() < 0.5:  # a terrace
         x, y = block.at(float(rng.uniform(-0.5, 0.5)) * block.along, block.across * 1.35)
         site.patches.append(Patch(rectangle(x, y, 2.4, 1.8, block.turn), "concrete", 0.0, epochs=land, layer=2))
-    back = scaled(lot.ground, 0.92)[2:4].repeat(2, 0) + np.array([(0, 0), (0.5, 0.5)] * 2)
+    back = scaled_polygon(lot.ground, 0.92)[2:4].repeat(2, 0) + np.array([(0, 0), (0.5, 0.5)] * 2)
     if fence and style == "house" and plan.streets.is_free(back):
         a, b, c, d = lot.ground
         line = np.array([a + (d - a) * 0.45, d, c, b + (c - b) * 0.45])
@@ -111,7 +111,7 @@ def _furnish_lot(plan: Plan, lot: Lot) -> None:
         site.patches.append(Patch(rectangle(x, y, 4.6, 3.0, block.turn), "concrete", 0.0, epochs=land, layer=2))
         site.strips.append(
             Strip(
-                np.array([Block(x, y, 1, 1, block.turn).at(-2, 0), Block(x, y, 1, 1, block.turn).at(2, 0)]),
+                np.array([RoofBlock(x, y, 1, 1, block.turn).at(-2, 0), RoofBlock(x, y, 1, 1, block.turn).at(2, 0)]),
                 3.2,
                 color_of(76, 142, 160),
                 epochs=land,
@@ -122,7 +122,7 @@ def _furnish_lot(plan: Plan, lot: Lot) -> None:
         radius = float(rng.uniform(0.8, 1.6) if young < 0.4 or epochs == BUILT else rng.uniform(1.2, 3.4))
         if plan.taken.is_free_at(float(x), float(y), radius * 0.7):
             site.trees.append(
-                Tree(float(x), float(y), radius, radius * 1.7, float(rng.normal()), bool(rng.random() < 0.5), land)
+                SiteTree(float(x), float(y), radius, radius * 1.7, float(rng.normal()), bool(rng.random() < 0.5), land)
             )
 
 
@@ -139,11 +139,11 @@ def _furnish_large(plan: Plan, spot: Building) -> None:
     if spot.epochs == REMOVED and plan.surroundings:
         site.patches.append(Patch(outline(spot.blocks, 5.0), "soil", 0.0, 2.0, epochs=BUILT, layer=2))
     dark = rng.random() < 0.6
-    apron = Block(main.x, main.y, main.along + 5.0, main.across + 5.0, main.turn)
+    apron = RoofBlock(main.x, main.y, main.along + 5.0, main.across + 5.0, main.turn)
     site.patches.append(Patch(apron.corners(), "concrete", -0.1, 0.0, epochs=land, layer=2))
     parking = None
     for side, deep in rng.permutation([(-1.0, 9.0), (1.0, 9.0), (-1.0, 16.0), (1.0, 16.0)]):
-        block = Block(
+        block = RoofBlock(
             *main.at(0, side * (main.across + 4.0 + deep)),
             main.along + float(rng.uniform(-4, 6)),
             float(deep),

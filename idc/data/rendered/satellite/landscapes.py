@@ -12,7 +12,7 @@ import numpy as np
 
 from idc.data.rendered.satellite.covers import color_of
 from idc.data.rendered.satellite.plan import Plan
-from idc.data.rendered.satellite.site import Block, Building, Cover, Patch, Road
+from idc.data.rendered.satellite.site import Building, Cover, Patch, Road, RoofBlock
 from idc.data.rendered.satellite.streets import REACH, Lot, along, branch, curve, house_blocks, outline, rectangle
 
 _HOUSE_ROOFS = (
@@ -88,7 +88,7 @@ def _strips_of_crop(plan: Plan, turn: float, part: bool = False) -> None:
     """Fields: long rectangles side by side, each with its own shade."""
     rng, (width, height) = plan.rng, plan.size
     reach = math.hypot(width, height)
-    centre = Block(width / 2, height / 2, 1, 1, turn)
+    centre = RoofBlock(width / 2, height / 2, 1, 1, turn)
     rows = np.arange(-reach / 2, reach / 2, float(rng.uniform(35, 60)))
     for row, (low, high) in enumerate(pairwise(rows)):
         if part and row % 2:
@@ -207,12 +207,12 @@ def _lot(
     turn = facing + float(rng.normal(0, 0.02))
     if style in ("village", "farm"):
         flat = rng.random() < 0.5
-        main = Block(x, y, wide / 2, deep / 2 * 0.8, turn, float(rng.uniform(3, 6)), "flat" if flat else "gable")
-        blocks: tuple[Block, ...] = (main,)
+        main = RoofBlock(x, y, wide / 2, deep / 2 * 0.8, turn, float(rng.uniform(3, 6)), "flat" if flat else "gable")
+        blocks: tuple[RoofBlock, ...] = (main,)
         if rng.random() < 0.45:
             half = deep * 0.22
             blocks += (
-                Block(
+                RoofBlock(
                     *main.at((wide / 2 - half) * rng.choice([-1, 1]), deep * 0.35),
                     half,
                     deep * 0.3,
@@ -232,7 +232,7 @@ def _lot(
     if not plan.taken.is_free(outline(blocks, 1.3)):
         return None
     plan.taken.take(outline(blocks, 0.4))
-    house = Block(x, y, wide / 2, deep / 2, turn)
+    house = RoofBlock(x, y, wide / 2, deep / 2, turn)
     half_wide = wide / 2 + gap / 2
     ground = np.array(
         [
@@ -288,12 +288,14 @@ def place_large_buildings(plan: Plan, fewest: int) -> None:
         centre = point + np.array((-math.sin(turn), math.cos(turn))) * side * away
         if not (0.1 * w < centre[0] < 0.9 * w and 0.1 * h < centre[1] < 0.9 * h):
             continue
-        main = Block(float(centre[0]), float(centre[1]), half_long, half_deep, turn, float(rng.uniform(6, 10)), "flat")
+        main = RoofBlock(
+            float(centre[0]), float(centre[1]), half_long, half_deep, turn, float(rng.uniform(6, 10)), "flat"
+        )
         blocks = [main]
         if rng.random() < 0.5:
             half = half_long * float(rng.uniform(0.2, 0.4))
             blocks.append(
-                Block(
+                RoofBlock(
                     *main.at((half_long - half) * rng.choice([-1, 1]), side * half_deep * 0.9),
                     half,
                     half_deep * 0.35,

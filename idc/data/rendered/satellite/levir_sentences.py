@@ -90,7 +90,7 @@ class Words:
     places: tuple[str, ...] = ()
 
 
-def captions_of(words: Words, rng: np.random.Generator) -> tuple[str, ...]:
+def levir_captions(words: Words, rng: np.random.Generator) -> tuple[str, ...]:
     """Five captions; different ones as far as there are enough."""
     if not (words.built or words.removed or words.extended or words.streets):
         return UNCHANGED
@@ -329,15 +329,15 @@ class _Writer:
 
     def _extension(self) -> str:
         noun = str(self.pick(self.nouns()))
-        place = self.place()
+        cell = self.place()
         forms = [
-            f"the {noun} {place} is extended",
-            f"a building is built next to {'another one' if noun == 'building' else f'the {noun}'} {place}",
-            f"a small building appears next to the {'existing one' if noun == 'building' else noun} {place}",
-            f"a building attached to an existing one appears {place}",
-            f"{self.pick(('a room is built', 'an extra room is added'))} next to the original {noun} {place}",
-            f"the {noun} {place} has been {self.pick(('extended', 'expanded'))}",
-            f"an extra room is constructed beside the {noun} {place}",
+            f"the {noun} {cell} is extended",
+            f"a building is built next to {'another one' if noun == 'building' else f'the {noun}'} {cell}",
+            f"a small building appears next to the {'existing one' if noun == 'building' else noun} {cell}",
+            f"a building attached to an existing one appears {cell}",
+            f"{self.pick(('a room is built', 'an extra room is added'))} next to the original {noun} {cell}",
+            f"the {noun} {cell} has been {self.pick(('extended', 'expanded'))}",
+            f"an extra room is constructed beside the {noun} {cell}",
         ]
         return str(self.pick(forms))
 

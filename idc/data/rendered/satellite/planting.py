@@ -9,7 +9,7 @@ import numpy as np
 
 from idc.data.rendered.satellite.covers import color_of
 from idc.data.rendered.satellite.plan import Plan
-from idc.data.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Car, Epochs, Tree
+from idc.data.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Car, Epochs, SiteTree
 from idc.data.rendered.satellite.streets import REACH, along
 
 _CARS = (
@@ -24,7 +24,7 @@ _CARS = (
 )
 
 
-def plant(plan: Plan, growth: bool, resolution: float) -> None:
+def plant_trees(plan: Plan, growth: bool, resolution: float) -> None:
     """Woods, single trees and bushes; none where something stands or is built."""
     rng, site = plan.rng, plan.site
     spacing = max(float(rng.uniform(3.4, 5.0)), 3.2 * resolution)
@@ -59,11 +59,11 @@ def plant(plan: Plan, growth: bool, resolution: float) -> None:
             removed += 0 < x < site.width and 0 < y < site.height
         elif growth and change < 0.04:
             epochs = REMOVED if change < 0.012 else BUILT
-        site.trees.append(Tree(x, y, radius, radius * 1.9 + 1.0, 2 * tint - 1, leaf < deciduous, epochs))
+        site.trees.append(SiteTree(x, y, radius, radius * 1.9 + 1.0, 2 * tint - 1, leaf < deciduous, epochs))
     site.facts["trees_removed"] = int(removed)
 
 
-def park(plan: Plan, moved: bool) -> None:
+def park_cars(plan: Plan, moved: bool) -> None:
     """Cars on streets, drives and parking lots."""
     rng, site = plan.rng, plan.site
     stalls: list[tuple[float, float, float, Epochs, float]] = []

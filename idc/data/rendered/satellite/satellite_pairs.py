@@ -15,8 +15,8 @@ from idc.data.rendered.config import RenderConfig
 from idc.data.rendered.draw import UnplaceableScene, split_of
 from idc.data.rendered.satellite.aerial import CURBS, paint
 from idc.data.rendered.satellite.camera import photograph
-from idc.data.rendered.satellite.canvas import Canvas, Noise
-from idc.data.rendered.satellite.levir_sentences import Words, captions_of
+from idc.data.rendered.satellite.canvas import Canvas, GroundNoise
+from idc.data.rendered.satellite.levir_sentences import Words, levir_captions
 from idc.data.rendered.satellite.plan import UnusableSite
 from idc.data.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Building, Road, Site
 from idc.data.rendered.satellite.siting import draw_site
@@ -62,7 +62,7 @@ class RenderSatellitePairs:
         config = self.config
         site, changes, mask = self.site(index)
         images = self.images(site, index)
-        words = words_of(site, changes, self.visible_roads(site))
+        words = nameable_words(site, changes, self.visible_roads(site))
         rng = np.random.default_rng((config.seed, index, 2**20))
         counts = Counter(change["class"] for change in changes)
         cells = {(change["class"], change["place"]) for change in changes}
@@ -83,7 +83,7 @@ class RenderSatellitePairs:
             pair_id=f"s{config.seed}-{index:06d}",
             before=images[0],
             after=images[1],
-            captions=captions_of(words, rng),
+            captions=levir_captions(words, rng),
             change_type=None if changes else NO_CHANGE,
             split=split_of(config, index),
             mask=encode_png(mask),
@@ -107,7 +107,7 @@ class RenderSatellitePairs:
 
     def images(self, site: Site, index: int) -> tuple[bytes, bytes]:
         """Encoded images of both dates."""
-        noise = Noise(self.canvas, site.texture)
+        noise = GroundNoise(self.canvas, site.texture)
         first, second = (
             encode_png(photograph(paint(site, epoch, self.canvas, noise), (self.config.seed, index, epoch)))
             for epoch in (0, 1)
@@ -201,7 +201,7 @@ def cell_of(x: float, y: float, shape: tuple[int, int]) -> str:
     return GRID[min(int((y + 0.5) * 3 / height), 2)][min(int((x + 0.5) * 3 / width), 2)]
 
 
-def words_of(site: Site, changes: list[dict[str, Any]], roads: int) -> Words:
+def nameable_words(site: Site, changes: list[dict[str, Any]], roads: int) -> Words:
     """What the captions of a site may name."""
     buildings = [change for change in changes if change["class"] == "building"]
     kinds = Counter(change["kind"] for change in buildings)

@@ -20,7 +20,7 @@ Cover = str
 
 
 @dataclass(frozen=True)
-class Block:
+class RoofBlock:
     """A rectangle that is turned.
 
     Attributes:
@@ -64,7 +64,7 @@ class Building:
         texture: seed of what is on its roof.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[RoofBlock, ...]
     color: tuple[float, float, float]
     pitch: float
     texture: int
@@ -72,7 +72,7 @@ class Building:
     added: int = 0
     noun: str = "house"
 
-    def standing(self, epoch: int) -> tuple[Block, ...]:
+    def standing(self, epoch: int) -> tuple[RoofBlock, ...]:
         """The blocks at a date."""
         if not self.epochs[epoch]:
             return ()
@@ -116,7 +116,7 @@ class Patch:
 
 
 @dataclass(frozen=True)
-class Tree:
+class SiteTree:
     x: float
     y: float
     radius: float
@@ -202,7 +202,7 @@ class Site:
     roads: list[Road] = field(default_factory=list)
     strips: list[Strip] = field(default_factory=list)
     buildings: list[Building] = field(default_factory=list)
-    trees: list[Tree] = field(default_factory=list)
+    trees: list[SiteTree] = field(default_factory=list)
     cars: list[Car] = field(default_factory=list)
     conditions: tuple[Conditions, Conditions] = (Conditions(), Conditions())
     facts: dict[str, Any] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from idc.data.rendered.satellite.config import SatelliteConfig, Work
 from idc.data.rendered.satellite.grounds import furnish
 from idc.data.rendered.satellite.landscapes import LANDSCAPES
 from idc.data.rendered.satellite.plan import Plan, is_outside
-from idc.data.rendered.satellite.planting import park, plant
+from idc.data.rendered.satellite.planting import park_cars, plant_trees
 from idc.data.rendered.satellite.seasons import draw_conditions
 from idc.data.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Patch, Site
 from idc.data.rendered.satellite.streets import TakenGround, rectangle
@@ -50,8 +50,8 @@ def draw_site(config: RenderConfig, satellite: SatelliteConfig, index: int, atte
     growth = rng.random() < distractors.growth
     if growth:
         _other_covers(plan)
-    plant(plan, growth, satellite.metres_per_pixel)
-    park(plan, rng.random() < distractors.vehicles)
+    plant_trees(plan, growth, satellite.metres_per_pixel)
+    park_cars(plan, rng.random() < distractors.vehicles)
     site.conditions = draw_conditions(satellite, rng)
     first_row = all(abs(lot.side) == 1 for lot in plan.lots if lot.building.epochs != ALWAYS or lot.building.added)
     site.facts |= {"setting": setting, "works": work is not None, "rows": _rows(plan), "first_row": first_row}

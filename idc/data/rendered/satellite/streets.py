@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from idc.data.rendered.satellite.site import Block, Building
+from idc.data.rendered.satellite.site import Building, RoofBlock
 
 REACH = 16.0
 """Metres around the image where things are laid out too."""
@@ -122,38 +122,38 @@ def along(points: np.ndarray, step: float, first: float = 0.0) -> list[tuple[np.
 
 def house_blocks(
     rng: np.random.Generator, x: float, y: float, turn: float, wide: float, deep: float, style: str
-) -> tuple[Block, ...]:
+) -> tuple[RoofBlock, ...]:
     """A main block and wings. ``turn`` is the direction of the street; the front is at negative ``across``."""
     eaves = float(rng.uniform(2.6, 3.4) if style != "villa" else rng.uniform(3.5, 5.5))
     gable = rng.random() < 0.3
-    main = Block(x, y, wide / 2, deep * 0.36, turn, eaves, "gable" if gable else "hip")
+    main = RoofBlock(x, y, wide / 2, deep * 0.36, turn, eaves, "gable" if gable else "hip")
     blocks = [main]
     side = 1 if rng.random() < 0.5 else -1
     garage_wide = wide * rng.uniform(0.19, 0.25)
     at = main.at(side * (wide / 2 - garage_wide), -deep * 0.22)
-    blocks.append(Block(*at, garage_wide, deep * 0.30, turn, eaves - 0.2, "hip"))
+    blocks.append(RoofBlock(*at, garage_wide, deep * 0.30, turn, eaves - 0.2, "hip"))
     if rng.random() < 0.8:
         half = wide * rng.uniform(0.16, 0.24)
         at = main.at(-side * (wide / 2 - half) * rng.uniform(0.6, 1.0), deep * rng.uniform(0.16, 0.26))
-        blocks.append(Block(*at, float(half), deep * 0.26, turn, eaves, "hip"))
+        blocks.append(RoofBlock(*at, float(half), deep * 0.26, turn, eaves, "hip"))
     if rng.random() < 0.6:
         half = wide * rng.uniform(0.1, 0.15)
         at = main.at(-side * wide * rng.uniform(0.0, 0.25), -deep * rng.uniform(0.3, 0.36))
-        blocks.append(Block(*at, float(half), deep * 0.12, turn, eaves - 0.1, "gable" if gable else "hip"))
+        blocks.append(RoofBlock(*at, float(half), deep * 0.12, turn, eaves - 0.1, "gable" if gable else "hip"))
     return tuple(blocks)
 
 
-def outline(blocks: tuple[Block, ...], margin: float = 0.0) -> np.ndarray:
+def outline(blocks: tuple[RoofBlock, ...], margin: float = 0.0) -> np.ndarray:
     """Convex hull of blocks, (n, 2)."""
     points = np.concatenate([block.corners(margin) for block in blocks]).astype(np.float32)
     return cv2.convexHull(points)[:, 0].astype(np.float64)
 
 
-def scaled(polygon: np.ndarray, factor: float) -> np.ndarray:
+def scaled_polygon(polygon: np.ndarray, factor: float) -> np.ndarray:
     """A polygon, larger or smaller about the mean of its corners."""
     middle = polygon.mean(0)
     return (polygon - middle) * factor + middle
 
 
 def rectangle(x: float, y: float, along_half: float, across_half: float, turn: float) -> np.ndarray:
-    return Block(x, y, along_half, across_half, turn).corners()
+    return RoofBlock(x, y, along_half, across_half, turn).corners()

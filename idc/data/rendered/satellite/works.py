@@ -9,7 +9,7 @@ from dataclasses import replace
 from idc.data.rendered.satellite.config import Setting, Work
 from idc.data.rendered.satellite.landscapes import lay_streets, place_large_buildings
 from idc.data.rendered.satellite.plan import Plan, UnusableSite, is_in_view, is_outside
-from idc.data.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Block, Epochs, Roof
+from idc.data.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Epochs, Roof, RoofBlock
 from idc.data.rendered.satellite.streets import outline
 
 
@@ -141,7 +141,7 @@ def _extend(plan: Plan) -> None:
             ((widest + half) * float(rng.choice([-1, 1])), 0.0),
         ]
         for u, v in spots:
-            block = Block(*main.at(u, v), half, far, main.turn, main.eaves - 0.4, roof)
+            block = RoofBlock(*main.at(u, v), half, far, main.turn, main.eaves - 0.4, roof)
             others = plan.taken.without(outline(building.blocks, 0.5))
             if others.is_free(block.corners(1.2)) and is_in_view(plan, replace(building, blocks=(block,)), 0.9):
                 extended = replace(building, blocks=(*building.blocks, block), added=1)

@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from idc.data.rendered.satellite.levir_sentences import UNCHANGED, Words, captions_of
-from idc.data.rendered.satellite.satellite_pairs import RenderSatellitePairs, words_of
+from idc.data.rendered.satellite.levir_sentences import UNCHANGED, Words, levir_captions
+from idc.data.rendered.satellite.satellite_pairs import RenderSatellitePairs, nameable_words
 from idc.metrics.changes import LEVIR_NO_CHANGE
 from tests.data.rendered.satellite.conftest import satellite_config
 
@@ -79,8 +79,8 @@ def test_captions_are_true_of_the_lists() -> None:
     distinct, lengths = set(), []
     for index in range(180):
         site, changes, _ = stage.site(index)
-        words = words_of(site, changes, stage.visible_roads(site))
-        captions = captions_of(words, np.random.default_rng(index))
+        words = nameable_words(site, changes, stage.visible_roads(site))
+        captions = levir_captions(words, np.random.default_rng(index))
         assert len(captions) == 5
         for caption in captions:
             assert faults(caption, changes, words) == [], (caption, words)
@@ -109,12 +109,12 @@ def test_the_rules_see_what_is_wrong() -> None:
 
 
 def test_pairs_without_a_change_have_the_five_sentences_of_the_data_set() -> None:
-    assert captions_of(Words(roads=2, trees=9), np.random.default_rng(0)) == UNCHANGED
+    assert levir_captions(Words(roads=2, trees=9), np.random.default_rng(0)) == UNCHANGED
     assert set(UNCHANGED) == set(LEVIR_NO_CHANGE)
 
 
 @pytest.mark.parametrize("words", [Words(removed=1), Words(streets=1, ground="none"), Words(extended=1, noun="villa")])
 def test_there_are_five_captions_even_if_little_can_be_named(words: Words) -> None:
-    captions = captions_of(words, np.random.default_rng(3))
+    captions = levir_captions(words, np.random.default_rng(3))
     assert len(captions) == 5
     assert all(captions)

@@ -22,7 +22,7 @@ from idc.data.processes import run_processes
 from idc.data.rendered.config import RenderConfig, RenderJob
 from idc.data.rendered.render import open_rendering
 from idc.data.rendered.satellite.aerial import Painting, paint
-from idc.data.rendered.satellite.canvas import Noise
+from idc.data.rendered.satellite.canvas import GroundNoise
 from idc.data.rendered.satellite.config import DistractorConfig, SatelliteConfig
 from idc.data.rendered.satellite.satellite_pairs import RenderSatellitePairs
 from idc.data.rendered.satellite.siting import work_of
@@ -133,7 +133,7 @@ def test_polygons_are_the_outlines_of_the_pieces(pairs: list[ChangePair]) -> Non
 
 def paintings(stage: RenderSatellitePairs, index: int) -> tuple[tuple[Painting, Painting], np.ndarray]:
     site, _, mask = stage.site(index)
-    noise = Noise(stage.canvas, site.texture)
+    noise = GroundNoise(stage.canvas, site.texture)
     return (paint(site, 0, stage.canvas, noise), paint(site, 1, stage.canvas, noise)), mask
 
 
