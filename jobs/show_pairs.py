@@ -1,9 +1,11 @@
-"""Show rendered pairs with several changes in one picture, each with its list of differences and a reference.
+"""Show rendered pairs in one picture: those with several changes, or satellite pairs, with their lists and a reference.
 
     python jobs/show_pairs.py pairs=data/several/pairs out=several.png
     python jobs/show_pairs.py pairs=data/several/pairs out=several.png show=30 columns=5
+    python jobs/show_pairs.py pairs=data/satellite/pairs out=satellite.png columns=2 beside=data/real/pairs
 
-Prints how many pairs have how many differences, and how many differences are of each kind. Runs in this process.
+Prints how many pairs have how many changes, and how many changes are of each kind. With beside, satellite pairs of
+another folder are shown between them. Runs in this process.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def _images(pairs: str) -> str:
     except (ValueError, OSError):  # the pairs may be deleted, or on another machine, when the procedures are used
         return "the images of its training set"
     if "render" in config:
-        return "rendered scenes"
+        return "rendered satellite images" if config["render"].get("satellite") else "rendered scenes"
     titles: dict[str | None, str] = {name: published.title for name, published in PUBLISHED.items()}
     title = titles.get(config.get("format"))
     return "the images of its training set" if title is None else f"images of {title}"

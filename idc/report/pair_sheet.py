@@ -1,4 +1,4 @@
-"""Pairs with lists of differences in one picture: images, list, a reference; and how frequent each kind is."""
+"""Rendered pairs in one picture: images, list of differences or changes, a reference; and how frequent each kind is."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import io
 import json
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 from pydantic import Field
 
 from idc.config import ConfigModel
@@ -18,18 +18,19 @@ from idc.data.images import decode_image, resize_image
 from idc.data.rendered.captions import ATTRIBUTES
 from idc.data.rendered.differences import KINDS, Difference, differences_of
 from idc.data.store import iter_rows
-
-WIDTH, GAP, LINE, LETTER = 200, 10, 14, 6
-"""Pixels: of an image, between images, of a line of text, of a letter of it."""
-
-_PAPER, _INK, _SOFT = (255, 255, 255), (20, 20, 20), (110, 110, 110)
+from idc.report.satellite_cells import satellite_cell, satellite_table
+from idc.report.sheet_layout import GAP, INK, LETTER, LINE, PAPER, SOFT, WIDTH, arranged, write_lines
 
 
 class ShowPairsJob(ConfigModel):
-    """Show pairs with several changes in one picture, and count their kinds."""
+    """Show rendered pairs in one picture, and count their kinds of change."""
 
     pairs: str = Field(min_length=1)
-    """Folder of pairs with lists of differences (`jobs/render.py` with `render.several`)."""
+    """Folder of pairs with lists of differences or changes (`jobs/render.py` with `render.several` or
+    `render.satellite`)."""
+    beside: str | None = None
+    """Folder of other satellite pairs, real ones for example (with or without lists, masks and captions): each is shown
+    after one of the pairs, up to the same number."""
     out: str = Field(min_length=1)
     """PNG file to write."""
     show: int = Field(default=12, ge=1, le=60)
@@ -47,27 +48,29 @@ def pair_sheet(job: ShowPairsJob) -> tuple[bytes, str]:
     Raises:
         ValueError: a pair has no list of differences, or there are no pairs.
     """
-    listed = [_listed(row) for row in iter_rows(job.pairs, ["pair_id", "meta"])]
-    if not listed:
+    metas = [(row["pair_id"], json.loads(row["meta"] or "{}")) for row in iter_rows(job.pairs, ["pair_id", "meta"])]
+    if not metas:
         raise ValueError(f"pairs: {job.pairs} has no pairs")
-    wanted = {number * len(listed) // job.show for number in range(job.show)}
-    columns = ["pair_id", "before", "after", "captions", "meta"]
-    rows = (row for number, row in enumerate(iter_rows(job.pairs, columns, batch_size=32)) if number in wanted)
-    return _png(sheet(rows, job.columns)), list_table(listed)
+    if satellite := all("changes" in meta for _, meta in metas):
+        table = satellite_table([meta for _, meta in metas])
+    else:
+        table = list_table([_listed(name, meta) for name, meta in metas])
+    if job.beside is not None and not satellite:
+        raise ValueError("beside: the pairs are no satellite pairs; leave it out")
+    make_cell = satellite_cell if satellite else _cell
+    cells = [make_cell(row) for row in _spread(job.pairs, job.show)]
+    if job.beside is not None:
+        others = [satellite_cell(row) for row in _spread(job.beside, job.show)]
+        cells = [cell for number, each in enumerate(cells) for cell in (each, *others[number : number + 1])]
+    return _png(np.asarray(arranged(cells, job.columns))), table
 
 
-def sheet(rows: Iterable[Mapping[str, Any]], columns: int) -> np.ndarray:
-    """Rows of a folder of pairs as cells of one picture, uint8 (H, W, 3)."""
-    cells = [_cell(row) for row in rows]
-    lines = [cells[start : start + columns] for start in range(0, len(cells), columns)]
-    heights = [max(cell.height for cell in line) + GAP for line in lines]
-    canvas = Image.new("RGB", (columns * (cells[0].width + 2 * GAP), GAP + sum(heights)), _PAPER)
-    y = GAP
-    for line, height in zip(lines, heights, strict=True):
-        for column, cell in enumerate(line):
-            canvas.paste(cell, (GAP + column * (cell.width + 2 * GAP), y))
-        y += height
-    return np.asarray(canvas)
+def _spread(pairs: str, show: int) -> Iterator[Mapping[str, Any]]:
+    """Rows evenly spaced over a folder."""
+    number_of_rows = sum(1 for _ in iter_rows(pairs, ["pair_id"]))
+    wanted = {number * number_of_rows // show for number in range(show)}
+    columns = ["pair_id", "before", "after", "captions", "mask", "meta"]
+    return (row for number, row in enumerate(iter_rows(pairs, columns, batch_size=32)) if number in wanted)
 
 
 def list_table(listed: Sequence[Sequence[Difference]]) -> str:
@@ -99,10 +102,10 @@ def _look(thing: Mapping[str, Any]) -> str:
     return f"{look} {thing['text']}" if thing.get("text") else look
 
 
-def _listed(row: Mapping[str, Any]) -> tuple[Difference, ...]:
-    differences = differences_of(json.loads(row["meta"] or "{}"))
+def _listed(pair_id: str, meta: Mapping[str, Any]) -> tuple[Difference, ...]:
+    differences = differences_of(meta)
     if differences is None:
-        raise ValueError(f"pair {row['pair_id']!r} has no list of differences; render with render.several")
+        raise ValueError(f"pair {pair_id!r} has no list of differences; render with render.several")
     return differences
 
 
@@ -111,23 +114,21 @@ def _cell(row: Mapping[str, Any]) -> Image.Image:
     images = [decode_image(row[side]) for side in ("before", "after")]
     height = max(round(image.shape[0] * WIDTH / image.shape[1]) for image in images)
     lines = list(_lines(row))
-    cell = Image.new("RGB", (2 * WIDTH + GAP, height + LINE * len(lines) + GAP), _PAPER)
-    draw, font = ImageDraw.Draw(cell), ImageFont.load_default(11)
+    cell = Image.new("RGB", (2 * WIDTH + GAP, height + LINE * len(lines) + GAP), PAPER)
     for number, image in enumerate(images):
         cell.paste(Image.fromarray(resize_image(image, (height, WIDTH))), (number * (WIDTH + GAP), 0))
-    for number, (line, ink) in enumerate(lines):
-        draw.text((0, height + 3 + LINE * number), line, ink, font)
+    write_lines(cell, height + 3, lines)
     return cell
 
 
 def _lines(row: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, int, int]]]:
     letters = (2 * WIDTH + GAP) // LETTER
-    listed = _listed(row)
-    yield f"{row['pair_id']}, {len(listed)} difference{'' if len(listed) == 1 else 's'}", _SOFT
+    listed = _listed(row["pair_id"], json.loads(row["meta"] or "{}"))
+    yield f"{row['pair_id']}, {len(listed)} difference{'' if len(listed) == 1 else 's'}", SOFT
     for difference in listed:
-        yield from ((line, _INK) for line in textwrap.wrap(in_words(difference), letters, initial_indent="- "))
+        yield from ((line, INK) for line in textwrap.wrap(in_words(difference), letters, initial_indent="- "))
     for text in row["captions"][:1]:
-        yield from ((line, _SOFT) for line in textwrap.wrap(f'"{text}"', letters))
+        yield from ((line, SOFT) for line in textwrap.wrap(f'"{text}"', letters))
 
 
 def _png(pixels: np.ndarray) -> bytes:

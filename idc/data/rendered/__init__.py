@@ -23,6 +23,8 @@ kind if there is one difference, ``none`` if there is none, null if there are se
 ``differences``, ``types`` (OmniDiff's names), ``changeflag`` and ``distractors`` (how far camera and lamps moved, the
 lamps' power after over before).
 
+With ``satellite``, scene n gives one satellite pair ``s{s}-{n:06d}`` instead: :mod:`idc.data.rendered.satellite`.
+
 The columns of a pair that need explanation:
 
 - ``captions``: several true references from varied templates; descriptions by attributes, and by a relation ("... that

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel
 from idc.data.rendered.differences import DifferenceKind
+from idc.data.rendered.satellite.config import SatelliteConfig
 
 Shape = Literal["cube", "sphere", "cylinder"]
 Color = Literal["gray", "red", "blue", "green", "brown", "purple", "cyan", "yellow"]
@@ -189,8 +190,15 @@ class RenderConfig(ConfigModel):
     several: SeveralConfig | None = None
     """If given, each scene gives one pair with none to several changes, instead of one with one change and one without;
     `change_types` and `relation_share` are not used."""
+    satellite: SatelliteConfig | None = None
+    """If given, each scene gives one satellite pair; of the other settings `num_scenes`, `seed`, `width`, `height`,
+    `val_share` and `test_share` are used."""
 
     def faults(self) -> Iterator[str]:
+        if self.satellite is not None:
+            for name in sorted(self.model_fields_set - _OF_SATELLITE):
+                if getattr(self, name) != RenderConfig.model_fields[name].default:
+                    yield f"{name} is not used with satellite; leave it out"
         if self.min_objects > self.max_objects:
             yield f"min_objects {self.min_objects} is above max_objects {self.max_objects}"
         if self.small_radius >= self.large_radius:
@@ -231,6 +239,10 @@ class RenderConfig(ConfigModel):
                 f"several.max_changes {several.max_changes} needs more than max_objects {self.max_objects} objects: "
                 "one a change and one that stays; lower it or raise max_objects"
             )
+
+
+_OF_SATELLITE = {"satellite", "num_scenes", "seed", "width", "height", "val_share", "test_share"}
+"""Settings that satellite pairs use."""
 
 
 class RenderJob(ConfigModel):

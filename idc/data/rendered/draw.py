@@ -83,8 +83,10 @@ def draw_scene(config: RenderConfig, index: int) -> tuple[Scene, np.random.Gener
 
 def split_of(config: RenderConfig, index: int) -> str:
     """The split of a scene. Shares are kept for every number of scenes and within each change type, with ``several``
-    within each number of changes."""
+    within each number of changes, with ``satellite`` within each kind of works if half of the pairs are changed."""
     cases = len(config.change_types) if config.several is None else config.several.num_counts
+    if config.satellite is not None:
+        cases = 2 * len(config.satellite.works)
     block, position = divmod(index, cases)
     golden = 0.6180339887498949
     # Multiples of the golden ratio fill [0, 1) evenly, however many there are.

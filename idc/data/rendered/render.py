@@ -12,21 +12,24 @@ from PIL import Image
 from scipy.ndimage import gaussian_filter
 
 from idc.data.images import encode_png
-from idc.data.pipeline import Batch, StageSpec, with_errors
+from idc.data.pipeline import Batch, StageSpec
 from idc.data.rendered.captions import change_captions
 from idc.data.rendered.config import RenderConfig, RenderJob
-from idc.data.rendered.draw import UnplaceableScene, draw_scene, pairs_of, split_of
+from idc.data.rendered.draw import draw_scene, pairs_of, split_of
 from idc.data.rendered.lettering import letter_stencil
 from idc.data.rendered.look import Exposure, Look
+from idc.data.rendered.satellite.satellite_pairs import RenderSatellitePairs
 from idc.data.rendered.scene import IMAGES, PAIRS, Order, Scene, Thing, View
+from idc.data.rendered.scene_rows import rows_of_scenes
 from idc.data.rendered.several import captions_of_differences, draw_several
+from idc.data.rendered.srgb import from_srgb, to_srgb
 from idc.data.store import DatasetFolder, fingerprint
 from idc.schema import NO_CHANGE, PAIR_SCHEMA_VERSION, ChangePair, pair_arrow_schema
 
 GENERATOR_VERSION = 1
 """Part of the fingerprint of every rendered folder; to be raised when a setting would produce other rows."""
 
-_LATER = ("ordered_pairs", "variation", "several")
+_LATER = ("ordered_pairs", "variation", "several", "satellite")
 """Settings that are in the fingerprint, and in the manifest, only if they differ from their defaults."""
 
 COLORS: dict[str, tuple[int, int, int]] = {
@@ -84,7 +87,8 @@ def open_rendering(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFold
         num_chunks=source.num_chunks,
         overwrite=overwrite,
     )
-    return folder, source, [StageSpec(RenderScenes, {"config": job.render}, num_cpus=1.0, concurrency=job.workers)]
+    stage = RenderScenes if job.render.satellite is None else RenderSatellitePairs
+    return folder, source, [StageSpec(stage, {"config": job.render}, num_cpus=1.0, concurrency=job.workers)]
 
 
 class RenderScenes:
@@ -105,18 +109,7 @@ class RenderScenes:
         self.mi = mitsuba
 
     def __call__(self, batch: Batch) -> Batch:
-        batch = with_errors(batch)
-        rows: list[dict[str, Any]] = []
-        for i in range(len(batch["error"])):
-            index, error = int(batch["index"][i]), batch["error"][i]
-            if error is None:
-                try:
-                    rows += [{**pair.to_row(), "error": None} for pair in self.pairs(index)]
-                    continue
-                except UnplaceableScene as exc:
-                    error = f"unplaceable scene: {exc}"
-            rows.append({"pair_id": f"r{self.config.seed}-{index:06d}", "error": error})
-        return {name: [row.get(name) for row in rows] for name in (*pair_arrow_schema().names, "error")}
+        return rows_of_scenes(batch, self.pairs, lambda index: f"r{self.config.seed}-{index:06d}")
 
     def pairs(self, index: int) -> tuple[ChangePair, ...]:
         """The pairs of a scene, in the order of :func:`pairs_of`; with ``several`` its only one.
@@ -346,17 +339,6 @@ def encode_exposed(pixels: np.ndarray, exposure: Exposure) -> bytes:
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, "JPEG", quality=exposure.quality)
     return stream.getvalue()
-
-
-def to_srgb(linear: np.ndarray) -> np.ndarray:
-    """The sRGB curve on [0, 1]; larger values are clipped."""
-    linear = np.clip(linear, 0.0, 1.0)
-    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
-
-
-def from_srgb(value: np.ndarray) -> np.ndarray:
-    """The inverse of :func:`to_srgb`."""
-    return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
 
 
 def _rgb(mi: Any, *values: float) -> dict[str, Any]:

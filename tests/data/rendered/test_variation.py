@@ -12,8 +12,9 @@ from idc.data.images import decode_image
 from idc.data.rendered.config import RenderConfig, VariationConfig
 from idc.data.rendered.draw import BASE_LAMPS, draw_scene
 from idc.data.rendered.look import JPEG_QUALITIES, ROUGHNESS, Exposure, Look
-from idc.data.rendered.render import RenderScenes, develop, scene_dict, to_srgb, without_sparks
+from idc.data.rendered.render import RenderScenes, develop, scene_dict, without_sparks
 from idc.data.rendered.scene import ORDERED_PAIRS, Scene, Thing, View
+from idc.data.rendered.srgb import to_srgb
 from idc.schema import ChangePair
 from tests.data.rendered.conftest import SMALL
 

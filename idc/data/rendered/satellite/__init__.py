@@ -1,0 +1,23 @@
+"""Rendered satellite pairs: top-down scenes at two dates in LEVIR-CC's and LEVIR-MCI's manner, without a download.
+
+A *site* (:mod:`.site`, drawn by :mod:`.siting`) is in one of five :mod:`.landscapes`: streets with lots
+(:mod:`.streets`), buildings, woods, fields, parking lots. Half of the pairs have no change; in the others
+(:mod:`.works`) houses, roads or large buildings are built, or buildings are removed or extended. Season, sun, haze and
+camera (:mod:`.seasons`), registration, trees and cars (:mod:`.planting`) and the land around what is built
+(:mod:`.grounds`) differ too; these are distractors and no change. Pixels come from reflectance (:mod:`.covers`) and
+heights (:mod:`.aerial`): the sun's shadows and the shading of roofs and crowns are computed from the heights, so that
+shadows fall over roofs, walls and trees alike; :mod:`.camera` develops the result.
+
+Pair n of seed s (``s{s}-{n:06d}``) depends on (s, n) alone. Its columns:
+
+- ``captions``: five, in LEVIR-CC's manner (:mod:`.levir_sentences`); without a change its five sentences;
+- ``mask``: grey PNG: 128 where a road, 255 where a building has changed, 0 elsewhere, as LEVIR-MCI's labels;
+- ``change_type``: ``none`` without a change, else null, as :mod:`idc.data.readers.levir` reads LEVIR;
+- ``meta``: ``changeflag``; ``changes``, one entry for each connected changed road or building (``class``, ``kind``:
+  built, removed or extended, ``noun``, ``place`` of its pixels' mean in ChangeIMTI's 3x3 grid, outer ``polygon`` and
+  number of ``pixels``); ``counts`` and ``places`` by class; ``words`` (what captions may name), ``conditions`` of both
+  dates, ``landscape``, ``metres_per_pixel``, ``scene`` (n).
+
+Guarantees: every change shows ``min_visible_pixels``, is one piece, and touches no other of its class; there is a
+change exactly if the flag is 1. A draw that violates one is repeated.
+"""

@@ -1,0 +1,308 @@
+"""Satellite pairs: the same from the same index; masks and lists agree with the pixels; an export reads back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from idc.config import ConfigError, load
+from idc.data.config import ImportJob
+from idc.data.images import decode_image, encode_png
+from idc.data.importing import open_import
+from idc.data.levir_layout import ExportLevirJob, export_levir
+from idc.data.pipeline import StageSpec, run_local
+from idc.data.processes import run_processes
+from idc.data.rendered.config import RenderConfig, RenderJob
+from idc.data.rendered.render import open_rendering
+from idc.data.rendered.satellite.aerial import Painting, paint
+from idc.data.rendered.satellite.canvas import GroundNoise
+from idc.data.rendered.satellite.config import DistractorConfig, SatelliteConfig
+from idc.data.rendered.satellite.satellite_pairs import RenderSatellitePairs
+from idc.data.rendered.satellite.siting import work_of
+from idc.data.store import iter_rows, read_manifest, read_table
+from idc.report.pair_sheet import ShowPairsJob, pair_sheet
+from idc.schema import NO_CHANGE, ChangePair
+from tests.data.rendered.satellite.conftest import NO_DISTRACTORS, satellite_config
+
+CHANGED = range(1, 24, 2)
+"""The changed ones of the first 24 pairs."""
+
+
+def mask_of(pair: ChangePair) -> np.ndarray:
+    assert pair.mask is not None
+    return decode_image(pair.mask)[..., 0]
+
+
+# ------------------------------------------------------------------------------------------------ from an index alone
+
+
+def test_a_pair_depends_on_its_seed_and_index_alone(stage: RenderSatellitePairs, pairs: list[ChangePair]) -> None:
+    again = RenderSatellitePairs(satellite_config())
+    for index in (7, 3, 0):
+        assert again.pair(index) == pairs[index]
+    other = RenderSatellitePairs(satellite_config().model_copy(update={"seed": 1}))
+    assert other.pair(3).before != pairs[3].before
+
+
+def test_works_and_splits_are_balanced() -> None:
+    satellite = SatelliteConfig()
+    works = Counter(work_of(satellite, index) for index in range(120))
+    assert works[None] == 60
+    assert {works[work] for work in satellite.works} == {10}
+    assert [work_of(SatelliteConfig(unchanged_share=0.25), i) is None for i in range(8)].count(True) == 2
+    assert all(work_of(SatelliteConfig(unchanged_share=0.0), index) is not None for index in range(8))
+
+
+def test_pairs_are_as_the_reader_of_levir_has_them(pairs: list[ChangePair]) -> None:
+    for index, pair in enumerate(pairs):
+        changed = index in CHANGED
+        assert pair.meta["changeflag"] == changed
+        assert pair.change_type == (None if changed else NO_CHANGE)
+        assert bool(mask_of(pair).any()) == changed
+        assert bool(pair.meta["changes"]) == changed
+        assert set(np.unique(mask_of(pair))) <= {0, 128, 255}
+        assert len(pair.captions) == 5
+        for image in (pair.before, pair.after):
+            assert isinstance(image, bytes)
+            assert decode_image(image).shape == (64, 64, 3)
+    assert pairs[0].captions == (
+        "there is no difference", "the two scenes seem identical", "the scene is the same as before",
+        "no change has occurred", "almost nothing has changed",
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------ masks, counts, places
+
+
+def pieces_of(mask: np.ndarray) -> list[list[tuple[int, int]]]:
+    """The pixels (x, y) of the pieces of a mask that touch at edges or corners, by flooding."""
+    left = {(int(x), int(y)) for y, x in np.argwhere(mask)}
+    pieces = []
+    while left:
+        piece, waiting = [], [left.pop()]
+        while waiting:
+            x, y = waiting.pop()
+            piece.append((x, y))
+            near = {(x + dx, y + dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1)} & left
+            left -= near
+            waiting += near
+        pieces.append(piece)
+    return pieces
+
+
+def cell_by_thirds(piece: list[tuple[int, int]], side: int) -> str:
+    x, y = (sum(values) / len(values) + 0.5 for values in zip(*piece, strict=True))
+    column = "left" if x < side / 3 else "center" if x < 2 * side / 3 else "right"
+    row = "top" if y < side / 3 else "center" if y < 2 * side / 3 else "lower"
+    if column == row == "center":
+        return "center"
+    if "center" in (column, row):
+        return column if row == "center" else row
+    return f"{row} {column} corner"
+
+
+def test_counts_and_places_agree_with_a_naive_count_of_the_mask(pairs: list[ChangePair]) -> None:
+    for pair in pairs:
+        mask = mask_of(pair)
+        for name, value in (("road", 128), ("building", 255)):
+            pieces = pieces_of(mask == value)
+            entries = [change for change in pair.meta["changes"] if change["class"] == name]
+            assert len(pieces) == len(entries) == pair.meta["counts"][name]
+            assert sorted(map(len, pieces)) == sorted(entry["pixels"] for entry in entries)
+            cells = [cell_by_thirds(piece, 64) for piece in pieces]
+            assert sorted(cells) == sorted(entry["place"] for entry in entries)
+            assert set(cells) == set(pair.meta["places"][name])
+
+
+def test_polygons_are_the_outlines_of_the_pieces(pairs: list[ChangePair]) -> None:
+    for pair in pairs:
+        drawn = np.zeros((64, 64), np.uint8)
+        for change in pair.meta["changes"]:
+            cv2.fillPoly(drawn, [np.array(change["polygon"], np.int32)], 1)
+        mask = mask_of(pair) > 0
+        if mask.any():
+            assert (drawn.astype(bool) & mask).sum() / (drawn.astype(bool) | mask).sum() > 0.85
+
+
+def paintings(stage: RenderSatellitePairs, index: int) -> tuple[tuple[Painting, Painting], np.ndarray]:
+    site, _, mask = stage.site(index)
+    noise = GroundNoise(stage.canvas, site.texture)
+    return (paint(site, 0, stage.canvas, noise), paint(site, 1, stage.canvas, noise)), mask
+
+
+def outside_changes(stage: RenderSatellitePairs, index: int) -> tuple[int, float]:
+    """Image pixels that differ away from mask and shadows, and the share of the mask's pixels that differ."""
+    (first, second), mask = paintings(stage, index)
+    canvas = stage.canvas
+
+    def wide(flags: np.ndarray, metres: float) -> np.ndarray:
+        return cv2.dilate(flags.astype(np.uint8), np.ones((2 * round(metres / 1.25) + 1,) * 2, np.uint8)) > 0
+
+    differs = canvas.reduce((np.abs(first.lit() - second.lit()).max(-1) > 1e-4).astype(np.float32)) > 0
+    shadows = canvas.reduce((np.abs(first.shadows() - second.shadows()) > 1e-4).astype(np.float32)) > 0
+    allowed = wide(mask > 0, 3.0) | wide(shadows, 1.25)  # near a wall less of the sky is seen
+    return int((differs & ~allowed).sum()), float(differs[mask > 0].mean()) if mask.any() else 0.0
+
+
+def test_without_distractors_nothing_but_the_mask_and_its_shadows_differs() -> None:
+    stage = RenderSatellitePairs(satellite_config(distractors=NO_DISTRACTORS))
+    for index in range(24):
+        outside, inside = outside_changes(stage, index)
+        assert outside == 0, index
+        assert inside > 0.95 or index not in CHANGED, (index, inside)
+
+
+def test_land_that_is_laid_out_with_a_building_differs_too() -> None:
+    with_land = DistractorConfig(**{**NO_DISTRACTORS.model_dump(), "surroundings": 1})
+    stage = RenderSatellitePairs(satellite_config(distractors=with_land, works=("houses",)))
+    assert all(outside_changes(stage, index)[0] > 20 for index in (1, 3, 5))
+
+
+def test_without_a_change_and_without_distractors_both_dates_are_the_same() -> None:
+    stage = RenderSatellitePairs(satellite_config(distractors=NO_DISTRACTORS))
+    for index in (0, 2, 4, 6):
+        (first, second), _ = paintings(stage, index)
+        assert np.array_equal(first.lit(), second.lit())
+
+
+def test_distractors_change_the_picture_of_what_has_not_changed(pairs: list[ChangePair]) -> None:
+    for pair in pairs[::2]:
+        assert isinstance(pair.before, bytes)
+        assert isinstance(pair.after, bytes)
+        assert np.abs(decode_image(pair.before).astype(int) - decode_image(pair.after)).mean() > 2
+
+
+# ----------------------------------------------------------------------------------------------------- the build
+
+
+def job(out: Path, **settings: object) -> RenderJob:
+    return RenderJob(out=str(out), chunk_size=4, render=satellite_config().model_copy(update=settings))
+
+
+def test_the_job_of_the_other_rendered_pairs_builds_them(tmp_path: Path) -> None:
+    manifest = run_local(*open_rendering(job(tmp_path / "one")), progress=False)
+    assert (manifest.num_rows, manifest.num_rejected, manifest.complete) == (24, 0, True)
+    assert set(manifest.rows_by_split) == {"train", "val", "test"}
+    two = run_processes(*open_rendering(job(tmp_path / "two")), processes=2, progress=False)
+    for part in two.parts:
+        assert (tmp_path / "one" / part.file).read_bytes() == (tmp_path / "two" / part.file).read_bytes()
+
+
+class KilledOnce(RenderSatellitePairs):
+    """The stage in a process that is killed at a pair: while the marker file is not there."""
+
+    def __init__(self, config: RenderConfig, marker: str) -> None:
+        super().__init__(config)
+        self.marker = Path(marker)
+
+    def pair(self, index: int) -> ChangePair:
+        if index == 5 and not self.marker.exists():
+            self.marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().pair(index)
+
+
+def test_a_killed_build_continues(tmp_path: Path, pairs: list[ChangePair]) -> None:
+    folder, source, stages = open_rendering(job(tmp_path / "out", num_scenes=8))
+    killed = [StageSpec(KilledOnce, {**stages[0].kwargs, "marker": str(tmp_path / "marker")})]
+    with pytest.raises(RuntimeError, match="repeat the command"):
+        run_processes(folder, source, killed, processes=2, progress=False)
+    run_processes(*open_rendering(job(tmp_path / "out", num_scenes=8)), processes=2, progress=False)
+    rows = sorted(iter_rows(tmp_path / "out"), key=lambda row: row["pair_id"])
+    assert [row["after"] for row in rows] == [pair.after for pair in pairs[:8]]
+
+
+def test_a_site_that_has_no_room_is_a_reject(tmp_path: Path) -> None:
+    tiny = satellite_config(works=("large_building",), unchanged_share=0.0).model_copy(
+        update={"width": 16, "height": 16, "num_scenes": 2}
+    )
+    batch = RenderSatellitePairs(tiny)({"index": [0, 1]})
+    assert all(error.startswith("unplaceable scene: 60 sites of 20 m were drawn") for error in batch["error"])
+
+
+# -------------------------------------------------------------------------------------------- LEVIR-MCI's layout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("satellite") / "pairs"
+    run_local(*open_rendering(job(out)), progress=False)
+    return out
+
+
+def test_the_export_reads_back_as_the_same_pairs(folder: Path, tmp_path: Path) -> None:
+    written = export_levir(ExportLevirJob(pairs=str(folder), out=str(tmp_path / "levir")))
+    assert written == read_manifest(folder).rows_by_split
+    reading = ImportJob(source=str(tmp_path / "levir"), out=str(tmp_path / "again"), format="levir")
+    imported = run_local(*open_import(reading), progress=False)
+    assert (imported.num_rows, imported.num_rejected) == (24, 0)
+    columns = ["pair_id", "before", "after", "captions", "change_type", "split", "mask"]
+    rows = [
+        sorted(read_table(path, columns).to_pylist(), key=lambda r: r["pair_id"])
+        for path in (folder, tmp_path / "again")
+    ]
+    for expected, row in zip(*rows, strict=True):
+        row["captions"] = [text.strip(" .") for text in row["captions"]]
+        assert row == expected
+    flags = {row["pair_id"]: json.loads(row["meta"])["changeflag"] for row in iter_rows(tmp_path / "again")}
+    assert flags == {row["pair_id"]: json.loads(row["meta"])["changeflag"] for row in iter_rows(folder)}
+
+
+def test_labels_and_sentences_are_written_as_the_authors_write_them(folder: Path, tmp_path: Path) -> None:
+    export_levir(ExportLevirJob(pairs=str(folder), out=str(tmp_path)))
+    record = json.loads((tmp_path / "LevirCCcaptions.json").read_text())["images"][1]
+    assert record["filename"] == "s0-000001.png"
+    assert record["filepath"] == record["split"]
+    sentence = record["sentences"][0]
+    assert sentence["raw"] == f" {' '.join(sentence['tokens'])} ."
+    label = cv2.imread(str(tmp_path / "images" / record["split"] / "label" / record["filename"]))
+    assert (label == 255).all(-1).any()
+    with pytest.raises(ValueError, match="holds an export already"):
+        export_levir(ExportLevirJob(pairs=str(folder), out=str(tmp_path)))
+
+
+def test_a_mask_of_other_values_is_refused(tmp_path: Path) -> None:
+    from idc.data.pipeline import StageSpec as Stage
+
+    class Recolored:
+        def __call__(self, batch: dict[str, list[object]]) -> dict[str, list[object]]:
+            return {**batch, "mask": [encode_png(np.full((64, 64), 85, np.uint8))] * len(batch["mask"])}
+
+    build, source, stages = open_rendering(job(tmp_path / "pairs", num_scenes=1))
+    run_local(build, source, [*stages, Stage(Recolored)], progress=False)
+    with pytest.raises(ValueError, match=r"pair 's0-000000': its mask has 85; a class mask has 0, 128 \(road\), 255"):
+        export_levir(ExportLevirJob(pairs=str(tmp_path / "pairs"), out=str(tmp_path / "levir")))
+
+
+# ------------------------------------------------------------------------------------------------ the picture
+
+
+def test_the_picture_shows_pairs_and_others_between_them(folder: Path, tmp_path: Path) -> None:
+    alone, table = pair_sheet(ShowPairsJob(pairs=str(folder), out="unused", show=4, columns=2))
+    assert table.startswith("24 pairs, 12 changed, ")
+    assert "building extended 2" in table
+    beside, _ = pair_sheet(ShowPairsJob(pairs=str(folder), out="unused", show=4, columns=2, beside=str(folder)))
+    assert decode_image(beside).shape[0] > 1.8 * decode_image(alone).shape[0]
+
+
+# ----------------------------------------------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"render.max_objects": 4, "render.satellite": {}}, "max_objects is not used with satellite"),
+        ({"render.satellite.works": ["road", "road"]}, "works names a value twice"),
+        ({"render.satellite.metres_per_pixel": 30}, "render.satellite.metres_per_pixel"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(RenderJob, None, {"out": "pairs", **settings})
