@@ -1,8 +1,8 @@
 """Connected parts of a map that is read in strips from top to bottom: one part stays one across any number of strips.
 
-Two passes over the same strips: :meth:`Parts.add` measures, :meth:`Parts.numbered` gives every pixel the number of its
-part. What is in memory grows with the parts, not with the pixels: a part that is too small to be kept and touches no
-border of its strip is forgotten at once.
+Two passes over the same strips: :meth:`MapParts.add` measures, :meth:`MapParts.numbered` gives every pixel the number
+of its part. What is in memory grows with the parts, not with the pixels: a part that is too small to be kept and
+touches no border of its strip is forgotten at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 
 @dataclass
-class Part:
+class MapPart:
     """A connected part of one class. Pixels are connected by their sides, so that the outline of a part is a valid
     polygon.
 
@@ -39,14 +39,14 @@ class Part:
         """Mean column and row, of the pixels' centres."""
         return self.x / self.pixels + 0.5, self.y / self.pixels + 0.5
 
-    def merge(self, other: Part) -> None:
+    def merge(self, other: MapPart) -> None:
         """Add what is known of another part of the same class."""
         self.pixels += other.pixels
         self.x, self.y, self.value = self.x + other.x, self.y + other.y, self.value + other.value
         self.tiles.update(other.tiles)
 
 
-class Parts:
+class MapParts:
     """The parts of a map.
 
     Args:
@@ -58,7 +58,7 @@ class Parts:
         self._least = least
         self._borders = np.array(borders)
         self._parents: list[int] = []
-        self._parts: dict[int, Part] = {}
+        self._parts: dict[int, MapPart] = {}
         self._nodes: list[dict[int, int]] = []
         self._above: tuple[np.ndarray, np.ndarray] | None = None
         self._numbers: dict[int, int] = {}
@@ -86,7 +86,7 @@ class Parts:
             nodes[label] = node = len(self._parents)
             self._parents.append(node)
             x, y, value = (float(total[label]) for total in sums)
-            self._parts[node] = Part(int(classes[label]), int(pixels[label]), x, y, value)
+            self._parts[node] = MapPart(int(classes[label]), int(pixels[label]), x, y, value)
         tile_of = np.searchsorted(self._borders, columns, side="right") - 1
         keys, counts = np.unique(of.astype(np.int64) * len(self._borders) + tile_of, return_counts=True)
         for key, number in zip(keys.tolist(), counts.tolist(), strict=True):
@@ -116,11 +116,11 @@ class Parts:
             node = self._parents[node]
         return node
 
-    def candidates(self) -> dict[int, Part]:
+    def candidates(self) -> dict[int, MapPart]:
         """All parts that were not forgotten, by an internal number, once all strips are measured."""
         return self._parts
 
-    def keep(self, nodes: list[int]) -> list[Part]:
+    def keep(self, nodes: list[int]) -> list[MapPart]:
         """Number these candidates from 1 on, and forget the others. Returns them in this order."""
         self._numbers = {node: number for number, node in enumerate(nodes, start=1)}
         self._parts = {node: self._parts[node] for node in nodes}

@@ -26,7 +26,7 @@ def ring_area(longitude: np.ndarray, latitude: np.ndarray) -> float:
     return float(-(np.diff(np.radians(longitude)) * (heights[1:] + heights[:-1]) / 2).sum())
 
 
-def unwrapped(longitude: np.ndarray, near: float | None = None) -> np.ndarray:
+def without_jumps(longitude: np.ndarray, near: float | None = None) -> np.ndarray:
     """Longitudes along a ring without jumps by 360 degrees; the first one within 180 degrees of ``near``."""
     degrees = np.unwrap(longitude, period=360.0)
     return degrees if near is None else degrees + 360 * np.round((near - degrees[0]) / 360)

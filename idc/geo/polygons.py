@@ -17,7 +17,7 @@ from rasterio.transform import Affine
 from rasterio.warp import transform, transform_geom
 
 from idc.atomic import replacing
-from idc.geo.ground import ring_area, unwrapped
+from idc.geo.ground import ring_area, without_jumps
 from idc.geo.rasters import LONGITUDE_LATITUDE
 
 Ring = list[tuple[float, float]]
@@ -54,7 +54,7 @@ def polygons(numbers: Path, mask: Path, grid: Affine, crs: str | None) -> Iterat
     Args:
         numbers: raster, int32: the number of each pixel's part. It has no georeference, which GDAL would apply.
         mask: raster, uint8: 0 where there is no part.
-        grid, crs: as in :class:`idc.geo.rasters.Scene`.
+        grid, crs: as in :class:`idc.geo.rasters.ScenePair`.
     """
     with rasterio.open(numbers) as of, rasterio.open(mask) as where:
         # The mask is a band of its own: without it everything between the parts would be one more outline.
@@ -68,7 +68,7 @@ def pixel_areas(points: Sequence[tuple[float, float]], grid: Affine, crs: str) -
     rings = np.array(points).reshape(-1, 1, 2) + corners
     x, y = _coordinates(rings.reshape(-1, 2), grid)
     longitude, latitude = np.array(transform(CRS.from_wkt(crs), LONGITUDE_LATITUDE, x, y)).reshape(2, -1, 5)
-    return np.array([abs(ring_area(unwrapped(a), b)) for a, b in zip(longitude, latitude, strict=True)])
+    return np.array([abs(ring_area(without_jumps(a), b)) for a, b in zip(longitude, latitude, strict=True)])
 
 
 def _groups(outlines: Iterable[tuple[dict[str, Any], float]]) -> Iterator[list[tuple[int, list[Ring]]]]:
@@ -111,8 +111,8 @@ def _in_pixels(number: int, rings: list[np.ndarray]) -> Polygon:
 
 
 def _in_degrees(number: int, rings: list[np.ndarray], native: list[np.ndarray]) -> Polygon:
-    outer = unwrapped(rings[0][:, 0])
-    whole = [np.stack([unwrapped(ring[:, 0], outer[0]), ring[:, 1]], axis=1) for ring in rings]
+    outer = without_jumps(rings[0][:, 0])
+    whole = [np.stack([without_jumps(ring[:, 0], outer[0]), ring[:, 1]], axis=1) for ring in rings]
     areas = [ring_area(*ring.T) for ring in whole]
     west, east = outer.min(), outer.max()
     if west >= -180 and east <= 180:

@@ -3,8 +3,6 @@
 Files are opened by GDAL's driver for GeoTIFF alone, and nothing next to them is: a VRT, a sidecar file or an overview
 elsewhere could name files and hosts of the author's choice. Of a file only blocks are read; how large those are is
 checked first.
-
-Long because the refusals and the reading rest on the same properties of a file.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ _SAMPLES, _SAMPLE_SIDE = 8, 128
 _BLACK, _WHITE = 2.0, 98.0
 
 
-class Source(NamedTuple):
+class RasterFile(NamedTuple):
     """A GeoTIFF and the bands of it that are red, green and blue, or the grey one."""
 
     path: str
@@ -60,7 +58,7 @@ class Source(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scene:
+class ScenePair:
     """A pair that :func:`open_scene` has accepted, and its grid; picklable.
 
     Attributes:
@@ -71,8 +69,8 @@ class Scene:
         scaling: values that become black and white; None: 8 bits as they are.
     """
 
-    before: Source
-    after: Source
+    before: RasterFile
+    after: RasterFile
     width: int
     height: int
     transform: Affine
@@ -118,7 +116,7 @@ def opened(path: str) -> Iterator[Any]:
         yield dataset
 
 
-def open_scene(job: SceneJob) -> Scene:
+def open_scene(job: SceneJob) -> ScenePair:
     """Check a pair of GeoTIFFs and describe its grid.
 
     Raises:
@@ -126,7 +124,7 @@ def open_scene(job: SceneJob) -> Scene:
     """
     with gdal(), opened(job.before) as before, opened(job.after) as after:
         sources = [
-            Source(path, _bands(path, dataset, job.bands))
+            RasterFile(path, _bands(path, dataset, job.bands))
             for path, dataset in ((job.before, before), (job.after, after))
         ]
         for source, dataset in zip(sources, (before, after), strict=True):
@@ -145,19 +143,23 @@ def open_scene(job: SceneJob) -> Scene:
                 _check_georeference(path, dataset)
             resampled = _check_grids(job, before, after)
             _check_crs(job, after)
-        scene = Scene(
-            *sources, after.width, after.height,
-            Affine.identity() if job.pixel_coordinates else after.transform,
-            None if job.pixel_coordinates else after.crs.to_wkt(),
-            resampled, job.scaling if isinstance(job.scaling, tuple) else None,
-        )  # fmt: skip
+        scene = ScenePair(
+            before=sources[0],
+            after=sources[1],
+            width=after.width,
+            height=after.height,
+            transform=Affine.identity() if job.pixel_coordinates else after.transform,
+            crs=None if job.pixel_coordinates else after.crs.to_wkt(),
+            resampled=resampled,
+            scaling=job.scaling if isinstance(job.scaling, tuple) else None,
+        )
     return scene if job.scaling != "percentiles" else replace(scene, scaling=_percentiles(scene))
 
 
 class SceneReader:
     """Reads windows of a scene. A context manager; of one thread at a time."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: ScenePair) -> None:
         self._scene = scene
         self._stack = ExitStack()
         with gdal():
@@ -215,7 +217,7 @@ def eight_bits(values: np.ndarray, scaling: tuple[float, float] | None) -> np.nd
     return np.repeat(values, 3 // values.shape[2], axis=2)
 
 
-def _window(source: Source, dataset: Any, rows: Span, columns: Span) -> tuple[np.ndarray, np.ndarray]:
+def _window(source: RasterFile, dataset: Any, rows: Span, columns: Span) -> tuple[np.ndarray, np.ndarray]:
     """Values (H, W, bands) and where there are any: where any of the bands has data."""
     window = Window(columns.start, rows.start, columns.stop - columns.start, rows.stop - rows.start)
     try:
@@ -231,7 +233,7 @@ def _window(source: Source, dataset: Any, rows: Span, columns: Span) -> tuple[np
     return np.moveaxis(values, 0, 2), valid
 
 
-def _percentiles(scene: Scene) -> tuple[float, float]:
+def _percentiles(scene: ScenePair) -> tuple[float, float]:
     """Black and white of both images, by windows all over the scene.
 
     Raises:
@@ -281,7 +283,7 @@ def _bands(path: str, dataset: Any, bands: tuple[int, ...] | None) -> tuple[int,
     )
 
 
-def _check_values(source: Source, dataset: Any, job: SceneJob) -> None:
+def _check_values(source: RasterFile, dataset: Any, job: SceneJob) -> None:
     path, kind = source.path, dataset.dtypes[0]
     if kind not in _TYPES or len(set(dataset.dtypes)) > 1:
         raise ValueError(f"{path} holds {', '.join(dict.fromkeys(dataset.dtypes))}; images are of one of {_TYPES}")

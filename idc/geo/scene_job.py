@@ -34,10 +34,10 @@ from idc.data.images import decode_image
 from idc.data.pipeline import ChunkResult, StageSpec, run_local
 from idc.data.store import Manifest, fingerprint, iter_rows, read_manifest
 from idc.data.write_errors import writing
-from idc.geo.components import Part, Parts
+from idc.geo.components import MapPart, MapParts
 from idc.geo.config import SceneJob
 from idc.geo.polygons import Features, pixel_areas, polygons
-from idc.geo.rasters import Scene, gdal, open_scene
+from idc.geo.rasters import ScenePair, gdal, open_scene
 from idc.geo.scene_sentence import Tally, position_of, scene_sentence
 from idc.geo.tile_captions import NO_DATA, STEPS, CaptionTiles, TileSource, open_tiles
 from idc.geo.tiles import Tiling
@@ -164,10 +164,10 @@ class _Tiles:
     unreadable: int = 0
 
 
-def _merged(job: SceneJob, scene: Scene, tiling: Tiling, out: Path) -> dict[str, Any]:
+def _merged(job: SceneJob, scene: ScenePair, tiling: Tiling, out: Path) -> dict[str, Any]:
     """Write the rasters and the polygons. Returns the summary."""
     tiles = _texts_of(out / TILES)
-    parts = Parts(_least(job, scene), [span.first for span in tiling.columns])
+    parts = MapParts(_least(job, scene), [span.first for span in tiling.columns])
     compared = 0
     with _raster(out / MAP, scene, "uint8", NO_DATA) as raster:
         for strip in _strips(out / TILES, tiling, job.threshold):
@@ -244,7 +244,7 @@ def _strips(folder: Path, tiling: Tiling, threshold: float) -> Iterator[_Strip]:
         yield _Strip(span.first, grey, kinds)
 
 
-def _least(job: SceneJob, scene: Scene) -> int:
+def _least(job: SceneJob, scene: ScenePair) -> int:
     """Pixels of which a part surely has as many if it reaches the smallest area."""
     if scene.crs is None:
         return max(1, math.ceil(job.min_area))
@@ -254,7 +254,7 @@ def _least(job: SceneJob, scene: Scene) -> int:
     return max(1, int(_SURELY * job.min_area / largest))
 
 
-def _kept(job: SceneJob, scene: Scene, parts: Parts) -> list[Part]:
+def _kept(job: SceneJob, scene: ScenePair, parts: MapParts) -> list[MapPart]:
     """The parts that reach the smallest area, numbered from 1 on."""
     candidates = parts.candidates()
     nodes, sizes = list(candidates), np.array([part.pixels for part in candidates.values()], float)
@@ -265,7 +265,7 @@ def _kept(job: SceneJob, scene: Scene, parts: Parts) -> list[Part]:
 
 
 def _written_polygons(
-    job: SceneJob, scene: Scene, tiling: Tiling, out: Path, tiles: _Tiles, parts: list[Part], unit: str
+    job: SceneJob, scene: ScenePair, tiling: Tiling, out: Path, tiles: _Tiles, parts: list[MapPart], unit: str
 ) -> dict[str | None, Tally]:
     """Write the polygons. Returns their numbers and areas by class."""
     tallies: dict[str | None, Tally] = {name: Tally() for name in tiles.names[1:]} or {None: Tally()}
@@ -281,7 +281,7 @@ def _written_polygons(
             x, y = part.centre
             position = position_of(x / scene.width, y / scene.height)
             tallies[name].add(polygon.area, position)
-            caption, confidence = _caption_of(part, tiling, tiles)
+            caption, confidence = _caption_of(part, name, tiling, tiles)
             properties = {
                 "class": _class_name(name),
                 f"area_{unit}": round(polygon.area, 2),
@@ -298,12 +298,19 @@ def _written_polygons(
     return tallies
 
 
-def _caption_of(part: Part, tiling: Tiling, tiles: _Tiles) -> tuple[str, float]:
-    """Caption and confidence of the tile that holds most of a part, of those whose caption names a change if there are
-    any."""
+def _caption_of(part: MapPart, name: str | None, tiling: Tiling, tiles: _Tiles) -> tuple[str, float]:
+    """Caption and confidence of one of a part's tiles: of those whose caption has the class in it, else of those whose
+    caption names a change, else of all, the one that holds most of the part."""
     columns = len(tiling.columns)
-    captions = {tiles.captions[row * columns + column]: pixels for (row, column), pixels in sorted(part.tiles.items())}
-    return max(captions, key=lambda caption: (not says_no_change(caption[0]), captions[caption]))
+    captions: Counter[tuple[str, float]] = Counter()
+    for (row, column), pixels in sorted(part.tiles.items()):
+        captions[tiles.captions[row * columns + column]] += pixels
+
+    def rank(caption: tuple[str, float]) -> tuple[bool, bool, int]:
+        text = caption[0]
+        return name is not None and name in text.lower(), not says_no_change(text), captions[caption]
+
+    return max(captions, key=rank)
 
 
 def _class_name(name: str | None) -> str:
@@ -317,7 +324,7 @@ def _named_crs(wkt: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _raster(path: Path, scene: Scene, kind: str, nodata: int | None = None) -> Iterator[Any]:
+def _raster(path: Path, scene: ScenePair, kind: str, nodata: int | None = None) -> Iterator[Any]:
     """A GeoTIFF on the grid of the scene, to be written; it appears whole."""
     with (
         replacing(path) as partial,

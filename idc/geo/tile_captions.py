@@ -20,7 +20,7 @@ from idc.data.images import encode_png
 from idc.data.pipeline import Batch
 from idc.data.store import DatasetFolder, fingerprint
 from idc.geo.config import SceneJob
-from idc.geo.rasters import Scene, SceneReader, TilePixels
+from idc.geo.rasters import ScenePair, SceneReader, TilePixels
 from idc.geo.tiles import Tiling
 from idc.metrics.change_maps import upsample
 from idc.training.artifact import artifact_identity
@@ -67,7 +67,7 @@ class TileSource:
         return {"row_id": [f"tile {number}" for number in numbers], "tile": numbers}
 
 
-def open_tiles(job: SceneJob, scene: Scene, source: TileSource, folder: str, overwrite: bool) -> DatasetFolder:
+def open_tiles(job: SceneJob, scene: ScenePair, source: TileSource, folder: str, overwrite: bool) -> DatasetFolder:
     """The folder of the captioned tiles, new or to be continued. With ``overwrite`` tiles of other images or settings
     are replaced; those of the same are kept.
 
@@ -99,7 +99,7 @@ class CaptionTiles:
     """
 
     def __init__(
-        self, scene: Scene, tiling: Tiling, load: LoadCaptioner, options: DescribeOptions, batch_size: int
+        self, scene: ScenePair, tiling: Tiling, load: LoadCaptioner, options: DescribeOptions, batch_size: int
     ) -> None:
         self._reader, self._tiling = SceneReader(scene), tiling
         self._captioner = load()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from idc.geo.components import Part, Parts
+from idc.geo.components import MapPart, MapParts
 
 
 def whole(kinds: np.ndarray) -> np.ndarray:
@@ -18,8 +18,8 @@ def whole(kinds: np.ndarray) -> np.ndarray:
     return labels
 
 
-def by_strips(kinds: np.ndarray, values: np.ndarray, height: int, least: int) -> tuple[np.ndarray, list[Part]]:
-    parts = Parts(least, [0, 10, 25])
+def by_strips(kinds: np.ndarray, values: np.ndarray, height: int, least: int) -> tuple[np.ndarray, list[MapPart]]:
+    parts = MapParts(least, [0, 10, 25])
     tops = range(0, len(kinds), height)
     for top in tops:
         parts.add(kinds[top : top + height], values[top : top + height], top)
@@ -77,6 +77,6 @@ def test_parts_of_two_classes_that_touch_across_a_strip_stay_two() -> None:
 def test_small_parts_inside_a_strip_are_forgotten_at_once() -> None:
     kinds = np.zeros((30, 300), np.uint8)
     kinds[5:25:2, ::2] = 1
-    parts = Parts(5, [0])
+    parts = MapParts(5, [0])
     parts.add(kinds, kinds.astype(float), 0)
     assert not parts.candidates()

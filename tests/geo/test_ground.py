@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rasterio.warp import transform
 
-from idc.geo.ground import ring_area, unwrapped
+from idc.geo.ground import ring_area, without_jumps
 from idc.geo.polygons import pixel_areas
 from tests.geo.scenes import GRID, UTM
 
@@ -64,5 +64,5 @@ def test_a_pixel_of_web_mercator_is_smaller_than_its_square() -> None:
 
 
 def test_longitudes_without_a_jump() -> None:
-    assert unwrapped(np.array([179.0, -179.0, 178.0])).tolist() == [179.0, 181.0, 178.0]
-    assert unwrapped(np.array([-179.0, -178.0]), near=179.0).tolist() == [181.0, 182.0]
+    assert without_jumps(np.array([179.0, -179.0, 178.0])).tolist() == [179.0, 181.0, 178.0]
+    assert without_jumps(np.array([-179.0, -178.0]), near=179.0).tolist() == [181.0, 182.0]

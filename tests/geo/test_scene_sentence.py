@@ -21,7 +21,8 @@ def tally(area: float, *positions: str) -> Tally:
         ({None: tally(600, "in the middle", "at the top", "in the middle")},
          "3 changes, 1,800 m² in all: 2 in the middle and 1 at the top."),
         ({"road": tally(3e6, "at the top"), "building": tally(100, "at the left", "at the left")},
-         "3 changes, 3.00 km² in all: 1 of class road (3.00 km², at the top); 2 of class building (200 m², at the left)."),
+         "3 changes, 3.00 km² in all: 1 of class road (3.00 km², at the top); "
+         "2 of class building (200 m², at the left)."),
         ({"road": Tally(), "building": tally(100, "at the left")},
          "One change, 100 m²: 1 of class building (100 m², at the left)."),
         ({None: Tally()}, "No change of at least 10 m² was found."),
