@@ -156,6 +156,7 @@ def cli(
     *,
     local: bool = True,
     overwrite: bool = True,
+    positional: Sequence[str] = (),
 ) -> Cli[Schema]:
     """Parse a job's command line; leaves with status 2 and every fault on stderr if it is refused.
 
@@ -164,6 +165,7 @@ def cli(
 
     Args:
         local, overwrite: whether the job uses these options; one that would do nothing is refused.
+        positional: settings that may be given by their value alone, in this order.
     """
     parser = argparse.ArgumentParser(
         description=doc,
@@ -194,8 +196,12 @@ def cli(
     options = [key + value for key, value in vars(args).items() if key.endswith("=") and value is not None]
     faults: list[str] = []
     overrides: dict[str, Any] = {}
+    unnamed = list(positional)
     for item in [*args.overrides, *options]:
         key, equals, text = item.partition("=")
+        if not equals and unnamed:
+            overrides[unnamed.pop(0)] = item
+            continue
         if not equals or not key:
             faults.append(f"{item!r} is not of the form key=value")
             continue

@@ -32,6 +32,7 @@ FORBIDDEN = {
     "idc/evaluation": HEAVY,
     "idc/report": HEAVY,
     "idc/sweep": HEAVY,
+    "idc/geo": (*HEAVY, *(f"idc.systems.{name}" for name in SYSTEMS)),
     "idc/captioning": tuple(f"idc.systems.{name}" for name in SYSTEMS),
     "idc/captioning/contract.py": HEAVY,
     "idc/captioning/calibration.py": HEAVY,

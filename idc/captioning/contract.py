@@ -151,6 +151,18 @@ class Relevance:
     after: np.ndarray
 
 
+class ClassMap(NamedTuple):
+    """What kind of thing changed, pixel by pixel.
+
+    Attributes:
+        classes: uint8 (Y, X) over the image after, at the model's own resolution: indices into ``names``.
+        names: of the classes; the first is what did not change.
+    """
+
+    classes: np.ndarray
+    names: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Region:
     """A part of the image after that differs from the image before.
@@ -181,6 +193,7 @@ class Description:
         candidates: at least one, best first, no text twice.
         changed: probability that anything changed, calibrated on held-out pairs; None without a calibration.
         change_map: float32 (Y, X) in [0, 1] over the image after, at the model's own resolution; None if not requested.
+        class_map: the class of every pixel, if a change map is requested; None for a captioner without classes.
         evidence: the system's further evidence of a change, by name; input of the calibration.
         familiarity: share of held-out pairs of the training domain that are at least as far from the training images as
             this one, in (0, 1] (a p-value, :mod:`idc.captioning.familiarity`); None if it was never fitted.
@@ -200,6 +213,7 @@ class Description:
     candidates: tuple[Candidate, ...]
     changed: float | None = None
     change_map: np.ndarray | None = None
+    class_map: ClassMap | None = None
     evidence: Mapping[str, float] = field(default_factory=dict)
     familiarity: float | None = None
     trained_on: str | None = None
@@ -217,7 +231,7 @@ class Description:
         return self.candidates[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able dict with the field names that every API uses; without map and relevance, which are images."""
+        """JSON-able dict with the field names that every API uses; without maps and relevance, which are images."""
         return {
             **self.best.to_dict(),
             **self.assessment.to_dict(),

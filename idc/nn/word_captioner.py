@@ -24,6 +24,7 @@ from idc.captioning.contract import (
     Capability,
     Captioner,
     CaptionScore,
+    ClassMap,
     Description,
     Relevance,
     SearchOptions,
@@ -53,6 +54,7 @@ class DescriptionExtras:
 
     evidence: Mapping[str, float] = field(default_factory=dict)
     change_map: np.ndarray | None = None
+    class_map: ClassMap | None = None
     attributes: Mapping[str, Any] | None = None
     relevance: Relevance | None = None
 
@@ -151,6 +153,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
             Description(
                 self._candidates(ids, lengths, totals, options.candidates),
                 change_map=findings.change_map,
+                class_map=findings.class_map,
                 evidence=findings.evidence,
                 familiarity=familiarity,
                 trained_on=self.trained_on,

@@ -102,14 +102,15 @@ def test_the_command_lists_all_and_refuses_an_unknown_one(installed: Path, tmp_p
 
 
 def test_every_package_that_is_imported_is_a_dependency() -> None:
-    """By the names of what is imported; ``extras`` are for the server, DeepSpeed, words on images, tests."""
+    """By the names of what is imported; ``extras`` are for the server, DeepSpeed, words on images, GeoTIFFs, tests."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     base, serve = names(project["dependencies"]), names(extras["serve"])
     needed = {folder: imported(folder) for folder in ("idc", "cluster", "jobs", "serve", "benchmarks")}
-    assert needed["idc"] - {"deepspeed", "rapidocr"} <= base
+    assert needed["idc"] - {"deepspeed", "rapidocr", "rasterio"} <= base
     assert "deepspeed" in names(extras["gpu"])
     assert "rapidocr" in names(extras["text"])
+    assert "rasterio" in names(extras["geo"])
     assert needed["jobs"] <= base
     assert needed["serve"] <= base | serve
     assert needed["cluster"] | needed["benchmarks"] <= base | serve | {"deepspeed"}

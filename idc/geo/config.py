@@ -1,0 +1,100 @@
+"""Settings of the job that captions a pair of GeoTIFFs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from idc.captioning.loading import LoadConfig, missing_artifact
+from idc.config import missing, remote
+
+
+class SceneJob(LoadConfig):
+    """Caption two GeoTIFFs of one place tile by tile; write one map, polygons and a sentence of what changed."""
+
+    artifact: str | None = None
+    """The captioner, one with a change map: the artifact folder of a training run, `shipped`, `regions` or `hf:NAME`.
+    Default: the newest captioner below runs/, or `shipped` if there is none."""
+    before: str
+    """GeoTIFF before the change."""
+    after: str
+    """GeoTIFF after the change; its grid of pixels is that of the result."""
+    out: str
+    """The folder to write, on a disk."""
+    bands: tuple[int, ...] | None = None
+    """Bands that are red, green and blue, or the one that is grey, from 1 on, in both images. Default: those that the
+    files call so, else all bands of a file with one or three."""
+    scaling: tuple[float, float] | Literal["percentiles"] | None = None
+    """Values that become black and white, as in [0,3000]; or percentiles: the 2nd and 98th of a sample of both images.
+    Needed for images of more than 8 bits; default of 8 bits: [0,255]."""
+    reproject: bool = False
+    """Resample the image before to the grid of the image after, if their coordinate systems, resolutions or extents
+    differ. Where either has no pixels, nothing is compared."""
+    pixel_coordinates: bool = False
+    """Accept images without a georeference: coordinates are pixels (x to the right, y down, from the upper left
+    corner), areas are numbers of pixels."""
+    tile: int = Field(default=256, ge=64, le=4096)
+    """Side of a tile in pixels; a captioner sees a tile at a size of its own, usually 160 to 512."""
+    overlap: int = Field(default=32, ge=0)
+    """Pixels by which neighbouring tiles overlap. Of the map of a tile only the part that is nearer to it than to its
+    neighbours is used."""
+    threshold: float = Field(default=0.5, gt=0, le=1)
+    """A pixel changed where the map is at least this."""
+    min_area: float = Field(default=10.0, ge=0)
+    """Smallest area of a polygon in square metres (in pixels with pixel_coordinates)."""
+    native: bool = False
+    """Also write the polygons in the coordinate system of the image after."""
+    max_pixels: int = Field(default=2_500_000_000, ge=1)
+    """Larger scenes are refused before a pixel is read."""
+    max_reject_share: float = Field(default=0.0, ge=0, le=1)
+    """Share of tiles that may be unreadable; they are left out of the map."""
+    beams: int | None = Field(default=None, ge=1)
+    """Beams of the search, 1 is greedy. Default: the number that the artifact was validated with."""
+    batch_size: int = Field(default=8, ge=1)
+    """Tiles per batch of the model; two batches are in memory."""
+    chunk_size: int = Field(default=64, ge=1, le=10_000)
+    """Tiles per chunk of work, which is one Parquet part."""
+    actors: int = Field(default=1, ge=1)
+    """Copies of the captioner on Ray; with --local, processes of this machine."""
+    cpus_per_actor: float = Field(default=1.0, gt=0)
+    """CPUs per copy, and on Ray its torch threads."""
+    gpus_per_actor: float = Field(default=0.0, ge=0)
+    """GPUs per copy; above 0 it captions on cuda."""
+
+    def faults(self) -> Iterator[str]:
+        if self.bands is not None and (len(self.bands) not in (1, 3) or min(self.bands) < 1):
+            yield f"bands: {list(self.bands)} are not one band or three, from 1 on, as in bands=[3,2,1]"
+        if isinstance(self.scaling, tuple) and not self.scaling[0] < self.scaling[1]:
+            yield f"scaling: black is {self.scaling[0]:g} and white {self.scaling[1]:g}; white must be the larger value"
+        if 2 * self.overlap > self.tile:
+            yield f"overlap: {self.overlap} is more than half of tile={self.tile}; take at most {self.tile // 2}"
+        if self.native and self.pixel_coordinates:
+            yield "native: with pixel_coordinates there is no coordinate system; leave one of them out"
+        yield from remote(self.out, "out", "the result")
+
+    def preflight(self) -> Iterator[str]:
+        if find_spec("rasterio") is None:
+            yield "rasterio, which reads GeoTIFFs, is not installed; pip install 'idc[geo]'"
+        yield from missing_artifact(self.artifact, "artifact")
+        for name in ("before", "after"):
+            yield from _missing_file(getattr(self, name), name)
+
+    @property
+    def captioner(self) -> str:
+        """The artifact, once :func:`idc.captioning.loading.chosen_artifact` has replaced the default."""
+        assert self.artifact is not None
+        return self.artifact
+
+
+def _missing_file(path: str, field: str) -> Iterator[str]:
+    """A fault if ``path`` is no file of this machine. GDAL would ask hosts, and look into archives, by name."""
+    if "://" in path or path.startswith("/vsi"):
+        yield f"{field}: {path!r} is a URI; download it, and give the file"
+    elif not (faults := list(missing(path, field))) and not Path(path).is_file():
+        yield f"{field}: {path!r} is not a file"
+    else:
+        yield from faults

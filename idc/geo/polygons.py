@@ -1,0 +1,183 @@
+"""The parts of a map as polygons: pixels to coordinates, areas on the ground, GeoJSON written feature by feature."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+import rasterio
+from rasterio.crs import CRS
+from rasterio.features import shapes
+from rasterio.transform import Affine
+from rasterio.warp import transform, transform_geom
+
+from idc.atomic import replacing
+from idc.geo.ground import ring_area, without_jumps
+from idc.geo.rasters import LONGITUDE_LATITUDE
+
+Ring = list[tuple[float, float]]
+
+_DEGREES, _UNITS = 9, 4
+"""Digits after the point: a tenth of a millimetre."""
+_POINTS = 50_000
+"""Points that are transformed in one call."""
+_OTHER_SIDE = "+proj=eqc +lon_0=180 +datum=WGS84"
+"""A plane in which a polygon across 180 degrees has no jump; GDAL cuts only what comes from a plane."""
+_DEGREE = 6378137.0 * np.pi / 180
+"""Length of a degree in this plane."""
+
+
+class Polygon(NamedTuple):
+    """The outline of a part.
+
+    Attributes:
+        number: of the part.
+        geometry: GeoJSON, in longitude and latitude; in pixels where there is no coordinate system.
+        native: GeoJSON, in the coordinate system of the image.
+        area: in square metres, or in pixels.
+    """
+
+    number: int
+    geometry: dict[str, Any]
+    native: dict[str, Any]
+    area: float
+
+
+def polygons(numbers: Path, mask: Path, grid: Affine, crs: str | None) -> Iterator[Polygon]:
+    """The outline of every part. GDAL reads both rasters line by line, and holds the outlines.
+
+    Args:
+        numbers: raster, int32: the number of each pixel's part. It has no georeference, which GDAL would apply.
+        mask: raster, uint8: 0 where there is no part.
+        grid, crs: as in :class:`idc.geo.rasters.ScenePair`.
+    """
+    with rasterio.open(numbers) as of, rasterio.open(mask) as where:
+        # The mask is a band of its own: without it everything between the parts would be one more outline.
+        for group in _groups(shapes(rasterio.band(of, 1), mask=rasterio.band(where, 1), connectivity=4)):
+            yield from _on_ground(group, grid, crs)
+
+
+def pixel_areas(points: Sequence[tuple[float, float]], grid: Affine, crs: str) -> np.ndarray:
+    """Area in square metres of a pixel around each point (column, row)."""
+    corners = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (-0.5, -0.5)])
+    rings = np.array(points).reshape(-1, 1, 2) + corners
+    x, y = _coordinates(rings.reshape(-1, 2), grid)
+    longitude, latitude = np.array(transform(CRS.from_wkt(crs), LONGITUDE_LATITUDE, x, y)).reshape(2, -1, 5)
+    return np.array([abs(ring_area(without_jumps(a), b)) for a, b in zip(longitude, latitude, strict=True)])
+
+
+def _groups(outlines: Iterable[tuple[dict[str, Any], float]]) -> Iterator[list[tuple[int, list[Ring]]]]:
+    """Numbers and rings in pixels, in lists of some :data:`_POINTS` points."""
+    group: list[tuple[int, list[Ring]]] = []
+    points = 0
+    for geometry, number in outlines:
+        rings = geometry["coordinates"]
+        group.append((int(number), rings))
+        points += sum(map(len, rings))
+        if points >= _POINTS:
+            yield group
+            group, points = [], 0
+    if group:
+        yield group
+
+
+def _on_ground(group: Sequence[tuple[int, list[Ring]]], grid: Affine, crs: str | None) -> Iterator[Polygon]:
+    rings = [np.array(ring) for _, part in group for ring in part]
+    ends = [0, *np.cumsum([len(ring) for ring in rings]).tolist()]
+    x, y = _coordinates(np.concatenate(rings), grid)
+    native = np.stack([x, y], axis=1)
+    if crs is None:
+        ground = native
+    else:
+        ground = np.array(transform(CRS.from_wkt(crs), LONGITUDE_LATITUDE, x, y)).T
+    slices = iter(slice(start, stop) for start, stop in pairwise(ends))
+    for number, part in group:
+        mine = [next(slices) for _ in part]
+        if crs is None:
+            yield _in_pixels(number, [native[ring] for ring in mine])
+        else:
+            yield _in_degrees(number, [ground[ring] for ring in mine], [native[ring] for ring in mine])
+
+
+def _in_pixels(number: int, rings: list[np.ndarray]) -> Polygon:
+    areas = [abs(_plane_area(ring)) for ring in rings]
+    geometry = _geometry(rings, _UNITS)
+    return Polygon(number, geometry, geometry, areas[0] - sum(areas[1:]))
+
+
+def _in_degrees(number: int, rings: list[np.ndarray], native: list[np.ndarray]) -> Polygon:
+    outer = without_jumps(rings[0][:, 0])
+    whole = [np.stack([without_jumps(ring[:, 0], outer[0]), ring[:, 1]], axis=1) for ring in rings]
+    areas = [ring_area(*ring.T) for ring in whole]
+    west, east = outer.min(), outer.max()
+    if west >= -180 and east <= 180:
+        geometry = _geometry(whole, _DEGREES)
+    elif west >= 180 or east <= -180:
+        turned = -360 if west >= 180 else 360
+        geometry = _geometry([ring + np.array([turned, 0]) for ring in whole], _DEGREES)
+    else:  # across the antimeridian, where GeoJSON has two polygons (RFC 7946, 3.1.9)
+        geometry = _cut([ring - np.array([180 if east > 180 else -180, 0]) for ring in whole])
+    return Polygon(number, geometry, _geometry(native, _DEGREES), abs(areas[0]) - sum(map(abs, areas[1:])))
+
+
+def _cut(rings: Sequence[np.ndarray]) -> dict[str, Any]:
+    """The parts of a polygon on either side of the antimeridian, from which its longitudes are counted."""
+    plane = {"type": "Polygon", "coordinates": [(ring * _DEGREE).tolist() for ring in rings]}
+    cut = transform_geom(_OTHER_SIDE, LONGITUDE_LATITUDE, plane, antimeridian_cutting=True)
+    parts = cut["coordinates"] if cut["type"] == "MultiPolygon" else [cut["coordinates"]]
+    geometries = [_geometry([np.array(ring) for ring in part], _DEGREES) for part in parts]
+    return {"type": "MultiPolygon", "coordinates": [geometry["coordinates"] for geometry in geometries]}
+
+
+def _geometry(rings: Sequence[np.ndarray], digits: int) -> dict[str, Any]:
+    """A GeoJSON polygon: the outer ring counter-clockwise, holes clockwise (RFC 7946, 3.1.6)."""
+    turned = [ring if (_plane_area(ring) > 0) == (i == 0) else ring[::-1] for i, ring in enumerate(rings)]
+    return {"type": "Polygon", "coordinates": [ring.round(digits).tolist() for ring in turned]}
+
+
+def _plane_area(ring: np.ndarray) -> float:
+    """Positive if the ring runs counter-clockwise with x to the right and y up."""
+    x, y = (ring - ring[0]).T
+    return float((x[:-1] * y[1:] - x[1:] * y[:-1]).sum() / 2)
+
+
+def _coordinates(points: np.ndarray, grid: Affine) -> tuple[np.ndarray, np.ndarray]:
+    columns, rows = points.T
+    return grid.a * columns + grid.b * rows + grid.c, grid.d * columns + grid.e * rows + grid.f
+
+
+class Features:
+    """A GeoJSON file that is written feature by feature and appears whole; a context manager.
+
+    Args:
+        members: of the collection besides its features.
+    """
+
+    def __init__(self, path: Path, members: dict[str, Any]) -> None:
+        self._path, self._members = path, members
+        self._stack = ExitStack()
+        self._file: TextIO
+        self._first = True
+
+    def __enter__(self) -> Features:
+        partial = self._stack.enter_context(replacing(self._path))
+        self._file = self._stack.enter_context(partial.open("w", encoding="utf-8"))
+        head = json.dumps({"type": "FeatureCollection", **self._members})
+        self._file.write(f'{head[:-1]}, "features": [')
+        return self
+
+    def write(self, number: int, geometry: dict[str, Any], properties: dict[str, Any]) -> None:
+        """Add a feature."""
+        feature = {"type": "Feature", "id": number, "properties": properties, "geometry": geometry}
+        self._file.write(("\n" if self._first else ",\n") + json.dumps(feature))
+        self._first = False
+
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is None:
+            self._file.write("\n]}\n")
+        self._stack.__exit__(*error)

@@ -1,0 +1,437 @@
+"""Pairs of GeoTIFFs: what is refused, and how windows of them become pairs of 8-bit images on one grid.
+
+Files are opened by GDAL's driver for GeoTIFF alone, and nothing next to them is: a VRT, a sidecar file or an overview
+elsewhere could name files and hosts of the author's choice. Of a file only blocks are read; how large those are is
+checked first.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import rasterio
+from rasterio.crs import CRS
+from rasterio.enums import ColorInterp, Resampling
+from rasterio.errors import NotGeoreferencedWarning, RasterioError
+from rasterio.session import DummySession
+from rasterio.transform import Affine
+from rasterio.vrt import WarpedVRT
+from rasterio.warp import transform
+from rasterio.windows import Window
+
+from idc.captioning.apply import Pixels
+from idc.geo.config import SceneJob
+from idc.geo.tiles import Span, Tile
+
+LONGITUDE_LATITUDE = "EPSG:4326"
+"""The coordinate system of GeoJSON; rasterio gives longitude first, as GeoJSON has it."""
+
+_OPTIONS = {
+    "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",
+    "GDAL_PAM_ENABLED": "NO",
+    "GTIFF_GEOREF_SOURCES": "INTERNAL",
+    "GDAL_CACHEMAX": 64 * 2**20,  # bytes of decoded blocks; by default a share of the machine's memory
+}
+_LARGEST_BLOCK = 2**28
+"""Bytes of a decoded block: the least that is in memory to read a single pixel."""
+_TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "float64")
+_SAME_GRID = 0.1
+"""Two grids are the same if no corner is further off than this, in pixels."""
+_SAMPLES, _SAMPLE_SIDE = 8, 128
+"""Percentiles are those of windows of this side, so many along either axis."""
+_BLACK, _WHITE = 2.0, 98.0
+
+
+class RasterFile(NamedTuple):
+    """A GeoTIFF and the bands of it that are red, green and blue, or the grey one."""
+
+    path: str
+    bands: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ScenePair:
+    """A pair that :func:`open_scene` has accepted, and its grid; picklable.
+
+    Attributes:
+        width, height: of the grid, in pixels.
+        transform: from columns and rows of pixels to coordinates; the identity where coordinates are pixels.
+        crs: WKT of the coordinate system; None where coordinates are pixels.
+        resampled: whether the image before is resampled to the grid.
+        scaling: values that become black and white; None: 8 bits as they are.
+    """
+
+    before: RasterFile
+    after: RasterFile
+    width: int
+    height: int
+    transform: Affine
+    crs: str | None
+    resampled: bool
+    scaling: tuple[float, float] | None
+
+
+class TilePixels(NamedTuple):
+    """A tile as two images, black where either has no data, and where both have data, bool (H, W)."""
+
+    pixels: Pixels
+    valid: np.ndarray
+
+
+@contextmanager
+def gdal() -> Iterator[None]:
+    """Context of everything that GDAL does: no sidecar files, a small cache of blocks, no credentials."""
+    with rasterio.Env(session=DummySession(), **_OPTIONS), warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)
+        yield
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Any]:
+    """A GeoTIFF, open; only inside :func:`gdal`.
+
+    Raises:
+        ValueError: it is none, or has parts elsewhere.
+    """
+    logging.getLogger("rasterio").setLevel(logging.CRITICAL)  # its errors are raised as well
+    try:
+        dataset = rasterio.open(Path(path).resolve(), driver="GTiff")
+    except (RasterioError, OSError) as error:
+        raise ValueError(
+            f"{path} cannot be read as a GeoTIFF ({_reason(error)}); copy it again, or convert another format: "
+            f"rio convert {path} {_renamed(path, 'converted')}"
+        ) from None
+    with dataset:
+        # Overviews may be named in the file's own metadata, as any file or host; GDAL opens them on demand.
+        if dataset.tags(ns="OVERVIEWS"):
+            raise ValueError(f"{path} names a file of overviews, which is not opened; write the image anew without")
+        yield dataset
+
+
+def open_scene(job: SceneJob) -> ScenePair:
+    """Check a pair of GeoTIFFs and describe its grid.
+
+    Raises:
+        ValueError: they cannot be compared: file, reason and what to do.
+    """
+    with gdal(), opened(job.before) as before, opened(job.after) as after:
+        sources = [
+            RasterFile(path, _bands(path, dataset, job.bands))
+            for path, dataset in ((job.before, before), (job.after, after))
+        ]
+        for source, dataset in zip(sources, (before, after), strict=True):
+            _check_values(source, dataset, job)
+        types = [dataset.dtypes[0] for dataset in (before, after)]
+        if types[0] != types[1]:
+            raise ValueError(
+                f"{job.before} holds {types[0]} and {job.after} {types[1]}, and no scaling suits both; convert one: "
+                f"rio convert --dtype {types[1]} {job.before} {_renamed(job.before, types[1])}"
+            )
+        resampled = False
+        if job.pixel_coordinates:
+            _check_pixel_coordinates(job, before, after)
+        else:
+            for path, dataset in ((job.before, before), (job.after, after)):
+                _check_georeference(path, dataset)
+            resampled = _check_grids(job, before, after)
+            _check_crs(job, after)
+        scene = ScenePair(
+            before=sources[0],
+            after=sources[1],
+            width=after.width,
+            height=after.height,
+            transform=Affine.identity() if job.pixel_coordinates else after.transform,
+            crs=None if job.pixel_coordinates else after.crs.to_wkt(),
+            resampled=resampled,
+            scaling=job.scaling if isinstance(job.scaling, tuple) else None,
+        )
+    return scene if job.scaling != "percentiles" else replace(scene, scaling=_percentiles(scene))
+
+
+class SceneReader:
+    """Reads windows of a scene. A context manager; of one thread at a time."""
+
+    def __init__(self, scene: ScenePair) -> None:
+        self._scene = scene
+        self._stack = ExitStack()
+        with gdal():
+            before, after = (self._stack.enter_context(opened(s.path)) for s in (scene.before, scene.after))
+            if scene.resampled:
+                transparent = before.nodata is not None or ColorInterp.alpha in before.colorinterp
+                before = self._stack.enter_context(
+                    WarpedVRT(
+                        before, crs=scene.crs, transform=scene.transform, width=scene.width, height=scene.height,
+                        resampling=Resampling.bilinear, add_alpha=not transparent,
+                    )
+                )  # fmt: skip
+        self._datasets = ((scene.before, before), (scene.after, after))
+
+    def __enter__(self) -> SceneReader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def read(self, tile: Tile) -> TilePixels:
+        """A tile.
+
+        Raises:
+            ValueError: a file is damaged there.
+        """
+        rows, columns = tile
+        with gdal():
+            before, after = (_window(source, dataset, rows, columns) for source, dataset in self._datasets)
+        valid = before[1] & after[1]
+        images = []
+        for values, _ in (before, after):
+            image = eight_bits(values, self._scene.scaling)
+            image[~valid] = 0
+            images.append(image)
+        return TilePixels(Pixels(*images), valid)
+
+    def sample(self, rows: Span, columns: Span) -> np.ndarray:
+        """The values of both images in a window where they have data, one after another."""
+        with gdal():
+            windows = [_window(source, dataset, rows, columns) for source, dataset in self._datasets]
+        return np.concatenate([values[valid].ravel() for values, valid in windows])
+
+
+def eight_bits(values: np.ndarray, scaling: tuple[float, float] | None) -> np.ndarray:
+    """Values (H, W, 1 or 3) as uint8 RGB (H, W, 3); what is no number becomes black.
+
+    Args:
+        scaling: values that become black and white; None for values that are uint8.
+    """
+    if scaling is not None:
+        low, high = scaling
+        shares = (values.astype(np.float64) - low) / (high - low)
+        values = np.nan_to_num(255 * shares.clip(0, 1)).round().astype(np.uint8)
+    return np.repeat(values, 3 // values.shape[2], axis=2)
+
+
+def _window(source: RasterFile, dataset: Any, rows: Span, columns: Span) -> tuple[np.ndarray, np.ndarray]:
+    """Values (H, W, bands) and where there are any: where any of the bands has data."""
+    window = Window(columns.start, rows.start, columns.stop - columns.start, rows.stop - rows.start)
+    try:
+        values = dataset.read(indexes=source.bands, window=window)
+        valid = dataset.read_masks(indexes=source.bands, window=window).any(axis=0)
+    except (RasterioError, OSError) as error:
+        raise ValueError(
+            f"{source.path} is damaged in rows {rows.start} to {rows.stop}, columns {columns.start} to {columns.stop} "
+            f"({_reason(error)}); copy it again"
+        ) from None
+    if values.dtype.kind == "f":
+        valid &= np.isfinite(values).any(axis=0)
+    return np.moveaxis(values, 0, 2), valid
+
+
+def _percentiles(scene: ScenePair) -> tuple[float, float]:
+    """Black and white of both images, by windows all over the scene.
+
+    Raises:
+        ValueError: nothing is there to be scaled.
+    """
+    axes = []
+    for length in (scene.height, scene.width):
+        side = min(length, _SAMPLE_SIDE)
+        starts = dict.fromkeys(int(start) for start in np.linspace(0, length - side, _SAMPLES))
+        axes.append([Span(start, start + side, start, start + side) for start in starts])
+    with SceneReader(scene) as reader:
+        values = np.concatenate([reader.sample(rows, columns) for rows in axes[0] for columns in axes[1]])
+    values = values[np.isfinite(values)]
+    low, high = np.percentile(values, (_BLACK, _WHITE)).tolist() if values.size else (0.0, 0.0)
+    if not low < high:
+        raise ValueError(
+            f"scaling: a sample of {scene.before.path} and {scene.after.path} has no different values; give the values "
+            "of black and white, as in scaling=[0,3000]"
+        )
+    return low, high
+
+
+# -- refusals -----------------------------------------------------------------------------------------------------
+
+
+def _bands(path: str, dataset: Any, bands: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The bands that are read."""
+    if bands is not None:
+        if max(bands) > dataset.count:
+            raise ValueError(f"bands: {path} has {dataset.count} bands, so that there is no {max(bands)}")
+        return bands
+    kinds = list(dataset.colorinterp)
+    if kinds[0] == ColorInterp.palette:
+        raise ValueError(
+            f"{path} has a palette; write its colours: gdal_translate -expand rgb {path} {_renamed(path, 'rgb')}"
+        )
+    colours = (ColorInterp.red, ColorInterp.green, ColorInterp.blue)
+    if all(kinds.count(kind) == 1 for kind in colours):
+        return tuple(kinds.index(kind) + 1 for kind in colours)
+    others = [i for i, kind in enumerate(kinds, start=1) if kind != ColorInterp.alpha]
+    if len(others) in (1, 3):
+        return tuple(others)
+    named = ", ".join(kind.name for kind in kinds[:8]) + (", ..." if len(kinds) > 8 else "")
+    raise ValueError(
+        f"{path} has {dataset.count} bands ({named}), and does not say which are red, green and blue; name them, as in "
+        "bands=[3,2,1]"
+    )
+
+
+def _check_values(source: RasterFile, dataset: Any, job: SceneJob) -> None:
+    path, kind = source.path, dataset.dtypes[0]
+    if kind not in _TYPES or len(set(dataset.dtypes)) > 1:
+        raise ValueError(f"{path} holds {', '.join(dict.fromkeys(dataset.dtypes))}; images are of one of {_TYPES}")
+    if dataset.width * dataset.height > job.max_pixels:
+        raise ValueError(
+            f"{path} has {dataset.width} x {dataset.height} pixels, more than max_pixels={job.max_pixels}; raise it, "
+            "or cut the image"
+        )
+    together = 1 if len(dataset.block_shapes) > 1 and dataset.interleaving.name == "band" else dataset.count
+    rows, columns = dataset.block_shapes[0]
+    if rows * columns * together * np.dtype(kind).itemsize > _LARGEST_BLOCK:
+        raise ValueError(
+            f"{path} is stored in blocks of {columns} x {rows} pixels, each of which is decoded whole; rewrite it in "
+            f"tiles: rio convert --co TILED=YES {path} {_renamed(path, 'tiled')}"
+        )
+    if kind != "uint8" and job.scaling is None:
+        raise ValueError(
+            f"{path} holds {kind}; give the values that become black and white, as in scaling=[0,3000], or "
+            "scaling=percentiles"
+        )
+
+
+def _check_georeference(path: str, dataset: Any) -> None:
+    unless = "or pass pixel_coordinates=true for polygons in pixels"
+    if dataset.transform == Affine.identity() or dataset.transform.is_degenerate:
+        if dataset.gcps[0] or dataset.rpcs is not None:
+            raise ValueError(
+                f"{path} is placed by control points and has no grid; warp it to one: "
+                f"rio warp --dst-crs {LONGITUDE_LATITUDE} {path} {_renamed(path, 'warped')}"
+            )
+        raise ValueError(
+            f"{path} has no georeference (files next to it, as .tfw, are not read); write it into the file: "
+            f"rio edit-info --crs EPSG:32632 --transform \"[0.5, 0, WEST, 0, -0.5, NORTH]\" {path}, {unless}"
+        )  # fmt: skip
+    if dataset.crs is None:
+        raise ValueError(
+            f"{path} has coordinates of an unknown system; name it: rio edit-info --crs EPSG:32632 {path}, {unless}"
+        )
+
+
+def _check_pixel_coordinates(job: SceneJob, before: Any, after: Any) -> None:
+    if before.crs is not None and after.crs is not None:
+        raise ValueError(f"pixel_coordinates: {job.before} and {job.after} have a georeference; leave it out")
+    if job.reproject:
+        raise ValueError("reproject: without a georeference there is nothing to resample by; leave it out")
+    if before.shape != after.shape:
+        raise ValueError(
+            f"{job.before} has {_size(before)} pixels and {job.after} {_size(after)}; without a georeference both need "
+            "the same size"
+        )
+
+
+def _check_grids(job: SceneJob, before: Any, after: Any) -> bool:
+    """Whether the image before has to be resampled.
+
+    Raises:
+        ValueError: it has to be, and reproject is off; or the images do not overlap.
+    """
+    columns, rows = _outline_in_pixels(before, after)
+    if not (columns.min() < after.width and columns.max() > 0 and rows.min() < after.height and rows.max() > 0):
+        raise ValueError(
+            f"{job.before} and {job.after} do not overlap: the first covers {_covers(before)}, the second "
+            f"{_covers(after)}; give two images of one place"
+        )
+    same_system = before.crs == after.crs
+    outline = np.array(_outline(after))
+    if same_system and before.shape == after.shape and abs(outline - (columns, rows)).max() < _SAME_GRID:
+        return False
+    if job.reproject:
+        return True
+    if not same_system:
+        what = f"has the coordinate system {_crs_name(before.crs)}, and {job.after} has {_crs_name(after.crs)}"
+    elif before.shape != after.shape:
+        what = f"has {_size(before)} pixels, and {job.after} has {_size(after)}"
+    else:
+        what = f"has pixels of {_grid(before)}, and {job.after} of {_grid(after)}"
+    raise ValueError(f"{job.before} {what}; reproject=true resamples the first to the grid of the second")
+
+
+def _check_crs(job: SceneJob, after: Any) -> None:
+    if not np.isfinite(_outline_in(after, LONGITUDE_LATITUDE)).all():
+        raise ValueError(
+            f"{job.after}: its coordinate system {_crs_name(after.crs)} gives no longitude and latitude there; "
+            f"warp both images: rio warp --dst-crs EPSG:32632 {job.after} {_renamed(job.after, 'warped')}"
+        )
+    if job.native and after.crs.to_authority() is None:
+        raise ValueError(f"native: the coordinate system of {job.after} has no code to name it by; leave native out")
+
+
+def _outline(dataset: Any) -> tuple[list[float], list[float]]:
+    """Columns and rows of points around an image, its corners among them."""
+    along = np.linspace(0, 1, 9)
+    x = np.concatenate([along, np.ones(9), along, np.zeros(9)]) * dataset.width
+    y = np.concatenate([np.zeros(9), along, np.ones(9), along]) * dataset.height
+    return x.tolist(), y.tolist()
+
+
+def _on_grid(grid: Affine, points: Sequence[Sequence[float]] | np.ndarray) -> tuple[list[float], list[float]]:
+    """Points (their x, their y) under an affine transform."""
+    columns, rows = np.array(points[0]), np.array(points[1])
+    x, y = grid.a * columns + grid.b * rows + grid.c, grid.d * columns + grid.e * rows + grid.f
+    return x.tolist(), y.tolist()
+
+
+def _outline_in_pixels(before: Any, after: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Columns and rows, on the grid of the second, of points around the first; infinite where there are none."""
+    x, y = _on_grid(~after.transform, _outline_in(before, after.crs))
+    return np.array(x), np.array(y)
+
+
+def _outline_in(dataset: Any, crs: CRS | str) -> np.ndarray:
+    """Points around an image in another coordinate system, their x and their y; infinite where there are none."""
+    points = _on_grid(dataset.transform, _outline(dataset))
+    if dataset.crs == crs:
+        return np.array(points)
+    try:
+        return np.array(transform(dataset.crs, crs, *points))
+    except Exception:  # GDAL's own errors have no public class: no conversion leads from one system to the other
+        return np.full((2, len(points[0])), math.inf)
+
+
+def _covers(dataset: Any) -> str:
+    """What an image covers, for messages."""
+    x, y = _outline_in(dataset, LONGITUDE_LATITUDE)
+    return f"longitude {min(x):.4f} to {max(x):.4f}, latitude {min(y):.4f} to {max(y):.4f}"
+
+
+def _grid(dataset: Any) -> str:
+    grid = dataset.transform
+    steps = f"{math.hypot(grid.a, grid.d):.6g} x {math.hypot(grid.b, grid.e):.6g}"
+    return f"{steps} from {grid.c:.10g}, {grid.f:.10g}"
+
+
+def _crs_name(crs: CRS) -> str:
+    authority = crs.to_authority()
+    return crs.to_string()[:60] if authority is None else ":".join(authority)
+
+
+def _size(dataset: Any) -> str:
+    return f"{dataset.width} x {dataset.height}"
+
+
+def _renamed(path: str, ending: str) -> str:
+    return str(Path(path).with_name(f"{Path(path).stem}_{ending}.tif"))
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost reason of an error of rasterio, which wraps GDAL's."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split())

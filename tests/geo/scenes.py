@@ -1,0 +1,106 @@
+"""Drawn GeoTIFF pairs of any size whose changes are known: the same small tiles of ground again and again, with new
+buildings here and there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import rasterio
+from rasterio.enums import ColorInterp
+from rasterio.transform import Affine, from_origin
+from rasterio.windows import Window
+
+UTM = "EPSG:32632"
+GRID = from_origin(500_000.0, 5_300_000.0, 0.5, 0.5)
+"""Half a metre a pixel, north up."""
+_PATCH = 250
+
+
+class DrawnPair(NamedTuple):
+    """A pair of files, and the raster of what changed (1, else 0) on the same grid."""
+
+    before: Path
+    after: Path
+    truth: Path
+
+
+def ground(seed: int = 0, side: int = _PATCH) -> np.ndarray:
+    """A patch of fields with soft textures, uint8 (side, side, 3)."""
+    import cv2
+
+    rng = np.random.default_rng(seed)
+    around = np.tile(rng.normal(0, 1, (side, side)).astype(np.float32), (3, 3))  # so that patches have no seams
+    noise = cv2.GaussianBlur(around, (0, 0), 3)[side:-side, side:-side]
+    image = np.array([96, 120, 84], np.float32) + 60 * noise[..., None]
+    image[: side // 3] += (18, -6, -20)  # another field
+    return image.clip(1, 255).astype(np.uint8)
+
+
+def draw_pair(
+    folder: Path,
+    size: int,
+    *,
+    crs: str | None = UTM,
+    grid: Affine = GRID,
+    every: int = 3,
+    bar: bool = False,
+    **profile: Any,
+) -> DrawnPair:
+    """Write a pair of ``size`` times ``size`` pixels, strip by strip.
+
+    Args:
+        every: of so many patches one, along either axis, has a new building of 40 x 60 pixels, red in the image after.
+        bar: a new road, 24 pixels wide, from the left to the right across all tiles.
+        profile: of the files of images.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = DrawnPair(*(folder / f"{name}.tif" for name in DrawnPair._fields))
+    options = {"driver": "GTiff", "width": size, "height": size, "crs": crs, "transform": grid, "dtype": "uint8",
+               "tiled": True, "blockxsize": 256, "blockysize": 256}  # fmt: skip
+    images = options | {"count": 3} | profile
+    with (
+        rasterio.open(paths.before, "w", **images) as before,
+        rasterio.open(paths.after, "w", **images) as after,
+        rasterio.open(paths.truth, "w", **options, count=1, compress="deflate") as truth,
+    ):
+        for row, strips in enumerate(_strips(size, every, bar)):
+            window = Window(0, row * _PATCH, size, strips[0].shape[0])
+            for raster, strip in zip((before, after), strips, strict=False):
+                raster.write(np.moveaxis(strip.astype(images["dtype"]), 2, 0), window=window)
+            truth.write(strips[2], 1, window=window)
+    return paths
+
+
+def _strips(size: int, every: int, bar: bool) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    patch = ground()
+    count = -(-size // _PATCH)
+    for row in range(count):
+        height = min(_PATCH, size - row * _PATCH)
+        before = np.tile(patch, (1, count, 1))
+        after, truth = before.copy(), np.zeros(before.shape[:2], np.uint8)
+        for column in range(count):
+            if row % every == column % every == 1:
+                # In every row of patches elsewhere, so that buildings lie across borders of tiles.
+                y, x = 20 + 29 * row % 150, column * _PATCH + 15 + 37 * row % 150
+                after[y : y + 40, x : x + 60], truth[y : y + 40, x : x + 60] = (190, 40, 30), 1
+        if bar and row == count // 2:
+            after[100:124], truth[100:124] = (60, 60, 70), 1
+        yield before[:height, :size], after[:height, :size], truth[:height, :size]
+
+
+def write(path: Path, pixels: np.ndarray, *, crs: str | None = UTM, grid: Affine | None = GRID, **profile: Any) -> Path:
+    """Write an image (H, W, bands) as GeoTIFF; without a ``grid`` it has no georeference."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    alpha = profile.pop("alpha", False)
+    height, width, count = pixels.shape
+    options = {"driver": "GTiff", "width": width, "height": height, "count": count, "dtype": pixels.dtype.name}
+    if grid is not None:
+        options |= {"transform": grid}
+    with rasterio.open(path, "w", **options | {"crs": crs} | profile) as raster:
+        raster.write(np.moveaxis(pixels, 2, 0))
+        if alpha:
+            raster.colorinterp = (ColorInterp.red, ColorInterp.green, ColorInterp.blue, ColorInterp.alpha)
+    return path

@@ -1,0 +1,143 @@
+"""Outlines of parts, and where they lie."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+from rasterio.crs import CRS
+from rasterio.features import rasterize
+from rasterio.transform import Affine, from_origin
+from rasterio.warp import transform_geom
+
+from idc.geo.polygons import Features, Polygon, polygons
+from tests.geo.scenes import GRID, UTM, write
+
+
+def outlines(folder: Path, numbers: np.ndarray, grid: Affine, crs: str | None) -> dict[int, Polygon]:
+    raster = write(folder / "numbers.tif", numbers[..., None].astype(np.int32), crs=None, grid=None)
+    mask = write(folder / "mask.tif", (numbers[..., None] > 0).astype(np.uint8), crs=None, grid=None)
+    wkt = None if crs is None else CRS.from_string(crs).to_wkt()
+    return {polygon.number: polygon for polygon in polygons(raster, mask, grid, wkt)}
+
+
+def drawn() -> np.ndarray:
+    numbers = np.zeros((60, 80), int)
+    numbers[5:25, 5:45] = 1
+    numbers[10:15, 10:20] = 0  # a hole
+    numbers[30:50, 20:22] = 2
+    numbers[30:32, 20:60] = 2
+    numbers[40, 70] = 3
+    return numbers
+
+
+@pytest.mark.parametrize(
+    ("crs", "grid"),
+    [(UTM, GRID), ("EPSG:4326", from_origin(9, 47.8, 1e-5, 1e-5)), ("EPSG:3857", from_origin(1e6, 6e6, 2, 2)),
+     (UTM, Affine.translation(5e5, 5.3e6) @ Affine.rotation(33) @ Affine.scale(0.5, -0.5)),
+     (UTM, Affine(0.5, 0, 5e5, 0, 0.5, 5.3e6)), ("EPSG:32733", from_origin(5e5, 1e7, 10, 10))],
+)  # fmt: skip
+def test_outlines_cover_the_pixels_of_their_parts(crs: str, grid: Affine, tmp_path: Path) -> None:
+    numbers = drawn()
+    made = outlines(tmp_path, numbers, grid, crs)
+    assert sorted(made) == [1, 2, 3]
+    for number, polygon in made.items():
+        back = transform_geom("EPSG:4326", crs, polygon.geometry)
+        for geometry in (back, polygon.native):
+            mask = rasterize([geometry], numbers.shape, transform=grid)
+            assert (mask == (numbers == number)).all(), number
+        for i, ring in enumerate(polygon.geometry["coordinates"]):
+            x, y = np.array(ring).T
+            assert ring[0] == ring[-1]
+            assert ((x[:-1] * y[1:] - x[1:] * y[:-1]).sum() > 0) == (i == 0), "outer rings run counter-clockwise"
+        assert all(8 < x < 16 and -1 < y < 48 for x, y in polygon.geometry["coordinates"][0]), "longitude first"
+
+
+def test_areas_without_holes(tmp_path: Path) -> None:
+    made = outlines(tmp_path, drawn(), GRID, UTM)
+    counts = np.bincount(drawn().ravel())
+    for number, polygon in made.items():
+        assert polygon.area == pytest.approx(counts[number] * 0.25 / 0.9996**2, rel=1e-5)
+
+
+def test_pixels_as_coordinates(tmp_path: Path) -> None:
+    made = outlines(tmp_path, drawn(), Affine.identity(), None)
+    assert {number: polygon.area for number, polygon in made.items()} == {1: 750, 2: 116, 3: 1}
+    assert sorted(map(tuple, made[3].geometry["coordinates"][0][:4])) == [(70, 40), (70, 41), (71, 40), (71, 41)]
+
+
+@pytest.mark.parametrize(("crs", "grid"), [
+    ("EPSG:4326", from_origin(179.9998, 10, 1e-5, 1e-5)),
+    ("EPSG:4326", from_origin(-180.0002, 10, 1e-5, 1e-5)),
+    ("EPSG:32660", from_origin(833_000, 100_000, 20, 20)),
+])  # fmt: skip
+def test_a_polygon_across_the_antimeridian_is_cut(crs: str, grid: Affine, tmp_path: Path) -> None:
+    numbers = np.zeros((60, 500), int)
+    numbers[10:20] = 1
+    numbers[30:32, :2] = 2
+    numbers[30:32, 450:452] = 3
+    made = outlines(tmp_path, numbers, grid, crs)
+    cut = made[1].geometry
+    assert cut["type"] == "MultiPolygon"
+    sides = [{round(x) for x, _ in rings[0]} for rings in cut["coordinates"]]
+    assert {-180} in sides
+    assert {180} in sides
+    assert len(sides) == 2
+    assert {round(x) for x, _ in made[2].geometry["coordinates"][0]} == {180}
+    assert {round(x) for x, _ in made[3].geometry["coordinates"][0]} == {-180}
+    for rings in cut["coordinates"]:
+        x, y = np.array(rings[0]).T
+        assert (x[:-1] * y[1:] - x[1:] * y[:-1]).sum() > 0, "outer rings run counter-clockwise"
+    assert all(-180 <= x <= 180 for rings in cut["coordinates"] for x, _ in rings[0])
+    assert made[1].area == pytest.approx(250 * made[2].area * 5, rel=5e-3)
+
+
+def test_all_outlines_are_valid(tmp_path: Path) -> None:
+    from shapely.geometry import shape
+
+    numbers = (np.random.default_rng(0).random((60, 80)) > 0.4).astype(int)
+    from scipy import ndimage
+
+    labels, count = ndimage.label(numbers)
+    made = outlines(tmp_path, labels, GRID, UTM)
+    assert len(made) == count
+    assert all(shape(polygon.geometry).is_valid for polygon in made.values())
+
+
+def test_features_appear_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "a.geojson"
+    point: dict[str, Any] = {"type": "Point", "coordinates": [9, 47]}
+    with Features(path, {"crs": "x"}) as features:
+        for number in (1, 2):
+            features.write(number, point, {"class": "road"})
+            assert not path.exists()
+    content = json.loads(path.read_text())
+    assert content["type"] == "FeatureCollection"
+    assert content["crs"] == "x"
+    assert [feature["id"] for feature in content["features"]] == [1, 2]
+
+    def fail() -> None:
+        with Features(path, {}) as features:
+            features.write(3, point, {})
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert json.loads(path.read_text()) == content
+    with Features(tmp_path / "empty.geojson", {}):
+        pass
+    assert json.loads((tmp_path / "empty.geojson").read_text()) == {"type": "FeatureCollection", "features": []}
+
+
+def test_rasterio_reads_the_numbers_without_a_georeference(tmp_path: Path) -> None:
+    """GDAL applies that of the file; the coordinates would be computed twice."""
+    numbers = write(tmp_path / "n.tif", drawn()[..., None].astype(np.int32))
+    mask = write(tmp_path / "m.tif", (drawn()[..., None] > 0).astype(np.uint8))
+    with rasterio.open(numbers) as raster:
+        assert raster.crs is not None
+    first = next(iter(polygons(numbers, mask, Affine.identity(), None)))
+    assert first.geometry["coordinates"][0][0][0] > 1000

@@ -1,0 +1,255 @@
+"""What is read of GeoTIFFs, and which files are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+import tifffile
+from rasterio.crs import CRS
+from rasterio.transform import Affine
+from rasterio.warp import Resampling, calculate_default_transform, reproject
+
+from idc.geo.config import SceneJob
+from idc.geo.rasters import SceneReader, eight_bits, open_scene
+from idc.geo.tiles import Span, Tile
+from tests.geo.pairs import SIDE, job, pair, whole
+from tests.geo.scenes import GRID, UTM, ground, write
+
+ROTATED = Affine.translation(500_000, 5_300_000) @ Affine.rotation(20) @ Affine.scale(0.5, -0.5)
+
+# -- files that name other files ----------------------------------------------------------------------------------
+
+
+def vrt(folder: Path, of: Path) -> str:
+    return (
+        f'<VRTDataset rasterXSize="{SIDE}" rasterYSize="{SIDE}"><SRS>{UTM}</SRS><GeoTransform>5e5,.5,0,5.3e6,0,-.5'
+        '</GeoTransform><VRTRasterBand dataType="Byte" band="1"><SimpleSource>'
+        f"<SourceFilename>{of}</SourceFilename><SourceBand>1</SourceBand></SimpleSource></VRTRasterBand></VRTDataset>"
+    )
+
+
+def test_a_vrt_is_not_read_whatever_its_name(tmp_path: Path) -> None:
+    before, after = pair(tmp_path)
+    secret = write(tmp_path / "secret.tif", ground()[:SIDE, :SIDE])
+    after.write_text(vrt(tmp_path, secret))
+    with rasterio.open(after) as raster:
+        assert raster.driver == "VRT", "GDAL itself would read it"
+    with pytest.raises(ValueError, match=r"after.tif cannot be read as a GeoTIFF"):
+        open_scene(job(before, after))
+
+
+def test_a_geotiff_whose_metadata_name_another_file_is_refused(tmp_path: Path) -> None:
+    before, after = pair(tmp_path)
+    other = tmp_path / "other.vrt"
+    other.write_text(vrt(tmp_path, write(tmp_path / "secret.tif", ground()[:60, :60])))
+    named = f'<GDALMetadata><Item name="OVERVIEW_FILE" domain="OVERVIEWS">{other}</Item></GDALMetadata>\0'
+    tifffile.imwrite(after, ground()[:SIDE, :SIDE], photometric="rgb", extratags=[(42112, "s", 0, named, True)])
+    with rasterio.open(after) as raster:
+        assert raster.overviews(1) != [], "GDAL itself would open it"
+    with pytest.raises(ValueError, match="names a file of overviews, which is not opened"):
+        open_scene(job(before, after))
+
+
+def test_files_next_to_an_image_are_not_read(tmp_path: Path) -> None:
+    before, after = pair(tmp_path)
+    reference = SceneReader(open_scene(job(before, after))).read(whole())
+    mask = np.zeros((SIDE, SIDE, 1), np.uint8)
+    write(tmp_path / "after.tif.msk", mask)
+    (tmp_path / "after.tif.aux.xml").write_text("<PAMDataset><SRS>EPSG:32633</SRS></PAMDataset>")
+    (tmp_path / "after.tif.ovr").write_text(vrt(tmp_path, before))
+    (tmp_path / "after.tfw").write_text("2\n0\n0\n-2\n0\n0\n")
+    scene = open_scene(job(before, after))
+    with SceneReader(scene) as reader:
+        tile = reader.read(whole())
+    assert scene.transform == GRID
+    assert tile.valid.all()
+    assert (tile.pixels.after == reference.pixels.after).all()
+    pixels = ground()[:SIDE, :SIDE]
+    bare = write(tmp_path / "bare.tif", pixels, crs=None, grid=None)
+    (tmp_path / "bare.tfw").write_text("2\n0\n0\n-2\n0\n0\n")
+    with pytest.raises(ValueError, match=r"has no georeference \(files next to it, as \.tfw, are not read\)"):
+        open_scene(job(before, bare))
+
+
+# -- what is read -------------------------------------------------------------------------------------------------
+
+
+def read(job: SceneJob, tile: Tile | None = None) -> Any:
+    with SceneReader(open_scene(job)) as reader:
+        return reader.read(tile or whole())
+
+
+def test_a_window_is_that_of_the_file(tmp_path: Path) -> None:
+    before, after = pair(tmp_path)
+    tile = Tile(Span(10, 50, 0, 0), Span(30, 110, 0, 0))
+    pixels, valid = read(job(before, after), tile)
+    assert (pixels.before == ground()[10:50, 30:110]).all()
+    assert valid.shape == (40, 80)
+    assert valid.all()
+
+
+def test_bands_by_their_names_by_number_and_grey(tmp_path: Path) -> None:
+    pixels = ground()[:SIDE, :SIDE]
+    four = np.concatenate([pixels[..., ::-1], np.full((SIDE, SIDE, 1), 9, np.uint8)], axis=2)  # blue, green, red, NIR
+    files = [write(tmp_path / name, four, photometric="MINISBLACK", ALPHA="NO") for name in ("before.tif", "after.tif")]
+    assert (read(job(*files, bands=[3, 2, 1])).pixels.after == pixels).all()
+    assert (read(job(*files, bands=[2])).pixels.after == pixels[..., 1:2]).all()
+    with rasterio.open(files[1], "r+") as raster:
+        raster.colorinterp = [rasterio.enums.ColorInterp[name] for name in ("blue", "green", "red", "undefined")]
+    assert (read(job(*pair(tmp_path)[:1], files[0], bands=[1])).pixels.before == pixels[..., :1]).all()
+    grey = [write(tmp_path / f"grey_{name}.tif", pixels[..., :1]) for name in ("before", "after")]
+    assert (read(job(*grey)).pixels.after == pixels[..., :1]).all()
+
+
+def test_the_names_of_bands_decide_over_their_order(tmp_path: Path) -> None:
+    pixels = ground()[:SIDE, :SIDE]
+    four = np.concatenate([pixels[..., ::-1], pixels[..., :1]], axis=2)
+    before, after = pair(tmp_path, pixels=four, photometric="MINISBLACK", ALPHA="NO")
+    with rasterio.open(after, "r+") as raster:
+        raster.colorinterp = [rasterio.enums.ColorInterp[name] for name in ("blue", "green", "red", "undefined")]
+    assert (read(job(before, after)).pixels.after == pixels).all()
+
+
+def test_sixteen_bits_by_values_and_by_percentiles(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    first, second = (rng.integers(100, 2100, (SIDE, SIDE, 3)).astype(np.uint16) for _ in range(2))
+    second += 500
+    files = write(tmp_path / "before.tif", first), write(tmp_path / "after.tif", second)
+    pixels = read(job(*files, scaling=[100, 2655])).pixels
+    expected = ((second.astype(float) - 100) / (2655 - 100) * 255).clip(0, 255).round()
+    assert (pixels.after == expected).all()
+    scene = open_scene(job(*files, scaling="percentiles"))
+    assert scene.scaling is not None
+    assert scene.scaling == pytest.approx(np.percentile(np.stack([first, second]), (2, 98)), abs=2)
+    assert pixels.before.mean() < pixels.after.mean(), "one scaling for both keeps their difference"
+
+
+def test_values_that_are_no_numbers_are_black() -> None:
+    values = np.array([[[np.nan], [-1.0], [0.5], [1.0], [np.inf]]], np.float32)
+    assert eight_bits(values, (0.0, 1.0))[0, :, 0].tolist() == [0, 0, 128, 255, 255]
+
+
+@pytest.mark.parametrize("how", ["nodata", "alpha", "nan", "mask"])
+def test_where_there_is_no_data_both_images_are_black(how: str, tmp_path: Path) -> None:
+    pixels = ground()[:SIDE, :SIDE]
+    profile: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    holed = pixels.copy()
+    if how == "nodata":
+        holed[20:40, 50:90] = 0
+        holed[60, 60] = (0, 50, 50)  # dark in one band is not "no data"
+        profile["nodata"] = 0
+    elif how == "alpha":
+        alpha = np.full((SIDE, SIDE, 1), 255, np.uint8)
+        alpha[20:40, 50:90] = 0
+        holed, profile["alpha"] = np.concatenate([pixels, alpha], axis=2), True
+    elif how == "nan":
+        holed = holed.astype(np.float32)
+        holed[20:40, 50:90] = np.nan
+        settings["scaling"] = [0, 255]
+    before, after = pair(tmp_path, pixels=holed, **profile)
+    if how == "nan":
+        write(before, pixels.astype(np.float32))
+    if how == "mask":
+        mask = np.full((SIDE, SIDE), 255, np.uint8)
+        mask[20:40, 50:90] = 0
+        with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True), rasterio.open(after, "r+") as raster:
+            raster.write_mask(mask)
+    tile = read(job(before, after, **settings))
+    expected = np.ones((SIDE, SIDE), bool)
+    expected[20:40, 50:90] = False
+    assert (tile.valid == expected).all()
+    for image in tile.pixels:
+        assert not image[~expected].any()
+        assert image[expected].any(axis=1).all()
+
+
+def resampled_with_hole(path: Path, crs: str, hole: bool) -> Path:
+    """The ground of the standard grid in another coordinate system, by GDAL itself; what is outside is no data."""
+    source = ground()[:SIDE, :SIDE]
+    if hole:
+        source[20:40, 50:90] = 0
+    side = CRS.from_string(crs)
+    bounds = (GRID.c, GRID.f - SIDE / 2, GRID.c + SIDE / 2, GRID.f)
+    grid, width, height = calculate_default_transform(UTM, side, SIDE, SIDE, *bounds)
+    target = np.zeros((3, height, width), np.uint8)
+    reproject(np.moveaxis(source, 2, 0), target, src_transform=GRID, src_crs=UTM, src_nodata=0, dst_transform=grid,
+              dst_crs=side, dst_nodata=0, resampling=Resampling.bilinear)  # fmt: skip
+    return write(path, np.moveaxis(target, 0, 2), crs=crs, grid=grid, nodata=0)
+
+
+@pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:3857", "EPSG:32633"])
+def test_another_coordinate_system_on_request(crs: str, tmp_path: Path) -> None:
+    before = resampled_with_hole(tmp_path / "before.tif", crs, hole=True)
+    after = write(tmp_path / "after.tif", ground()[:SIDE, :SIDE])
+    scene = open_scene(job(before, after, reproject=True))
+    assert scene.resampled
+    assert scene.transform == GRID
+    with SceneReader(scene) as reader:
+        tile = reader.read(whole())
+    assert not tile.valid[24:36, 54:86].any(), "the hole is where it was"
+    assert tile.valid[45:100, 5:100].mean() > 0.99
+    inside = tile.valid.copy()
+    inside[16:44, 46:94] = False
+    difference = abs(tile.pixels.before.astype(int) - tile.pixels.after)[inside]
+    assert difference.mean() < 6, "resampled twice, and at the same position"
+    shifted = abs(np.roll(tile.pixels.before, 6, axis=1).astype(int) - tile.pixels.after)[inside]
+    assert shifted.mean() > 2 * difference.mean()
+
+
+def test_of_unequal_extents_only_what_both_have_is_compared(tmp_path: Path) -> None:
+    before = write(tmp_path / "before.tif", ground()[:SIDE, :80])
+    after = write(tmp_path / "after.tif", ground()[:SIDE, 30 : 30 + SIDE], grid=GRID @ Affine.translation(30, 0))
+    tile = read(job(before, after, reproject=True))
+    assert tile.valid[:, :50].all()
+    assert not tile.valid[:, 50:].any()
+    assert (tile.pixels.before[:, :50] == ground()[:SIDE, 30:80]).all()
+    assert not tile.pixels.after[:, 50:].any()
+
+
+def test_rotated_grids(tmp_path: Path) -> None:
+    pixels = ground()[:SIDE, :SIDE]
+    before, after = (write(tmp_path / f"{name}.tif", pixels, grid=ROTATED) for name in ("before", "after"))
+    scene = open_scene(job(before, after))
+    assert not scene.resampled
+    assert scene.transform == ROTATED
+    upright = write(tmp_path / "upright.tif", pixels)
+    with pytest.raises(ValueError, match="reproject=true"):
+        open_scene(job(upright, after))
+    tile = read(job(upright, after, reproject=True))
+    assert 0.2 < tile.valid.mean() < 0.95
+    back = abs(np.array(~ROTATED @ GRID) - np.array(Affine.identity())).max()
+    assert back > 0.1
+
+
+def test_a_grid_that_is_the_same_to_a_tenth_of_a_pixel_is_the_same(tmp_path: Path) -> None:
+    before, after = pair(tmp_path, grid=GRID @ Affine.translation(0.05, 0.0))
+    assert not open_scene(job(before, after)).resampled
+    write(after, ground()[:SIDE, :SIDE], grid=GRID @ Affine.translation(0.3, 0.0))
+    with pytest.raises(ValueError, match="reproject=true"):
+        open_scene(job(before, after))
+
+
+def test_pixels_without_a_georeference_on_request(tmp_path: Path) -> None:
+    pixels = ground()[:SIDE, :SIDE]
+    files = [write(tmp_path / f"{name}.tif", pixels, crs=None, grid=None) for name in ("before", "after")]
+    scene = open_scene(job(*files, pixel_coordinates=True))
+    assert (scene.crs, scene.transform) == (None, Affine.identity())
+    with SceneReader(scene) as reader:
+        assert (reader.read(whole()).pixels.before == pixels).all()
+
+
+def test_a_damaged_block_is_an_error_with_its_place(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 255, (512, 512, 3)).astype(np.uint8)
+    before, after = (write(tmp_path / f"{name}.tif", pixels, tiled=True, blockxsize=256, blockysize=256,
+                           compress="deflate") for name in ("before", "after"))  # fmt: skip
+    after.write_bytes(after.read_bytes()[:-100_000])  # within the last block
+    with SceneReader(open_scene(job(before, after))) as reader:
+        assert reader.read(whole(200)).valid.all()
+        with pytest.raises(ValueError, match=r"after.tif is damaged in rows 256 to 512, columns 256 to 512 \(.+\); c"):
+            reader.read(Tile(Span(256, 512, 0, 0), Span(256, 512, 0, 0)))

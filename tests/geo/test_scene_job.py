@@ -1,0 +1,433 @@
+"""Pairs of GeoTIFFs from tiles to polygons: where they lie, what is kept, killed and continued."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+from rasterio.features import rasterize
+from rasterio.transform import from_origin
+from rasterio.warp import transform_geom
+
+from idc.config import cli, load
+from idc.data.pipeline import TooManyRejects, run_local
+from idc.data.processes import run_processes
+from idc.data.store import iter_rows, read_manifest
+from idc.geo.config import SceneJob
+from idc.geo.scene_job import SceneResult, caption_scene
+from tests.conftest import Command
+from tests.geo.scenes import GRID, UTM, DrawnPair, draw_pair, ground, write
+from tests.geo.toy import CaptionerWithoutMap, DifferenceCaptioner
+
+OUTPUTS = ("change_map.tif", "changes.tif", "changes.geojson", "summary.json")
+
+
+def job(pair: DrawnPair, out: Path, **settings: Any) -> SceneJob:
+    given = {"before": str(pair.before), "after": str(pair.after), "out": str(out), "artifact": "regions"}
+    return load(SceneJob, None, given | {"chunk_size": 16} | settings)
+
+
+def caption(pair: DrawnPair, out: Path, captioner: Any = None, overwrite: bool = False, **settings: Any) -> SceneResult:
+    captioner = DifferenceCaptioner() if captioner is None else captioner
+    return caption_scene(
+        job(pair, out, **settings), partial(run_local, progress=False), overwrite=overwrite, load=lambda: captioner
+    )
+
+
+def features_of(out: Path, name: str = "changes.geojson") -> list[dict[str, Any]]:
+    features: list[dict[str, Any]] = json.loads((out / name).read_text())["features"]
+    return features
+
+
+def overlap(pair: DrawnPair, out: Path) -> float:
+    """Intersection over union of the truth and the polygons, which rasterio puts back onto the pixels."""
+    with rasterio.open(pair.truth) as raster:
+        truth = raster.read(1) > 0
+        geometries = [transform_geom("EPSG:4326", raster.crs, feature["geometry"]) for feature in features_of(out)]
+        mask = rasterize(geometries, truth.shape, transform=raster.transform) > 0
+    return float((mask & truth).sum() / (mask | truth).sum())
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> DrawnPair:
+    """2,500 x 2,500 pixels with nine buildings and a road across all of it."""
+    return draw_pair(tmp_path_factory.mktemp("drawn"), 2500, bar=True)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> DrawnPair:
+    return draw_pair(tmp_path_factory.mktemp("small"), 700)
+
+
+@pytest.fixture(scope="module")
+def classified(drawn: DrawnPair, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The result of the large pair by a captioner with classes."""
+    out = tmp_path_factory.mktemp("classified") / "out"
+    caption(drawn, out, DifferenceCaptioner(classes=True), native=True)
+    return out
+
+
+def test_polygons_lie_where_the_truth_is(drawn: DrawnPair, classified: Path) -> None:
+    assert overlap(drawn, classified) > 0.999
+    features = features_of(classified)
+    assert len(features) == 10, "a road or building that spans tiles is one polygon"
+    kinds = [feature["properties"]["class"] for feature in features]
+    assert (kinds.count("road"), kinds.count("building")) == (1, 9)
+    (road,) = [feature for feature in features if feature["properties"]["class"] == "road"]
+    assert len(road["geometry"]["coordinates"]) == 1
+    west, east = (f(x for x, _ in road["geometry"]["coordinates"][0]) for f in (min, max))
+    assert (west, east) == pytest.approx((9.0, 9.0167), abs=1e-4), "from the left to the right of the scene"
+
+
+def test_areas_are_square_metres_on_the_ground(drawn: DrawnPair, classified: Path) -> None:
+    areas = {"building": 60 * 40, "road": 24 * 2500}
+    for feature in features_of(classified):
+        properties = feature["properties"]
+        assert properties["area_m2"] == pytest.approx(areas[properties["class"]] * 0.25 / 0.9996**2, rel=1e-4)
+        assert 0.99 < properties["score"] <= 1
+
+
+def test_a_polygon_has_the_caption_of_its_tile_and_its_position(classified: Path) -> None:
+    features = features_of(classified)
+    for feature in features:
+        properties = feature["properties"]
+        assert properties["caption"] == f"a {properties['class']} appeared"
+        assert properties["confidence"] == pytest.approx(0.9048)
+    positions = [f["properties"]["position"] for f in features if f["properties"]["class"] == "building"]
+    assert len(set(positions)) == 9, "one building in each ninth of the scene"
+
+
+def test_one_sentence_for_the_whole(classified: Path) -> None:
+    summary = json.loads((classified / "summary.json").read_text())
+    assert summary["sentence"].startswith("10 changes, 20,416 m² in all: 1 of class road (15,012 m², in the middle); "
+                                          "9 of class building (5,404 m², 1 at the top left, ")  # fmt: skip
+    assert (summary["changes"], summary["area_m2"]) == (10, pytest.approx(20416.8, abs=5))
+    assert summary["classes"]["building"]["count"] == 9
+    assert summary["compared"] == 1.0
+    assert summary["tiles"]["verdicts"] == {"changed": 40, "unchanged": 104}
+
+
+def test_rasters_are_on_the_grid_of_the_image(drawn: DrawnPair, classified: Path) -> None:
+    with rasterio.open(drawn.truth) as raster:
+        truth = raster.read(1) > 0
+    for name in ("change_map.tif", "changes.tif"):
+        with rasterio.open(classified / name) as raster:
+            assert (raster.crs, raster.transform, raster.shape) == (rasterio.CRS.from_string(UTM), GRID, truth.shape)
+    with rasterio.open(classified / "changes.tif") as raster:
+        changes = raster.read(1)
+    assert ((changes > 0) == truth).all()
+    assert set(np.unique(changes)) == {0, 1, 2}
+    with rasterio.open(classified / "change_map.tif") as raster:
+        assert (raster.nodata, int(raster.read(1).max())) == (255, 254)
+    assert sorted(path.name for path in classified.iterdir()) == [
+        "change_map.tif", "changes.geojson", "changes.tif", "changes_native.geojson", "summary.json", "tiles",
+    ]  # fmt: skip
+
+
+def test_the_second_file_has_the_coordinates_of_the_image(drawn: DrawnPair, classified: Path) -> None:
+    content = json.loads((classified / "changes_native.geojson").read_text())
+    assert content["crs"] == {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::32632"}}
+    for plain, native in zip(features_of(classified), content["features"], strict=True):
+        assert native["properties"] == plain["properties"]
+        x, y = native["geometry"]["coordinates"][0][0]
+        assert (x % 0.5, y % 0.5) == (0, 0)
+        there = transform_geom("EPSG:4326", UTM, plain["geometry"])
+        shape = rasterize([there], (2500, 2500), transform=GRID)
+        assert (rasterize([native["geometry"]], (2500, 2500), transform=GRID) == shape).all()
+
+
+def test_without_classes_everything_is_a_change(small: DrawnPair, tmp_path: Path) -> None:
+    result = caption(small, tmp_path / "out")
+    assert [feature["properties"]["class"] for feature in features_of(tmp_path / "out")] == ["change"]
+    assert result.sentence == "One change, 600 m²: in the middle."
+    assert result.text() == "9 tiles, 9 captioned\nOne change, 600 m²: in the middle."
+
+
+@pytest.mark.parametrize(("tile", "overlap_"), [(64, 32), (100, 0), (333, 33), (1024, 32)])
+def test_the_result_does_not_depend_on_the_tiles(tile: int, overlap_: int, small: DrawnPair, tmp_path: Path) -> None:
+    caption(small, tmp_path / "out", tile=tile, overlap=overlap_, chunk_size=7)
+    assert overlap(small, tmp_path / "out") == 1.0
+    assert len(features_of(tmp_path / "out")) == 1
+
+
+def test_a_geographic_grid(tmp_path: Path) -> None:
+    pair = draw_pair(tmp_path / "pair", 700, crs="EPSG:4326", grid=from_origin(9.0, 60.0, 1e-5, 0.5e-5))
+    caption(pair, tmp_path / "out")
+    assert overlap(pair, tmp_path / "out") == 1.0
+    (feature,) = features_of(tmp_path / "out")
+    # A degree of longitude is 55,800 m there and one of latitude 111,412 m.
+    assert feature["properties"]["area_m2"] == pytest.approx(60 * 0.558 * 40 * 0.55706, rel=1e-3)
+
+
+def test_small_parts_are_left_out_by_their_area_on_the_ground(small: DrawnPair, tmp_path: Path) -> None:
+    result = caption(small, tmp_path / "out", min_area=600.9)
+    assert result.sentence == "No change of at least 601 m² was found."
+    assert features_of(tmp_path / "out") == []
+    with rasterio.open(tmp_path / "out" / "changes.tif") as raster:
+        assert not raster.read(1).any()
+    result = caption(small, tmp_path / "out", min_area=600.4, overwrite=True)
+    assert result.summary["changes"] == 1
+
+
+def test_without_a_georeference_coordinates_are_pixels(tmp_path: Path) -> None:
+    after = ground().copy()
+    after[50:60, 100:120] = (190, 40, 30)
+    pair = DrawnPair(
+        *(write(tmp_path / f"{name}.tif", pixels, crs=None, grid=None)
+          for name, pixels in (("before", ground()), ("after", after))), tmp_path,
+    )  # fmt: skip
+    result = caption(pair, tmp_path / "out", pixel_coordinates=True)
+    content = json.loads((tmp_path / "out" / "changes.geojson").read_text())
+    assert content["coordinates"] == "pixels"
+    (feature,) = content["features"]
+    assert feature["properties"]["area_px"] == 200
+    assert {tuple(point) for point in feature["geometry"]["coordinates"][0]} == {
+        (100, 50), (120, 50), (120, 60), (100, 60),
+    }  # fmt: skip
+    assert result.sentence == "One change, 200 pixels: at the top."
+
+
+def test_where_there_is_no_data_nothing_changed(tmp_path: Path) -> None:
+    after = np.tile(ground(), (3, 3, 1))
+    before = after.copy()
+    after[:300] = 0
+    after[700:, 700:] = (190, 40, 30)
+    pair = DrawnPair(write(tmp_path / "before.tif", before), write(tmp_path / "after.tif", after, nodata=0), tmp_path)
+    result = caption(pair, tmp_path / "out", DifferenceCaptioner(log=tmp_path / "log"), tile=128, overlap=16)
+    (feature,) = features_of(tmp_path / "out")
+    assert feature["properties"]["area_m2"] == pytest.approx(625, rel=1e-2)
+    assert result.sentence.endswith("In 40 % of the scene there is nothing to compare.")
+    tiles = result.summary["tiles"]
+    assert tiles["captioned"] == len((tmp_path / "log").read_text().splitlines()) < tiles["all"]
+    with rasterio.open(tmp_path / "out" / "change_map.tif") as raster:
+        assert (raster.read(1)[:300] == 255).all()
+        assert (raster.read(1)[300:] < 255).all()
+
+
+def test_images_without_a_common_pixel_of_data(tmp_path: Path) -> None:
+    halves = [np.tile(ground(), (1, 1, 1)) for _ in range(2)]
+    halves[0][:, :125], halves[1][:, 125:] = 0, 0
+    pair = DrawnPair(*(write(tmp_path / f"{i}.tif", half, nodata=0) for i, half in enumerate(halves)), tmp_path)
+    assert "no pixel in common" in caption(pair, tmp_path / "out").sentence
+
+
+def test_another_coordinate_system_is_resampled_on_request(small: DrawnPair, tmp_path: Path) -> None:
+    from rasterio.vrt import WarpedVRT
+
+    with rasterio.open(small.before) as raster, WarpedVRT(raster, crs="EPSG:4326") as warped:
+        pixels = np.moveaxis(warped.read(), 0, 2)
+        before = write(tmp_path / "before.tif", pixels, crs="EPSG:4326", grid=warped.transform, nodata=0)
+    pair = DrawnPair(before, small.after, small.truth)
+    with pytest.raises(ValueError, match="reproject=true"):
+        caption(pair, tmp_path / "out")
+    caption(pair, tmp_path / "out", reproject=True)
+    assert overlap(pair, tmp_path / "out") > 0.98
+
+
+# -- continued, repeated, refused ---------------------------------------------------------------------------------
+
+SCRIPT = """
+import sys
+from functools import partial
+from pathlib import Path
+from idc.config import load
+from idc.geo.config import SceneJob
+from idc.geo.scene_job import caption_scene
+from tests.geo.toy import DifferenceCaptioner
+before, after, out, log, pause = sys.argv[1:]
+settings = {"before": before, "after": after, "out": out, "artifact": "regions", "chunk_size": 16}
+load_captioner = partial(DifferenceCaptioner, True, Path(log), float(pause))
+caption_scene(load(SceneJob, None, settings), load=load_captioner)
+import resource
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def script(pair: DrawnPair, out: Path, log: Path, pause: float = 0.0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", SCRIPT, str(pair.before), str(pair.after), str(out), str(log), str(pause)]
+    root = str(Path(__file__).parents[2])
+    return subprocess.Popen(command, cwd=root, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def pairs_of(log: Path) -> int:
+    return len(log.read_text().splitlines())
+
+
+def killed_and_continued(pair: DrawnPair, out: Path, folder: Path, parts: int) -> tuple[int, int]:
+    """Kill a job when so many parts are written, then run it again. Returns the tiles that were captioned in either."""
+    process = script(pair, out, folder / "first", 0.05)
+    until = time.monotonic() + 300
+    while len(list((out / "tiles").glob("part-*.parquet"))) < parts and time.monotonic() < until:
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not (out / "changes.geojson").exists()
+    again = script(pair, out, folder / "second")
+    assert again.communicate()[1].count("Traceback") == 0
+    assert again.returncode == 0
+    return pairs_of(folder / "first"), pairs_of(folder / "second")
+
+
+def same_outputs(first: Path, second: Path) -> bool:
+    return all((first / name).read_bytes() == (second / name).read_bytes() for name in OUTPUTS)
+
+
+def test_a_killed_job_continues_and_captions_no_tile_again(drawn: DrawnPair, classified: Path, tmp_path: Path) -> None:
+    first, second = killed_and_continued(drawn, tmp_path / "out", tmp_path, 3)
+    assert second <= 144 - 3 * 16
+    assert 0 < second < 144 <= first + second
+    with pytest.raises(ValueError, match="other settings"):
+        caption(drawn, tmp_path / "out", native=True)
+    for name in OUTPUTS[:3]:
+        assert (tmp_path / "out" / name).read_bytes() == (classified / name).read_bytes(), name
+
+
+def test_several_processes_write_the_same_files(drawn: DrawnPair, classified: Path, tmp_path: Path) -> None:
+    run = partial(run_processes, processes=2, progress=False)
+    caption_scene(
+        job(drawn, tmp_path / "out", native=True), run, load=partial(DifferenceCaptioner, True, tmp_path / "log")
+    )
+    assert pairs_of(tmp_path / "log") == 144
+    assert same_outputs(classified, tmp_path / "out")
+
+
+def test_a_finished_job_does_nothing(small: DrawnPair, tmp_path: Path) -> None:
+    captioner = DifferenceCaptioner(log=tmp_path / "log")
+    first = caption(small, tmp_path / "out", captioner)
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    again = caption(small, tmp_path / "out", captioner)
+    assert again.summary == first.summary
+    assert (first.done, again.done) == (9, 0)
+    assert "9 of all done before" in again.text()
+    assert pairs_of(tmp_path / "log") == 9
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == times
+
+
+def test_lost_results_are_written_again_from_the_tiles(small: DrawnPair, tmp_path: Path) -> None:
+    captioner = DifferenceCaptioner(log=tmp_path / "log")
+    caption(small, tmp_path / "out", captioner)
+    content = (tmp_path / "out" / "changes.geojson").read_bytes()
+    for name in ("changes.geojson", "summary.json"):
+        (tmp_path / "out" / name).unlink()
+    caption(small, tmp_path / "out", captioner)
+    assert (tmp_path / "out" / "changes.geojson").read_bytes() == content
+    assert pairs_of(tmp_path / "log") == 9
+
+
+def test_another_threshold_needs_overwrite_and_keeps_the_tiles(small: DrawnPair, tmp_path: Path) -> None:
+    captioner = DifferenceCaptioner(log=tmp_path / "log")
+    caption(small, tmp_path / "out", captioner, native=True)
+    with pytest.raises(ValueError, match=r"holds changes by other settings; .*--overwrite"):
+        caption(small, tmp_path / "out", captioner, threshold=0.9)
+    caption(small, tmp_path / "out", captioner, overwrite=True, threshold=0.9)
+    assert pairs_of(tmp_path / "log") == 9
+    assert not (tmp_path / "out" / "changes_native.geojson").exists()
+
+
+def test_other_images_or_tiles_need_overwrite(small: DrawnPair, tmp_path: Path) -> None:
+    caption(small, tmp_path / "out")
+    turned = DrawnPair(small.after, small.before, small.truth)
+    for pair, settings in ((turned, {}), (small, {"tile": 300}), (small, {"scaling": [0, 200]}), (small, {"beams": 1})):
+        with pytest.raises(ValueError, match="scene tiles of another configuration or other inputs"):
+            caption(pair, tmp_path / "out", **settings)
+    result = caption(turned, tmp_path / "out", overwrite=True)
+    assert result.done == 9
+
+
+def test_a_captioner_without_a_map_is_refused(small: DrawnPair, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot compute a change map"):
+        caption(small, tmp_path / "out", CaptionerWithoutMap())
+
+
+def test_damaged_tiles_end_the_job_or_are_left_out(tmp_path: Path) -> None:
+    pair = draw_pair(tmp_path, 1000, compress="deflate", interleave="pixel")
+    data = pair.after.read_bytes()
+    pair.after.write_bytes(data[: len(data) * 9 // 10])
+    with pytest.raises(TooManyRejects, match=r"of 25 rows.*'tile \d+': damaged image: .*after\.tif is damag"):
+        caption(pair, tmp_path / "out")
+    result = caption(pair, tmp_path / "out", max_reject_share=0.9)
+    unreadable = read_manifest(tmp_path / "out" / "tiles").num_rejected
+    assert result.summary["tiles"]["unreadable"] == unreadable > 0
+    assert f"{unreadable} unreadable" in result.text()
+    assert result.summary["compared"] < 1
+
+
+def test_tiles_are_rows_with_captions(classified: Path) -> None:
+    rows = list(iter_rows(classified / "tiles"))
+    assert [row["tile"] for row in rows] == list(range(144))
+    assert {row["caption"] for row in rows} == {"there is no change", "a road appeared", "a building appeared"}
+    assert rows[0]["names"] == ["background", "road", "building"]
+
+
+# -- the command --------------------------------------------------------------------------------------------------
+
+
+def test_the_command_by_two_paths(small: DrawnPair, tmp_path: Path, command: Command) -> None:
+    options = ("--out", tmp_path / "out", "--local", "--artifact", "regions", "tile=350")
+    done = command("caption_scene", small.before, small.after, *options)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{tmp_path / 'out'}: 9 tiles, 9 captioned\nOne change, ")
+    assert overlap(small, tmp_path / "out") > 0.7
+    (feature,) = features_of(tmp_path / "out")
+    assert "One region changed" in feature["properties"]["caption"]
+
+
+def test_the_command_refuses_with_a_line(small: DrawnPair, tmp_path: Path, command: Command) -> None:
+    options = ("--out", tmp_path / "out", "--local", "--artifact", "regions")
+    done = command("caption_scene", small.before, tmp_path / "no.tif", *options)
+    assert done.returncode == 2
+    assert "after: no such file or folder" in done.stderr
+    text = tmp_path / "text.tif"
+    text.write_text("hello")
+    done = command("caption_scene", small.before, text, *options)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"caption_scene: {text} cannot be read as a GeoTIFF")
+    assert not (tmp_path / "out").exists()
+
+
+def test_settings_by_position_are_those_of_the_job(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in ("a.tif", "b=c.tif"):
+        (tmp_path / name).write_bytes(b"")
+    arguments = [str(tmp_path / "a.tif"), f"after={tmp_path / 'b=c.tif'}", "--out", "x", "--artifact", "regions"]
+    config = cli(SceneJob, "", arguments, positional=("before", "after")).config
+    assert (config.before, config.after) == (str(tmp_path / "a.tif"), str(tmp_path / "b=c.tif"))
+    with pytest.raises(SystemExit):
+        cli(SceneJob, "", [*arguments[:1], "third", "fourth", "--out=x"], positional=("before", "after"))
+    assert "'fourth' is not of the form key=value" in capsys.readouterr().err
+
+
+# -- large --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_large_scene_in_flat_memory_killed_and_continued(tmp_path: Path) -> None:
+    """10,000 x 10,000 pixels next to a quarter of them: peak memory of processes of their own."""
+    peaks = {}
+    for size in (5_000, 10_000):
+        pair = draw_pair(tmp_path / str(size), size, bar=True, compress="deflate")
+        out = tmp_path / str(size) / "out"
+        process = script(pair, out, tmp_path / f"log{size}")
+        printed, errors = process.communicate()
+        assert process.returncode == 0, errors
+        peaks[size] = int(printed.splitlines()[-1]) / 1024
+        assert overlap(pair, out) > 0.999
+    print(f"peak memory in MiB: {peaks}")
+    assert peaks[10_000] < 1.15 * peaks[5_000]
+    assert peaks[10_000] < 700
+    continued = tmp_path / "continued"
+    first, second = killed_and_continued(pair, continued, tmp_path, 20)
+    assert second <= pairs_of(tmp_path / "log10000") - 20 * 16
+    assert first + second >= pairs_of(tmp_path / "log10000")
+    assert same_outputs(out, continued)
