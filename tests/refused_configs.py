@@ -90,6 +90,8 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "pairs=nowhere",
             "model.height=60",
             "model.stem=twins",
+            "model.peaks=17",
+            "data.captions=0",
             "model.decoder.heads=3",
             "data.augmentation.shift=1",
             "train.engine=deepspeed",
@@ -98,6 +100,8 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
         [
             "model.height: input should be a multiple of 8, got 60",
             "model.stem: 'twins' is not one of twin, early; did you mean 'twin'?",
+            "model.peaks: input should be less than or equal to 16, got 17",
+            "data.captions: input should be greater than or equal to 1, got 0",
             "data.augmentation.shift: input should be less than 1, got 1",
             "ema: zero_stage=3 shards the weights that are averaged; take zero_stage=2, or ema=0",
             "model.decoder.width: 128 is not divisible by heads = 3",

@@ -30,6 +30,7 @@ JOB_OF = {
     "twincap/sweeps/": "sweep",
     "twincap/demo": "train_twincap",
     "twincap/clevr_like": "train_twincap",
+    "twincap/several_": "train_twincap",
     "namc/tokenizer_": "train_tokenizer",
     "namc/describe_": "describe_pairs",
     "namc/pretrain_": "pretrain_namc",

@@ -34,6 +34,11 @@ class ModelConfig(ConfigModel):
     """Channels of the trunk, at an eighth of the resolution."""
     blocks: int = Field(2, ge=0)
     """Residual blocks of the trunk."""
+    peaks: int = Field(0, ge=0, le=16)
+    """Peaks of the heat maps of objects and changes at which the decoder sees the features of both images, each a
+    position of its memory; for pairs in which several objects change. 0: none, only the one look at each image."""
+    peak_layers: int = Field(1, ge=0)
+    """Self-attention layers among the peaks: an object that moved is one that is gone here and new there."""
     decoder: WordDecoderConfig = WordDecoderConfig()
     """Text decoder."""
 
@@ -47,16 +52,20 @@ class SupervisionConfig(ConfigModel):
     """Weight of the pooled heads: the type of the change, and colour, shape, material and size of the changed object
     before and after it. 0: no such heads, and no attributes in the captioner's descriptions."""
     dense: float = Field(0.3, ge=0)
-    """Weight of the dense heads: where the objects of each image are and what they look like, and where the changed
-    object is in both images. 0: no such heads, and no change map."""
+    """Weight of the dense heads: where the objects of each image are and what they look like, where the changed
+    objects are in both images, and which kind of change is at each of `model.peaks`. 0: no such heads, and no change
+    map."""
 
 
 class DataConfig(ConfigModel):
     """How samples are made of pairs."""
 
+    captions: int = Field(1, ge=1)
+    """Captions of a pair in a sample, in the order of its references from a drawn one on: the network sees the images
+    once for all of them, and the caption loss is their mean."""
     mirror: bool = True
-    """Mirror every other sample, with "left" and "right" exchanged in its caption. Not for images with writing, nor for
-    captions that use the two words in another sense."""
+    """Mirror every other sample, with "left" and "right" exchanged in its captions. Not for images with writing, nor
+    for captions that use the two words in another sense."""
     augment: bool = True
     """Change the images at random, by `augmentation`."""
     augmentation: AugmentationConfig = AugmentationConfig()
@@ -114,6 +123,11 @@ class TwinCapJob(ConfigModel):
     def faults(self) -> Iterator[str]:
         if self.ema and self.train.zero_stage == 3:
             yield "ema: zero_stage=3 shards the weights that are averaged; take zero_stage=2, or ema=0"
+        if self.model.peaks and not self.supervision.dense:
+            yield (
+                f"model.peaks={self.model.peaks}: peaks are those of maps that the dense heads learn, and "
+                "supervision.dense is 0; take supervision.dense=0.3, or model.peaks=0"
+            )
 
     def preflight(self) -> Iterator[str]:
         yield from missing_pairs(self.pairs, "pairs")

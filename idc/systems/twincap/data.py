@@ -1,6 +1,6 @@
-"""Pairs as training samples: two images, one caption, and what else is known of the pair.
+"""Pairs as training samples: two images, captions, and what else is known of the pair.
 
-Every draw of a sample (its caption, mirroring, augmentation) depends on (seed, epoch, index) alone.
+Every draw of a sample (its captions, mirroring, augmentation) depends on (seed, epoch, index) alone.
 """
 
 from __future__ import annotations
@@ -87,16 +87,17 @@ class PairSamples:
         row = self._row(index, epoch)
         images, truth = self._pair(row)
         if self.data is None:
-            return {**self._sample(images, truth, self.captions[row][0]), **self._scored(row)}
+            return {**self._sample(images, truth, self.captions[row][:1]), **self._scored(row)}
         rng = sample_rng(self.seed, epoch, index)
-        captions = self.captions[row]
-        caption = captions[int(rng.integers(len(captions)))]
+        texts = self.captions[row]
+        first = int(rng.integers(len(texts)))
+        captions = [texts[(first + number) % len(texts)] for number in range(self.data.captions)]
         mirrored = self.data.mirror and rng.random() < 0.5
         circles = truth.places
         if mirrored:
             images = (mirror_image(images[0]), mirror_image(images[1]))
             circles = (circles[0] * (-1, 1, 1) + (1, 0, 0), circles[1] * (-1, 1, 1) + (1, 0, 0))
-            caption = mirror_caption(caption)
+            captions = [mirror_caption(caption) for caption in captions]
         share = self.data.augment_share
         if self.data.augment and epoch >= self.augment_from and (share == 1 or rng.random() < share):
             size = np.array(self.size[::-1], float)
@@ -109,7 +110,7 @@ class PairSamples:
                 np.column_stack(both) for both in zip([centres / size for centres in moved], radii, strict=True)
             )
             circles = (first, second)
-        return self._sample(images, truth, caption, circles)
+        return self._sample(images, truth, captions, circles)
 
     def _row(self, index: int, epoch: int) -> int:
         if self.rarer is None:
@@ -148,10 +149,10 @@ class PairSamples:
         self,
         images: Sequence[np.ndarray],
         truth: PairTruth,
-        caption: str,
+        captions: Sequence[str],
         circles: Sequence[np.ndarray] | None = None,
     ) -> dict[str, Any]:
-        ids = self.vocabulary.encode(caption, self.length)
+        ids = [self.vocabulary.encode(caption, self.length) for caption in captions]
         return {"images": np.stack(images), "ids": ids, "truth": truth, "places": circles or truth.places}
 
     def _scored(self, index: int) -> dict[str, Any]:
@@ -163,24 +164,30 @@ class PairSamples:
 
 
 def collate(samples: Sequence[dict[str, Any]]) -> Batch:
-    """A batch of B samples, with N objects and T + 1 ids at most.
+    """A batch of B samples of R captions, with N objects and T + 1 ids at most.
 
-    images (B, 2, H, W, 3) uint8; ids and targets (B, T); kind (B,), changed (B, 2, 4); places (B, 2, N, 3), labels
-    (B, 2, N, 4), which (B, 2), has_scene (B,), as in :class:`~idc.systems.twincap.truth.PairTruth`; missing objects
-    have the labels :data:`~idc.systems.twincap.truth.UNKNOWN`.
+    images (B, 2, H, W, 3) uint8; ids and targets (B * R, T), a pair's captions one after another; kind (B,), changed
+    (B, 2, 4); places (B, 2, N, 3), labels (B, 2, N, 4), differs and parts (B, 2, N), has_scene (B,), as in
+    :class:`~idc.systems.twincap.truth.PairTruth`; missing objects have the labels
+    :data:`~idc.systems.twincap.truth.UNKNOWN` and do not differ.
     """
     count = len(samples)
-    longest = max(len(sample["ids"]) for sample in samples)
+    captions = [ids for sample in samples for ids in sample["ids"]]
+    longest = max(map(len, captions))
     most = max((len(circles) for sample in samples for circles in sample["places"]), default=0)
-    ids = torch.full((count, longest), PAD)
+    ids = torch.full((len(captions), longest), PAD)
+    for row, caption in enumerate(captions):
+        ids[row, : len(caption)] = torch.tensor(caption)
     circles = np.zeros((count, 2, most, 3), np.float32)
     labels = np.full((count, 2, most, 4), UNKNOWN)
+    differs, parts = np.zeros((count, 2, most), bool), np.full((count, 2, most), UNKNOWN)
     for index, sample in enumerate(samples):
-        ids[index, : len(sample["ids"])] = torch.tensor(sample["ids"])
         for image in range(2):
             objects = len(sample["places"][image])
             circles[index, image, :objects] = sample["places"][image]
             labels[index, image, :objects] = sample["truth"].labels[image]
+            differs[index, image, :objects] = sample["truth"].differs[image]
+            parts[index, image, :objects] = sample["truth"].parts[image]
     truths = [sample["truth"] for sample in samples]
     names = [name for name in ("pair_id", "references", "scene") if name in samples[0]]
     return {
@@ -191,7 +198,8 @@ def collate(samples: Sequence[dict[str, Any]]) -> Batch:
         "changed": torch.from_numpy(np.stack([truth.changed for truth in truths])),
         "places": torch.from_numpy(circles),
         "labels": torch.from_numpy(labels),
-        "which": torch.tensor([truth.which for truth in truths]),
+        "differs": torch.from_numpy(differs),
+        "parts": torch.from_numpy(parts),
         "has_scene": torch.tensor([truth.has_scene for truth in truths]),
         **{name: [sample[name] for sample in samples] for name in names},
     }

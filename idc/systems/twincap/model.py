@@ -3,13 +3,15 @@
 - one convolutional stem reads both images from their pixels, end to end; the trunk compares by [f_a, f_b, f_b - f_a];
 - the trunk points at a place in each image, by a softmax over the map, and reads the stem's features there; heads and
   decoder see these two looks next to the map itself;
-- dense heads find the objects of each image and what they look like, and teach the trunk to point at the changed
-  object: that map is the change map, so it is about objects and not about pixels;
+- dense heads find the objects of each image and what they look like, and teach the trunk to point at what changed:
+  that map is the change map, so it is about objects and not about pixels;
+- where several objects may change, the peaks of these maps are looks of their own: features of both images near a peak,
+  compared among the peaks;
 - pooled heads classify the change and the changed object.
 
 Shapes:
     B pairs   H, W image   h, w = H/4, W/4 stem   S = H/8 * W/8 trunk positions   C stem channels   D trunk channels
-    E decoder width   N objects of an image   a trailing 2 or a leading 2 after B: before, after
+    E decoder width   N objects of an image   P peaks   a trailing 2 or a leading 2 after B: before, after
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from idc.data.rendered.captions import ATTRIBUTES
+from idc.nn.config import WordDecoderConfig
 from idc.nn.word_decoder import WordDecoder
 from idc.schema import CHANGE_TYPES
 from idc.systems.twincap.config import ModelConfig, SupervisionConfig
-from idc.systems.twincap.truth import VALUES
+from idc.systems.twincap.truth import PARTS, VALUES
 
 SIZES = [len(VALUES[name]) for name in ATTRIBUTES]
 """Number of values of each attribute."""
@@ -34,16 +37,21 @@ class Encoded(NamedTuple):
     """All that the network computes of a pair before the words.
 
     Attributes:
-        memory: of the decoder, (B, S + 3, E): the trunk's positions, the pooled one, and the looks before and after.
+        memory: of the decoder, (B, S + 3 + P, E): the trunk's positions, the pooled one, the looks before and after,
+            and the peaks.
         pooled: (B, 2 D + 2 C): attended and mean features of the trunk, and the looks.
         features: of the stem, (B, 2, C, h, w).
-        change: logits of where the trunk points, (B, 2, h, w): with dense heads the changed object's heat maps.
+        change: logits of where the trunk points, (B, 2, h, w): with dense heads the changed objects' heat maps.
+        cells: numbers of the cells at which the peaks are, row * w + column, (B, P).
+        parts: logits of the peaks' parts in the change, (B, P, parts); None without peaks.
     """
 
     memory: Tensor
     pooled: Tensor
     features: Tensor
     change: Tensor
+    cells: Tensor
+    parts: Tensor | None
 
 
 class Block(nn.Module):
@@ -87,6 +95,96 @@ class AttributeHead(nn.Module):
         return self.linear(x).split(SIZES, dim=-1)
 
 
+class PeakLayer(nn.Module):
+    """Self-attention among the peaks of a pair, then a feed-forward part, each on the normalised input and added to
+    it."""
+
+    def __init__(self, config: WordDecoderConfig):
+        super().__init__()
+        width = config.width
+        self.heads = config.heads
+        self.norm_self, self.norm_feedforward = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.widen, self.narrow = nn.Linear(width, config.feedforward), nn.Linear(config.feedforward, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, P, E) to the same."""
+        parts = self.qkv(self.norm_self(x)).chunk(3, dim=-1)
+        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        x = x + self.out(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2))
+        return x + self.narrow(F.gelu(self.widen(self.norm_feedforward(x))))
+
+
+class Peaks(nn.Module):
+    """Looks at the peaks of heat maps: each is of one object, or of one before and one after at the same position."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.count, width = config.peaks, config.decoder.width
+        self.read = nn.Linear(2 * config.stem_channels[1] + config.channels + 4, width)
+        self.rows = nn.Parameter(0.1 * torch.randn(config.height // 4, width))
+        self.columns = nn.Parameter(0.1 * torch.randn(config.width // 4, width))
+        self.layers = nn.ModuleList(PeakLayer(config.decoder) for _ in range(config.peak_layers))
+        self.norm = nn.LayerNorm(width)
+        self.parts = nn.Linear(width, len(PARTS))
+
+    def forward(self, features: Tensor, trunk: Tensor, objects: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
+        """The looks (B, P, E) and their cells (B, P).
+
+        Args:
+            features: of the stem, (B, 2, C, h, w).
+            trunk: (B, D, h/2, w/2).
+            objects, change: logits of the heat maps, (B, 2, h, w).
+        """
+        cells = peak_cells(objects, change, self.count)
+        width = features.shape[-1]
+        row, column = cells // width, cells % width
+        near = near_objects(features, objects).flatten(1, 2)
+        maps = torch.cat([near, objects, change], dim=1)
+        at_peaks = _at(maps, cells)
+        context = _at(trunk, row // 2 * (width // 2) + column // 2)
+        looks = self.read(torch.cat([at_peaks, context], dim=-1)) + self.rows[row] + self.columns[column]
+        for layer in self.layers:
+            looks = layer(looks)
+        return self.norm(looks), cells
+
+
+def peak_cells(objects: Tensor, change: Tensor, count: int) -> Tensor:
+    """Numbers of the cells, row * w + column, at which the heat maps peak: (B, count), the highest peak first.
+
+    A peak is a cell that none of its eight neighbours exceeds. Its height is the larger probability of an object in
+    the two images plus that of a change, so that what changed comes first and what stayed after it; the rest is ground.
+
+    Args:
+        objects, change: logits, (B, 2, h, w).
+    """
+    height = (objects.detach().float().sigmoid().amax(1) + change.detach().float().sigmoid().amax(1)).unsqueeze(1)
+    peaks = height >= F.max_pool2d(height, 3, 1, 1)
+    ranks = height + 2.0 * peaks  # heights are at most 2, so all peaks come before all other cells
+    return ranks.flatten(1).topk(count, dim=1).indices
+
+
+def near_objects(features: Tensor, objects: Tensor) -> Tensor:
+    """For each cell the features of the object that is there or in a cell next to it: their mean over these nine cells,
+    by the exponential of the objects' heat. An object is not in quite the same cell of both images where the camera
+    moved.
+
+    Args:
+        features: (B, 2, C, h, w).
+        objects: logits, (B, 2, h, w).
+    """
+    heat_logits = objects.float()
+    weights = (heat_logits - heat_logits.amax(dim=(-2, -1), keepdim=True)).clamp_min(-30.0).exp().unsqueeze(2)
+    sums = F.avg_pool2d((features.float() * weights).flatten(0, 1), 3, 1, 1)
+    near = sums / F.avg_pool2d(weights.flatten(0, 1), 3, 1, 1)
+    return near.unflatten(0, features.shape[:2]).to(features.dtype)
+
+
+def _at(maps: Tensor, cells: Tensor) -> Tensor:
+    """Columns of maps (B, C, h, w) at cells (B, P): (B, P, C)."""
+    return maps.flatten(2).gather(2, cells.unsqueeze(1).expand(-1, maps.shape[1], -1)).transpose(1, 2)
+
+
 class TwinNet(nn.Module):
     """Images of pairs to captions, attributes of the change, and heat maps.
 
@@ -126,6 +224,7 @@ class TwinNet(nn.Module):
         self.looks = nn.ModuleList(AttributeHead(quarter) for _ in range(heads)) if heads else None
         for head in (self.point, *(self.objects or ())):
             nn.init.constant_(head.bias, -3.0)  # type: ignore[arg-type]  # few cells belong to an object
+        self.peaks = Peaks(config) if config.peaks else None
 
     def forward(self, images: Tensor) -> Encoded:
         """uint8 (B, 2, H, W, 3) to what the heads and the decoder read."""
@@ -157,7 +256,12 @@ class TwinNet(nn.Module):
             ],
             dim=1,
         )
-        return Encoded(self.norm(memory), pooled, features, change)
+        memory = self.norm(memory)
+        if self.peaks is None:
+            return Encoded(memory, pooled, features, change, tokens.new_zeros((len(x), 0), dtype=torch.long), None)
+        peaks, cells = self.peaks(features, x, self.object_maps(features), change)
+        parts = self.peaks.parts(peaks)
+        return Encoded(torch.cat([memory, peaks], dim=1), pooled, features, change, cells, parts)
 
     def object_maps(self, features: Tensor) -> Tensor:
         """Logits of the objects' heat maps, (B, 2, h, w), of :attr:`Encoded.features`."""
@@ -182,7 +286,7 @@ class TwinNet(nn.Module):
         return [torch.stack(pair, dim=1) for pair in zip(*sides, strict=True)]
 
     def change_map(self, encoded: Encoded) -> Tensor:
-        """Where the changed object is, or was, (B, h, w) in [0, 1]: the larger of the two heat maps."""
+        """Where the changed objects are, or were, (B, h, w) in [0, 1]: the larger of the two heat maps."""
         return encoded.change.sigmoid().amax(dim=1)
 
 

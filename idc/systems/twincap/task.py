@@ -14,10 +14,11 @@ from idc.data.augmentation import mirror_caption
 from idc.data.domain import pairs_domain
 from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary
+from idc.schema import NO_CHANGE
 from idc.systems.twincap.config import TwinCapJob
 from idc.systems.twincap.data import PairSamples, collate
 from idc.systems.twincap.model import Encoded, TwinNet, heat
-from idc.systems.twincap.truth import UNKNOWN
+from idc.systems.twincap.truth import PARTS, UNKNOWN
 from idc.training.artifact import Artifact, read_artifact, write_artifact
 from idc.training.caption_validation import CaptioningTask
 from idc.training.context import Context
@@ -26,8 +27,11 @@ from idc.training.loop import fit
 from idc.training.task import Batch, mean_per_sample
 
 OBJECTS, CHANGED_OBJECT = 8.0, 16.0
-"""Weights of the heat maps of all objects and of the changed one, relative to the attributes at an object's position.
+"""Weights of the heat maps of all objects and of the changed ones, relative to the attributes at an object's position.
 Most cells of a map are easy, and the mean over its cells is small."""
+
+PEAK_REACH = 1.5
+"""Cells between a peak and the centre of an object that it is taken for."""
 
 
 class TwinCapTask(CaptioningTask):
@@ -69,20 +73,24 @@ class TwinCapTask(CaptioningTask):
         return total
 
     def _dense(self, encoded: Encoded, batch: Batch) -> Tensor:
-        """Heat maps of all objects and of the changed one, and the attributes at each object's position."""
+        """Heat maps of all objects and of the changed ones, the attributes at each object's position, and the parts of
+        the peaks in the change."""
         circles, labels, has_scene = batch["places"], batch["labels"], batch["has_scene"]
         inside = ((circles[..., :2] > 0) & (circles[..., :2] < 1)).all(dim=-1)
         maps = self.net.object_maps(encoded.features).float()
         height, width = maps.shape[-2:]
         shown = torch.where(inside, labels[..., 0], UNKNOWN)
         total = OBJECTS * _heat_loss(maps, heat(circles, shown, height, width), has_scene)
-        number = torch.arange(circles.shape[2], device=circles.device)
-        changed = torch.where(number == batch["which"].unsqueeze(-1), shown, UNKNOWN)
+        changed = torch.where(batch["differs"], shown, UNKNOWN)
         total = total + CHANGED_OBJECT * _heat_loss(
             encoded.change.float(), heat(circles, changed, height, width), has_scene
         )
         for column, logits in enumerate(self.net.object_looks(encoded.features, circles)):
             total = total + _cross_entropy(logits.movedim(-1, 1), torch.where(inside, labels[..., column], UNKNOWN))
+        if encoded.parts is not None:
+            parts = peak_parts(encoded.cells, circles, torch.where(inside, batch["parts"], UNKNOWN), height, width)
+            parts = torch.where(has_scene.unsqueeze(1), parts, UNKNOWN)
+            total = total + _cross_entropy(encoded.parts.movedim(-1, 1), parts)
         return total
 
     @torch.no_grad()
@@ -120,6 +128,24 @@ class TwinCapTask(CaptioningTask):
             {"name": "matrices", "params": groups[True], **settings},
             {"name": "vectors", "params": groups[False], **settings, "weight_decay": 0.0},
         ]
+
+
+def peak_parts(cells: Tensor, circles: Tensor, parts: Tensor, height: int, width: int) -> Tensor:
+    """Labels of peaks, (B, P): the part of the object of either image whose centre is nearest to the middle of the
+    peak's cell, if that is at most :data:`PEAK_REACH` cells away, else that of the ground, no change.
+
+    Args:
+        cells: (B, P), row * width + column.
+        circles, parts: (B, 2, N, 3) and (B, 2, N), a batch's ``places`` and ``parts``; negative parts are of no object.
+    """
+    nothing = torch.full_like(cells, PARTS.index(NO_CHANGE))
+    if not circles.shape[2]:
+        return nothing
+    x, y = (circles[..., 0] * width).flatten(1), (circles[..., 1] * height).flatten(1)
+    column, row = (cells % width + 0.5).unsqueeze(2), (cells // width + 0.5).unsqueeze(2)
+    away = ((column - x.unsqueeze(1)) ** 2 + (row - y.unsqueeze(1)) ** 2).sqrt()
+    nearest = away.masked_fill((parts.flatten(1) < 0).unsqueeze(1), torch.inf).min(dim=2)
+    return torch.where(nearest.values <= PEAK_REACH, parts.flatten(1).gather(1, nearest.indices), nothing)
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

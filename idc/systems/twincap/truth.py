@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from idc.data.rendered.captions import ATTRIBUTES
 from idc.data.rendered.config import Color, Material, Shape
+from idc.data.rendered.differences import DIFFERENCES, KINDS
 from idc.data.rendered.scene import Thing, View
 from idc.metrics.changes import named_type
 from idc.metrics.hallucination import claims
@@ -27,6 +28,9 @@ VALUES: dict[str, tuple[str, ...]] = {
     "shape": get_args(Shape),
 }
 """Attribute -> its values; an index into them is a label."""
+PARTS = (NO_CHANGE, *KINDS)
+"""Parts that an object has in the differences of a pair: none, or the kind of the one that it belongs to. An index is a
+label."""
 UNKNOWN = -100
 """Label of what is not known; torch's cross-entropy ignores it."""
 
@@ -37,18 +41,22 @@ class PairTruth:
 
     Attributes:
         kind: label of the change type in :data:`idc.schema.CHANGE_TYPES`, or :data:`UNKNOWN`.
-        changed: int64 (2, 4), labels of the changed object before and after; :data:`UNKNOWN` where it is not there.
+        changed: int64 (2, 4), labels of the changed object before and after; :data:`UNKNOWN` where it is not there, and
+            where several changed.
         places: per image float32 (N, 3): centre of the objects (x, y) and radius, as shares of width, height and width.
         labels: per image int64 (N, 4) of the objects.
-        which: per image the index of the changed object, -1 if there is none.
-        has_scene: whether ``places``, ``labels`` and ``which`` are known.
+        differs: per image bool (N,), the objects that the other image does not have.
+        parts: per image int64 (N,), labels of the objects' parts in the differences (:data:`PARTS`). A group whose
+            number changed is part of that difference as a whole.
+        has_scene: whether ``places``, ``labels``, ``differs`` and ``parts`` are known.
     """
 
     kind: int
     changed: np.ndarray
     places: tuple[np.ndarray, np.ndarray]
     labels: tuple[np.ndarray, np.ndarray]
-    which: tuple[int, int]
+    differs: tuple[np.ndarray, np.ndarray]
+    parts: tuple[np.ndarray, np.ndarray]
     has_scene: bool
 
 
@@ -63,30 +71,51 @@ def pair_truth(
     """
     if not {"before", "after", "views"} <= meta.keys():
         kind = change_type if change_type in CHANGE_TYPES else _said_type(captions)
-        nothing = (np.zeros((0, 3), np.float32), np.zeros((0, 4), np.int64))
         changed = _said_attributes(kind, captions)
-        return PairTruth(_label(kind), changed, (nothing[0],) * 2, (nothing[1],) * 2, (-1, -1), False)
-    sides = [meta["before"], meta["after"]]
-    differing = [
-        [i for i, thing in enumerate(things) if thing not in other]
-        for things, other in (sides, sides[::-1])
-    ]  # fmt: skip
-    several = any(len(indices) > 1 for indices in differing)  # then there is no "changed object" to learn
-    which = [indices[0] if indices and not several else -1 for indices in differing]
-    labels = [np.array([_labels(thing) for thing in side], np.int64).reshape(-1, 4) for side in sides]
+        circles, labels = np.zeros((0, 3), np.float32), np.zeros((0, 4), np.int64)
+        differs, parts = np.zeros(0, bool), np.zeros(0, np.int64)
+        return PairTruth(_label(kind), changed, (circles,) * 2, (labels,) * 2, (differs,) * 2, (parts,) * 2, False)
+    sides = (meta["before"], meta["after"])
+    first, second = (
+        _ImageTruth(
+            project(side, view, size),
+            np.array([_labels(thing) for thing in side], np.int64).reshape(-1, 4),
+            np.array([thing not in other for thing in side], bool),
+        )
+        for side, other, view in zip(sides, sides[::-1], meta["views"], strict=True)
+    )
     changed = np.full((2, 4), UNKNOWN)
-    for image, index in enumerate(which):
-        if index >= 0:
-            changed[image] = labels[image][index]
-    circles = [project(side, view, size) for side, view in zip(sides, meta["views"], strict=True)]
+    if first.differs.sum() <= 1 and second.differs.sum() <= 1:  # else there is no "changed object" to learn
+        for image, truth in enumerate((first, second)):
+            changed[image] = truth.labels[truth.differs][0] if truth.differs.any() else UNKNOWN
     return PairTruth(
         _label(change_type),
         changed,
-        (circles[0], circles[1]),
-        (labels[0], labels[1]),
-        (which[0], which[1]),
-        not several,
+        (first.circles, second.circles),
+        (first.labels, second.labels),
+        (first.differs, second.differs),
+        (_parts("before", first.differs, change_type, meta), _parts("after", second.differs, change_type, meta)),
+        True,
     )
+
+
+class _ImageTruth(NamedTuple):
+    """What :class:`PairTruth` holds of an image."""
+
+    circles: np.ndarray
+    labels: np.ndarray
+    differs: np.ndarray
+
+
+def _parts(side: str, differs: np.ndarray, change_type: str | None, meta: Mapping[str, Any]) -> np.ndarray:
+    """The labels of an image's objects in :data:`PARTS`: of the pair's list of differences, else of its change type."""
+    parts = np.full(len(differs), PARTS.index(NO_CHANGE), np.int64)
+    if DIFFERENCES in meta:
+        for difference in meta[DIFFERENCES]:
+            parts[difference[side]] = PARTS.index(difference["kind"])
+    else:
+        parts[differs] = PARTS.index(change_type) if change_type in PARTS else UNKNOWN
+    return parts
 
 
 def project(things: Sequence[Mapping[str, Any]], view: Mapping[str, Any], size: tuple[int, int]) -> np.ndarray:

@@ -24,7 +24,7 @@ from idc.data.validation.run import validate
 from idc.metrics.difference_lists import match_caption, true_differences
 from idc.report.pair_sheet import ShowPairsJob, in_words, pair_sheet
 from idc.schema import CHANGE_TYPES
-from idc.systems.twincap.truth import UNKNOWN, pair_truth
+from idc.systems.twincap.truth import PARTS, UNKNOWN, pair_truth
 from idc.vlm.pretrain_config import PretrainVlmJob
 from idc.vlm.scene_samples import RenderedScenes, ValidationDialogues
 from tests.data.rendered.conftest import SMALL
@@ -64,7 +64,8 @@ def test_in_swapped_order_lists_masks_and_references_are_those_of_that_order(fol
             assert matched.verdicts == ("right",) * len(truth.differences), caption
 
 
-def test_twincap_learns_no_single_object_where_several_changed(folder: str) -> None:
+def test_twincap_learns_all_objects_that_changed(folder: str) -> None:
+    """Where they are, and the difference that each belongs to; a single changed object where there is only one."""
     several = single = 0
     for row in rows(folder).values():
         meta = json.loads(row["meta"])
@@ -72,18 +73,18 @@ def test_twincap_learns_no_single_object_where_several_changed(folder: str) -> N
         gone = [thing for thing in meta["before"] if thing not in meta["after"]]
         new = [thing for thing in meta["after"] if thing not in meta["before"]]
         assert (truth.kind == UNKNOWN) == (row["change_type"] not in CHANGE_TYPES)
+        assert truth.has_scene
+        for image, (side, changed) in enumerate((("before", gone), ("after", new))):
+            assert truth.differs[image].tolist() == [thing in changed for thing in meta[side]]
+            for number, label in enumerate(truth.parts[image]):
+                kinds = [record["kind"] for record in meta["differences"] if number in record[side]]
+                assert [PARTS[label]] == (kinds or ["none"])
         if max(len(gone), len(new)) > 1:
             several += 1
-            assert not truth.has_scene
-            assert truth.which == (-1, -1)
             assert (truth.changed == UNKNOWN).all()
         else:
             single += len(gone) + len(new) > 0
-            assert truth.has_scene
-            assert truth.which == (
-                meta["before"].index(gone[0]) if gone else -1,
-                meta["after"].index(new[0]) if new else -1,
-            )
+            assert [(labels != UNKNOWN).all() for labels in truth.changed] == [bool(gone), bool(new)]
     assert several >= 3
     assert single >= 2
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from idc.config import load
+from idc.data.augmentation import mirror_caption
 from idc.data.images import decode_image
 from idc.data.rendered.captions import ATTRIBUTES
 from idc.data.store import iter_rows
@@ -17,7 +18,7 @@ from idc.data.text import Vocabulary
 from idc.schema import CHANGE_TYPES
 from idc.systems.twincap.config import DataConfig, ModelConfig
 from idc.systems.twincap.data import PairSamples, collate
-from idc.systems.twincap.truth import UNKNOWN, VALUES, PairTruth, pair_truth
+from idc.systems.twincap.truth import PARTS, UNKNOWN, VALUES, PairTruth, pair_truth
 from tests.systems.procap.world import World
 from tests.systems.twincap.tiny import MODEL
 
@@ -46,10 +47,10 @@ def test_objects_are_where_their_pixels_are(world: World) -> None:
         truth = pair_truth(row["change_type"], row["captions"], json.loads(row["meta"]), mask.shape[:2])
         assert truth.has_scene
         for image, level in enumerate((85, 170)):
-            if truth.which[image] < 0:
+            if not truth.differs[image].any():
                 continue
             y, x = np.nonzero((mask == level) | (mask == 255))
-            place = truth.places[image][truth.which[image]] * [mask.shape[1], mask.shape[0], mask.shape[1]]
+            (place,) = truth.places[image][truth.differs[image]] * [mask.shape[1], mask.shape[0], mask.shape[1]]
             assert np.hypot(x.mean() + 0.5 - place[0], y.mean() + 0.5 - place[1]) < 0.6 * place[2] + 1
             assert 0.4 < np.sqrt(len(x) / np.pi) / place[2] < 1.5
             checked += 1
@@ -69,6 +70,16 @@ def test_the_scene_and_the_captions_of_a_pair_name_the_same_change(world: World)
         assert np.array_equal(said.changed[given], scene.changed[given])
         known += given.sum()
     assert known > 40
+
+
+def test_the_changed_object_of_a_pair_has_its_change_as_part(world: World) -> None:
+    for row in iter_rows(world.pairs):
+        meta = json.loads(row["meta"])
+        truth = pair_truth(row["change_type"], row["captions"], meta, (32, 32))
+        for image, (things, others) in enumerate(((meta["before"], meta["after"]), (meta["after"], meta["before"]))):
+            assert truth.differs[image].tolist() == [thing not in others for thing in things]
+            parts = [row["change_type"] if thing not in others else "none" for thing in things]
+            assert [PARTS[label] for label in truth.parts[image]] == parts
 
 
 def test_attributes_are_read_of_captions() -> None:
@@ -117,7 +128,7 @@ def test_mirrored_samples_have_mirrored_places_and_words(world: World) -> None:
         for place, was in zip(one["places"], other["places"], strict=True):
             assert place == pytest.approx(was * (-1, 1, 1) + (1, 0, 0) if mirrored else was)
         sides = {"left": "right", "right": "left"} if mirrored else {}
-        said, words = (data.vocabulary.decode(sample["ids"][1:]).split() for sample in (one, other))
+        said, words = (data.vocabulary.decode(sample["ids"][0][1:]).split() for sample in (one, other))
         assert said == [sides.get(word, word) for word in words]
         exchanged += said != words
     assert kinds == {True, False}
@@ -132,6 +143,28 @@ def test_augmentation_begins_at_its_epoch_and_moves_places(world: World) -> None
     assert not np.array_equal(moved["images"], unmoved["images"])
     assert not np.allclose(moved["places"][0], unmoved["places"][0])
     assert ((moved["places"][0][:, :2] > 0) & (moved["places"][0][:, :2] < 1)).all()
+
+
+def test_a_pair_has_several_captions_in_a_sample(world: World) -> None:
+    """In the order of its references from a drawn one on, without and with mirroring; a batch has them pair by pair."""
+    one, three = (samples(world, data={"augment": False, "captions": number}) for number in (1, 3))
+    starts = set()
+    for index, epoch in itertools.product(range(len(three)), range(4)):
+        first, sample = one.get(index, epoch), three.get(index, epoch)
+        assert np.array_equal(first["images"], sample["images"])
+        assert sample["ids"][:1] == first["ids"]
+        texts = three.captions[three._row(index, epoch)]
+        mirrored = not np.array_equal(sample["images"], three._pair(three._row(index, epoch))[0])
+        wordings = [three.vocabulary.encode(mirror_caption(text) if mirrored else text, three.length) for text in texts]
+        start = wordings.index(sample["ids"][0])
+        assert sample["ids"] == [wordings[(start + number) % len(wordings)] for number in range(3)]
+        starts.add(start)
+    assert len(starts) > 1
+    batch = collate([three.get(0, 0), three.get(1, 0)])
+    every = [*three.get(0, 0)["ids"], *three.get(1, 0)["ids"]]
+    assert [[*row[:1], *goal][: len(ids)] for row, goal, ids in zip(
+        batch["ids"].tolist(), batch["targets"].tolist(), every, strict=True
+    )] == every  # fmt: skip
 
 
 def test_a_balanced_split_has_as_many_changed_as_unchanged_samples(world: World) -> None:
@@ -154,9 +187,13 @@ def test_a_batch_is_padded(world: World) -> None:
     assert batch["places"].shape == (len(made), 2, most, 3)
     for index, sample in enumerate(made):
         ids = batch["ids"][index].tolist()
-        assert [*ids[:1], *batch["targets"][index].tolist()][: len(sample["ids"])] == sample["ids"]
+        (caption,) = sample["ids"]
+        assert [*ids[:1], *batch["targets"][index].tolist()][: len(caption)] == caption
         for image in range(2):
             labels = batch["labels"][index, image]
             assert (labels >= 0).all(dim=1).sum() == len(sample["places"][image])
+            for name in ("differs", "parts"):
+                padded, values = batch[name][index, image], getattr(sample["truth"], name)[image]
+                assert padded.tolist() == [*values, *[False if name == "differs" else UNKNOWN] * (most - len(values))]
     assert batch["pair_id"] == [row["pair_id"] for row in iter_rows(world.pairs, ["pair_id"], "val")]
     assert all(scene is not None for scene in batch["scene"])

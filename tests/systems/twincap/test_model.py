@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from idc.config import load
 from idc.systems.twincap.config import ModelConfig, SupervisionConfig
-from idc.systems.twincap.model import SIZES, TwinNet, heat
+from idc.systems.twincap.model import SIZES, TwinNet, heat, near_objects, peak_cells
 from tests.systems.twincap.tiny import MODEL
 
 WORDS = 17
@@ -30,11 +31,17 @@ def images(height: int, width: int, pairs: int = 2) -> torch.Tensor:
 
 @torch.no_grad()
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (40, 24), (64, 96)])
-@pytest.mark.parametrize("parts", [{}, {"stem": "early"}, {"difference": False}, {"heads": 0.0, "dense": 0.0}])
+@pytest.mark.parametrize("parts", [
+    {}, {"stem": "early"}, {"difference": False}, {"heads": 0.0, "dense": 0.0},
+    {"peaks": 6}, {"peaks": 6, "peak_layers": 0, "stem": "early"},
+])  # fmt: skip
 def test_shapes_of_every_part_at_any_size(height: int, width: int, parts: dict[str, Any]) -> None:
     net = network(height=height, width=width, **parts)
     encoded = net(images(height, width))
-    assert encoded.memory.shape == (2, height // 8 * width // 8 + 3, 32)
+    peaks = parts.get("peaks", 0)
+    assert encoded.memory.shape == (2, height // 8 * width // 8 + 3 + peaks, 32)
+    assert encoded.cells.shape == (2, peaks)
+    assert (encoded.parts is None) == (not peaks)
     assert encoded.features.shape == (2, 2, 16, height // 4, width // 4)
     if parts.get("dense") == 0.0:
         assert (net.kind, net.objects) == (None, None)
@@ -88,6 +95,81 @@ def test_an_objects_look_is_read_at_its_place() -> None:
     for one, two in zip(plain, marked, strict=True):
         differs = (one != two).any(dim=-1)
         assert differs.tolist() == [[[True, False], [False, False]]]
+
+
+@torch.no_grad()
+def test_the_memory_without_peaks_is_the_same_as_with_them() -> None:
+    """Peaks are further positions: weights of a network without them are those of one with them, less the peaks'."""
+    plain, more = network(), network(peaks=4)
+    added = {name: value for name, value in more.state_dict().items() if name.startswith("peaks.")}
+    assert more.state_dict().keys() - added.keys() == plain.state_dict().keys()
+    more.load_state_dict({**plain.state_dict(), **added})
+    one, two = plain(images(32, 32)), more(images(32, 32))
+    assert torch.equal(one.memory, two.memory[:, :-4])
+    assert torch.equal(one.pooled, two.pooled)
+
+
+def test_peaks_are_the_highest_cells_of_their_neighbourhoods() -> None:
+    """Changed objects before those that stay, whatever image has them; once the peaks are used up, the highest others.
+    A naive second writing, cell by cell."""
+    draws = torch.Generator().manual_seed(0)
+    objects, change = (4 * torch.randn(3, 2, 6, 9, generator=draws) - 3 for _ in range(2))
+    cells = peak_cells(objects, change, 40)
+    for pair in range(3):
+        heights = {
+            (row, column): max(float(objects[pair, image, row, column].sigmoid()) for image in (0, 1))
+            + max(float(change[pair, image, row, column].sigmoid()) for image in (0, 1))
+            for row in range(6)
+            for column in range(9)
+        }
+        peaks = {
+            (row, column)
+            for (row, column), height in heights.items()
+            if all(
+                height >= heights.get((row + down, column + right), 0.0) for down in (-1, 0, 1) for right in (-1, 0, 1)
+            )
+        }
+        order = sorted(heights, key=lambda cell: (cell not in peaks, -heights[cell]))
+        assert [divmod(int(cell), 9) for cell in cells[pair]] == order[:40]
+        assert 4 < len(peaks) < 40
+
+
+def test_the_object_near_a_cell_is_read_in_each_image() -> None:
+    """Features are means over the nine cells around, by the exponential of the same image's heat; cells beyond the
+    border have no part."""
+    draws = torch.Generator().manual_seed(0)
+    features, objects = torch.randn(2, 2, 3, 5, 4, generator=draws), torch.randn(2, 2, 5, 4, generator=draws)
+    near = near_objects(features, objects)
+    for pair, image, row, column in itertools.product(range(2), range(2), range(5), range(4)):
+        rows, columns = (slice(max(0, at - 1), at + 2) for at in (row, column))
+        weights = objects[pair, image, rows, columns].exp()
+        mean = (features[pair, image, :, rows, columns] * weights).sum((1, 2)) / weights.sum()
+        torch.testing.assert_close(near[pair, image, :, row, column], mean, rtol=1e-4, atol=1e-5)
+    objects[:, :, 2, 2] += 50.0  # the others are then too cold to be counted
+    near = near_objects(features, objects)
+    torch.testing.assert_close(near[..., 1:4, 1:4], features[..., 2:3, 2:3].expand(-1, -1, -1, 3, 3))
+
+
+@torch.no_grad()
+def test_a_peak_is_read_in_both_images_and_in_the_trunk_at_its_cell() -> None:
+    net, trunk = network(peaks=3), list[torch.Tensor]()
+    assert net.peaks is not None
+    net.trunk.register_forward_hook(lambda module, inputs, output: trunk.append(output))
+    read = list[torch.Tensor]()
+    net.peaks.read.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    encoded = net(images(32, 32))
+    maps = net.object_maps(encoded.features)
+    near = near_objects(encoded.features, maps)
+    for pair, peak in itertools.product(range(2), range(3)):
+        row, column = divmod(int(encoded.cells[pair, peak]), 8)
+        parts = [
+            near[pair, 0, :, row, column],
+            near[pair, 1, :, row, column],
+            maps[pair, :, row, column],
+            encoded.change[pair, :, row, column],
+            trunk[0][pair, :, row // 2, column // 2],
+        ]
+        assert torch.equal(read[0][pair, peak], torch.cat(parts))
 
 
 def test_a_heat_map_is_one_at_the_centre_and_one_half_at_the_radius() -> None:

@@ -19,8 +19,8 @@ from idc.evaluation.job import _selection
 from idc.schema import pair_arrow_schema
 from idc.systems import load_captioner
 from idc.systems.twincap.data import PairSamples, collate
-from idc.systems.twincap.task import CHANGED_OBJECT, OBJECTS, TwinCapTask
-from idc.systems.twincap.truth import UNKNOWN
+from idc.systems.twincap.task import CHANGED_OBJECT, OBJECTS, PEAK_REACH, TwinCapTask
+from idc.systems.twincap.truth import PARTS, UNKNOWN
 from idc.training.artifact import read_artifact
 from idc.training.loop import read_log
 from tests.systems.procap.world import World
@@ -58,6 +58,7 @@ def test_it_learns_with_all_parts(world: World, tmp_path: Path) -> None:
     {"model.stem": "early"}, {"model.difference": False}, {"supervision.heads": 0.0}, {"supervision.dense": 0.0},
     {"supervision.heads": 0.0, "supervision.dense": 0.0, "ema": 0.0, "data.mirror": False, "data.augment": False},
     {"data.balance": True, "train.grad_accumulation": 2, "train.precision": "bf16"},
+    {"model.peaks": 4, "data.captions": 2}, {"model.peaks": 4, "model.peak_layers": 0, "train.precision": "bf16"},
 ])  # fmt: skip
 def test_every_part_can_be_switched_off(world: World, tmp_path: Path, settings: dict[str, Any]) -> None:
     start(tiny_job(world.pairs, {"train.steps": 2, **settings}), tmp_path)
@@ -66,6 +67,11 @@ def test_every_part_can_be_switched_off(world: World, tmp_path: Path, settings: 
     black = np.zeros((32, 32, 3), np.uint8)
     (found,) = captioner.describe([black], [black])
     assert (found.attributes is None) == (settings.get("supervision.heads") == 0.0)
+
+
+def test_peaks_are_refused_without_the_maps_that_they_are_of(world: World) -> None:
+    with pytest.raises(ValueError, match=r"model\.peaks=3: peaks are those of maps that the dense heads learn, and"):
+        tiny_job(world.pairs, {"model.peaks": 3, "supervision.dense": 0.0})
 
 
 def test_a_training_starts_from_the_weights_of_another(world: World, tmp_path: Path) -> None:
@@ -128,15 +134,24 @@ def heat_at(circle: torch.Tensor, row: int, place: int, side: int) -> float:
 
 
 @torch.no_grad()
-def test_the_heads_learn_what_is_true_of_each_image(world: World) -> None:
-    """The losses pair by pair, image by image, attribute by attribute; unknown labels are left out."""
-    task, batch = task_and_batch(world)
+@pytest.mark.parametrize("several", [False, True])
+def test_the_heads_learn_what_is_true_of_each_image(world: World, several: bool) -> None:
+    """The losses pair by pair, image by image, attribute by attribute; unknown labels are left out. Also of the parts
+    of peaks, and with any number of changed objects."""
+    task, batch = task_and_batch(world, {"model.peaks": 5} if several else {})
     task.eval()
+    if several:
+        draws = torch.Generator().manual_seed(0)
+        batch["differs"] = torch.rand(batch["differs"].shape, generator=draws) < 0.5
+        parts = torch.randint(len(PARTS), batch["parts"].shape, generator=draws)
+        batch["parts"] = torch.where(batch["parts"] == UNKNOWN, UNKNOWN, parts)
+        assert int((batch["differs"] & (batch["labels"][..., 0] != UNKNOWN)).sum(dim=2).max()) > 1
     net, count = task.net, len(batch["kind"])
     encoded = net(batch["images"])
     assert net.kind is not None
     assert net.changed is not None
     heads = dense = 0.0
+    near = set[int]()
 
     def error(logits: torch.Tensor, label: torch.Tensor) -> float:
         return 0.0 if int(label) == UNKNOWN else float(-logits.log_softmax(-1)[int(label)])
@@ -146,6 +161,7 @@ def test_the_heads_learn_what_is_true_of_each_image(world: World) -> None:
     for pair in range(count):
         heads += error(net.kind(encoded.pooled)[pair], batch["kind"][pair])
         errors: list[list[float]] = [[], [], [], []]
+        objects_seen: list[tuple[float, float, int]] = []
         for image in range(2):
             for column, logits in enumerate(net.changed[image](encoded.pooled)):
                 heads += error(logits[pair], batch["changed"][pair, image, column]) / 2
@@ -155,7 +171,9 @@ def test_the_heads_learn_what_is_true_of_each_image(world: World) -> None:
             shown = [n for n in inside if int(labels[n, 0]) != UNKNOWN]
             for column, of_column in enumerate(errors):
                 of_column += [error(looks[column][pair, image, n], labels[n, column]) for n in shown]
-            changed = [n for n in shown if n == int(batch["which"][pair, image])]
+            changed = [n for n in shown if bool(batch["differs"][pair, image, n])]
+            for n in shown:
+                objects_seen.append((*(side * circles[n, :2]).tolist(), int(batch["parts"][pair, image, n])))
             for weight, drawn, objects in ((OBJECTS, maps, shown), (CHANGED_OBJECT, encoded.change, changed)):
                 for row in range(side):
                     for place in range(side):
@@ -163,20 +181,37 @@ def test_the_heads_learn_what_is_true_of_each_image(world: World) -> None:
                         p = float(drawn[pair, image, row, place].double().sigmoid())
                         dense -= weight * (goal * np.log(p) + (1 - goal) * np.log(1 - p)) / (2 * side * side)
         dense += sum(sum(of_column) / max(1, len(of_column)) for of_column in errors)
+        if several:
+            assert encoded.parts is not None
+            cells = [divmod(int(cell), side) for cell in encoded.cells[pair]]
+            labels = [part_at(row + 0.5, column + 0.5, objects_seen) for row, column in cells]
+            near.update(labels)
+            dense += sum(
+                error(logits, torch.tensor(label)) for logits, label in zip(encoded.parts[pair], labels, strict=True)
+            ) / len(labels)
     logs = task.training_step(batch)[1]
     assert float(logs["heads"]) == pytest.approx(heads / count, rel=1e-4)
     assert float(logs["dense"]) == pytest.approx(dense / count, rel=1e-4)
+    assert not several or len(near) > 2, "peaks at objects and at the ground"
+
+
+def part_at(y: float, x: float, objects: list[tuple[float, float, int]]) -> int:
+    """The part of the object (x, y, part) that is nearest, within the reach of a peak; else no change."""
+    away, part = min((float(np.hypot(x - across, y - down)), part) for across, down, part in objects)
+    return part if away <= PEAK_REACH else PARTS.index("none")
 
 
 @torch.no_grad()
 def test_unknown_truths_have_no_part_in_the_loss(world: World) -> None:
     """The losses are means over samples: a sample without truth counts as 0, and its heads' logits do not matter."""
-    task, batch = task_and_batch(world)
+    task, batch = task_and_batch(world, {"model.peaks": 5})
     task.eval()
     known = task.training_step(batch)[1]
     half = {**batch, "has_scene": batch["has_scene"].clone(), "kind": batch["kind"].clone(),
-            "changed": batch["changed"].clone(), "labels": batch["labels"].clone()}  # fmt: skip
-    for name, unknown in (("has_scene", False), ("kind", UNKNOWN), ("changed", UNKNOWN), ("labels", UNKNOWN)):
+            "changed": batch["changed"].clone(), "labels": batch["labels"].clone(),
+            "parts": batch["parts"].clone()}  # fmt: skip
+    unknowns = {"has_scene": False, **dict.fromkeys(("kind", "changed", "labels", "parts"), UNKNOWN)}
+    for name, unknown in unknowns.items():
         half[name][3:] = unknown
     first = {name: part[:3] for name, part in batch.items()}
     alone = task.training_step(first)[1]
@@ -184,7 +219,8 @@ def test_unknown_truths_have_no_part_in_the_loss(world: World) -> None:
     for name in ("heads", "dense"):
         assert float(mixed[name]) == pytest.approx(float(alone[name]) / 2, rel=1e-5), name
         assert float(mixed[name]) < float(known[name])
-    half["has_scene"][:], half["kind"][:], half["changed"][:], half["labels"][:] = False, *[UNKNOWN] * 3
+    for name, unknown in unknowns.items():
+        half[name][:] = unknown
     nothing = task.training_step(half)[1]
     assert (float(nothing["heads"]), float(nothing["dense"])) == (0.0, 0.0)
     assert nothing["caption"] == known["caption"]
