@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -18,6 +17,8 @@ from idc.redaction import redacted, variable_fault
 from idc.stop_texts import settled
 
 if TYPE_CHECKING:
+    import asyncio
+
     import httpx2
     from openai import AsyncOpenAI
 
@@ -184,6 +185,8 @@ class ChatEndpoint:
 
     def _client(self) -> AsyncOpenAI:
         """The client of the running event loop, to which its connections belong."""
+        import asyncio  # slow to import, and the settings of most commands import this module
+
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
             from openai import AsyncOpenAI

@@ -37,44 +37,39 @@ right. The same command given again continues an interrupted job.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from cluster.caption_llm import CaptionLlmConfig
-from cluster.config import ClusterConfig
-from idc.captioning.loading import CaptionerLoader, chosen_artifact
-from idc.captioning.table import PAGE, CaptionJob, caption_rows
-from idc.config import cli, refuse
-from idc.data.store import Manifest
-from idc.next_command import after_captions
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from idc.data.store import Manifest
 
 
-class Job(CaptionJob):
-    """Caption the pairs of an input, and where to do it."""
+def __getattr__(name: str) -> Any:
+    """``Job``, which every job has: imported when it is asked for, because two images need nothing of it, and most of
+    the time that they take is imports."""
+    if name != "Job":
+        raise AttributeError(name)
+    from cluster.caption_job import CaptionTableJob
 
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
-    ray_llm: CaptionLlmConfig | None = None
-    """The language model of a vision-language artifact in vLLM on the cluster's GPUs, as in `ray_llm.replicas=8`.
-    Default: the model runs in this program's own actors, or at `endpoint.url`."""
-
-    def loading_identity(self) -> dict[str, str]:
-        return super().loading_identity() | ({} if self.ray_llm is None else {"ray_llm": self.ray_llm.model})
-
-    def faults(self) -> Iterator[str]:
-        yield from super().faults()
-        if self.ray_llm is not None and self.endpoint is not None:
-            yield "ray_llm: endpoint runs the language model already; leave one of them out"
+    return CaptionTableJob
 
 
 def main() -> None:
     if not any(argument.startswith(("--input", "input=", "--config")) for argument in sys.argv[1:]):
-        from idc.captioning.pair import command
+        from idc.captioning.pair_command import command
 
         command(__doc__)
         return
-    args = cli(Job, __doc__)
+    from cluster.caption_job import CaptionTableJob
+    from idc.config import cli, refuse
+
+    args = cli(CaptionTableJob, __doc__)
     from cluster.session import run_chunks
+    from idc.captioning.loading import CaptionerLoader, chosen_artifact
+    from idc.captioning.table import PAGE, caption_rows
+    from idc.next_command import after_captions
     from idc.report.gallery import write_gallery
 
     run: Callable[..., Manifest] = partial(run_chunks, args.local, args.config.cluster, job=args.config)

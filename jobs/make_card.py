@@ -10,7 +10,7 @@ writes the artifact with `scores.json` and `README.md`. Runs in this process.
 from __future__ import annotations
 
 from idc.config import cli
-from idc.evaluation.card import CardJob as Job
+from idc.evaluation.card_config import CardJob as Job
 
 
 def main() -> None:

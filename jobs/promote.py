@@ -15,7 +15,7 @@ changes nothing (status 0).
 
 from __future__ import annotations
 
-from cluster.promotion import PromoteJob
+from cluster.promotion_config import PromoteJob
 from idc.config import cli
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cluster.promotion import RegisterJob
+from cluster.promotion_config import RegisterJob
 from idc.config import cli
 
 

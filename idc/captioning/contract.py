@@ -2,7 +2,8 @@
 
 Every system's ``load_captioner(artifact, device, speed)`` returns a :class:`Captioner`. What only some
 captioners can do is a capability with a protocol of its own; :func:`require` is the one place that refuses a captioner
-without it. Imports no torch.
+without it. Imports no torch, and at the top nothing that is slow to import: the settings of most commands import this
+module, and `--help` needs no image.
 
 Long because what a captioner returns and what it can do are one contract, read together.
 """
@@ -12,13 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload
 
-import numpy as np
-
-from idc.metrics.change_maps import upsample
-from idc.metrics.changes import says_no_change
 from idc.schema import Turn
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MAP_SIDE = 1024
 """Maximum length of a drawn change map's longer side, in pixels."""
@@ -264,7 +264,7 @@ class Description:
         """
         if self.verdict_text is not None:
             return "unsure"
-        return "unchanged" if says_no_change(self.best.caption) else "changed"
+        return "unchanged" if self._reads_unchanged else "changed"
 
     @property
     def verdict_text(self) -> str | None:
@@ -272,7 +272,7 @@ class Description:
         if self.changed is None:
             return self.doubt
         low, high = UNSURE_BETWEEN
-        unchanged = says_no_change(self.best.caption)
+        unchanged = self._reads_unchanged
         if self.changed <= low if unchanged else self.changed >= high:
             return None
         reads = "says that nothing changed" if unchanged else "names a change"
@@ -280,6 +280,12 @@ class Description:
         if low < self.changed < high:
             return f"the caption {reads}, and {probability}, too near one half to decide"
         return f"the caption {reads}, but {probability}"
+
+    @property
+    def _reads_unchanged(self) -> bool:
+        from idc.metrics.changes import says_no_change
+
+        return says_no_change(self.best.caption)
 
     @property
     def assessment(self) -> Assessment:
@@ -294,12 +300,14 @@ class Description:
         )
 
 
-DESCRIPTION_FIELDS = tuple(Description((Candidate("", 0.0),)).to_dict())
+DESCRIPTION_FIELDS = tuple(Description((Candidate("", 0.0),), doubt="no caption to read").to_dict())
 """Names of :meth:`Description.to_dict`, in order."""
 
 
 def stretched(values: np.ndarray) -> np.ndarray:
     """Values from the least, 0, to the most, 1; all 0 if they are equal."""
+    import numpy as np
+
     low, high = values.min(), values.max()
     return np.asarray((values - low) / max(high - low, 1e-6), np.float32)
 
@@ -313,6 +321,10 @@ def draw_map(change_map: np.ndarray, size: Sequence[int]) -> np.ndarray:
     Returns:
         uint8 grey (H, W), 255 for 1.
     """
+    import numpy as np
+
+    from idc.metrics.change_maps import upsample
+
     scale = min(1.0, MAP_SIDE / max(size))
     values = upsample(change_map, [max(1, round(length * scale)) for length in size])
     return (255 * values.clip(0, 1)).round().astype(np.uint8)

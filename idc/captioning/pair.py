@@ -1,13 +1,11 @@
-"""Caption one pair of image files: the one-pair part of ``jobs/caption.py``, for any system.
+"""Caption one pair of image files, for any system (``jobs/caption.py``: :mod:`idc.captioning.pair_command`).
 
 The caption comes from an artifact, loaded here, or from a running server (:mod:`idc.captioning.running_server`).
 """
 
 from __future__ import annotations
 
-import argparse
 import base64
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -20,59 +18,12 @@ from PIL import Image
 from idc.captioning import running_server as caption_server
 from idc.captioning.apply import DescribeOptions, Pixels, describe_batch
 from idc.captioning.contract import DESCRIPTION_FIELDS, draw_map
-from idc.captioning.loading import (
-    DEFAULTS,
-    CaptionerLoader,
-    LoadConfig,
-    add_options,
-    artifact_folder,
-    chosen_artifact,
-    given_options,
-    in_options,
-)
+from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig, artifact_folder, chosen_artifact
 from idc.data.files import Location, locate
 from idc.data.images import ImageError, decode_image, encode_png
 
 FRAME_ENDS = (".png", ".gif")
 """Suffixes of files for frames: side by side, or as an animation that repeats."""
-
-
-def command(doc: str | None) -> None:
-    """``jobs/caption.py`` for one pair: parse the command line, caption, print. Leaves with status 2 on an error."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("before", help="image before the change")
-    parser.add_argument("after", help="image after the change")
-    parser.add_argument(
-        "--artifact",
-        help="a captioner: the artifact folder of its training run, shipped, regions (where and how much), or "
-        "hf:ORG/NAME (default: see above)",
-    )
-    parser.add_argument("--server", help="use this server (default: see above; none: no server)")
-    add_options(parser)
-    parser.add_argument(
-        "--endpoint",
-        metavar="URL",
-        help="a server that runs the language model of a vision-language artifact, http://localhost:8000/v1 as "
-        "`vllm serve` starts it (default: it runs here)",
-    )
-    parser.add_argument("--beams", type=int, help="of the search, 1 is greedy (default: as the artifact was validated)")
-    parser.add_argument("--candidates", type=int, default=1, help="maximum number of captions (default: 1)")
-    parser.add_argument("--map", metavar="PNG", help="write where it changed: white on black, over the image after")
-    parser.add_argument("--frames", metavar="FILE", help="write generated frames between the images: .png or .gif")
-    parser.add_argument("--json", action="store_true", help="print JSON: captions, confidences, verdict")
-    args = parser.parse_args()
-    try:
-        load = given_options(args)
-        if args.server not in (None, "none") and (args.artifact or load != DEFAULTS):
-            parser.error("--server captions with its own model; leave out --artifact, --device and --speed")
-        result = caption_with_any(
-            args.before, args.after, artifact=args.artifact, server=args.server, load=load, beams=args.beams,
-            candidates=args.candidates, map_to=args.map, frames_to=args.frames,
-        )  # fmt: skip
-    except (OSError, ValueError) as error:
-        print(in_options(error), file=sys.stderr)
-        raise SystemExit(2) from None
-    print(json.dumps(result) if args.json else caption_text(result))
 
 
 def caption_pair(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import socket
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -45,6 +46,11 @@ def models(url: str, timeout_s: float = _ANSWER_S) -> list[dict[str, Any]]:
 
 def running_server() -> str | None:
     """:data:`DEFAULT_SERVER` if it runs and has a model that it can serve; else None."""
+    address = urlsplit(DEFAULT_SERVER)
+    try:  # Most often nothing listens there; the HTTP client takes longer to import than to find that out.
+        socket.create_connection((address.hostname, address.port), _LOOK_S).close()
+    except OSError:
+        return None
     try:
         return DEFAULT_SERVER if models(DEFAULT_SERVER, _LOOK_S)[0].get("error") is None else None
     except ValueError:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import fs
 
 from idc.atomic import replacing
@@ -95,6 +94,8 @@ class MappedRows(Sequence[dict[str, Any]]):
 
     def list_lengths(self, name: str) -> np.ndarray:
         """The length of each row's list in a column of lists; does not read the lists."""
+        import pyarrow.compute as pc  # slow to import; most readers do not need it
+
         lengths = [pc.list_value_length(batch.column(name)) for batch in self._batches]
         return np.concatenate([part.to_numpy(zero_copy_only=False) for part in lengths] or [np.zeros(0, np.int32)])
 

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from idc.data import files
@@ -293,5 +292,7 @@ def _count(values: Iterable[str]) -> dict[str, int]:
 def _without_captions(table: pa.Table) -> int:
     if "captions" not in table.column_names:
         return 0
+    import pyarrow.compute as pc  # slow to import, and every job imports this module
+
     lengths = pc.fill_null(pc.list_value_length(table["captions"]), 0)
     return pc.sum(pc.equal(lengths, 0)).as_py() or 0

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from idc.data import files
@@ -36,6 +35,8 @@ def iter_tables(
             for batch in parquet.iter_batches(batch_size=batch_size, columns=read):
                 table = pa.Table.from_batches([batch])
                 if split is not None:
+                    import pyarrow.compute as pc  # slow to import; most readers do not need it
+
                     table = table.filter(pc.equal(table["split"], split))
                 if table.num_rows:
                     yield table.select(wanted).replace_schema_metadata(None)

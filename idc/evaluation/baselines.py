@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from idc.data.images import decode_image, resize_image
 from idc.metrics.coco import CocoScorer
@@ -124,6 +123,8 @@ def constant_cider(references: Mapping[str, Sequence[str]], candidates: Sequence
         references: id -> tokenised references, words separated by spaces.
         candidates: tokenised captions.
     """
+    from scipy import sparse  # slow to import, and settings import this module
+
     weight: dict[str, float] = defaultdict(float)
     for captions in references.values():
         for caption in captions:

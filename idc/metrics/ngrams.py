@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 ORDERS = 4
 BLEU_COLUMNS = 2 + 2 * ORDERS
@@ -72,6 +75,8 @@ class NGrams:
 
     def cider(self, rows: np.ndarray | None = None) -> np.ndarray:
         """CIDEr-D of every id of ``rows`` (all of them by default), the document frequencies being of ``rows``."""
+        from scipy import sparse  # slow to import, and settings import this module
+
         rows = np.arange(self.size) if rows is None else rows
         documents = (self._most[rows] > 0).sum(axis=0)
         weight = math.log(len(rows)) - np.log(np.maximum(1.0, np.asarray(documents, dtype=float).ravel()))
@@ -100,6 +105,8 @@ def count_ngrams(sentences: Sequence[str]) -> tuple[sparse.csr_matrix, np.ndarra
     Returns:
         counts ``(S, V)``, the order less one of every column ``(V,)``, and the words of every sentence ``(S,)``.
     """
+    from scipy import sparse  # as above
+
     split = [sentence.split() for sentence in sentences]
     lengths = np.array([len(words) for words in split], dtype=np.int64)
     vocabulary: dict[str, int] = {}

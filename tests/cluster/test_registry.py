@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from cluster.promotion import PromoteJob, RegisterJob, describe_promotion, promote, register, status
+from cluster.promotion import describe_promotion, promote, register, status
+from cluster.promotion_config import PromoteJob, RegisterJob
 from cluster.registry import Promotion, Registry
 from cluster.tracking import MlflowTracker
 from idc.config import ConfigError, load

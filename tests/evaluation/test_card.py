@@ -15,7 +15,8 @@ from idc.captioning.calibration_job import CalibrateJob, calibrate
 from idc.config import load
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
-from idc.evaluation.card import CardJob, Check, ShippedScores, check, make_card
+from idc.evaluation.card import Check, ShippedScores, check, make_card
+from idc.evaluation.card_config import CardJob
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import run_evaluation
 from idc.evaluation.record import Evaluation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.promotion import PromoteJob, RegisterJob
+from cluster.promotion_config import PromoteJob, RegisterJob
 from cluster.registry import Registry
 from cluster.train import launch
 from idc.chat_endpoint import ChatEndpoint, EndpointError, NotAnswered, RequestRefused
@@ -79,6 +80,40 @@ def test_values_of_secret_variables_are_replaced_wherever_they_are(name: str, mo
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "disabled")
     assert redacted(f"the server said: {SECRET}! disabled") == "the server said: ***! disabled"
+
+
+def test_a_secret_variable_that_is_set_changed_or_removed_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the number of variables stays the same."""
+    text = f"{SECRET} and {SECRET[::-1]}"
+    monkeypatch.setenv("IDC_TEST_WHATEVER", SECRET)
+    assert redacted(text) == text
+    monkeypatch.delenv("IDC_TEST_WHATEVER")
+    monkeypatch.setenv("IDC_TEST_TOKEN", SECRET)
+    assert redacted(text) == f"*** and {SECRET[::-1]}"
+    monkeypatch.setenv("IDC_TEST_TOKEN", SECRET[::-1])
+    assert redacted(text) == f"{SECRET} and ***"
+    assert redacted(text, SECRET) == "*** and ***"
+    monkeypatch.delenv("IDC_TEST_TOKEN")
+    assert redacted(text) == text
+
+
+def test_a_line_of_a_log_reads_the_names_of_variables_only_after_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+
+    class Variable:
+        def search(self, name: str) -> None:
+            searched.append(name)
+
+    monkeypatch.setattr("idc.redaction._VARIABLE", Variable())
+    monkeypatch.setenv("IDC_TEST_OTHER", "1")
+    redacted("x")
+    assert set(searched) == set(os.environ)
+    searched.clear()
+    redacted("x")
+    assert not searched
+    monkeypatch.setenv("IDC_TEST_OTHER", "2")
+    redacted("x")
+    assert "IDC_TEST_OTHER" in searched
 
 
 # -- settings -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from scipy.ndimage import gaussian_filter
 
 from idc.data.images import encode_png
 from idc.data.pipeline import Batch, StageSpec
@@ -323,6 +322,8 @@ def without_sparks(image: np.ndarray) -> np.ndarray:
 def develop(linear: np.ndarray, exposure: Exposure, rng: np.random.Generator) -> np.ndarray:
     """uint8 sRGB pixels (H, W, 3) of linear radiance (H, W, 3); ``rng`` draws the sensor's noise."""
     if exposure.blur:
+        from scipy.ndimage import gaussian_filter  # slow to import, and settings import this module
+
         linear = gaussian_filter(linear, (exposure.blur, exposure.blur, 0.0), mode="nearest")
     pixels = to_srgb(linear * exposure.gain)
     if exposure.contrast != 1:

@@ -1,0 +1,53 @@
+"""The one-pair part of ``jobs/caption.py``: its command line."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+
+from idc.captioning.loading import DEFAULTS, add_options, given_options, in_options
+
+
+def command(doc: str | None) -> None:
+    """``jobs/caption.py`` for one pair: parse the command line, caption, print. Leaves with status 2 on an error."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", help="image before the change")
+    parser.add_argument("after", help="image after the change")
+    parser.add_argument(
+        "--artifact",
+        help="a captioner: the artifact folder of its training run, shipped, regions (where and how much), or "
+        "hf:ORG/NAME (default: see above)",
+    )
+    parser.add_argument("--server", help="use this server (default: see above; none: no server)")
+    add_options(parser)
+    parser.add_argument(
+        "--endpoint",
+        metavar="URL",
+        help="a server that runs the language model of a vision-language artifact, http://localhost:8000/v1 as "
+        "`vllm serve` starts it (default: it runs here)",
+    )
+    parser.add_argument("--beams", type=int, help="of the search, 1 is greedy (default: as the artifact was validated)")
+    parser.add_argument("--candidates", type=int, default=1, help="maximum number of captions (default: 1)")
+    parser.add_argument("--map", metavar="PNG", help="write where it changed: white on black, over the image after")
+    parser.add_argument("--frames", metavar="FILE", help="write generated frames between the images: .png or .gif")
+    parser.add_argument("--json", action="store_true", help="print JSON: captions, confidences, verdict")
+    args = parser.parse_args()
+    # Nearly all objects of this process are made by imports and stay: looking for garbage after every 700 of them, as is
+    # the default, takes a tenth of its time.
+    gc.set_threshold(100_000)
+    from idc.captioning.pair import caption_text, caption_with_any  # numpy and Pillow, which `--help` does not need
+
+    try:
+        load = given_options(args)
+        if args.server not in (None, "none") and (args.artifact or load != DEFAULTS):
+            parser.error("--server captions with its own model; leave out --artifact, --device and --speed")
+        result = caption_with_any(
+            args.before, args.after, artifact=args.artifact, server=args.server, load=load, beams=args.beams,
+            candidates=args.candidates, map_to=args.map, frames_to=args.frames,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        print(in_options(error), file=sys.stderr)
+        raise SystemExit(2) from None
+    print(json.dumps(result) if args.json else caption_text(result))
