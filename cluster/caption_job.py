@@ -25,3 +25,5 @@ class CaptionTableJob(CaptionJob):
         yield from super().faults()
         if self.ray_llm is not None and self.endpoint is not None:
             yield "ray_llm: endpoint runs the language model already; leave one of them out"
+        if self.ray_llm is not None and self.best_of is not None:
+            yield "ray_llm: best_of needs the model in this program; leave one of them out"

@@ -1,4 +1,5 @@
-"""Captions that people or models have ranked, from the files of TRL and LLaMA-Factory: rows of kind ``preferences``.
+"""Captions that people or models have ranked, from and to the files of TRL and LLaMA-Factory: rows of kind
+``preferences``.
 
 A file is JSON lines, or one JSON array. Of each row
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -34,6 +35,9 @@ from idc.schema import IMAGE, PREFERENCE_SCHEMA_VERSION, Preference, preference_
 _VERSION = 1
 """Version of the imported rows; to be raised if the same file would give others."""
 _USERS, _ANSWERS = ("user", "human"), ("assistant", "gpt")
+
+Columns = Literal["trl", "llama_factory"]
+"""Columns of a file that is written: TRL's ``prompt`` with messages, or LLaMA-Factory's ``conversations``."""
 
 
 class ImportPreferencesJob(ConfigModel):
@@ -81,6 +85,22 @@ def preference_of(row: Mapping[str, Any], number: int, source: str) -> Preferenc
         split=row.get("split") or "train",
         source=source,
     )
+
+
+def columns_of(preference: Preference, columns: Columns) -> dict[str, Any]:
+    """The row of a file that :func:`preference_of` reads as this preference, whose images are names."""
+    row = {"id": preference.row_id, "split": preference.split, "images": list(preference.images)}
+    answers = {"chosen": preference.chosen, "rejected": preference.rejected}
+    if columns == "llama_factory":
+        said = {name: {"from": "gpt", "value": text} for name, text in answers.items()}
+        return {**row, "conversations": [{"from": "human", "value": preference.prompt}], **said}
+    parts: list[dict[str, str]] = []
+    for number, text in enumerate(preference.prompt.split(IMAGE)):
+        parts += [{"type": "image"}] if number else []
+        parts += [{"type": "text", "text": text}] if text else []
+    messages = {name: [{"role": "assistant", "content": [{"type": "text", "text": text}]}]
+                for name, text in answers.items()}  # fmt: skip
+    return {**row, "prompt": [{"role": "user", "content": parts}], **messages}
 
 
 def _prompt(row: Mapping[str, Any]) -> str:

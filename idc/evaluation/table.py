@@ -41,7 +41,7 @@ def evaluation_table(evaluation: Evaluation) -> str:
         lines.append(f"the constant: {constant.caption!r}")
     if trained := evaluation.baselines.get(baselines.TRAINED):
         lines.append(f"the trained baseline: {trained.what}")
-    for name in ("tokenizer", "vocabulary", "references", "empty references", "left out"):
+    for name in ("tokenizer", "vocabulary", "references", "empty references", "left out", "decoding"):
         if name in evaluation.protocol:
             lines.append(f"{name}: {evaluation.protocol[name]}")
     if evaluation.change is not None:

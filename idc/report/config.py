@@ -1,4 +1,4 @@
-"""Settings of the pages of a run and of robustness."""
+"""Settings of the pages of a run, of several runs, and of robustness."""
 
 from __future__ import annotations
 
@@ -79,6 +79,25 @@ class ReportJob(ConfigModel):
             named += [(f"real.{i}.{name}", getattr(source, name)) for name in ("evaluation", "pairs", "procedures")]
         for field, path in named:
             yield from missing(path, field)
+
+
+class CompareRunsJob(ConfigModel):
+    """Draw what several runs have logged, by step."""
+
+    runs: dict[str, str] = Field(min_length=1)
+    """Name -> folder of a run: `runs.uniform=runs/dpo`."""
+    fields: tuple[str, ...] = Field(min_length=1)
+    """Names in their logs, a chart each: `fields=[true_negatives,validation/CIDEr]`."""
+    smooth: int = Field(1, ge=1)
+    """Lines of the log of which a point is the mean; an incomplete last group is left out."""
+    out: str = Field(min_length=1)
+    """HTML file to write."""
+    title: str = "Runs side by side"
+    """Heading of the page."""
+
+    def preflight(self) -> Iterator[str]:
+        for name, folder in self.runs.items():
+            yield from missing(folder, f"runs.{name}")
 
 
 class RobustnessJob(ConfigModel):

@@ -24,7 +24,9 @@ from idc.report.timeline import Timeline, timeline_section
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 from idc.units import factor
 
-_NOT_CHARTED = ("step", "seconds_per_step", "samples_per_second", "data_wait_share", "peak_rss_gib")
+_NOT_CHARTED = (
+    "step", "seconds_per_step", "samples_per_second", "data_wait_share", "peak_rss_gib", "peak_gpu_gib"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,11 @@ from idc.training.config import TrackingConfig
 
 TOKENS_PER_SECOND = "tokens_per_second"
 """Metric of a column that is measured, not scored: after all trials, on the idle machine."""
+TRAINING_COSTS = {
+    "training_samples_per_second": ("samples_per_second",),
+    "training_memory": ("peak_gpu_gib", "peak_rss_gib"),
+}
+"""Metric of a column -> names in the result of the trial's last training; the first one that it has counts."""
 
 JUDGE = "judge"
 """Metric of a column that a language model scores, in trials with a section `judge`."""
@@ -44,7 +49,8 @@ class ColumnConfig(ConfigModel):
     """A score of the evaluation (BLEU-4, METEOR, ROUGE-L, CIDEr), shown times 100; `right_type`, the share of captions
     that name the right change type, and for rendered pairs `right_object`, `right_attribute`, and of
     difference lists `difference_f1` and `invented_share` (lower is better); `judge`, the mean of a judge's scores, 0 to
-    100; or `tokens_per_second`."""
+    100; `tokens_per_second`; or of the last training `training_samples_per_second` and `training_memory`, the peak in
+    GiB of the GPU of its first worker, without a GPU of its process."""
     subset: str | None = None
     """Take the score of a subset of the pairs: `change`, `no change`, a change type, or `real` or `render` of
     OmniDiff."""
@@ -52,6 +58,8 @@ class ColumnConfig(ConfigModel):
     def faults(self) -> Iterator[str]:
         if self.subset is not None and self.metric in (RIGHT_TYPE, *RIGHT_CLAIMS, *DIFFERENCE_RATES):
             yield f"subset: {self.metric} is a share of the whole split; leave subset out"
+        if self.subset is not None and self.metric in TRAINING_COSTS:
+            yield f"subset: {self.metric} is of a training; leave subset out"
 
 
 CAPTION_COLUMNS = (

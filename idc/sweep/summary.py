@@ -19,6 +19,7 @@ from idc.sweep.config import (
     RIGHT_CLAIMS,
     RIGHT_TYPE,
     TOKENS_PER_SECOND,
+    TRAINING_COSTS,
     ColumnConfig,
     PlotConfig,
     RowConfig,
@@ -126,7 +127,7 @@ class Ordering(_Record):
         else:
             text += "; with one seed there is no spread to compare with"
         best = "as here" if self.own_best == self.paper_best else f"here {self.own_best!r}"
-        return f"{text}. Best in the paper: {self.paper_best!r}, {best}."
+        return f"{text}. Highest in the paper: {self.paper_best!r}, {best}."
 
 
 class Cost(_Record):
@@ -186,6 +187,7 @@ def summarise_sweep(
         measured = {
             TOKENS_PER_SECOND: _results(store, [plan.steps.speed for plan in plans[:1]]),
             JUDGE: _results(store, [plan.steps.judge for plan in plans]),
+            **_training_costs(store, plans),
         }
         values = {column.title: _value(column, scored, measured) for column in job.columns}
         table.append(
@@ -269,7 +271,7 @@ def _value(
 ) -> Spread | None:
     """A cell; ``measured`` are results of steps that measure what no evaluation has: metric -> one for each trial."""
     if column.metric in measured:
-        key = TOKENS_PER_SECOND if column.metric == TOKENS_PER_SECOND else column.subset or ""
+        key = (column.subset or "") if column.metric == JUDGE else column.metric
         results = [result[key] for result in measured[column.metric] if key in result]
         return spread(results) if results else None
     values = [_score(column, evaluation) for evaluation in evaluations]
@@ -315,6 +317,15 @@ def _baselines(
 def _results(store: Path, steps: Sequence[Step | None]) -> list[Any]:
     paths = [store / f"{step.name}.json" for step in steps if step is not None]
     return [json.loads(path.read_text(encoding="utf-8"))["result"] for path in paths if path.exists()]
+
+
+def _training_costs(store: Path, plans: Sequence[TrialPlan]) -> dict[str, list[dict[str, float]]]:
+    """Metric -> of each trial that ends with a training its value, by the metric's name."""
+    results = _results(store, [plan.steps.work[-1] for plan in plans if plan.steps.work[-1].train is not None])
+    return {
+        metric: [{metric: next(result[name] for name in names if name in result)} for result in results]
+        for metric, names in TRAINING_COSTS.items()
+    }
 
 
 def _cost(store: Path, done: Sequence[tuple[TrialPlan, TrialResult]]) -> Cost:

@@ -64,8 +64,8 @@ def fit(
 
     Returns:
         ``steps``, ``loss``, ``metrics`` (the validation's, of the exported weights), ``best_step``, ``seconds``,
-        ``seconds_per_step``, ``samples_per_second``, ``peak_rss_gib``, ``training_samples`` (the size of the training
-        split), ``cores`` (of all workers).
+        ``seconds_per_step``, ``samples_per_second``, ``peak_rss_gib`` (on a GPU also ``peak_gpu_gib``),
+        ``training_samples`` (the size of the training split), ``cores`` (of all workers).
 
     Raises:
         ValueError: if settings contradict the task, its data or the checkpoint, all checkpoints are damaged, a disk is
@@ -289,7 +289,7 @@ class _Run:
             "seconds_per_step": seconds / max(1, steps),
             "samples_per_second": steps * self.train.batch_size / max(seconds, 1e-9),
             "data_wait_share": waited / max(seconds, 1e-9),
-            "peak_rss_gib": peak_rss_gib(),
+            **peak_memory(self.context.device),
             **{f"validation/{name}": value for name, value in metrics.items()},
         }
         if self.log is not None:
@@ -339,7 +339,7 @@ class _Run:
             "seconds": self.seconds,
             "seconds_per_step": self.seconds / max(1, self.step),
             "samples_per_second": self.step * self.train.batch_size / max(self.seconds, 1e-9),
-            "peak_rss_gib": peak_rss_gib(),
+            **peak_memory(self.context.device),
             "training_samples": len(self.loaders.train.dataset),
             "cores": self.train.num_workers * self.train.cpus_per_worker,
         }
@@ -424,6 +424,12 @@ def save_safetensors(state: dict[str, Tensor], path: Path) -> None:
 
     with replacing(path) as partial:
         save_file(state, partial)
+
+
+def peak_memory(device: torch.device) -> dict[str, float]:
+    """Of this process so far, in GiB: :func:`peak_rss_gib`, and on a GPU the most that torch had allocated there."""
+    on_gpu = {"peak_gpu_gib": torch.cuda.max_memory_allocated(device) / 2**30} if device.type == "cuda" else {}
+    return {"peak_rss_gib": peak_rss_gib(), **on_gpu}
 
 
 def peak_rss_gib() -> float:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,8 +15,9 @@ from idc.evaluation.score import evaluate_captions
 from idc.metrics.difference_lists import OfNumber
 from idc.metrics.hallucination import hallucination, truth_of
 from idc.sweep.chain import Step
-from idc.sweep.config import JUDGE, ColumnConfig
-from idc.sweep.summary import ResultRow, _results, _score, _value, ordering
+from idc.sweep.config import JUDGE, TRAINING_COSTS, ColumnConfig
+from idc.sweep.summary import ResultRow, _results, _score, _training_costs, _value, ordering
+from idc.training.config import TrainConfig
 
 
 def row(label: str, published: float | None, *values: float) -> ResultRow:
@@ -43,7 +46,7 @@ def test_pairs_of_rows_are_counted() -> None:
     assert (found.paper_best, found.own_best, found.seeds) == ("c", "c", 2)
     assert found.sentence() == (
         "The paper's order did not hold for C: 3 of 5 pairs of rows agree (chance: half), 2 by more than the "
-        "spread over the seeds; 2 in the opposite order, 2 by more than the spread. Best in the paper: 'c', as here."
+        "spread over the seeds; 2 in the opposite order, 2 by more than the spread. Highest in the paper: 'c', as here."
     )
 
 
@@ -54,7 +57,7 @@ def test_the_order_held() -> None:
     assert (found.same, found.same_beyond) == (1, 0), "one seed has no spread"
     assert found.sentence() == (
         "The paper's order held for C: 1 of 1 pair of rows agrees (chance: half); with one seed there is no spread "
-        "to compare with. Best in the paper: 'b', as here."
+        "to compare with. Highest in the paper: 'b', as here."
     )
 
 
@@ -105,3 +108,29 @@ def test_a_judges_column_has_its_mean_over_the_seeds_as_it_is(tmp_path: Path) ->
     assert whole is not None
     assert real is not None
     assert (whole.mean, real.mean, other) == (30.5, 40.5, None)
+
+
+def test_costs_of_a_training_are_those_of_the_trials_last_one(tmp_path: Path) -> None:
+    """Memory is the GPU's where there is one; a trial that trains nothing has no costs."""
+    train = TrainConfig(steps=1)
+    results = {
+        "first": {"samples_per_second": 9.0, "peak_rss_gib": 1.0},
+        "last": {"samples_per_second": 1.5, "peak_rss_gib": 2.0},
+        "on-gpu": {"samples_per_second": 3.5, "peak_rss_gib": 2.0, "peak_gpu_gib": 28.6},
+        "wrapped": {},
+    }
+    for name, result in results.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"result": result}))
+    chains = [("first", "last"), ("first", "on-gpu"), ("wrapped",)]
+    plans: Any = [
+        SimpleNamespace(steps=SimpleNamespace(work=tuple(
+            Step(name=name, entry="m:f", payload={}, train=None if name == "wrapped" else train) for name in chain
+        )))
+        for chain in chains
+    ]  # fmt: skip
+    columns = [ColumnConfig(title=metric, metric=metric) for metric in TRAINING_COSTS]
+    speed, memory = (_value(column, [], _training_costs(tmp_path, plans)) for column in columns)
+    assert speed is not None
+    assert memory is not None
+    assert (speed.values, memory.values) == ([1.5, 3.5], [2.0, 28.6])
+    assert [_value(column, [], _training_costs(tmp_path, plans[2:])) for column in columns] == [None, None]

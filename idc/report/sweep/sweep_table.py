@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from idc.evaluation.record import Spread
-from idc.sweep.config import JUDGE, RIGHT_TYPE, TOKENS_PER_SECOND
+from idc.sweep.config import JUDGE, RIGHT_TYPE, TOKENS_PER_SECOND, TRAINING_COSTS
 from idc.sweep.summary import ResultRow, SweepResult
 
 _MEANINGS = {
@@ -14,6 +14,8 @@ _MEANINGS = {
     "right_attribute": "share of the attributes named in captions of changed test pairs that are the changed object's",
     "difference_f1": "F1 of the differences that captions claim, against the true lists (docs/evaluation.md)",
     "invented_share": "share of the differences that captions claim which is invented; lower is better",
+    "training_samples_per_second": "samples a second of the row's training, over its whole length",
+    "training_memory": "peak memory of the row's training in GiB: of the GPU of its first worker, else of its process",
 }
 
 
@@ -112,8 +114,8 @@ def _joined(group: str, name: str) -> str:
 def _printed(result: SweepResult, title: str, value: Spread | None) -> str:
     if value is None:
         return "–"
-    timed = any(column.title == title and column.metric == TOKENS_PER_SECOND for column in result.columns)
-    form = ".0f" if timed else ".1f"
+    metric = next(column.metric for column in result.columns if column.title == title)
+    form = {TOKENS_PER_SECOND: ".0f", **dict.fromkeys(TRAINING_COSTS, ".2f")}.get(metric, ".1f")
     text = f"{value.mean:{form}}"
     return f"{text} ± {value.std:{form}}" if len(value.values) > 1 else text
 

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing
+from idc.config import ConfigModel, missing, remote
 from idc.data.manifest import missing_pairs
+from idc.data.ranked_captions import Columns
 from idc.training.config import GroupConfig
 from idc.vlm.config import TuneConfig
 from idc.vlm.tuning_config import TuningJob
@@ -148,6 +149,36 @@ class AdpoJob(TuningJob):
             yield from missing(self.retriever.encoder, "retriever.encoder")
         if self.preferences is not None:
             yield from missing_pairs(self.preferences, "preferences", kind="preferences")
+
+
+class ExportPreferencesJob(AdpoJob):
+    """Write the negatives that a run with these settings draws in its first pass over the pairs: with
+    `retriever.encoder=runs/adpo/retriever` those of a trained retriever. Settings of the training itself have no
+    effect."""
+
+    out: str = Field(min_length=1)
+    """Folder for `preferences.jsonl` and the images that it names."""
+    columns: Columns = "trl"
+    """trl: `prompt`, `chosen`, `rejected` as messages. llama_factory: `conversations`, `chosen`, `rejected` (its format
+    sharegpt, with `ranking: true`)."""
+    scorer: str | None = Field(None, min_length=1)
+    """Artifact of a captioner that filters: a negative to which it gives at least the probability per token of the
+    least probable caption of the pair may be true, and is left out. Default: all are written."""
+
+    device: str = Field("cpu", min_length=1)
+    """Torch device of the retriever and the scorer."""
+
+    def faults(self) -> Iterator[str]:
+        yield from super().faults()
+        yield from remote(self.out, "out", "an export")
+        if self.objective == "sft" or self.preferences is not None:
+            yield "objective: negatives are drawn with dpo or adpo, and not if there are preferences"
+        if self.image_negatives:
+            yield "image_negatives: they are no captions; leave them out"
+
+    def preflight(self) -> Iterator[str]:
+        yield from super().preflight()
+        yield from missing(self.scorer, "scorer")
 
 
 _PREFERENCE_FIELDS = (

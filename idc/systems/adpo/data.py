@@ -274,8 +274,7 @@ def prompts_of(
 def make_loaders(
     job: AdpoJob, family: Family, context: Context, frame_size: int | None, stored: StoredReference | None
 ) -> Loaders:
-    """Loaders of the training and the validation split, with one bank of the captions of all training pairs; arguments
-    as of :class:`PreferenceSamples`.
+    """Loaders of the training and the validation split; arguments as of :class:`PreferenceSamples`.
 
     Raises:
         ValueError: the bank is too small, or naming the first row that cannot be used.
@@ -285,6 +284,18 @@ def make_loaders(
     if job.preferences is not None:
         ranked: Mapping[str, Any] = {job.preferences: RankedSamples(job, job.preferences, chat)}
         return loaders_of(job, ranked, validation, family, context, collate_preferences)
+    parts = samples_of(job, chat, frame_size, stored)
+    return loaders_of(job, parts, validation, family, context, collate_preferences)
+
+
+def samples_of(
+    job: AdpoJob, chat: Chat, frame_size: int | None, stored: StoredReference | None = None
+) -> dict[str, PreferenceSamples]:
+    """Folder -> its training split, with one bank of the captions of all; arguments as of :class:`PreferenceSamples`.
+
+    Raises:
+        ValueError: the bank is too small.
+    """
     folders = (job.pairs, *job.more_pairs)
     parts = {path: PreferenceSamples(job, path, n, chat, frame_size, stored) for n, path in enumerate(folders)}
     bank = CaptionBank((text for part in parts.values() for texts in part.captions for text in texts), chat)
@@ -296,7 +307,7 @@ def make_loaders(
         )
     for part in parts.values():
         part.bank = bank
-    return loaders_of(job, parts, validation, family, context, collate_preferences)
+    return parts
 
 
 def visits(job: AdpoJob, loaders: Loaders) -> Iterator[tuple[int, int, int]]:
