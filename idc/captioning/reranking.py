@@ -9,7 +9,7 @@ The score of a caption of a pair, in natural logarithms:
   to a constant of the pair, log q of the caption.
 - ``both``: their sum.
 
-Imports no torch.
+Imports no torch, and numpy only to rank.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from pydantic import Field
 
 from idc.captioning.contract import Candidate, Captioner, Description, SearchOptions, require
 from idc.config import ConfigModel
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from idc.vision.pair_encoder.model import PairEncoder
 
 
@@ -130,6 +131,8 @@ class RerankedCaptioner(Captioner):
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], texts: Sequence[dict[str, Candidate]]
     ) -> list[list[Candidate]]:
         """The candidates of each pair, the best first."""
+        import numpy as np  # every captioner's settings are read with this module: --help of a job loads no arrays
+
         captions = [list(drawn) for drawn in texts]
         scores = [np.zeros(len(drawn)) for drawn in texts]
         for sign, judge in self.signs:

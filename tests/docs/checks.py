@@ -328,7 +328,8 @@ def _faulty_parse(name: str, arguments: list[str]) -> Iterator[str]:
             # Inputs are named as a user would have them, and are not on this machine.
             stack.enter_context(patch.object(idc.config, "missing_inputs", lambda _: []))
             stack.enter_context(patch.object(argparse.ArgumentParser, "parse_args", _then_stop(_plain_parse)))
-            for parses in (module, training_command):
+            # A job that imports when it runs takes the parser from where it is.
+            for parses in (module, training_command, idc.config):
                 if hasattr(parses, "cli"):
                     stack.enter_context(patch.object(parses, "cli", _then_stop(parses.cli)))
             module.main()
