@@ -59,7 +59,8 @@ def _lines(row: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, int, int]]]
     yield row["pair_id"], SOFT
     if "changes" in meta:
         counts = Counter((change["class"], change["kind"]) for change in meta["changes"])
-        listed = ", ".join(f"{count} {name} {kind}" for (name, kind), count in counts.items()) or "no change"
+        numbers = (f"{count} {name}{'s' * (count > 1)} {kind}" for (name, kind), count in counts.items())
+        listed = ", ".join(numbers) or "no change"
         cells = dict.fromkeys(change["place"] for change in meta["changes"])
         yield from ((line, INK) for line in textwrap.wrap("; ".join(filter(None, (listed, ", ".join(cells)))), letters))
     for text in row["captions"][:1]:

@@ -17,7 +17,6 @@ from idc.data.rendered.config import RenderConfig, RenderJob
 from idc.data.rendered.draw import draw_scene, pairs_of, split_of
 from idc.data.rendered.lettering import letter_stencil
 from idc.data.rendered.look import Exposure, Look
-from idc.data.rendered.satellite.satellite_pairs import RenderSatellitePairs
 from idc.data.rendered.scene import IMAGES, PAIRS, Order, Scene, Thing, View
 from idc.data.rendered.scene_rows import rows_of_scenes
 from idc.data.rendered.several import captions_of_differences, draw_several
@@ -86,8 +85,15 @@ def open_rendering(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFold
         num_chunks=source.num_chunks,
         overwrite=overwrite,
     )
-    stage = RenderScenes if job.render.satellite is None else RenderSatellitePairs
-    return folder, source, [StageSpec(stage, {"config": job.render}, num_cpus=1.0, concurrency=job.workers)]
+    return folder, source, [StageSpec(_stage(job), {"config": job.render}, num_cpus=1.0, concurrency=job.workers)]
+
+
+def _stage(job: RenderJob) -> type:
+    if job.render.satellite is None:
+        return RenderScenes
+    from idc.data.rendered.satellite.satellite_pairs import RenderSatellitePairs  # loads OpenCV
+
+    return RenderSatellitePairs
 
 
 class RenderScenes:
