@@ -14,7 +14,7 @@ Shapes:
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -63,13 +63,15 @@ def _encoder(config: BackboneConfig, pretrained: bool) -> SegformerModel:
         if differing:
             raise ValueError(f"model.backbone.weights={config.weights!r}: {'; '.join(differing)}; give its sizes")
         rates = torch.linspace(0, config.drop_path, sum(config.depths)).tolist()
-        for rate, block in zip(rates, (block for stage in encoder.stages for block in stage.blocks), strict=True):
+        blocks = [block for stage in encoder.stages for block in stage.blocks]
+        for rate, block in zip(rates, blocks, strict=True):
             if hasattr(block.drop_path, "drop_prob"):
                 block.drop_path.drop_prob = rate
     else:
         encoder = SegformerModel(SegformerConfig(**sizes, drop_path_rate=config.drop_path))
     # The authors' epsilon, with which the published weights were trained; transformers leaves torch's 1e-5 here.
-    for stage in encoder.stages:
+    stages: Any = encoder.stages
+    for stage in stages:
         for norm in (stage.layer_norm, *(n for b in stage.blocks for n in (b.layernorm_before, b.layernorm_after))):
             norm.eps = 1e-6
     return encoder
@@ -173,7 +175,8 @@ class Exchange(nn.Module):
 
     def forward(self, before_BCYX: Tensor, after_BCYX: Tensor) -> tuple[Tensor, Tensor]:
         before, after = self.positions(before_BCYX), self.positions(after_BCYX)
-        for first, second in self.layers:  # type: ignore[misc]  # a ModuleList of two
+        for halves in self.layers:
+            first, second = cast(nn.ModuleList, halves)
             if self.in_turn:
                 before = first(before, after) + before
                 after = second(after, before) + after
@@ -315,6 +318,9 @@ class GuideNet(nn.Module):
         vocabulary_size: number of ids of the captions' words.
         pretrained: load ``config.backbone.weights``.
     """
+
+    mean: Tensor
+    deviation: Tensor
 
     def __init__(self, config: GuideConfig, vocabulary_size: int, pretrained: bool = False):
         super().__init__()

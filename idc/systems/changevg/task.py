@@ -128,7 +128,7 @@ def _start(job: GuideJob) -> Artifact | None:
 
 def _architecture(model: GuideConfig) -> dict[str, Any]:
     """The settings on which names, shapes and meaning of the weights depend."""
-    free = {
+    free: Any = {
         "dropout": True,
         "backbone": {"weights", "drop_path"},
         "decoder": {"dropout", "special_words", "max_length"},
