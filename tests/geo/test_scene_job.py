@@ -247,8 +247,8 @@ before, after, out, log, pause = sys.argv[1:]
 settings = {"before": before, "after": after, "out": out, "artifact": "regions", "chunk_size": 16}
 load_captioner = partial(DifferenceCaptioner, True, Path(log), float(pause))
 caption_scene(load(SceneJob, None, settings), load=load_captioner)
-import resource
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+# getrusage's maximum would be that of the parent, from before the program was loaded.
+print(next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line[:6] == "VmHWM:"))
 """
 
 
