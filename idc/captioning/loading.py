@@ -86,7 +86,7 @@ class LoadConfig(ConfigModel):
         """The loading settings that captions depend on, where they differ from the default; for fingerprints."""
         if self.endpoint is not None:
             return {"endpoint": self.endpoint.model or "the artifact's base"}
-        identity = {"speed": self.speed} if self.speed == "bf16" else {}
+        identity: dict[str, str] = {"speed": self.speed} if self.speed == "bf16" else {}
         if self.best_of is not None:
             named = {name: captioning_identity(artifact_folder(path)) for name, path in self.best_of.artifacts.items()}
             identity["best_of"] = json.dumps(self.best_of.model_dump(mode="json") | named, sort_keys=True)
