@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from idc.captioning.contract import Speed
+from idc.captioning.contract import ClassMap, Speed
 from idc.data.changeimti.config import RegionConfig
-from idc.data.class_masks import class_label
+from idc.data.class_masks import CLASSES, class_label
 from idc.data.images import encode_png, resize_image
 from idc.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
@@ -98,10 +98,13 @@ class GuideCaptioner(WordCaptioner[Guided]):
             odds = logits[:, 1:].amax(dim=1)
         changed = odds.sigmoid()
         shares, peaks = changed.mean(dim=(1, 2)).tolist(), odds.amax(dim=(1, 2)).tolist()
-        maps: list[np.ndarray | None] = list(changed.cpu().numpy()) if change_map else [None] * len(shares)
+        evidence = [{CHANGED_SHARE: share, CHANGE_ODDS: peak} for share, peak in zip(shares, peaks, strict=True)]
+        if not change_map:
+            return [DescriptionExtras(named) for named in evidence]
+        classes = logits.argmax(dim=1).to(torch.uint8)
         return [
-            DescriptionExtras({CHANGED_SHARE: share, CHANGE_ODDS: peak}, drawn)
-            for share, peak, drawn in zip(shares, peaks, maps, strict=True)
+            DescriptionExtras(named, drawn, ClassMap(of_pixels, CLASSES))
+            for named, drawn, of_pixels in zip(evidence, changed.cpu().numpy(), classes.cpu().numpy(), strict=True)
         ]
 
 

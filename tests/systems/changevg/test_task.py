@@ -141,6 +141,9 @@ def test_two_pairs_are_learned_by_heart(tmp_path: Path) -> None:
         changed = (classes > 0) & (truth > 0)
         assert changed.sum() > 0.8 * (truth > 0).sum()
         assert description.best.caption in row["captions"]
+        assert description.class_map is not None
+        assert description.class_map.names == ("background", "road", "building")
+        assert np.array_equal(description.class_map.classes, classes)
         assert description.change_map is not None
         assert description.change_map.shape == (SIDE, SIDE)
         assert description.change_map[truth > 0].mean() > 0.8 > 0.2 > description.change_map[truth == 0].mean()

@@ -9,6 +9,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from idc.data.changeimti.change_regions import GRID
 from idc.data.images import encode_png
 from idc.data.pipeline import Batch
 from idc.data.rendered.config import RenderConfig
@@ -28,13 +29,6 @@ ROAD, BUILDING = 128, 255
 
 MAX_SITES = 60
 """Most sites drawn for an index before it is given up."""
-
-GRID = (
-    ("top left corner", "top", "top right corner"),
-    ("left", "center", "right"),
-    ("lower left corner", "lower", "lower right corner"),
-)
-"""ChangeIMTI's names of the cells of a 3x3 grid over the image."""
 
 
 class RenderSatellitePairs:
