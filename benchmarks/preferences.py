@@ -83,7 +83,7 @@ def stepper(kind: str, config: PreferenceBenchmark, folder: Path) -> Stepper:
     base = find_base(job.base)
     chat = Chat(base.family, job.cutoff)
     (part,) = samples_of(job, chat, None).values()
-    batch = collate_preferences([part.get(index, 0) for index in range(config.batch_size)], base.family)
+    batch = dict(collate_preferences([part.get(index, 0) for index in range(config.batch_size)], base.family))
     torch.manual_seed(0)
     task = PreferenceTask(job, load_model(base.folder, job.base), base.family, None)
     task.use([part])

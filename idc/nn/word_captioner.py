@@ -54,9 +54,9 @@ class DescriptionExtras:
 
     evidence: Mapping[str, float] = field(default_factory=dict)
     change_map: np.ndarray | None = None
-    class_map: ClassMap | None = None
     attributes: Mapping[str, Any] | None = None
     relevance: Relevance | None = None
+    class_map: ClassMap | None = None
 
 
 class WordCaptioner(Captioner, ABC, Generic[EncodedT]):

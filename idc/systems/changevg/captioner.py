@@ -103,7 +103,7 @@ class GuideCaptioner(WordCaptioner[Guided]):
             return [DescriptionExtras(named) for named in evidence]
         classes = logits.argmax(dim=1).to(torch.uint8)
         return [
-            DescriptionExtras(named, drawn, ClassMap(of_pixels, CLASSES))
+            DescriptionExtras(named, drawn, class_map=ClassMap(of_pixels, CLASSES))
             for named, drawn, of_pixels in zip(evidence, changed.cpu().numpy(), classes.cpu().numpy(), strict=True)
         ]
 

@@ -106,10 +106,10 @@ class PairSamples:
             grown = np.sqrt(np.abs(np.linalg.det(maps[:, :, :2])))
             moved = [centres @ affine[:, :2].T + affine[:, 2] for centres, affine in zip(points, maps, strict=True)]
             radii = [old[:, 2] * growth for old, growth in zip(circles, grown, strict=True)]
-            first, second = (
+            before, after = (
                 np.column_stack(both) for both in zip([centres / size for centres in moved], radii, strict=True)
             )
-            circles = (first, second)
+            circles = (before, after)
         return self._sample(images, truth, captions, circles)
 
     def _row(self, index: int, epoch: int) -> int:
