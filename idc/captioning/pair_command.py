@@ -34,8 +34,8 @@ def command(doc: str | None) -> None:
     parser.add_argument("--frames", metavar="FILE", help="write generated frames between the images: .png or .gif")
     parser.add_argument("--json", action="store_true", help="print JSON: captions, confidences, verdict")
     args = parser.parse_args()
-    # Nearly all objects of this process are made by imports and stay: looking for garbage after every 700 of them, as
-    # is the default, takes a tenth of its time.
+    # Nearly all objects of this process are made by imports and stay. To look for garbage after every 700 of them, the
+    # default, takes a tenth of the time.
     gc.set_threshold(100_000)
     from idc.captioning.pair import caption_text, caption_with_any  # numpy and Pillow, which `--help` does not need
 

@@ -24,7 +24,7 @@ NOT_RUN = {
     r"clip=openai/": "a hub; tests/vision/pair_encoder",
     r"runs/(qwen|internvl|aerial|sft-0)/|runs/mine-vlm/|out=merged|jobs/finetune_(sft|m3diff)": "a base; tests/vlm",
     r"jobs/train_adpo|runs/(mine-sft|sft-small|adpo|uniform|dpo)/?": "a base; tests/systems/adpo, tests/captioning",
-    r"(Levir|LEVIR)-MCI|data/(levir|levir-mci)/|data/changeimti": "LEVIR-MCI's images; tests/data/changeimti",
+    r"source=(Levir|LEVIR)-MCI|data/(levir|levir-mci)/|data/changeimti": "LEVIR-MCI's images; tests/data/changeimti",
     r"jobs/pretrain_vlm|data/several/pairs out=runs/m3diff|STEPS|steps/EVALUATION": "hours; tests/vlm/test_pretrain.py",
     r"s3://|gs://": "object storage; tests/cluster/test_commands_on_object_store.py",
     r"dashboard=|/shared/idc": "a cluster; tests/cluster",
