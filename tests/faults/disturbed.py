@@ -92,7 +92,7 @@ class Disturbed:
         toy.entry({"train": alone}, LocalContext(reference))
         run, undisturbed = Run(self.folder), Run(reference)
         assert [line["step"] for line in run.log] == list(range(1, STEPS + 1))
-        assert self.lost_steps() <= lost
+        assert self.lost_steps() <= lost, [(line["step"], line["world"]) for line in self.steps()]
         losses = max(abs(a - b) / b for a, b in zip(run.losses, undisturbed.losses, strict=True))
         assert max(losses, largest_difference(run.state, undisturbed.state)) < 2e-6
 
