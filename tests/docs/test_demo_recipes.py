@@ -38,6 +38,7 @@ NOT_RUN = {
     r"photographs\.csv|data/editing|data/real/": "data of the reader; the same commands are run elsewhere",
     r"jobs/configs/robustness/demo\.yaml": "five trainings; tests/report/test_robustness_page.py",
     r"jobs/train_twincap\.py --config jobs/configs/twincap/demo\.yaml$": "the demo's, run for the workplace",
+    r"twincap/several_|data/several/swapped|several-twincap": "minutes; tests/data/rendered/test_several_uses.py",
 }  # fmt: skip
 """Pattern of commands that no recipe runs, which are parsed with their configs like all: why, or who runs them."""
 
