@@ -41,7 +41,7 @@ NOT_RUN = {
     r"jobs/configs/robustness/demo\.yaml": "five trainings; tests/report/test_robustness_page.py",
     r"jobs/train_twincap\.py --config jobs/configs/twincap/demo\.yaml$": "the demo's, run for the workplace",
     r"guide_small\.yaml|runs/guide-small/|artifact runs/guide/": "minutes; tests/systems/changevg",
-    r"twincap/several_small\.yaml|data/several/swapped": "ten minutes; tests/data/rendered/test_several_uses.py",
+    r"twincap/several_|data/several/swapped|several-twincap": "minutes; tests/data/rendered/test_several_uses.py",
 }  # fmt: skip
 """Pattern of commands that no recipe runs, which are parsed with their configs like all: why, or who runs them."""
 

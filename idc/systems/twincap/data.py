@@ -90,8 +90,8 @@ class PairSamples:
             return {**self._sample(images, truth, self.captions[row][:1]), **self._scored(row)}
         rng = sample_rng(self.seed, epoch, index)
         texts = self.captions[row]
-        first = int(rng.integers(len(texts)))
-        captions = [texts[(first + number) % len(texts)] for number in range(self.data.captions)]
+        drawn = int(rng.integers(len(texts)))
+        captions = [texts[(drawn + number) % len(texts)] for number in range(self.data.captions)]
         mirrored = self.data.mirror and rng.random() < 0.5
         circles = truth.places
         if mirrored:
