@@ -214,7 +214,7 @@ def test_evaluations_without_a_sweep_are_found_by_their_seeds(runs: Path) -> Non
 
 
 @pytest.mark.parametrize(("changes", "why"), [
-    ({"system": "changevg"}, "not trained yet: this program has no system 'changevg'"),
+    ({"system": "unwritten"}, "not trained yet: this program has no system 'unwritten'"),
     ({"sweep": "another"}, "not trained yet: no sweep 'another' in "),
     ({"treatment": "one change, with that"}, "'one change, with that' has 0 of 0 trials"),
     ({"system": "namc"}, "the evaluated system is procap, not namc"),
@@ -251,7 +251,7 @@ def test_evaluations_of_other_pairs_or_without_what_a_metric_needs_are_not_compa
 
 def test_the_page_has_every_verdict_with_its_reason_and_what_an_effect_takes(runs: Path, tmp_path: Path) -> None:
     job = load(ClaimsJob, None, {
-        "claims": [claim(least={"CIDEr": 1, "right_object": 3}), claim(claim="The guide helps", system="changevg")],
+        "claims": [claim(least={"CIDEr": 1, "right_object": 3}), claim(claim="The guide helps", system="unwritten")],
         "sweeps": [str(runs)], "out": str(tmp_path / "out"), "seeds": [3, 5],
     })  # fmt: skip
     rows = gather_claims(job)
@@ -260,7 +260,7 @@ def test_the_page_has_every_verdict_with_its_reason_and_what_an_effect_takes(run
     for shown in (
         "Of 3 tests: 2 seen, 0 not seen, 0 contradicted, 1 not testable here.",
         "It helps a paper, table 1 CIDEr 36.0 38.0 +2.0 (+2.0 to +2.0) 0.1 3 8 seen : at least 2.0 and at most 2.0",
-        "28.6 100.0 +71.4", "not testable here : not trained yet: this program has no system 'changevg'",
+        "28.6 100.0 +71.4", "not testable here : not trained yet: this program has no system 'unwritten'",
         "Pairs for 3 of right object", "mean of these variances", "3 seeds 5 seeds",
     ):  # fmt: skip
         assert shown in text, shown

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from PIL import Image
 
 from idc.atomic import replacing, write_bytes
 from idc.captioning.contract import ScoringCaptioner, require
-from idc.data.images import decode_image
+from idc.data.images import decode_image, open_image
 from idc.data.ranked_captions import columns_of
 from idc.schema import Preference
 from idc.systems import load_captioner
@@ -145,7 +143,7 @@ def _images(part: PreferenceSamples, sample: PreferenceSample, out: Path) -> tup
     """Names of the pair's images, which are written as they are stored; pair ids need not be names of files."""
     names = []
     for side, data in zip(("before", "after"), part.images(sample.row[1]), strict=True):
-        with Image.open(io.BytesIO(data)) as image:
+        with open_image(data) as image:
             suffix = str(image.format).lower()
         name = f"{IMAGES}/{sample.row[0]}-{sample.row[1]}-{side}.{suffix}"
         write_bytes(out / name, data)
