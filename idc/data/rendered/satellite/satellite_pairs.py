@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from idc.data.changeimti.change_regions import GRID
+from idc.data.changeimti.change_regions import COLOURS, POSITIONS, grid_position
 from idc.data.images import encode_png
 from idc.data.pipeline import Batch
 from idc.data.rendered.config import RenderConfig
@@ -24,8 +24,8 @@ from idc.data.rendered.satellite.siting import draw_site
 from idc.data.rendered.scene_rows import rows_of_scenes
 from idc.schema import NO_CHANGE, ChangePair
 
-ROAD, BUILDING = 128, 255
-"""Values of a class mask, as in LEVIR-MCI's labels; 0 is what has not changed."""
+ROAD, BUILDING = (COLOURS["labels"][name][0] for name in ("road", "building"))
+"""Values of a class mask, those of LEVIR-MCI's labels; 0 is what has not changed."""
 
 MAX_SITES = 60
 """Most sites drawn for an index before it is given up."""
@@ -66,7 +66,7 @@ class RenderSatellitePairs:
             "changes": changes,
             "counts": {name: counts[name] for name in ("road", "building")},
             "places": {
-                name: [cell for row in GRID for cell in row if (name, cell) in cells] for name in ("road", "building")
+                name: [cell for cell in POSITIONS if (name, cell) in cells] for name in ("road", "building")
             },
             "landscape": site.facts["setting"],
             "metres_per_pixel": self.satellite.metres_per_pixel,
@@ -191,8 +191,7 @@ class RenderSatellitePairs:
 
 def cell_of(x: float, y: float, shape: tuple[int, int]) -> str:
     """The name of the cell of the grid that a pixel's centre is in."""
-    height, width = shape
-    return GRID[min(int((y + 0.5) * 3 / height), 2)][min(int((x + 0.5) * 3 / width), 2)]
+    return grid_position(x + 0.5, y + 0.5, *shape)
 
 
 def nameable_words(site: Site, changes: list[dict[str, Any]], roads: int) -> Words:
