@@ -182,9 +182,9 @@ def test_a_captioner_that_cannot_is_refused(lacks: Capability) -> None:
     ],
 )
 def test_contradictions_are_refused(settings: dict[str, Any], message: str) -> None:
-    given = {"input": "i", "out": "o", **{f"best_of.{name}": value for name, value in settings.items()}}
+    raw_settings = {"input": "i", "out": "o", **{f"best_of.{name}": value for name, value in settings.items()}}
     with pytest.raises(ConfigError, match=rf"best_of\.{message}"):
-        load(CaptionJob, None, given)
+        load(CaptionJob, None, raw_settings)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,10 @@ def test_fingerprints_count_it_and_what_it_names(captioner_artifact: Path, tmp_p
     (tmp_path / "r.json").write_text("{}")
 
     def mark(**best_of: Any) -> str:
-        given = {"references": str(tmp_path / "r.json"), "predictions": "p", "out": "o"}
-        return scoring_fingerprint(load(EvaluateJob, None, given | {f"best_of.{k}": v for k, v in best_of.items()}))
+        raw_settings = {"references": str(tmp_path / "r.json"), "predictions": "p", "out": "o"}
+        return scoring_fingerprint(
+            load(EvaluateJob, None, raw_settings | {f"best_of.{k}": v for k, v in best_of.items()})
+        )
 
     marks = [
         mark(), mark(samples=4), mark(samples=5), mark(samples=4, reference=str(captioner_artifact)),

@@ -14,8 +14,13 @@ SIDE = 120
 
 
 def job(before: Path, after: Path, **settings: Any) -> SceneJob:
-    given = {"before": str(before), "after": str(after), "out": str(before.parent / "out"), "artifact": "regions"}
-    return load(SceneJob, None, given | settings)
+    raw_settings = {
+        "before": str(before),
+        "after": str(after),
+        "out": str(before.parent / "out"),
+        "artifact": "regions",
+    }
+    return load(SceneJob, None, raw_settings | settings)
 
 
 def whole(side: int = SIDE) -> Tile:

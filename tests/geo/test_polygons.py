@@ -43,9 +43,9 @@ def drawn() -> np.ndarray:
 )  # fmt: skip
 def test_outlines_cover_the_pixels_of_their_parts(crs: str, grid: Affine, tmp_path: Path) -> None:
     numbers = drawn()
-    made = outlines(tmp_path, numbers, grid, crs)
-    assert sorted(made) == [1, 2, 3]
-    for number, polygon in made.items():
+    outlined = outlines(tmp_path, numbers, grid, crs)
+    assert sorted(outlined) == [1, 2, 3]
+    for number, polygon in outlined.items():
         back = transform_geom("EPSG:4326", crs, polygon.geometry)
         for geometry in (back, polygon.native):
             mask = rasterize([geometry], numbers.shape, transform=grid)
@@ -58,16 +58,16 @@ def test_outlines_cover_the_pixels_of_their_parts(crs: str, grid: Affine, tmp_pa
 
 
 def test_areas_without_holes(tmp_path: Path) -> None:
-    made = outlines(tmp_path, drawn(), GRID, UTM)
+    outlined = outlines(tmp_path, drawn(), GRID, UTM)
     counts = np.bincount(drawn().ravel())
-    for number, polygon in made.items():
+    for number, polygon in outlined.items():
         assert polygon.area == pytest.approx(counts[number] * 0.25 / 0.9996**2, rel=1e-5)
 
 
 def test_pixels_as_coordinates(tmp_path: Path) -> None:
-    made = outlines(tmp_path, drawn(), Affine.identity(), None)
-    assert {number: polygon.area for number, polygon in made.items()} == {1: 750, 2: 116, 3: 1}
-    assert sorted(map(tuple, made[3].geometry["coordinates"][0][:4])) == [(70, 40), (70, 41), (71, 40), (71, 41)]
+    outlined = outlines(tmp_path, drawn(), Affine.identity(), None)
+    assert {number: polygon.area for number, polygon in outlined.items()} == {1: 750, 2: 116, 3: 1}
+    assert sorted(map(tuple, outlined[3].geometry["coordinates"][0][:4])) == [(70, 40), (70, 41), (71, 40), (71, 41)]
 
 
 @pytest.mark.parametrize(("crs", "grid"), [
@@ -80,20 +80,20 @@ def test_a_polygon_across_the_antimeridian_is_cut(crs: str, grid: Affine, tmp_pa
     numbers[10:20] = 1
     numbers[30:32, :2] = 2
     numbers[30:32, 450:452] = 3
-    made = outlines(tmp_path, numbers, grid, crs)
-    cut = made[1].geometry
+    outlined = outlines(tmp_path, numbers, grid, crs)
+    cut = outlined[1].geometry
     assert cut["type"] == "MultiPolygon"
     sides = [{round(x) for x, _ in rings[0]} for rings in cut["coordinates"]]
     assert {-180} in sides
     assert {180} in sides
     assert len(sides) == 2
-    assert {round(x) for x, _ in made[2].geometry["coordinates"][0]} == {180}
-    assert {round(x) for x, _ in made[3].geometry["coordinates"][0]} == {-180}
+    assert {round(x) for x, _ in outlined[2].geometry["coordinates"][0]} == {180}
+    assert {round(x) for x, _ in outlined[3].geometry["coordinates"][0]} == {-180}
     for rings in cut["coordinates"]:
         x, y = np.array(rings[0]).T
         assert (x[:-1] * y[1:] - x[1:] * y[:-1]).sum() > 0, "outer rings run counter-clockwise"
     assert all(-180 <= x <= 180 for rings in cut["coordinates"] for x, _ in rings[0])
-    assert made[1].area == pytest.approx(250 * made[2].area * 5, rel=5e-3)
+    assert outlined[1].area == pytest.approx(250 * outlined[2].area * 5, rel=5e-3)
 
 
 def test_all_outlines_are_valid(tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ def test_all_outlines_are_valid(tmp_path: Path) -> None:
     from scipy import ndimage
 
     labels, count = ndimage.label(numbers)
-    made = outlines(tmp_path, labels, GRID, UTM)
-    assert len(made) == count
-    assert all(shape(polygon.geometry).is_valid for polygon in made.values())
+    outlined = outlines(tmp_path, labels, GRID, UTM)
+    assert len(outlined) == count
+    assert all(shape(polygon.geometry).is_valid for polygon in outlined.values())
 
 
 def test_features_appear_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ OUTPUTS = ("change_map.tif", "changes.tif", "changes.geojson", "summary.json")
 
 
 def job(pair: DrawnPair, out: Path, **settings: Any) -> SceneJob:
-    given = {"before": str(pair.before), "after": str(pair.after), "out": str(out), "artifact": "regions"}
-    return load(SceneJob, None, given | {"chunk_size": 16} | settings)
+    raw_settings = {"before": str(pair.before), "after": str(pair.after), "out": str(out), "artifact": "regions"}
+    return load(SceneJob, None, raw_settings | {"chunk_size": 16} | settings)
 
 
 def caption(pair: DrawnPair, out: Path, captioner: Any = None, overwrite: bool = False, **settings: Any) -> SceneResult:

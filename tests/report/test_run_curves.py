@@ -22,8 +22,8 @@ def job(folder: Path, **settings: object) -> CompareRunsJob:
         Path(runs[name]).mkdir(exist_ok=True)
         text = "".join(json.dumps(line) + "\n" for line in LOG[: 5 if name == "uniform" else 3])
         (Path(runs[name]) / "log.jsonl").write_text(text + '{"step": 60, "true_neg')  # cut short by a kill
-    given = {"runs": runs, "fields": ("true_negatives",), "out": str(folder / "page.html"), **settings}
-    return CompareRunsJob.model_validate(given)
+    raw_settings = {"runs": runs, "fields": ("true_negatives",), "out": str(folder / "page.html"), **settings}
+    return CompareRunsJob.model_validate(raw_settings)
 
 
 def test_each_run_is_a_line_with_its_last_value(tmp_path: Path) -> None:

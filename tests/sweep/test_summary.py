@@ -72,8 +72,8 @@ def test_there_is_no_order_where_nothing_can_be_compared() -> None:
 def test_columns_of_claims_are_those_of_the_evaluation_and_of_its_baselines() -> None:
     red = {"size": "small", "color": "red", "material": "metal", "shape": "cube"}
     truth = truth_of("drop", [red], [])
-    given = [Prediction(pair_id="p", caption="the red ball is gone", references=["x"], change_type="drop")]
-    made, _ = evaluate_captions(given, metrics=("CIDEr",), constant_candidates=["the small red cube moved"])
+    predictions = [Prediction(pair_id="p", caption="the red ball is gone", references=["x"], change_type="drop")]
+    made, _ = evaluate_captions(predictions, metrics=("CIDEr",), constant_candidates=["the small red cube moved"])
     baseline = made.baselines["constant"]
     made = made.model_copy(update={"hallucination": hallucination([("the red ball is gone", truth)])})
     baseline = baseline.model_copy(update={"hallucination": hallucination([("the small red cube moved", truth)])})

@@ -36,8 +36,8 @@ def test_a_batch_has_images_classes_and_shifted_words(pairs: str) -> None:
     data = samples(pairs)
     batch = collate([data.get(index, 0) for index in range(3)])
     assert batch["images"].shape == (3, 2, SIDE, SIDE, 3)
-    found = [np.unique(classes).tolist() for classes in batch["classes"]]
-    assert found == [[0, 1], [0, 2], [0]]
+    class_values = [np.unique(classes).tolist() for classes in batch["classes"]]
+    assert class_values == [[0, 1], [0, 2], [0]]
     assert (batch["classes"][0][:, 4:9] == 1).all()
     assert not (batch["classes"][0][:, 9:]).any()
     for ids, targets in zip(batch["ids"], batch["targets"], strict=True):

@@ -62,8 +62,8 @@ def naive_losses(task: GuideTask, batch: dict[str, Any]) -> tuple[float, float]:
                     rates = values[1:].sigmoid()
                     pixels += [-math.log(rates[n] if kind == n + 1 else 1 - rates[n]) for n in range(2)]
         shares = [
-            float(-logits[pair, place].double().softmax(0)[word].log())
-            for place, word in enumerate(batch["targets"][pair].tolist())
+            float(-logits[pair, position].double().softmax(0)[word].log())
+            for position, word in enumerate(batch["targets"][pair].tolist())
             if word != PAD
         ]
         sentences.append(sum(shares) / len(shares))
