@@ -9,7 +9,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -66,26 +66,39 @@ def session(config: ClusterConfig | None = None, wanted: Wanted | None = None) -
         )
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    if address is None:
-        for name, value in _LOCAL.items():
-            os.environ.setdefault(name, value)
-        if not config.dashboard:
-            collect_no_metrics()
-        keep_ray_on_loopback()
-        _choose_auth(config)
-    import ray  # after the environment: Ray reads it when it is loaded
+    with environment_of_local_ray(config) if address is None else nullcontext():
+        import ray  # after the environment: Ray reads it when it is loaded
 
-    if ray.is_initialized():
-        yield None
-        return
-    with showing():
-        try:
-            url = _connect(config, address)
-            if address is not None and wanted is not None and config.check:
-                check_cluster(wanted, config)
-            yield url
-        finally:
-            ray.shutdown()
+        if ray.is_initialized():
+            yield None
+            return
+        with showing():
+            try:
+                url = _connect(config, address)
+                if address is not None and wanted is not None and config.check:
+                    check_cluster(wanted, config)
+                yield url
+            finally:
+                ray.shutdown()
+
+
+@contextmanager
+def environment_of_local_ray(config: ClusterConfig) -> Iterator[None]:
+    """Context manager: the environment of a local Ray. At its end the variables that would make a Ray started or joined
+    later watch neither its nodes nor its metrics are unset."""
+    before = set(os.environ)
+    for name, value in _LOCAL.items():
+        os.environ.setdefault(name, value)
+    if not config.dashboard:
+        collect_no_metrics()
+    unwatched = set(os.environ) - before
+    keep_ray_on_loopback()
+    _choose_auth(config)
+    try:
+        yield
+    finally:
+        for name in unwatched:
+            os.environ.pop(name, None)
 
 
 def _connect(config: ClusterConfig, address: str | None) -> str | None:

@@ -34,6 +34,7 @@ os.environ.update(
 os.environ.pop("RAY_ADDRESS", None)
 ROOT = str(Path(__file__).parents[1])
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))  # for workers, jobs
+from tests.shell import SHELL  # noqa: E402, F401  (read before a Ray of this process adds its variables)
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,8 @@ from typing import Any
 
 import psutil
 
+from tests.shell import SHELL
+
 ROOT = Path(__file__).parents[2]
 PORT = 6379
 ENVIRONMENT = {
@@ -163,7 +165,7 @@ class Nodes:
     def __init__(self, folder: Path, hosts: bool, environment: dict[str, str]):
         self.folder = folder
         self.hosts = hosts
-        self.environment = {**os.environ, **ENVIRONMENT, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        self.environment = {**SHELL, **ENVIRONMENT, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         self.environment |= {"PYTHONPATH": str(ROOT), **environment}
         self.environment.pop("RAY_ADDRESS", None)
         self.switch = Switch() if hosts else None

@@ -9,6 +9,8 @@ import sys
 import psutil
 import pytest
 
+from cluster.config import ClusterConfig
+from cluster.session import environment_of_local_ray
 from idc.loopback import collect_no_metrics
 from tests.sockets import open_to_others
 
@@ -34,6 +36,19 @@ def test_rays_metrics_are_off_unless_the_environment_says_otherwise(monkeypatch:
     monkeypatch.setenv("RAY_event_stats", "1")
     collect_no_metrics()
     assert [os.environ[name] for name in names] == ["0", "1", "0", "600000"]
+
+
+def test_what_a_local_ray_leaves_unwatched_is_watched_by_the_next_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    unwatched = {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0", "RAY_enable_metrics_collection": "0"}
+    for name in (*unwatched, "RAY_AUTH_MODE"):
+        monkeypatch.setenv(name, "1")  # whatever it was is there again after the test
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("RAY_event_stats", "1")
+    with environment_of_local_ray(ClusterConfig(auth="disabled")):
+        assert unwatched.items() <= os.environ.items()
+    kept = {name: os.environ.get(name) for name in (*unwatched, "RAY_event_stats", "RAY_AUTH_MODE")}
+    # The user's own stays; the way to authenticate, which Ray reads once in a process, too.
+    assert kept == {**dict.fromkeys(unwatched), "RAY_event_stats": "1", "RAY_AUTH_MODE": "disabled"}
 
 
 _JOBS_ADDRESS = """

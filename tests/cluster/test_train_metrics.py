@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from cluster.cluster_state import state_text
+from tests.shell import SHELL
 from tests.training import toy
 
 WAIT_S = 120.0
@@ -65,8 +65,7 @@ def entry(payload: dict[str, Any], context: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_training_exports_its_figures_and_the_dashboard_names_the_job(tmp_path: Path) -> None:
-    environment = {**os.environ, "RAY_metrics_report_interval_ms": "500"}
-    environment.pop("RAY_ADDRESS", None)
+    environment = {**SHELL, "RAY_metrics_report_interval_ms": "500"}
     subprocess.run([sys.executable, "-c", _TRAINING, str(tmp_path)], env=environment, check=True)
     found = json.loads((tmp_path / "found.json").read_text())
     lines = [line for line in found["metrics"].splitlines() if line.startswith("ray_idc_train_")]
