@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _SCORES = ("CIDEr", "METEOR", "ROUGE-L", "SPICE", "BLEU-")
-_SHARES = ("right_type", "right_object", "difference_f1", "invented_share", "accuracy")
+_SHARES = ("right_type", "right_object", "difference_f1", "invented_share", "accuracy", "true_negatives")
 
 
 def factor(name: str) -> int:

@@ -5,7 +5,7 @@ and the verdict: seen, not seen, contradicted, or not testable here and why. Rea
     python jobs/claims.py --config jobs/configs/claims/small.yaml "sweeps=[runs/sweeps, other/sweeps]" out=runs/claims
 
 Also computes from the measured spread how many seeds and pairs an effect takes to be seen. Runs in this process. Writes
-<out>/claims.html, claims.md and claims.json.
+<out>/claims.html, its picture claims.svg, claims.md and claims.json.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
     python jobs/compare.py a=runs/one/evaluation b=runs/two/evaluation out=runs/comparison.json
 
 The folders may also be those of `jobs/judge.py criteria=differences`, whose matched differences are then compared.
-Evaluations of different pairs, references or protocols are refused with status 1.
+The last line has the number of pairs that would show a difference of 2 % (percent=2). Evaluations of different pairs,
+references or protocols are refused with status 1.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def main() -> None:
             Path(job.out).write_text(comparison.model_dump_json(indent=1) + "\n", encoding="utf-8")
     except (ValueError, OSError) as error:
         raise SystemExit(f"compare: {error}") from None
-    print(comparison_table(comparison))
+    print(comparison_table(comparison, job.percent))
 
 
 if __name__ == "__main__":

@@ -35,10 +35,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from idc.evaluation.record import Interval
-from idc.evaluation.significance import LEVEL, SEED, bootstrap, percentiles
+from idc.evaluation.significance import LEVEL, POWER, SEED, bootstrap, percentiles
 
-POWER = 0.8
-"""Share of repetitions in which an effect is to be seen."""
 _RESAMPLES = 1000
 
 

@@ -7,6 +7,8 @@ CIDEr's document frequencies stay those of the full set.
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -15,10 +17,13 @@ from pydantic import BaseModel, ConfigDict
 from idc.evaluation.config import CompareJob
 from idc.evaluation.record import MEAN, Interval, ScoredCaption, load_evaluation, load_predictions
 from idc.metrics.coco import BLEU_ORDERS
+from idc.metrics.difference_lists import INVENTED
 from idc.metrics.ngrams import BLEU_COLUMNS, bleu, meteor
 
 SEED = 0
 LEVEL = 0.95
+POWER = 0.8
+"""Share of repetitions in which an effect is to be seen."""
 _BLOCK = 250
 """Number of resampled sets in memory at a time."""
 
@@ -204,8 +209,20 @@ def compare_evaluations(job: CompareJob) -> SystemComparison:
     return compare_systems(*rows, first.protocol["name"], job.resamples, job.exchanges, job.seed)
 
 
-def comparison_table(comparison: SystemComparison) -> str:
-    """The comparison as plain text; scores times 100."""
+def pairs_to_see(interval: Interval, pairs: int, effect: float) -> int:
+    """How many pairs a paired test of these two trainings takes to see a difference of ``effect`` in 80 % of
+    repetitions, by the interval of their difference over ``pairs``, whose width shrinks as the root of their number.
+    Two other trainings differ further, by their seeds (:func:`idc.evaluation.effects.pairs_needed`)."""
+    assert effect > 0, effect
+    normal = statistics.NormalDist()
+    inside = normal.inv_cdf((1 + LEVEL) / 2)
+    deviation = (interval.high - interval.low) / (2 * inside)
+    return math.ceil(pairs * ((inside + normal.inv_cdf(POWER)) * deviation / effect) ** 2)
+
+
+def comparison_table(comparison: SystemComparison, percent: float = 2.0) -> str:
+    """The comparison as plain text, with the number of pairs that show a difference of ``percent`` of a; scores times
+    100."""
     width = max(10, *(len(name) + 1 for name in comparison.metrics))
     lines = [
         f"{comparison.pairs} pairs, protocol {comparison.protocol}, x100. Intervals: 95 %, paired bootstrap, "
@@ -217,6 +234,16 @@ def comparison_table(comparison: SystemComparison) -> str:
         interval = f"{100 * row.interval.low:+.2f} to {100 * row.interval.high:+.2f}"
         lines.append(
             f"{name:{width}}{100 * row.a:9.2f}{100 * row.b:9.2f}{100 * row.difference:+9.2f}{interval:>20}{row.p:9.4f}"
+        )
+    needed = {
+        name: (percent * row.a, pairs_to_see(row.interval, comparison.pairs, percent / 100 * row.a))
+        for name, row in comparison.metrics.items()
+        if row.a > 0 and name != INVENTED
+    }
+    if needed:
+        lines.append(
+            f"To see a difference of {percent:g} % of a in 80 % of repetitions, with these two trainings: "
+            + "; ".join(f"{name} {effect:.2f}, {count:,} pairs" for name, (effect, count) in needed.items())
         )
     return "\n".join(lines)
 

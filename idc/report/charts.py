@@ -1,5 +1,6 @@
-"""Charts as SVG: curves of a training, a timeline, means over a setting, histograms, shares with intervals.
-Colours are those of ``page.css``."""
+"""Charts as SVG: curves of a training, a timeline, means over a setting, histograms, shares with intervals. They are
+drawn on a :class:`Plot`; the parts with which :mod:`idc.report.forest_chart` and :mod:`idc.report.run_curves` draw too
+are public. Colours are those of ``page.css``."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _BARS = 40
 
 
 @dataclass(frozen=True)
-class _Plot:
+class Plot:
     """The plotted area: its edges in pixels (y points down), and the values at these edges."""
 
     left: float
@@ -47,11 +48,11 @@ def curves(title: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> Ma
     low, high = min(values), max(values)
     low = min(low, 0.0) if low >= 0 and low < 0.5 * high else low
     width, height = 360.0, 190.0
-    plot = _Plot(46, width - 8, 8, height - 22, (min(steps), max(steps)), (low, high))
-    parts = [_grid(plot, plot.left, plot.right, 2, number)]
-    parts.append(_text(plot.left, height - 5, f"{min(steps):,}", "start"))
-    parts.append(_text(plot.right, height - 5, f"step {max(steps):,}", "end"))
-    parts += [_polyline([plot.to_pixels(*point) for point in points], i) for i, points in enumerate(lines.values())]
+    plot = Plot(46, width - 8, 8, height - 22, (min(steps), max(steps)), (low, high))
+    parts = [grid_lines(plot, plot.left, plot.right, 2, number)]
+    parts.append(text_at(plot.left, height - 5, f"{min(steps):,}", "start"))
+    parts.append(text_at(plot.right, height - 5, f"step {max(steps):,}", "end"))
+    parts += [polyline([plot.to_pixels(*point) for point in points], i) for i, points in enumerate(lines.values())]
     legend = [f"{name} {number(points[-1][1])}" for name, points in lines.items()]
     return _chart(title, f"{title} by step", (width, height), parts, legend)
 
@@ -67,13 +68,13 @@ def timeline(
     end = max(points[-1][0] for points in thinned.values())
     width, height = 760.0, 220.0
     peak = max(value for points in lines.values() for _, value in points)
-    plot = _Plot(40, width - 8, 18, height - 22, (0.0, end), (0.0, peak))
-    parts = [_grid(plot, plot.left, plot.right, 2, number)]
-    parts += [_text(plot.left, height - 5, "0", "start"), _text(plot.right, height - 5, f"{end:,.0f} s", "end")]
+    plot = Plot(40, width - 8, 18, height - 22, (0.0, end), (0.0, peak))
+    parts = [grid_lines(plot, plot.left, plot.right, 2, number)]
+    parts += [text_at(plot.left, height - 5, "0", "start"), text_at(plot.right, height - 5, f"{end:,.0f} s", "end")]
     for at, label in marks:
         x, _ = plot.to_pixels(at, 0)
-        parts += [_vertical(x, plot.top, plot.bottom, "var(--line)"), _text(x, plot.top - 6, label)]
-    parts += [_polyline([plot.to_pixels(*point) for point in points], i) for i, points in enumerate(thinned.values())]
+        parts += [vertical(x, plot.top, plot.bottom, "var(--line)"), text_at(x, plot.top - 6, label)]
+    parts += [polyline([plot.to_pixels(*point) for point in points], i) for i, points in enumerate(thinned.values())]
     legend = [f"{name}, at most {number(max(value for _, value in lines[name]))}" for name in thinned]
     return _chart(title, f"{title} by second", (width, height), parts, legend)
 
@@ -90,19 +91,19 @@ def means(title: str, x_title: str, series: Mapping[str, Sequence[tuple[float, S
     xs = sorted({x for points in series.values() for x, _ in points})
     pad = 0.08 * (max(ends) - min(ends)) or 1.0
     width, height, left, right = 560.0, 300.0, 52.0, 548.0
-    plot = _Plot(left + 14, right - 14, 10, height - 40, (xs[0], xs[-1]), (min(ends) - pad, max(ends) + pad))
-    parts = [_grid(plot, left, right, 4, "{:.1f}".format)]
-    parts += [_text(plot.to_pixels(x, plot.y[0])[0], plot.bottom + 16, f"{x:g}") for x in xs]
-    parts.append(_text((left + width) / 2, height - 6, x_title))
+    plot = Plot(left + 14, right - 14, 10, height - 40, (xs[0], xs[-1]), (min(ends) - pad, max(ends) + pad))
+    parts = [grid_lines(plot, left, right, 4, "{:.1f}".format)]
+    parts += [text_at(plot.to_pixels(x, plot.y[0])[0], plot.bottom + 16, f"{x:g}") for x in xs]
+    parts.append(text_at((left + width) / 2, height - 6, x_title))
     for i, points in enumerate(lines.values()):
-        parts.append(_polyline([plot.to_pixels(x, y.mean) for x, y in points], i))
+        parts.append(polyline([plot.to_pixels(x, y.mean) for x, y in points], i))
         for x, y in points:
             across, up = plot.to_pixels(x, y.mean)
             circle = '<circle cx="{:.1f}" cy="{:.1f}" r="3.5" style="fill:{}"/>'
-            parts.append(Markup(circle).format(across, up, _color(i)))
+            parts.append(Markup(circle).format(across, up, line_color(i)))
             if len(y.values) > 1:
                 top, foot = plot.to_pixels(x, y.mean + y.std)[1], plot.to_pixels(x, y.mean - y.std)[1]
-                parts.append(_vertical(across, top, foot, _color(i)))
+                parts.append(vertical(across, top, foot, line_color(i)))
     label = f"{title} over {x_title}"
     return _chart(label, label, (width, height), parts, [name or title for name in lines])
 
@@ -121,9 +122,9 @@ def histogram(title: str, lengths: Mapping[int, int], mark: int) -> Markup:
         bars[min(max(length - 1, 0) // per_bar, _BARS)] += count
     shown, top = max(bars) + 1, max(bars.values())
     width, height = 560.0, 200.0
-    plot = _Plot(46, width - 8, 12, height - 34, (0, shown), (0, top))
+    plot = Plot(46, width - 8, 12, height - 34, (0, shown), (0, top))
     step = (plot.right - plot.left) / shown
-    parts = [_grid(plot, plot.left, plot.right, 2, lambda value: f"{round(value):,}")]
+    parts = [grid_lines(plot, plot.left, plot.right, 2, lambda value: f"{round(value):,}")]
     for bar, count in sorted(bars.items()):
         x, y = plot.to_pixels(bar, count)
         first, last = bar * per_bar + 1, (bar + 1) * per_bar
@@ -135,13 +136,13 @@ def histogram(title: str, lengths: Mapping[int, int], mark: int) -> Markup:
             Markup(rect + hover).format(x + 0.5, y, *size, f"{first} words and more" if bar == _BARS else words, count)
         )
     for words_ in range(5 * per_bar, shown * per_bar + 1, 5 * per_bar):
-        parts.append(_text(plot.to_pixels(words_ / per_bar - 0.5, 0)[0], plot.bottom + 14, str(words_)))
+        parts.append(text_at(plot.to_pixels(words_ / per_bar - 0.5, 0)[0], plot.bottom + 14, str(words_)))
     if longest > mark:
         x, _ = plot.to_pixels(mark / per_bar, 0)
-        parts.append(_vertical(x, plot.top, plot.bottom, "var(--mark)"))
+        parts.append(vertical(x, plot.top, plot.bottom, "var(--mark)"))
         side, anchor = (4, "start") if x < 0.7 * width else (-4, "end")
-        parts.append(_text(x + side, plot.top - 2, f"over {mark} words", anchor))
-    parts.append(_text(plot.right, height - 4, "words in a caption", "end"))
+        parts.append(text_at(x + side, plot.top - 2, f"over {mark} words", anchor))
+    parts.append(text_at(plot.right, height - 4, "words in a caption", "end"))
     return _chart(title, "captions by their number of words", (width, height), parts)
 
 
@@ -150,8 +151,8 @@ def distribution(
 ) -> Markup:
     """Counts of values in bins of equal width between two ends, with a labelled vertical line at each mark."""
     width, height = 560.0, 200.0
-    plot = _Plot(52, width - 8, 22, height - 34, ends, (0, max(max(counts), 1)))
-    parts = [_grid(plot, plot.left, plot.right, 2, lambda value: f"{round(value):,}")]
+    plot = Plot(52, width - 8, 22, height - 34, ends, (0, max(max(counts), 1)))
+    parts = [grid_lines(plot, plot.left, plot.right, 2, lambda value: f"{round(value):,}")]
     step = (ends[1] - ends[0]) / len(counts)
     for bin_, count in enumerate(counts):
         low = ends[0] + bin_ * step
@@ -162,11 +163,11 @@ def distribution(
         parts.append(Markup(rect + hover).format(x + 0.5, y, *size, low, low + step, count))
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         value = ends[0] + share * (ends[1] - ends[0])
-        parts.append(_text(plot.to_pixels(value, 0)[0], plot.bottom + 14, f"{value:.3g}"))
+        parts.append(text_at(plot.to_pixels(value, 0)[0], plot.bottom + 14, f"{value:.3g}"))
     for value, label in marks:
         x, _ = plot.to_pixels(value, 0)
-        parts += [_vertical(x, plot.top, plot.bottom, "var(--mark)"), _text(x, plot.top - 5, label)]
-    parts.append(_text(plot.right, height - 4, x_title, "end"))
+        parts += [vertical(x, plot.top, plot.bottom, "var(--mark)"), text_at(x, plot.top - 5, label)]
+    parts.append(text_at(plot.right, height - 4, x_title, "end"))
     return _chart(title, f"{title}: {x_title}", (width, height), parts)
 
 
@@ -175,36 +176,19 @@ def shares(title: str, rows: Sequence[tuple[str, float, tuple[float, float] | No
     width, top, step = 400.0, 8.0, 22.0
     labels = [label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…" for label, _, _ in rows]
     height = top + step * len(rows) + 22
-    plot = _Plot(24 + 6.2 * max(map(len, labels)), width - 48, top, height - 22, (0.0, 1.0), (0.0, 1.0))
+    plot = Plot(24 + 6.2 * max(map(len, labels)), width - 48, top, height - 22, (0.0, 1.0), (0.0, 1.0))
     x_mark, _ = plot.to_pixels(mark, 0)
-    parts = [_vertical(x_mark, plot.top, plot.bottom, "var(--mark)")]
+    parts = [vertical(x_mark, plot.top, plot.bottom, "var(--mark)")]
     for share in (0.0, mark, 1.0):
-        parts.append(_text(plot.to_pixels(share, 0)[0], height - 6, f"{100 * share:.0f} %"))
+        parts.append(text_at(plot.to_pixels(share, 0)[0], height - 6, f"{100 * share:.0f} %"))
     for index, (label, (_, value, interval)) in enumerate(zip(labels, rows, strict=True)):
         y = top + step * (index + 0.5)
         parts += _row(plot, y, value, interval)
-        parts += [_text(plot.left - 8, y + 4, label, "end"), _text(width - 2, y + 4, f"{100 * value:.1f}", "end")]
+        parts += [text_at(plot.left - 8, y + 4, label, "end"), text_at(width - 2, y + 4, f"{100 * value:.1f}", "end")]
     return _chart(title, f"{title}, by row", (width, height), parts)
 
 
-def effects(title: str, rows: Sequence[tuple[str, float, tuple[float, float]]]) -> Markup:
-    """Effects, a row each: label, point with its interval, and the value times 100; a vertical line at 0."""
-    width, top, step = 400.0, 8.0, 22.0
-    labels = [label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…" for label, _, _ in rows]
-    height = top + step * len(rows) + 22
-    most = max(abs(end) for _, _, interval in rows for end in interval) or 1.0
-    plot = _Plot(24 + 6.2 * max(map(len, labels)), width - 48, top, height - 22, (-most, most), (0.0, 1.0))
-    parts = [_vertical(plot.to_pixels(0, 0)[0], plot.top, plot.bottom, "var(--mark)")]
-    for value in (-most, 0.0, most):
-        parts.append(_text(plot.to_pixels(value, 0)[0], height - 6, f"{100 * value:+.1f}" if value else "0"))
-    for index, (label, (_, value, interval)) in enumerate(zip(labels, rows, strict=True)):
-        y = top + step * (index + 0.5)
-        parts += _row(plot, y, value, interval)
-        parts += [_text(plot.left - 8, y + 4, label, "end"), _text(width - 2, y + 4, f"{100 * value:+.1f}", "end")]
-    return _chart(title, f"{title}, by row", (width, height), parts)
-
-
-def _row(plot: _Plot, y: float, value: float, interval: tuple[float, float] | None) -> list[Markup]:
+def _row(plot: Plot, y: float, value: float, interval: tuple[float, float] | None) -> list[Markup]:
     """A point on its line, with its interval."""
     line = '<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}" style="stroke:{}"/>'
     parts = [Markup(line).format("grid", plot.left, plot.right, y, y, "var(--line)")]
@@ -227,7 +211,7 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 def _chart(
     title: str, label: str, size: tuple[float, float], parts: Iterable[Markup], legend: Sequence[str] = ()
 ) -> Markup:
-    entries = [Markup('<span style="--own:{}">{}</span>').format(_color(i), text) for i, text in enumerate(legend)]
+    entries = [Markup('<span style="--own:{}">{}</span>').format(line_color(i), text) for i, text in enumerate(legend)]
     below = Markup('<div class="legend">{}</div>').format(Markup().join(entries)) if entries else ""
     return Markup(
         '<div class="chart"><b class="small">{}</b><svg viewBox="0 0 {:g} {:g}" role="img" aria-label="{}">{}</svg>'
@@ -235,30 +219,30 @@ def _chart(
     ).format(title, *size, label, Markup().join(parts), below)
 
 
-def _grid(plot: _Plot, left: float, right: float, steps: int, label: Callable[[float], str]) -> Markup:
+def grid_lines(plot: Plot, left: float, right: float, steps: int, label: Callable[[float], str]) -> Markup:
     """Horizontal lines, each with its value at the left."""
     out = Markup()
     for step in range(steps + 1):
         value = plot.y[0] + step / steps * (plot.y[1] - plot.y[0])
         _, y = plot.to_pixels(plot.x[0], value)
         line = '<line class="grid" x1="{:g}" x2="{:g}" y1="{:.1f}" y2="{:.1f}"/>'
-        out += Markup(line).format(left, right, y, y) + _text(left - 5, y + 4, label(value), "end")
+        out += Markup(line).format(left, right, y, y) + text_at(left - 5, y + 4, label(value), "end")
     return out
 
 
-def _text(x: float, y: float, text: str, anchor: str = "middle") -> Markup:
+def text_at(x: float, y: float, text: str, anchor: str = "middle") -> Markup:
     return Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>').format(x, y, anchor, text)
 
 
-def _polyline(points: Iterable[tuple[float, float]], line: int) -> Markup:
+def polyline(points: Iterable[tuple[float, float]], line: int) -> Markup:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return Markup('<polyline style="stroke:{}" points="{}"/>').format(_color(line), path)
+    return Markup('<polyline style="stroke:{}" points="{}"/>').format(line_color(line), path)
 
 
-def _vertical(x: float, top: float, bottom: float, color: str) -> Markup:
+def vertical(x: float, top: float, bottom: float, color: str) -> Markup:
     line = '<line x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}" style="stroke:{}"/>'
     return Markup(line).format(x, x, top, bottom, color)
 
 
-def _color(line: int) -> str:
+def line_color(line: int) -> str:
     return f"var(--c{line % 6})"

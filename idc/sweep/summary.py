@@ -274,12 +274,13 @@ def _value(
         key = (column.subset or "") if column.metric == JUDGE else column.metric
         results = [result[key] for result in measured[column.metric] if key in result]
         return spread(results) if results else None
-    values = [_score(column, evaluation) for evaluation in evaluations]
+    values = [column_score(column, evaluation) for evaluation in evaluations]
     present = [100 * value for value in values if value is not None]
     return spread(present) if present else None
 
 
-def _score(column: ColumnConfig, scored: Evaluation | Baseline) -> float | None:
+def column_score(column: ColumnConfig, scored: Evaluation | Baseline) -> float | None:
+    """The column's metric as a fraction; None if it was not scored."""
     if column.metric == RIGHT_TYPE:
         return scored.types.accuracy if scored.types is not None else None
     if column.metric in RIGHT_CLAIMS:
@@ -307,7 +308,7 @@ def _baselines(
         if len(steps) > 1:
             continue
         for name, baseline in load_evaluation(store / steps.pop()).baselines.items():
-            values = {column.title: _score(column, baseline) for column in job.columns}
+            values = {column.title: column_score(column, baseline) for column in job.columns}
             text = baseline.what + (f" ({baseline.caption!r})" if baseline.caption else "")
             scaled = {title: 100 * value for title, value in values.items() if value is not None}
             baselines.append(BaselineRow(name=name, group=group, values=scaled, text=text))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -18,7 +20,9 @@ from idc.evaluation.effects import Components, SeededEffect
 from idc.evaluation.record import Baseline, CaptionDifferences, Evaluation, Interval, ScoredCaption, Training, save
 from idc.metrics.changes import named_type
 from idc.metrics.difference_lists import F1
+from idc.report.forest_chart import WIDTH, ForestGroup, ForestRow, forest
 from idc.report.paper_claims.claims_page import claims_markdown, render_claims, write_claims
+from idc.report.paper_claims.claims_picture import ONE_SEED, claims_picture
 from idc.report.paper_claims.config import ClaimsJob
 from idc.report.paper_claims.gathering import ClaimResult, gather_claims, verdict_of
 from idc.schema import pair_arrow_schema
@@ -265,6 +269,7 @@ def test_the_page_has_every_verdict_with_its_reason_and_what_an_effect_takes(run
     ):  # fmt: skip
         assert shown in text, shown
     assert len(page.with_class("interval")) == 2
+    assert (tmp_path / "out" / "claims.svg").read_text().startswith("<svg")
     record = json.loads((tmp_path / "out" / "claims.json").read_text())
     assert [row["verdict"] for row in record["claims"]] == ["seen", "seen", "not testable here"]
     assert (tmp_path / "out" / "claims.md").read_text() == claims_markdown(rows)
@@ -273,7 +278,114 @@ def test_the_page_has_every_verdict_with_its_reason_and_what_an_effect_takes(run
 
 def test_texts_are_texts(runs: Path) -> None:
     job = load(ClaimsJob, None, {"claims": [claim(claim=EVIL, paper=EVIL)], "sweeps": [str(runs)]})
-    check(render_claims(job, gather_claims(job)), 4)
+    check(render_claims(job, gather_claims(job)), 6)
+    ElementTree.fromstring(claims_picture(EVIL, gather_claims(job)))
+
+
+# -- the picture --------------------------------------------------------------------------------------------------
+
+
+def drawn(rows: Sequence[ClaimResult]) -> HtmlPage:
+    """The picture; it must be well-formed XML."""
+    text = claims_picture("claims", rows)
+    ElementTree.fromstring(text)
+    return HtmlPage(text)
+
+
+def marks(picture: HtmlPage, kind: str) -> list[dict[str, str]]:
+    """The attributes of intervals, bands or arrows."""
+    return [{name: value or "" for name, value in mark.items()} for _, mark in picture.with_class(kind)]
+
+
+def test_the_picture_has_an_interval_a_band_and_a_coloured_verdict_for_each_metric(runs: Path) -> None:
+    picture = drawn(results_of(runs, least={"CIDEr": 1, "right_type": 3}))
+    text = " ".join(picture.text.split())
+    for shown in (
+        "It helps",
+        "a paper, table 1",
+        "36.0 → 38.0",
+        "+2.0 (+2.0 to +2.0)",
+        "seen , 3 seeds, 8 pairs",
+        "not seen , 3",
+    ):
+        assert shown in text, shown
+    assert "Not tested here" not in text
+    bands = [float(band["width"]) for band in marks(picture, "band")]
+    assert bands[1] == pytest.approx(3 * bands[0], abs=0.2), "3 points of right type, 1 of CIDEr"
+    colors = [re.search(r"var\(--(\w+)\)", line["style"]) for line in marks(picture, "interval")]
+    assert [color[1] for color in colors if color] == ["right", "marked"]
+    assert not any("dasharray" in line["style"] for line in marks(picture, "interval"))
+
+
+def test_a_contradicted_claim_is_drawn_left_of_zero_in_another_colour(runs: Path) -> None:
+    rows = results_of(
+        runs, control="one change, with it", treatment="one change, without it", least={"right_object": 3}
+    )
+    (line,) = marks(drawn(rows), "interval")
+    (band,) = marks(drawn(rows), "band")
+    assert float(line["x2"]) < float(band["x"]), "its interval ends below the band"
+    assert "--wrong" in line["style"]
+
+
+def test_one_seed_is_drawn_as_such(runs: Path) -> None:
+    for number in range(2, 6):
+        (runs / "made_up" / "trials" / f"k{number}.json").unlink()
+    (row,) = results_of(runs, least={"right_object": 3})
+    picture = drawn([row])
+    (line,) = marks(picture, "interval")
+    assert "dasharray" in line["style"]
+    assert "--soft" in line["style"]
+    assert f"{ONE_SEED} , 7 pairs" in " ".join(picture.text.split())
+    assert row.effect is not None
+    assert row.effect.of_pairs is not None
+    assert f"{100 * row.effect.of_pairs.high:+.1f})" in picture.text
+    assert "1 seeds" not in picture.text
+
+
+def test_a_model_that_does_not_see_is_drawn_without_a_verdict(runs: Path) -> None:
+    """However clear the difference is."""
+    (row,) = results_of(runs)
+    blind = row.model_copy(update={"nearest": 0.9, "verdict": "not testable here"})
+    picture = drawn([blind])
+    (line,) = marks(picture, "interval")
+    assert "--soft" in line["style"]
+    assert "not testable here : no better than nearest, 3 seeds" in " ".join(picture.text.split())
+
+
+def test_what_is_not_tested_is_listed_with_the_reason_and_without_names_of_files(runs: Path, tmp_path: Path) -> None:
+    missing = {"sweep": None, "control": f"{tmp_path}/a-{{seed}}", "treatment": f"{tmp_path}/b-{{seed}}"}
+    rows = [
+        *results_of(runs, least={"CIDEr": 1}),
+        *results_of(runs, claim="The guide helps", least={"CIDEr": 1, "right_type": 1}, **missing),
+        *results_of(runs, claim="Noise is harmless", untrained="it takes three days", **missing),
+    ]
+    (tmp_path / "pairs").rename(tmp_path / "elsewhere")
+    rows += results_of(runs, claim="It names", least={"CIDEr": 1, "right_object": 1})
+    picture = drawn(rows)
+    text = picture.text[picture.text.index("Not tested here") :]
+    for shown in (
+        "The guide helps – not trained yet", "Noise is harmless – it takes three days",
+        "It names (right object) – right_object needs the pairs",
+    ):  # fmt: skip
+        assert shown in text, shown
+    assert str(tmp_path) not in picture.text
+    assert text.count("The guide helps") == 1, "two metrics, one reason"
+    assert rows[-1].why.endswith("pairs does not exist"), "the page says which"
+    assert "it takes three days: there is no evaluation" in rows[3].why
+
+
+@pytest.mark.parametrize(("low", "high", "arrows"), [(-0.02, 0.06, 0), (-3.0, 0.06, 1), (-3.0, 3.0, 2)])
+def test_an_interval_beyond_the_scale_ends_in_an_arrow(low: float, high: float, arrows: int) -> None:
+    """So that one wide interval does not make all others invisible."""
+    row = ForestRow("CIDEr", 0.5, 0.52, low, high, 0.02, "soft", "not testable here", "")
+    drawing, height = forest([ForestGroup("A claim", "a paper", [row])], ())
+    picture = HtmlPage(str(drawing))
+    assert len(marks(picture, "arrow")) == arrows
+    (line,) = marks(picture, "interval")
+    (band,) = marks(picture, "band")
+    assert 0 < float(line["x1"]) < float(line["x2"]) < WIDTH
+    assert float(band["width"]) > 40
+    assert height > float(line["y1"])
 
 
 # -- the shipped claims -------------------------------------------------------------------------------------------

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from idc.report.config import CompareRunsJob
-from idc.report.run_curves import points_of, run_curves_page
+from idc.report.run_curves import points_of, run_curves_page, run_curves_picture
 from tests.report.html_page import HtmlPage
 
 LOG = [{"step": step, "true_negatives": share, **({"validation/CIDEr": 1.5} if step == 30 else {})}
@@ -46,3 +47,25 @@ def test_what_cannot_be_drawn_is_named(tmp_path: Path) -> None:
             run_curves_page(job(tmp_path, **settings))
     with pytest.raises(ValueError, match="not a training run"):
         run_curves_page(job(tmp_path).model_copy(update={"runs": {"none": str(tmp_path)}}))
+
+
+def test_the_picture_has_the_means_of_whole_logs_and_bars_of_their_errors(tmp_path: Path) -> None:
+    text = run_curves_picture(job(tmp_path, smooth=2))
+    ElementTree.fromstring(text)
+    picture = HtmlPage(text)
+    assert len([tag for tag, _ in picture.tags if tag == "polyline"]) == 2
+    for wanted in (
+        "uniform: 40.0 % in the mean of 5 lines of the log, last point 37.5 %",
+        "<hard>: 50.0 % in the mean of 3",
+    ):
+        assert wanted in picture.text, wanted
+    bars = [line for tag, line in picture.tags if tag == "line" and "--c0" in (line.get("style") or "")]
+    heights = [float(bar["y2"] or 0) - float(bar["y1"] or 0) for bar in bars]
+    assert heights[1] == pytest.approx(3 * heights[0], abs=0.5), "0.25, 0.5 and then 0.75, 0.0: a third of the spread"
+    assert not any("--c0" in (line.get("style") or "") for tag, line in HtmlPage(run_curves_picture(job(tmp_path))).tags
+                   if tag == "line"), "a single line of the log has no error"  # fmt: skip
+
+
+def test_what_cannot_be_drawn_is_no_picture(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no run has two points"):
+        run_curves_picture(job(tmp_path, fields=("margins",)))

@@ -10,28 +10,25 @@ from pathlib import Path
 
 from idc.atomic import write_text
 from idc.evaluation.effects import Components, pairs_needed
-from idc.report import charts
 from idc.report.collect import environment
+from idc.report.forest_chart import WIDTH
 from idc.report.page import render_template
-from idc.report.paper_claims.config import ClaimMetric, ClaimsJob
+from idc.report.paper_claims.claims_picture import claims_picture, draw_claims
+from idc.report.paper_claims.config import METRIC_NAMES, ClaimMetric, ClaimsJob
 from idc.report.paper_claims.gathering import CONTRADICTED, NOT_SEEN, NOT_TESTABLE, SEEN, ClaimResult
 
-PAGE = "claims.html"
-_NAMES: dict[ClaimMetric, str] = {
-    "right_object": "right object",
-    "right_type": "right type",
-    "difference_f1": "difference F1",
-    "CIDEr": "CIDEr",
-}
+PAGE, PICTURE = "claims.html", "claims.svg"
+_TITLE = "What the papers claim, tested small"
 _HEAD = ["claim", "paper", "metric", "control", "treatment", "effect (95 %)", "nearest", "seeds", "pairs", "verdict"]
 
 
 def write_claims(job: ClaimsJob, tested: Sequence[ClaimResult]) -> Path:
-    """Write the page, the table as Markdown and the record. Returns the page's path."""
+    """Write the page, its picture, the table as Markdown and the record. Returns the page's path."""
     folder = Path(job.out)
     record = {"claims": [row.model_dump(mode="json") for row in tested], "environment": environment()}
     write_text(folder / "claims.json", json.dumps(record, indent=1) + "\n")
     write_text(folder / "claims.md", claims_markdown(tested))
+    write_text(folder / PICTURE, claims_picture(_TITLE, tested))
     return write_text(folder / PAGE, render_claims(job, tested))
 
 
@@ -52,13 +49,15 @@ def counts_of(tested: Sequence[ClaimResult]) -> str:
 def render_claims(job: ClaimsJob, tested: Sequence[ClaimResult]) -> str:
     """The page as text."""
     measured = [row for row in tested if row.effect is not None and row.effect.interval is not None]
+    drawing, height = draw_claims(tested)
     return render_template(
         "paper_claims.html",
-        title="What the papers claim, tested small",
+        title=_TITLE,
         subtitle=counts_of(tested),
         head=_HEAD[2:-1],
         rows=[(_cells(row), row.why, _class(row)) for row in tested],
-        charts=[chart for metric in _NAMES if (chart := _chart(metric, measured))],
+        drawing=drawing,
+        drawing_size=f"{WIDTH:g} {height:g}",
         spreads_head=["claim", "metric", "σ seeds", "σ pairs", "σ rest", "seeds", "pairs", "interval ±"],
         spreads=[_spread(row) for row in measured],
         needed=[table for metric, effect in job.planned.items() if (table := _needed(job, metric, effect, measured))],
@@ -80,7 +79,7 @@ def _cells(row: ClaimResult) -> list[str]:
             str(effect.seeds),
             f"{effect.pairs:,}",
         ]
-    return [claim.claim, claim.paper, _NAMES[row.metric], *measured, row.verdict]
+    return [claim.claim, claim.paper, METRIC_NAMES[row.metric], *measured, row.verdict]
 
 
 def _signed(fraction: float) -> str:
@@ -92,15 +91,6 @@ def _class(row: ClaimResult) -> str:
     return {SEEN: "right", CONTRADICTED: "wrong"}.get(row.verdict, "soft")
 
 
-def _chart(metric: ClaimMetric, measured: Sequence[ClaimResult]) -> str:
-    rows = [
-        (row.claim.claim, row.effect.effect, (row.effect.interval.low, row.effect.interval.high))
-        for row in measured
-        if row.metric == metric and row.effect is not None and row.effect.interval is not None
-    ]
-    return charts.effects(f"effect on {_NAMES[metric]}, x100", rows) if rows else ""
-
-
 def _spread(row: ClaimResult) -> list[str]:
     effect = row.effect
     assert effect is not None
@@ -109,7 +99,14 @@ def _spread(row: ClaimResult) -> list[str]:
     parts = (effect.components.seeds, effect.components.pairs, effect.components.rest)
     deviations = [f"{100 * math.sqrt(part):.1f}" for part in parts]
     half = 50 * (effect.interval.high - effect.interval.low)
-    return [row.claim.claim, _NAMES[row.metric], *deviations, str(effect.seeds), f"{effect.pairs:,}", f"{half:.1f}"]
+    return [
+        row.claim.claim,
+        METRIC_NAMES[row.metric],
+        *deviations,
+        str(effect.seeds),
+        f"{effect.pairs:,}",
+        f"{half:.1f}",
+    ]
 
 
 def _needed(
@@ -131,7 +128,7 @@ def _needed(
         for name, components in {**spreads, "mean of these variances": mean}.items()
     ]
     head = ["by the spread of", *(f"{seeds} seeds" for seeds in job.seeds)]
-    return f"Pairs for {effect:g} of {_NAMES[metric]}", head, rows
+    return f"Pairs for {effect:g} of {METRIC_NAMES[metric]}", head, rows
 
 
 def _pairs(components: Components, effect: float, seeds: int) -> str:

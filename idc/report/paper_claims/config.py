@@ -11,7 +11,13 @@ from idc.config import ConfigModel
 
 ClaimMetric = Literal["right_object", "right_type", "difference_f1", "CIDEr"]
 """Scores that are means over the pairs, as the metrics of a sweep's columns (:mod:`idc.sweep.config`)."""
-
+METRIC_NAMES: dict[ClaimMetric, str] = {
+    "right_object": "right object",
+    "right_type": "right type",
+    "difference_f1": "difference F1",
+    "CIDEr": "CIDEr",
+}
+"""In words."""
 
 SEED_MARK = "{seed}"
 """In the path of an evaluation: the seed, a number."""
@@ -26,7 +32,7 @@ class PaperClaim(ConfigModel):
     paper: str = Field(min_length=1)
     """Paper, and where in it; its own numbers, if it has any."""
     system: str = Field(min_length=1)
-    """System that is trained."""
+    """System of the treatment."""
     sweep: str | None = Field(None, min_length=1)
     """Name of the sweep; empty: `control` and `treatment` are folders of evaluations."""
     control: str = Field(min_length=1)
@@ -36,6 +42,8 @@ class PaperClaim(ConfigModel):
     """Row, or folder, with it."""
     least: dict[ClaimMetric, float] = Field(min_length=1)
     """Metric -> smallest effect of interest, in the unit of the tables (times 100), of higher for the treatment."""
+    untrained: str | None = Field(None, min_length=1)
+    """Why a row is not trained here, shown if it is not. Default: "not trained yet"."""
 
     def faults(self) -> Iterator[str]:
         if self.control == self.treatment:
@@ -60,7 +68,7 @@ class ClaimsJob(ConfigModel):
     seeds: tuple[int, ...] = Field((2, 3, 5, 10), min_length=1)
     """Numbers of seeds of that calculation."""
     out: str = Field("runs/claims", min_length=1)
-    """Folder for `claims.html`, `claims.md` and `claims.json`."""
+    """Folder for `claims.html`, `claims.svg`, `claims.md` and `claims.json`."""
 
     def faults(self) -> Iterator[str]:
         if few := [seeds for seeds in self.seeds if seeds < 2]:

@@ -13,25 +13,24 @@ not testable here   it holds both, so the test is too small; or neither row is b
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from idc.atomic import read_object
-from idc.data.store import iter_rows
 from idc.evaluation.baselines import NEAREST
 from idc.evaluation.effects import SeededEffect, pairs_needed, seeded_effect
-from idc.evaluation.record import EVALUATION, Baseline, Evaluation, ScoredCaption, load_evaluation, load_predictions
-from idc.evaluation.rendered_truth import rendered_truth
-from idc.metrics.difference_lists import F1
-from idc.metrics.hallucination import Truth, hallucination
-from idc.report.paper_claims.config import SEED_MARK, ClaimMetric, ClaimsJob, PaperClaim
-from idc.schema import NO_CHANGE
+from idc.evaluation.record import Evaluation
+from idc.report.paper_claims.config import ClaimMetric, ClaimsJob, PaperClaim
+from idc.report.paper_claims.pair_values import (
+    MissingError,
+    evaluations_by_seed,
+    load_records,
+    value_of_baseline,
+    values_of_rows,
+)
 from idc.sweep.progress import PLAN, TRIALS
 from idc.sweep.summary import TrialResult
 from idc.systems import SYSTEMS
@@ -43,6 +42,7 @@ CONTRADICTED: ClaimVerdict = "contradicted"
 NOT_TESTABLE: ClaimVerdict = "not testable here"
 
 _MOST_SEEDS = 30
+_UNTRAINED = "not trained yet"
 
 
 class ClaimResult(BaseModel):
@@ -54,6 +54,7 @@ class ClaimResult(BaseModel):
         effect: None if a row is missing.
         seeds: those of both rows.
         why: the verdict's reason.
+        absent: why there is no effect, without names of files.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -65,6 +66,7 @@ class ClaimResult(BaseModel):
     effect: SeededEffect | None = None
     nearest: float | None = None
     seeds: list[str] = []
+    absent: str = ""
 
 
 class _Row(NamedTuple):
@@ -74,10 +76,6 @@ class _Row(NamedTuple):
     trials: int
 
 
-class _MissingError(Exception):
-    """What a test needs is not there; with the reason."""
-
-
 def gather_claims(job: ClaimsJob) -> list[ClaimResult]:
     """Test all claims, metric by metric."""
     return [_tested(claim, metric, job.sweeps) for claim in job.claims for metric in claim.least]
@@ -85,7 +83,7 @@ def gather_claims(job: ClaimsJob) -> list[ClaimResult]:
 
 def verdict_of(effect: SeededEffect, least: float, nearest: float | None = None) -> tuple[ClaimVerdict, str]:
     """The verdict of the module's text and its reason; arguments as of :class:`ClaimResult`."""
-    if nearest is not None and max(effect.control, effect.treatment) <= nearest:
+    if nearest is not None and is_blind(effect, nearest):
         return NOT_TESTABLE, f"neither row is better than the nearest training pair's caption ({_points(nearest)})"
     if effect.interval is None or effect.components is None:
         alone = effect.of_pairs
@@ -115,29 +113,33 @@ def _points(fraction: float) -> str:
     return f"{100 * fraction:.1f}"
 
 
+def is_blind(effect: SeededEffect, nearest: float | None) -> bool:
+    """Whether neither row is better than the nearest training pair's caption."""
+    return nearest is not None and max(effect.control, effect.treatment) <= nearest
+
+
 def _tested(claim: PaperClaim, metric: ClaimMetric, folders: Sequence[str]) -> ClaimResult:
     least = claim.least[metric] / 100
     try:
         rows = _rows(claim, folders)
         seeds = sorted(rows[0].keys() & rows[1].keys())
         if not seeds:
-            raise _MissingError(f"not trained yet: {claim.control!r} and {claim.treatment!r} have no seed in common")
-        records = [[load_evaluation(row[seed]) for seed in seeds] for row in rows]
-        _check(claim, records)
-        values = [[_values(metric, record, row[seed]) for record, seed in zip(of_row, seeds, strict=True)]
-                  for of_row, row in zip(records, rows, strict=True)]  # fmt: skip
-        pairs = list(values[0][0])
-        if len(pairs) < 2:
-            raise _MissingError(f"{len(pairs)} of the evaluated pairs have the metric")
-        if any(of_seed.keys() != set(pairs) for of_row in values for of_seed in of_row):
-            raise _MissingError("the rows were evaluated on different pairs")
-        control, treatment = (
-            np.array([[of_seed[pair] for pair in pairs] for of_seed in of_row], float) for of_row in values
+            names = f"{claim.control!r} and {claim.treatment!r} have no seed in common"
+            raise MissingError(claim.untrained or _UNTRAINED, names)
+        records = load_records(rows, seeds)
+        _check_system(claim, records[1])
+        effect = seeded_effect(*values_of_rows(metric, records, rows, seeds))
+    except MissingError as error:
+        return ClaimResult(
+            claim=claim, metric=metric, least=least, verdict=NOT_TESTABLE, why=str(error), absent=error.reason
         )
-    except (_MissingError, ValueError) as error:
-        return ClaimResult(claim=claim, metric=metric, least=least, verdict=NOT_TESTABLE, why=str(error))
-    effect = seeded_effect(control, treatment)
-    nearest = _of_baseline(metric, records[0][0].baselines.get(NEAREST))
+    except ValueError as error:
+        absent = "an evaluation cannot be read"
+        return ClaimResult(claim=claim, metric=metric, least=least, verdict=NOT_TESTABLE, why=str(error), absent=absent)
+    baselines = (record.baselines.get(NEAREST) for of_row in records for record in of_row)
+    nearest = next(
+        (value for captions in baselines if (value := value_of_baseline(metric, captions)) is not None), None
+    )
     verdict, why = verdict_of(effect, least, nearest)
     return ClaimResult(
         claim=claim, metric=metric, least=least, verdict=verdict, why=why, effect=effect, nearest=nearest, seeds=seeds
@@ -146,18 +148,19 @@ def _tested(claim: PaperClaim, metric: ClaimMetric, folders: Sequence[str]) -> C
 
 def _rows(claim: PaperClaim, folders: Sequence[str]) -> tuple[dict[str, Path], dict[str, Path]]:
     """The evaluations of control and treatment by seed."""
+    untrained = claim.untrained or _UNTRAINED
     if claim.system not in SYSTEMS:
-        raise _MissingError(f"not trained yet: this program has no system {claim.system!r}")
+        raise MissingError(untrained, f"this program has no system {claim.system!r}")
     if claim.sweep is None:
-        rows = _by_seed(claim.control), _by_seed(claim.treatment)
+        rows = evaluations_by_seed(claim.control), evaluations_by_seed(claim.treatment)
         for evaluations, folder in zip(rows, (claim.control, claim.treatment), strict=True):
             if not evaluations:
-                raise _MissingError(f"not trained yet: there is no evaluation {folder}")
+                raise MissingError(untrained, f"there is no evaluation {folder}")
         return rows
     plans = [path for folder in folders if (path := Path(folder) / claim.sweep / PLAN).exists()]
     if not plans:
-        raise _MissingError(f"not trained yet: no sweep {claim.sweep!r} in {', '.join(folders)}")
-    reasons = []
+        raise MissingError(untrained, f"no sweep {claim.sweep!r} in {', '.join(folders)}")
+    details = []
     for plan in plans:
         control, treatment = (_row(plan, label) for label in (claim.control, claim.treatment))
         if control.evaluations and treatment.evaluations:
@@ -167,16 +170,8 @@ def _rows(claim: PaperClaim, folders: Sequence[str]) -> tuple[dict[str, Path], d
             for label, row in ((claim.control, control), (claim.treatment, treatment))
             if not row.evaluations
         ]
-        reasons.append(f"not trained yet: in {plan.parent} {' and '.join(missing)}")
-    raise _MissingError(reasons[0])
-
-
-def _by_seed(pattern: str) -> dict[str, Path]:
-    """The evaluations whose path has a number for the seed."""
-    before, after = pattern.split(SEED_MARK)
-    paths = glob.glob(f"{glob.escape(before)}*{glob.escape(after)}")
-    folders = {path[len(before) : len(path) - len(after)]: Path(path) for path in paths}
-    return {seed: path for seed, path in folders.items() if seed.isdigit() and (path / EVALUATION).exists()}
+        details.append(f"in {plan.parent} {' and '.join(missing)}")
+    raise MissingError(untrained, details[0])
 
 
 def _row(plan: Path, label: str) -> _Row:
@@ -197,61 +192,8 @@ def _row(plan: Path, label: str) -> _Row:
     return row
 
 
-def _check(claim: PaperClaim, records: Sequence[Sequence[Evaluation]]) -> None:
-    """Whether the evaluations are of the claim's system, on the same pairs, by the same protocol."""
-    every = [record for of_row in records for record in of_row]
-    for record in every:
+def _check_system(claim: PaperClaim, treatment: Sequence[Evaluation]) -> None:
+    """Whether the treatment is of the claim's system; its control may be of another, which it starts from."""
+    for record in treatment:
         if record.training is not None and record.training.system != claim.system:
-            raise _MissingError(f"the evaluated system is {record.training.system}, not {claim.system}")
-    for rule in ("name", "data", "references", "CIDEr"):
-        if any(record.protocol.get(rule) != every[0].protocol.get(rule) for record in every):
-            raise _MissingError(f"the rows were evaluated by other rules or on other data ({rule})")
-
-
-def _values(metric: ClaimMetric, record: Evaluation, folder: Path) -> dict[str, float]:
-    """The metric of each pair that has it."""
-    rows = load_predictions(folder)
-    if metric == "CIDEr":
-        return {row.pair_id: row.scores["CIDEr"] for row in rows if "CIDEr" in row.scores}
-    if metric == "right_type":
-        return {row.pair_id: float(row.named_type == row.change_type) for row in rows if row.change_type is not None}
-    if metric == "difference_f1":
-        if any(row.differences is None for row in rows):
-            raise _MissingError("the true lists of differences are not known for every pair")
-        return {row.pair_id: row.differences.scores[F1] for row in rows if row.differences is not None}
-    return _right_objects(rows, _truths(str(record.protocol.get("pairs")), record.split))
-
-
-def _right_objects(rows: Sequence[ScoredCaption], truths: Mapping[str, Truth]) -> dict[str, float]:
-    """Whether the caption of each changed pair names the right object."""
-    changed = {name: truth for name, truth in truths.items() if truth.kind != NO_CHANGE}
-    return {
-        row.pair_id: hallucination([(row.caption, changed[row.pair_id])]).object.rate
-        for row in rows
-        if row.pair_id in changed
-    }
-
-
-@lru_cache
-def _truths(pairs: str, split: str) -> Mapping[str, Truth]:
-    """The single change or none of each pair."""
-    if not Path(pairs).is_dir():
-        raise _MissingError(f"right_object needs the pairs, and {pairs} does not exist")
-    truth = rendered_truth(iter_rows(pairs, ["pair_id", "change_type", "source", "meta"], split))
-    if truth is None or not truth.changes:
-        raise _MissingError(f"right_object needs rendered pairs of a single change, which {pairs} does not hold")
-    return truth.changes
-
-
-def _of_baseline(metric: ClaimMetric, baseline: Baseline | None) -> float | None:
-    if baseline is None:
-        return None
-    match metric:
-        case "CIDEr":
-            return baseline.scores.get("CIDEr")
-        case "right_type":
-            return baseline.types.accuracy if baseline.types is not None else None
-        case "right_object":
-            return baseline.hallucination.object.rate if baseline.hallucination is not None else None
-        case "difference_f1":
-            return baseline.differences.f1 if baseline.differences is not None else None
+            raise MissingError(f"the evaluated system is {record.training.system}, not {claim.system}")
