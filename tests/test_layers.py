@@ -185,6 +185,12 @@ def test_nothing_imports_the_benchmarks_but_their_job() -> None:
             assert not found, f"{path.relative_to(ROOT)} imports {found[0]}"
 
 
+def test_the_program_imports_no_tests() -> None:
+    for path in python_files(*CODE):
+        wrong = [module for module in modules_of(path) if is_within(module, "tests")]
+        assert not wrong, f"{path.relative_to(ROOT)} imports {wrong[0]}"
+
+
 def circles(imports: dict[str, set[str]]) -> list[list[str]]:
     """The strongly connected components of more than one module (Tarjan)."""
     index: dict[str, int] = {}
