@@ -259,9 +259,8 @@ UNCLEAR = {
     "found", "one", "own", "place", "places", "known", "given", "made", "some", "told", "heap", "couple", "couples"
 }  # fmt: skip
 """Names that say nothing of what they hold."""
-NOUNS_HERE = {("idc/data/validation/checks.py", "heap"), ("idc/data/mining/mined_pairs.py", "heap"),
-              ("idc/vlm/scene_sentences.py", "place")}  # fmt: skip
-"""A heap of heapq; an image collection as the settings name it; a place in a scene, as sentences name it."""
+NOUNS_HERE = {("idc/data/validation/checks.py", "heap"), ("idc/data/mining/mined_pairs.py", "heap")}
+"""A heap of heapq; an image collection as the settings name it."""
 
 
 SAME_EVERYWHERE = {
