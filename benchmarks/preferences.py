@@ -23,6 +23,7 @@ from pydantic import Field
 
 from benchmarks.measurement import by_turns, peak_memory_mib
 from benchmarks.processes import apart
+from benchmarks.processors import processor_of
 from idc.config import ConfigModel, cli, missing
 from idc.vlm.config import BaseConfig
 
@@ -130,7 +131,6 @@ def _trainer(job: Any, task: Any, part: Any, batch: Any, model: Any, folder: Pat
 
     from idc.data.images import decode_image
     from idc.vlm.dialogue import caption_turns
-    from tests.vlm.test_labels import processor_of
 
     family, chat = part.chat.family, part.chat
     prompt = family.tokenizer.apply_chat_template(

@@ -23,6 +23,7 @@ from cluster.run_claim import FATAL, RESULT, claim
 from cluster.tracking import MlflowTracker, flat
 from cluster.waiting import waiting_notice
 from idc import logs
+from idc.data.manifest import manifests_read_once
 from idc.heartbeat import Heartbeat
 from idc.redaction import redacted
 from idc.training.config import TrackingConfig, TrainConfig
@@ -147,7 +148,7 @@ def _run_entry(entry: str, record: dict[str, Any], train: TrainConfig, run: RunF
     torch.manual_seed(train.seed)
     module, _, function = entry.partition(":")
     payload = {key: value for key, value in record.items() if key != "entry"}
-    with stored(plain, run, train.keep_last) as context:
+    with stored(plain, run, train.keep_last) as context, manifests_read_once():
         try:
             result = getattr(importlib.import_module(module), function)(payload, context)
         except (RuntimeError, MemoryError) as error:

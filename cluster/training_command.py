@@ -8,6 +8,7 @@ from pydantic import Field, create_model
 
 from cluster.config import ClusterConfig
 from idc.config import ConfigModel, cli
+from idc.data.manifest import manifests_read_once
 
 JobT = TypeVar("JobT", bound=ConfigModel)
 
@@ -26,7 +27,8 @@ def train_command(job: type[ConfigModel], entry: str, doc: str | None, build: tu
         entry, build: as of :func:`cluster.job.train_job`.
         doc: of the command.
     """
-    args = cli(job, doc)
-    from cluster.job import train_job
+    with manifests_read_once():
+        args = cli(job, doc)
+        from cluster.job import train_job
 
-    train_job(entry, args, build)
+        train_job(entry, args, build)

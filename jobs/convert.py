@@ -23,15 +23,10 @@ class Job(ConvertJob):
 def main() -> None:
     args = cli(Job, __doc__, local=False)
     from idc.systems.procap.convert import convert
-    from idc.training.foreign import dropped_listing
+    from idc.training.conversion import convert_command
 
     job = args.config
-    try:
-        dropped = convert(job, overwrite=args.overwrite)
-    except ValueError as error:
-        raise SystemExit(f"convert: {error}") from None
-    print(dropped_listing(dropped))
-    print(f"{job.out}: converted from {job.weights}; {len(dropped)} tensors or parts of tensors were dropped")
+    convert_command("convert", job, convert, args.overwrite)
     print(f"next: {after_conversion(job.kind, job.out)}")
 
 

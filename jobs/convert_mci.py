@@ -20,15 +20,10 @@ class Job(ConvertMciJob):
 def main() -> None:
     args = cli(Job, __doc__, local=False)
     from idc.systems.changevg.convert import convert_mci
-    from idc.training.foreign import dropped_listing
+    from idc.training.conversion import convert_command
 
     job = args.config
-    try:
-        dropped = convert_mci(job, overwrite=args.overwrite)
-    except ValueError as error:
-        raise SystemExit(f"convert_mci: {error}") from None
-    print(dropped_listing(dropped))
-    print(f"{job.out}: converted from {job.weights}; {len(dropped)} tensors or parts of tensors were dropped")
+    convert_command("convert_mci", job, convert_mci, args.overwrite)
     print(f"next: python jobs/evaluate.py artifact={job.out} pairs=data/levir-mci out={job.out}-evaluation")
 
 

@@ -31,7 +31,8 @@ SCHEMA_VERSIONS = {
 }
 """Version of the columns of each kind of folder; a folder with a newer one is refused."""
 
-_IMAGES = {"before", "after", "images"}
+IMAGE_COLUMNS = {"before", "after", "images"}
+"""Columns of images, or of lists of images; a mask is none."""
 _PLAIN_NAME = r"^[^/]+$"
 
 
@@ -89,11 +90,36 @@ class Manifest(BaseModel):
         Raises:
             ValueError: the folder at ``path`` has annotations but no images.
         """
-        if not self.has_images and (columns is None or _IMAGES & set(columns)):
+        if not self.has_images and (columns is None or IMAGE_COLUMNS & set(columns)):
             raise ValueError(
                 f"{path} has annotations alone, no images: it can be validated, and captions made elsewhere can be "
                 "scored against it (predictions=FILE); for anything else import it again with its images"
             )
+
+
+_read_once: dict[str, Manifest] | None = None
+"""Complete manifests by path or URI, within :func:`manifests_read_once`; None outside."""
+
+
+@contextlib.contextmanager
+def manifests_read_once() -> Iterator[None]:
+    """Context in which this process reads the manifest of a complete folder once: the check of a training, its
+    vocabulary, its splits and its card ask for the same one. What another process changes meanwhile is not seen."""
+    global _read_once
+    if _read_once is not None:  # within an outer block, which ends later
+        yield
+        return
+    _read_once = {}
+    try:
+        yield
+    finally:
+        _read_once = None
+
+
+def manifest_changed(folder: files.Location) -> None:
+    """Read the folder's manifest anew, also within :func:`manifests_read_once`."""
+    if _read_once is not None:
+        _read_once.pop(folder.local or folder.text, None)
 
 
 def fingerprint(*things: Any) -> str:
@@ -111,7 +137,20 @@ def read_manifest(path: AnyPath, kind: str | None = None, command: str | None = 
     Raises:
         ValueError: there is none, it is damaged, of a newer version, or not of the wanted ``kind``.
     """
-    location = files.locate(path) / MANIFEST
+    folder = files.locate(path)
+    key = folder.local or folder.text
+    manifest = None if _read_once is None else _read_once.get(key)
+    if manifest is None:
+        manifest = _parsed(folder, path, kind, command)
+        if _read_once is not None and manifest.complete:
+            _read_once[key] = manifest
+    if kind is not None and manifest.kind != kind:
+        raise ValueError(f"{path} holds {manifest.kind}, not {kind}")
+    return manifest
+
+
+def _parsed(folder: files.Location, path: AnyPath, kind: str | None, command: str | None) -> Manifest:
+    location = folder / MANIFEST
     if not answered(location.exists, str(path)):
         raise ValueError(f"{path} is not a data set folder: it has no {MANIFEST}{_import_first(path, kind, command)}")
     try:
@@ -119,12 +158,9 @@ def read_manifest(path: AnyPath, kind: str | None = None, command: str | None = 
         version, newest = content["schema_version"], SCHEMA_VERSIONS.get(content["kind"], 1)
         if version > newest:
             raise ValueError(f"{location} has schema version {version}, this program reads up to {newest}; update it")
-        manifest = Manifest.model_validate(content)
+        return Manifest.model_validate(content)
     except (JsonError, KeyError, TypeError, ValidationError) as exc:
         raise ValueError(f"{location} is not a manifest of this project: {exc}") from exc
-    if kind is not None and manifest.kind != kind:
-        raise ValueError(f"{path} holds {manifest.kind}, not {kind}")
-    return manifest
 
 
 def _import_first(path: AnyPath, kind: str | None, command: str | None) -> str:

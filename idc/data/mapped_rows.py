@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import fcntl
+import hashlib
 import itertools
 import os
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from pyarrow import fs
 
 from idc.atomic import replacing
 from idc.data import files
-from idc.data.manifest import AnyPath, complete_manifest, fingerprint
+from idc.data.manifest import IMAGE_COLUMNS, AnyPath, complete_manifest, fingerprint
 from idc.data.parquet_files import refuse_objects
 from idc.data.stored_rows import iter_tables, read_schema
 from idc.data.write_errors import writing
@@ -26,12 +27,17 @@ ROWS_FOLDER = "_rows"
 """Folder in a data set folder for its Arrow files."""
 
 
+_HOLDER = "@row"
+"""End of the name of the column with the number of the row that holds this row's value of an image column."""
+
+
 class MappedRows(Sequence[dict[str, Any]]):
     """Random access to the rows of a complete folder, for training.
 
     The wanted rows and columns are converted once into an Arrow file on the local disk, which is memory-mapped: a row
     costs tens of microseconds, processes share the pages, and memory does not grow with the data set. The file is
-    written to ``_rows`` in the folder; for remote or read-only folders to ``$IDC_CACHE`` (``~/.cache/idc``).
+    written to ``_rows`` in the folder; for remote or read-only folders to ``$IDC_CACHE`` (``~/.cache/idc``). Equal
+    images of several rows (instructions about one pair, pairs of one scene) are written once.
 
     Args:
         columns: the columns to read; all by default.
@@ -67,7 +73,9 @@ class MappedRows(Sequence[dict[str, Any]]):
         except (OSError, pa.ArrowException) as error:
             raise ValueError(f"{self._file} is damaged ({error}); delete it, it is written again") from error
         self._ends = list(itertools.accumulate(batch.num_rows for batch in self._batches))
-        self.columns = reader.schema.names
+        positions = {name: position for position, name in enumerate(reader.schema.names)}
+        self.columns = [name for name in positions if not name.endswith(_HOLDER)]
+        self._holders = {name: positions[name + _HOLDER] for name in self.columns if name + _HOLDER in positions}
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -81,23 +89,40 @@ class MappedRows(Sequence[dict[str, Any]]):
             index += len(self)
         if not 0 <= index < len(self):
             raise IndexError(f"row {index} of {len(self)}")
+        batch, row = self._at(index)
+        values = {name: batch.column(position)[row].as_py() for position, name in enumerate(self.columns)}
+        for name, position in self._holders.items():
+            holder = batch.column(position)[row].as_py()
+            if holder != index:
+                other, held = self._at(holder)
+                values[name] = other.column(self.columns.index(name))[held].as_py()
+        return values
+
+    def _at(self, index: int) -> tuple[pa.RecordBatch, int]:
+        """The batch of a row, and its number there."""
         number = bisect.bisect_right(self._ends, index)
-        batch = self._batches[number]
-        row = index - (self._ends[number - 1] if number else 0)
-        return {name: column[row].as_py() for name, column in zip(self.columns, batch.columns, strict=True)}
+        return self._batches[number], index - (self._ends[number - 1] if number else 0)
 
     def column(self, name: str) -> list[Any]:
         """One whole column as a list (ids, captions, types: columns that fit into memory)."""
         if name not in self.columns:
             raise ValueError(f"there is no column {name!r}; there are {', '.join(self.columns)}")
-        return [value for batch in self._batches for value in batch.column(name).to_pylist()]
+        values = [value for batch in self._batches for value in batch.column(name).to_pylist()]
+        if (position := self._holders.get(name)) is None:
+            return values
+        return [values[holder] for batch in self._batches for holder in batch.column(position).to_pylist()]
 
     def list_lengths(self, name: str) -> np.ndarray:
         """The length of each row's list in a column of lists; does not read the lists."""
         import pyarrow.compute as pc  # slow to import; most readers do not need it
 
-        lengths = [pc.list_value_length(batch.column(name)) for batch in self._batches]
-        return np.concatenate([part.to_numpy(zero_copy_only=False) for part in lengths] or [np.zeros(0, np.int32)])
+        if not self._batches:
+            return np.zeros(0, np.int32)
+        column = pa.chunked_array([batch.column(name) for batch in self._batches])
+        if (position := self._holders.get(name)) is None:
+            return pc.list_value_length(column).to_numpy()
+        holders = pa.chunked_array([batch.column(position) for batch in self._batches])
+        return pc.list_value_length(column).fill_null(0).to_numpy()[holders.to_numpy()]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_file": self._file}
@@ -124,6 +149,9 @@ def _convert(target: str, source: files.Location, columns: Sequence[str] | None,
         if os.path.exists(target):  # another process wrote it while this one waited
             return
         schema = read_schema(source, columns)
+        images = [_FirstRows(name) for name in schema.names if name in IMAGE_COLUMNS]
+        for image in images:
+            schema = image.stored_schema(schema)
         name = f".{os.path.basename(target)}.{os.getpid()}.partial"
         with (
             replacing(target, name) as partial,
@@ -131,5 +159,44 @@ def _convert(target: str, source: files.Location, columns: Sequence[str] | None,
             pa.ipc.new_file(sink, schema) as writer,
         ):
             for table in iter_tables(source, columns, split, batch_size=64):
+                for image in images:
+                    table = image.stored(table)
                 for batch in table.combine_chunks().to_batches():
                     writer.write_batch(batch)
+
+
+class _FirstRows:
+    """Leaves a value of an image column in the first row that has it, and empty in the others; a further column, the
+    last one, has the number of that first row."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+        self._rows = 0
+        self._first: dict[bytes, int] = {}
+        """Digest of a value -> its first row."""
+
+    def stored_schema(self, schema: pa.Schema) -> pa.Schema:
+        number = schema.get_field_index(self.column)
+        schema = schema.set(number, schema.field(number).with_nullable(True))
+        return schema.append(pa.field(self.column + _HOLDER, pa.int64(), False))
+
+    def stored(self, table: pa.Table) -> pa.Table:
+        """The next rows of the folder."""
+        schema = self.stored_schema(table.schema)
+        values = table[self.column].to_pylist()
+        holders = [self._first.setdefault(_digest(value), self._rows + row) for row, value in enumerate(values)]
+        first = [
+            value if holder == self._rows + row else None
+            for row, (value, holder) in enumerate(zip(values, holders, strict=True))
+        ]
+        self._rows += len(values)
+        number = schema.get_field_index(self.column)
+        columns = [*table.columns, pa.array(holders, pa.int64())]
+        columns[number] = pa.array(first, schema.field(number).type)
+        return pa.table(columns, schema=schema)
+
+
+def _digest(value: bytes | list[bytes]) -> bytes:
+    if isinstance(value, bytes):
+        return hashlib.blake2b(value, digest_size=16).digest()
+    return b"".join(map(_digest, value))

@@ -32,6 +32,7 @@ from idc.data.manifest import (
     Reject,
     complete_manifest,
     fingerprint,
+    manifest_changed,
     read_manifest,
     undamaged,
 )
@@ -267,6 +268,7 @@ class DatasetFolder:
     def _save(self) -> None:
         text = json.dumps(self.manifest.model_dump(), indent=1, ensure_ascii=False) + "\n"
         (self.location / MANIFEST).write(text.encode())
+        manifest_changed(self.location)
 
     def _write_table(self, file: files.Location, table: pa.Table) -> None:
         text_columns = [f.name for f in table.schema if pa.types.is_string(f.type)]

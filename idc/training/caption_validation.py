@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from idc.data.mapped_rows import MappedRows
@@ -46,6 +47,27 @@ def measured_of(truths: Iterable[Any]) -> set[str]:
         elif isinstance(truth, TrueDifferences):
             names |= {"difference_f1", "invented_share"}
     return names
+
+
+class ValidatedRows:
+    """The rows of a data set whose samples are captioned and scored.
+
+    Attributes:
+        rows: with the columns ``change_type`` and ``meta``.
+        order: the row of each sample.
+    """
+
+    rows: MappedRows
+    order: Sequence[int] | np.ndarray
+
+    def truths(self) -> Iterator[Truth | TrueDifferences | None]:
+        """The known truths of the pairs."""
+        return row_truths(self.rows, self.order)
+
+    def strata(self) -> list[str | None]:
+        """The change type of each pair."""
+        kinds = self.rows.column("change_type")
+        return [kinds[row] for row in self.order]
 
 
 def row_truths(rows: MappedRows, numbers: Iterable[int]) -> Iterator[Truth | TrueDifferences | None]:

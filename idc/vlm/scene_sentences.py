@@ -54,7 +54,7 @@ class SeenObject:
         return " ".join(getattr(self, attribute) for attribute in ATTRIBUTES)
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         return f"{_third(self.y, ROWS)} {_third(self.x, COLUMNS)}"
 
 
@@ -92,41 +92,41 @@ def moved(objects: Sequence[SeenObject], mirrored: bool, shift: tuple[float, flo
 
 
 def object_listing(objects: Sequence[SeenObject], of: str = "the image") -> SceneQuestion:
-    """All objects from left to right, each with its place."""
-    answer = ", ".join(f"{seen.place}: {seen.name}" for seen in sorted(objects))
+    """All objects from left to right, each with its position."""
+    answer = ", ".join(f"{seen.position}: {seen.name}" for seen in sorted(objects))
     return SceneQuestion(f"List the objects of {of} from left to right.", answer or NOTHING)
 
 
 LISTED = ("object", "place", *ATTRIBUTES)
-"""Counted in a listing: objects with all attributes right, places, and each attribute."""
+"""Counted in a listing: objects with all attributes right, positions (`place`), and each attribute."""
 
 
 def listing_hits(truth: str, answer: str) -> dict[str, int]:
     """How many of :data:`LISTED` are right in the answer to :func:`object_listing`, the n-th entry against the n-th
-    object, and the number of ``objects``; entries are ``place: size colour material shape``."""
+    object, and the number of ``objects``; entries are ``position: size colour material shape``."""
     true_entries, entries = ([_entry(text) for text in sentence.split(", ")] for sentence in (truth, answer))
     hits = dict.fromkeys(LISTED, 0) | {"objects": len(true_entries)}
-    for (true_place, true_words), (place, words) in zip(true_entries, entries, strict=False):
+    for (true_position, true_words), (position, words) in zip(true_entries, entries, strict=False):
         hits["object"] += true_words == words
-        hits["place"] += true_place == place
+        hits["place"] += true_position == position
         for attribute, true_word, word in zip(ATTRIBUTES, true_words, words, strict=False):
             hits[attribute] += true_word == word
     return hits
 
 
 def _entry(text: str) -> tuple[str, list[str]]:
-    place, _, name = text.partition(": ")
-    return place, name.split()
+    position, _, name = text.partition(": ")
+    return position, name.split()
 
 
-def at_a_place(objects: Sequence[SeenObject], rng: np.random.Generator) -> SceneQuestion:
-    """The question for the objects at a place; one of four places is drawn without looking at the objects."""
+def at_a_position(objects: Sequence[SeenObject], rng: np.random.Generator) -> SceneQuestion:
+    """The question for the objects at a position; one of four positions is drawn without looking at the objects."""
     if not objects or rng.random() < 0.25:
-        place = f"{ROWS[int(rng.integers(3))][1]} {COLUMNS[int(rng.integers(3))][1]}"
+        position = f"{ROWS[int(rng.integers(3))][1]} {COLUMNS[int(rng.integers(3))][1]}"
     else:
-        place = objects[int(rng.integers(len(objects)))].place
-    names = [seen.name for seen in sorted(objects) if seen.place == place]
-    return SceneQuestion(f"What is at the {place}?", " and ".join(f"a {name}" for name in names) or NOTHING)
+        position = objects[int(rng.integers(len(objects)))].position
+    names = [seen.name for seen in sorted(objects) if seen.position == position]
+    return SceneQuestion(f"What is at the {position}?", " and ".join(f"a {name}" for name in names) or NOTHING)
 
 
 def where(objects: Sequence[SeenObject], rng: np.random.Generator) -> SceneQuestion:
@@ -135,7 +135,8 @@ def where(objects: Sequence[SeenObject], rng: np.random.Generator) -> SceneQuest
         return counting_question(objects, rng)
     name = objects[int(rng.integers(len(objects)))].name
     return SceneQuestion(
-        f"Where is the {name}?", " and ".join(f"at the {seen.place}" for seen in sorted(objects) if seen.name == name)
+        f"Where is the {name}?",
+        " and ".join(f"at the {seen.position}" for seen in sorted(objects) if seen.name == name),
     )
 
 
@@ -154,7 +155,7 @@ def counting_question(objects: Sequence[SeenObject], rng: np.random.Generator) -
 
 
 ABOUT_AN_IMAGE: tuple[Callable[[Sequence[SeenObject], np.random.Generator], SceneQuestion], ...] = (
-    at_a_place,
+    at_a_position,
     where,
     counting_question,
 )

@@ -47,18 +47,18 @@ def made(
     title: str = "a over b",
 ) -> Run:
     where = WHERE.model_copy(update={"machine": machine, "commit": commit, "date": date})
-    one = measurement(title=title, unit=unit, above=above, below=below or [], environment=where)
-    return Run.of([one])
+    run = measurement(title=title, unit=unit, above=above, below=below or [], environment=where)
+    return Run.of([run])
 
 
 # -- a row --------------------------------------------------------------------------------------------------------
 
 
 def test_the_ratio_is_the_median_of_the_paired_ratios() -> None:
-    one = measurement()
-    assert one.ratios == [1.5, 1.0, 4.0]
-    assert one.ratio == 1.5
-    assert one.cells() == ["a over b", "**1.50** (1.00 to 4.00, n = 3)", "at most 1", "3 / 2 s"]
+    run = measurement()
+    assert run.ratios == [1.5, 1.0, 4.0]
+    assert run.ratio == 1.5
+    assert run.cells() == ["a over b", "**1.50** (1.00 to 4.00, n = 3)", "at most 1", "3 / 2 s"]
     assert measurement(above=[2.0], below=[4.0]).cells()[1] == "**0.50** (n = 1)"
 
 
@@ -68,14 +68,14 @@ def test_measurements_that_do_not_pair_have_no_ratio() -> None:
 
 
 def test_a_plain_quantity_has_no_ratio() -> None:
-    one = measurement(below=[], unit="MiB", aim="at most 9")
-    assert one.ratio is None
-    assert one.cells() == ["a over b", "", "at most 9", "**3** (1 to 8, n = 3) MiB"]
+    run = measurement(below=[], unit="MiB", aim="at most 9")
+    assert run.ratio is None
+    assert run.cells() == ["a over b", "", "at most 9", "**3** (1 to 8, n = 3) MiB"]
 
 
 def test_numbers_and_words_of_more_are_printed_and_lists_are_not() -> None:
-    one = measurement(more={"share_of_equal_tokens": 1.0, "runs": [1.0, 2.0], "by": {"a": 1}, "kind": "dis", "n": 3})
-    assert one.further() == ["share of equal tokens 1", "kind dis", "n 3"]
+    run = measurement(more={"share_of_equal_tokens": 1.0, "runs": [1.0, 2.0], "by": {"a": 1}, "kind": "dis", "n": 3})
+    assert run.further() == ["share of equal tokens 1", "kind dis", "n 3"]
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_a_figure_is_read_back_with_all_its_runs(tmp_path: Path) -> None:
     Figure(figure="decoding", runs=[first]).save(tmp_path)
     again = made([1.0], [2.0], commit="d")
     Figure.load(tmp_path, "decoding").with_run(again).save(tmp_path)
-    found = recorded_figures(tmp_path)["decoding"]
-    assert [one.commit for one in found.runs] == ["c", "d"]
-    assert found.runs[1] == again
-    assert found.runs[0].rows[0].above == [3.0, 1.0, 8.0]
-    assert found.runs[0].rows[0].more == {"seconds": [0.333333, 2.0]}
-    assert found.runs[0].machine == HERE
+    figure = recorded_figures(tmp_path)["decoding"]
+    assert [run.commit for run in figure.runs] == ["c", "d"]
+    assert figure.runs[1] == again
+    assert figure.runs[0].rows[0].above == [3.0, 1.0, 8.0]
+    assert figure.runs[0].rows[0].more == {"seconds": [0.333333, 2.0]}
+    assert figure.runs[0].machine == HERE
     assert '"above": [3.0, 1.0, 8.0]' in (tmp_path / "decoding.json").read_text()
 
 
@@ -168,7 +168,7 @@ def test_a_run_is_stored_and_only_recorded_if_asked_for(monkeypatch: pytest.Monk
     result = run_benchmark(job(tmp_path, variant="small"), "caption.py")
     assert list(result.runs) == ["decoding-small"]
     assert len(result.notes) == 2
-    assert [one.busy_cores for one in Figure.load(tmp_path / "out", "decoding-small").runs] == [1.0]
+    assert [run.busy_cores for run in Figure.load(tmp_path / "out", "decoding-small").runs] == [1.0]
     assert not (tmp_path / "records").exists()
     assert not (tmp_path / "page.md").exists()
 
@@ -176,7 +176,7 @@ def test_a_run_is_stored_and_only_recorded_if_asked_for(monkeypatch: pytest.Monk
 def test_a_recorded_run_is_on_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake(monkeypatch, tmp_path)
     run_benchmark(job(tmp_path, record=True), "caption.py")
-    assert [one.commit for one in Figure.load(tmp_path / "records", "decoding").runs] == ["abc"]
+    assert [run.commit for run in Figure.load(tmp_path / "records", "decoding").runs] == ["abc"]
     assert "**2.05** (2.00 to 2.10, n = 3)" in (tmp_path / "page.md").read_text()
 
 
@@ -212,8 +212,8 @@ def test_parts_without_their_inputs_are_skipped_by_name(monkeypatch: pytest.Monk
 
 
 def test_one_device_goes_to_all_parts_that_have_one(tmp_path: Path) -> None:
-    found = benchmark_job.on_device(job(tmp_path, device="cpu", **{"decoding.device": "cuda"}))
-    assert (found.decoding.device, found.captioning.device, found.pretraining.device) == ("cpu", "cpu", "cpu")
+    adapted = benchmark_job.on_device(job(tmp_path, device="cpu", **{"decoding.device": "cuda"}))
+    assert (adapted.decoding.device, adapted.captioning.device, adapted.pretraining.device) == ("cpu", "cpu", "cpu")
 
 
 def test_a_reason_without_a_recording_is_a_mistake(tmp_path: Path) -> None:
@@ -227,16 +227,22 @@ def test_worse_and_unrecorded_rows_are_counted(monkeypatch: pytest.MonkeyPatch, 
     assert (first.compared, first.unknown) == ([], 1)
     old = made([8.0, 8.1, 8.2], [2.0, 2.0, 2.0], unit="tokens/s", commit="old")
     Figure(figure="decoding", runs=[old]).save(tmp_path / "records")
-    found: BenchmarkResult = run_benchmark(job(tmp_path, compare=True), "caption.py")
-    assert [(one.what, one.outcome) for one in found.compared] == [("ratio", "worse"), ("tokens/s", "worse")]
-    assert found.unknown == 0
+    result: BenchmarkResult = run_benchmark(job(tmp_path, compare=True), "caption.py")
+    assert [(compared.what, compared.outcome) for compared in result.compared] == [
+        ("ratio", "worse"),
+        ("tokens/s", "worse"),
+    ]
+    assert result.unknown == 0
 
 
 # -- the comparison -----------------------------------------------------------------------------------------------
 
 
 def outcomes(new: Run, *old: Run) -> list[str]:
-    return [f"{one.what} {one.outcome}" for one in compare_with_record(new, Figure(figure="f", runs=list(old)))]
+    return [
+        f"{compared.what} {compared.outcome}"
+        for compared in compare_with_record(new, Figure(figure="f", runs=list(old)))
+    ]
 
 
 def test_what_became_worse_by_more_than_the_spread_is_flagged() -> None:
@@ -272,10 +278,10 @@ def test_one_value_says_little() -> None:
 
 def test_of_another_machine_only_ratios_are_compared_and_do_not_count() -> None:
     recorded = made([8.0, 8.1, 8.2], [1.0, 1.0, 1.0], machine=ELSEWHERE)
-    found = list(compare_with_record(made([2.0, 2.1, 2.2], [1.0, 1.0, 1.0]), Figure(figure="f", runs=[recorded])))
-    assert [(one.what, one.outcome, one.counts) for one in found] == [("ratio", "worse", False)]
-    assert "not counted" in comparison_summary(found, 0)
-    assert "0 worse" in comparison_summary(found, 0)
+    compared = list(compare_with_record(made([2.0, 2.1, 2.2], [1.0, 1.0, 1.0]), Figure(figure="f", runs=[recorded])))
+    assert [(row.what, row.outcome, row.counts) for row in compared] == [("ratio", "worse", False)]
+    assert "not counted" in comparison_summary(compared, 0)
+    assert "0 worse" in comparison_summary(compared, 0)
 
 
 def test_the_newest_run_of_this_kind_of_machine_is_compared_with() -> None:
@@ -323,8 +329,8 @@ def test_the_tracked_page_is_the_one_that_its_records_and_its_template_make() ->
 
 def test_the_tracked_records_hold_raw_numbers_or_say_that_they_are_not_known() -> None:
     for figure in recorded_figures(RECORDS).values():
-        assert not [one.commit for one in figure.runs if one.commit.endswith("+") and not one.notes]
-        for row in (row for one in figure.runs for row in one.rows):
+        assert not [run.commit for run in figure.runs if run.commit.endswith("+") and not run.notes]
+        for row in (row for run in figure.runs for row in run.rows):
             assert row.above if row.known is None else not row.above and not row.below, (figure.figure, row.title)
         text = (RECORDS / f"{figure.figure}.json").read_text(encoding="utf-8")
         assert not re.findall(r"[ =\"'\[](/[a-z]+/[^\"]*)", text), f"{figure.figure}: a path of a machine"
@@ -363,4 +369,4 @@ def test_a_stored_figure_is_plain_json_of_one_schema() -> None:
     for path in RECORDS.glob("*.json"):
         value = json.loads(path.read_text(encoding="utf-8"))
         assert value["figure"] == path.stem
-        assert [one["date"] for one in value["runs"]] == sorted(one["date"] for one in value["runs"])
+        assert [run["date"] for run in value["runs"]] == sorted(run["date"] for run in value["runs"])

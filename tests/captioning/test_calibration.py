@@ -57,19 +57,19 @@ def test_probabilities_are_those_of_the_fitted_regression() -> None:
     values = random.normal(size=(200, 3)) * (1, 5, 0.01) + (0, 3, 7)
     changed = values @ (1, 0.5, 100) + random.normal(size=200) > 701.5
     rows = [{"a": a, "b": b, "c": c, "always": 4.0} for a, b, c in values.tolist()]
-    made = Calibration(fingerprint="", source={}, quality={}, **fit_calibration(rows, changed.tolist()))
+    calibration = Calibration(fingerprint="", source={}, quality={}, **fit_calibration(rows, changed.tolist()))
     expected = make_pipeline(StandardScaler(), LogisticRegression()).fit(values, changed).predict_proba(values)[:, 1]
-    assert [made.probability(row) for row in rows] == pytest.approx(expected, abs=1e-3)
-    assert made.weights[3] == pytest.approx(0)
-    assert made.probability({"a": 1e9, "b": 0, "c": 0, "always": 4}) <= 1  # far outside, no overflow
+    assert [calibration.probability(row) for row in rows] == pytest.approx(expected, abs=1e-3)
+    assert calibration.weights[3] == pytest.approx(0)
+    assert calibration.probability({"a": 1e9, "b": 0, "c": 0, "always": 4}) <= 1  # far outside, no overflow
 
 
 def test_quality_by_hand() -> None:
     """Two bins of two pairs; of the four couples the probability puts three in order."""
-    found = quality([0.1, 0.4, 0.3, 0.8], [False, False, True, True], bins=2)
-    assert (found.pairs, found.changed, found.auc) == (4, 2, 0.75)
-    assert found.brier == pytest.approx((0.1**2 + 0.4**2 + 0.7**2 + 0.2**2) / 4)
-    assert found.ece == pytest.approx(abs(0.2 - 0.5) / 2 + abs(0.6 - 0.5) / 2)
+    measured = quality([0.1, 0.4, 0.3, 0.8], [False, False, True, True], bins=2)
+    assert (measured.pairs, measured.changed, measured.auc) == (4, 2, 0.75)
+    assert measured.brier == pytest.approx((0.1**2 + 0.4**2 + 0.7**2 + 0.2**2) / 4)
+    assert measured.ece == pytest.approx(abs(0.2 - 0.5) / 2 + abs(0.6 - 0.5) / 2)
     assert quality([0.5] * 30, [True] * 15 + [False] * 15).ece == 0  # equal probabilities stand in one bin
 
 
@@ -79,22 +79,24 @@ def test_an_artifact_is_calibrated(
     rows = list(iter_rows(world.pairs, split="test"))
     images = [[decode_image(row[name]) for row in rows] for name in ("before", "after")]
     before = load_captioner(str(artifact)).describe(*images)
-    assert all(one.changed is None for one in before)
+    assert all(description.changed is None for description in before)
     command = (f"artifact={artifact}", f"pairs={world.pairs}", "report_split=test", "batch_size=3")
     calibrate(monkeypatch, *command)
     assert "AUC" in capsys.readouterr().out
     assert "calibration.json" in read_artifact(artifact).path.joinpath("config.json").read_text()
-    made = Calibration.read(artifact)
-    assert made is not None
-    assert (made.quality["val"].pairs, made.quality["test"].pairs) == (6, len(rows))
+    calibration = Calibration.read(artifact)
+    assert calibration is not None
+    assert (calibration.quality["val"].pairs, calibration.quality["test"].pairs) == (6, len(rows))
 
     after = load_captioner(str(artifact)).describe(*images)
-    assert [one.candidates for one in after] == [one.candidates for one in before]
-    found = [one.changed or 0.0 for one in after]
-    assert found == [made(one) for one in after]
-    assert all(0 < one < 1 for one in found)
+    assert [description.candidates for description in after] == [description.candidates for description in before]
+    probabilities = [description.changed or 0.0 for description in after]
+    assert probabilities == [calibration(description) for description in after]
+    assert all(0 < probability < 1 for probability in probabilities)
     truth = [row["change_type"] != "none" for row in rows]
-    assert made.quality["test"].model_dump() == pytest.approx(quality(found, truth).model_dump(), abs=1e-4)
+    assert calibration.quality["test"].model_dump() == pytest.approx(
+        quality(probabilities, truth).model_dump(), abs=1e-4
+    )
 
     written = (artifact / "calibration.json").read_bytes()
     calibrate(monkeypatch, *command)
@@ -124,16 +126,16 @@ def test_a_pair_is_decoded_and_described_once(artifact: Path, tmp_path: Path, mo
     monkeypatch.setattr("idc.captioning.apply.decode_image", decode)
     monkeypatch.setattr("idc.captioning.calibration_job.decode_image", decode)
     job = CalibrateJob(artifact=str(artifact), pairs=folder, report_split="test", batch_size=4)
-    made = run_calibration(job, lambda: captioner)
+    calibration = run_calibration(job, lambda: captioner)
     assert described == [4, 3, 4, 1]
     assert len(decoded) == 2 * (15 + 7 + 5) + 15, "an unchanged training pair is one image"
-    assert {name: one.pairs for name, one in made.unfamiliar.items()} == {"val": 7, "test": 5}
+    assert {name: familiarity.pairs for name, familiarity in calibration.unfamiliar.items()} == {"val": 7, "test": 5}
 
 
 def test_a_calibration_on_other_inputs_is_left_out(artifact: Path) -> None:
     settings: dict[str, Any] = fit_calibration([{"other": 0.0}, {"other": 1.0}], [False, True])
-    made = Calibration(fingerprint="", source={}, quality={}, **settings)
-    add_file(artifact, "calibration.json", made.model_dump_json())
+    calibration = Calibration(fingerprint="", source={}, quality={}, **settings)
+    add_file(artifact, "calibration.json", calibration.model_dump_json())
     with pytest.warns(UserWarning, match="has other inputs and is ignored; run jobs/calibrate.py again"):
         captioner = load_captioner(str(artifact))
     grey = [np.full((32, 32, 3), 99, np.uint8)]
@@ -185,10 +187,10 @@ def test_pairs_with_captions_alone(
         calibrate(monkeypatch, f"artifact={copy}", f"pairs={tmp_path / name}")
         assert (copy / "calibration.json").exists() == fitted
         assert (copy / "familiarity.safetensors").exists()
-    found = capsys.readouterr()
-    assert "val          40       20" in found.out
-    assert "the familiarity was fitted" in found.out
-    assert "val has only pairs that changed" in found.err + found.out
+    printed = capsys.readouterr()
+    assert "val          40       20" in printed.out
+    assert "the familiarity was fitted" in printed.out
+    assert "val has only pairs that changed" in printed.err + printed.out
 
 
 def write_pairs(folder: Path, splits: dict[str, list[Pair]]) -> str:
@@ -225,15 +227,19 @@ def test_familiarity_is_fitted_reported_and_used(
     calibrate(monkeypatch, *command)
     assert f"{table}: 2 of 2 (100.0 %)" in capsys.readouterr().out
     assert captioning_identity(artifact) == before, "evaluations stay those of this captioner"
-    found = Calibration.read(artifact)
-    assert found is not None
-    assert {name: one.pairs for name, one in found.unfamiliar.items()} == {"val": 60, "test": 20, str(table): 2}
-    assert found.unfamiliar["val"].warned <= 2
-    assert found.unfamiliar[str(table)].lowest == pytest.approx(1 / 61)
-    assert [one.auc for one in found.unfamiliar.values()] == [None, None, 1.0]
+    calibration = Calibration.read(artifact)
+    assert calibration is not None
+    assert {name: unfamiliar.pairs for name, unfamiliar in calibration.unfamiliar.items()} == {
+        "val": 60,
+        "test": 20,
+        str(table): 2,
+    }
+    assert calibration.unfamiliar["val"].warned <= 2
+    assert calibration.unfamiliar[str(table)].lowest == pytest.approx(1 / 61)
+    assert [unfamiliar.auc for unfamiliar in calibration.unfamiliar.values()] == [None, None, 1.0]
 
-    one, other = load_captioner(str(artifact)).describe([inside[0], noise[0]], [inside[1], noise[1]])
-    assert (one.familiar, one.warning) == (True, None)
+    familiar, other = load_captioner(str(artifact)).describe([inside[0], noise[0]], [inside[1], noise[1]])
+    assert (familiar.familiar, familiar.warning) == (True, None)
     assert other.familiar is False
     assert (other.warning or "").startswith("This model has only seen rendered scenes at 32x32 pixels")
 
@@ -262,9 +268,9 @@ def test_what_augmentation_changes_is_familiar_if_it_was_part_of_the_training(ar
     warned = {}
     for augmented in (False, True):
         run_calibration(CalibrateJob(artifact=str(artifact), pairs=folder, augmented=augmented))
-        found = Familiarity.read(artifact)
-        assert found is not None
-        warned[augmented] = sum(found(*pair) < FAMILIAR_FROM for pair in pairs)
+        familiarity = Familiarity.read(artifact)
+        assert familiarity is not None
+        warned[augmented] = sum(familiarity(*pair) < FAMILIAR_FROM for pair in pairs)
     assert warned[False] == 20
     assert warned[True] <= 2
 
@@ -279,11 +285,11 @@ def test_pairs_of_every_folder_of_the_training_count(artifact: Path, tmp_path: P
     other = write_pairs(tmp_path / "dark", {"train": dark(3, 150), "val": dark(4, 60), "test": []})
     warned, fitted = [], []
     for more in ((), (other,)):
-        made = run_calibration(CalibrateJob(artifact=str(artifact), pairs=bright, more_pairs=more))
-        found = Familiarity.read(artifact)
-        assert found is not None
-        warned.append(sum(found(*pair) < FAMILIAR_FROM for pair in dark(5, 20)))
-        fitted.append(made.source["count"])
+        calibration = run_calibration(CalibrateJob(artifact=str(artifact), pairs=bright, more_pairs=more))
+        familiarity = Familiarity.read(artifact)
+        assert familiarity is not None
+        warned.append(sum(familiarity(*pair) < FAMILIAR_FROM for pair in dark(5, 20)))
+        fitted.append(calibration.source["count"])
     assert warned[0] == 20
     assert warned[1] <= 3
     assert fitted == [60, 120]

@@ -46,6 +46,20 @@ def clean_environment(home: Path, **more: str) -> dict[str, str]:
 
 
 @contextmanager
+def ended_with_children(started: subprocess.Popen[bytes]) -> Iterator[psutil.Process]:
+    """A process, killed with all its descendants at the end of the ``with``."""
+    process = psutil.Process(started.pid)
+    try:
+        yield process
+    finally:
+        family = [*process.children(recursive=True), process] if process.is_running() else []
+        for member in family:
+            member.kill()
+        psutil.wait_procs(family, timeout=30)
+        started.wait()
+
+
+@contextmanager
 def running_head(environment: Mapping[str, str], *options: str) -> Iterator[Head]:
     """A head with 4 logical CPUs and a 100 MB object store on loopback, while the ``with`` lasts.
 
@@ -65,18 +79,13 @@ def running_head(environment: Mapping[str, str], *options: str) -> Iterator[Head
             env={**environment, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_worker_niceness": "0"},
             stdout=sink, stderr=subprocess.STDOUT,
         )  # fmt: skip
-    process = psutil.Process(started.pid)
     try:
-        last = time.monotonic() + PATIENCE_S
-        while "Ray runtime started" not in log.read_text():
-            assert started.poll() is None, f"ray start ended:\n{log.read_text()}"
-            assert time.monotonic() < last, f"ray start does not end:\n{log.read_text()}"
-            time.sleep(0.1)
-        yield Head(f"127.0.0.1:{gcs}", f"http://127.0.0.1:{dashboard}", process)
+        with ended_with_children(started) as process:
+            last = time.monotonic() + PATIENCE_S
+            while "Ray runtime started" not in log.read_text():
+                assert started.poll() is None, f"ray start ended:\n{log.read_text()}"
+                assert time.monotonic() < last, f"ray start does not end:\n{log.read_text()}"
+                time.sleep(0.1)
+            yield Head(f"127.0.0.1:{gcs}", f"http://127.0.0.1:{dashboard}", process)
     finally:
-        family = [*process.children(recursive=True), process] if process.is_running() else []
-        for one in family:
-            one.kill()
-        psutil.wait_procs(family, timeout=30)
-        started.wait()
         shutil.rmtree(folder, ignore_errors=True)

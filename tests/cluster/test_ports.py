@@ -14,7 +14,7 @@ import psutil
 import pytest
 import yaml
 
-from tests.cluster.heads import clean_environment
+from tests.cluster.heads import clean_environment, ended_with_children
 from tests.sockets import answering_to_others, listening, open_to_others, outward_addresses
 from tests.systems.procap.world import World
 
@@ -43,15 +43,8 @@ def running(folder: Path, *command: str) -> Iterator[psutil.Process]:
         started = subprocess.Popen(
             [sys.executable, *command], cwd=ROOT, env=environment, stdout=sink, stderr=subprocess.STDOUT
         )
-    process = psutil.Process(started.pid)
-    try:
+    with ended_with_children(started) as process:
         yield process
-    finally:
-        family = [*process.children(recursive=True), process] if process.is_running() else []
-        for one in family:
-            one.kill()
-        psutil.wait_procs(family, timeout=30)
-        started.wait()
 
 
 def scan_until_end(process: psutil.Process, log: Path) -> tuple[set[str], int]:

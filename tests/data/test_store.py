@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow import fs
@@ -26,7 +27,7 @@ from idc.data.store import (
     read_rejects,
     read_table,
 )
-from idc.schema import ChangePair, pair_arrow_schema
+from idc.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema, pair_arrow_schema
 
 
 def open_build(path: AnyPath, fingerprint: str = "one", num_chunks: int = 3, overwrite: bool = False) -> DatasetFolder:
@@ -208,6 +209,36 @@ def test_random_access_gives_the_row_that_was_asked_for(tmp_path: Path) -> None:
         place = (i * 7919) % 2000
         row = mapped[place]
         assert (row["before"], row["after"]) == (blobs[place // 100], blobs[place // 100][::-1])
+
+
+def test_equal_images_of_several_rows_are_mapped_once(tmp_path: Path) -> None:
+    """Ten instructions about each pair, and pairs that share the image before, in any order."""
+    blobs = [os.urandom(10_000) for _ in range(8)]
+    turns = (Turn("user", f"{IMAGE}{IMAGE}?"), Turn("assistant", "no", "binary"))
+    dialogues = [
+        Instruction(f"r{row}", tuple(blobs[row * 3 % 4 : row * 3 % 4 + 2]), turns).to_row() for row in range(40)
+    ]
+    dialogues.append(Instruction("alone", (blobs[0],), (Turn("user", f"{IMAGE}?"), turns[1])).to_row())
+    settings: dict[str, Any] = {"fingerprint": "0", "config": {}, "num_chunks": 1}
+    folder = DatasetFolder.open_for_build(
+        tmp_path / "instructions", kind="instructions", schema=instruction_arrow_schema(), **settings
+    )
+    folder.write_chunk(0, dialogues)
+    folder.finish()
+    mapped = MappedRows(tmp_path / "instructions", ["images", "row_id"], cache_dir=tmp_path / "cache")
+    assert mapped.columns == ["images", "row_id"]
+    assert [mapped[row]["images"] for row in range(41)] == mapped.column("images") == [d["images"] for d in dialogues]
+    assert mapped.list_lengths("images").tolist() == [2] * 40 + [1]
+    assert next((tmp_path / "cache").glob("*.arrow")).stat().st_size < 100_000
+
+    folder = DatasetFolder.open_for_build(tmp_path / "pairs", kind="pairs", schema=pair_arrow_schema(), **settings)
+    pairs = [{**row, "before": blobs[n % 3], "after": blobs[n % 5]} for n, row in enumerate(rows(0, 300))]
+    folder.write_chunk(0, pairs)
+    folder.finish()
+    mapped = pickle.loads(pickle.dumps(MappedRows(tmp_path / "pairs", cache_dir=tmp_path / "cache2")))
+    assert list(mapped) == pairs
+    assert mapped.column("after") == [pair["after"] for pair in pairs]
+    assert next((tmp_path / "cache2").glob("*.arrow")).stat().st_size < 200_000
 
 
 def test_reading_needs_the_memory_of_a_batch(tmp_path: Path) -> None:

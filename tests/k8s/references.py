@@ -27,7 +27,7 @@ def reference_faults(docs: Sequence[Doc], around: Sequence[Doc] = ()) -> Iterato
         for pods in pods_of(doc):
             for fault in _pod_faults(doc, pods, keys):
                 yield doc, fault
-        for fault in _selector_faults(doc, [pods for one in every for pods in pods_of(one)]):
+        for fault in _selector_faults(doc, [pods for source in every for pods in pods_of(source)]):
             yield doc, fault
         yield from ((doc, fault) for fault in _nested_secrets(doc, keys))
         for path, cluster in clusters_of(doc):
@@ -41,10 +41,10 @@ def _pod_faults(doc: Doc, pods: Pods, keys: dict[tuple[str, str], set[str]]) -> 
     account = spec.get("serviceAccountName")
     if account is not None and ("ServiceAccount", account) not in keys:
         yield f"{pods.path}.spec.serviceAccountName: there is no ServiceAccount {account!r}"
-    claims = {one["metadata"]["name"] for one in doc["spec"].get("volumeClaimTemplates", [])}
-    volumes = {one["name"] for one in spec.get("volumes", [])} | claims
-    for place, volume in enumerate(spec.get("volumes", [])):
-        where = f"{pods.path}.spec.volumes[{place}]"
+    claims = {template["metadata"]["name"] for template in doc["spec"].get("volumeClaimTemplates", [])}
+    volumes = {entry["name"] for entry in spec.get("volumes", [])} | claims
+    for number, volume in enumerate(spec.get("volumes", [])):
+        where = f"{pods.path}.spec.volumes[{number}]"
         for kind, name in (
             ("PersistentVolumeClaim", volume.get("persistentVolumeClaim", {}).get("claimName")),
             ("ConfigMap", volume.get("configMap", {}).get("name")),
@@ -71,36 +71,38 @@ def _pod_faults(doc: Doc, pods: Pods, keys: dict[tuple[str, str], set[str]]) -> 
 def _nested_secrets(value: Any, keys: dict[tuple[str, str], set[str]], path: str = "") -> Iterator[str]:
     """References to keys of Secrets and ConfigMaps, wherever they are in a document."""
     if isinstance(value, list):
-        for place, one in enumerate(value):
-            yield from _nested_secrets(one, keys, f"{path}[{place}]")
+        for number, item in enumerate(value):
+            yield from _nested_secrets(item, keys, f"{path}[{number}]")
     elif isinstance(value, dict):
         for kind, field in (("Secret", "secretKeyRef"), ("ConfigMap", "configMapKeyRef")):
-            one = value.get(field, {})
-            if one and not one.get("optional") and one["key"] not in keys.get((kind, one["name"]), set()):
-                yield f"{path.lstrip('.')}.{field}: there is no key {one['key']!r} in a {kind} {one['name']!r}"
-        for name, one in value.items():
-            yield from _nested_secrets(one, keys, f"{path}.{name}")
+            item = value.get(field, {})
+            if item and not item.get("optional") and item["key"] not in keys.get((kind, item["name"]), set()):
+                yield f"{path.lstrip('.')}.{field}: there is no key {item['key']!r} in a {kind} {item['name']!r}"
+        for name, item in value.items():
+            yield from _nested_secrets(item, keys, f"{path}.{name}")
 
 
 def _selector_faults(doc: Doc, pods: Sequence[Pods]) -> Iterator[str]:
     kind, spec = doc["kind"], doc.get("spec", {})
     if kind == "Service":
-        hit = [one for one in pods if spec["selector"].items() <= one.labels.items()]
-        named = {port["name"] for one in hit for _, each in one.containers() for port in each.get("ports", [])}
-        for place, port in enumerate(spec["ports"]):
+        hit = [template for template in pods if spec["selector"].items() <= template.labels.items()]
+        named = {
+            port["name"] for template in hit for _, each in template.containers() for port in each.get("ports", [])
+        }
+        for number, port in enumerate(spec["ports"]):
             if port["targetPort"] not in named:
-                yield f"spec.ports[{place}].targetPort: no pod of the selector has a port {port['targetPort']!r}"
+                yield f"spec.ports[{number}].targetPort: no pod of the selector has a port {port['targetPort']!r}"
     elif kind in ("Deployment", "StatefulSet"):
         if not matches(spec["selector"], spec["template"]["metadata"]["labels"]):
             yield "spec.selector: does not select the pods of spec.template"
     elif kind == "PodDisruptionBudget":
-        hit = [one for one in pods if matches(spec["selector"], one.labels)]
-        running = sum(one.replicas for one in hit)
+        hit = [template for template in pods if matches(spec["selector"], template.labels)]
+        running = sum(template.replicas for template in hit)
         if not hit:
             yield "spec.selector: selects no pods"
-        elif any(one.of_ray for one in hit) and not isinstance(spec.get("minAvailable"), int):
+        elif any(template.of_ray for template in hit) and not isinstance(spec.get("minAvailable"), int):
             yield "spec.minAvailable: must be a number for pods that an operator owns"
-        elif len(groups := {one.labels.get("ray.io/group") for one in hit}) > 1:
+        elif len(groups := {template.labels.get("ray.io/group") for template in hit}) > 1:
             yield f"spec.selector: selects the groups {sorted(map(str, groups))}; all pods of one may go at once"
         elif running - spec.get("minAvailable", running - 1) < 1 or spec.get("maxUnavailable", 1) < 1:
             yield f"spec: allows no eviction of its {running} pods, which would block every drain of a node"
@@ -116,28 +118,34 @@ def _policy_faults(spec: Doc, pods: Sequence[Pods]) -> Iterator[str]:
         for at, rule in enumerate(spec.get(way, [])):
             # A pod of another namespace is not ours to know.
             selectors += [
-                (f"spec.{way}[{at}].{side}[{place}].podSelector", peer["podSelector"])
-                for place, peer in enumerate(rule.get(side, []))
+                (f"spec.{way}[{at}].{side}[{number}].podSelector", peer["podSelector"])
+                for number, peer in enumerate(rule.get(side, []))
                 if "podSelector" in peer and "namespaceSelector" not in peer
             ]
             names = way == "egress" and any(port["port"] == 53 for port in rule.get("ports", []))
             if names and NODE_CACHE not in rule.get("to", [NODE_CACHE]):
                 yield f"spec.egress[{at}].to: needs {NODE_CACHE}, or a DNS cache of the node is out of reach"
-            for place, port in enumerate(rule.get("ports", [])):
+            for number, port in enumerate(rule.get("ports", [])):
                 if way == "ingress" and spec["podSelector"] and not _foreign(spec["podSelector"]):
-                    hit = [one for one in pods if matches(spec["podSelector"], one.labels)]
+                    hit = [template for template in pods if matches(spec["podSelector"], template.labels)]
                     opened = {
-                        p["containerPort"] for one in hit for _, c in one.containers() for p in c.get("ports", [])
+                        p["containerPort"]
+                        for template in hit
+                        for _, c in template.containers()
+                        for p in c.get("ports", [])
                     }
                     if port["port"] not in opened:
-                        yield f"spec.ingress[{at}].ports[{place}]: no selected pod listens on {port['port']}"
+                        yield f"spec.ingress[{at}].ports[{number}]: no selected pod listens on {port['port']}"
     for path, selector in selectors:
-        if not _foreign(selector) and not any(matches(selector, one.labels) for one in pods):
+        if not _foreign(selector) and not any(matches(selector, template.labels) for template in pods):
             yield f"{path}: selects no pods"
 
 
 def _foreign(selector: Doc) -> bool:
-    wanted = {*selector.get("matchLabels", {}), *(one["key"] for one in selector.get("matchExpressions", []))}
+    wanted = {
+        *selector.get("matchLabels", {}),
+        *(expression["key"] for expression in selector.get("matchExpressions", [])),
+    }
     return bool(wanted.intersection(FOREIGN))
 
 

@@ -37,13 +37,7 @@ PUBLISHED_ONE = {
 }  # fmt: skip
 FRENCH = {"fr": ["Test en français.", "Le test en français."]}
 
-
-@pytest.fixture(autouse=True)
-def no_system_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test runs with no Java on PATH."""
-    monkeypatch.setenv("PATH", "/nonexistent")
-    monkeypatch.delenv("IDC_JAVA", raising=False)
-    monkeypatch.delenv("JAVA_HOME", raising=False)
+pytestmark = pytest.mark.usefixtures("no_system_java")
 
 
 @pytest.fixture(scope="module")

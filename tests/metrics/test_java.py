@@ -12,13 +12,7 @@ from idc.metrics import coco, java
 
 ONE = {"a": ["this is a test", "this is also a test"]}
 
-
-@pytest.fixture(autouse=True)
-def no_system_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test runs with no Java on PATH."""
-    monkeypatch.setenv("PATH", "/nonexistent")
-    monkeypatch.delenv("IDC_JAVA", raising=False)
-    monkeypatch.delenv("JAVA_HOME", raising=False)
+pytestmark = pytest.mark.usefixtures("no_system_java")
 
 
 def test_tokens_are_those_of_the_official_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:

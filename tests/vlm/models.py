@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import transformers
 
 from idc.vlm.base import FoundBase, find_base, load_model
 from idc.vlm.config import FAMILIES, BaseConfig, TinyConfig
@@ -46,14 +45,3 @@ def model(kind: str) -> Any:
 def picture(seed: int, height: int = 64, width: int = 64) -> np.ndarray:
     """An image uint8 (H, W, 3)."""
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
-
-
-def without_videos(processor: str) -> Any:
-    """Transformers' class of a processor, without its video part, which needs torchvision."""
-    theirs: Any = getattr(transformers, processor)
-
-    class ImagesOnly(theirs):  # type: ignore[misc]
-        def check_argument_for_proper_class(self, argument: str, value: Any) -> Any:
-            return None if argument == "video_processor" else super().check_argument_for_proper_class(argument, value)
-
-    return ImagesOnly

@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.processors import processor_of
 from idc.schema import IMAGE, Turn
 from idc.vlm.base import read_family
 from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
 from idc.vlm.chat import Chat, EncodedDialogue
 from idc.vlm.families import family_class
 from idc.vlm.family import Family
-from tests.vlm.models import every_family, found, model, picture, tiny_folder, without_videos
+from tests.vlm.models import every_family, found, model, picture, tiny_folder
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
 COUNTS = {True: 200, False: 40}
@@ -174,23 +175,6 @@ def parts(said: str, family: Family) -> list[dict[str, str]]:
         said, images = said.removeprefix(IMAGE).lstrip(), images + 1
     written: list[dict[str, str]] = [{"type": "text", "text": said.replace(IMAGE, family.image_token)}] if said else []
     return [{"type": "image"}] * images + written
-
-
-def processor_of(family: Family) -> Any:
-    """Transformers' processor of a family, without its video part."""
-    name = {"qwen2_5_vl": "Qwen2_5_VLProcessor", "qwen3_vl": "Qwen3VLProcessor", "internvl": "InternVLProcessor",
-            "llava_onevision": "LlavaOnevisionProcessor"}[family.name]  # fmt: skip
-    more: dict[str, Any] = {}
-    vision = family.config.vision_config
-    if family.name == "llava_onevision":
-        more = {"num_image_tokens": (vision.image_size // vision.patch_size) ** 2}
-        more["vision_feature_select_strategy"] = family.config.vision_feature_select_strategy
-    if family.name == "internvl":
-        more = {"image_seq_length": family.config.image_seq_length}
-    template = family.tokenizer.chat_template
-    return without_videos(name)(
-        image_processor=family.images, tokenizer=family.tokenizer, video_processor=None, chat_template=template, **more
-    )
 
 
 def read(processor: Any, family: Family, said: str, sizes: Sequence[tuple[int, int]]) -> list[int]:

@@ -42,7 +42,7 @@ def objects_of(scene: Scene, image: int) -> list[SeenObject]:
 
 
 def names(scene: Scene, image: int) -> list[str]:
-    return [f"{one.size} {one.color} {one.material} {one.shape}" for one in scene.things(image)]
+    return [f"{thing.size} {thing.color} {thing.material} {thing.shape}" for thing in scene.things(image)]
 
 
 def test_a_listing_is_scored_entry_by_entry() -> None:
@@ -61,7 +61,7 @@ def test_objects_are_where_their_pixels_are(scenes: list[Scene]) -> None:
     for scene in scenes:
         height, width = scene.ids[0].shape
         for mirrored, shift in ((False, (0.0, 0.0)), (True, (0.0, 0.0)), (True, (4 / width, -3 / height))):
-            seen = {one.name: one for one in moved(objects_of(scene, 0), mirrored, shift)}
+            seen = {shown.name: shown for shown in moved(objects_of(scene, 0), mirrored, shift)}
             ids = scene.ids[0][:, ::-1] if mirrored else scene.ids[0]
             for number, name in enumerate(names(scene, 0)):
                 if names(scene, 0).count(name) > 1:
@@ -73,17 +73,17 @@ def test_objects_are_where_their_pixels_are(scenes: list[Scene]) -> None:
     assert np.quantile(far, 0.9) < 0.05, "nearly all within three pixels: others are partly hidden"
 
 
-def test_places_are_the_thirds_of_the_image() -> None:
-    at = [SeenObject(x, y, "small", "red", "metal", "cube").place for x, y in ((0.1, 0.1), (0.5, 0.45), (0.9, 0.9))]
+def test_positions_are_the_thirds_of_the_image() -> None:
+    at = [SeenObject(x, y, "small", "red", "metal", "cube").position for x, y in ((0.1, 0.1), (0.5, 0.45), (0.9, 0.9))]
     assert at == ["back left", "center middle", "front right"]
     assert {name for _, name in ROWS} == {"back", "center", "front"}
     assert {name for _, name in COLUMNS} == {"left", "middle", "right"}
 
 
 def test_mirrored_objects_change_sides() -> None:
-    one = SeenObject(0.1, 0.1, "small", "red", "metal", "cube")
-    (other,) = moved([one], mirrored=True)
-    assert (one.place, other.place) == ("back left", "back right")
+    cube = SeenObject(0.1, 0.1, "small", "red", "metal", "cube")
+    (other,) = moved([cube], mirrored=True)
+    assert (cube.position, other.position) == ("back left", "back right")
 
 
 def test_a_listing_names_every_object_from_left_to_right(scenes: list[Scene]) -> None:
@@ -91,7 +91,7 @@ def test_a_listing_names_every_object_from_left_to_right(scenes: list[Scene]) ->
         seen = objects_of(scene, 0)
         said = re.findall(rf"(\w+ \w+): ({NAME})", object_listing(seen).answer)
         assert Counter(name for _, name in said) == Counter(names(scene, 0))
-        ahead = [next(one.x for one in seen if (one.place, one.name) == entry) for entry in said]
+        ahead = [next(shown.x for shown in seen if (shown.position, shown.name) == entry) for entry in said]
         assert ahead == sorted(ahead)
 
 
@@ -104,16 +104,18 @@ def test_answers_about_an_image_are_true(scenes: list[Scene]) -> None:
             question, answer = ask(seen, rng)
             kinds[question.split()[0] + (" nothing" if answer == "nothing" else "")] += 1
             if match := re.fullmatch(r"What is at the (\w+ \w+)\?", question):
-                there = [one.name for one in seen if one.place == match[1]]
+                there = [shown.name for shown in seen if shown.position == match[1]]
                 assert re.findall(NAME, answer) == there
             elif match := re.fullmatch(rf"Where is the ({NAME})\?", question):
-                assert re.findall(r"at the (\w+ \w+)", answer) == [one.place for one in seen if one.name == match[1]]
+                assert re.findall(r"at the (\w+ \w+)", answer) == [
+                    shown.position for shown in seen if shown.name == match[1]
+                ]
             else:
                 match = re.fullmatch(r"How many (?:objects|(\w+) objects|(\w+)s) are there\?", question)
                 assert match is not None, question
                 words = [name.split() for name in names(scene, 0)]
                 value = match[1] or match[2]
-                expected = len(words) if value is None else sum(value in one for one in words)
+                expected = len(words) if value is None else sum(value in described for described in words)
                 assert answer == NUMBERS[expected], question
     assert set(kinds) == {"What", "What nothing", "Where", "How"}
 

@@ -74,13 +74,6 @@ class GuideCaptioner(WordCaptioner[Guided]):
             for text, classes in zip(texts, maps, strict=True)
         ]
 
-    def class_maps(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> np.ndarray:
-        """The class of every pixel of pairs of uint8 RGB images (H, W, 3) of any sizes, uint8 (B, side, side), an index
-        into :data:`idc.data.class_masks.CLASSES`; one batch."""
-        with self._running():
-            classes = self._encode(befores, afters).classes.argmax(dim=1)
-        return np.asarray(classes.to(torch.uint8).cpu().numpy())
-
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Guided:
         pairs = zip(befores, afters, strict=True)
         images = np.stack([[resize_image(image, (self.side, self.side)) for image in pair] for pair in pairs])

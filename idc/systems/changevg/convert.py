@@ -6,10 +6,8 @@ the authors' word list are in another order; the table of sinusoids is computed 
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +20,9 @@ from idc.systems.changevg.config import BackboneConfig, ConvertMciJob, GuideConf
 from idc.systems.changevg.guide import GuideNet
 from idc.systems.changevg.task import PREPROCESS
 from idc.training.artifact import write_artifact
+from idc.training.conversion import CONVERSION, conversion_text, dropped_before
 from idc.training.foreign import Dropped, Ledger, find_state, layout_faults, read_checkpoint, refuse_faults
 from idc.training.hashing import file_hash
-
-CONVERSION = "conversion.json"
-"""File next to the weights: their origin, and the dropped tensors."""
 
 MCI_MARKS = ("<NULL>", "<UNK>", "<START>", "<END>")
 """The first four ids of the authors' word list: padding, unknown, begin, end."""
@@ -106,11 +102,8 @@ def convert_mci(job: ConvertMciJob, *, overwrite: bool = False) -> list[Dropped]
         "vocabulary_sha256": file_hash(Path(job.vocabulary)),
         "settings": settings,
     }
-    if out.exists() and not overwrite:
-        conversion = json.loads(path.read_text(encoding="utf-8")) if (path := out / CONVERSION).is_file() else {}
-        if any(conversion.get(key) != value for key, value in note.items()):
-            raise ValueError(f"{out} exists and is not this conversion; choose another folder, or pass --overwrite")
-        return [Dropped(item["name"], tuple(item["shape"]), item["reason"]) for item in conversion["dropped"]]
+    if (done := dropped_before(out, note, overwrite)) is not None:
+        return done
     vocabulary = mci_vocabulary(job.vocabulary)
     checkpoint = read_checkpoint(source)
     ledger = Ledger(
@@ -126,9 +119,8 @@ def convert_mci(job: ConvertMciJob, *, overwrite: bool = False) -> list[Dropped]
         raise ValueError(f"vocabulary: {job.vocabulary} has {len(vocabulary)} words, {ledger.source} {words}")
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.absolute().parent) as folder:
-        content = {**note, "dropped": [asdict(item) for item in ledger.dropped]}
         path = Path(folder) / CONVERSION
-        path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_text(conversion_text(note, ledger.dropped), encoding="utf-8")
         job_like = GuideJob(pairs="official", model=model)
         write_artifact(
             out,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from idc.data.text import BOS, EOS, PAD, Vocabulary, words
 from idc.metrics.difference_lists import scene_truth
 from idc.systems.namc.known_noise import noisy_words, undescribed_patches
 from idc.systems.namc.nim import Texts
-from idc.training.caption_validation import row_truths
+from idc.training.caption_validation import ValidatedRows
 from idc.training.data import sample_rng
 from idc.training.task import Batch
 
@@ -281,7 +281,7 @@ def _padded(rows: Sequence[Sequence[int]], value: int) -> torch.Tensor:
     return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows])
 
 
-class CaptionedPairs:
+class CaptionedPairs(ValidatedRows):
     """The pairs of a split that have captions.
 
     Args:
@@ -309,15 +309,6 @@ class CaptionedPairs:
 
     def __len__(self) -> int:
         return len(self.order)
-
-    def truths(self) -> Iterator[Any]:
-        """The known truths of the pairs."""
-        return row_truths(self.rows, self.order)
-
-    def strata(self) -> list[str | None]:
-        """The change type of each pair."""
-        kinds = self.rows.column("change_type")
-        return [kinds[row] for row in self.order]
 
     def get(self, index: int, epoch: int) -> dict[str, Any]:
         number = self.order[index]

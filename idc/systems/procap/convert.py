@@ -11,7 +11,6 @@ of the official code are switched on; each is documented at its field in `config
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -27,14 +26,12 @@ from idc.systems.procap.config import ConvertJob, DecoderConfig, EncoderConfig, 
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
 from idc.systems.procap.task import STAGE_1_CARD
 from idc.training.artifact import add_file, write_artifact
+from idc.training.conversion import CONVERSION, conversion_text, dropped_before
 from idc.training.foreign import Dropped, Ledger, find_state, read_checkpoint
 from idc.training.hashing import file_hash
 from idc.vision.pair_encoder.convert import convert_clip4idc
 from idc.vision.tokenizer.convert import convert_vqgan
 from idc.vision.tokenizer.model import ImageTokenizer, tokenizer_preprocess
-
-CONVERSION = "conversion.json"
-"""File next to the weights: their origin, and the dropped tensors."""
 
 _STATE_KEYS = {"vqgan": "state_dict", "stage1": "weights", "stage2": "model"}
 _PARTS = ("weight", "bias")
@@ -81,15 +78,12 @@ def convert(job: ConvertJob, *, overwrite: bool = False) -> list[Dropped]:
     out, source = Path(job.out), Path(job.weights)
     settings = job.model_dump(mode="json", exclude={"out", "weights"})
     note = {"weights": source.name, "sha256": file_hash(source), "settings": settings}
-    if out.exists() and not overwrite:
-        conversion = json.loads(path.read_text(encoding="utf-8")) if (path := out / CONVERSION).is_file() else {}
-        if any(conversion.get(key) != value for key, value in note.items()):
-            raise ValueError(f"{out} exists and is not this conversion; choose another folder, or pass --overwrite")
-        return [Dropped(item["name"], tuple(item["shape"]), item["reason"]) for item in conversion["dropped"]]
+    if (done := dropped_before(out, note, overwrite)) is not None:
+        return done
     if job.kind == "clip4idc":
         left = convert_clip4idc(source, out, tokenizer=job.clip_tokenizer, separate_layers=job.separate_layers)
         dropped = [Dropped(*item) for item in left]
-        add_file(out, CONVERSION, _note_text(note, dropped))
+        add_file(out, CONVERSION, conversion_text(note, dropped))
         return dropped
     checkpoint = read_checkpoint(source)
     ledger = Ledger(find_state(checkpoint, _STATE_KEYS[job.kind], source), source.name)
@@ -97,7 +91,7 @@ def convert(job: ConvertJob, *, overwrite: bool = False) -> list[Dropped]:
         tokenizer = convert_vqgan(ledger, job.image_size)
         ledger.close()
         tokenizer.save(out)
-        _write_note(out / CONVERSION, note, ledger.dropped)
+        (out / CONVERSION).write_text(conversion_text(note, ledger.dropped), encoding="utf-8")
     elif job.kind == "stage1":
         _write_stage_1(job, ledger, note)
     else:
@@ -176,7 +170,7 @@ def _write(
 ) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{Path(job.out).name}-", dir=_parent(job.out)) as folder:
         tokenizer.save(Path(folder) / TOKENIZER)
-        _write_note(Path(folder) / CONVERSION, note, ledger.dropped)
+        (Path(folder) / CONVERSION).write_text(conversion_text(note, ledger.dropped), encoding="utf-8")
         extras = {name: Path(folder) / name for name in (TOKENIZER, CONVERSION)}
         write_artifact(job.out, system="procap", config=config, state_dict=state, extras=extras, **artifact)
 
@@ -185,14 +179,6 @@ def _parent(path: str) -> Path:
     parent = Path(path).absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     return parent
-
-
-def _write_note(path: Path, note: dict[str, Any], dropped: list[Dropped]) -> None:
-    path.write_text(_note_text(note, dropped), encoding="utf-8")
-
-
-def _note_text(note: dict[str, Any], dropped: list[Dropped]) -> str:
-    return json.dumps({**note, "dropped": [asdict(item) for item in dropped]}, indent=1, ensure_ascii=False) + "\n"
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,14 @@ from idc.metrics.difference_lists import scene_truth
 from idc.schema import NO_CHANGE
 from idc.systems.twincap.config import DataConfig, ModelConfig
 from idc.systems.twincap.truth import UNKNOWN, PairTruth, pair_truth
-from idc.training.caption_validation import row_truths
+from idc.training.caption_validation import ValidatedRows
 from idc.training.data import sample_rng
 from idc.training.task import Batch
 
 COLUMNS = ("pair_id", "before", "after", "captions", "change_type", "meta")
 
 
-class PairSamples:
+class PairSamples(ValidatedRows):
     """The pairs of a split that have captions, as samples.
 
     Args:
@@ -73,15 +73,6 @@ class PairSamples:
 
     def __len__(self) -> int:
         return len(self.order) * (1 if self.rarer is None else 2)
-
-    def truths(self) -> Iterator[Any]:
-        """The known truths of the pairs."""
-        return row_truths(self.rows, self.order)
-
-    def strata(self) -> list[str | None]:
-        """The change type of each pair."""
-        kinds = self.rows.column("change_type")
-        return [kinds[row] for row in self.order]
 
     def get(self, index: int, epoch: int) -> dict[str, Any]:
         row = self._row(index, epoch)

@@ -26,7 +26,7 @@ Look = frozenset[tuple[str, str]]
 @cache
 def records() -> dict[str, tuple[str, dict[str, Any]]]:
     """Pair -> change type and ``meta``, of small and large scenes with turned cameras, in all orders."""
-    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    drawn: dict[str, tuple[str, dict[str, Any]]] = {}
     for name, objects, jitter in (("small", (2, 3), "slight"), ("large", (3, 8), "extreme")):
         config = RenderConfig(
             num_scenes=14, min_objects=objects[0], max_objects=objects[1], jitter=jitter, width=96, height=64,
@@ -37,8 +37,8 @@ def records() -> dict[str, tuple[str, dict[str, Any]]]:
             for end, order in ORDERED_PAIRS.items():
                 change = scene.change_of(order)
                 kind = "none" if change is None else change.kind
-                found[f"{name}-{index}-{end}"] = (kind, scene.record(order))
-    return found
+                drawn[f"{name}-{index}-{end}"] = (kind, scene.record(order))
+    return drawn
 
 
 def look(thing: dict[str, Any]) -> Look:
@@ -50,10 +50,12 @@ def looks(text: str) -> list[Look]:
     return [frozenset(WORDS[word] for word in phrase.split()) for phrase in PHRASE.findall(text)]
 
 
-def sides(found: PairDescription, meta: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]], View]]:
+def sides(description: PairDescription, meta: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]], View]]:
     return [
         (text, meta[name], View.of_record(view))
-        for text, name, view in zip((found.before, found.after), ("before", "after"), meta["views"], strict=True)
+        for text, name, view in zip(
+            (description.before, description.after), ("before", "after"), meta["views"], strict=True
+        )
     ]
 
 
@@ -61,15 +63,15 @@ def test_without_noise_every_object_and_relation_is_true() -> None:
     relations = {text: name for name, texts in RELATIONS.items() for text in texts}
     checked: Counter[str] = Counter()
     for pair_id, (_, meta) in records().items():
-        found, noise = describe_by_oracle(pair_id, meta, OracleConfig(others=3))
+        description, noise = describe_by_oracle(pair_id, meta, OracleConfig(others=3))
         assert noise == []
-        assert parse_description(found.sentence()) == found
-        for text, things, view in sides(found, meta):
+        assert parse_description(description.sentence()) == description
+        for text, things, view in sides(description, meta):
             named = looks(text)
             assert named
             assert PHRASE.sub("a", text).count("a") >= len(named)
-            for one in named:
-                assert one in [look(thing) for thing in things], text
+            for words in named:
+                assert words in [look(thing) for thing in things], text
             pieces = PHRASE.split(text)
             if (relation := relations.get(pieces[2].strip())) is not None:
                 pairs = [
@@ -83,13 +85,13 @@ def test_without_noise_every_object_and_relation_is_true() -> None:
 
 def test_the_changed_object_comes_first_and_the_change_can_be_read_off() -> None:
     for pair_id, (kind, meta) in records().items():
-        found, _ = describe_by_oracle(pair_id, meta, OracleConfig())
+        description, _ = describe_by_oracle(pair_id, meta, OracleConfig())
         if kind == "none":
-            assert found.before == found.after
+            assert description.before == description.after
             continue
-        assert found.before != found.after
+        assert description.before != description.after
         true = truth_of(kind, meta["before"], meta["after"])
-        before, after = looks(found.before), looks(found.after)
+        before, after = looks(description.before), looks(description.after)
         if kind != "add":
             assert before[0] == true.described
         if kind != "drop":
@@ -105,9 +107,9 @@ def test_the_changed_object_comes_first_and_the_change_can_be_read_off() -> None
 def test_no_description_denies_even_of_an_image_without_objects() -> None:
     _, meta = next(record for record in records().values() if record[0] == "add")
     lonely = {**meta, "before": [], "after": [meta["after"][-1]]}
-    found, _ = describe_by_oracle("lonely", lonely, OracleConfig())
-    assert found.before == EMPTY
-    assert len(looks(found.after)) == 1
+    description, _ = describe_by_oracle("lonely", lonely, OracleConfig())
+    assert description.before == EMPTY
+    assert len(looks(description.after)) == 1
     for pair_id, (_, record) in records().items():
         parse_description(
             describe_by_oracle(pair_id, record, OracleConfig(noise=1.0))[0].sentence()
@@ -119,7 +121,7 @@ def clean_and_noisy(
 ) -> tuple[PairDescription, PairDescription, list[Noise]]:
     clean, _ = describe_by_oracle(pair_id, meta, OracleConfig())
     noisy, noise = describe_by_oracle(pair_id, meta, OracleConfig(noise=1.0, noise_kinds=(kind,)))
-    assert {one.kind for one in noise} == {kind}
+    assert {mistake.kind for mistake in noise} == {kind}
     return clean, noisy, noise
 
 
@@ -131,11 +133,11 @@ def test_wrong_words_are_exactly_those_at_the_offsets(kind: str) -> None:
             text, right = getattr(noisy, image), getattr(clean, image)
             at = {match.start(): match.group() for match in re.finditer(r"\w+", text)}
             wrong = set()
-            for _, start, end, _ in (one for one in noise if one.image == image):
-                wrong |= {place for place in at if start <= place < end}
+            for _, start, end, _ in (mistake for mistake in noise if mistake.image == image):
+                wrong |= {position for position in at if start <= position < end}
                 assert len(text[start:end].split()) == (4 if kind == "wrong_object" else 1)
             pairs = zip(at.items(), re.findall(r"\w+", right), strict=True)
-            assert {place for (place, word), other in pairs if word != other} == wrong
+            assert {position for (position, word), other in pairs if word != other} == wrong
             present = {look(thing) for thing in meta[image]}
             assert not present & set(looks(text))
 
@@ -145,11 +147,13 @@ def test_extra_objects_are_not_in_the_image() -> None:
         clean, noisy, noise = clean_and_noisy("extra_object", pair_id, meta)
         for image in ("before", "after"):
             text = getattr(noisy, image)
-            extra = [text[one.start : one.end] for one in noise if one.image == image]
-            assert looks(text) == looks(getattr(clean, image)) + [look for one in extra for look in looks(f"a {one}")]
+            extra = [text[mistake.start : mistake.end] for mistake in noise if mistake.image == image]
+            assert looks(text) == looks(getattr(clean, image)) + [
+                look for phrase in extra for look in looks(f"a {phrase}")
+            ]
             present = {look(thing) for thing in meta[image]}
-            assert all(len(one.split()) == 4 for one in extra)
-            assert not present & {look for one in extra for look in looks(f"a {one}")}
+            assert all(len(phrase.split()) == 4 for phrase in extra)
+            assert not present & {look for phrase in extra for look in looks(f"a {phrase}")}
 
 
 def test_a_missing_detail_is_a_place_between_words() -> None:
@@ -157,9 +161,11 @@ def test_a_missing_detail_is_a_place_between_words() -> None:
         clean, noisy, noise = clean_and_noisy("missing_detail", pair_id, meta)
         for image in ("before", "after"):
             text, whole = getattr(noisy, image), re.findall(r"\w+", getattr(clean, image))
-            for one in sorted((one for one in noise if one.image == image), key=lambda one: -one.start):
-                assert one.start == one.end
-                text = text[: one.start] + "MISSING " + text[one.start :]
+            for mistake in sorted(
+                (mistake for mistake in noise if mistake.image == image), key=lambda mistake: -mistake.start
+            ):
+                assert mistake.start == mistake.end
+                text = text[: mistake.start] + "MISSING " + text[mistake.start :]
             words = re.findall(r"\w+", text)
             assert words.count("MISSING") == len(looks(getattr(clean, image)))
             pairs = list(zip(words, whole, strict=True))
@@ -174,20 +180,25 @@ def test_the_share_is_as_set_and_the_kinds_are_equally_likely(share: float) -> N
     for pair_id, (_, meta) in records().items():
         clean, _ = describe_by_oracle(pair_id, meta, OracleConfig())
         mentions += len(looks(clean.before)) + len(looks(clean.after))
-        kinds.update(one.kind for one in describe_by_oracle(pair_id, meta, OracleConfig(noise=share))[1])
+        kinds.update(mistake.kind for mistake in describe_by_oracle(pair_id, meta, OracleConfig(noise=share))[1])
     assert mentions > 1000
-    found, error = sum(kinds.values()), (mentions * share * (1 - share)) ** 0.5
-    assert abs(found - share * mentions) < 4 * error
+    count, error = sum(kinds.values()), (mentions * share * (1 - share)) ** 0.5
+    assert abs(count - share * mentions) < 4 * error
     for kind in NOISE_KINDS:
-        assert abs(kinds[kind] - found / 4) < 4 * (found * 3 / 16) ** 0.5
+        assert abs(kinds[kind] - count / 4) < 4 * (count * 3 / 16) ** 0.5
 
 
 def test_more_noise_keeps_the_noise_of_less_and_another_seed_changes_it() -> None:
     def words(noise: float, seed: int = 0) -> list[Counter[tuple[str, str]]]:
         out: list[Counter[tuple[str, str]]] = []
         for pair_id, (_, meta) in records().items():
-            found, wrong = describe_by_oracle(pair_id, meta, OracleConfig(noise=noise, seed=seed))
-            out.append(Counter((one.kind, getattr(found, one.image)[one.start : one.end]) for one in wrong))
+            description, wrong = describe_by_oracle(pair_id, meta, OracleConfig(noise=noise, seed=seed))
+            out.append(
+                Counter(
+                    (mistake.kind, getattr(description, mistake.image)[mistake.start : mistake.end])
+                    for mistake in wrong
+                )
+            )
         return out
 
     assert all(less <= more for less, more in zip(words(0.2), words(0.4), strict=True))
@@ -198,10 +209,10 @@ def test_more_noise_keeps_the_noise_of_less_and_another_seed_changes_it() -> Non
 def test_both_images_and_two_pairs_have_noise_of_their_own() -> None:
     _, meta = records()["large-0-n"]
     config = OracleConfig(noise=1.0)
-    found, noise = describe_by_oracle("one", meta, config)
-    kinds = [[one.kind for one in noise if one.image == image] for image in ("before", "after")]
-    assert found.before != found.after or kinds[0] != kinds[1]
-    assert describe_by_oracle("two", meta, config) != (found, noise)
+    description, noise = describe_by_oracle("one", meta, config)
+    kinds = [[mistake.kind for mistake in noise if mistake.image == image] for image in ("before", "after")]
+    assert description.before != description.after or kinds[0] != kinds[1]
+    assert describe_by_oracle("two", meta, config) != (description, noise)
 
 
 def test_a_pair_without_a_scene_is_refused() -> None:

@@ -53,7 +53,7 @@ def scenes() -> list[SeveralScene]:
 
 def test_numbers_of_changes_and_kinds_are_balanced(scenes: list[SeveralScene]) -> None:
     assert [len(scene.differences) for scene in scenes[:12]] == [0, 1, 2, 3, 4, 5] * 2
-    kinds = Counter(one.kind for scene in scenes for one in scene.differences)
+    kinds = Counter(difference.kind for scene in scenes for difference in scene.differences)
     assert set(kinds) == set(KINDS)
     assert max(kinds.values()) - min(kinds.values()) <= 2  # 150 differences; a scene may not have one of its kinds
 
@@ -76,60 +76,61 @@ def test_a_kind_that_a_scene_cannot_have_is_replaced() -> None:
     assert {kinds_of_changes(several, 0, index)[0] for index in range(6)} == {"size", "color"}
     for index in range(6):
         scene, _ = draw_several(config, index)
-        assert [one.kind for one in scene.differences] == ["color"]
+        assert [difference.kind for difference in scene.differences] == ["color"]
 
 
 def test_exactly_the_listed_differences_happen(scenes: list[SeveralScene]) -> None:
     for scene in scenes:
         taken: tuple[list[int], list[int]] = ([], [])
-        for one in scene.differences:
+        for difference in scene.differences:
             old, new = (
-                [things[i] for i in own] for things, own in ((scene.before, one.before), (scene.after, one.after))
+                [things[i] for i in numbers]
+                for things, numbers in ((scene.before, difference.before), (scene.after, difference.after))
             )
-            for places, own in zip(taken, (one.before, one.after), strict=True):
-                places += own
-            if one.kind == "count":
+            for members, numbers in zip(taken, (difference.before, difference.after), strict=True):
+                members += numbers
+            if difference.kind == "count":
                 assert len(old) != len(new)
                 assert min(len(old), len(new)) >= 1
                 assert len({look(thing) for thing in (*old, *new)}) == 1
                 assert set(old) <= set(new) or set(new) <= set(old)
                 assert not any(thing.text for thing in (*old, *new))
-            elif one.kind == "add":
+            elif difference.kind == "add":
                 assert (len(old), len(new)) == (0, 1)
-            elif one.kind == "drop":
+            elif difference.kind == "drop":
                 assert (len(old), len(new)) == (1, 0)
             else:
                 ((was,), (now,)) = old, new
                 changed = {name for name, value in asdict(was).items() if value != getattr(now, name)}
                 assert changed == {
                     "replace": {"shape"}, "size": {"size", "radius"}, "orientation": {"turn"}, "move": {"x", "y"},
-                }.get(one.kind, {one.kind})  # fmt: skip
+                }.get(difference.kind, {difference.kind})  # fmt: skip
         for side, things in enumerate((scene.before, scene.after)):
             assert len(set(taken[side])) == len(taken[side]), "no object has part in two differences"
             other = (scene.after, scene.before)[side]
-            for place, thing in enumerate(things):
-                assert place in taken[side] or thing in other
+            for number, thing in enumerate(things):
+                assert number in taken[side] or thing in other
         assert any(thing in scene.after for thing in scene.before), "an object stays"
 
 
 def test_turns_are_visible_moves_are_far_and_letters_differ(scenes: list[SeveralScene]) -> None:
     turns = []
     for scene in scenes:
-        for one in scene.differences:
-            if len(one.before) != 1 or len(one.after) != 1:
+        for difference in scene.differences:
+            if len(difference.before) != 1 or len(difference.after) != 1:
                 continue
-            was, now = scene.before[one.before[0]], scene.after[one.after[0]]
-            if one.kind == "orientation":
+            was, now = scene.before[difference.before[0]], scene.after[difference.after[0]]
+            if difference.kind == "orientation":
                 assert (was.shape, was.size) == ("cube", "large")
                 turn = np.degrees(abs(now.turn - was.turn)) % 90
                 turns.append(min(turn, 90 - turn))
-            elif one.kind == "move":
+            elif difference.kind == "move":
                 assert np.hypot(now.x - was.x, now.y - was.y) >= SEVERAL.min_move
-            elif one.kind == "text":
+            elif difference.kind == "text":
                 assert (was.shape, was.size) == ("cube", "large")
                 assert was.text != now.text
                 assert {was.text, now.text} <= set(LETTERS)
-            elif one.kind == "size":
+            elif difference.kind == "size":
                 assert {was.radius, now.radius} == {SEVERAL.large_radius, SEVERAL.small_radius}
     assert TURNS[0] - 1e-6 <= min(turns) < 28 < 37 < max(turns) <= TURNS[1] + 1e-6
 
@@ -137,22 +138,22 @@ def test_turns_are_visible_moves_are_far_and_letters_differ(scenes: list[Several
 def test_no_other_story_explains_the_images(scenes: list[SeveralScene]) -> None:
     for scene in scenes:
         of = [
-            {look(scene.before[i]) for i in one.before} | {look(scene.after[i]) for i in one.after}
-            for one in scene.differences
+            {look(scene.before[i]) for i in difference.before} | {look(scene.after[i]) for i in difference.after}
+            for difference in scene.differences
         ]
         assert all(not a & b for a, b in combinations(of, 2))
-        for one, looks in zip(scene.differences, of, strict=True):
-            if one.kind in ("add", "drop", "move", "count"):
-                for things, own in ((scene.before, one.before), (scene.after, one.after)):
-                    assert not looks & {look(thing) for i, thing in enumerate(things) if i not in own}
+        for difference, looks in zip(scene.differences, of, strict=True):
+            if difference.kind in ("add", "drop", "move", "count"):
+                for things, numbers in ((scene.before, difference.before), (scene.after, difference.after)):
+                    assert not looks & {look(thing) for i, thing in enumerate(things) if i not in numbers}
 
 
 def test_objects_keep_their_distance_in_and_between_the_images(scenes: list[SeveralScene]) -> None:
     for scene in scenes:
         same = {
-            (scene.before[one.before[0]], scene.after[one.after[0]])
-            for one in scene.differences
-            if len(one.before) == len(one.after) == 1
+            (scene.before[difference.before[0]], scene.after[difference.after[0]])
+            for difference in scene.differences
+            if len(difference.before) == len(difference.after) == 1
         }
         for things in (scene.before, scene.after):
             for a, b in combinations(things, 2):
@@ -168,13 +169,13 @@ def test_every_object_is_seen_and_what_changes_is_seen_well(scenes: list[Several
         for image, things in enumerate((scene.before, scene.after)):
             ids = cast(things, scene.views[image], SEVERAL.width, SEVERAL.height)
             assert np.array_equal(ids, scene.ids[image])
-            for place in range(len(things)):
-                assert np.count_nonzero(ids == place) >= SEVERAL.min_visible_pixels
-            for one in scene.differences:
-                for place in (one.before, one.after)[image]:
-                    whole = cast((things[place],), scene.views[image], SEVERAL.width, SEVERAL.height) == 0
-                    shown = np.count_nonzero(ids == place) / np.count_nonzero(whole)
-                    assert shown >= CLEAR_SHARE.get(one.kind, CLEAR)
+            for number in range(len(things)):
+                assert np.count_nonzero(ids == number) >= SEVERAL.min_visible_pixels
+            for difference in scene.differences:
+                for number in (difference.before, difference.after)[image]:
+                    whole = cast((things[number],), scene.views[image], SEVERAL.width, SEVERAL.height) == 0
+                    shown = np.count_nonzero(ids == number) / np.count_nonzero(whole)
+                    assert shown >= CLEAR_SHARE.get(difference.kind, CLEAR)
                     assert not whole[[0, -1]].any()
                     assert not whole[:, [0, -1]].any()
 
@@ -185,11 +186,11 @@ def test_every_object_is_seen_and_what_changes_is_seen_well(scenes: list[Several
 def test_camera_and_lamps_move_in_their_shares_and_are_measured(scenes: list[SeveralScene]) -> None:
     records = [scene.record() for scene in scenes]
     for scene, record in zip(scenes, records, strict=True):
-        found = record["distractors"]
-        assert (found["camera"] == 0) == (scene.views[0].origin == scene.views[1].origin)
-        assert (found["lamps"] == 0) == (scene.views[0].lamps == scene.views[1].lamps)
-        assert (found["brightness"] == 1) or found["lamps"] > 0
-        assert record["viewpoint_iou"] == 1 or found["camera"] > 0 or scene.differences
+        distractors = record["distractors"]
+        assert (distractors["camera"] == 0) == (scene.views[0].origin == scene.views[1].origin)
+        assert (distractors["lamps"] == 0) == (scene.views[0].lamps == scene.views[1].lamps)
+        assert (distractors["brightness"] == 1) or distractors["lamps"] > 0
+        assert record["viewpoint_iou"] == 1 or distractors["camera"] > 0 or scene.differences
     for name in ("camera", "lamps"):
         assert 0.6 < np.mean([record["distractors"][name] > 0 for record in records]) < 0.9
 
@@ -208,10 +209,10 @@ def test_records_state_the_differences(scenes: list[SeveralScene]) -> None:
         meta = json.loads(json.dumps(scene.record()))
         listed = differences_of(meta)
         assert listed is not None
-        assert [one.kind for one in listed] == [one.kind for one in scene.differences]
+        assert [difference.kind for difference in listed] == [difference.kind for difference in scene.differences]
         assert meta["changeflag"] == int(bool(listed))
         assert scene.change_type == (None if len(listed) > 1 else listed[0].kind if listed else "none")
-        assert ("OCR" in meta["types"]) == any(one.kind == "text" for one in listed)
+        assert ("OCR" in meta["types"]) == any(difference.kind == "text" for difference in listed)
         for side in ("before", "after"):
             assert all(("text" in thing) == bool(Thing(**thing).text) for thing in meta[side])
 
@@ -230,12 +231,14 @@ def test_every_reference_agrees_with_the_list_by_the_rules(scenes: list[SeveralS
 
 
 def test_the_reverse_of_a_record_is_true_and_its_own_reverse(scenes: list[SeveralScene]) -> None:
-    told = 0
+    num_captions = 0
     for scene in scenes:
         meta = scene.record()
         back = reversed_record(meta)
         kinds = {"add": "drop", "drop": "add"}
-        assert [one["kind"] for one in back["differences"]] == [kinds.get(d.kind, d.kind) for d in scene.differences]
+        assert [difference["kind"] for difference in back["differences"]] == [
+            kinds.get(d.kind, d.kind) for d in scene.differences
+        ]
         again = reversed_record(back)
         brightness = again.pop("distractors")["brightness"], meta.pop("distractors")["brightness"]
         assert brightness[0] == pytest.approx(brightness[1], abs=1e-3)
@@ -243,9 +246,9 @@ def test_the_reverse_of_a_record_is_true_and_its_own_reverse(scenes: list[Severa
         truth = true_differences(None, back)
         assert truth is not None
         for caption in captions_of_differences(back, 2, np.random.default_rng(0)):
-            told += 1
+            num_captions += 1
             assert match_caption(caption, truth).verdicts == ("right",) * len(scene.differences)
-    assert told > 100
+    assert num_captions > 100
 
 
 def test_splits_have_all_numbers_of_changes() -> None:
@@ -308,7 +311,7 @@ def test_presets_can_be_placed(name: str) -> None:
     for index in range(2 * render.several.num_counts):
         scene, _ = draw_several(render, index)
         assert len(scene.differences) == index % render.several.num_counts
-        assert {one.kind for one in scene.differences} <= set(render.several.kinds)
+        assert {difference.kind for difference in scene.differences} <= set(render.several.kinds)
 
 
 # ------------------------------------------------------------------------------------------------ old rows

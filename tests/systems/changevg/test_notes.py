@@ -26,7 +26,7 @@ from idc.systems.changevg.notes_job import SCORES, open_notes, open_questions, s
 from idc.training.artifact import read_artifact
 from jobs import quote_guide, run_guide
 from tests.folders import write_rows
-from tests.systems.changevg.tiny import SIDE, changed_pair, start, tiny_job, write_scenes
+from tests.systems.changevg.tiny import SIDE, changed_pair, class_maps_of, start, tiny_job, write_scenes
 
 CLASSES = np.zeros((30, 30), np.uint8)
 CLASSES[2:8, 2:8] = 2
@@ -118,7 +118,7 @@ def test_notes_are_the_guides_captions_and_maps(folder: Path, tmp_path: Path) ->
         images = [[decode_image(old[side])] for side in ("before", "after")]
         notes = GuideNotes.of_meta(json.loads(row["meta"]), row["pair_id"])
         assert [notes.summary] == guide(*images)
-        classes = guide.class_maps(*images)[0]
+        classes = class_maps_of(guide, *images)[0]
         assert np.array_equal(class_map(notes.class_map), classes)
         assert notes.positions == {name: tuple(p) for name, p in positions_of_classes(classes, job.regions).items()}
         assert {**row, "meta": ""} == {**old, "meta": ""}
@@ -147,7 +147,7 @@ def test_a_cross_fitted_note_is_of_the_guide_that_did_not_learn_the_pair(folder:
             assert row["pair_id"] not in {learned.rows[index]["pair_id"] for index in learned.order}
         captioner = load_captioner(guide)
         assert isinstance(captioner, GuideCaptioner)
-        (classes,) = captioner.class_maps([decode_image(row["before"])], [decode_image(row["after"])])
+        (classes,) = class_maps_of(captioner, [decode_image(row["before"])], [decode_image(row["after"])])
         assert np.array_equal(class_map(notes[row["pair_id"]].class_map), classes)
     assert seen == {0, 1}
     with pytest.raises(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cluster.train import launch
+from idc.captioning.contract import Captioner
 from idc.config import load
 from idc.data.images import encode_png
 from idc.schema import NO_CHANGE, ChangePair
@@ -77,6 +79,12 @@ def tiny_job(pairs: str, settings: dict[str, Any] | None = None) -> GuideJob:
     """``settings`` are dotted."""
     base = {"pairs": pairs, "model": MODEL, "train": TRAIN, "min_count": 1, "optim.lr": 3e-3}
     return load(GuideJob, None, {**base, **(settings or {})})
+
+
+def class_maps_of(captioner: Captioner, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> np.ndarray:
+    """The class of every pixel, (B, side, side)."""
+    maps = [description.class_map for description in captioner.describe(befores, afters, change_map=True)]
+    return np.stack([class_map.classes for class_map in maps if class_map is not None])
 
 
 def start(job: GuideJob, run_dir: Path) -> dict[str, Any]:

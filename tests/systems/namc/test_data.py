@@ -22,17 +22,12 @@ from idc.systems.namc.data import (
     first_description,
     sentence_words,
 )
-from tests.systems.namc.tiny import described_pairs
+from tests.systems.namc.tiny import described_pairs, described_samples
 from tests.systems.procap.world import World
 
 
 def dataset(world: World, folder: Path, **settings: Any) -> DescribedPairs:
-    path = described_pairs(world, folder / "described", 0.5)
-    vocabulary = Vocabulary.build(row["captions"][0] for row in iter_rows(path))
-    given = {"positions": 16, "length": 96, "seed": 0, **settings}
-    return DescribedPairs(
-        path, "train", images=ImageStore(64, 64), vocabulary=vocabulary, tokens=Tokens(vocabulary, 96), **given
-    )
+    return described_samples(described_pairs(world, folder / "described", 0.5), **settings)
 
 
 def test_the_words_of_a_sentence_are_those_of_the_whole_text() -> None:

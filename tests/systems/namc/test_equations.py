@@ -14,9 +14,7 @@ from idc.data.text import Vocabulary
 from idc.systems.namc.config import FinetuneJob, ModelConfig, PretrainJob
 from idc.systems.namc.data import (
     CaptionedPairs,
-    DescribedPairs,
     ImageStore,
-    Tokens,
     collate_captioned,
     collate_described,
     texts_of,
@@ -25,7 +23,7 @@ from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.task import FinetuneTask, PretrainTask
 from tests.nn.naive import log_probability
 from tests.systems.namc.naive import Captioner, Pretraining
-from tests.systems.namc.tiny import MODEL, described_pairs, finetune_job, pretrain_job
+from tests.systems.namc.tiny import MODEL, described_pairs, described_samples, finetune_job, pretrain_job
 from tests.systems.procap.world import World
 
 PAIRS = 3
@@ -74,14 +72,10 @@ def pretraining(
     """A task with weights of no particular start, samples of it and their batch."""
     ratios = {"nim.image_ratio": 0.4, "nim.text_ratio": 0.4, "nim.temperature": 0.2}
     job = pretrain_job(world, described, {**ratios, **settings})
-    vocabulary = Vocabulary.build(row["captions"][0] for row in iter_rows(described))
-    data = DescribedPairs(
-        described, "train", images=ImageStore(64, 8), vocabulary=vocabulary, tokens=Tokens(vocabulary, 96),
-        positions=16, length=96, seed=0,
-    )  # fmt: skip
+    data = described_samples(described)
     torch.manual_seed(0)
     frozen: Any = FrozenGrid() if job.model.image.cnn != "stem" else None
-    task = PretrainTask(job, frozen, vocabulary, codes_of if job.tokenizer else None, CODES).eval()
+    task = PretrainTask(job, frozen, data.vocabulary, codes_of if job.tokenizer else None, CODES).eval()
     shaken(task)
     samples = [data.get(index, 0) for index in range(PAIRS)]
     return task, samples, dict(collate_described(samples))

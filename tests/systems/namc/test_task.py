@@ -18,9 +18,7 @@ from idc.systems import is_captioner
 from idc.systems.namc.config import InspectJob
 from idc.systems.namc.data import (
     CaptionedPairs,
-    DescribedPairs,
     ImageStore,
-    Tokens,
     collate_captioned,
     collate_described,
 )
@@ -28,7 +26,7 @@ from idc.systems.namc.inspection import inspect
 from idc.systems.namc.task import FinetuneTask, PretrainTask
 from idc.training.artifact import read_artifact
 from idc.training.loop import read_log
-from tests.systems.namc.tiny import described_pairs, finetune_job, pretrain_job, start
+from tests.systems.namc.tiny import described_pairs, described_samples, finetune_job, pretrain_job, start
 from tests.systems.procap.world import World
 from tests.training.toy import check_resume
 
@@ -40,17 +38,13 @@ def described(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def task_and_batch(world: World, described: str, settings: dict[str, Any]) -> tuple[PretrainTask, dict[str, Any]]:
     job = pretrain_job(world, described, settings)
-    vocabulary = Vocabulary.build(row["captions"][0] for row in iter_rows(described))
-    data = DescribedPairs(
-        described, "train", images=ImageStore(64, 8), vocabulary=vocabulary, tokens=Tokens(vocabulary, 96),
-        positions=16, length=96, seed=0,
-    )  # fmt: skip
+    data = described_samples(described)
     torch.manual_seed(0)
 
     def tokens_of(images: torch.Tensor) -> torch.Tensor:
         return images.flatten(1)[:, :16].long() % 32
 
-    task = PretrainTask(job, None, vocabulary, tokens_of if job.tokenizer else None, 32)
+    task = PretrainTask(job, None, data.vocabulary, tokens_of if job.tokenizer else None, 32)
     return task.eval(), dict(collate_described([data.get(index, 0) for index in range(4)]))
 
 

@@ -11,7 +11,9 @@ from idc.config import load
 from idc.data.descriptions.config import OracleConfig
 from idc.data.descriptions.oracle import describe_by_oracle
 from idc.data.store import iter_rows
+from idc.data.text import Vocabulary
 from idc.systems.namc.config import FinetuneJob, PretrainJob
+from idc.systems.namc.data import DescribedPairs, ImageStore, Tokens
 from tests.systems.procap.world import TRAIN as WORLD_TRAIN
 from tests.systems.procap.world import World
 from tests.vision.scenes import write_pairs
@@ -34,6 +36,16 @@ def described_pairs(world: World, folder: Path, noise: float = 0.3) -> str:
         meta["description_noise"] = [one._asdict() for one in wrong]
         rows.append({**row, "captions": [found.sentence()], "meta": json.dumps(meta)})
     return write_pairs(folder, rows)
+
+
+def described_samples(described: str, **settings: Any) -> DescribedPairs:
+    """The training split of :func:`described_pairs`, with a vocabulary of its descriptions; ``settings`` are arguments
+    of :class:`DescribedPairs`."""
+    vocabulary = Vocabulary.build(row["captions"][0] for row in iter_rows(described))
+    defaults = {"tokens": Tokens(vocabulary, 96), "positions": 16, "length": 96, "seed": 0}
+    return DescribedPairs(
+        described, "train", images=ImageStore(64, 64), vocabulary=vocabulary, **{**defaults, **settings}
+    )
 
 
 def pretrain_job(world: World, described: str, settings: dict[str, Any] | None = None) -> PretrainJob:

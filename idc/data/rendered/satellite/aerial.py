@@ -232,7 +232,7 @@ class Painting:
         dx, dy = cv2.Sobel(self.tall, cv2.CV_32F, 1, 0, ksize=1), cv2.Sobel(self.tall, cv2.CV_32F, 0, 1, ksize=1)
         half = np.float32(0.5 * scale)
         dx, dy = dx * half, dy * half
-        steep = cv2.magnitude(dx, dy)
+        steep = np.sqrt(dx * dx + dy * dy)  # cv2.magnitude rounds differently with where its arrays lie in memory
         level = np.where(self.leafy > 0, 1.1 / np.maximum(steep, np.float32(1.1)), steep < _WALL_SLOPE)
         # Shadows fall along (cos sun, sin sun), so ground that rises in this direction faces the sun.
         rise = (np.float32(math.cos(c.sun)) * dx + np.float32(math.sin(c.sun)) * dy) * level
