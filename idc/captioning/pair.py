@@ -20,7 +20,7 @@ from idc.captioning.apply import DescribeOptions, Pixels, describe_batch
 from idc.captioning.contract import DESCRIPTION_FIELDS, draw_map
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig, artifact_folder, chosen_artifact
 from idc.data.files import Location, locate
-from idc.data.images import ImageError, decode_image, encode_png
+from idc.data.images import ImageError, decode_image, encode_png, geo_header
 
 FRAME_ENDS = (".png", ".gif")
 """Suffixes of files for frames: side by side, or as an animation that repeats."""
@@ -121,7 +121,8 @@ def caption_with_any(
     **options: Any,
 ) -> dict[str, Any]:
     """Caption two image files with the given artifact or server; without one, with the server that runs on this
-    machine, or with :func:`idc.captioning.loading.chosen_artifact`. A line on stderr names the one that was chosen.
+    machine unless both are GeoTIFFs, or with :func:`idc.captioning.loading.chosen_artifact`. A line on stderr names
+    the one that was chosen.
 
     Args:
         server: URL; ``none`` for no server.
@@ -131,13 +132,14 @@ def caption_with_any(
     Raises:
         ValueError, OSError: as :func:`caption_pair` and :func:`ask_server`.
     """
-    wants_artifact = artifact is not None or load != DEFAULTS
+    georeferenced = artifact is None and server in (None, "none") and _georeferenced(before, after)
+    wants_artifact = artifact is not None or load != DEFAULTS or georeferenced
     if server is None and not wants_artifact and (server := caption_server.running_server()):
         print(f"using the server at {server} (--server none loads a captioner instead)", file=sys.stderr)
     if server is not None and server != "none":
         result = ask_server(server, before, after, **options)
     else:
-        result = caption_pair(chosen_artifact(artifact), before, after, load=load, **options)
+        result = caption_pair(chosen_artifact(artifact, georeferenced), before, after, load=load, **options)
     if result["warning"] is not None:
         print(result["warning"], file=sys.stderr)
     return result
@@ -193,6 +195,17 @@ def read_images(*paths: str) -> list[tuple[bytes, np.ndarray]]:
     if faults:
         raise ValueError("\n".join(faults))
     return images
+
+
+def _georeferenced(*paths: str) -> bool:
+    """Whether all files are GeoTIFFs, by their names and headers; :func:`read_images` reports those that cannot be
+    read."""
+    if not all(path.lower().endswith((".tif", ".tiff")) for path in paths):
+        return False
+    try:
+        return all(geo_header(_file(path).read()) is not None for path in paths)
+    except OSError:
+        return False
 
 
 def _file(path: str) -> Location:

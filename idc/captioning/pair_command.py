@@ -17,8 +17,8 @@ def command(doc: str | None) -> None:
     parser.add_argument("after", help="image after the change")
     parser.add_argument(
         "--artifact",
-        help="a captioner: the artifact folder of its training run, shipped, regions (where and how much), or "
-        "hf:ORG/NAME (default: see above)",
+        help="a captioner: the artifact folder of its training run, shipped, shipped-satellite, regions (where and "
+        "how much), or hf:ORG/NAME (default: see above)",
     )
     parser.add_argument("--server", help="use this server (default: see above; none: no server)")
     add_options(parser)

@@ -21,11 +21,12 @@ from idc.captioning import running_server as caption_server
 from idc.captioning.contract import draw_map
 from idc.captioning.loading import SHIPPED, artifact_folder
 from idc.captioning.pair import caption_pair, caption_text
-from idc.data.images import decode_image
+from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows
 from idc.loopback import is_loopback
 from idc.systems import load_captioner, newest_captioner
 from serve.api import create_api
+from tests.geo import scenes
 from tests.serve.local import LocalBackend, local_config, serving
 from tests.systems.procap.world import World
 from tests.systems.regions.test_regions import BLUE, RED, ground, with_disk
@@ -197,6 +198,27 @@ def test_the_captioner_that_comes_with_the_program_is_taken_where_none_was_train
     named = capsys.readouterr()
     assert json.loads(named.out) == found
     assert "captioner:" not in named.err
+
+
+def test_two_geotiffs_are_captioned_by_the_one_for_satellite_images(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Even where another captioner is newer, or a server runs; one of the two is not enough."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(caption_server, "running_server", lambda: pytest.fail("no server is looked for"))
+    before = scenes.write(tmp_path / "before.tif", scenes.ground()[:64, :64])
+    after = scenes.write(tmp_path / "after.TIF", scenes.ground(1)[:64, :64])
+    assert job(monkeypatch, before, after, "--json") == 0
+    chosen = capsys.readouterr()
+    assert Path(json.loads(chosen.out)["artifact"]) == ROOT / "idc" / "weights" / "satellite_guide"
+    assert "captioner: the one that comes with the program, trained on rendered satellite images" in chosen.err
+    named = str(runs / "old" / "artifact")
+    assert job(monkeypatch, before, after, "--artifact", named, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["artifact"] == named
+    plain = tmp_path / "after.png"
+    plain.write_bytes(encode_png(scenes.ground(1)[:64, :64]))
+    assert job(monkeypatch, before, plain, "--server", "none", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["artifact"] == "runs/sweep/new/artifact"
 
 
 def test_a_server_that_runs_is_asked_in_place_of_loading_a_model(
