@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from idc.captioning.apply import Pixels
     from idc.data.store import Manifest
 
 
@@ -57,11 +58,19 @@ def __getattr__(name: str) -> Any:
     return CaptionTableJob
 
 
+def _geotiffs(before: bytes, after: bytes, names: tuple[str, str]) -> Pixels:
+    """The pixels of two GeoTIFFs of one grid."""
+    from idc.data.images import MAX_PIXELS
+    from idc.geo.placed_pair import decode_placed
+
+    return decode_placed(before, after, MAX_PIXELS, names)[0]
+
+
 def main() -> None:
     if not any(argument.startswith(("--input", "input=", "--config")) for argument in sys.argv[1:]):
         from idc.captioning.pair_command import command
 
-        command(__doc__)
+        command(__doc__, _geotiffs)
         return
     from cluster.caption_job import CaptionTableJob
     from idc.config import cli, refuse

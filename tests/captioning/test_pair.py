@@ -17,6 +17,7 @@ import pytest
 from fastapi import FastAPI, Request
 from PIL import Image
 
+from idc.captioning import pair as pair_module
 from idc.captioning import running_server as caption_server
 from idc.captioning.contract import draw_map
 from idc.captioning.loading import SHIPPED, artifact_folder
@@ -219,6 +220,50 @@ def test_two_geotiffs_are_captioned_by_the_one_for_satellite_images(
     plain.write_bytes(encode_png(scenes.ground(1)[:64, :64]))
     assert job(monkeypatch, before, plain, "--server", "none", "--json") == 0
     assert json.loads(capsys.readouterr().out)["artifact"] == "runs/sweep/new/artifact"
+
+
+@pytest.mark.parametrize(
+    ("after", "line"),
+    [
+        ({"crs": "EPSG:32633"}, "do not overlap: the first covers longitude"),
+        ({"grid": scenes.from_origin(500_007, 5_300_000, 0.5, 0.5)}, "reproject=true resamples the first to the grid"),
+        ({"pixels": scenes.ground()[:50, :64]}, "has 64 x 64 pixels, and {after} has 64 x 50; reproject=true"),
+        ({"pixels": scenes.ground()[:64, :64].astype(np.uint16)}, "{after} holds uint16; give the values that become"),
+        ({"pixels": np.dstack([scenes.ground()[:64, :64]] * 2)}, "{after} has 6 bands ("),
+    ],
+)
+def test_two_geotiffs_that_cannot_be_compared_get_one_line(
+    after: dict[str, Any],
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With their own names, and the job that has the settings that it advises."""
+    monkeypatch.chdir(tmp_path)
+    pixels = scenes.ground()[:64, :64]
+    first = scenes.write(tmp_path / "x-before.tif", pixels)
+    second = scenes.write(tmp_path / "after.tif", **{"pixels": pixels} | after)
+    assert job(monkeypatch, first, second) == 2
+    *_, message, end = capsys.readouterr().err.split("\n")
+    assert end == ""
+    assert line.format(after=second) in message
+    assert str(first) in message or "after" in line
+    assert message.endswith("(a setting of jobs/caption_scene.py)") == ("overlap" not in line)
+
+
+def test_without_rasterio_a_geotiff_of_16_bits_is_refused_and_one_of_8_captioned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pair_module, "find_spec", lambda name: None)
+    pixels = scenes.ground()[:64, :64]
+    before = scenes.write(tmp_path / "before.tif", pixels)
+    deep = scenes.write(tmp_path / "deep.tif", np.dstack([pixels, pixels[..., :1]]).astype(np.uint16))
+    assert job(monkeypatch, before, deep) == 2
+    assert f"{deep} is a GeoTIFF of 4 bands of 16 bits; pip install 'idc[geo]'" in capsys.readouterr().err
+    assert job(monkeypatch, before, scenes.write(tmp_path / "after.tif", pixels)) == 0
+    assert "confidence" in capsys.readouterr().out
 
 
 def test_a_server_that_runs_is_asked_in_place_of_loading_a_model(
