@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from idc.captioning.contract import ClassMap
 from idc.data.changeimti.change_regions import find_regions, positions_of
 from idc.data.changeimti.config import RegionConfig
 
 
-class ClassCount(NamedTuple):
+@dataclass(frozen=True)
+class ClassCount:
     """The regions of a class.
 
     Attributes:
@@ -26,7 +28,7 @@ class ClassCount(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able dict with the field names that every API uses."""
-        return {**self._asdict(), "positions": list(self.positions)}
+        return {**asdict(self), "positions": list(self.positions)}
 
 
 def count_classes(class_map: ClassMap) -> tuple[ClassCount, ...]:

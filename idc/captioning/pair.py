@@ -219,7 +219,7 @@ def _read_pair(before: str, after: str, geotiffs: ReadGeotiffs | None) -> Pixels
     if geotiffs is None or not _georeferenced(before, after):
         (_, first), (_, second) = read_images(before, after)
         return Pixels(first, second)
-    data = [_file(path).read() for path in (before, after)]
+    data = _file(before).read(), _file(after).read()
     if find_spec("rasterio") is not None:
         return geotiffs(*data, (before, after))
     for path, header in zip((before, after), map(geo_header, data), strict=True):

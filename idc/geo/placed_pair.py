@@ -121,7 +121,7 @@ def placed_changes(
         parts, numbers = _parts(kinds, values, coarse, grid.crs, min_area)
         polygons = sorted(outlines(numbers, coarse, grid.crs), key=lambda polygon: -polygon.area)
     tallies: dict[str | None, Tally] = {name: Tally() for name in names[1:]} or {None: Tally()}
-    features = []
+    features: list[dict[str, Any]] = []
     for polygon in polygons:
         part = parts[polygon.number - 1]
         name = names[part.kind] if names else None
