@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from idc.cores import usable_cores
-from idc.demo_system import CONFIGS, DemoFolders, DemoStep, DemoSystem
+from idc.demo_system import CONFIGS, TABLETOP, DemoFolders, DemoStep, DemoSystem
 from idc.systems import SYSTEMS
 
 DEFAULT = ("twincap", "procap")
@@ -36,7 +36,8 @@ def demo_systems(names: Sequence[str]) -> list[DemoSystem]:
     """The systems of a demo.
 
     Raises:
-        ValueError: a name occurs twice, is no system, or the system has no ``demo.py``.
+        ValueError: a name occurs twice, is no system, or the system has no ``demo.py``; or the systems are trained on
+            different pairs.
     """
     if len(set(names)) < len(names):
         raise ValueError(f"--systems: {' '.join(names)}: a system occurs twice")
@@ -46,7 +47,14 @@ def demo_systems(names: Sequence[str]) -> list[DemoSystem]:
             raise ValueError(f"--systems: unknown system {name!r}; available: {', '.join(able)}")
         if name not in able:
             raise ValueError(f"--systems: {name} has no idc/systems/{name}/demo.py; available: {', '.join(able)}")
-    return [importlib.import_module(f"idc.systems.{name}.demo").DEMO for name in names]
+    systems: list[DemoSystem] = [importlib.import_module(f"idc.systems.{name}.demo").DEMO for name in names]
+    scenes = {system.scenes: name for name, system in zip(names, systems, strict=True)}
+    if len(scenes) > 1:
+        pairs = ", ".join(f"{name} with {preset}" for preset, name in scenes.items())
+        raise ValueError(
+            f"--systems: {pairs} (jobs/configs/render): systems of different pairs; give each its own demo"
+        )
+    return systems
 
 
 def demo_steps(
@@ -70,11 +78,14 @@ def demo_steps(
             single one.
 
     Raises:
-        ValueError: as :func:`demo_systems`; ``folder`` is not a name below data/ and runs/.
+        ValueError: as :func:`demo_systems`; ``folder`` is not a name below data/ and runs/; the systems do not know
+            scenes like CLEVR-Change's.
     """
     if Path(folder).is_absolute() or ".." in Path(folder).parts:
         raise ValueError(f"--folder {folder}: give a name, e.g. --folder mine; the demo writes data/NAME and runs/NAME")
     taking_part = demo_systems(systems)
+    if clevr_change is not None and taking_part[0].scenes != TABLETOP:
+        raise ValueError(f"--clevr-change: {taking_part[0].title} is trained on {taking_part[0].scenes}; leave it out")
     for step in _steps(folder, seeds, clevr_change, taking_part, robustness):
         command = list(step.command)
         if on_ray:
@@ -96,9 +107,10 @@ def _each_of_two() -> int:
 def _steps(
     folder: str, seeds: Sequence[int], clevr_change: str | None, systems: Sequence[DemoSystem], robustness: bool
 ) -> Iterator[DemoStep]:
-    per_seed = folders_of(folder, seeds)
+    scenes = systems[0].scenes
+    per_seed = folders_of(folder, seeds, scenes)
     data, pairs = per_seed[0].data, per_seed[0].pairs
-    yield DemoStep("render pairs", ["jobs/render.py", "--config", f"{CONFIGS}/render/demo.yaml", f"out={pairs}"])
+    yield DemoStep("render pairs", ["jobs/render.py", "--config", f"{CONFIGS}/render/{scenes}.yaml", f"out={pairs}"])
     if robustness:
         yield from _corrupt(data, pairs)
     yield from in_two_queues([list(_of_system(system, per_seed, robustness)) for system in systems])
@@ -129,9 +141,9 @@ def _steps(
     yield _leaderboard(per_seed, systems, robustness)
 
 
-def folders_of(folder: str, seeds: Sequence[int]) -> list[DemoFolders]:
-    """The folders for each seed."""
-    data, runs = f"data/{folder}", f"runs/{folder}"
+def folders_of(folder: str, seeds: Sequence[int], scenes: str = TABLETOP) -> list[DemoFolders]:
+    """The folders for each seed. Other pairs than those of most systems have a folder of their own."""
+    data, runs = f"data/{folder}" if scenes == TABLETOP else f"data/{folder}/{scenes}", f"runs/{folder}"
     return [
         DemoFolders(data, f"{data}/pairs", runs, seed, f" (seed {seed})" if len(seeds) > 1 else "") for seed in seeds
     ]
@@ -147,6 +159,7 @@ def _of_system(system: DemoSystem, per_seed: Sequence[DemoFolders], robustness: 
             f"evaluate {system.title} on the test split{folders.of}",
             ["jobs/evaluate.py", *inputs, f"out={system.folder(folders)}/evaluation", "change_maps=true"],
         )
+        yield from system.further(folders)
     if robustness:
         kinds = ", ".join(f"{kind}: [{severity}]" for kind, severity in CORRUPTIONS.items())
         yield DemoStep(f"robustness of {system.title}", [

@@ -17,9 +17,12 @@ from idc.report.leaderboard.scored_runs import read_scored_runs
 def demo_summary(folder: str, seeds: Sequence[int], systems: Sequence[str] = DEFAULT) -> dict[str, Any]:
     """Scores, claims and baselines of the captioners, mean and deviation over the seeds, the better captioner by
     validation, and the paths of artifact and pages."""
-    runs, taking_part, per_seed = Path("runs") / folder, demo_systems(systems), folders_of(folder, seeds)
+    runs, taking_part = Path("runs") / folder, demo_systems(systems)
+    per_seed = folders_of(folder, seeds, taking_part[0].scenes)
     captioners = {
-        system.title: _captioner([Path(system.folder(folders)) for folders in per_seed]) for system in taking_part
+        system.title: _captioner([Path(system.folder(folders)) for folders in per_seed])
+        | {"figures": _rounded_all(system.figures(per_seed[0]))}
+        for system in taking_part
     }
     best = max(captioners, key=lambda name: captioners[name]["validation_CIDEr"])
     evaluated = Path(captioners[best]["artifact"]).parent / "evaluation"
@@ -114,12 +117,13 @@ SERVED = "runs/demo/twincap-0/artifact"
 
 
 def _figures(captioner: Mapping[str, Any]) -> str:
-    """CIDEr, right type and right object with their intervals."""
+    """CIDEr, right type and right object with their intervals, and the system's own figures."""
     parts = [f"CIDEr {100 * captioner['scores']['CIDEr']['mean']:.1f}"]
     for label, name in (("right type", "change type"), ("right object", "object")):
         if rate := captioner["claims"].get(name):
             low, high = (100 * end for end in rate["interval"])
             parts.append(f"{label} {100 * rate['mean']:.1f} % ({low:.1f} to {high:.1f})")
+    parts += [f"{name} {100 * value:.1f}" for name, value in captioner["figures"].items()]
     return ", ".join(parts)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 CONFIGS = "jobs/configs"
+TABLETOP = "demo"
+"""Preset of the pairs of most systems."""
 
 
 class DemoStep(NamedTuple):
@@ -29,7 +31,7 @@ class DemoFolders(NamedTuple):
     """Folders of a demo, for one seed.
 
     Attributes:
-        data: folder under data/.
+        data: folder under data/ of everything that is made of the pairs.
         pairs: folder of the pairs.
         runs: folder under runs/; of every training, its setting ``runs``.
         seed: of the trainings.
@@ -49,10 +51,12 @@ class DemoSystem(ABC):
     Attributes:
         title: its name on the terminal and on the pages.
         run: first part of the names of its captioners' runs; the seed follows: ``runs/FOLDER/RUN-SEED/artifact``.
+        scenes: preset in ``jobs/configs/render`` of the pairs that it is trained on. Systems of one demo have the same.
     """
 
     title: str
     run: str
+    scenes: str = TABLETOP
 
     @abstractmethod
     def training(self, folders: DemoFolders) -> Iterable[DemoStep]:
@@ -66,6 +70,15 @@ class DemoSystem(ABC):
     def report(self, folders: DemoFolders) -> Sequence[str]:
         """Further arguments of ``jobs/report.py`` for the page of the demo; ``folders`` is of the first seed."""
         return ()
+
+    def further(self, folders: DemoFolders) -> Iterable[DemoStep]:
+        """Steps after a seed's evaluation, for what only this system has."""
+        return ()
+
+    def figures(self, folders: DemoFolders) -> Mapping[str, float]:
+        """Further figures for the closing lines, name -> share, once all steps are done; ``folders`` is of the first
+        seed."""
+        return {}
 
     def other_pairs(self, folders: DemoFolders, pairs: str, name: str) -> tuple[Sequence[DemoStep], Mapping[str, str]]:
         """For the system's captions of other pairs, a folder called ``name``, on the page: steps, and fields of

@@ -9,6 +9,8 @@ WEIGHTS = "IDC_WEIGHTS"
 """Environment variable: the folder ``idc/weights`` of an installation, for code that was uploaded without it."""
 CAPTIONER = "clevr_like"
 """Folder of the captioner."""
+SATELLITE = "satellite_guide"
+"""Folder of the captioner of satellite images, ChangeVG's guide."""
 BASES = {"shipped": "scene_base", "shipped-single": "scene_base_single"}
 """Folders of the small vision-language bases by their names in ``base.source``: taught on single images and on pairs,
 and taught on single images and on images of different scenes, but never to compare a pair."""

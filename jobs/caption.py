@@ -12,8 +12,9 @@
 
 Without --artifact, --server, --device and --speed, a server on this machine (http://127.0.0.1:8000, as
 `make serve` starts it) is used; if there is none, the newest captioner below runs/ is loaded, else the one that comes
-with the program. A line on stderr names it. With --input no server is used. Images are sent to another machine only
-if --server names it; its token is read from IDC_TOKEN.
+with the program; two GeoTIFFs are captioned by its one for satellite images (shipped-satellite; polygons of what
+changed: jobs/caption_scene.py). A line on stderr names it. With --input no server is used. Images are sent to another
+machine only if --server names it; its token is read from IDC_TOKEN.
 
 --artifact regions needs no trained model: it names the regions in which the images differ. The same is printed below
 the caption of a pair that its captioner is not familiar with.
@@ -43,6 +44,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from idc.captioning.apply import Pixels
     from idc.data.store import Manifest
 
 
@@ -56,11 +58,19 @@ def __getattr__(name: str) -> Any:
     return CaptionTableJob
 
 
+def _geotiffs(before: bytes, after: bytes, names: tuple[str, str]) -> Pixels:
+    """The pixels of two GeoTIFFs of one grid."""
+    from idc.data.images import MAX_PIXELS
+    from idc.geo.placed_pair import decode_placed
+
+    return decode_placed(before, after, MAX_PIXELS, names)[0]
+
+
 def main() -> None:
     if not any(argument.startswith(("--input", "input=", "--config")) for argument in sys.argv[1:]):
         from idc.captioning.pair_command import command
 
-        command(__doc__)
+        command(__doc__, _geotiffs)
         return
     from cluster.caption_job import CaptionTableJob
     from idc.config import cli, refuse

@@ -8,8 +8,8 @@ GeoJSON, and a sentence.
 
 Needs rasterio: pip install 'idc[geo]'. Any captioner with a change map serves. The scene is read and captioned in tiles
 that overlap and never held in memory; the tiles' maps are merged, and a change that spans several of them is one
-polygon. Without --artifact, the newest captioner below runs/ is loaded, else the one that comes with the program, which
-has seen no satellite images: --artifact regions needs no training.
+polygon. Without --artifact, the one for satellite images that comes with the program is used: it has learned rendered
+roads and buildings. --artifact regions needs no training.
 
 FOLDER gets changes.geojson (longitude and latitude; areas in square metres on the ellipsoid), changes.tif and
 change_map.tif on the grid of AFTER.tif, summary.json, and the captioned tiles in tiles/. The same command given again
@@ -40,7 +40,7 @@ def main() -> None:
     from idc.geo.scene_job import caption_scene
 
     try:
-        job = args.config.model_copy(update={"artifact": chosen_artifact(args.config.artifact)})
+        job = args.config.model_copy(update={"artifact": chosen_artifact(args.config.artifact, georeferenced=True)})
         run = partial(run_chunks, args.local, job.cluster, processes=job.actors, job=job)
         result = caption_scene(job, run, args.local, args.overwrite)
     except (ValueError, OSError) as error:

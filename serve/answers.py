@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from serve.backend import PairResult, ShownRelevance
+from serve.backend import PairResult, ShownClasses, ShownRelevance, ShownScene
 from serve.errors import ApiError
 from serve.schema import PairAnswer
 from serve.service import AdmittedJob
@@ -87,6 +87,8 @@ def pair_answer(index: int, name: str | None, result: PairResult) -> dict[str, A
         **(_UNDESCRIBED if result.description is None else result.description.to_dict()),
         "change_map": None if result.change_map is None else _png_url(result.change_map),
         "relevance": None if result.relevance is None else _relevance(result.relevance),
+        "classes": None if result.classes is None else _classes(result.classes),
+        "scene": None if result.scene is None else _scene(result.scene),
         "frames": None if result.frames is None else [_png_url(frame) for frame in result.frames],
         "error": result.error,
     }
@@ -98,6 +100,15 @@ def _relevance(relevance: ShownRelevance) -> dict[str, Any]:
         "before": _png_url(relevance.before),
         "after": _png_url(relevance.after),
     }
+
+
+def _classes(classes: ShownClasses) -> dict[str, Any]:
+    return {"map": _png_url(classes.class_map), "counts": classes.counts}
+
+
+def _scene(scene: ShownScene) -> dict[str, Any]:
+    images = {"before": _png_url(scene.before), "after": _png_url(scene.after)}
+    return {"sentence": scene.sentence, "geojson": scene.geojson, **images}
 
 
 def _png_url(data: bytes) -> str:

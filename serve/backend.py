@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from idc.captioning.contract import Answer, Candidate, Description
 from idc.schema import Turn
@@ -11,6 +12,8 @@ from serve.pieces import Hear
 
 RegionsOption = Literal["never", "unfamiliar", "always"]
 """For which pairs the regions that differ are looked for: those that the model is not familiar with, or all."""
+PolygonsOption = Literal["never", "georeferenced", "always"]
+"""For which pairs the changes are returned as polygons: those of two GeoTIFFs; always: others are refused."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class Options:
         change_map: whether to return a change map.
         imagine: whether to return frames between the images.
         regions: whether to look, without a trained model, for the regions that differ.
+        polygons: whether to return the changes of GeoTIFFs as polygons.
     """
 
     beams: int | None = None
@@ -30,6 +34,7 @@ class Options:
     change_map: bool = False
     imagine: bool = False
     regions: RegionsOption = "never"
+    polygons: PolygonsOption = "never"
 
 
 @dataclass(frozen=True)
@@ -52,11 +57,13 @@ class EncodedPair:
 
     Attributes:
         dialogue: the text of the conversation; None for a caption.
+        placed: both are GeoTIFFs, and polygons are wanted.
     """
 
     before: bytes
     after: bytes
     dialogue: RequestDialogue | None = None
+    placed: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,15 +81,46 @@ class ShownRelevance:
 
 
 @dataclass(frozen=True)
+class ShownClasses:
+    """:class:`idc.captioning.contract.ClassMap` as clients get it.
+
+    Attributes:
+        class_map: PNG, 8-bit grey, at the model's own resolution: 0, or the number of the class in ``counts``, from 1
+            on.
+        counts: of every class, as :meth:`idc.captioning.class_counts.ClassCount.to_dict` has them.
+    """
+
+    class_map: bytes
+    counts: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class ShownScene:
+    """A pair of GeoTIFFs as clients get it.
+
+    Attributes:
+        sentence, geojson: as in :class:`idc.geo.placed_pair.PlacedChanges`.
+        before, after: PNGs of the images as the model got them, their longer side at most 1024.
+    """
+
+    sentence: str
+    geojson: Mapping[str, Any]
+    before: bytes
+    after: bytes
+
+
+@dataclass(frozen=True)
 class PairResult:
     """The description of a pair, the answer in a dialogue about it, or the reason for having neither.
 
     Attributes:
-        description: of a captioned pair, without its map and relevance, which are drawn; None if there is an ``answer``
-            or an ``error``.
+        description: of a captioned pair, without its maps and relevance, which are drawn; None if there is an
+            ``answer`` or an ``error``.
         answer: of a model that can answer, to a pair with a dialogue.
         change_map: PNG, 8-bit grey, of the size of the image after (its longer side at most 1024), or None.
         relevance: of the caption's words and of both images' places, if a change map is requested and the model has it.
+        classes: if a change map is requested and the model has classes.
+        scene: of two GeoTIFFs, if polygons are requested.
         frames: PNGs from before to after, or None.
         error: reason for the user, ``"before: ..."``, ``"after: ..."``, or of a dialogue ``"messages: ..."`` or
             ``"n: ..."``; None if the pair was captioned or answered.
@@ -94,6 +132,8 @@ class PairResult:
     answer: Answer | None = None
     change_map: bytes | None = None
     relevance: ShownRelevance | None = None
+    classes: ShownClasses | None = None
+    scene: ShownScene | None = None
     frames: tuple[bytes, ...] | None = None
     error: str | None = None
     model_ms: float = 0.0

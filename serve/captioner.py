@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
 
+import numpy as np
+
 from idc.captioning.apply import (
     CaptionedPair,
     DescribeOptions,
@@ -20,12 +22,33 @@ from idc.captioning.apply import (
     describe_batch,
     with_regions,
 )
-from idc.captioning.contract import AnsweringCaptioner, Relevance, draw_map, require, stretched
+from idc.captioning.class_counts import count_classes
+from idc.captioning.contract import (
+    MAP_SIDE,
+    AnsweringCaptioner,
+    ClassMap,
+    Description,
+    Relevance,
+    draw_map,
+    require,
+    stretched,
+)
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
-from idc.data.images import encode_png
-from serve.backend import Abilities, EncodedPair, Options, PairResult, RequestDialogue, ShownRelevance
+from idc.data.images import MAX_PIXELS, ImageError, encode_png, resize_image
+from idc.geo.pixel_grid import PixelGrid
+from serve.backend import (
+    Abilities,
+    EncodedPair,
+    Options,
+    PairResult,
+    RequestDialogue,
+    ShownClasses,
+    ShownRelevance,
+    ShownScene,
+)
 from serve.conversation import CANNOT_ANSWER, fault_of, is_question
-from serve.decoding import DecodedPair
+from serve.decoder_process import NOT_COMPARABLE
+from serve.decoding import DecodedPair, placed_fault
 
 
 class ServedCaptioner:
@@ -55,23 +78,32 @@ class ServedCaptioner:
     def unsupported(self, options: Options) -> str | None:
         """The reason why pairs cannot be captioned with these options, or None."""
         try:
-            _options(options).check(self.captioner)
+            _options(options, options.polygons == "always").check(self.captioner)
         except ValueError as error:
             return str(error)
         return None
 
     def decode(self, pair: EncodedPair) -> DecodedPair:
         """The pixels of both images. It does not use the model and may run in another thread at the same time."""
-        return DecodedPair(decode_pair(pair.before, pair.after), pair.dialogue)
+        if not pair.placed:
+            return DecodedPair(decode_pair(pair.before, pair.after), pair.dialogue)
+        from idc.geo.placed_pair import decode_placed  # rasterio, which a server may lack
+
+        try:
+            pixels, grid = decode_placed(pair.before, pair.after, MAX_PIXELS)
+        except ValueError as error:
+            return DecodedPair(placed_fault(ImageError(NOT_COMPARABLE, str(error))), pair.dialogue)
+        return DecodedPair(pixels, pair.dialogue, grid=grid)
 
     def caption(self, pairs: Sequence[DecodedPair | EncodedPair], options: Sequence[Options]) -> list[PairResult]:
         """One result per pair, each with its own options; a faulty pair does not affect the others."""
         results: dict[int, PairResult] = {}
         images: dict[int, Pixels] = {}
+        grids: dict[int, PixelGrid | None] = {}
         asked: dict[int | None, dict[int, DecodedPair]] = defaultdict(dict)
         for index, (pair, option) in enumerate(zip(pairs, options, strict=True)):
             decoded = self.decode(pair) if isinstance(pair, EncodedPair) else pair
-            pixels, dialogue, _ = decoded
+            pixels, dialogue = decoded.pixels, decoded.dialogue
             if error := self.refusal(decoded, option):
                 results[index] = PairResult(error=error)
                 continue
@@ -79,9 +111,13 @@ class ServedCaptioner:
             if self._answers and dialogue is not None:
                 asked[dialogue.max_tokens][index] = decoded
             else:
-                images[index] = pixels
-        described = describe_batch(self.captioner, [*images.values()], [_options(options[index]) for index in images])
-        results |= {index: captioned(result, options[index]) for index, result in zip(images, described, strict=True)}
+                images[index], grids[index] = pixels, decoded.grid if self.abilities.can_map else None
+        wanted = [_options(options[index], grids[index] is not None) for index in images]
+        described = describe_batch(self.captioner, [*images.values()], wanted)
+        results |= {
+            index: captioned(result, options[index], grids[index])
+            for index, result in zip(images, described, strict=True)
+        }
         for max_tokens, group in asked.items():
             results |= zip(group, self._answered([*group.values()], max_tokens), strict=True)
         return [results[index] for index in range(len(pairs))]
@@ -106,9 +142,8 @@ class ServedCaptioner:
     def _answered(self, asked: Sequence[DecodedPair], max_tokens: int | None) -> list[PairResult]:
         """The answers in dialogues with one maximal length; the others' if the model cannot read one of them."""
         captioner: AnsweringCaptioner = require(self.captioner, "answer")
-        pixels, dialogues, hear = zip(*asked, strict=True)
-        befores, afters = zip(*pixels, strict=True)
-        turns = [dialogue.turns for dialogue in dialogues]
+        befores, afters = zip(*(pair.pixels for pair in asked), strict=True)
+        turns, hear = [pair.dialogue.turns for pair in asked if pair.dialogue], [pair.hear for pair in asked]
         started = perf_counter()
         try:
             answers = captioner.answer(befores, afters, turns, max_tokens=max_tokens, hear=hear if any(hear) else None)
@@ -120,8 +155,28 @@ class ServedCaptioner:
         return [PairResult(answer=answer, model_ms=ms, batch=len(asked)) for answer in answers]
 
 
-def _options(options: Options) -> DescribeOptions:
-    return DescribeOptions(options.beams, options.candidates, options.change_map, options.imagine)
+def _options(options: Options, polygons: bool) -> DescribeOptions:
+    """``polygons``: those of the change map are wanted."""
+    return DescribeOptions(options.beams, options.candidates, options.change_map or polygons, options.imagine)
+
+
+def _classes(class_map: ClassMap) -> ShownClasses:
+    counts = tuple(count.to_dict() for count in count_classes(class_map))
+    return ShownClasses(encode_png(class_map.classes), counts)
+
+
+def _scene(description: Description, pixels: Pixels, grid: PixelGrid) -> ShownScene:
+    from idc.geo.placed_pair import placed_changes
+
+    changes = placed_changes(description, grid)
+    return ShownScene(changes.sentence, changes.geojson, *(encode_png(_small(image)) for image in pixels))
+
+
+def _small(image: np.ndarray) -> np.ndarray:
+    """An image, made smaller if a side is longer than that of a drawn map."""
+    scale = min(1.0, MAP_SIDE / max(image.shape[:2]))
+    height, width = (max(1, round(scale * side)) for side in image.shape[:2])
+    return resize_image(image, (height, width))
 
 
 def _shown(relevance: Relevance, pixels: Pixels) -> ShownRelevance:
@@ -132,18 +187,28 @@ def _shown(relevance: Relevance, pixels: Pixels) -> ShownRelevance:
     return ShownRelevance(relevance.words, before, after)
 
 
-def captioned(result: CaptionedPair, options: Options) -> PairResult:
-    """The result of a described pair, with its pictures drawn, and its regions looked for if the options ask for it."""
+def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None = None) -> PairResult:
+    """The result of a described pair, with its pictures drawn, and its regions looked for if the options ask for it.
+
+    Args:
+        grid: of a pair of GeoTIFFs whose polygons are wanted and whose change map was computed.
+    """
     assert isinstance(result.pixels, Pixels)
     assert result.description is not None
     description = result.description
     if options.regions != "never":
         description = with_regions(description, result.pixels, options.regions == "always", text=False)
-    change_map, relevance = description.change_map, description.relevance
+    scene = None if grid is None else _scene(description, result.pixels, grid)
+    plain = replace(description, change_map=None, class_map=None, relevance=None)
+    if not options.change_map:
+        description = plain
+    change_map, class_map, relevance = description.change_map, description.class_map, description.relevance
     return PairResult(
-        replace(description, change_map=None, relevance=None),
+        plain,
         change_map=None if change_map is None else encode_png(draw_map(change_map, result.pixels.after.shape[:2])),
         relevance=None if relevance is None else _shown(relevance, result.pixels),
+        classes=None if class_map is None else _classes(class_map),
+        scene=scene,
         frames=tuple(map(encode_png, result.frames)) or None,
         model_ms=1000 * result.seconds,
         batch=result.batch,

@@ -178,8 +178,8 @@ class ServeConfig(ConfigModel):
     """An application: its models, its clients and its resources."""
 
     models: dict[str, str]
-    """Model name -> its artifact: a folder, ``models:/captioner@champion``, ``models:/captioner/7``, or ``shipped`` for
-    the captioner that comes with the program."""
+    """Model name -> its artifact: a folder, ``models:/captioner@champion``, ``models:/captioner/7``, or ``shipped`` or
+    ``shipped-satellite`` for the captioners that come with the program."""
     default: str | None = None
     """Model of requests that name none; by default the first."""
     auth: AuthConfig

@@ -5,6 +5,7 @@ processes, which can be ended. No Ray, no torch.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import struct
@@ -16,15 +17,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from io import BufferedReader
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from idc.captioning.apply import Fault, Pixels
-from idc.data.images import ImageError, decode_image, image_size
+from idc.data.images import MAX_PIXELS, ImageError, decode_image, image_size
+from idc.geo.pixel_grid import PixelGrid
 from serve.backend import EncodedPair, RequestDialogue
 from serve.decoder_process import REPLY, REQUEST
 from serve.pieces import Hear
+
+Decoded = TypeVar("Decoded")
+"""What a decoder returns."""
 
 _LIGHT_BYTES, _LIGHT_PIXELS = 2**18, 2**20
 """An image of at most so many bytes and pixels takes a fraction of a second, whatever is in it: it is decoded in a
@@ -36,11 +41,13 @@ class DecodedPair(NamedTuple):
 
     Attributes:
         hear: called with the pieces of the answer in the dialogue, in the captioner's thread.
+        grid: of a pair of GeoTIFFs whose polygons are wanted.
     """
 
     pixels: Pixels | Fault
     dialogue: RequestDialogue | None = None
     hear: Hear | None = None
+    grid: PixelGrid | None = None
 
 
 class Decoders:
@@ -51,11 +58,12 @@ class Decoders:
 
     Args:
         count: number of processes, and of threads for small images.
-        seconds: most processor time of an image.
+        seconds: most processor time of an image, or of a pair of GeoTIFFs.
+        max_pixels: of an image of such a pair.
     """
 
-    def __init__(self, count: int, seconds: float):
-        self._seconds = seconds
+    def __init__(self, count: int, seconds: float, max_pixels: int = MAX_PIXELS):
+        self._seconds, self._max_pixels = seconds, max_pixels
         self._light = ThreadPoolExecutor(count, thread_name_prefix="decode")
         self._waiting = ThreadPoolExecutor(count, thread_name_prefix="decoder")  # for the processes
         self._free: asyncio.Queue[_Process | None] = asyncio.Queue()
@@ -70,6 +78,8 @@ class Decoders:
 
     async def pair(self, pair: EncodedPair) -> DecodedPair:
         """The pixels of both images, or why there are none."""
+        if pair.placed:
+            return await self._placed(pair)
         images = []
         for role, data in (("before", pair.before), ("after", pair.after)):
             try:
@@ -82,11 +92,23 @@ class Decoders:
         height, width = image_size(data)
         if len(data) <= _LIGHT_BYTES and height * width <= _LIGHT_PIXELS:
             return await self._timed(self._light, partial(decode_image, data))
+        return await self._in_process(lambda process: process.decode(data, self._seconds))
+
+    async def _placed(self, pair: EncodedPair) -> DecodedPair:
+        try:
+            pixels, grid = await self._in_process(
+                lambda process: process.decode_placed(pair.before, pair.after, self._seconds, self._max_pixels)
+            )
+        except ImageError as error:
+            return DecodedPair(placed_fault(error), pair.dialogue)
+        return DecodedPair(pixels, pair.dialogue, grid=grid)
+
+    async def _in_process(self, decode: Callable[[_Process], Decoded]) -> Decoded:
         process = await self._free.get()
         try:
             if process is None or process.ended:
                 process = _Process()
-            return await self._timed(self._waiting, partial(process.decode, data, self._seconds))
+            return await self._timed(self._waiting, partial(decode, process))
         except asyncio.CancelledError:
             if process is not None:
                 process.kill()
@@ -94,10 +116,10 @@ class Decoders:
         finally:
             self._free.put_nowait(process)
 
-    async def _timed(self, threads: ThreadPoolExecutor, decode: Callable[[], np.ndarray]) -> np.ndarray:
+    async def _timed(self, threads: ThreadPoolExecutor, decode: Callable[[], Decoded]) -> Decoded:
         loop, key = asyncio.get_running_loop(), object()
 
-        def run() -> np.ndarray:
+        def run() -> Decoded:
             self._running[key] = loop.time()
             try:
                 return decode()
@@ -135,10 +157,36 @@ class _Process:
         Raises:
             ImageError: as :func:`decode_image`; "takes too long"; "damaged image" if it crashed the decoder.
         """
+        height, width, reply = self._reply(REQUEST.pack(seconds, len(data), 0, 0), data, seconds)
+        return np.frombuffer(reply, np.uint8).reshape(height, width, 3)
+
+    def decode_placed(self, before: bytes, after: bytes, seconds: float, max_pixels: int) -> tuple[Pixels, PixelGrid]:
+        """The pixels of a pair of GeoTIFFs, and their grid.
+
+        Raises:
+            ImageError: "not comparable", with which and why; "takes too long"; "damaged image".
+        """
+        request = REQUEST.pack(seconds, len(before), len(after), max_pixels)
+        height, width, reply = self._reply(request, before + after, seconds)
+        pixels, area = height * width * 3, height * width
+        bits = 2 * pixels + -(-area // 8)
+        values = np.frombuffer(reply, np.uint8)
+        images = (values[start : start + pixels].reshape(height, width, 3) for start in (0, pixels))
+        valid = np.unpackbits(values[2 * pixels : bits], count=area).reshape(height, width) > 0
+        georeference = json.loads(reply[bits:])
+        a, b, c, d, e, f = georeference["transform"]
+        return Pixels(*images), PixelGrid((a, b, c, d, e, f), georeference["crs"], valid)
+
+    def _reply(self, request: bytes, data: bytes, seconds: float) -> tuple[int, int, bytearray]:
+        """Height, width and payload of the reply to a request.
+
+        Raises:
+            ImageError: as :meth:`decode`.
+        """
         assert self._process.stdin is not None
         replies = cast("BufferedReader", self._process.stdout)
         try:
-            self._process.stdin.write(REQUEST.pack(seconds, len(data)))
+            self._process.stdin.write(request)
             self._process.stdin.write(data)
             self._process.stdin.flush()
             height, width, length = REPLY.unpack(replies.read(REPLY.size))
@@ -155,7 +203,13 @@ class _Process:
             raise ImageError("damaged image", "it ended its decoder") from None
         if not height:
             raise ImageError(*reply.decode().split("\n", 1))
-        return np.frombuffer(reply, np.uint8).reshape(height, width, 3)
+        return height, width, reply
+
+
+def placed_fault(error: ImageError) -> Fault:
+    """The fault of a pair of GeoTIFFs, of the image that its error names first."""
+    role = "after" if error.detail.startswith("after") else "before"
+    return Fault(role, "bytes of a request", error)
 
 
 def _ended(process: subprocess.Popen[bytes]) -> None:

@@ -47,7 +47,7 @@ class EndpointBackend(VersionedModels):
         self._loading = config.loading.model_copy(update={"endpoint": endpoint})
         self._slots = asyncio.Semaphore(endpoint.concurrency)
         self._threads = ThreadPoolExecutor(usable_cores(), thread_name_prefix="images")
-        self._decoders = Decoders(usable_cores(), config.limits.decode_s)
+        self._decoders = Decoders(usable_cores(), config.limits.decode_s, config.limits.image_pixels)
         self._captioners: dict[str, tuple[str, ServedCaptioner]] = {}
         """Model name -> the version that serves, and its captioner."""
         self.reasons: dict[str, str] = {}
@@ -156,7 +156,7 @@ class EndpointBackend(VersionedModels):
 
 
 def _prepare(captioner: RemoteCaptioner, pair: DecodedPair, options: Options) -> PreparedRequest:
-    pixels, dialogue, _ = pair
+    pixels, dialogue = pair.pixels, pair.dialogue
     assert isinstance(pixels, Pixels)
     if dialogue is None:
         return captioner.prepare(*pixels, candidates=options.candidates)
@@ -173,7 +173,7 @@ def _result(
 ) -> PairResult:
     from serve.captioner import captioned
 
-    pixels, dialogue, _ = pair
+    pixels, dialogue = pair.pixels, pair.dialogue
     assert isinstance(pixels, Pixels)
     if dialogue is not None:
         return PairResult(answer=prepared.answer(replies[0][0]), model_ms=ms, batch=1)

@@ -169,7 +169,7 @@ class Intake:
 
 
 def _job(body: CaptionOptions, pairs: tuple[PairSource, ...], single: bool) -> ParsedRequest:
-    options = Options(body.beams, body.candidates, body.change_map, body.imagine, body.regions)
+    options = Options(body.beams, body.candidates, body.change_map, body.imagine, body.regions, body.polygons)
     return ParsedRequest(body.model, options, pairs, single, body.stream)
 
 

@@ -7,14 +7,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
+from importlib.util import find_spec
 
-from idc.data.images import FORMAT_NAMES, ImageError, open_image, refused_format
-from serve.backend import EncodedPair
+from idc.data.images import FORMAT_NAMES, ImageError, geo_header, open_image, refused_format
+from serve.backend import EncodedPair, PolygonsOption
 from serve.config import LimitsConfig
 from serve.errors import ApiError
 from serve.fetch import Fetcher
 from serve.intake import PairSource, ParsedRequest, Source
 
+_SAMPLES = 4
+"""Bytes of a pixel, of all bands together, that a GeoTIFF of the most pixels may have; GDAL decodes all bands of a
+block."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,19}://")
 
 
@@ -31,22 +35,28 @@ class RequestPairReader:
         Raises:
             ApiError: the only pair of a ``single`` job is refused.
         """
+        polygons = job.options.polygons
         if job.single:
             (pair,) = job.pairs
-            return [await self._pair(pair)]
+            return [await self._pair(pair, polygons)]
 
         async def pair_or_reason(pair: PairSource) -> EncodedPair | str:
             try:
-                return await self._pair(pair)
+                return await self._pair(pair, polygons)
             except ApiError as error:
                 return error.message
 
         return await asyncio.gather(*(pair_or_reason(pair) for pair in job.pairs))
 
-    async def _pair(self, pair: PairSource) -> EncodedPair:
-        before, after = pair.fields
-        files = await self.image(pair.before, before), await self.image(pair.after, after)
-        return EncodedPair(*files, pair.dialogue)
+    async def _pair(self, pair: PairSource, polygons: PolygonsOption) -> EncodedPair:
+        before, after = [
+            await self._file(*source) for source in zip((pair.before, pair.after), pair.fields, strict=True)
+        ]
+        placed = polygons != "never" and self._placed(before, after, pair.fields, polygons == "always")
+        if not placed:
+            for data, field in zip((before, after), pair.fields, strict=True):
+                self._check_header(data, field)
+        return EncodedPair(before, after, pair.dialogue, placed)
 
     async def image(self, source: Source, field: str) -> bytes:
         """An image file, its header checked.
@@ -54,6 +64,11 @@ class RequestPairReader:
         Raises:
             ApiError: 400 neither a file, base64 nor an allowed URL; not a supported image; too small; 413 too large.
         """
+        data = await self._file(source, field)
+        self._check_header(data, field)
+        return data
+
+    async def _file(self, source: Source, field: str) -> bytes:
         if isinstance(source, str) and _URL.match(source):
             data = await self._fetcher.get(source, field)
         elif isinstance(source, str):
@@ -62,8 +77,38 @@ class RequestPairReader:
             data = await source.read(self._max_bytes + 1)
         if len(data) > self._max_bytes:
             raise self._too_large(field)
-        self._check_header(data, field)
         return data
+
+    def _placed(self, before: bytes, after: bytes, fields: tuple[str, str], required: bool) -> bool:
+        """Whether both files are GeoTIFFs, their headers checked.
+
+        Raises:
+            ApiError: 400 one of them is none, and this is ``required``; too small; 413 too large; 422 this server
+                lacks rasterio.
+        """
+        headers = [(geo_header(data), field) for data, field in zip((before, after), fields, strict=True)]
+        for header, field in headers:
+            if header is None:
+                if not required:
+                    return False
+                message = (
+                    f"{field}: no GeoTIFF with a georeference, so that there is no place for polygons; write it into "
+                    "the file (rio edit-info), or leave polygons=always out"
+                )
+                raise ApiError(400, "no_georeference", message, field)
+        if find_spec("rasterio") is None:
+            field = fields[0]
+            message = (
+                f"{field}: a GeoTIFF, for which this server lacks rasterio: pip install 'idc[geo]' there, or send "
+                "polygons=never for a caption alone"
+            )
+            raise ApiError(422, "extra_missing", message, field)
+        for header, field in headers:
+            assert header is not None
+            self._check_size(header.width, header.height, field)
+            if header.height * header.width * header.bands * header.bits > 8 * _SAMPLES * self._limits.image_pixels:
+                raise self._too_many_pixels(field, f"{header.bands} bands of {header.bits} bits")
+        return True
 
     @property
     def _max_bytes(self) -> int:
@@ -101,6 +146,9 @@ class RequestPairReader:
             name = refused_format(data)
             why = f"{name} is not read; convert it to JPEG" if name else f"supported formats are {FORMAT_NAMES}"
             raise ApiError(400, "not_an_image", f"{field}: not a readable image; {why}", field) from None
+        self._check_size(width, height, field)
+
+    def _check_size(self, width: int, height: int, field: str) -> None:
         limits = self._limits
         if width * height > limits.image_pixels or max(width, height) > limits.image_side:
             raise self._too_many_pixels(field, f"{width} x {height} pixels")

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from idc.captioning.contract import Verdict
-from serve.backend import RegionsOption
+from serve.backend import PolygonsOption, RegionsOption
 
 
 class ClosedModel(BaseModel):
@@ -46,6 +46,9 @@ class CaptionOptions(ClosedModel):
     regions: RegionsOption = "never"
     """Also say, without a trained model, in which regions the images differ: never, for pairs that the model is not
     familiar with, or always. It takes up to half a second per pair."""
+    polygons: PolygonsOption = "never"
+    """Also return the changes as polygons in longitude and latitude: never, of pairs of two GeoTIFFs, or always, where
+    other images are refused. The model needs a change map, the server rasterio."""
     stream: bool = False
     """Respond by server-sent events, pair by pair."""
 
@@ -135,6 +138,43 @@ class RelevanceAnswer(ClosedModel):
     """Likewise of the image after."""
 
 
+class ClassAnswer(ClosedModel):
+    """A class of what changed."""
+
+    name: str
+    """Its name, such as building."""
+    count: int
+    """Number of its regions."""
+    share: float
+    """Share of the image's area that it covers, 0 to 1."""
+    positions: list[str]
+    """Where its regions are: of each the cell of a 3x3 grid, such as ``top left corner``."""
+
+
+class ClassesAnswer(ClosedModel):
+    """What kinds of thing changed, and where."""
+
+    map: str
+    """PNG as data URL, 8-bit grey, at the model's own resolution, over the image after: 0 where nothing changed, else
+    the number of the class in ``counts``, from 1 on."""
+    counts: list[ClassAnswer]
+    """The classes of the model, also those without a region."""
+
+
+class SceneAnswer(ClosedModel):
+    """The changes of a pair of GeoTIFFs on the ground."""
+
+    sentence: str
+    """Number, areas and positions of the changes, in words."""
+    geojson: dict[str, Any]
+    """A feature collection in longitude and latitude (EPSG:4326). Properties of a feature: ``class``, ``area_m2``,
+    ``score``, ``position``, ``caption``, ``confidence``. With ``left_out`` if there are more than 1,000."""
+    before: str
+    """PNG as data URL: the image before as the model got it, its longer side at most 1024."""
+    after: str
+    """Likewise the image after."""
+
+
 class RegionAnswer(ClosedModel):
     """A part of the image after that differs from the image before."""
 
@@ -173,6 +213,10 @@ class PairAnswer(AssessedAnswer):
     requested."""
     relevance: RelevanceAnswer | None = None
     """Words and places that resemble each other, next to a change map; null for models that do not compare them."""
+    classes: ClassesAnswer | None = None
+    """What kinds of thing changed, next to a change map; null for models without classes."""
+    scene: SceneAnswer | None = None
+    """The changes on the ground, of two GeoTIFFs; null unless polygons are requested."""
     frames: list[str] | None = None
     """PNGs as data URLs, from before to after; null unless requested."""
     regions: list[RegionAnswer] | None = None

@@ -16,7 +16,7 @@ from idc.captioning.contract import Captioner, Speed
 from idc.captioning.reranking import BestOfConfig, RerankedCaptioner
 from idc.chat_endpoint import EndpointConfig
 from idc.config import ConfigModel, load, missing
-from idc.shipped_weights import CAPTIONER, shipped_weights
+from idc.shipped_weights import CAPTIONER, SATELLITE, shipped_weights
 from idc.systems import (
     HUB,
     PAIR_ENCODER,
@@ -33,6 +33,10 @@ from idc.training.artifact import captioning_identity, read_artifact
 
 SHIPPED = "shipped"
 """Names the captioner that comes with the program, where the folder of an artifact is expected."""
+SHIPPED_SATELLITE = "shipped-satellite"
+"""Likewise the captioner of satellite images that comes with the program."""
+SHIPPED_FOLDERS = {SHIPPED: CAPTIONER, SHIPPED_SATELLITE: SATELLITE}
+"""Names of the captioners that come with the program -> their folders."""
 
 LoadCaptioner = Callable[[], Captioner]
 """Loads a captioner; picklable, because every actor loads its own."""
@@ -99,9 +103,9 @@ LOADING = frozenset(LoadConfig.model_fields)
 
 
 def artifact_folder(artifact: str) -> str:
-    """The folder of an artifact, which is its own name except for :data:`SHIPPED`, for :data:`idc.systems.REGIONS`, and
-    for a model of the hub (:data:`idc.systems.HUB`), of which all but the weights is downloaded if it is not on this
-    machine.
+    """The folder of an artifact, which is its own name except for those of :data:`SHIPPED_FOLDERS`, for
+    :data:`idc.systems.REGIONS`, and for a model of the hub (:data:`idc.systems.HUB`), of which all but the weights is
+    downloaded if it is not on this machine.
 
     Raises:
         ValueError: the captioner that comes with the program is not on this machine, or the model cannot be had.
@@ -110,7 +114,7 @@ def artifact_folder(artifact: str) -> str:
         return artifact_of_hub(artifact)
     if artifact == REGIONS:
         return artifact_of_regions()
-    return str(_shipped_folder()) if artifact == SHIPPED else artifact
+    return str(_shipped_folder(artifact)) if artifact in SHIPPED_FOLDERS else artifact
 
 
 def missing_artifact(artifact: str | None, field: str) -> Iterator[str]:
@@ -123,24 +127,26 @@ def missing_artifact(artifact: str | None, field: str) -> Iterator[str]:
         yield f"{field}: {error}"
 
 
-def _shipped_folder() -> Path:
-    return shipped_weights(CAPTIONER, "the captioner", "name an artifact")
+def _shipped_folder(name: str) -> Path:
+    return shipped_weights(SHIPPED_FOLDERS[name], "the captioner", "name an artifact")
 
 
-def default_artifact() -> tuple[str, str]:
+def default_artifact(georeferenced: bool = False) -> tuple[str, str]:
     """The captioner of a command to which none was named, and which one it is, in words: the newest one below
-    ``runs/``, or if there is none the one that comes with the program."""
-    newest = newest_captioner()
+    ``runs/``, or if there is none the one that comes with the program. For ``georeferenced`` images, the one for
+    satellite images that comes with the program."""
+    newest = None if georeferenced else newest_captioner()
     if newest is not None:
         return newest, f"{newest}, the newest one"
-    trained_on = read_artifact(_shipped_folder()).trained_on
-    return SHIPPED, f"the one that comes with the program, trained on {trained_on}; there is no other below runs/"
+    name = SHIPPED_SATELLITE if georeferenced else SHIPPED
+    chosen = f"the one that comes with the program, trained on {read_artifact(_shipped_folder(name)).trained_on}"
+    return name, f"{chosen}; {'for satellite images' if georeferenced else 'there is no other below runs/'}"
 
 
-def chosen_artifact(artifact: str | None) -> str:
+def chosen_artifact(artifact: str | None, georeferenced: bool = False) -> str:
     """The artifact of a command: the one that was named, or :func:`default_artifact`, which a line on stderr names."""
     if artifact is None:
-        artifact, chosen = default_artifact()
+        artifact, chosen = default_artifact(georeferenced)
         print(f"captioner: {chosen} (--artifact selects another)", file=sys.stderr)
     return artifact
 

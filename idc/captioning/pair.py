@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,15 @@ from idc.captioning.apply import DescribeOptions, Pixels, describe_batch
 from idc.captioning.contract import DESCRIPTION_FIELDS, draw_map
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig, artifact_folder, chosen_artifact
 from idc.data.files import Location, locate
-from idc.data.images import ImageError, decode_image, encode_png
+from idc.data.images import ImageError, decode_image, encode_png, geo_header
 
 FRAME_ENDS = (".png", ".gif")
 """Suffixes of files for frames: side by side, or as an animation that repeats."""
+
+
+ReadGeotiffs = Callable[[bytes, bytes, tuple[str, str]], Pixels]
+"""Reads a pair of GeoTIFFs, given their names for messages, or raises ValueError; passed in, because the package that
+reads them depends on this one."""
 
 
 def caption_pair(
@@ -32,6 +38,7 @@ def caption_pair(
     after: str,
     *,
     load: LoadConfig = DEFAULTS,
+    geotiffs: ReadGeotiffs | None = None,
     beams: int | None = None,
     candidates: int = 1,
     map_to: str | None = None,
@@ -42,6 +49,7 @@ def caption_pair(
     Args:
         artifact: its folder, or :data:`idc.captioning.loading.SHIPPED`.
         load: how the captioner is loaded.
+        geotiffs: reads two GeoTIFFs, where rasterio is installed; by default they are images like others.
         beams, candidates: as :meth:`idc.captioning.contract.Captioner.describe`.
         map_to: PNG file for the change map, in the shape of the image after; its folder is created.
         frames_to: PNG or GIF file for generated frames between the images; its folder is created.
@@ -55,14 +63,15 @@ def caption_pair(
         OSError: a file cannot be written; where that can be captioned out, before anything is captioned.
     """
     _prepare_outputs(map_to, frames_to)
-    (_, first), (_, second) = read_images(before, after)
+    pixels = _read_pair(before, after, geotiffs)
     options = DescribeOptions(
         beams, candidates, change_map=map_to is not None, imagine=frames_to is not None, regions=True
     )
-    [captioned] = describe_batch(CaptionerLoader(artifact, load)(), [Pixels(first, second)], [options])
+    [captioned] = describe_batch(CaptionerLoader(artifact, load)(), [pixels], [options])
     description = captioned.description
     assert description is not None
-    drawn = None if description.change_map is None else encode_png(draw_map(description.change_map, second.shape[:2]))
+    size = pixels.after.shape[:2]
+    drawn = None if description.change_map is None else encode_png(draw_map(description.change_map, size))
     return {
         "before": before,
         "after": after,
@@ -118,26 +127,32 @@ def caption_with_any(
     artifact: str | None = None,
     server: str | None = None,
     load: LoadConfig = DEFAULTS,
+    geotiffs: ReadGeotiffs | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Caption two image files with the given artifact or server; without one, with the server that runs on this
-    machine, or with :func:`idc.captioning.loading.chosen_artifact`. A line on stderr names the one that was chosen.
+    machine unless both are GeoTIFFs, or with :func:`idc.captioning.loading.chosen_artifact`. A line on stderr names
+    the one that was chosen.
 
     Args:
         server: URL; ``none`` for no server.
         load: how an artifact is loaded; anything but the defaults loads one instead of using a server.
+        geotiffs: as of :func:`caption_pair`.
         options: the other arguments of :func:`caption_pair`.
 
     Raises:
         ValueError, OSError: as :func:`caption_pair` and :func:`ask_server`.
     """
-    wants_artifact = artifact is not None or load != DEFAULTS
+    georeferenced = artifact is None and server in (None, "none") and _georeferenced(before, after)
+    wants_artifact = artifact is not None or load != DEFAULTS or georeferenced
     if server is None and not wants_artifact and (server := caption_server.running_server()):
         print(f"using the server at {server} (--server none loads a captioner instead)", file=sys.stderr)
     if server is not None and server != "none":
         result = ask_server(server, before, after, **options)
     else:
-        result = caption_pair(chosen_artifact(artifact), before, after, load=load, **options)
+        result = caption_pair(
+            chosen_artifact(artifact, georeferenced), before, after, load=load, geotiffs=geotiffs, **options
+        )
     if result["warning"] is not None:
         print(result["warning"], file=sys.stderr)
     return result
@@ -193,6 +208,40 @@ def read_images(*paths: str) -> list[tuple[bytes, np.ndarray]]:
     if faults:
         raise ValueError("\n".join(faults))
     return images
+
+
+def _read_pair(before: str, after: str, geotiffs: ReadGeotiffs | None) -> Pixels:
+    """The pixels of both images; GeoTIFFs by the rules of scenes, where rasterio is installed.
+
+    Raises:
+        ValueError: as :func:`read_images`; or two GeoTIFFs cannot be compared, or not be read without rasterio.
+    """
+    if geotiffs is None or not _georeferenced(before, after):
+        (_, first), (_, second) = read_images(before, after)
+        return Pixels(first, second)
+    data = _file(before).read(), _file(after).read()
+    if find_spec("rasterio") is not None:
+        return geotiffs(*data, (before, after))
+    for path, header in zip((before, after), map(geo_header, data), strict=True):
+        assert header is not None
+        if header.bits > 8 or header.bands > 4:
+            raise ValueError(
+                f"{path} is a GeoTIFF of {header.bands} band{'s' * (header.bands > 1)} of {header.bits} bits; "
+                "pip install 'idc[geo]', with which jobs/caption_scene.py reads it, or convert it to 8-bit RGB"
+            )
+    (_, first), (_, second) = read_images(before, after)
+    return Pixels(first, second)
+
+
+def _georeferenced(*paths: str) -> bool:
+    """Whether all files are GeoTIFFs, by their names and headers; :func:`read_images` reports those that cannot be
+    read."""
+    if not all(path.lower().endswith((".tif", ".tiff")) for path in paths):
+        return False
+    try:
+        return all(geo_header(_file(path).read()) is not None for path in paths)
+    except OSError:
+        return False
 
 
 def _file(path: str) -> Location:

@@ -6,19 +6,27 @@ import argparse
 import gc
 import json
 import sys
+from typing import TYPE_CHECKING
 
 from idc.captioning.loading import DEFAULTS, add_options, given_options, in_options
 
+if TYPE_CHECKING:
+    from idc.captioning.pair import ReadGeotiffs
 
-def command(doc: str | None) -> None:
-    """``jobs/caption.py`` for one pair: parse the command line, caption, print. Leaves with status 2 on an error."""
+
+def command(doc: str | None, geotiffs: ReadGeotiffs) -> None:
+    """``jobs/caption.py`` for one pair: parse the command line, caption, print. Leaves with status 2 on an error.
+
+    Args:
+        geotiffs: reads two GeoTIFFs.
+    """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", help="image before the change")
     parser.add_argument("after", help="image after the change")
     parser.add_argument(
         "--artifact",
-        help="a captioner: the artifact folder of its training run, shipped, regions (where and how much), or "
-        "hf:ORG/NAME (default: see above)",
+        help="a captioner: the artifact folder of its training run, shipped, shipped-satellite, regions (where and "
+        "how much), or hf:ORG/NAME (default: see above)",
     )
     parser.add_argument("--server", help="use this server (default: see above; none: no server)")
     add_options(parser)
@@ -45,7 +53,7 @@ def command(doc: str | None) -> None:
             parser.error("--server captions with its own model; leave out --artifact, --device and --speed")
         result = caption_with_any(
             args.before, args.after, artifact=args.artifact, server=args.server, load=load, beams=args.beams,
-            candidates=args.candidates, map_to=args.map, frames_to=args.frames,
+            candidates=args.candidates, map_to=args.map, frames_to=args.frames, geotiffs=geotiffs,
         )  # fmt: skip
     except (OSError, ValueError) as error:
         print(in_options(error), file=sys.stderr)

@@ -18,10 +18,10 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, TiffImagePlugin, UnidentifiedImageError
 
 from idc.data.files import OutsideSource, Reader, TooLarge
 
@@ -34,12 +34,14 @@ __all__ = [
     "MAX_PIXELS",
     "MAX_SCANS",
     "OTHER_IMAGE_SUFFIXES",
+    "GeoHeader",
     "ImageError",
     "cell_bytes",
     "cell_name",
     "check_image",
     "decode_image",
     "encode_png",
+    "geo_header",
     "image_of",
     "image_size",
     "open_image",
@@ -64,6 +66,12 @@ _MAX_SEGMENTS = 10_000
 _MAX_READS = 2000
 """Most reads of the file that Pillow may need to open it. Its parsers are loops in Python with some reads for each
 segment, chunk or box, so that a file of millions of empty ones would take seconds for each MiB."""
+
+_BIG_TIFF = (b"+\0", b"\0+")
+"""Version of a TIFF of 64-bit offsets, whose header is twice as long."""
+_GEO_KEYS, _GRID, _PIXEL_SCALE, _TIE_POINTS = 34735, 34264, 33550, 33922
+"""Tags of a GeoTIFF: its coordinate system (GeoKeyDirectory), and where its pixels are in it: by a matrix
+(ModelTransformation), or by the size of a pixel (ModelPixelScale) and a point (ModelTiepoint)."""
 
 FORMATS: dict[str, tuple[str, ...]] = {
     "PNG": (".png", ".apng"),
@@ -248,6 +256,45 @@ def image_size(data: bytes) -> tuple[int, int]:
         width, height = image.size
         turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5  # 5 to 8 exchange height and width
     return (width, height) if turned else (height, width)
+
+
+class GeoHeader(NamedTuple):
+    """What the header of a GeoTIFF declares.
+
+    Attributes:
+        bits: of a sample, the most of all bands.
+    """
+
+    height: int
+    width: int
+    bands: int
+    bits: int
+
+
+def geo_header(data: bytes) -> GeoHeader | None:
+    """The header of an image file that is a GeoTIFF: it names a coordinate system, and where its pixels are. None for
+    every other file, a damaged header included. No pixel is decoded, and GDAL is not needed; it also reads headers of
+    bands and types that Pillow does not decode."""
+    if data[:4] not in TiffImagePlugin.PREFIXES:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's, about damaged tags
+            tags = TiffImagePlugin.ImageFileDirectory_v2(data[:16] if data[2:4] in _BIG_TIFF else data[:8])
+            file = _Counted(data)
+            file.seek(tags.next)
+            tags.load(file)
+            if _GEO_KEYS not in tags or not (_GRID in tags or (_PIXEL_SCALE in tags and _TIE_POINTS in tags)):
+                return None
+            bits = tags.get(ExifTags.Base.BitsPerSample, (1,))
+            return GeoHeader(
+                int(tags[ExifTags.Base.ImageLength]),
+                int(tags[ExifTags.Base.ImageWidth]),
+                int(tags.get(ExifTags.Base.SamplesPerPixel, 1)),
+                max(map(int, bits if isinstance(bits, tuple) else (bits,))),
+            )
+    except Exception:  # of struct, of Pillow, of numbers that are none: the header is damaged
+        return None
 
 
 @contextmanager

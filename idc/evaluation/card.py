@@ -138,19 +138,30 @@ def make_card(job: CardJob) -> Path:
         checks=tuple(check(job.artifact, render, scenes) for scenes in sorted(job.check_scenes)),
     )
     out = Path(job.out)
+    partial = portable_copy(artifact, out, job.trained_on)
+    add_file(partial, SCORES, scores.model_dump_json(indent=1) + "\n")
+    add_file(partial, CARD, card(job, scores, calibration, read_artifact(partial)))
+    put_in_place(partial, out)
+    return out
+
+
+def portable_copy(artifact: Artifact, out: Path, trained_on: str | None) -> Path:
+    """A copy of a calibrated artifact next to ``out``, without paths of this machine; to be completed, and then
+    :func:`put_in_place`.
+
+    Args:
+        trained_on: training data in words; by default as in the artifact.
+    """
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     for name in (CONFIG, *artifact.files):
         (partial / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(artifact.path / name, partial / name)
-    new = {} if job.trained_on is None else {"trained_on": job.trained_on}
+    new = {} if trained_on is None else {"trained_on": trained_on}
     for name, changes in ((CONFIG, new), (CALIBRATION, {})):
         value = _portable(json.loads((partial / name).read_text(encoding="utf-8"))) | changes
         write_text(partial / name, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
-    add_file(partial, SCORES, scores.model_dump_json(indent=1) + "\n")
-    add_file(partial, CARD, card(job, scores, calibration, read_artifact(partial)))
-    put_in_place(partial, out)
-    return out
+    return partial
 
 
 def card_figures(folder: Path | str, identity: str) -> Figures:

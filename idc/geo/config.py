@@ -17,8 +17,8 @@ class SceneJob(LoadConfig):
     """Caption two GeoTIFFs of one place tile by tile; write one map, polygons and a sentence of what changed."""
 
     artifact: str | None = None
-    """The captioner, one with a change map: the artifact folder of a training run, `shipped`, `regions` or `hf:NAME`.
-    Default: the newest captioner below runs/, or `shipped` if there is none."""
+    """The captioner, one with a change map: the artifact folder of a training run, `shipped-satellite`, `shipped`,
+    `regions` or `hf:NAME`. Default: `shipped-satellite`."""
     before: str
     """GeoTIFF before the change."""
     after: str

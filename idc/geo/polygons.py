@@ -17,6 +17,7 @@ from rasterio.transform import Affine
 from rasterio.warp import transform, transform_geom
 
 from idc.atomic import replacing
+from idc.geo.components import MapPart
 from idc.geo.ground import ring_area, without_jumps
 from idc.geo.rasters import LONGITUDE_LATITUDE
 
@@ -62,6 +63,36 @@ def polygons(numbers: Path, mask: Path, grid: Affine, crs: str | None) -> Iterat
             yield from _on_ground(group, grid, crs)
 
 
+def outlines(numbers: np.ndarray, grid: Affine, crs: str) -> Iterator[Polygon]:
+    """The outline of every part of a raster in memory, int32 (H, W) with 0 where there is none."""
+    for group in _groups(shapes(numbers, mask=numbers > 0, connectivity=4)):
+        yield from _on_ground(group, grid, crs)
+
+
+def change_properties(
+    name: str | None, area: float, unit: str, part: MapPart, position: str, caption: str, confidence: float
+) -> dict[str, Any]:
+    """The properties of a change's polygon.
+
+    Args:
+        name: of its class; None of a captioner without classes.
+        unit: of the area, ``m2`` or ``px``.
+    """
+    return {
+        "class": class_name(name),
+        f"area_{unit}": round(area, 2),
+        "score": round(part.value / part.pixels, 4),
+        "position": position,
+        "caption": caption,
+        "confidence": round(confidence, 4),
+    }
+
+
+def class_name(name: str | None) -> str:
+    """The class of a change of a captioner with classes, else ``change``."""
+    return "change" if name is None else name
+
+
 def pixel_areas(points: Sequence[tuple[float, float]], grid: Affine, crs: str) -> np.ndarray:
     """Area in square metres of a pixel around each point (column, row)."""
     corners = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (-0.5, -0.5)])
@@ -71,11 +102,11 @@ def pixel_areas(points: Sequence[tuple[float, float]], grid: Affine, crs: str) -
     return np.array([abs(ring_area(without_jumps(a), b)) for a, b in zip(longitude, latitude, strict=True)])
 
 
-def _groups(outlines: Iterable[tuple[dict[str, Any], float]]) -> Iterator[list[tuple[int, list[Ring]]]]:
+def _groups(geometries: Iterable[tuple[dict[str, Any], float]]) -> Iterator[list[tuple[int, list[Ring]]]]:
     """Numbers and rings in pixels, in lists of some :data:`_POINTS` points."""
     group: list[tuple[int, list[Ring]]] = []
     points = 0
-    for geometry, number in outlines:
+    for geometry, number in geometries:
         rings = geometry["coordinates"]
         group.append((int(number), rings))
         points += sum(map(len, rings))

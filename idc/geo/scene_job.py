@@ -36,7 +36,7 @@ from idc.data.store import Manifest, fingerprint, iter_rows, read_manifest
 from idc.data.write_errors import writing
 from idc.geo.components import MapPart, MapParts
 from idc.geo.config import SceneJob
-from idc.geo.polygons import Features, pixel_areas, polygons
+from idc.geo.polygons import Features, change_properties, class_name, pixel_areas, polygons
 from idc.geo.rasters import ScenePair, gdal, open_scene
 from idc.geo.scene_sentence import Tally, position_of, scene_sentence
 from idc.geo.tile_captions import NO_DATA, STEPS, CaptionTiles, TileSource, open_tiles
@@ -190,7 +190,7 @@ def _merged(job: SceneJob, scene: ScenePair, tiling: Tiling, out: Path) -> dict[
         "sentence": scene_sentence(tallies, unit, job.min_area, share),
         "changes": totals[0],
         f"area_{unit}": round(totals[1], 2),
-        "classes": {_class_name(name): tally.to_dict() for name, tally in tallies.items()},
+        "classes": {class_name(name): tally.to_dict() for name, tally in tallies.items()},
         "compared": share,
         "tiles": {
             "all": tiling.count,
@@ -282,14 +282,7 @@ def _written_polygons(
             position = position_of(x / scene.width, y / scene.height)
             tallies[name].add(polygon.area, position)
             caption, confidence = _caption_of(part, name, tiling, tiles)
-            properties = {
-                "class": _class_name(name),
-                f"area_{unit}": round(polygon.area, 2),
-                "score": round(part.value / part.pixels, 4),
-                "position": position,
-                "caption": caption,
-                "confidence": round(confidence, 4),
-            }
+            properties = change_properties(name, polygon.area, unit, part, position, caption, confidence)
             features.write(polygon.number, polygon.geometry, properties)
             if native is not None:
                 native.write(polygon.number, polygon.native, properties)
@@ -311,10 +304,6 @@ def _caption_of(part: MapPart, name: str | None, tiling: Tiling, tiles: _Tiles) 
         return name is not None and name in text.lower(), not says_no_change(text), captions[caption]
 
     return max(captions, key=rank)
-
-
-def _class_name(name: str | None) -> str:
-    return "change" if name is None else name
 
 
 def _named_crs(wkt: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from idc import logs
-from idc.captioning.loading import SHIPPED
+from idc.captioning.loading import SHIPPED, SHIPPED_FOLDERS
 from idc.config import refuse
 from idc.cores import usable_cores
 from idc.data.remote_copies import is_uri
@@ -194,7 +194,7 @@ def _named(model: tuple[str, str]) -> str:
 
 def _absolute(source: str) -> str:
     """An absolute folder, because the replicas run in another one; a ``models:/`` source, a model of the hub, a URI and
-    ``shipped`` and ``regions`` unchanged."""
-    if source in (SHIPPED, REGIONS) or source.startswith((SCHEME, HUB)) or is_uri(source):
+    the captioners that come with the program and ``regions`` unchanged."""
+    if source in (*SHIPPED_FOLDERS, REGIONS) or source.startswith((SCHEME, HUB)) or is_uri(source):
         return source
     return str(Path(source).resolve())

@@ -32,7 +32,9 @@ class Model:
         bind_to_node_address()
         self._config = config
         self._resolver = Resolver(config.registry.tracking_uri)
-        self._decoders = Decoders(max(2, round(config.scaling.cpus)), config.limits.decode_s)
+        self._decoders = Decoders(
+            max(2, round(config.scaling.cpus)), config.limits.decode_s, config.limits.image_pixels
+        )
         self._batcher: Batcher[tuple[ServedCaptioner, Options], DecodedPair, PairResult] = Batcher(
             _run, config.batching.max_pairs
         )

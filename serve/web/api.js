@@ -53,6 +53,7 @@ export async function caption(before, after, { model, description, regions }, si
   if (model) form.append("model", model);
   form.append("candidates", CANDIDATES);
   form.append("regions", regions);
+  form.append("polygons", "georeferenced"); // of two GeoTIFFs alone
   const without = refused.get(model) ?? new Set();
   if (description?.can_map === false) without.add("change_map");
   if (description?.can_imagine === false) without.add("imagine");
@@ -120,10 +121,11 @@ const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 const upload = (side, name) => `-F ${quote(`${side}=@"${name.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`)}`;
 
 /**
- * The request as a command for a POSIX shell, and the files that must be in its working directory.
+ * The request as a command for a POSIX shell, and the files that must be in its working directory; `polygons` is whether
+ * its answer has some.
  * It requests no pictures, which would fill the terminal, and refers to the token by a variable.
  */
-export function curl(before, after, model) {
+export function curl(before, after, model, polygons) {
   const same = before.name === after.name;
   const nameOf = (side, image) => (same ? `${side}-${image.name}` : image.name);
   const names = { before: nameOf("before", before), after: nameOf("after", after) };
@@ -132,6 +134,7 @@ export function curl(before, after, model) {
   lines.push(upload("before", names.before), upload("after", names.after));
   if (model) lines.push(`-F ${quote(`model=${model}`)}`);
   lines.push(`-F candidates=${CANDIDATES}`);
+  if (polygons) lines.push("-F polygons=always");
   const command = lines.join(" \\\n  ");
   if (!before.address || !after.address) return { command, needs: [names.before, names.after] };
   const fetches = [["before", before], ["after", after]].map(([side, image]) => `-o ${quote(names[side])} ${quote(image.address)}`);

@@ -279,7 +279,7 @@ function copyBySelecting(text) {
 
 $("copy-json").addEventListener("click", () => copy(asJson(answered.answer), "Copied, without the pictures."));
 $("copy-curl").addEventListener("click", () => {
-  const { command, needs } = curl(answered.pair.before, answered.pair.after, answered.model);
+  const { command, needs } = curl(answered.pair.before, answered.pair.after, answered.model, Boolean(answered.answer.results[0].scene));
   copy(command, needs.length ? `Copied. Run it in the folder that holds ${needs.join(" and ")}.` : "Copied.");
 });
 

@@ -32,10 +32,14 @@ export function show({ answer, seconds, meaningful }, pair, time = null) {
   bar("changed", changed, changed === null ? "not calibrated" : `${inWords(changed)}, ${percent(changed)}`);
   bar("confidence", result.confidence, percent(result.confidence));
   const missing = [];
-  if (!showMap(result.change_map)) missing.push("This model has no change map.");
+  const classes = result.classes ?? null; // absent from results that an earlier version has kept
+  const scene = result.scene ?? null;
+  if (!showMap(result.change_map, classes)) missing.push("This model has no change map.");
   showRelevance(result.relevance ?? null);
   if (!showFilm(result.frames, meaningful)) missing.push("This model has no imagined frames.");
-  if (!showImages(pair)) missing.push("This browser cannot show the format of the images; the server can read them.");
+  showClasses(classes);
+  showScene(scene);
+  if (!showImages(scene ? shownByServer(pair, scene) : pair)) missing.push("This browser cannot show the format of the images; the server can read them.");
   $("missing").textContent = missing.join(" ");
   showRegions(result, pair.after);
   showCandidates(result.candidates);
@@ -59,8 +63,10 @@ function sizes(seen) {
 }
 
 /** The result in a sentence, for screen readers. */
-export function asSentence({ caption, verdict, verdict_text: reason, warning, regions_text: regions }) {
+export function asSentence({ caption, verdict, verdict_text: reason, warning, regions_text: regions, classes, scene }) {
   const sentences = [warning, verdict === "unsure" ? `${VERDICTS.unsure}: ${reason}.` : null, `Caption: ${caption}`];
+  if (classes) sentences.push(`Counted: ${classes.counts.map(({ name, count }) => `${name} ${count}`).join(", ")}.`);
+  if (scene) sentences.push(scene.sentence);
   if (regions && regions !== caption) sentences.push(`Without a trained model: ${regions}`);
   return sentences.filter(Boolean).join(" ");
 }
@@ -111,28 +117,104 @@ function bar(id, share, words) {
 
 // -- the map --------------------------------------------------------------------------------------------------------
 
-function showMap(dataUrl) {
+const MAP_COLOUR = [255, 120, 0];
+const CLASS_COLOURS = [[255, 214, 0], [235, 20, 60], [0, 170, 255], [170, 90, 255]];
+
+const painting = new WeakMap(); // canvas -> the picture that it is to show
+
+/** The colour of a class, by its number from 1 on. */
+const colourOf = (number) => CLASS_COLOURS[(number - 1) % CLASS_COLOURS.length];
+
+/** Shows the change map; with `classes` each pixel in the colour of its class, and none of the background. */
+function showMap(dataUrl, classes) {
   $("map-figure").hidden = !dataUrl;
   if (!dataUrl) return false;
-  paint($("map"), dataUrl, [255, 120, 0]);
+  paint($("map"), dataUrl, MAP_COLOUR, classes?.map);
   fade();
   return true;
 }
 
-/** Draws a grey map in one colour, with its grey values as opacity. */
-function paint(canvas, dataUrl, colour) {
-  const picture = new Image();
-  picture.onload = () => {
-    [canvas.width, canvas.height] = [picture.naturalWidth, picture.naturalHeight];
-    const drawing = canvas.getContext("2d", { willReadFrequently: true });
-    drawing.drawImage(picture, 0, 0);
-    const pixels = drawing.getImageData(0, 0, canvas.width, canvas.height);
-    for (let i = 0; i < pixels.data.length; i += 4) pixels.data.set([...colour, pixels.data[i]], i);
-    drawing.putImageData(pixels, 0, 0);
-    canvas.dataset.drawn = "yes";
-  };
+/**
+ * Draws a grey map in one colour, with its grey values as opacity. `classMap` is a picture over the same place whose
+ * grey values are numbers of classes: then each pixel has its class's colour, and those of 0 none.
+ */
+async function paint(canvas, dataUrl, colour, classMap = null) {
   delete canvas.dataset.drawn;
-  picture.src = dataUrl;
+  painting.set(canvas, dataUrl);
+  const [picture, kinds] = await Promise.all([dataUrl, classMap].map((url) => url && loaded(url)));
+  if (painting.get(canvas) !== dataUrl) return; // another result has come
+  [canvas.width, canvas.height] = [picture.naturalWidth, picture.naturalHeight];
+  const numbers = kinds && greyValues(canvas, kinds); // drawn first: the canvas is used for both
+  const values = greyValues(canvas, picture);
+  const pixels = new ImageData(canvas.width, canvas.height);
+  values.forEach((value, i) => {
+    if (!numbers) pixels.data.set([...colour, value], 4 * i);
+    else if (numbers[i] > 0) pixels.data.set([...colourOf(numbers[i]), value], 4 * i);
+  });
+  canvas.getContext("2d").putImageData(pixels, 0, 0);
+  canvas.dataset.drawn = "yes";
+}
+
+async function loaded(url) {
+  const picture = new Image();
+  picture.src = url;
+  await picture.decode();
+  return picture;
+}
+
+/** The grey values of a picture at the size of a canvas, which it is drawn on; of the nearest pixel, not between two. */
+function greyValues(canvas, picture) {
+  const drawing = canvas.getContext("2d", { willReadFrequently: true });
+  drawing.imageSmoothingEnabled = false;
+  drawing.drawImage(picture, 0, 0, canvas.width, canvas.height);
+  return drawing.getImageData(0, 0, canvas.width, canvas.height).data.filter((_, i) => i % 4 === 0);
+}
+
+/** The legend of the map: each class with its colour, how many regions it has, and where. */
+function showClasses(classes) {
+  $("classes").hidden = !classes;
+  const items = (classes?.counts ?? []).map(({ name, count, share: area, positions }, index) => {
+    const item = document.createElement("li");
+    const swatch = document.createElement("i");
+    swatch.style.background = `rgb(${colourOf(index + 1).join(" ")})`;
+    const cells = [...new Set(positions)].join(", ");
+    item.append(swatch, `${name}: ${count}${count ? `, ${share(area)} of the picture (${cells})` : ""}`);
+    return item;
+  });
+  $("classes").replaceChildren(...items);
+}
+
+// -- GeoTIFFs -------------------------------------------------------------------------------------------------------
+
+const KEPT_MS = 60_000; // until the browser has surely written a download
+let download = () => {};
+
+/** Shows the sentence of a pair of GeoTIFFs, and offers its polygons. */
+function showScene(scene) {
+  $("scene").hidden = !scene;
+  $("scene-text").textContent = scene?.sentence ?? "";
+  download = () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([JSON.stringify(scene.geojson)], { type: "application/geo+json" }));
+    link.download = "changes.geojson";
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), KEPT_MS);
+  };
+}
+
+$("download").addEventListener("click", () => download());
+
+/** The pair with the server's pictures of the images that this browser cannot show. */
+function shownByServer(pair, scene) {
+  const shown = (side) => (pair[side].url === null ? { ...pair[side], url: scene[side], ...sizeOfPng(scene[side]) } : pair[side]);
+  return { ...pair, before: shown("before"), after: shown("after") };
+}
+
+/** Width and height, from the header of a PNG. */
+function sizeOfPng(dataUrl) {
+  const bytes = Uint8Array.from(atob(dataUrl.split(",", 2)[1].slice(0, 32)), (letter) => letter.charCodeAt(0));
+  const numbers = new DataView(bytes.buffer);
+  return { width: numbers.getUint32(16), height: numbers.getUint32(20) };
 }
 
 /** Shows the relevance of the caption's words, and of places of both images; nothing for a model without it. */

@@ -17,15 +17,17 @@ import pytest
 from fastapi import FastAPI, Request
 from PIL import Image
 
+from idc.captioning import pair as pair_module
 from idc.captioning import running_server as caption_server
 from idc.captioning.contract import draw_map
 from idc.captioning.loading import SHIPPED, artifact_folder
 from idc.captioning.pair import caption_pair, caption_text
-from idc.data.images import decode_image
+from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows
 from idc.loopback import is_loopback
 from idc.systems import load_captioner, newest_captioner
 from serve.api import create_api
+from tests.geo import scenes
 from tests.serve.local import LocalBackend, local_config, serving
 from tests.systems.procap.world import World
 from tests.systems.regions.test_regions import BLUE, RED, ground, with_disk
@@ -197,6 +199,71 @@ def test_the_captioner_that_comes_with_the_program_is_taken_where_none_was_train
     named = capsys.readouterr()
     assert json.loads(named.out) == found
     assert "captioner:" not in named.err
+
+
+def test_two_geotiffs_are_captioned_by_the_one_for_satellite_images(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Even where another captioner is newer, or a server runs; one of the two is not enough."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(caption_server, "running_server", lambda: pytest.fail("no server is looked for"))
+    before = scenes.write(tmp_path / "before.tif", scenes.ground()[:64, :64])
+    after = scenes.write(tmp_path / "after.TIF", scenes.ground(1)[:64, :64])
+    assert job(monkeypatch, before, after, "--json") == 0
+    chosen = capsys.readouterr()
+    assert Path(json.loads(chosen.out)["artifact"]) == ROOT / "idc" / "weights" / "satellite_guide"
+    assert "captioner: the one that comes with the program, trained on rendered satellite images" in chosen.err
+    named = str(runs / "old" / "artifact")
+    assert job(monkeypatch, before, after, "--artifact", named, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["artifact"] == named
+    plain = tmp_path / "after.png"
+    plain.write_bytes(encode_png(scenes.ground(1)[:64, :64]))
+    assert job(monkeypatch, before, plain, "--server", "none", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["artifact"] == "runs/sweep/new/artifact"
+
+
+@pytest.mark.parametrize(
+    ("after", "line"),
+    [
+        ({"crs": "EPSG:32633"}, "do not overlap: the first covers longitude"),
+        ({"grid": scenes.from_origin(500_007, 5_300_000, 0.5, 0.5)}, "reproject=true resamples the first to the grid"),
+        ({"pixels": scenes.ground()[:50, :64]}, "has 64 x 64 pixels, and {after} has 64 x 50; reproject=true"),
+        ({"pixels": scenes.ground()[:64, :64].astype(np.uint16)}, "{after} holds uint16; give the values that become"),
+        ({"pixels": np.dstack([scenes.ground()[:64, :64]] * 2)}, "{after} has 6 bands ("),
+    ],
+)
+def test_two_geotiffs_that_cannot_be_compared_get_one_line(
+    after: dict[str, Any],
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With their own names, and the job that has the settings that it advises."""
+    monkeypatch.chdir(tmp_path)
+    pixels = scenes.ground()[:64, :64]
+    first = scenes.write(tmp_path / "x-before.tif", pixels)
+    second = scenes.write(tmp_path / "after.tif", **{"pixels": pixels} | after)
+    assert job(monkeypatch, first, second) == 2
+    *_, message, end = capsys.readouterr().err.split("\n")
+    assert end == ""
+    assert line.format(after=second) in message
+    assert str(first) in message or "after" in line
+    assert message.endswith("(a setting of jobs/caption_scene.py)") == ("overlap" not in line)
+
+
+def test_without_rasterio_a_geotiff_of_16_bits_is_refused_and_one_of_8_captioned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pair_module, "find_spec", lambda name: None)
+    pixels = scenes.ground()[:64, :64]
+    before = scenes.write(tmp_path / "before.tif", pixels)
+    deep = scenes.write(tmp_path / "deep.tif", np.dstack([pixels, pixels[..., :1]]).astype(np.uint16))
+    assert job(monkeypatch, before, deep) == 2
+    assert f"{deep} is a GeoTIFF of 4 bands of 16 bits; pip install 'idc[geo]'" in capsys.readouterr().err
+    assert job(monkeypatch, before, scenes.write(tmp_path / "after.tif", pixels)) == 0
+    assert "confidence" in capsys.readouterr().out
 
 
 def test_a_server_that_runs_is_asked_in_place_of_loading_a_model(

@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def a_captioner(cider: float, right: float) -> dict[str, Any]:
     rate = {"mean": right, "std": 0.0, "interval": [right - 0.05, right + 0.04], "chance": 0.1}
-    return {"scores": {"CIDEr": {"mean": cider, "std": 0.0}}, "claims": {"change type": rate, "object": rate}}
+    claims = {"change type": rate, "object": rate}
+    return {"scores": {"CIDEr": {"mean": cider, "std": 0.0}}, "claims": claims, "figures": {}}
 
 
 def test_it_ends_with_the_captioners_the_pages_how_to_serve_and_to_caption_and_the_figures() -> None:
@@ -51,6 +52,10 @@ def test_it_ends_with_the_captioners_the_pages_how_to_serve_and_to_caption_and_t
     other = closing({**result, "captioner": "ProCap", "artifact": "runs/demo/finetune-0/artifact"}, "demo")
     assert other[0].startswith("ProCap   CIDEr 145.4")
     assert other[4] == 'serve    make serve SERVE="models.demo=runs/demo/finetune-0/artifact"'
+    guide = {"scores": {"CIDEr": {"mean": 1.364}}, "claims": {}, "figures": {"mIoU": 0.8518}}
+    assert closing({**result, "captioner": "Guide", "captioners": {"Guide": guide}}, "demo")[0].startswith(
+        "Guide    CIDEr 136.4, mIoU 85.2; 440 held-out pairs"
+    )
 
 
 def test_what_the_demo_serves_is_what_the_server_serves_by_default() -> None:
@@ -202,6 +207,38 @@ def test_every_step_of_the_demo_is_a_valid_command(command: Command, monkeypatch
         assert run.returncode == 0, f"{step.title}: {run.stderr}"
     titles = [step.title for step in demo_steps("demo", [0, 1], "clevr")]
     assert len(set(titles)) == len(titles), "figures are kept by title"
+
+
+def test_a_system_of_other_pairs_has_a_demo_of_its_own(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Next to the data of the others in the same folder; never together with them."""
+    monkeypatch.chdir(ROOT)
+    own = list(demo_steps("demo", [0], systems=["changevg"]))
+    assert own[0].command[2:] == [
+        "jobs/configs/render/satellite_small.yaml", "out=data/demo/satellite_small/pairs", "--local",
+    ]  # fmt: skip
+    for step in own:
+        job, *arguments = step.command
+        assert not any("data/demo/pairs" in word for word in arguments), step.title
+        if job != "jobs/leaderboard.py":
+            run = command(Path(job).stem, *arguments, "--print-config")
+            assert run.returncode == 0, f"{step.title}: {run.stderr}"
+    assert any(step.command[0] == "jobs/run_guide.py" for step in own)
+    with pytest.raises(ValueError, match=r"twincap with demo, changevg with satellite_small .* give each its own"):
+        demo_systems(["twincap", "changevg"])
+    with pytest.raises(ValueError, match="--clevr-change: Guide is trained on satellite_small; leave it"):
+        next(iter(demo_steps("demo", [0], "clevr", systems=["changevg"])))
+
+
+def test_the_figures_of_the_guide_are_those_of_its_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (guide,) = demo_systems(["changevg"])
+    (folders,) = folders_of("mine", [3], guide.scenes)
+    notes = Path("data/mine/satellite_small/guided-3")
+    notes.mkdir(parents=True)
+    answers = [{"type": "binary", "scores": {"Accuracy": 0.9}}, {"type": "count", "scores": {"MAE": 0.2}}]
+    scores = {"answers": answers, "map": {"mIoU": 0.8}, "map_unchanged": {"mIoU": 0.3}}
+    (notes / "guide.json").write_text(json.dumps({"val": {}, "test": scores}))
+    assert guide.figures(folders) == {"mIoU": 0.8, "of no change anywhere": 0.3, "changed or not": 0.9}
 
 
 def test_every_system_alone_trains_is_evaluated_and_compared() -> None:

@@ -383,6 +383,17 @@ def test_the_command_by_two_paths(small: DrawnPair, tmp_path: Path, command: Com
     assert "One region changed" in feature["properties"]["caption"]
 
 
+def test_without_a_captioner_the_one_for_satellite_images_is_used(
+    small: DrawnPair, tmp_path: Path, command: Command
+) -> None:
+    done = command("caption_scene", small.before, small.after, "--out", tmp_path / "out", "--local", "tile=350")
+    assert done.returncode == 0, done.stderr
+    assert "captioner: the one that comes with the program, trained on rendered satellite images" in done.stderr
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["artifact"] == "shipped-satellite"
+    assert summary["classes"].keys() == {"road", "building"}
+
+
 def test_the_command_refuses_with_a_line(small: DrawnPair, tmp_path: Path, command: Command) -> None:
     options = ("--out", tmp_path / "out", "--local", "--artifact", "regions")
     done = command("caption_scene", small.before, tmp_path / "no.tif", *options)

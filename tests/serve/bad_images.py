@@ -34,6 +34,19 @@ def small_pixels(width: int = 8, height: int = 8) -> bytes:
     return zlib.compress(bytes(height * (width + 1)))
 
 
+def geotiff_claiming(width: int, height: int, bands: int = 3, bits: int = 8) -> bytes:
+    """A GeoTIFF of a header alone, which claims this size."""
+    doubles = struct.pack("<9d", 0.5, 0.5, 0, 0, 0, 0, 500_000, 5_300_000, 0)
+    keys = struct.pack("<8H", 1, 1, 0, 1, 3072, 0, 1, 32632)
+    tags = [
+        (256, 4, 1, width), (257, 4, 1, height), (258, 3, 1, bits), (259, 3, 1, 1), (262, 3, 1, 2), (273, 4, 1, 8),
+        (277, 3, 1, bands), (278, 4, 1, height), (279, 4, 1, 8), (33550, 12, 3, 8), (33922, 12, 6, 32),
+        (34735, 3, 8, 80),
+    ]  # fmt: skip
+    directory = struct.pack("<H", len(tags)) + b"".join(struct.pack("<HHII", *tag) for tag in tags) + bytes(4)
+    return struct.pack("<2sHI", b"II", 42, 8 + len(doubles) + len(keys)) + doubles + keys + directory
+
+
 def jpeg_claiming(width: int, height: int) -> bytes:
     """A small JPEG whose header claims another size."""
     data = saved(np.full((16, 16, 3), 90, np.uint8), "JPEG")

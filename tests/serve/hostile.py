@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.serve.bad_images import IMAGES, SVG, TOO_LARGE
+from tests.serve.bad_images import IMAGES, SVG, TOO_LARGE, geotiff_claiming
 from tests.serve.bodies import FORM, conversation, dumped, field, file, form, pair, picture, text, url
 from tests.serve.wire import CAPTIONS, CHAT, JSON, Hostile
 
@@ -78,6 +78,12 @@ def _images() -> Iterator[Hostile]:
                 f"after is {name}, as a file", status, "after",
                 lambda make=make: form(file("before", picture()), file("after", make())), headers=FORM,
             )  # fmt: skip
+    claims = lambda: url(geotiff_claiming(10**5, 10**5))  # noqa: E731
+    yield Hostile(
+        "GeoTIFFs that claim 100,000 x 100,000 pixels, with polygons", 413, "before",
+        dumped(lambda: pair(before=claims(), after=claims(), polygons="always")),
+    )  # fmt: skip
+    yield Hostile("polygons of a PNG", 400, "before", dumped(lambda: pair(polygons="always")))
     several = lambda: {"pairs": [pair(before=url(SVG)), pair(after=url(picture(1, 1)))]}  # noqa: E731
     yield Hostile("no pair of several is readable", 400, "pairs.0.before", dumped(several))
 

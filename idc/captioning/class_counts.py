@@ -1,0 +1,41 @@
+"""How many parts of each class a class map has, and where: as ChangeIMTI counts regions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from idc.captioning.contract import ClassMap
+from idc.data.changeimti.change_regions import find_regions, positions_of
+from idc.data.changeimti.config import RegionConfig
+
+
+@dataclass(frozen=True)
+class ClassCount:
+    """The regions of a class.
+
+    Attributes:
+        name: of the class.
+        count: number of regions.
+        share: of the image's area that the class covers, in [0, 1].
+        positions: the cell of the 3x3 grid of each region.
+    """
+
+    name: str
+    count: int
+    share: float
+    positions: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able dict with the field names that every API uses."""
+        return {**asdict(self), "positions": list(self.positions)}
+
+
+def count_classes(class_map: ClassMap) -> tuple[ClassCount, ...]:
+    """The regions of every class but the first, what did not change, by the defaults of :class:`RegionConfig`."""
+    counts, regions = [], RegionConfig()
+    for number, name in enumerate(class_map.names[1:], start=1):
+        mask = class_map.classes == number
+        positions = tuple(positions_of(find_regions(mask, regions)))
+        counts.append(ClassCount(name, len(positions), float(mask.mean()), positions))
+    return tuple(counts)

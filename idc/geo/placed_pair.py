@@ -1,0 +1,166 @@
+"""A pair of GeoTIFFs small enough for memory: decoded from bytes by the rules of large scenes, and its changes as
+GeoJSON."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from rasterio.transform import Affine
+
+from idc.captioning.apply import Pixels
+from idc.captioning.contract import MAP_SIDE, Description
+from idc.geo.components import MapPart, MapParts
+from idc.geo.config import SceneJob
+from idc.geo.pixel_grid import PixelGrid
+from idc.geo.polygons import change_properties, outlines, pixel_areas
+from idc.geo.rasters import ScenePair, SceneReader, gdal, open_scene
+from idc.geo.scene_sentence import Tally, position_of, scene_sentence
+from idc.geo.tiles import Span, Tile
+from idc.metrics.change_maps import upsample
+
+NAMES = ("before.tif", "after.tif")
+MOST_POLYGONS = 1000
+"""Polygons of a pair, the largest; how many more there are is in the collection's ``left_out``."""
+_STRIP = 256
+"""Rows of pixels that are read at once."""
+_SETTINGS = ("reproject=true", "scaling=", "bands=", "pixel_coordinates=true", "max_pixels=")
+"""What refusals of a scene advise."""
+
+
+def decode_placed(
+    before: bytes, after: bytes, max_pixels: int, names: tuple[str, str] = NAMES
+) -> tuple[Pixels, PixelGrid]:
+    """Both images in whole, 8-bit RGB, black where either has no data.
+
+    Args:
+        max_pixels: of each image.
+        names: of the files, for messages.
+
+    Raises:
+        ValueError: they cannot be compared: which, why, and what to do.
+    """
+    with tempfile.TemporaryDirectory(prefix="geotiff-") as folder:
+        paths = [Path(folder) / name for name in NAMES]
+        for path, data in zip(paths, (before, after), strict=True):
+            path.write_bytes(data)
+        try:
+            scene = open_scene(SceneJob(before=str(paths[0]), after=str(paths[1]), out=folder, max_pixels=max_pixels))
+            pixels, valid = _whole(scene)
+        except ValueError as error:
+            text = str(error)
+            for path, name in zip(paths, names, strict=True):
+                text = text.replace(str(path), name).replace(str(path.with_suffix("")), str(Path(name).with_suffix("")))
+            if any(setting in text for setting in _SETTINGS):
+                text += " (a setting of jobs/caption_scene.py)"
+            raise ValueError(text) from None
+    assert scene.crs is not None
+    a, b, c, d, e, f = tuple(scene.transform)[:6]
+    return pixels, PixelGrid((a, b, c, d, e, f), scene.crs, valid)
+
+
+def _whole(scene: ScenePair) -> tuple[Pixels, np.ndarray]:
+    """Both images, and where both have data; read strip by strip, so that little more than these is in memory."""
+    height, width = scene.height, scene.width
+    images = Pixels(*(np.empty((height, width, 3), np.uint8) for _ in range(2)))
+    valid = np.empty((height, width), bool)
+    with SceneReader(scene) as reader:
+        for top in range(0, height, _STRIP):
+            rows = Span(top, min(top + _STRIP, height), top, min(top + _STRIP, height))
+            tile = reader.read(Tile(rows, Span(0, width, 0, width)))
+            for image, strip in zip((*images, valid), (*tile.pixels, tile.valid), strict=True):
+                image[top : top + _STRIP] = strip
+    return images, valid
+
+
+@dataclass(frozen=True)
+class PlacedChanges:
+    """What changed in a pair, on the ground.
+
+    Attributes:
+        sentence: number, areas and positions of the changes.
+        geojson: a feature collection in longitude and latitude, a polygon for each change, with the properties that
+            :mod:`idc.geo.scene_job` writes.
+    """
+
+    sentence: str
+    geojson: dict[str, Any]
+
+
+def placed_changes(
+    description: Description, grid: PixelGrid, threshold: float = 0.5, min_area: float = 10.0
+) -> PlacedChanges:
+    """The changes of a described pair, which has a change map.
+
+    They are outlined on a grid of at most :data:`MAP_SIDE` pixels a side, which is finer than maps are.
+
+    Args:
+        threshold: a pixel changed where the map is at least this and, of a captioner with classes, its class is not
+            the background.
+        min_area: smallest area of a polygon in square metres.
+    """
+    assert description.change_map is not None
+    height, width = grid.valid.shape
+    scale = min(1.0, MAP_SIDE / max(height, width))
+    rows, columns = (max(1, round(scale * side)) for side in (height, width))
+    valid = _nearest(grid.valid.astype(np.uint8), rows, columns) > 0
+    values = np.where(valid, upsample(description.change_map, (rows, columns)).clip(0, 1), 0)
+    kinds = (values >= threshold).astype(np.uint8)
+    names: tuple[str, ...] = ()
+    if description.class_map is not None:
+        names = description.class_map.names
+        kinds *= _nearest(description.class_map.classes, rows, columns)
+    a, b, c, d, e, f = grid.transform
+    x, y = width / columns, height / rows
+    coarse = Affine(a * x, b * y, c, d * x, e * y, f)
+    with gdal():
+        parts, numbers = _parts(kinds, values, coarse, grid.crs, min_area)
+        polygons = sorted(outlines(numbers, coarse, grid.crs), key=lambda polygon: -polygon.area)
+    tallies: dict[str | None, Tally] = {name: Tally() for name in names[1:]} or {None: Tally()}
+    features: list[dict[str, Any]] = []
+    for polygon in polygons:
+        part = parts[polygon.number - 1]
+        name = names[part.kind] if names else None
+        column, row = part.centre
+        position = position_of(column / columns, row / rows)
+        tallies[name].add(polygon.area, position)
+        if len(features) < MOST_POLYGONS:
+            best = description.best
+            properties = change_properties(name, polygon.area, "m2", part, position, best.caption, best.confidence)
+            features.append(
+                {
+                    "type": "Feature",
+                    "id": len(features) + 1,
+                    "properties": properties,
+                    "geometry": polygon.geometry,
+                }
+            )
+    left_out = {"left_out": len(polygons) - len(features)} if len(polygons) > len(features) else {}
+    return PlacedChanges(
+        scene_sentence(tallies, "m2", min_area, float(grid.valid.mean())),
+        {"type": "FeatureCollection", **left_out, "features": features},
+    )
+
+
+def _parts(
+    kinds: np.ndarray, values: np.ndarray, grid: Affine, crs: str, min_area: float
+) -> tuple[list[MapPart], np.ndarray]:
+    """The parts of at least this area, and of every pixel the number of its part, from 1 on, or 0."""
+    parts = MapParts(1, [0])
+    parts.add(kinds, values, 0)
+    candidates = parts.candidates()
+    centres = [part.centre for part in candidates.values()]
+    areas = pixel_areas(centres, grid, crs).tolist() if centres else []
+    large = [
+        node for (node, part), area in zip(candidates.items(), areas, strict=True) if part.pixels * area >= min_area
+    ]
+    return parts.keep(large), parts.numbered(0, kinds)
+
+
+def _nearest(values: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """uint8 (Y, X) at another size, by the nearest pixel."""
+    return np.asarray(Image.fromarray(values).resize((columns, rows), Image.Resampling.NEAREST))

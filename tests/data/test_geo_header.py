@@ -1,0 +1,51 @@
+"""The header of a GeoTIFF, read without GDAL: what it declares, and which files are none."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+from rasterio.transform import Affine
+
+from idc.data.images import encode_png, geo_header
+from tests.geo.scenes import write
+
+
+@pytest.mark.parametrize(
+    ("kind", "bands", "profile"),
+    [
+        ("uint8", 3, {}),
+        ("uint8", 1, {"compress": "deflate", "tiled": True, "blockxsize": 16, "blockysize": 16}),
+        ("uint16", 4, {"BIGTIFF": "YES"}),
+        ("float32", 2, {"grid": Affine(0.4, 0.1, 500_000, 0.1, -0.4, 5_300_000)}),
+        ("uint16", 13, {"ENDIANNESS": "BIG"}),
+    ],
+)
+def test_what_it_declares(kind: str, bands: int, profile: dict[str, Any], tmp_path: Path) -> None:
+    path = write(tmp_path / "image.tif", np.zeros((20, 30, bands), kind), **profile)
+    assert geo_header(path.read_bytes()) == (20, 30, bands, 8 * np.dtype(kind).itemsize)
+
+
+def test_files_without_a_georeference_have_none(tmp_path: Path) -> None:
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    placed = write(tmp_path / "placed.tif", pixels).read_bytes()
+    assert geo_header(placed) is not None
+    assert geo_header(encode_png(pixels)) is None
+    assert geo_header(b"") is None
+    with pytest.warns(rasterio.errors.NotGeoreferencedWarning):
+        assert geo_header(write(tmp_path / "plain.tif", pixels, crs=None, grid=None).read_bytes()) is None
+    unnamed = write(tmp_path / "unnamed.tif", pixels, crs=None).read_bytes()  # a grid in no coordinate system
+    assert geo_header(unnamed) is None
+
+
+def test_damaged_and_hostile_headers_have_none(tmp_path: Path) -> None:
+    placed = write(tmp_path / "placed.tif", np.zeros((8, 8, 3), np.uint8)).read_bytes()
+    for length in (4, 8, 9, 60, len(placed) // 2):
+        assert geo_header(placed[:length]) is None or length > 60
+    assert geo_header(b"II*\0" + struct.pack("<I", 2**32 - 1)) is None
+    tags = b"".join(struct.pack("<HHII", 40_000 + n % 20_000, 3, 1, 1) for n in range(65_535))
+    assert geo_header(b"II*\0" + struct.pack("<IH", 8, 65_535) + tags + b"\0" * 4) is None

@@ -1,0 +1,125 @@
+"""A pair of GeoTIFFs in memory has the polygons that the job of large scenes writes, and its refusals."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+from rasterio.features import rasterize
+from rasterio.transform import from_origin
+from rasterio.warp import transform_geom
+
+from idc.captioning.contract import Candidate, Description
+from idc.data.pipeline import run_local
+from idc.geo.placed_pair import MOST_POLYGONS, PlacedChanges, decode_placed, placed_changes
+from idc.geo.scene_job import caption_scene
+from tests.geo.pairs import SIDE, job, pair
+from tests.geo.scenes import DrawnPair, draw_pair, ground, write
+from tests.geo.toy import DifferenceCaptioner
+
+MOST = 10**7
+
+
+def changes_of(before: bytes, after: bytes, classes: bool = True) -> PlacedChanges:
+    pixels, grid = decode_placed(before, after, MOST)
+    [description] = DifferenceCaptioner(classes).describe([pixels.before], [pixels.after], change_map=True)
+    return placed_changes(description, grid)
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> DrawnPair:
+    """700 x 700 pixels with a building and a road."""
+    return draw_pair(tmp_path_factory.mktemp("drawn"), 700, bar=True)
+
+
+def test_polygons_and_sentence_are_those_of_the_job(drawn: DrawnPair, tmp_path: Path) -> None:
+    """Of which a single tile holds the whole scene."""
+    changes = changes_of(drawn.before.read_bytes(), drawn.after.read_bytes())
+    scene = job(drawn.before, drawn.after, out=str(tmp_path / "out"), tile=1024)
+    result = caption_scene(scene, partial(run_local, progress=False), load=lambda: DifferenceCaptioner(classes=True))
+    written = json.loads((tmp_path / "out" / "changes.geojson").read_text())["features"]
+    assert changes.sentence == result.sentence
+    assert [feature["geometry"] for feature in changes.geojson["features"]] == [
+        feature["geometry"] for feature in sorted(written, key=lambda feature: -feature["properties"]["area_m2"])
+    ]
+    by_class = {feature["properties"]["class"]: feature["properties"] for feature in written}
+    properties = [feature["properties"] for feature in changes.geojson["features"]]
+    assert {each["class"]: each for each in properties} == by_class
+    assert by_class.keys() == {"road", "building"}
+
+
+def test_a_large_pair_is_outlined_on_a_coarser_grid_where_the_truth_is(tmp_path: Path) -> None:
+    drawn = draw_pair(tmp_path, 2300)
+    changes = changes_of(drawn.before.read_bytes(), drawn.after.read_bytes(), classes=False)
+    with rasterio.open(drawn.truth) as raster:
+        truth = raster.read(1) > 0
+        shapes = [transform_geom("EPSG:4326", raster.crs, each["geometry"]) for each in changes.geojson["features"]]
+        mask = rasterize(shapes, truth.shape, transform=raster.transform) > 0
+    assert (mask & truth).sum() / (mask | truth).sum() > 0.9
+    assert {feature["properties"]["class"] for feature in changes.geojson["features"]} == {"change"}
+
+
+def test_what_has_no_data_is_not_changed(tmp_path: Path) -> None:
+    before, after = pair(tmp_path, pixels=255 - ground()[:SIDE, :SIDE])
+    with rasterio.open(before, "r+") as raster:
+        raster.write(np.zeros((3, SIDE, SIDE // 2), np.uint8), window=((0, SIDE), (0, SIDE // 2)))
+        raster.nodata = 0
+    changes = changes_of(before.read_bytes(), after.read_bytes(), classes=False)
+    [feature] = changes.geojson["features"]
+    assert feature["properties"]["area_m2"] == pytest.approx(SIDE * SIDE / 2 * 0.25, rel=0.02)
+    assert changes.sentence.endswith("In 50 % of the scene there is nothing to compare.")
+
+
+def test_of_very_many_polygons_the_largest_are_kept_and_the_others_counted(tmp_path: Path) -> None:
+    _, grid = decode_placed(*(path.read_bytes() for path in pair(tmp_path)), MOST)
+    dots = np.zeros((SIDE, SIDE), np.float32)
+    dots[::2, ::2] = 1
+    dots[0, 0:19] = 1  # ten of the dots, joined
+    changes = placed_changes(Description((Candidate("dots", -1.0),), change_map=dots), grid, min_area=0)
+    areas = [feature["properties"]["area_m2"] for feature in changes.geojson["features"]]
+    assert len(areas) == MOST_POLYGONS
+    assert areas[0] == pytest.approx(max(areas)) == pytest.approx(19 * 0.25, rel=0.01)
+    assert changes.geojson["left_out"] == (SIDE // 2) ** 2 - 9 - MOST_POLYGONS
+    assert changes.sentence.startswith("3,591 changes, ")
+
+
+@pytest.mark.parametrize(
+    ("other", "line"),
+    [
+        ({"crs": "EPSG:32651"}, "before.tif and after.tif do not overlap"),
+        ({"grid": from_origin(500_010, 5_300_000, 0.5, 0.5)}, "reproject=true resamples the first to the grid of"),
+        ({"pixels": ground()[:100, :SIDE]}, "before.tif has 120 x 120 pixels, and after.tif has 120 x 100; reproject"),
+        ({"pixels": ground()[:SIDE, :SIDE].astype(np.uint16)}, "after.tif holds uint16; give the values that become"),
+        ({"pixels": np.dstack([ground()[:SIDE, :SIDE]] * 2)}, "after.tif has 6 bands .* name them, as in bands="),
+    ],
+)
+def test_pairs_that_cannot_be_compared_get_one_line_without_a_path(
+    other: dict[str, object], line: str, tmp_path: Path
+) -> None:
+    before, after = pair(tmp_path, **other)
+    with pytest.raises(ValueError, match=line) as caught:
+        decode_placed(before.read_bytes(), after.read_bytes(), MOST)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "/" not in text.replace("jobs/caption_scene.py", "")
+    asks = any(setting in text for setting in ("reproject=", "scaling=", "bands="))
+    assert text.endswith(" (a setting of jobs/caption_scene.py)") == asks
+
+
+def test_a_damaged_file_and_too_many_pixels_are_refused(tmp_path: Path) -> None:
+    before, after = (path.read_bytes() for path in pair(tmp_path))
+    with pytest.raises(ValueError, match=r"^after.tif is damaged in rows"):
+        decode_placed(before, after[: len(after) // 2], MOST)
+    with pytest.raises(ValueError, match=r"^after.tif cannot be read as a GeoTIFF"):
+        decode_placed(before, b"II*\0 no TIFF", MOST)
+    with pytest.raises(ValueError, match=r"before.tif has 120 x 120 pixels, more than max_pixels=14000"):
+        decode_placed(before, after, 14_000)
+    named = write(tmp_path / "named.tif", ground()[:SIDE, :SIDE])
+    with rasterio.open(named, "r+") as raster:
+        raster.update_tags(ns="OVERVIEWS", OVERVIEW_FILE="/etc/passwd")
+    with pytest.raises(ValueError, match=r"after.tif names a file of overviews, which is not opened"):
+        decode_placed(before, named.read_bytes(), MOST)

@@ -1,0 +1,196 @@
+"""Pairs of GeoTIFFs: polygons and classes in the answer, one line for what cannot be compared, limits before work."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+
+from idc.captioning.apply import Fault, Pixels
+from idc.captioning.class_counts import count_classes
+from idc.captioning.loading import SHIPPED_SATELLITE, artifact_folder
+from idc.data.images import decode_image
+from idc.geo.placed_pair import decode_placed, placed_changes
+from idc.systems import load_captioner
+from serve import pair_reader
+from serve.api import create_api
+from serve.backend import EncodedPair
+from serve.decoding import Decoders
+from serve.schema import CaptionAnswer
+from tests.geo.scenes import UTM, ground, write
+from tests.serve.bad_images import geotiff_claiming
+from tests.serve.bodies import picture
+from tests.serve.local import LocalBackend, local_config, serving
+
+SIDE = 200
+
+
+def geotiff(folder: Path, name: str, seed: int = 0, **profile: Any) -> bytes:
+    """A field, at the second date with two red roofs."""
+    pixels = ground(seed)[:SIDE, :SIDE].copy()
+    if name == "after":
+        pixels[30:80, 20:90] = pixels[110:170, 120:180] = (170, 70, 55)
+    return write(folder / f"{name}.tif", **{"pixels": pixels} | profile).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory: pytest.TempPathFactory) -> EncodedPair:
+    folder = tmp_path_factory.mktemp("placed")
+    return EncodedPair(geotiff(folder, "before"), geotiff(folder, "after"), placed=True)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx2.Client]:
+    api = create_api(local_config(SHIPPED_SATELLITE), LocalBackend(SHIPPED_SATELLITE))
+    with serving(api) as url, httpx2.Client(base_url=url, timeout=60) as client:
+        yield client
+
+
+def ask(client: httpx2.Client, before: bytes, after: bytes, **options: str) -> httpx2.Response:
+    files = [("before", ("before.tif", before)), ("after", ("after.tif", after))]
+    return client.post("/v1/captions", files=files, data=options)
+
+
+def pixels_of(url: str) -> np.ndarray:
+    return decode_image(base64.b64decode(url.removeprefix("data:image/png;base64,")))
+
+
+def test_polygons_and_classes_are_those_of_the_captioner(client: httpx2.Client, placed: EncodedPair) -> None:
+    answer = ask(client, placed.before, placed.after, polygons="georeferenced", change_map="true")
+    (result,) = CaptionAnswer.model_validate_json(answer.raise_for_status().content).results
+    pixels, grid = decode_placed(placed.before, placed.after, 10**6)
+    captioner = load_captioner(artifact_folder(SHIPPED_SATELLITE))
+    [description] = captioner.describe([pixels.before], [pixels.after], change_map=True)
+    expected = placed_changes(description, grid)
+    assert result.scene is not None
+    assert result.scene.sentence == expected.sentence
+    assert result.scene.geojson == expected.geojson
+    assert expected.geojson["features"], "the pair must have changes, or nothing is tested"
+    assert np.array_equal(pixels_of(result.scene.before), pixels.before)
+    assert np.array_equal(pixels_of(result.scene.after), pixels.after)
+    assert result.classes is not None
+    assert description.class_map is not None
+    assert [count.model_dump() for count in result.classes.counts] == [
+        count.to_dict() for count in count_classes(description.class_map)
+    ]
+    assert np.array_equal(pixels_of(result.classes.map)[..., 0], description.class_map.classes)
+
+
+def test_polygons_are_returned_where_they_are_asked_for(client: httpx2.Client, placed: EncodedPair) -> None:
+    """With the map or without it; a pair that is no GeoTIFF has its caption as before."""
+    (alone,) = ask(client, placed.before, placed.after, polygons="always").raise_for_status().json()["results"]
+    assert alone["scene"]["geojson"]["features"]
+    assert (alone["change_map"], alone["classes"]) == (None, None)
+    (never,) = ask(client, placed.before, placed.after, change_map="true").raise_for_status().json()["results"]
+    assert never["scene"] is None
+    assert never["classes"]["counts"][1]["name"] == "building"
+    for after in (placed.after, picture()):
+        (plain,) = ask(client, picture(), after, polygons="georeferenced").raise_for_status().json()["results"]
+        assert plain["caption"]
+        assert plain["scene"] is None
+    refused = ask(client, picture(), placed.after, polygons="always")
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == "no_georeference"
+    assert refused.json()["error"]["message"].startswith("before: no GeoTIFF with a georeference")
+    several = [placed, EncodedPair(picture(), picture())]
+    urls = [{name: base64.b64encode(getattr(pair, name)).decode() for name in ("before", "after")} for pair in several]
+    answer = client.post("/v1/captions", json={"pairs": urls, "polygons": "georeferenced"}).raise_for_status().json()
+    assert [result["scene"] is None for result in answer["results"]] == [False, True]
+
+
+def test_a_model_without_a_map_captions_and_refuses_only_polygons_always(placed: EncodedPair, artifact: str) -> None:
+    captioner = LocalBackend(artifact)
+    captioner._captioner.captioner.capabilities = frozenset()
+    captioner._captioner.abilities = type(captioner._captioner.abilities)(None)
+    with serving(create_api(local_config(artifact), captioner)) as url, httpx2.Client(base_url=url) as client:
+        (result,) = ask(client, placed.before, placed.after, polygons="georeferenced").json()["results"]
+        assert result["caption"]
+        assert result["scene"] is None
+        refused = ask(client, placed.before, placed.after, polygons="always")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (422, "not_possible")
+        assert "change map" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("other", "line"),
+    [
+        ({"crs": "EPSG:32633"}, "before: not comparable: before.tif and after.tif do not overlap"),
+        ({"pixels": ground()[:100, :SIDE]}, "before.tif has 200 x 200 pixels, and after.tif has 200 x 100"),
+        ({"pixels": ground()[:SIDE, :SIDE].astype(np.uint16)}, "after: not comparable: after.tif holds uint16"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(
+    other: dict[str, Any], line: str, client: httpx2.Client, placed: EncodedPair, tmp_path: Path
+) -> None:
+    pixels = ground()[:SIDE, :SIDE]
+    after = write(tmp_path / "after.tif", **{"pixels": pixels} | other).read_bytes()
+    refused = ask(client, placed.before, after, polygons="georeferenced")
+    assert refused.status_code == 400
+    message = refused.json()["error"]["message"]
+    assert line in message
+    assert "\n" not in message
+    assert str(tmp_path) not in message
+
+
+def test_without_rasterio_the_extra_is_named(
+    client: httpx2.Client, placed: EncodedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair_reader, "find_spec", lambda name: None)
+    refused = ask(client, placed.before, placed.after, polygons="georeferenced")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "extra_missing")
+    assert "pip install 'idc[geo]'" in refused.json()["error"]["message"]
+    assert ask(client, placed.before, placed.after).status_code == 200, "a caption alone needs none"
+
+
+@pytest.mark.parametrize(
+    ("claims", "what"),
+    [
+        ((100_000, 100_000), "100000 x 100000 pixels"),
+        ((20_000, 10), "20000 x 10 pixels"),
+        ((4000, 4000, 200), "200 bands of 8 bits"),
+        ((4000, 4000, 4, 64), "4 bands of 64 bits"),
+    ],
+)
+def test_what_a_header_declares_is_refused_before_it_is_decoded(
+    claims: tuple[int, ...], what: str, client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("idc.geo.placed_pair.decode_placed", lambda *_: pytest.fail("it was decoded"))
+    data = geotiff_claiming(*claims)
+    for files in ((data, data), (geotiff_claiming(100, 100), data)):
+        refused = ask(client, *files, polygons="georeferenced")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (413, "too_many_pixels")
+        assert what in refused.json()["error"]["message"]
+
+
+def test_the_decoder_process_has_the_same_pixels_and_grid(placed: EncodedPair, tmp_path: Path) -> None:
+    async def decoded() -> None:
+        pool = Decoders(1, 60)
+        result = await pool.pair(placed)
+        expected, grid = decode_placed(placed.before, placed.after, 10**6)
+        assert isinstance(result.pixels, Pixels)
+        assert result.grid is not None
+        for image, other in zip(result.pixels, expected, strict=True):
+            assert np.array_equal(image, other)
+        assert result.grid[:2] == grid[:2]
+        assert np.array_equal(result.grid.valid, grid.valid)
+
+        after = write(tmp_path / "after.tif", ground()[:100, :SIDE], crs=UTM).read_bytes()
+        other_size = await pool.pair(EncodedPair(placed.before, after, placed=True))
+        assert isinstance(other_size.pixels, Fault)
+        assert str(other_size.pixels).startswith("before: not comparable: before.tif has 200 x 200 pixels")
+        small = await Decoders(1, 60, max_pixels=1000).pair(placed)
+        assert isinstance(small.pixels, Fault)
+        assert "more than max_pixels=1000" in str(small.pixels)
+        cut = await pool.pair(EncodedPair(placed.before, placed.after[:9000], placed=True))
+        assert isinstance(cut.pixels, Fault)
+        assert cut.pixels.role == "after"
+
+    asyncio.run(decoded())
+    gc.collect()

@@ -1,0 +1,128 @@
+"""The captioner of satellite images that comes with the program: its stored scores come out again, it is right on nine
+of ten, and it does not know photographs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rasterio.features import rasterize
+from rasterio.transform import from_origin
+from rasterio.warp import transform_geom
+from safetensors.torch import load_file, save_file
+from sklearn.datasets import load_sample_images
+
+from idc.captioning.loading import DEFAULTS, SHIPPED_SATELLITE, CaptionerLoader, artifact_folder
+from idc.config import load
+from idc.data.class_masks import class_map
+from idc.data.images import decode_image
+from idc.data.pipeline import run_local
+from idc.data.rendered.config import RenderJob
+from idc.data.rendered.render import open_rendering
+from idc.data.store import iter_rows
+from idc.geo.config import SceneJob
+from idc.geo.scene_job import caption_scene
+from idc.systems.changevg.guide_card import GuideScores, check_guide
+from idc.training.artifact import WEIGHTS, captioning_identity, read_artifact
+from tests.geo.scenes import UTM, write
+
+FOLDER = Path(artifact_folder(SHIPPED_SATELLITE))
+GRID = from_origin(500_000, 5_300_000, 1.25, 1.25)
+NUMBERS = {"road": 1, "building": 2}
+"""Classes of a class map."""
+
+
+def test_it_is_a_whole_artifact_of_at_most_8_mb() -> None:
+    artifact = read_artifact(FOLDER, system="changevg")
+    files = {path.relative_to(FOLDER).as_posix(): path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()}
+    assert files.keys() == {"config.json", "hashes.json", *artifact.files}
+    assert {"README.md", "scores.json", "calibration.json", "familiarity.safetensors"} <= files.keys()
+    assert sum(files.values()) <= 8e6
+    assert artifact.trained_on is not None
+    assert artifact.trained_on.startswith("rendered satellite images")
+
+
+def test_nine_of_ten_rendered_pairs_are_right() -> None:
+    """What it is shipped for: whether anything changed, on the test pairs and on those of the check."""
+    scores = GuideScores.read(FOLDER)
+    assert scores.notes.right / scores.notes.pairs >= 0.9
+    assert all(check.right / check.pairs >= 0.85 for check in scores.checks)
+
+
+@pytest.mark.parametrize("which", [0, pytest.param(-1, marks=pytest.mark.slow)])
+def test_its_stored_scores_come_out(which: int) -> None:
+    """Of the first few pairs, and of all of the check; rendered anew here."""
+    scores = GuideScores.read(FOLDER)
+    stored = scores.checks[which]
+    assert stored.differences(check_guide(str(FOLDER), scores.render, stored.pairs)) == []
+
+
+def test_polygons_of_a_scene_lie_where_the_truth_is(tmp_path: Path) -> None:
+    """Of 36 new rendered pairs side by side, as one GeoTIFF, in tiles of the size that it has learned; in larger ones
+    less so."""
+    render = GuideScores.read(FOLDER).render.model_copy(update={"num_scenes": 36})
+    run_local(*open_rendering(RenderJob(out=str(tmp_path / "pairs"), render=render)), progress=False)
+    rows = list(iter_rows(tmp_path / "pairs"))
+    masks = [np.zeros((64, 64), np.uint8) if row["mask"] is None else class_map(row["mask"]) for row in rows]
+    truth = side_by_side(masks)
+    before, after = (
+        write(tmp_path / f"{name}.tif", side_by_side([decode_image(row[name]) for row in rows]), grid=GRID)
+        for name in ("before", "after")
+    )
+    overlaps = {}
+    for tile, overlap in ((64, 0), (96, 32)):
+        out = tmp_path / f"out-{tile}"
+        settings = {"before": str(before), "after": str(after), "out": str(out), "tile": tile, "overlap": overlap}
+        job = load(SceneJob, None, {**settings, "artifact": SHIPPED_SATELLITE})
+        caption_scene(job, partial(run_local, progress=False))
+        overlaps[tile] = overlaps_of(out, truth)
+        print({name: round(share, 3) for name, share in overlaps[tile].items()}, "in tiles of", tile)
+    assert min(overlaps[64].values()) > 0.6
+    assert all(overlaps[96][name] < overlaps[64][name] for name in NUMBERS)
+
+
+def overlaps_of(out: Path, truth: np.ndarray) -> dict[str, float]:
+    """Class -> intersection over union of its polygons, which rasterio puts back onto the pixels, and the truth."""
+    shapes = [
+        (transform_geom("EPSG:4326", UTM, feature["geometry"]), NUMBERS[feature["properties"]["class"]])
+        for feature in json.loads((out / "changes.geojson").read_text())["features"]
+    ]
+    drawn = rasterize(shapes, truth.shape, transform=GRID)
+    return {
+        name: float(((drawn == number) & (truth == number)).sum() / ((drawn == number) | (truth == number)).sum())
+        for name, number in NUMBERS.items()
+    }
+
+
+def side_by_side(images: list[np.ndarray]) -> np.ndarray:
+    """36 images of one size in six rows."""
+    return np.concatenate([np.concatenate(images[start : start + 6], axis=1) for start in range(0, 36, 6)])
+
+
+def test_other_weights_have_other_scores(tmp_path: Path) -> None:
+    other = shutil.copytree(FOLDER, tmp_path / "other")
+    (other / "hashes.json").unlink()  # as of an earlier version, which is read without a comparison
+    random = torch.Generator().manual_seed(0)
+    state = load_file(other / WEIGHTS)
+    for name, value in state.items():
+        if value.is_floating_point() and value.ndim > 1:
+            state[name] = value + 0.5 * value.std() * torch.randn(value.shape, generator=random)
+    save_file(state, other / WEIGHTS)
+    scores = GuideScores.read(FOLDER)
+    stored = scores.checks[0]
+    assert stored.differences(check_guide(str(other), scores.render, stored.pairs)) != []
+    assert captioning_identity(other) != captioning_identity(FOLDER)
+
+
+def test_photographs_get_a_warning_that_names_its_training_images() -> None:
+    captioner = CaptionerLoader(SHIPPED_SATELLITE, DEFAULTS)()
+    photographs = load_sample_images().images
+    for described in captioner.describe(photographs, photographs[::-1]):
+        assert described.familiar is False
+        assert captioner.trained_on is not None
+        assert captioner.trained_on in (described.warning or "")
