@@ -70,7 +70,8 @@ def demo_steps(
             single one.
 
     Raises:
-        ValueError: as :func:`demo_systems`; ``folder`` is not a name below data/ and runs/.
+        ValueError: as :func:`demo_systems`; ``folder`` is not a name below data/ and runs/; the systems learn different
+            pairs.
     """
     if Path(folder).is_absolute() or ".." in Path(folder).parts:
         raise ValueError(f"--folder {folder}: give a name, e.g. --folder mine; the demo writes data/NAME and runs/NAME")
@@ -96,9 +97,18 @@ def _each_of_two() -> int:
 def _steps(
     folder: str, seeds: Sequence[int], clevr_change: str | None, systems: Sequence[DemoSystem], robustness: bool
 ) -> Iterator[DemoStep]:
+    renderings = {system.rendering: system.title for system in systems}
+    if len(renderings) > 1:
+        named = ", ".join(f"{title} {rendering}" for rendering, title in renderings.items())
+        raise ValueError(
+            f"--systems: they learn different pairs ({named}); run a demo of each, in a --folder of its own"
+        )
+    (rendering,) = renderings
     per_seed = folders_of(folder, seeds)
     data, pairs = per_seed[0].data, per_seed[0].pairs
-    yield DemoStep("render pairs", ["jobs/render.py", "--config", f"{CONFIGS}/render/demo.yaml", f"out={pairs}"])
+    yield DemoStep("render pairs", [
+        "jobs/render.py", "--config", f"{CONFIGS}/render/{rendering}.yaml", f"out={pairs}",
+    ])  # fmt: skip
     if robustness:
         yield from _corrupt(data, pairs)
     yield from in_two_queues([list(_of_system(system, per_seed, robustness)) for system in systems])

@@ -49,10 +49,12 @@ class DemoSystem(ABC):
     Attributes:
         title: its name on the terminal and on the pages.
         run: first part of the names of its captioners' runs; the seed follows: ``runs/FOLDER/RUN-SEED/artifact``.
+        rendering: preset in ``jobs/configs/render`` of the pairs that it learns.
     """
 
     title: str
     run: str
+    rendering: str = "demo"
 
     @abstractmethod
     def training(self, folders: DemoFolders) -> Iterable[DemoStep]:
