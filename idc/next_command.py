@@ -68,6 +68,8 @@ def after_training(entry: str, job: Any, artifact: str) -> str:
             return _command("finetune_namc", "namc/finetune_small", name="mine-namc", pairs=pairs, pretrained=artifact)
         case "vlm.pretrain:train":
             return _command("finetune_sft", name="mine-vlm", pairs=pairs, base={"source": artifact})
+        case "systems.changevg.tuning:train":  # its pairs are questions
+            pairs = job.notes or _PAIRS
     if (procedures := getattr(job, "procedures", None)) is not None:
         from idc.data.store import read_manifest
 
@@ -118,9 +120,10 @@ def after_changeimti(instructions: str) -> str:
     return _command("finetune_sft", name="mine-changeimti", pairs=instructions, base=base)
 
 
-def after_notes(pairs: str) -> str:
-    """The dialogues whose questions quote the guide's notes."""
-    return _command("quote_guide", instructions="data/changeimti", pairs=pairs, out="data/changeimti-guided")
+def after_notes(pairs: str, guide: str) -> str:
+    """The tuning of the paper's language model with the guide's notes."""
+    base = {"source": "Qwen/Qwen2.5-VL-7B-Instruct"}
+    return _command("finetune_changevg", pairs="data/changeimti", guide=guide, notes=pairs, base=base)
 
 
 def after_corruption(pairs: str) -> str:

@@ -1,4 +1,5 @@
-"""Put a guide's notes before the first question of every dialogue about a pair: ChangeVG's instruction tuning.
+"""Put a guide's notes before the first question of every dialogue about a pair, for the tuning of any model. ChangeVG's
+own (jobs/finetune_changevg.py) does so itself.
 
     python jobs/quote_guide.py instructions=data/changeimti pairs=data/levir-mci/guided out=data/changeimti-guided
     python jobs/quote_guide.py instructions=data/changeimti pairs=data/levir-mci/guided out=data/changeimti-summary \\

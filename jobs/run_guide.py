@@ -4,7 +4,8 @@ buildings.
     python jobs/run_guide.py pairs=data/levir-mci/pairs guide=runs/guide/artifact out=data/levir-mci/guided
     python jobs/run_guide.py pairs=data/levir-mci/pairs guide=runs/guide/artifact out=data/levir-mci/guided \\
         "cross_fitted=[runs/guide-fold-0/artifact,runs/guide-fold-1/artifact]"
-    python jobs/quote_guide.py instructions=data/changeimti pairs=data/levir-mci/guided out=data/changeimti-guided
+    python jobs/finetune_changevg.py pairs=data/changeimti guide=runs/guide/artifact notes=data/levir-mci/guided \\
+        base.source=Qwen/Qwen2.5-VL-7B-Instruct
 
 The result is a folder of pairs with the notes in meta.guide. Where pairs have flags and masks the notes are scored,
 each score next to a constant answer, and stored in guide.json. The same command continues a killed job. """
@@ -48,7 +49,7 @@ def main() -> None:
     print(scores_table(scores))
     print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, rejected: {manifest.num_rejected} "
           f"{manifest.reject_reasons}")  # fmt: skip
-    print(f"next: {after_notes(job.out)}")
+    print(f"next: {after_notes(job.out, job.guide)}")
 
 
 if __name__ == "__main__":

@@ -58,6 +58,10 @@ JOB_OF = {
     "adpo/sweeps/": "sweep",
     "changevg/guide_": "train_guide",
     "changevg/changeimti_": "build_changeimti",
+    "changevg/paper": "finetune_changevg",
+    "changevg/internvl": "finetune_changevg",
+    "changevg/small": "finetune_changevg",
+    "changevg/sweeps/": "sweep",
 }
 """How a config's path begins, and which job takes it."""
 INPUTS: dict[str, dict[str, Any]] = {
@@ -78,6 +82,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "finetune_m3diff": {},
     "train_adpo": {},
     "train_guide": {},
+    "finetune_changevg": {},
     "sweep": {},
     "train_twincap": {},
     "benchmark": {},

@@ -20,6 +20,7 @@ STAGE_1 = SimpleNamespace(procedures="data/mine/procedures")
 COMMANDS = [
     *(next_command.after_training(f"idc.{entry}", JOB, ARTIFACT) for entry in ENTRIES),
     next_command.after_training("idc.systems.procap.task:pretrain", STAGE_1, ARTIFACT),
+    next_command.after_training("idc.systems.changevg.tuning:train", SimpleNamespace(pairs="q", notes=None), ARTIFACT),
     *(next_command.after_conversion(kind, ARTIFACT) for kind in ("vqgan", "stage1", "stage2", "clip4idc")),
     next_command.after_import("my pairs"),
     next_command.after_pairs("my pairs"),
@@ -27,7 +28,7 @@ COMMANDS = [
     next_command.after_mining("data/mined"),
     next_command.after_descriptions("data/described"),
     next_command.after_changeimti("data/changeimti"),
-    next_command.after_notes("data/guided"),
+    next_command.after_notes("data/guided", "runs/a b/artifact"),
     next_command.after_corruption("data/fog"),
     str(next_command.after_evaluation(ARTIFACT, "my pairs", calibrated=False)),
     str(next_command.after_evaluation(ARTIFACT, "my pairs", calibrated=True)),

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from idc.captioning.loading import LOADING, LoadConfig, missing_artifact
 from idc.config import ConfigModel, missing, remote
+from idc.data.manifest import missing_pairs
 from idc.metrics.protocols import ProtocolName
 
 CAPTION_HOW = frozenset({"batch_size", "actors", "cpus_per_actor", "gpus_per_actor"}) | LOADING
@@ -114,6 +115,36 @@ class EvaluateSection(EvaluateJob):
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.trained_baseline, "trained_baseline")
+
+
+class AskJob(LoadConfig):
+    """Put the questions of a folder of instructions to a captioner, and score its answers."""
+
+    artifact: str = Field(min_length=1)
+    """Artifact of a captioner that answers questions."""
+    instructions: str = Field(min_length=1)
+    """Folder of instructions about pairs, such as ChangeIMTI (`jobs/build_changeimti.py`). Path or URI."""
+    out: str = Field(min_length=1)
+    """Folder for `answers.jsonl` and `answers.json`."""
+    split: Literal["train", "val", "test", "all"] = "test"
+    """Split of the questions."""
+    max_rows: int | None = Field(None, ge=1)
+    """Only the first this many rows of the split, of all tasks; all of them if not given."""
+    batch_size: int = Field(16, ge=1)
+    """Dialogues that are asked at once."""
+    max_tokens: int = Field(48, ge=1)
+    """Longest answer in tokens; a list of all nine positions has some 40."""
+    data_set: str = "changeimti"
+    """Data set of the questions: the page of the leaderboard that shows the result."""
+    no_change: Literal["label", "empty"] = "label"
+    """Meaning of "No change" among the positions, as in `jobs/score_answers.py`."""
+
+    def faults(self) -> Iterator[str]:
+        yield from remote(self.out, "out", "a result")
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing_artifact(self.artifact, "artifact")
+        yield from missing_pairs(self.instructions, "instructions", kind="instructions")
 
 
 class CompareJob(ConfigModel):

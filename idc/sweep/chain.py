@@ -49,6 +49,7 @@ class TrialSteps:
             the settings have no baseline.
         speed: returns ``{"tokens_per_second": ...}``; runs alone on the machine.
         judge: lets a language model judge the evaluated captions; None if the settings name no endpoint.
+        answers: puts questions to the captioner and scores its answers; None if there are no questions.
     """
 
     work: tuple[Step, ...]
@@ -56,11 +57,12 @@ class TrialSteps:
     baselines: Step | None
     speed: Step
     judge: Step | None = None
+    answers: Step | None = None
 
     @property
     def scored(self) -> tuple[Step, ...]:
         """All that the trial's scores need, in order."""
-        return (*self.work, self.evaluation, *((self.judge,) if self.judge is not None else ()))
+        return (*self.work, self.evaluation, *(step for step in (self.judge, self.answers) if step is not None))
 
 
 class Chain(Protocol):

@@ -29,6 +29,9 @@ TRAINING_COSTS = {
 JUDGE = "judge"
 """Metric of a column that a language model scores, in trials with a section `judge`."""
 
+QUESTIONS = ("binary", "count", "location")
+"""Beginnings of the metrics of answers, in trials whose chain asks questions: type/measure."""
+
 STEPS = "steps"
 """Folder of the steps, next to the sweeps' own."""
 
@@ -50,16 +53,26 @@ class ColumnConfig(ConfigModel):
     that name the right change type, and for rendered pairs `right_object`, `right_attribute`, and of
     difference lists `difference_f1` and `invented_share` (lower is better); `judge`, the mean of a judge's scores, 0 to
     100; `tokens_per_second`; or of the last training `training_samples_per_second` and `training_memory`, the peak in
-    GiB of the GPU of its first worker, without a GPU of its process."""
+    GiB of the GPU of its first worker, without a GPU of its process. Of answers to questions a type and a measure,
+    times 100: `binary/F1`, `count/MAE` (lower is better), `location/Micro F1` (:mod:`idc.metrics.classification`)."""
     subset: str | None = None
     """Take the score of a subset of the pairs: `change`, `no change`, a change type, or `real` or `render` of
-    OmniDiff."""
+    OmniDiff. Of counts and positions the class: `road`, `building`."""
+
+    @property
+    def of_answers(self) -> bool:
+        """Whether it scores answers to questions."""
+        return self.metric.startswith(tuple(f"{kind}/" for kind in QUESTIONS))
 
     def faults(self) -> Iterator[str]:
         if self.subset is not None and self.metric in (RIGHT_TYPE, *RIGHT_CLAIMS, *DIFFERENCE_RATES):
             yield f"subset: {self.metric} is a share of the whole split; leave subset out"
         if self.subset is not None and self.metric in TRAINING_COSTS:
             yield f"subset: {self.metric} is of a training; leave subset out"
+        if self.of_answers and (self.subset is None) != self.metric.startswith("binary/"):
+            yield f"subset: {self.metric} is " + (
+                "of a class; give it (road or building)" if self.subset is None else "of all pairs; leave subset out"
+            )
 
 
 CAPTION_COLUMNS = (

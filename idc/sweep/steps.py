@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from idc.captioning.loading import CaptionerLoader
 from idc.config import ConfigModel
 from idc.data.store import fingerprint, iter_rows, read_manifest
-from idc.evaluation.config import EvaluateJob, EvaluateSection
+from idc.evaluation.config import AskJob, EvaluateJob, EvaluateSection
 from idc.evaluation.job import finished_evaluation, scoring_fingerprint
 from idc.evaluation.job import run_evaluation as score
 from idc.evaluation.judge import MODEL, JudgeJob, JudgeSection
@@ -147,6 +147,26 @@ def _judge_step(judge: JudgeSection, evaluation: str, store: str) -> Step:
     )
 
 
+def answers_step(
+    work: Sequence[Step], *, instructions: str, depends: str, split: str, speed: str, gpus: float, store: str
+) -> Step:
+    """The questions of a folder, put to the last step's artifact.
+
+    Args:
+        instructions: their folder, which ``depends`` represents in the step's name.
+        split, speed: as of the evaluation.
+        gpus: number of GPUs of the captioner; without any it runs on the CPU.
+    """
+    last = work[-1].name
+    settings = {"split": split, "speed": speed, "device": "cuda" if gpus else "cpu"}
+    return Step(
+        name=f"answers-{fingerprint(last, depends, settings)[:12]}",
+        entry=f"{__name__}:score_questions",
+        payload={"artifact": f"{store}/{last}/artifact", "instructions": instructions, **settings},
+        gpus=gpus,
+    )
+
+
 # ---------------------------------------------------------------------------------------------- entries, run by workers
 
 
@@ -155,6 +175,19 @@ def evaluate_artifact(payload: dict[str, Any], folder: str, run: Runner) -> dict
     job = EvaluateJob.model_validate({**payload["job"], "out": folder})
     load = CaptionerLoader(job.artifact or "", job, gpus=payload["device"] == "cuda")
     return (finished_evaluation(job) or score(job, load)).scores
+
+
+def score_questions(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
+    """The scores of single questions times 100, by type, measure and class (``count/MAE/road``)."""
+    from idc.evaluation.asking import ask_questions
+
+    scores = ask_questions(AskJob.model_validate({**payload, "out": folder})).single
+    assert scores is not None, "the questions are built with single ones"
+    return {
+        "/".join(filter(None, (measures.type, name, measures.of))): 100 * value
+        for measures in scores.measures
+        for name, value in measures.scores.items()
+    }
 
 
 def judge_captions(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:

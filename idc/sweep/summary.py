@@ -27,6 +27,9 @@ from idc.sweep.config import (
 )
 from idc.sweep.plan import TrialPlan
 
+_ANSWERS = "answers"
+"""The result of the step that asks questions, among what is measured."""
+
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -187,6 +190,7 @@ def summarise_sweep(
         measured = {
             TOKENS_PER_SECOND: _results(store, [plan.steps.speed for plan in plans[:1]]),
             JUDGE: _results(store, [plan.steps.judge for plan in plans]),
+            _ANSWERS: _results(store, [plan.steps.answers for plan in plans]),
             **_training_costs(store, plans),
         }
         values = {column.title: _value(column, scored, measured) for column in job.columns}
@@ -270,6 +274,10 @@ def _value(
     column: ColumnConfig, evaluations: Sequence[Evaluation], measured: Mapping[str, Sequence[Any]]
 ) -> Spread | None:
     """A cell; ``measured`` are results of steps that measure what no evaluation has: metric -> one for each trial."""
+    if column.of_answers:
+        key = column.metric + (f"/{column.subset}" if column.subset else "")
+        results = [result[key] for result in measured[_ANSWERS] if key in result]
+        return spread(results) if results else None
     if column.metric in measured:
         key = (column.subset or "") if column.metric == JUDGE else column.metric
         results = [result[key] for result in measured[column.metric] if key in result]

@@ -78,7 +78,7 @@ def _sections(artifact: Artifact) -> tuple[BaseConfig, TuneConfig]:
         )
     if own_modules := artifact.config.get("own_modules"):
         raise ValueError(
-            f"{artifact.path} has a module of its own between vision tower and language model "
+            f"{artifact.path} has a module of its own next to vision tower and language model "
             f"({', '.join(own_modules)}), for which a hub folder has no place: merged without it, it "
             "would be another model; use the artifact itself"
         )

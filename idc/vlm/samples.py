@@ -148,7 +148,7 @@ class DialogueSamples:
             self.rows = MappedRows(folder, ("pair_id", "before", "after", "captions", "change_type", "meta"), split)
             self.counts: Sequence[int] = self.rows.list_lengths("captions").tolist()
         else:
-            self.rows = MappedRows(folder, ("row_id", "images", "turns"), split)
+            self.rows = MappedRows(folder, ("row_id", "images", "turns", "of_pair"), split)
             self.counts = [1] * len(self.rows)
         once = self.draws or validation
         self.order = [

@@ -95,6 +95,11 @@ class TunedSystem(Generic[JobT]):
         """Called on rank 0 when the artifact is written, to write what else a run leaves behind; ``state`` has all
         stored weights, by the task's names."""
 
+    def extras(self, job: JobT) -> Mapping[str, Path | str]:
+        """Folders that the artifact holds besides: name in it -> folder. An artifact with any is not merged into a hub
+        folder, which has no place for them."""
+        return {}
+
     def trained_on(self, job: JobT) -> str:
         """The end of "This model has only seen ..."."""
         return tuning_data.trained_on(job)
@@ -124,7 +129,8 @@ class TunedSystem(Generic[JobT]):
 
         def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
             self.exported(job, state, context)
-            own_modules = {"own_modules": sorted(modules)} if modules else {}
+            extras = self.extras(job)
+            own_modules = {"own_modules": sorted([*modules, *extras])} if modules or extras else {}
             write_tuned(
                 context.run_dir / "artifact",
                 system=self.name,
@@ -135,6 +141,7 @@ class TunedSystem(Generic[JobT]):
                 metrics=metrics,
                 card=f"{base.name} {self.card(job)}",
                 trained_on=self.trained_on(job),
+                extras=extras,
             )
 
         return fit(task, loaders, context, job.train, export=export)

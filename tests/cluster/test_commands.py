@@ -255,6 +255,21 @@ def test_every_system_alone_trains_is_evaluated_and_compared() -> None:
                        for word in step.command)  # fmt: skip
 
 
+def test_systems_that_learn_different_pairs_have_demos_of_their_own(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    (render, *others) = demo_steps("satellite", [0, 1], systems=["changevg"])
+    assert "jobs/configs/render/satellite_small.yaml" in render.command
+    assert sum("build_changeimti" in step.command[0] for step in others) == 1
+    for step in others:
+        if step.command[0] in ("jobs/train_guide.py", "jobs/build_changeimti.py", "jobs/finetune_changevg.py"):
+            run = command(Path(step.command[0]).stem, *step.command[1:], "--print-config")
+            assert run.returncode == 0, f"{step.title}: {run.stderr}"
+    with pytest.raises(ValueError, match=r"learn different pairs \(TwinCap demo, ChangeVG satellite_small\); run a"):
+        list(demo_steps("mine", [0], systems=["twincap", "changevg"]))
+
+
 @pytest.mark.parametrize("folder", ["/tmp/mine", "../mine"])
 def test_the_demo_writes_below_data_and_runs_alone(folder: str) -> None:
     with pytest.raises(ValueError, match=f"--folder {folder}: give a name"):

@@ -23,6 +23,7 @@ NOT_RUN = {
     r"hf:|base\.source=(Qwen|OpenGVLab|/models)": "a hub; tests/vlm/test_commands.py has one of its own",
     r"clip=openai/": "a hub; tests/vision/pair_encoder",
     r"runs/(qwen|internvl|aerial|sft-0)/|runs/mine-vlm/|out=merged|jobs/finetune_(sft|m3diff)": "a base; tests/vlm",
+    r"jobs/finetune_changevg": "a base and a guide; tests/systems/changevg",
     r"jobs/train_adpo|runs/(mine-sft|sft-small|adpo|uniform|dpo)/?": "a base; tests/systems/adpo, tests/captioning",
     r"source=(Levir|LEVIR)-MCI|data/(levir|levir-mci)/|data/changeimti": "LEVIR-MCI's images; tests/data/changeimti",
     r"jobs/pretrain_vlm|data/several/pairs out=runs/m3diff|STEPS|steps/EVALUATION": "hours; tests/vlm/test_pretrain.py",
@@ -41,7 +42,8 @@ NOT_RUN = {
     r"real\.csv|data/satellite/real": "real pairs of the reader; tests/systems/changevg runs the same jobs",
     r"jobs/configs/robustness/demo\.yaml": "five trainings; tests/report/test_robustness_page.py",
     r"jobs/train_twincap\.py --config jobs/configs/twincap/demo\.yaml$": "the demo's, run for the workplace",
-    r"guide_small\.yaml|runs/guide-small/|artifact runs/guide/": "minutes; tests/systems/changevg",
+    r"guide_small\.yaml|runs/guide-small/|runs/changevg/|artifact runs/guide/": "minutes; tests/systems/changevg",
+    r"data/satellite/changeimti": "rendered satellite pairs; tests/systems/changevg",
     r"twincap/several_|data/several/swapped|several-twincap": "minutes; tests/data/rendered/test_several_uses.py",
 }  # fmt: skip
 """Pattern of commands that no recipe runs, which are parsed with their configs like all: why, or who runs them."""

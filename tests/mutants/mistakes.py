@@ -34,7 +34,8 @@ _TWINCAP_DATA = "tests/systems/twincap/test_data.py"
 _SFT = "tests/vlm/test_sft.py"
 _LISTS = "tests/metrics/test_difference_lists.py"
 _MCI, _EQUATIONS = "tests/systems/changevg/test_convert.py", "tests/systems/changevg/test_guide.py"
-_GUIDE = "tests/systems/changevg/test_task.py"
+_GUIDE, _GUIDED = "tests/systems/changevg/test_task.py", "tests/systems/changevg/test_guided.py"
+_CAPTIONER, _DIALOGUES = "idc/systems/changevg/guided_captioner.py", "idc/systems/changevg/dialogues.py"
 
 NAMC = (
     Mistake(
@@ -499,6 +500,83 @@ CHANGEVG = (
         "return fold_of(pair_id, self.folds) if",
         "return (fold_of(pair_id, self.folds) + 1) % self.folds if",
         "tests/systems/changevg/test_notes.py::test_a_cross_fitted_note_is_of_the_guide_that_did_not_learn_the_pair",
+    ),
+    Mistake(
+        "the guide sees the images exchanged",
+        _CAPTIONER,
+        "self.guide.look(images[0], images[1], self.regions)",
+        "self.guide.look(images[1], images[0], self.regions)",
+        f"{_GUIDED}::test_notes_are_those_of_the_pair_in_its_order",
+    ),
+    Mistake(
+        "the answer to a pair quotes the notes on another one",
+        _CAPTIONER,
+        "zip(self.looks(befores, afters), dialogues, strict=True)\n            ]\n        return super",
+        "zip(self.looks(befores, afters)[::-1], dialogues, strict=True)\n            ]\n        return super",
+        f"{_GUIDED}::test_a_batch_asks_what_its_pairs_ask_alone",
+    ),
+    Mistake(
+        "a pair learns the notes on another one",
+        _DIALOGUES,
+        "zip(names, captioner.observe(befores, afters, regions), strict=True)",
+        "zip(names, captioner.observe(befores, afters, regions)[::-1], strict=True)",
+        f"{_GUIDED}::test_notes_are_those_of_the_pair_in_its_order",
+    ),
+    Mistake(
+        "a branch is left out of the tuning alone",
+        _CAPTIONER,
+        "guided_question(notes, self.prompt.text, self.quote)",
+        "guided_question(notes, self.prompt.text, GuidedPromptConfig())",
+        f"{_GUIDED}::test_a_question_is_put_as_it_was_learned",
+    ),
+    Mistake(
+        "a branch is left out of the captioner alone",
+        _DIALOGUES,
+        "samples.notes, samples.quote = notes, job.quote",
+        "samples.notes = notes",
+        f"{_GUIDED}::test_a_question_is_put_as_it_was_learned",
+    ),
+    Mistake(
+        "every question of a dialogue quotes the notes",
+        "idc/systems/changevg/notes.py",
+        "return [*turns[:first], asked, *turns[first + 1 :]]",
+        "return [asked if turn.role == 'user' else turn for turn in turns]",
+        "tests/systems/changevg/test_notes.py::test_both_jobs_in_turn",
+    ),
+    Mistake(
+        "the guide runs for every turn",
+        _CAPTIONER,
+        "enumerate(keys) if key not in self._looks",
+        "enumerate(keys)",
+        f"{_GUIDED}::test_the_guide_runs_once_for_each_pair",
+    ),
+    Mistake(
+        "the map is the language model's",
+        _CAPTIONER,
+        "return [extras.change_map for _, extras in pairs.more]",
+        "return super().maps(pairs)",
+        f"{_GUIDED}::test_maps_are_the_guides",
+    ),
+    Mistake(
+        "the captioner counts other regions than its answers",
+        _CAPTIONER,
+        "GuidedCaptioner(guide, job.quote, job.regions,",
+        "GuidedCaptioner(guide, job.quote, RegionConfig(),",
+        f"{_GUIDED}::test_a_question_is_put_as_it_was_learned",
+    ),
+    Mistake(
+        "notes of another guide are learned",
+        _DIALOGUES,
+        "if identities[0] != artifact_identity(job.guide):",
+        "if False:",
+        f"{_GUIDED}::test_notes_that_do_not_fit_are_refused",
+    ),
+    Mistake(
+        "a dialogue goes on after the true answers",
+        "idc/evaluation/asking.py",
+        'self.history.append(Turn("assistant", prediction))',
+        'self.history.append(Turn("assistant", answer.text))',
+        "tests/evaluation/test_asking.py",
     ),
 )
 

@@ -183,7 +183,7 @@ PRETRAININGS = {
 
 
 def full_size(name: str, inputs: Inputs) -> SweepJob:
-    """A sweep whose folders are there; the base models of M3Diff and ADPO are small ones."""
+    """A sweep whose folders are there; the base models of M3Diff, ADPO and ChangeVG are small ones."""
     os.chdir(inputs.folder)
     job = read_sweep(name)
     text = json.dumps(job.model_dump(mode="json"))
@@ -191,7 +191,7 @@ def full_size(name: str, inputs: Inputs) -> SweepJob:
         inputs.make("pairs", path)
     for path in sorted(set(re.findall(r'"(runs/[^"]+/artifact)"', text))):
         inputs.make("artifact", path)
-    if job.system not in ("m3diff", "adpo"):
+    if job.system not in ("m3diff", "adpo", "changevg"):
         return job
     for base in set(re.findall(r'source": "([^"]+)"', text)):
         text = text.replace(f'"{base}"', json.dumps(str(tiny_folder("internvl"))))
@@ -247,4 +247,16 @@ def test_a_full_sweep_of_adpo_shares_the_first_stage(name: str, inputs: Inputs) 
     assert len({work[0].name for work in works if work[0].train is not None}) == 1
     batches = {step.name.partition("-")[0]: step.train.batch_size for work in works for step in work if step.train}
     assert batches == {"sft": 128, "adpo": 32}
+    assert len({work[-1].name for work in works}) == len(works), "every row is another model"
+
+
+@pytest.mark.parametrize("name", [name for name in FULL if name.startswith("changevg")])
+def test_a_full_sweep_of_changevg_tunes_one_epoch_with_one_guide(name: str, inputs: Inputs) -> None:
+    """The released settings: one epoch, 6 samples on each of 8 GPUs, 4 times accumulated; MCI: 250 epochs of 64."""
+    job = full_size(name, inputs)
+    works = [plan.steps.work for plan in planned(job)]
+    lengths = {(step.name.partition("-")[0], step.train.epochs, step.train.batch_size)
+               for work in works for step in work if step.train}  # fmt: skip
+    assert lengths == {("changevg", 1, 192), ("guide", 250, 64)}
+    assert len({step.name for work in works for step in work if step.name.startswith("guide-")}) == 1
     assert len({work[-1].name for work in works}) == len(works), "every row is another model"

@@ -10,12 +10,15 @@ from pydantic import Field
 from idc.config import ConfigModel
 from idc.data.config import Split
 from idc.data.manifest import missing_pairs
+from idc.schema import IMAGE
 
 ImtiTask = Literal["caption", "binary", "count", "location", "dialogue"]
 TASKS: tuple[ImtiTask, ...] = ("caption", "binary", "count", "location", "dialogue")
 """The tasks in the order of table I."""
 OF_MASKS = frozenset({"count", "location", "dialogue"})
 """Tasks whose answers need the mask."""
+CAPTION_QUESTION = f"Please describe the changes in {IMAGE} and {IMAGE}"
+"""The question of the task caption."""
 
 
 class RegionConfig(ConfigModel):

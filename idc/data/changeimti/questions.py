@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from idc.data.changeimti.change_regions import BUILDING, CLASSES, ROAD, ChangeRegion, positions_of
-from idc.data.changeimti.config import BuildChangeImtiJob, ImtiTask
+from idc.data.changeimti.config import CAPTION_QUESTION, BuildChangeImtiJob, ImtiTask
 from idc.schema import IMAGE, Turn
 
 UNCHANGED = "the scene is the same as before"
@@ -24,7 +24,6 @@ UNCHANGED = "the scene is the same as before"
 NOTHING = "No change"
 """The answer to a question about positions."""
 
-_CAPTION = f"Please describe the changes in {IMAGE} and {IMAGE}"
 _BINARY = (
     f"Please check if there have been any changes to the roads or buildings in these two images:{IMAGE} and {IMAGE}. "
     "Please answer yes or no."
@@ -105,7 +104,7 @@ def sample_turns(name: SampleName, pair: AskedPair, job: BuildChangeImtiJob) -> 
     match name.task:
         case "caption":
             assert name.number is not None
-            return _asked(_CAPTION, pair.texts[name.number], "caption")
+            return _asked(CAPTION_QUESTION, pair.texts[name.number], "caption")
         case "binary":
             return _asked(_BINARY, _yes_or_no(pair), "binary")
         case "dialogue":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from idc.evaluation.record import Spread
-from idc.sweep.config import JUDGE, RIGHT_TYPE, TOKENS_PER_SECOND, TRAINING_COSTS
+from idc.sweep.config import JUDGE, QUESTIONS, RIGHT_TYPE, TOKENS_PER_SECOND, TRAINING_COSTS
 from idc.sweep.summary import ResultRow, SweepResult
 
 _MEANINGS = {
@@ -140,6 +140,11 @@ def _meaning(metric: str, subset: str | None) -> str:
         )
     if metric in _MEANINGS:
         return _MEANINGS[metric]
+    if metric.startswith(tuple(f"{kind}/" for kind in QUESTIONS)):
+        kind, _, measure = metric.partition("/")
+        of = f", of {subset}s" if subset else ""
+        lower = "; lower is better" if measure == "MAE" else ""
+        return f"{measure} of the answers of type {kind}{of}, times 100{lower}"
     if metric == JUDGE:
         part = f" with {subset!r}" if subset else ""
         return f"mean of a language model's scores of the captions of the test pairs{part}, 0 to 100"

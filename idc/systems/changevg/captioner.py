@@ -3,6 +3,7 @@ captions, and samples."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,14 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from idc.captioning.contract import ClassMap, Speed
+from idc.captioning.contract import Captioner, ClassMap, Speed
 from idc.data.changeimti.config import RegionConfig
 from idc.data.class_masks import CLASSES, class_label
 from idc.data.images import encode_png, resize_image
 from idc.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
-from idc.systems.changevg.config import GuideJob
+from idc.systems.changevg.config import GuideJob, is_guide
 from idc.systems.changevg.guide import Guided, GuideNet
+from idc.systems.changevg.guide_artifact import read_guide
 from idc.systems.changevg.notes import GuideNotes, positions_of_classes
 from idc.training.artifact import read_artifact
 
@@ -36,7 +38,7 @@ class GuideCaptioner(WordCaptioner[Guided]):
     """
 
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
-        artifact = read_artifact(path, system="changevg")
+        artifact = read_guide(path)
         assert artifact.vocabulary is not None
         job = GuideJob.model_validate(artifact.config["job"])
         self.side = job.model.image_size
@@ -64,15 +66,25 @@ class GuideCaptioner(WordCaptioner[Guided]):
         Args:
             regions: which regions of the class maps are counted.
         """
+        return [notes for notes, _ in self.look(befores, afters, regions)]
+
+    def look(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], regions: RegionConfig
+    ) -> list[tuple[GuideNotes, DescriptionExtras]]:
+        """The notes of :meth:`observe` with the maps of a description, of one pass."""
         with self._running():
             guided = self._encode(befores, afters)
             decoded = self._search(guided.memory, self.beams)
-            maps = guided.classes.argmax(dim=1).to(torch.uint8).cpu().numpy()
-        texts = [self._text(ids) for ids in decoded.ids.tolist()]
-        return [
-            GuideNotes(text, positions_of_classes(classes, regions), encode_png(class_label(classes)))
-            for text, classes in zip(texts, maps, strict=True)
-        ]
+            findings = self._findings(guided, decoded, change_map=True)
+        looks = []
+        for ids, extras in zip(decoded.ids.tolist(), findings, strict=True):
+            assert extras.class_map is not None
+            classes = extras.class_map.classes
+            notes = GuideNotes(
+                self._text(ids), positions_of_classes(classes, regions), encode_png(class_label(classes))
+            )
+            looks.append((notes, extras))
+        return looks
 
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Guided:
         pairs = zip(befores, afters, strict=True)
@@ -101,6 +113,15 @@ class GuideCaptioner(WordCaptioner[Guided]):
         ]
 
 
-def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> GuideCaptioner:
-    """The captioner of an artifact."""
-    return GuideCaptioner(path, device, speed)
+def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto", base: str | None = None) -> Captioner:
+    """The captioner of an artifact: of a guide, or of a language model tuned with its notes.
+
+    Args:
+        base: folder of a tuned model's base, if it is not where the artifact was made; a guide has none.
+    """
+    if is_guide(read_artifact(path, system="changevg").config):
+        return GuideCaptioner(path, device, speed)
+    # By name: that module imports this one, and transformers, which a guide alone does not need.
+    guided = importlib.import_module("idc.systems.changevg.guided_captioner")
+    captioner: Captioner = guided.load_guided(path, device, speed, base)
+    return captioner

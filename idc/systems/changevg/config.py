@@ -9,10 +9,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
-from idc.data.changeimti.config import RegionConfig
+from idc.data.changeimti.config import CAPTION_QUESTION, TASKS, ImtiTask, RegionConfig
 from idc.data.manifest import missing_pairs
 from idc.nn.config import WordDecoderConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
+from idc.vlm.config import PromptConfig
+from idc.vlm.tuning_config import TuningJob
 
 FOUR = tuple[int, int, int, int]
 
@@ -263,6 +265,67 @@ class GuideQuestionsJob(ConfigModel):
         yield from missing_pairs(self.pairs, "pairs")
 
 
+class ChangeVgJob(TuningJob):
+    """Tune a vision-language model on ChangeIMTI's questions, each dialogue with a guide's notes before its first
+    question. The artifact holds the guide too, which its captioner runs before the language model."""
+
+    name: str = Field("changevg", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    """Name of the run: its folder under `runs`. The same name resumes it."""
+    pairs: str = Field(min_length=1)
+    """Folder of instructions whose rows name their pairs (`jobs/build_changeimti.py`): training and validation
+    split."""
+    more_pairs: tuple[str, ...] = ()
+    """Further such folders, of which only the training split is used."""
+    guide: str | None = Field(None, min_length=1)
+    """Artifact of the guide (`jobs/train_guide.py`). Default: no guide (tables X to XIV, "w/o vision-guided"), and
+    questions as they are stored, which must not quote notes."""
+    notes: str | None = Field(None, min_length=1)
+    """Folder of pairs with the notes of this guide (`jobs/run_guide.py`), also of guides that have not learned the
+    training pairs (`cross_fitted`). Default: the guide runs once on every pair when the training starts, also when it
+    is resumed."""
+    quote: GuidedPromptConfig = GuidedPromptConfig()
+    """How a dialogue's first question quotes the notes, in training and by the captioner."""
+    regions: RegionConfig | None = None
+    """Which regions of the guide's class map are counted, and where they are, in training and by the captioner.
+    Default: those of the answers that are learned, as `pairs` records how it was built."""
+    tasks: tuple[ImtiTask, ...] = Field(default=TASKS, min_length=1)
+    """Tasks that are learned (table VIII); rows of others are left out. Validation is of captions, each with all
+    captions of its pair as references, unless they are left out."""
+    prompt: PromptConfig = PromptConfig(text=CAPTION_QUESTION)
+    """The captioner's question for a caption; ChangeIMTI's, which is learned."""
+
+    def faults(self) -> Iterator[str]:
+        yield from super().faults()
+        if self.tune.language == "frozen" and not (self.tune.tower or self.tune.projector):
+            yield "tune.language: 'frozen', with tower and projector empty, trains nothing"
+        if len(set(self.tasks)) < len(self.tasks):
+            yield f"tasks: {', '.join(self.tasks)} names one twice"
+        if "captions" in self.model_fields_set and self.captions != "each":
+            yield "captions: every caption is a row of the instructions; leave it out"
+        if self.guide is None:
+            fields = type(self).model_fields
+            for name in ("notes", "quote", "regions"):
+                if getattr(self, name) != fields[name].get_default():
+                    yield f"{name}: not used without a guide; give guide=, or leave it out"
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing_pairs(self.pairs, "pairs", kind="instructions")
+        for path in self.more_pairs:
+            yield from missing_pairs(path, "more_pairs", kind="instructions")
+        yield from missing(self.guide, "guide")
+        if self.notes is not None:
+            yield from missing_pairs(self.notes, "notes")
+
+
+GUIDE = "guide"
+"""Value of ``part`` in the config of a guide's artifact; in a tuned model's artifact the folder of its guide."""
+
+
+def is_guide(saved: dict[str, Any]) -> bool:
+    """Whether an artifact is a guide, and no tuned model."""
+    return saved.get("part") == GUIDE
+
+
 def is_captioner(saved: dict[str, Any]) -> bool:
     """Every artifact of ChangeVG writes captions."""
     return True
@@ -270,4 +333,6 @@ def is_captioner(saved: dict[str, Any]) -> bool:
 
 def supervision(saved: dict[str, Any]) -> str:
     """What an artifact was taught by."""
-    return "captions and masks of roads and buildings"
+    if is_guide(saved):
+        return "captions and masks of roads and buildings"
+    return "captions, and answers from masks of roads and buildings, on a base taught before"

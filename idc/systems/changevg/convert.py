@@ -16,7 +16,14 @@ from torch import Tensor
 
 from idc.data.text import Vocabulary
 from idc.data.textfiles import decode_text, parse_json
-from idc.systems.changevg.config import BackboneConfig, ConvertMciJob, GuideConfig, GuideDecoderConfig, GuideJob
+from idc.systems.changevg.config import (
+    GUIDE,
+    BackboneConfig,
+    ConvertMciJob,
+    GuideConfig,
+    GuideDecoderConfig,
+    GuideJob,
+)
 from idc.systems.changevg.guide import GuideNet
 from idc.systems.changevg.task import PREPROCESS
 from idc.training.artifact import write_artifact
@@ -125,7 +132,7 @@ def convert_mci(job: ConvertMciJob, *, overwrite: bool = False) -> list[Dropped]
         write_artifact(
             out,
             system="changevg",
-            config={"part": "guide", "job": job_like.model_dump(mode="json")},
+            config={"part": GUIDE, "job": job_like.model_dump(mode="json")},
             state_dict=state,
             vocabulary=vocabulary,
             preprocess={"height": job.image_size, "width": job.image_size, "resize": PREPROCESS},

@@ -9,7 +9,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from idc.data.changeimti.change_regions import CLASSES, POSITIONS, find_regions, positions_of
 from idc.data.changeimti.config import RegionConfig
 from idc.data.class_masks import CLASSES as CLASS_NAMES
-from idc.schema import IMAGE
+from idc.schema import IMAGE, Turn
 from idc.systems.changevg.config import GuidedPromptConfig
 
 NOTES = "guide"
@@ -104,6 +104,16 @@ def guided_question(notes: GuideNotes, question: str, prompt: GuidedPromptConfig
     if not lines:
         return question
     return "\n".join([_FIGURE_3, "Visual auxiliary information:", *lines, "Query:", question])
+
+
+def guided_turns(notes: GuideNotes, turns: Sequence[Turn], prompt: GuidedPromptConfig) -> list[Turn]:
+    """A dialogue with the notes before its first question; later questions have none, as its history has them. The
+    same for the dialogues of the tuning and those that the captioner answers."""
+    first = next((index for index, turn in enumerate(turns) if turn.role == "user"), None)
+    if first is None:
+        return list(turns)
+    asked = replace(turns[first], text=guided_question(notes, turns[first].text, prompt))
+    return [*turns[:first], asked, *turns[first + 1 :]]
 
 
 def _plain(summary: str) -> str:

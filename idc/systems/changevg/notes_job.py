@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -22,17 +23,18 @@ from idc.data.validation.checks import is_changed
 from idc.data.write_errors import writing
 from idc.metrics.classification import Measures, ScoredAnswer, score_answers
 from idc.metrics.segmentation import confusion, segmentation_scores
-from idc.schema import meta_text
+from idc.schema import Turn, meta_text
 from idc.systems.changevg.config import GuidedPromptConfig, GuideQuestionsJob, RegionConfig, RunGuideJob
+from idc.systems.changevg.guide_artifact import read_guide
 from idc.systems.changevg.notes import (
     NOTES,
     GuideNotes,
     fold_of,
-    guided_question,
+    guided_turns,
     locations,
     positions_of_classes,
 )
-from idc.training.artifact import artifact_identity, read_artifact
+from idc.training.artifact import artifact_identity
 
 SCORES = "guide.json"
 """File of :func:`score_notes` in the folder."""
@@ -52,7 +54,7 @@ def open_notes(job: RunGuideJob, overwrite: bool = False) -> tuple[DatasetFolder
     """
     guides = (job.guide, *job.cross_fitted)
     for number, path in enumerate(guides):
-        trained = read_artifact(path, system="changevg").config["job"]
+        trained = read_guide(path).config["job"]
         fold = (number - 1, len(job.cross_fitted)) if number else None
         if fold is not None and (trained["fold"], trained["folds"]) != fold:
             raise ValueError(
@@ -87,10 +89,10 @@ class TakeNotes:
     """Stage: adds the guide's notes to ``meta``."""
 
     def __init__(self, job: RunGuideJob) -> None:
-        from idc.systems.changevg.captioner import load_captioner
+        from idc.systems.changevg.captioner import GuideCaptioner
 
         self.regions, self.folds = job.regions, len(job.cross_fitted)
-        self.guide, *self.of_folds = (load_captioner(path, job.device) for path in (job.guide, *job.cross_fitted))
+        self.guide, *self.of_folds = (GuideCaptioner(path, job.device) for path in (job.guide, *job.cross_fitted))
 
     def __call__(self, batch: Batch) -> Batch:
         batch = {name: list(column) for name, column in with_errors(batch).items()}
@@ -241,8 +243,6 @@ class QuoteNotes:
             except ValueError as error:
                 batch["error"][i] = f"no notes: {error}"
                 continue
-            turns = [dict(turn) for turn in batch["turns"][i]]
-            first = next(turn for turn in turns if turn["role"] == "user")
-            first["text"] = guided_question(notes, first["text"], self.prompt)
-            batch["turns"][i] = turns
+            turns = [Turn(**turn) for turn in batch["turns"][i]]
+            batch["turns"][i] = [asdict(turn) for turn in guided_turns(notes, turns, self.prompt)]
         return batch

@@ -17,10 +17,11 @@ from idc.data.text import PAD, Vocabulary
 from idc.decoding import decode
 from idc.metrics.coco import score
 from idc.metrics.segmentation import confusion, segmentation_scores
-from idc.systems.changevg.config import GuideConfig, GuideJob
+from idc.systems.changevg.config import GUIDE, GuideConfig, GuideJob
 from idc.systems.changevg.data import GuideSamples, collate
 from idc.systems.changevg.guide import Guided, GuideNet
-from idc.training.artifact import Artifact, read_artifact, write_artifact
+from idc.systems.changevg.guide_artifact import read_guide
+from idc.training.artifact import Artifact, write_artifact
 from idc.training.caption_validation import Captioned, CaptioningTask, score_captions
 from idc.training.context import Context
 from idc.training.data import Dataset, Loaders, Mixture
@@ -119,7 +120,7 @@ def _start(job: GuideJob) -> Artifact | None:
     """The artifact that the training starts from."""
     if job.start is None:
         return None
-    start = read_artifact(job.start, system="changevg")
+    start = read_guide(job.start)
     theirs = GuideJob.model_validate(start.config["job"]).model
     if _architecture(theirs) != _architecture(job.model):
         raise ValueError(f"start: {job.start} has another model than this training; give that of its config.json")
@@ -170,7 +171,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         write_artifact(
             context.run_dir / "artifact",
             system="changevg",
-            config={"part": "guide", "job": job.model_dump(mode="json")},
+            config={"part": GUIDE, "job": job.model_dump(mode="json")},
             state_dict={name.removeprefix("net."): part for name, part in state.items()},
             vocabulary=vocabulary,
             preprocess={"height": side, "width": side, "resize": PREPROCESS},

@@ -224,7 +224,7 @@ def test_both_jobs_in_turn(folder: Path, tmp_path: Path, monkeypatch: pytest.Mon
     run_guide.main()
     printed = capsys.readouterr().out
     assert "val: 3 pairs\n  map, mIoU" in printed
-    assert "next: python jobs/quote_guide.py" in printed
+    assert "next: python jobs/finetune_changevg.py" in printed
     dialogues = write_dialogues(tmp_path / "dialogues")
     words = [f"instructions={dialogues}", f"pairs={job.out}", f"out={tmp_path / 'quoted'}", "--local"]
     monkeypatch.setattr("sys.argv", ["quote_guide.py", *words])

@@ -1,0 +1,209 @@
+"""Puts the questions of a folder of instructions to a captioner, and scores its answers by ChangeIMTI's measures.
+
+A dialogue is asked turn by turn, each after the captioner's own earlier answers. Captions are not scored here but by
+an evaluation, against all references of a pair.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from idc.atomic import write_json, write_text
+from idc.captioning.contract import AnsweringCaptioner, require
+from idc.captioning.loading import CaptionerLoader, LoadCaptioner, artifact_folder
+from idc.data.changeimti.change_regions import CLASSES
+from idc.data.images import decode_image
+from idc.data.manifest import complete_manifest, fingerprint
+from idc.data.stored_rows import iter_rows
+from idc.evaluation.answers import AnswerScores, AnswersJob, run_answers
+from idc.evaluation.config import AskJob
+from idc.metrics.classification import BINARY, COUNT, LOCATION
+from idc.schema import Instruction, Turn
+from idc.training.artifact import captioning_identity
+
+ANSWERS = "answers.jsonl"
+"""File of the answers, as :func:`idc.evaluation.answers.read_answers` reads it."""
+DIALOGUES = "dialogues"
+"""Folder in the job's for the answers in dialogues of several questions."""
+_STATE, _PARTIAL = "asked.json", "asked.partial.jsonl"
+_SCORED = (BINARY, COUNT, LOCATION)
+_VERSION = 1
+"""Incremented when the same inputs would give other answers."""
+
+
+class AskedScores(NamedTuple):
+    """The scores of single questions, and of the questions in dialogues; None where there are none."""
+
+    single: AnswerScores | None
+    dialogues: AnswerScores | None
+
+
+@dataclass
+class _Asked:
+    """A dialogue that is being asked.
+
+    Attributes:
+        answers: the true ones, each with its question.
+        history: turns so far, with the captioner's own answers.
+        records: of the scored answers so far.
+    """
+
+    row: Instruction
+    images: Sequence[np.ndarray]
+    answers: Sequence[tuple[Turn, Turn]]
+    history: list[Turn]
+    records: list[dict[str, str]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, row: Instruction) -> _Asked:
+        system = [turn for turn in row.turns if turn.role == "system"]
+        turns = row.turns[len(system) :]
+        answers = list(zip(turns[::2], turns[1::2], strict=True))
+        while answers and answers[-1][1].task not in _SCORED:  # after the last one that is scored nothing is asked
+            answers.pop()
+        images: Any = row.images  # in a folder they are bytes
+        return cls(row, [decode_image(image) for image in images] if answers else [], answers, system)
+
+    def take(self, number: int, prediction: str) -> None:
+        """Add the captioner's answer to a question."""
+        question, answer = self.answers[number]
+        self.history.append(Turn("assistant", prediction))
+        if answer.task not in _SCORED:
+            return
+        record = {
+            "id": f"{self.row.row_id}/{number}", "type": str(answer.task), "answer": answer.text,
+            "prediction": prediction,
+        }  # fmt: skip
+        if answer.task != BINARY:
+            record["class"] = _class_of(self.row, question.text)
+        self.records.append(record)
+
+
+def ask_questions(job: AskJob, load: LoadCaptioner | None = None, overwrite: bool = False) -> AskedScores:
+    """Ask and score, or go on where an interrupted job stopped.
+
+    Args:
+        load: loads the captioner; by default that of the artifact.
+        overwrite: discard the answers of other inputs or settings.
+
+    Raises:
+        ValueError: the folder is of another kind, a row has other than two images or names no class to count or locate,
+            the captioner answers no questions, or ``job.out`` has answers of other inputs or settings.
+    """
+    out = Path(job.out)
+    settings = job.model_dump(mode="json", include={"split", "max_rows", "max_tokens"})
+    manifest = complete_manifest(job.instructions, kind="instructions")
+    identity = fingerprint(
+        _VERSION, captioning_identity(artifact_folder(job.artifact)), manifest.fingerprint, settings,
+        job.loading_identity(),
+    )  # fmt: skip
+    rows = _resumed(out, identity, overwrite)
+    captioner: AnsweringCaptioner | None = None
+    with (out / _PARTIAL).open("a", encoding="utf-8") as stream:
+        for batch in _batches(job, rows):
+            if captioner is None:
+                captioner = require((load or CaptionerLoader(job.artifact, job))(), "answer")
+            _ask_batch(captioner, batch, job.max_tokens)
+            for asked in batch:
+                rows[asked.row.row_id] = asked.records
+                stream.write(json.dumps([asked.row.row_id, asked.records]) + "\n")
+            stream.flush()
+    single = [record for records in rows.values() if len(records) == 1 for record in records]
+    several = [record for records in rows.values() if len(records) > 1 for record in records]
+    if not single and not several:
+        raise ValueError(f"{job.instructions}: split {job.split!r} has no questions of the tasks {', '.join(_SCORED)}")
+    return AskedScores(_scored(job, out, single), _scored(job, out / DIALOGUES, several))
+
+
+def _resumed(out: Path, identity: str, overwrite: bool) -> dict[str, list[dict[str, str]]]:
+    """Row -> its answers so far, of the same inputs and settings."""
+    out.mkdir(parents=True, exist_ok=True)
+    state, partial = out / _STATE, out / _PARTIAL
+    if state.exists() and json.loads(state.read_text(encoding="utf-8"))["fingerprint"] != identity:
+        if not overwrite:
+            raise ValueError(
+                f"{out} has answers of another artifact, of other questions or settings; choose another folder, or "
+                "pass --overwrite"
+            )
+        partial.unlink(missing_ok=True)
+    write_json(state, {"fingerprint": identity})
+    rows: dict[str, list[dict[str, str]]] = {}
+    if partial.exists():
+        lines = partial.read_text(encoding="utf-8").splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith("\n")]  # a kill may have torn the last one
+        if len(whole) < len(lines):
+            write_text(partial, "".join(whole))
+        rows.update(json.loads(line) for line in whole)
+    return rows
+
+
+def _batches(job: AskJob, done: Mapping[str, Any]) -> Iterator[list[_Asked]]:
+    """The dialogues that are not yet asked, each with a question that is scored."""
+    batch: list[_Asked] = []
+    split = None if job.split == "all" else job.split
+    for number, stored in enumerate(iter_rows(job.instructions, split=split)):
+        if job.max_rows is not None and number >= job.max_rows:
+            break
+        if stored["row_id"] in done:
+            continue
+        asked = _Asked.of(Instruction.from_row(stored))
+        if not asked.answers:
+            continue
+        if len(asked.images) != 2:
+            raise ValueError(
+                f"{job.instructions}, row {asked.row.row_id!r}: has {len(asked.images)} images; a captioner answers "
+                "questions about two, before and after"
+            )
+        batch.append(asked)
+        if len(batch) == job.batch_size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _ask_batch(captioner: AnsweringCaptioner, batch: Sequence[_Asked], max_tokens: int) -> None:
+    """Ask the first question of all dialogues together, then the second of those that have one, and so on."""
+    for number in range(max(len(asked.answers) for asked in batch)):
+        asking = [asked for asked in batch if number < len(asked.answers)]
+        for asked in asking:
+            asked.history.append(asked.answers[number][0])
+        replies = captioner.answer(
+            [asked.images[0] for asked in asking],
+            [asked.images[1] for asked in asking],
+            [asked.history for asked in asking],
+            max_tokens=max_tokens,
+        )
+        for asked, reply in zip(asking, replies, strict=True):
+            asked.take(number, reply.text)
+
+
+def _class_of(row: Instruction, question: str) -> str:
+    """The class that a question asks about: the row's own, else the one that its text names."""
+    if (about := row.meta.get("about")) is not None:
+        return str(about)
+    named = [name for name in CLASSES if name in question.lower()]
+    if len(named) != 1:
+        raise ValueError(
+            f"row {row.row_id!r}: {question!r} asks about no class that it names; give meta.about, one of "
+            f"{', '.join(CLASSES)}"
+        )
+    return named[0]
+
+
+def _scored(job: AskJob, out: Path, records: Sequence[Mapping[str, str]]) -> AnswerScores | None:
+    if not records:
+        return None
+    out.mkdir(exist_ok=True)
+    path = write_text(out / ANSWERS, "".join(json.dumps(record) + "\n" for record in records))
+    return run_answers(
+        AnswersJob(
+            answers=str(path), out=str(out), data_set=job.data_set, no_change=job.no_change, allow_unreadable=True
+        )
+    )

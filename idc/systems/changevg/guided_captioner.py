@@ -1,0 +1,128 @@
+"""ChangeVG as a captioner: the guide runs first, once for each pair, then the language model answers a question that
+quotes its notes as those of the tuning did."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from idc.captioning.contract import Answer, Description, SearchOptions, Speed
+from idc.data.changeimti.config import RegionConfig
+from idc.nn.word_captioner import DescriptionExtras
+from idc.schema import Turn
+from idc.systems.changevg.captioner import GuideCaptioner
+from idc.systems.changevg.config import GUIDE, GuidedPromptConfig
+from idc.systems.changevg.notes import GuideNotes, guided_question, guided_turns
+from idc.systems.changevg.tuning import SYSTEM
+from idc.vlm.captioner import Pairs, VlmCaptioner
+from idc.vlm.config import PromptConfig
+from idc.vlm.dialogue import completed
+
+REMEMBERED = 64
+"""Number of pairs of which what the guide saw is kept: a dialogue comes back with every turn."""
+Look = tuple[GuideNotes, DescriptionExtras]
+"""What the guide saw in a pair: notes and maps."""
+
+
+class GuidedCaptioner(VlmCaptioner):
+    """As :class:`idc.vlm.captioner.VlmCaptioner`; map and class map are the guide's.
+
+    Args:
+        guide: it runs before the language model.
+        quote: how questions quote its notes.
+        regions: which regions of its class map the notes count.
+        arguments, options: as of the base class.
+    """
+
+    def __init__(
+        self, guide: GuideCaptioner, quote: GuidedPromptConfig, regions: RegionConfig, *arguments: Any, **options: Any
+    ):
+        super().__init__(*arguments, **options)
+        self.guide, self.quote, self.regions = guide, quote, regions
+        self._looks: OrderedDict[bytes, Look] = OrderedDict()
+
+    def looks(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[Look]:
+        """What the guide saw in each pair of uint8 RGB images (H, W, 3); it runs, in one batch, on those pairs that it
+        has not seen lately."""
+        keys = [_content(before, after) for before, after in zip(befores, afters, strict=True)]
+        new = {key: index for index, key in enumerate(keys) if key not in self._looks}
+        if new:
+            images = [[side[index] for index in new.values()] for side in (befores, afters)]
+            self._looks.update(zip(new, self.guide.look(images[0], images[1], self.regions), strict=True))
+        for key in keys:
+            self._looks.move_to_end(key)
+        looks = [self._looks[key] for key in keys]
+        while len(self._looks) > max(REMEMBERED, len(keys)):
+            self._looks.popitem(last=False)
+        return looks
+
+    def pair_prompts(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[PromptConfig]:
+        return [
+            self.prompt.model_copy(update={"text": guided_question(notes, self.prompt.text, self.quote)})
+            for notes, _ in self.looks(befores, afters)
+        ]
+
+    def answer(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        dialogues: Sequence[Sequence[Turn]],
+        *,
+        max_tokens: int | None = None,
+        hear: Sequence[Callable[[str], None] | None] | None = None,
+    ) -> list[Answer]:
+        """The notes are before the first question of each dialogue, as in the tuning."""
+        if len(befores) == len(afters) == len(dialogues):  # else the base class refuses them
+            dialogues = [
+                guided_turns(notes, completed(dialogue, self.prompt), self.quote)
+                for (notes, _), dialogue in zip(self.looks(befores, afters), dialogues, strict=True)
+            ]
+        return super().answer(befores, afters, dialogues, max_tokens=max_tokens, hear=hear)
+
+    def maps(self, pairs: Pairs) -> list[np.ndarray]:
+        return [extras.change_map for _, extras in pairs.more]
+
+    def _encoded(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        prompts: Sequence[PromptConfig] | None = None,
+    ) -> Pairs:
+        return replace(super()._encoded(befores, afters, prompts), more=self.looks(befores, afters))
+
+    def _describe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
+    ) -> list[Description]:
+        descriptions = super()._describe(befores, afters, options)
+        if not options.change_map:
+            return descriptions
+        return [
+            replace(description, class_map=extras.class_map)
+            for description, (_, extras) in zip(descriptions, self.looks(befores, afters), strict=True)
+        ]
+
+
+def _content(before: np.ndarray, after: np.ndarray) -> bytes:
+    """A pair's pixels, for comparison."""
+    digest = hashlib.blake2b(digest_size=16)
+    for image in (before, after):
+        digest.update(repr(image.shape).encode())
+        digest.update(np.ascontiguousarray(image).data)
+    return digest.digest()
+
+
+def load_guided(path: Path | str, device: str, speed: Speed, base: str | None) -> VlmCaptioner:
+    """The captioner of a tuned model's artifact, with its guide if it has one; arguments and errors as of
+    :meth:`idc.vlm.system.TunedSystem.load`. The guide computes at the same speed."""
+    job, model, family, _, options = SYSTEM.load(path, device, speed, base)
+    if job.guide is None:
+        return VlmCaptioner(model, family, job.prompt, job.generation, **options)
+    assert job.regions is not None, "the artifact records them"
+    guide = GuideCaptioner(options["path"] / GUIDE, device, speed)
+    return GuidedCaptioner(guide, job.quote, job.regions, model, family, job.prompt, job.generation, **options)

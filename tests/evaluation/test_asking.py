@@ -1,0 +1,199 @@
+"""Questions are put to a captioner as they are stored, dialogues after its own answers, and scored once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from idc.captioning.contract import Answer, Captioner, Description, SearchOptions
+from idc.config import load
+from idc.data.images import encode_png
+from idc.evaluation.asking import ANSWERS, DIALOGUES, AskedScores, ask_questions
+from idc.evaluation.config import AskJob
+from idc.schema import IMAGE, Instruction, Turn, instruction_arrow_schema
+from idc.training.artifact import write_artifact
+from jobs import answer_questions
+from tests.folders import write_rows
+
+CHANGED = f"Any change in {IMAGE} and {IMAGE}?"
+HOW_MANY, WHERE = f"How many:{IMAGE} and {IMAGE}", f"Where:{IMAGE} and {IMAGE}"
+Reply = Callable[[np.ndarray, Sequence[Turn]], str]
+
+
+class Answering(Captioner):
+    """Answers by a function of the first image and the dialogue, and remembers what it was asked."""
+
+    capabilities = frozenset({"answer"})
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply, self.asked, self.batches = reply, list[list[Turn]](), list[int]()
+
+    def answer(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], dialogues: Sequence[Sequence[Turn]],
+        *, max_tokens: int | None = None, hear: Any = None,
+    ) -> list[Answer]:  # fmt: skip
+        self.batches.append(len(befores))
+        self.asked += [list(turns) for turns in dialogues]
+        texts = [self.reply(before, turns) for before, turns in zip(befores, dialogues, strict=True)]
+        return [Answer(text, -1.0, max_tokens or 0, 1) for text in texts]
+
+    def _describe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
+    ) -> list[Description]:
+        raise AssertionError("questions are no captions")
+
+
+def image(number: int) -> bytes:
+    return encode_png(np.full((8, 8, 3), number, np.uint8))
+
+
+def row(name: str, number: int, turns: Sequence[tuple[str, str, str]], **more: Any) -> dict[str, Any]:
+    texts = [turn for question, answer, task in turns for turn in
+             (Turn("user", question), Turn("assistant", answer, task))]  # fmt: skip
+    pair = {"images": (image(number), image(100 + number)), "split": "test", "of_pair": f"p{number}", **more}
+    return Instruction(name, turns=tuple(texts), **pair).to_row()
+
+
+def questions(folder: Path, *more: dict[str, Any]) -> str:
+    rows = [
+        row("p1/binary", 1, [(CHANGED, "Yes", "binary")]),
+        row("p1/count-road", 1, [(HOW_MANY, "2", "count")], meta={"about": "road"}),
+        row("p1/count-building", 1, [(HOW_MANY, "0", "count")], meta={"about": "building"}),
+        row("p1/location-road", 1, [(WHERE, "top, left", "location")], meta={"about": "road"}),
+        row("p1/caption-0", 1, [(f"Describe {IMAGE} and {IMAGE}", "a road", "caption")]),
+        row("p2/binary", 2, [(CHANGED, "No", "binary")]),
+        row("p1/dialogue-0", 1, [
+            (CHANGED, "Yes", "binary"), ("How many roads have been changed?", "2", "count"),
+            ("Where have the buildings changed?", "No change", "location"),
+            ("Please describe the changes.", "a road", "caption"),
+        ]),
+        row("p3/binary", 3, [(CHANGED, "No", "binary")], split="train"),
+        *more,
+    ]  # fmt: skip
+    return write_rows(folder, rows, "instructions", instruction_arrow_schema(), fingerprint=folder.name)
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> str:
+    return str(write_artifact(tmp_path / "artifact", system="sft", config={}, state_dict={"a": torch.zeros(1)}))
+
+
+def job_of(tmp_path: Path, artifact: str, instructions: str | None = None, **settings: Any) -> AskJob:
+    asked = instructions or questions(tmp_path / "questions")
+    return load(AskJob, None, {"artifact": artifact, "instructions": asked, "out": str(tmp_path / "out"), **settings})
+
+
+def by_image(before: np.ndarray, turns: Sequence[Turn]) -> str:
+    """Right about the first pair, wrong about the second."""
+    question = turns[-1].text
+    if question.startswith("How many"):
+        return "two" if "roads" in question else "1"
+    if question.startswith("Where"):
+        return "no change" if "buildings" in question else "left"
+    return {1: "yes", 2: "Yes."}[int(before[0, 0, 0])]
+
+
+def scores_of(scores: Any) -> dict[tuple[str, str], Any]:
+    assert scores is not None
+    return {(measures.type, measures.of): measures for measures in scores.measures}
+
+
+def test_answers_are_scored_by_type_and_class(tmp_path: Path, artifact: str) -> None:
+    captioner = Answering(by_image)
+    scores = ask_questions(job_of(tmp_path, artifact, batch_size=2), lambda: captioner)
+    single = scores_of(scores.single)
+    assert single["binary", ""].questions == 2
+    assert single["binary", ""].scores["Accuracy"] == 0.5
+    assert single["count", "road"].scores["MAE"] == 1.0
+    assert single["count", "building"].scores["MAE"] == 1.0
+    assert single["location", "road"].scores["Example-based accuracy"] == 0.5
+    dialogues = scores_of(scores.dialogues)
+    assert dialogues.keys() == {("binary", ""), ("count", "road"), ("location", "building")}
+    assert all(measures.questions == 1 for measures in dialogues.values())
+    assert dialogues["count", "road"].scores["MAE"] == 0.0
+    records = [json.loads(line) for line in (tmp_path / "out" / ANSWERS).read_text().splitlines()]
+    assert {record["id"] for record in records} == {
+        "p1/binary/0", "p2/binary/0", "p1/count-road/0", "p1/count-building/0", "p1/location-road/0",
+    }  # fmt: skip
+    assert len((tmp_path / "out" / DIALOGUES / ANSWERS).read_text().splitlines()) == 3
+    assert not any("escribe" in turns[-1].text for turns in captioner.asked), "captions are an evaluation's"
+
+
+def test_a_dialogue_goes_on_after_the_captioners_own_answers(tmp_path: Path, artifact: str) -> None:
+    captioner = Answering(lambda _, turns: f"reply {len(turns)}")
+    ask_questions(job_of(tmp_path, artifact), lambda: captioner)
+    last = max(captioner.asked, key=len)
+    assert [turn.text for turn in last] == [
+        CHANGED, "reply 1", "How many roads have been changed?", "reply 3", "Where have the buildings changed?",
+    ]  # fmt: skip
+
+
+def test_an_interrupted_job_goes_on(tmp_path: Path, artifact: str) -> None:
+    job = job_of(tmp_path, artifact, batch_size=2)
+    calls = []
+
+    def stopping(before: np.ndarray, turns: Sequence[Turn]) -> str:
+        calls.append(turns)
+        if len(calls) > 4:
+            raise KeyboardInterrupt
+        return by_image(before, turns)
+
+    with pytest.raises(KeyboardInterrupt):
+        ask_questions(job, lambda: Answering(stopping))
+    with (tmp_path / "out" / "asked.partial.jsonl").open("a") as stream:
+        stream.write('["p2/bin')  # as a kill would leave it
+    again = Answering(by_image)
+    scores = ask_questions(job, lambda: again)
+    whole = ask_questions(
+        job_of(tmp_path, artifact, job.instructions, out=str(tmp_path / "whole"), batch_size=3),
+        lambda: Answering(by_image),
+    )
+    assert measures(scores) == measures(whole)
+    assert len(again.asked) == 4, "the second binary question and the dialogue alone"
+    ask_questions(job, lambda: pytest.fail("nothing is left to ask"))
+    with pytest.raises(ValueError, match="answers of another artifact, of other questions or settings"):
+        ask_questions(job.model_copy(update={"split": "train"}), lambda: again)
+    other = ask_questions(job.model_copy(update={"split": "train"}), lambda: Answering(lambda *_: "no"), overwrite=True)
+    assert scores_of(other.single)["binary", ""].questions == 1
+
+
+def measures(scores: AskedScores) -> list[Any]:
+    return [part.measures for part in scores if part is not None]
+
+
+def test_what_cannot_be_asked_is_named(tmp_path: Path, artifact: str) -> None:
+    strange = row("p9/count", 9, [(HOW_MANY, "1", "count")])
+    job = job_of(tmp_path, artifact, questions(tmp_path / "strange", strange))
+    with pytest.raises(ValueError, match=r"row 'p9/count': .* asks about no class that it names; give meta.about"):
+        ask_questions(job, lambda: Answering(lambda *_: "1"))
+    alone = Instruction("one", (image(1),), (Turn("user", f"{IMAGE} any?"), Turn("assistant", "Yes", "binary")), "test")
+    job = job_of(tmp_path, artifact, questions(tmp_path / "alone", alone.to_row()), out=str(tmp_path / "two"))
+    with pytest.raises(ValueError, match="row 'one': has 1 images; a captioner answers questions about two"):
+        ask_questions(job, lambda: Answering(lambda *_: "1"))
+    with pytest.raises(ValueError, match="split 'val' has no questions of the tasks binary, count, location"):
+        ask_questions(job_of(tmp_path, artifact, split="val", out=str(tmp_path / "three")))
+
+
+def test_the_command_asks_an_artifact_that_answers(
+    tmp_path: Path, artifact: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = job_of(tmp_path, artifact)
+    monkeypatch.setattr("idc.evaluation.asking.CaptionerLoader", lambda *_: lambda: Answering(by_image))
+    command = [f"artifact={artifact}", f"instructions={job.instructions}", f"out={job.out}"]
+    monkeypatch.setattr("sys.argv", ["answer_questions.py", *command])
+    answer_questions.main()
+    printed = capsys.readouterr().out
+    assert "single questions: 5 answers" in printed
+    assert "in dialogues: 3 answers" in printed
+    silent = Answering(by_image)
+    silent.capabilities = frozenset()
+    monkeypatch.setattr("idc.evaluation.asking.CaptionerLoader", lambda *_: lambda: silent)
+    monkeypatch.setattr("sys.argv", ["answer_questions.py", *command[:2], f"out={tmp_path / 'silent'}"])
+    with pytest.raises(SystemExit, match="this captioner cannot answer questions about a pair"):
+        answer_questions.main()
