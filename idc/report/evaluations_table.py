@@ -147,7 +147,8 @@ def _column(metric: str) -> ColumnConfig:
 
 
 def _heading(metric: str) -> str:
-    return {**METRIC_NAMES, "invented_share": "invented"}.get(metric, metric)
+    names = {str(name): words for name, words in METRIC_NAMES.items()}
+    return "invented" if metric == "invented_share" else names.get(metric, metric)
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

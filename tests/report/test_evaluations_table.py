@@ -48,6 +48,8 @@ def test_differences_are_of_the_seeds_of_both(folder: Path) -> None:
     assert adpo[2].startswith("+71.4 (")
     assert dpo[:2] == ["DPO", "1"]
     assert dpo[3] == "+1.0 (+1.0 to +1.0)"
+    sft = table_of(folder, against="ADPO")[9]
+    assert sft[:3] == ["SFT", "2", "-2.0 (-2.0 to -2.0)"]
 
 
 def test_the_pairs_for_two_percent_follow_the_spread(folder: Path) -> None:

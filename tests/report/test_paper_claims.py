@@ -217,6 +217,17 @@ def test_evaluations_without_a_sweep_are_found_by_their_seeds(runs: Path) -> Non
         results_of(runs, sweep=None, control=control, treatment="elsewhere")
 
 
+def test_a_control_may_be_what_the_treatment_starts_from(runs: Path, tmp_path: Path) -> None:
+    """Supervised tuning, for example; the treatment must be of the claim's system."""
+    for seed in range(3):
+        cider = [0.1 * number for number in range(PAIRS)]
+        control = Training(system="sft")
+        write_evaluation(
+            runs / "steps" / f"evaluation-without-it-{seed}", str(tmp_path / "pairs"), 2, cider, training=control
+        )
+    assert results_of(runs)[0].effect is not None
+
+
 @pytest.mark.parametrize(("changes", "why"), [
     ({"system": "unwritten"}, "not trained yet: this program has no system 'unwritten'"),
     ({"sweep": "another"}, "not trained yet: no sweep 'another' in "),
