@@ -33,7 +33,8 @@ class _ChangeVg(DemoSystem):
 
     def further(self, folders: DemoFolders) -> Iterator[DemoStep]:
         yield DemoStep(f"take the guide's notes{folders.of}", [
-            "jobs/run_guide.py", f"pairs={folders.pairs}", f"guide={self._guide(folders)}", f"out={self._notes(folders)}",
+            "jobs/run_guide.py", f"pairs={folders.pairs}", f"guide={self._guide(folders)}",
+            f"out={self._notes(folders)}",
         ])  # fmt: skip
 
     def figures(self, folders: DemoFolders) -> Mapping[str, float]:
