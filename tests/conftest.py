@@ -1,4 +1,4 @@
-"""One local Ray for the whole test session, on a private folder, asked for by the fixture ``ray_session``."""
+"""A local Ray for each file of tests that asks for the fixture ``ray_session``, on a private folder."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("P
 from tests.shell import SHELL  # noqa: E402, F401  (read before a Ray of this process adds its variables)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_session() -> Iterator[None]:
-    """Ray with 4 logical CPUs and a 200 MB object store."""
+    """Ray with 4 logical CPUs and a 200 MB object store. One for all files hung twice in the last of them: Ray 2.60
+    stopped telling the driver what became of its actors, after 25 minutes with long pauses."""
     from cluster.config import ClusterConfig
     from cluster.session import session
 
