@@ -16,7 +16,7 @@ from idc.metrics.difference_lists import OfNumber
 from idc.metrics.hallucination import hallucination, truth_of
 from idc.sweep.chain import Step
 from idc.sweep.config import JUDGE, TRAINING_COSTS, ColumnConfig
-from idc.sweep.summary import ResultRow, _results, _score, _training_costs, _value, ordering
+from idc.sweep.summary import ResultRow, _results, _training_costs, _value, column_score, ordering
 from idc.training.config import TrainConfig
 
 
@@ -79,7 +79,7 @@ def test_columns_of_claims_are_those_of_the_evaluation_and_of_its_baselines() ->
     baseline = baseline.model_copy(update={"hallucination": hallucination([("the small red cube moved", truth)])})
 
     def shown(metric: str) -> list[float | None]:
-        return [_score(ColumnConfig(title="t", metric=metric), one) for one in (made, baseline)]
+        return [column_score(ColumnConfig(title="t", metric=metric), one) for one in (made, baseline)]
 
     assert shown("right_object") == [0.0, 1.0]
     assert shown("right_attribute") == [0.5, 1.0]
@@ -91,7 +91,7 @@ def test_columns_of_claims_are_those_of_the_evaluation_and_of_its_baselines() ->
     assert shown("difference_f1") == [0.67, 0.67]
     assert shown("invented_share") == [0.25, 0.25]
     bare = made.model_copy(update={"hallucination": None})
-    assert _score(ColumnConfig(title="t", metric="right_object"), bare) is None
+    assert column_score(ColumnConfig(title="t", metric="right_object"), bare) is None
     with pytest.raises(ConfigError, match="right_object is a share of the whole split"):
         load(ColumnConfig, None, {"title": "t", "metric": "right_object", "subset": "change"})
 

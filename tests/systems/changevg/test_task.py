@@ -192,8 +192,9 @@ def test_validation_counts_all_pixels_and_all_captions(pairs: str, tmp_path: Pat
     bleu = score({row["pair_id"]: row["captions"] for row in rows}, captions, ("BLEU",), allow_empty=True)
     assert result["metrics"]["BLEU-4"] == pytest.approx(bleu.overall["BLEU-4"], abs=1e-9)
     assert result["metrics"][SUM] == pytest.approx(result["metrics"]["mIoU"] + result["metrics"]["BLEU-4"])
-    assert read_artifact(tmp_path / "artifact").trained_on is not None
-    assert supervision_of("changevg", {}) == "captions and masks of roads and buildings"
+    artifact = read_artifact(tmp_path / "artifact")
+    assert artifact.trained_on is not None
+    assert supervision_of("changevg", artifact.config) == "captions and masks of roads and buildings"
 
 
 def test_more_pairs_are_learned_too(pairs: str, tmp_path: Path) -> None:
