@@ -232,7 +232,7 @@ def test_a_system_of_other_pairs_has_a_demo_of_its_own(command: Command, monkeyp
 def test_the_figures_of_the_guide_are_those_of_its_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (guide,) = demo_systems(["changevg"])
-    (folders,) = folders_of("mine", [3], guide.scenes)
+    (folders,) = folders_of("mine", [3], guide.rendering)
     notes = Path("data/mine/satellite_small/guided-3")
     notes.mkdir(parents=True)
     answers = [{"type": "binary", "scores": {"Accuracy": 0.9}}, {"type": "count", "scores": {"MAE": 0.2}}]

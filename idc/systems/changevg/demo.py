@@ -10,7 +10,7 @@ from idc.demo_system import CONFIGS, DemoFolders, DemoStep, DemoSystem
 
 
 class _Guide(DemoSystem):
-    title, run, scenes = "Guide", "guide", "satellite_small"
+    title, run, rendering = "Guide", "guide", "satellite_small"
 
     def training(self, folders: DemoFolders) -> Iterator[DemoStep]:
         yield DemoStep(f"ChangeVG's guide{folders.of}", [
