@@ -48,9 +48,9 @@ def demo_systems(names: Sequence[str]) -> list[DemoSystem]:
         if name not in able:
             raise ValueError(f"--systems: {name} has no idc/systems/{name}/demo.py; available: {', '.join(able)}")
     systems: list[DemoSystem] = [importlib.import_module(f"idc.systems.{name}.demo").DEMO for name in names]
-    scenes = {system.scenes: name for name, system in zip(names, systems, strict=True)}
-    if len(scenes) > 1:
-        pairs = ", ".join(f"{name} with {preset}" for preset, name in scenes.items())
+    renderings = {system.rendering: name for name, system in zip(names, systems, strict=True)}
+    if len(renderings) > 1:
+        pairs = ", ".join(f"{name} with {preset}" for preset, name in renderings.items())
         raise ValueError(
             f"--systems: {pairs} (jobs/configs/render): systems of different pairs; give each its own demo"
         )
@@ -84,8 +84,10 @@ def demo_steps(
     if Path(folder).is_absolute() or ".." in Path(folder).parts:
         raise ValueError(f"--folder {folder}: give a name, e.g. --folder mine; the demo writes data/NAME and runs/NAME")
     taking_part = demo_systems(systems)
-    if clevr_change is not None and taking_part[0].scenes != TABLETOP:
-        raise ValueError(f"--clevr-change: {taking_part[0].title} is trained on {taking_part[0].scenes}; leave it out")
+    if clevr_change is not None and taking_part[0].rendering != TABLETOP:
+        raise ValueError(
+            f"--clevr-change: {taking_part[0].title} is trained on {taking_part[0].rendering}; leave it out"
+        )
     for step in _steps(folder, seeds, clevr_change, taking_part, robustness):
         command = list(step.command)
         if on_ray:
@@ -107,10 +109,10 @@ def _each_of_two() -> int:
 def _steps(
     folder: str, seeds: Sequence[int], clevr_change: str | None, systems: Sequence[DemoSystem], robustness: bool
 ) -> Iterator[DemoStep]:
-    scenes = systems[0].scenes
-    per_seed = folders_of(folder, seeds, scenes)
+    rendering = systems[0].rendering
+    per_seed = folders_of(folder, seeds, rendering)
     data, pairs = per_seed[0].data, per_seed[0].pairs
-    yield DemoStep("render pairs", ["jobs/render.py", "--config", f"{CONFIGS}/render/{scenes}.yaml", f"out={pairs}"])
+    yield DemoStep("render pairs", ["jobs/render.py", "--config", f"{CONFIGS}/render/{rendering}.yaml", f"out={pairs}"])
     if robustness:
         yield from _corrupt(data, pairs)
     yield from in_two_queues([list(_of_system(system, per_seed, robustness)) for system in systems])
@@ -141,9 +143,9 @@ def _steps(
     yield _leaderboard(per_seed, systems, robustness)
 
 
-def folders_of(folder: str, seeds: Sequence[int], scenes: str = TABLETOP) -> list[DemoFolders]:
+def folders_of(folder: str, seeds: Sequence[int], rendering: str = TABLETOP) -> list[DemoFolders]:
     """The folders for each seed. Other pairs than those of most systems have a folder of their own."""
-    data, runs = f"data/{folder}" if scenes == TABLETOP else f"data/{folder}/{scenes}", f"runs/{folder}"
+    data, runs = f"data/{folder}" if rendering == TABLETOP else f"data/{folder}/{rendering}", f"runs/{folder}"
     return [
         DemoFolders(data, f"{data}/pairs", runs, seed, f" (seed {seed})" if len(seeds) > 1 else "") for seed in seeds
     ]

@@ -18,7 +18,7 @@ def demo_summary(folder: str, seeds: Sequence[int], systems: Sequence[str] = DEF
     """Scores, claims and baselines of the captioners, mean and deviation over the seeds, the better captioner by
     validation, and the paths of artifact and pages."""
     runs, taking_part = Path("runs") / folder, demo_systems(systems)
-    per_seed = folders_of(folder, seeds, taking_part[0].scenes)
+    per_seed = folders_of(folder, seeds, taking_part[0].rendering)
     captioners = {
         system.title: _captioner([Path(system.folder(folders)) for folders in per_seed])
         | {"figures": _rounded_all(system.figures(per_seed[0]))}

@@ -51,12 +51,12 @@ class DemoSystem(ABC):
     Attributes:
         title: its name on the terminal and on the pages.
         run: first part of the names of its captioners' runs; the seed follows: ``runs/FOLDER/RUN-SEED/artifact``.
-        scenes: preset in ``jobs/configs/render`` of the pairs that it is trained on. Systems of one demo have the same.
+        rendering: preset in ``jobs/configs/render`` of its pairs. Systems of one demo have the same.
     """
 
     title: str
     run: str
-    scenes: str = TABLETOP
+    rendering: str = TABLETOP
 
     @abstractmethod
     def training(self, folders: DemoFolders) -> Iterable[DemoStep]:

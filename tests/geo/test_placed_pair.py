@@ -64,11 +64,13 @@ def test_a_large_pair_is_outlined_on_a_coarser_grid_where_the_truth_is(tmp_path:
 
 
 def test_what_has_no_data_is_not_changed(tmp_path: Path) -> None:
-    before, after = pair(tmp_path, pixels=255 - ground()[:SIDE, :SIDE])
+    before, after = pair(tmp_path)
     with rasterio.open(before, "r+") as raster:
         raster.write(np.zeros((3, SIDE, SIDE // 2), np.uint8), window=((0, SIDE), (0, SIDE // 2)))
         raster.nodata = 0
-    changes = changes_of(before.read_bytes(), after.read_bytes(), classes=False)
+    _, grid = decode_placed(before.read_bytes(), after.read_bytes(), MOST)
+    everywhere = Description((Candidate("all is new", -1.0),), change_map=np.ones((8, 8), np.float32))
+    changes = placed_changes(everywhere, grid)
     [feature] = changes.geojson["features"]
     assert feature["properties"]["area_m2"] == pytest.approx(SIDE * SIDE / 2 * 0.25, rel=0.02)
     assert changes.sentence.endswith("In 50 % of the scene there is nothing to compare.")

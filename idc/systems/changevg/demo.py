@@ -13,7 +13,7 @@ from idc.demo_system import CONFIGS, DemoFolders, DemoStep, DemoSystem
 class _ChangeVg(DemoSystem):
     """Two trainings."""
 
-    title, run, scenes = "ChangeVG", "changevg", "satellite_small"
+    title, run, rendering = "ChangeVG", "changevg", "satellite_small"
 
     def training(self, folders: DemoFolders) -> Iterator[DemoStep]:
         questions = f"{folders.data}/changeimti"
