@@ -322,8 +322,8 @@ GUIDE = "guide"
 
 
 def is_guide(saved: dict[str, Any]) -> bool:
-    """Whether an artifact is a guide, and no tuned model."""
-    return saved.get("part") == GUIDE
+    """Whether an artifact is a guide, and no tuned model, whose job says what of it was tuned."""
+    return "tune" not in saved.get("job", {})
 
 
 def is_captioner(saved: dict[str, Any]) -> bool:
