@@ -12,7 +12,7 @@ from markupsafe import Markup
 from idc.report.charts import Plot, text_at, vertical
 
 WIDTH = 1060.0
-_LEFT, _RIGHT, _LEVELS, _NUMBERS, _WORDS = 110.0, 440.0, 452.0, 560.0, 705.0
+_LEFT, _RIGHT, _LEVELS, _NUMBERS, _WORDS = 110.0, 440.0, 452.0, 572.0, 717.0
 """Where the plot begins and ends, and where the columns of words begin."""
 _HEAD = ((_LEVELS, "control → treatment"), (_NUMBERS, "effect (95 %)"), (_WORDS, "verdict"))
 _TITLE, _NOTE, _ROW, _LINE = 20.0, 16.0, 22.0, 16.0
