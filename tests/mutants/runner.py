@@ -37,7 +37,7 @@ def main(parts: Sequence[str]) -> int:
     survived = 0
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
-        for name in ("idc", "cluster", "jobs", "serve", "tests"):
+        for name in ("idc", "cluster", "jobs", "serve", "benchmarks", "tests"):
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", copy)
         for mistake in MISTAKES:
