@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from idc.report.charts import Plot, text_at, vertical
 
-WIDTH = 1060.0
+WIDTH = 1120.0
 _LEFT, _RIGHT, _LEVELS, _NUMBERS, _WORDS = 110.0, 440.0, 452.0, 572.0, 717.0
 """Where the plot begins and ends, and where the columns of words begin."""
 _HEAD = ((_LEVELS, "control → treatment"), (_NUMBERS, "effect (95 %)"), (_WORDS, "verdict"))
