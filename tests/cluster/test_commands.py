@@ -212,18 +212,18 @@ def test_every_step_of_the_demo_is_a_valid_command(command: Command, monkeypatch
 def test_a_system_of_other_pairs_has_a_demo_of_its_own(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Next to the data of the others in the same folder; never together with them."""
     monkeypatch.chdir(ROOT)
-    own = list(demo_steps("demo", [0, 1], systems=["changevg"]))
-    assert sum("build_changeimti" in step.command[0] for step in own) == 1, "the questions are those of every seed"
-    assert own[0].command[2:] == [
+    steps = list(demo_steps("demo", [0, 1], systems=["changevg"]))
+    assert sum("build_changeimti" in step.command[0] for step in steps) == 1, "the questions are those of every seed"
+    assert steps[0].command[2:] == [
         "jobs/configs/render/satellite_small.yaml", "out=data/demo/satellite_small/pairs", "--local",
     ]  # fmt: skip
-    for step in own:
+    for step in steps:
         job, *arguments = step.command
         assert not any("data/demo/pairs" in word for word in arguments), step.title
         if job != "jobs/leaderboard.py":
             run = command(Path(job).stem, *arguments, "--print-config")
             assert run.returncode == 0, f"{step.title}: {run.stderr}"
-    assert any(step.command[0] == "jobs/run_guide.py" for step in own)
+    assert any(step.command[0] == "jobs/run_guide.py" for step in steps)
     with pytest.raises(ValueError, match=r"twincap with demo, changevg with satellite_small .* give each its own"):
         demo_systems(["twincap", "changevg"])
     with pytest.raises(ValueError, match="--clevr-change: ChangeVG is trained on satellite_small; leave it"):

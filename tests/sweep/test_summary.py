@@ -73,13 +73,13 @@ def test_columns_of_claims_are_those_of_the_evaluation_and_of_its_baselines() ->
     red = {"size": "small", "color": "red", "material": "metal", "shape": "cube"}
     truth = truth_of("drop", [red], [])
     predictions = [Prediction(pair_id="p", caption="the red ball is gone", references=["x"], change_type="drop")]
-    made, _ = evaluate_captions(predictions, metrics=("CIDEr",), constant_candidates=["the small red cube moved"])
-    baseline = made.baselines["constant"]
-    made = made.model_copy(update={"hallucination": hallucination([("the red ball is gone", truth)])})
+    evaluation, _ = evaluate_captions(predictions, metrics=("CIDEr",), constant_candidates=["the small red cube moved"])
+    baseline = evaluation.baselines["constant"]
+    evaluation = evaluation.model_copy(update={"hallucination": hallucination([("the red ball is gone", truth)])})
     baseline = baseline.model_copy(update={"hallucination": hallucination([("the small red cube moved", truth)])})
 
     def shown(metric: str) -> list[float | None]:
-        return [column_score(ColumnConfig(title="t", metric=metric), one) for one in (made, baseline)]
+        return [column_score(ColumnConfig(title="t", metric=metric), source) for source in (evaluation, baseline)]
 
     assert shown("right_object") == [0.0, 1.0]
     assert shown("right_attribute") == [0.5, 1.0]
@@ -87,10 +87,10 @@ def test_columns_of_claims_are_those_of_the_evaluation_and_of_its_baselines() ->
     assert shown("METEOR") == [None, None]
     assert shown("difference_f1") == shown("invented_share") == [None, None]
     lists = OfNumber(pairs=1, precision=0.5, recall=1.0, f1=0.67, invented_share=0.25)
-    made, baseline = (one.model_copy(update={"differences": lists}) for one in (made, baseline))
+    evaluation, baseline = (one.model_copy(update={"differences": lists}) for one in (evaluation, baseline))
     assert shown("difference_f1") == [0.67, 0.67]
     assert shown("invented_share") == [0.25, 0.25]
-    bare = made.model_copy(update={"hallucination": None})
+    bare = evaluation.model_copy(update={"hallucination": None})
     assert column_score(ColumnConfig(title="t", metric="right_object"), bare) is None
     with pytest.raises(ConfigError, match="right_object is a share of the whole split"):
         load(ColumnConfig, None, {"title": "t", "metric": "right_object", "subset": "change"})

@@ -4,17 +4,14 @@ of ten, and it does not know photographs."""
 from __future__ import annotations
 
 import json
-import shutil
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from rasterio.features import rasterize
 from rasterio.transform import from_origin
 from rasterio.warp import transform_geom
-from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_sample_images
 
 from idc.captioning.loading import DEFAULTS, SHIPPED_SATELLITE, CaptionerLoader, artifact_folder
@@ -28,7 +25,8 @@ from idc.data.store import iter_rows
 from idc.geo.config import SceneJob
 from idc.geo.scene_job import caption_scene
 from idc.systems.changevg.guide_card import GuideScores, check_guide
-from idc.training.artifact import WEIGHTS, captioning_identity, read_artifact
+from idc.training.artifact import captioning_identity, read_artifact
+from tests.captioning.disturbed_weights import disturbed_copy
 from tests.geo.scenes import UTM, write
 
 FOLDER = Path(artifact_folder(SHIPPED_SATELLITE))
@@ -105,14 +103,7 @@ def side_by_side(images: list[np.ndarray]) -> np.ndarray:
 
 
 def test_other_weights_have_other_scores(tmp_path: Path) -> None:
-    other = shutil.copytree(FOLDER, tmp_path / "other")
-    (other / "hashes.json").unlink()  # as of an earlier version, which is read without a comparison
-    random = torch.Generator().manual_seed(0)
-    state = load_file(other / WEIGHTS)
-    for name, value in state.items():
-        if value.is_floating_point() and value.ndim > 1:
-            state[name] = value + 0.5 * value.std() * torch.randn(value.shape, generator=random)
-    save_file(state, other / WEIGHTS)
+    other = disturbed_copy(FOLDER, tmp_path / "other")
     scores = GuideScores.read(FOLDER)
     stored = scores.checks[0]
     assert stored.differences(check_guide(str(other), scores.render, stored.pairs)) != []
