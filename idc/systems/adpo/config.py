@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import Field
+from pydantic_core import to_jsonable_python
 
 from idc.config import ConfigModel, missing, remote
 from idc.data.manifest import missing_pairs
@@ -104,9 +106,11 @@ class AdpoJob(TuningJob):
             yield "tune.language: 'frozen', with tower and projector empty, trains nothing"
         if self.objective == "sft":
             fields = type(self).model_fields
-            unused = [name for name in _PREFERENCE_FIELDS if getattr(self, name) != fields[name].get_default()]
+            defaults = {name: fields[name].get_default() for name in _PREFERENCE_FIELDS}
+            unused = [name for name, default in defaults.items() if getattr(self, name) != default]
             if unused:
-                yield f"objective: 'sft' has no use for {', '.join(unused)}; take dpo or adpo, or leave them out"
+                plain = " ".join(f"{name}={json.dumps(to_jsonable_python(defaults[name]))}" for name in unused)
+                yield f"objective: 'sft' has no use for {', '.join(unused)}; take dpo or adpo, or set {plain}"
             return
         if (self.retriever is None) == (self.objective == "adpo"):
             yield (

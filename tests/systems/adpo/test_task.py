@@ -344,7 +344,7 @@ def test_margins_that_grow_without_better_captions_are_warned_of(
         ({"retriever.tau": 0}, "retriever.tau: input should be greater than 0, got 0"),
         ({"retriever": None}, "objective: 'adpo' needs retriever.encoder"),
         ({"objective": "dpo", "retriever": {"encoder": "x"}}, "has no retriever; set retriever=null"),
-        ({"objective": "sft", "beta": 0.2}, "'sft' has no use for beta"),
+        ({"objective": "sft", "beta": 0.2}, "'sft' has no use for beta; take dpo or adpo, or set beta=0.1"),
         ({"tune.lora.dropout": 0.1}, "tune.lora.dropout: 0.1 makes log-probabilities noisy; set it to 0"),
         ({"tune": WHOLE}, "take 'copy' or 'stored'"),
         ({"negatives": 7}, "negatives=7 are more than candidates=6"),
