@@ -189,8 +189,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._running is not None:  # uvicorn notifies only the request that was read last
             self._running.disconnected = True
             self._running.message_event.set()
-        if self._answering is not None and self._connections.cancels:
-            self._answering.cancel()
+            if self._connections.cancels and self._answering is not None and not self._running.response_complete:
+                self._answering.cancel()
         self._connections.release(self)
         for cycle, _ in self.pipeline:  # they will not be answered
             self._give_back(cycle)
