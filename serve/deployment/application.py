@@ -72,4 +72,4 @@ def application(config: ServeConfig, port: str | None = None) -> Application:
     )
     models = None if config.loading.endpoint is not None else model.bind(config)  # type: ignore[attr-defined]
     listening = () if port is None else (port,)
-    return front.bind(config, models, *listening)  # type: ignore[attr-defined, no-any-return]  # Ray's decorators
+    return front.bind(config, models, *listening)  # type: ignore[attr-defined]  # Ray's decorators

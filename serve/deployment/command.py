@@ -92,7 +92,7 @@ def run_server(config: CommandConfig) -> None:
             verbose,
         )
         try:
-            serve.run(application(ServeConfig(**settings), port and port.path), name=APPLICATION)
+            serve.run(application(ServeConfig(**settings), None if port is None else port.path), name=APPLICATION)
         except RuntimeError as error:
             log(event="deploy_failed", failure=str(error))
             raise SystemExit(f"serve: the application cannot start: {_reason(str(error))}") from None
