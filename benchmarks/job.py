@@ -24,11 +24,13 @@ from benchmarks.processes import say
 from benchmarks.record import RECORDS, Figure, Run, objections
 from benchmarks.rendering import RenderingConfig, measure_rendering
 from benchmarks.scoring import ScoringConfig, measure_scoring
+from benchmarks.serve_command import ServeCommandConfig, serve_command
 from benchmarks.serving import ServingConfig, serving
 from benchmarks.systems import SystemsConfig, measure_systems
 from benchmarks.train_overhead import TrainOverheadConfig, train_overhead
 from benchmarks.vision_language import VlmBenchmarkConfig, measure_vision_language
 from cluster.config import ClusterConfig
+from idc.captioning.loading import missing_artifact
 from idc.config import ConfigModel, load, missing
 from idc.systems.procap.config import PretrainJob
 from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
@@ -53,7 +55,7 @@ class BenchmarkJob(ConfigModel):
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
     """Parts to measure. Only by name: captioning, pretraining and hardware (ProCap at full size), scoring,
-    rendering, serving, batch, systems, vlm."""
+    rendering, serving, serve_command, batch, systems, vlm."""
     variant: str = Field("", pattern=r"^[a-z0-9-]*$")
     """Name of these sizes. Results are stored as the figure PART-VARIANT; only runs of one figure are compared."""
     out: str = "runs/benchmark"
@@ -86,6 +88,8 @@ class BenchmarkJob(ConfigModel):
     """ProCap's text decoder, cached over uncached."""
     serving: ServingConfig = ServingConfig()
     """The served application; needs the load generator `hey`."""
+    serve_command: ServeCommandConfig = ServeCommandConfig()
+    """The command `python -m serve.app`."""
     cluster: ClusterConfig = ClusterConfig(worker_logs=False)
     """The local Ray started for each run."""
     captioning: CaptioningConfig = CaptioningConfig()
@@ -122,6 +126,9 @@ class BenchmarkJob(ConfigModel):
         if "serving" in self.parts:
             yield from missing(self.serving.artifact, "serving.artifact")
             yield from missing(self.serving.pairs, "serving.pairs")
+        if "serve_command" in self.parts:
+            yield from missing_artifact(self.serve_command.artifact, "serve_command.artifact")
+            yield from missing(self.serve_command.pairs, "serve_command.pairs")
         if "batch" in self.parts:
             yield from missing(self.batch.artifact, "batch.artifact")
             yield from missing(self.batch.pairs, "batch.pairs")
@@ -234,6 +241,10 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
         from idc.systems import load_captioner
 
         yield from serving(job.serving, job.cluster, load_captioner)
+    elif part == "serve_command":
+        from idc.captioning.loading import DEFAULTS, CaptionerLoader
+
+        yield from serve_command(job.serve_command, CaptionerLoader(job.serve_command.artifact, DEFAULTS))
     elif part == "vlm":
         yield from measure_vision_language(job.vlm)
     elif part == "batch":

@@ -36,6 +36,7 @@ Part = Literal[
     "hardware",
     "scoring",
     "serving",
+    "serve_command",
     "batch",
     "rendering",
     "systems",

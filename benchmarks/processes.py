@@ -196,7 +196,8 @@ def caption_alone(
     seconds: float,
     ready: Any,
 ) -> dict[str, float]:
-    """Decode and caption the same pair, batch after batch, for ``seconds``; runs in its own process.
+    """Decode and caption the same pair, batch after batch, for ``seconds``; runs in its own process. ``cpu_ms`` is its
+    processor time a pair.
 
     Args:
         ready: barrier at which all processes wait before the timed part.
@@ -215,13 +216,14 @@ def caption_alone(
         once()
     ready.wait()
     took: list[float] = []
-    began = time.perf_counter()
+    used, began = time.process_time(), time.perf_counter()
     while time.perf_counter() - began < seconds:
         start = time.perf_counter()
         once()
         took.append(time.perf_counter() - start)
     return {
         "pairs": float(batch * len(took)),
+        "cpu_ms": (time.process_time() - used) * 1e3 / (batch * len(took)),
         "seconds": time.perf_counter() - began,
         "median_ms": statistics.median(took) * 1e3,
     }

@@ -18,7 +18,7 @@ from serve.versions import SCHEME, Resolver
 
 LISTENER_LIMITS = "IDC_SERVE_LIMITS"
 """Environment variable with the :class:`LimitsConfig` of a node's HTTP listener, as JSON; omitted settings have their
-defaults. Listeners start before applications and do not see their settings."""
+defaults. Serve's own listeners start before applications and do not see their settings."""
 
 
 class TokenConfig(ConfigModel):
@@ -49,7 +49,7 @@ class AuthConfig(ConfigModel):
 
 
 _BODY_COPIES = 3.0
-"""Maximal memory of a body relative to its size: on its way from the proxy to the front, and in the front as text, as
+"""Maximal memory of a body relative to its size: on its way from a proxy to the front, and in the front as text, as
 parsed values and as image files. ``tests/serve/attacks.py`` measures it."""
 
 
@@ -99,7 +99,7 @@ class LimitsConfig(ConfigModel):
     waiting_pairs_each: int = Field(128, gt=0)
     """The same per token (without tokens, per address); more is answered by 429 with Retry-After."""
     waiting_mib: float = Field(512.0, gt=0)
-    """Memory in MiB for the bodies of unanswered requests of all clients, in the HTTP proxy and the front together;
+    """Memory in MiB for the bodies of unanswered requests of all clients, in the front and any HTTP proxy together;
     more is answered by 503 with Retry-After. A body takes up to 3 times its size there (BENCHMARKS.md, attacks)."""
     timeout_s: float = Field(60.0, gt=0)
     """Seconds until a request is answered by 504, and until a body must have arrived. Must exceed a cold start."""
@@ -112,6 +112,16 @@ class LimitsConfig(ConfigModel):
         if self.waiting_mib < (least := _BODY_COPIES * self.body_mib):
             problem = f"{self.waiting_mib:g} is too little for one body of body_mib={self.body_mib:g}"
             yield f"waiting_mib: {problem}; set at least {least:g}"
+
+    def of_each(self, fronts: int) -> LimitsConfig:
+        """The limits of one of several fronts that listen at one port: its share in the connections and in the memory
+        of bodies, which has room for one body at least."""
+        share = {
+            "connections": -(-self.connections // fronts),
+            "connections_each": -(-self.connections_each // fronts),
+            "waiting_mib": max(self.waiting_mib / fronts, _BODY_COPIES * self.body_mib),
+        }
+        return self.model_copy(update=share)
 
     @property
     def waiting_bytes(self) -> int:
@@ -220,8 +230,6 @@ class CommandConfig(ServeConfig):
     """Address to listen on; 0.0.0.0 for all interfaces (with auth.mode=token)."""
     port: int = Field(8000, gt=0, lt=65536)
     """Port to listen on."""
-    haproxy: bool = False
-    """Accept connections by HAProxy, which comes with Ray, instead of Ray's own proxy: several times faster."""
     verbose: bool = False
     """Print the log: JSON lines, one per request and one per line that Ray's processes write; also with IDC_LOG=json.
     Otherwise only failures are printed, to standard error."""

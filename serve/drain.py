@@ -19,11 +19,14 @@ class Drain:
 
     Attributes:
         draining: whether new requests are refused.
+        replaced: whether another front takes over: responses ask clients to connect again.
+        in_progress: number of requests in progress.
     """
 
     def __init__(self) -> None:
         self.draining = False
-        self._in_progress = 0
+        self.replaced = False
+        self.in_progress = 0
 
     @contextmanager
     def request(self) -> Iterator[None]:
@@ -35,16 +38,16 @@ class Drain:
         if self.draining:
             message = "the server is shutting down and accepts no new requests; try again later"
             raise ApiError(503, "ending", message, retry_after_s=RETRY_AFTER_S)
-        self._in_progress += 1
+        self.in_progress += 1
         try:
             yield
         finally:
-            self._in_progress -= 1
+            self.in_progress -= 1
 
     async def finish(self, timeout_s: float) -> int:
         """Refuse new requests and wait until none is in progress. Returns how many are left after ``timeout_s``."""
         self.draining = True
         last = time.monotonic() + timeout_s
-        while self._in_progress and time.monotonic() < last:
+        while self.in_progress and time.monotonic() < last:
             await asyncio.sleep(_POLL_S)
-        return self._in_progress
+        return self.in_progress

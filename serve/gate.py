@@ -77,6 +77,8 @@ class Gate:
                     out[name] = value
                 for name, value in self._origins.answer_headers(headers).items():
                     out[name] = value
+                if self._drain.replaced:
+                    out["Connection"] = "close"
             await send(message)
 
         try:

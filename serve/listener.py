@@ -1,14 +1,13 @@
 """Limits at the socket: size, time and number of HTTP connections, enforced before any route or authentication.
 
-uvicorn, which Ray Serve runs in its proxies, limits neither the size and number of header lines, nor the time in which
-they arrive, nor the number of connections. :class:`LimitedProtocol` is uvicorn's protocol with these limits;
-:func:`install` makes it the protocol of every server that this process starts afterwards.
+uvicorn limits neither the size and number of header lines, nor the time in which they arrive, nor the number of
+connections. :class:`LimitedProtocol` is uvicorn's protocol with these limits. :func:`limited_server` serves by it;
+:func:`install` makes it the protocol of every server that this process starts afterwards, for Ray Serve's proxies.
 
 uvicorn has no public interface for this: its protocol's methods and attributes (``cycle``, ``pipeline``, ``flow``,
 ``_start_asgi_task``, ``_should_upgrade_to_ws``), its types and ``HTTP_PROTOCOLS`` are those of the pinned version, and
 used in this module alone. With another version the limits or the answers to refused requests may be missing: each limit
-has its test in ``tests/serve/test_listener.py``, and its installation in Serve's proxy in
-``tests/serve/test_attacks.py``.
+has its test in ``tests/serve/test_listener.py``, and those of a running command in ``tests/serve/test_attacks.py``.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from typing import Any, cast
 
 import httptools
 import uvicorn.config
+from starlette.types import ASGIApp
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -53,11 +53,27 @@ def install(limits: LimitsConfig, one_client: bool = False) -> None:
     protocols["auto"] = partial(LimitedProtocol, Connections(limits, one_client))
 
 
-class Connections:
-    """The open connections of a process, and the bytes of unanswered request bodies."""
+def limited_server(app: ASGIApp, connections: Connections) -> uvicorn.Server:
+    """A server of an application within the limits of ``connections``, for sockets that are passed to ``serve``."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app, http=cast(Any, partial(LimitedProtocol, connections)), lifespan="off", ws="none", access_log=False,
+            log_config=None, log_level="warning", proxy_headers=False,
+        )
+    )  # fmt: skip
 
-    def __init__(self, limits: LimitsConfig, one_client: bool = False):
+
+class Connections:
+    """The open connections of a process, and the bytes of unanswered request bodies.
+
+    Args:
+        one_client: as for :func:`install`.
+        cancels: whether a request is cancelled when its client leaves. Ray Serve's proxy does so by itself.
+    """
+
+    def __init__(self, limits: LimitsConfig, one_client: bool = False, cancels: bool = False):
         self.limits = limits
+        self.cancels = cancels
         self.held = HeldBytes()
         """Bytes of the bodies of all unanswered requests."""
         self._each = limits.connections if one_client else min(limits.connections_each, limits.connections)
@@ -151,6 +167,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._body_size = self._chunks = 0  # of the current request
         self._held: dict[RequestResponseCycle, int] = {}  # body bytes of unfinished requests
         self._running: RequestResponseCycle | None = None  # the request that is answered now, or was last
+        self._answering: asyncio.Task[None] | None = None  # of the same request, until it is answered
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
 
@@ -172,6 +189,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._running is not None:  # uvicorn notifies only the request that was read last
             self._running.disconnected = True
             self._running.message_event.set()
+            if self._connections.cancels and self._answering is not None and not self._running.response_complete:
+                self._answering.cancel()
         self._connections.release(self)
         for cycle, _ in self.pipeline:  # they will not be answered
             self._give_back(cycle)
@@ -272,9 +291,15 @@ class LimitedProtocol(HttpToolsProtocol):
         self._running = cycle
 
         async def until_done(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+            task = self._answering = asyncio.current_task()
             try:
                 await app(scope, receive, send)
+            except asyncio.CancelledError:
+                if not cycle.disconnected:  # else its client has left, which is no failure
+                    raise
             finally:
+                if self._answering is task:
+                    self._answering = None
                 self._give_back(cycle)
 
         super()._start_asgi_task(cycle, until_done)

@@ -5,7 +5,8 @@ Serve copies any X-Request-ID to its logs and responses, and fails (500) if it i
 :data:`serve.context.PLAIN_ID` are removed here, and Serve then generates an id. Serve and the application both add the
 id to the response; one of the two equal headers is removed.
 
-Set ``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=serve.proxy:middlewares`` on all nodes; ``python -m serve.app`` does.
+Set ``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=serve.proxy:middlewares`` on all nodes of a cluster; on a local Ray the
+fronts of ``python -m serve.app`` listen themselves (:mod:`serve.deployment.listening_front`).
 The proxies do not see the application's settings: the environment variable :data:`serve.config.LISTENER_LIMITS` sets
 limits other than the defaults, as JSON.
 """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from serve.config import ServeConfig
 from serve.deployment.front import Front
+from serve.deployment.listening_front import ListeningFront
 from serve.deployment.model import Model
 
 if TYPE_CHECKING:
@@ -18,8 +19,13 @@ APPLICATION = "captions"
 """Name of the application in Serve, as `python -m serve.app` deploys it."""
 
 
-def application(config: ServeConfig) -> Application:
-    """The Serve application of a config."""
+def application(config: ServeConfig, port: str | None = None) -> Application:
+    """The Serve application of a config.
+
+    Args:
+        port: path of the :class:`serve.port.SharedPort` at which the fronts listen themselves; by default Serve's
+            proxies listen.
+    """
     from ray import serve
 
     limits, scaling = config.limits, config.scaling
@@ -53,15 +59,17 @@ def application(config: ServeConfig) -> Application:
     )
     most = 2 * limits.waiting_pairs + 64  # high enough that the front itself refuses excess requests, with a reason
     front = serve.deployment(
-        serve.ingress()(Front),
+        serve.ingress()(Front) if port is None else ListeningFront,
         name="Front",
         num_replicas=scaling.front_replicas,
         ray_actor_options={"num_cpus": scaling.front_cpus},
         max_ongoing_requests=most,
         max_queued_requests=most,
         backpressure_config={"status_code": 503, "retry_after_s": 1},
+        # A front that is killed is noticed by its next check; if it listens itself, connections wait meanwhile.
+        health_check_period_s=10.0 if port is None else 1.0,
         **common,
     )
-    if config.loading.endpoint is not None:
-        return front.bind(config)  # type: ignore[attr-defined]  # Ray's decorators
-    return front.bind(config, model.bind(config))  # type: ignore[attr-defined]
+    models = None if config.loading.endpoint is not None else model.bind(config)  # type: ignore[attr-defined]
+    listening = () if port is None else (port,)
+    return front.bind(config, models, *listening)  # type: ignore[attr-defined]  # Ray's decorators

@@ -10,11 +10,10 @@ import secrets
 import signal
 import socket
 import threading
-import time
 import traceback
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from idc import logs
 from idc.captioning.loading import SHIPPED, SHIPPED_FOLDERS
@@ -26,14 +25,25 @@ from idc.redaction import secret_fault
 from idc.systems import HUB, REGIONS
 from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
 from serve.deployment.application import APPLICATION, application
-from serve.deployment.ray_internals import forward_output, has_stopped, stop_listening
+from serve.deployment.ray_internals import forward_output
 from serve.log import forward, log
+from serve.port import SharedPort
 from serve.versions import SCHEME, absolute_uri
+
+if TYPE_CHECKING:
+    from ray.serve.handle import DeploymentHandle
 
 _CLOSE_S = 5.0
 """How long the listener may take to send the rest of the responses to slow clients, after all requests are answered."""
-_PROXY = "SERVE_PROXY_ACTOR"
-"""Prefix of the actor names of Serve's HTTP proxies."""
+_WITHOUT_PROXY = {
+    "RAY_SERVE_ENABLE_HA_PROXY": "0",
+    "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",  # one thread and event loop per replica; our code does not block it
+    "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",  # else the variable above adds a second listener, for all addresses
+    "RAY_SERVE_LOG_TO_STDERR": "1",  # its warnings are part of our log, as soon as they are written
+    "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "1",  # a tenth of the rounds in which the controller compares its state
+}
+"""Variables of Serve on a local Ray, where the fronts listen themselves."""
 
 
 def run_server(config: CommandConfig) -> None:
@@ -44,6 +54,7 @@ def run_server(config: CommandConfig) -> None:
     claim = claim_port(config.host, config.port)
     verbose = config.verbose or logs.as_json()
     address = os.environ.get("RAY_ADDRESS")
+    port = SharedPort(config.host, config.port) if address is None else None
     _set_environment(config, local=address is None)
     import ray
     from ray import serve
@@ -66,7 +77,11 @@ def run_server(config: CommandConfig) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # after ray.init, which sets its own
         signal.signal(number, end)
     try:
-        serve.start(http_options={"host": config.host, "port": config.port}, logging_config={"log_level": "WARNING"})
+        serve.start(
+            proxy_location=None if port is None else "Disabled",
+            http_options={"host": config.host, "port": config.port},
+            logging_config={"log_level": "WARNING"},
+        )
         settings = config.model_dump(include=set(ServeConfig.model_fields))
         settings["models"] = {name: _absolute(source) for name, source in config.models.items()}
         uri = absolute_uri(config.registry.tracking_uri)
@@ -77,21 +92,21 @@ def run_server(config: CommandConfig) -> None:
             verbose,
         )
         try:
-            serve.run(application(ServeConfig(**settings)), name=APPLICATION)
+            serve.run(application(ServeConfig(**settings), None if port is None else port.path), name=APPLICATION)
         except RuntimeError as error:
             log(event="deploy_failed", failure=str(error))
             raise SystemExit(f"serve: the application cannot start: {_reason(str(error))}") from None
         where = "localhost" if config.host in ("0.0.0.0", "::") else config.host
         _report(f"the page: http://{where}:{config.port}/  (API: /docs; stop with Ctrl-C)", verbose)
-        ended.wait()
-        _report("stopping; accepted requests are answered first", verbose)
-        asyncio.run(_drain(config.scaling.drain_s, own_listener=address is None))
+        asyncio.run(_until_ended(ended, config.scaling.drain_s, port, verbose))
         if address is not None:
             serve.delete(APPLICATION)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     finally:
         ray.shutdown()
+        if port is not None:
+            port.close()
         claim.close()
 
 
@@ -99,18 +114,16 @@ def _set_environment(config: CommandConfig, local: bool) -> None:
     """The variables that Ray and Serve read when they are imported."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")
-    os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "serve.proxy:middlewares")
-    os.environ[LISTENER_LIMITS] = config.limits.model_dump_json()
-    if config.haproxy:
-        os.environ["RAY_SERVE_ENABLE_HA_PROXY"] = "1"
-        # Fewer threads and event loops per request; our code does not block the one that remains.
-        os.environ.setdefault("RAY_SERVE_THROUGHPUT_OPTIMIZED", "1")
     if local:
+        os.environ.update(_WITHOUT_PROXY)
         collect_no_metrics()  # the application's own, at /metrics, are not Ray's
         keep_ray_on_loopback()
         if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
             # A token for this Ray alone; Ray would write one to the home folder.
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    else:
+        os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "serve.proxy:middlewares")
+        os.environ[LISTENER_LIMITS] = config.limits.model_dump_json()
 
 
 def _reason(failure: str) -> str:
@@ -122,8 +135,8 @@ def _reason(failure: str) -> str:
 def claim_port(host: str, port: int) -> socket.socket:
     """Keep other servers from starting on the same address until the result is closed or the process ends.
 
-    The claim is taken before Ray starts: seconds pass until something listens. And Serve's listeners share a port
-    (SO_REUSEPORT): two servers would both start, and each would receive a part of the requests.
+    The claim is taken before Ray starts: seconds pass until something listens, and until then another process may bind
+    the same address.
     """
     claim = socket.socket(socket.AF_UNIX)
     try:
@@ -153,35 +166,38 @@ def _forward_logs(verbose: bool) -> None:
     logging.getLogger("ray.serve").addFilter(keeps)  # Serve reports each step of a deployment there
 
 
-async def _drain(timeout_s: float, own_listener: bool) -> None:
+async def _until_ended(ended: threading.Event, drain_s: float, port: SharedPort | None, verbose: bool) -> None:
+    """Wait for the end of the command, then :func:`_drain`."""
+    from ray import serve
+
+    fronts = serve.get_app_handle(APPLICATION)
+    if port is not None:
+        # The first call of a handle looks for the replicas: at the end, that would let further requests in.
+        await fronts.broadcast("check_health").results_async()
+    await asyncio.to_thread(ended.wait)
+    _report("stopping; accepted requests are answered first", verbose)
+    await _drain(fronts, drain_s, port)
+
+
+async def _drain(fronts: DeploymentHandle, timeout_s: float, port: SharedPort | None) -> None:
     """Make every front answer its accepted requests and refuse new ones, while the ``Model`` replicas still run.
 
-    Then close the listener, if it serves no other application.
+    Then close the port, if the fronts listen at it themselves.
 
     Args:
         timeout_s: requests that take longer are lost; their number is logged.
     """
-    import ray
-    from ray import serve
     from ray.exceptions import RayError
     from ray.serve.exceptions import RayServeException
-    from ray.util import list_named_actors
 
-    last = time.monotonic() + timeout_s + _CLOSE_S
     try:
         # Serve's own shutdown stops all deployments at once: requests in the front would then find no model.
-        left = sum(await serve.get_app_handle(APPLICATION).broadcast("drain").results_async(timeout_s=timeout_s + 1))
+        left = sum(await fronts.broadcast("drain").results_async(timeout_s=timeout_s + 1))
         if left:
             log(event="requests_lost", requests=left, after_s=timeout_s)
-        if not own_listener:
-            return
-        named = [entry for entry in list_named_actors(all_namespaces=True) if entry["name"].startswith(_PROXY)]
-        proxies = [ray.get_actor(**entry) for entry in named]
-        await asyncio.gather(*[proxy.__ray_call__.remote(stop_listening) for proxy in proxies])
-        while time.monotonic() < last:
-            if all(await asyncio.gather(*[proxy.__ray_call__.remote(has_stopped) for proxy in proxies])):
-                return
-            await asyncio.sleep(0.05)
+        if port is not None:
+            port.close()
+            await fronts.broadcast("close", _CLOSE_S).results_async(timeout_s=_CLOSE_S + 1)
     except (RayError, RayServeException, TimeoutError, ValueError):
         log(event="drain_failed", failure=traceback.format_exc())
 

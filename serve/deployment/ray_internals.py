@@ -6,7 +6,6 @@ Nothing of Ray is imported with the module: Ray reads its environment when it is
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -41,28 +40,3 @@ def bind_to_node_address() -> None:
     bind = tls_utils.add_port_to_grpc_server
     local = build_address(ray.util.get_node_ip_address(), 0)
     replica.add_port_to_grpc_server = lambda server, address: bind(server, local if address == "[::]:0" else address)
-
-
-def stop_listening(proxy: Any) -> None:
-    """Close the listener of one of Serve's proxy actors gracefully; runs inside the actor (``__ray_call__``).
-
-    New connections are refused, and responses in its buffers are sent completely; Ray Serve itself kills the proxy.
-    Without: the last answers before the end are cut off
-    (``tests/serve/test_command.py``: ``test_streams_under_way_end_whole``).
-    """
-    if hasattr(proxy, "_haproxy"):
-        if _runs(proxy):
-            proxy._haproxy._proc.send_signal(signal.SIGUSR1)  # HAProxy's soft stop
-    else:
-        _, server = proxy._start_http_server_task.result()
-        server.should_exit = True
-
-
-def has_stopped(proxy: Any) -> bool:
-    """Whether a proxy has closed its last connection after :func:`stop_listening`."""
-    return not _runs(proxy) if hasattr(proxy, "_haproxy") else bool(proxy._running_http_server_task.done())
-
-
-def _runs(manager: Any) -> bool:
-    process = manager._haproxy._proc
-    return process is not None and process.returncode is None

@@ -1,7 +1,7 @@
 """Attacks on a running server at the socket level, and their cost: memory of its processes, honest requests.
 
     python -m tests.serve.attacks runs/demo/finetune-0/artifact             # starts `python -m serve.app`, attacks it
-    python -m tests.serve.attacks runs/demo/finetune-0/artifact unlimited   # the same without serve.listener
+    python -m tests.serve.attacks runs/demo/finetune-0/artifact unlimited   # the same with limits that do not apply
     python -m tests.serve.attacks shipped "" slow_bodies avif               # some of them
     python -m tests.serve.attacks "" "" slow_endpoint                       # our server in front of a slow endpoint
 
@@ -31,7 +31,6 @@ from typing import Any
 
 import numpy as np
 import psutil
-from starlette.middleware import Middleware
 
 from idc.captioning.loading import SHIPPED
 from serve.config import LimitsConfig
@@ -45,7 +44,6 @@ LIMITS = LimitsConfig()
 HONEST = Hostile("an honest request", 200, None, dumped(pair))
 _START = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 _TITLES = {
-    "ProxyActor": "proxy",
     "ServeReplica:captions:Front": "front",
     "ServeReplica:captions:Model": "model",
 }
@@ -55,6 +53,9 @@ _GIVEN_BACK_S = 5.0
 """Time between an attack and the last reading of memory."""
 _SAMPLE_S = 0.1
 """Time between two readings of memory during an attack."""
+_UNLIMITED = [f"limits.{name}=1000000" for name in ("head_kib", "head_lines", "connections", "connections_each")]
+_UNLIMITED += ["limits.head_s=3600", "limits.body_mib=100000", "limits.waiting_mib=300000"]
+"""Settings of a listener that refuses nothing."""
 _PATIENCE_S = 15.0
 """How long an attack waits for the server to close connections that the attack left open."""
 
@@ -70,7 +71,7 @@ class Server:
     _found: dict[str, psutil.Process] = field(default_factory=dict)
 
     def memory_mib(self) -> dict[str, float]:
-        """Memory now (PSS: shared pages are divided among the processes that share them) of Serve's proxy, the front
+        """Memory now (PSS: shared pages are divided among the processes that share them) of the front, which listens,
         and the replica with the model, each with the decoders that it has started."""
         parts = self._parts()
         return {part: sum(map(_pss_mib, (process, *process.children()))) for part, process in parts.items()}
@@ -108,15 +109,13 @@ Attack = Callable[[Server], str]
 
 @contextmanager
 def running(artifact: str, *settings: str, unlimited: bool = False) -> Iterator[Server]:
-    """``python -m serve.app`` on a free port of this machine; without :mod:`serve.listener` if ``unlimited``."""
+    """``python -m serve.app`` on a free port of this machine; with :data:`_UNLIMITED` if ``unlimited``."""
     port = free_port()
     source = artifact if artifact == SHIPPED else Path(artifact).resolve()
     command = [sys.executable, "-u", "-m", "serve.app", f"models.demo={source}", f"port={port}"]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
     if unlimited:
-        environment["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] = (
-            f"{__name__.replace('__main__', 'tests.serve.attacks')}:bare"
-        )
+        command += _UNLIMITED
     lines: list[str] = []
     with subprocess.Popen(
         [*command, "scaling.min_replicas=1", *settings], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
@@ -163,11 +162,6 @@ def behind_an_endpoint() -> Iterator[Server]:
                 yield server
         finally:
             ended.set()
-
-
-def bare() -> list[Middleware]:
-    """Serve's proxy without our limits."""
-    return []
 
 
 # -- attacks; each returns its finding for the table
@@ -439,8 +433,8 @@ def cost(server: Server, attack: Attack) -> Cost:
 
 def main(artifact: str, mode: str = "", *names: str) -> None:
     """Start a server, run all attacks (or the named ones), print the table."""
-    print("| attack | found | proxy MiB before / peak / after | front MiB | model MiB | honest requests | slowest |")
-    print("|---|---|---|---|---|---|---|")
+    print("| attack | found | front MiB before / peak / after | model MiB | honest requests | slowest |")
+    print("|---|---|---|---|---|---|")
     for started, attacks in (
         (partial(running, artifact, unlimited=mode == "unlimited"), ATTACKS),
         (behind_an_endpoint, (slow_endpoint,)),

@@ -252,6 +252,16 @@ def test_a_draining_front_answers_what_it_has_accepted_and_refuses_the_rest(arti
         assert finished.result() == 0
 
 
+def test_a_replaced_front_answers_and_asks_clients_to_connect_again(artifact: str) -> None:
+    drain = Drain()
+    api = create_api(local_config(artifact), HeldBackend(artifact), drain)
+    with serving(api) as url, httpx2.Client(base_url=url, timeout=60) as client:
+        assert "connection" not in client.get("/readyz").headers
+        drain.replaced = True
+        answer = client.get("/readyz")
+        assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+
+
 def test_a_drain_ends_with_its_time(artifact: str) -> None:
     drain = Drain()
     with drain.request():

@@ -48,7 +48,7 @@ def test_nothing_listens_for_other_machines(server: Server) -> None:
 @pytest.mark.parametrize("attack", [long_lines, tiny_lines])
 def test_headers_take_no_memory_and_block_nobody(server: Server, attack: Attack) -> None:
     found = cost(server, attack)
-    assert found.growth("proxy") < SLACK_MIB, found.row()
+    assert found.growth("front") < SLACK_MIB, found.row()
     assert set(found.statuses) == {200}, found.row()
 
 
@@ -77,7 +77,7 @@ def test_an_endpoint_that_answers_by_a_byte_a_second_is_given_up() -> None:
         assert server.ask() == 200
         found = cost(server, slow_endpoint)
         assert found.found == "16 answered by 504"
-        assert found.growth("proxy", "front") < SLACK_MIB, found.row()
+        assert found.growth("front") < SLACK_MIB, found.row()
         assert set(found.statuses) == {200}, found.row()  # they wait for a place among the requests in flight
 
 
@@ -85,7 +85,7 @@ def test_an_endpoint_that_answers_by_a_byte_a_second_is_given_up() -> None:
 def test_bodies_take_at_most_the_configured_memory(server: Server, attack: Attack) -> None:
     found = cost(server, attack)
     most = LimitsConfig().waiting_mib + 2 * SLACK_MIB
-    assert found.growth("proxy", "front") < most, found.row()
+    assert found.growth("front") < most, found.row()
     assert set(found.statuses) <= {200, 503}, found.row()  # 503: other requests use all the memory
     # How much of it returns to the system differs from run to run, by up to 160 MiB in ten rounds; the rest is reused.
     # Bodies that were kept would take their 192 MiB again in each of the three further rounds.

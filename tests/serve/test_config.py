@@ -32,7 +32,7 @@ from idc.training.artifact import (
 )
 from idc.training.artifact_hashes import write_hashes
 from serve.app import build, default_settings
-from serve.config import CommandConfig, ServeConfig
+from serve.config import CommandConfig, LimitsConfig, ServeConfig
 from serve.context import PLAIN_ID
 from serve.deployment.command import claim_port
 from tests.serve.command import free_port
@@ -208,6 +208,14 @@ def test_damaged_artifacts_end_the_command_with_a_line_each(tmp_path: Path) -> N
         assert file in line
 
 
+def test_fronts_that_share_a_port_divide_its_limits() -> None:
+    limits = LimitsConfig(connections=1001, connections_each=256, waiting_mib=300, body_mib=32)
+    share = limits.of_each(2)
+    assert (share.connections, share.connections_each, share.waiting_mib) == (501, 128, 150)
+    assert limits.of_each(8).waiting_mib == 3 * 32  # one body
+    assert limits.of_each(1) == limits
+
+
 def test_a_port_is_claimed_by_one_server_before_it_listens(capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
     with claim_port("127.0.0.1", port):
@@ -248,10 +256,9 @@ def test_the_command_names_what_is_missing_and_what_is_taken(tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.ray
-@pytest.mark.parametrize("haproxy", ["false", "true"])
-def test_the_command_serves_until_it_is_told_to_end(artifact: str, tmp_path: Path, haproxy: str) -> None:
+def test_the_command_serves_until_it_is_told_to_end(artifact: str, tmp_path: Path) -> None:
     port = free_port()
-    command = [sys.executable, "-u", "-m", "serve.app", f"models.demo={artifact}", f"port={port}", f"haproxy={haproxy}"]
+    command = [sys.executable, "-u", "-m", "serve.app", f"models.demo={artifact}", f"port={port}"]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -31,14 +31,19 @@ class App:
 
     def __init__(self, **limits: Any) -> None:
         self.limits = LimitsConfig.model_validate(limits)
-        self.connections = Connections(self.limits)
+        self.connections = Connections(self.limits, cancels=True)
+        self.cancelled = threading.Event()
         self.go = threading.Event()
         self.port = 0
 
     async def answer(self, request: Request) -> Response:
         body = b"" if request.url.path == "/early" else await request.body()
         if request.url.path == "/held":
-            await asyncio.to_thread(self.go.wait, 60)
+            try:
+                await asyncio.to_thread(self.go.wait, 60)
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
         return PlainTextResponse(str(len(body)))
 
     def connect(self) -> socket.socket:
@@ -71,6 +76,20 @@ def answer_of(connection: socket.socket, data: bytes = b"") -> tuple[int, str]:
         return response.status, response.read().decode()
     except (ConnectionError, ValueError, EOFError):
         return 0, ""
+
+
+def test_a_request_whose_client_leaves_is_cancelled(capfd: pytest.CaptureFixture[str]) -> None:
+    with app() as server:
+        with server.connect() as connection:
+            connection.sendall(GET.replace(b"/ ", b"/held "))
+            with suppress(TimeoutError):
+                connection.settimeout(0.3)
+                connection.recv(1)
+            assert not server.cancelled.is_set()
+        until(server.cancelled.is_set, "the request is cancelled")
+        until(lambda: server.connections.count == 0, "its connection is over")
+        assert server.ask(GET) == (200, "0")
+    assert "Exception" not in capfd.readouterr().err
 
 
 def refused(answer: tuple[int, str], status: int, code: str) -> bool:

@@ -1,0 +1,75 @@
+"""A front that listens for HTTP itself, without Serve's proxy: the fronts of ``python -m serve.app`` on a local Ray.
+
+A request then has one hop fewer, from the proxy to the front, which costs several times as much as the application.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from serve.config import ServeConfig
+from serve.deployment.front import Front
+from serve.listener import Connections, limited_server
+from serve.port import receive_socket
+
+if TYPE_CHECKING:
+    from ray.serve.handle import DeploymentHandle
+
+_POLL_S = 0.05
+_LEAVE_S = 10.0
+"""Time for clients to leave a front that is replaced; longer than a connection may be idle (5 s in uvicorn)."""
+
+
+class ListeningFront(Front):
+    """A :class:`~serve.deployment.front.Front` with a listener of its own.
+
+    Args:
+        path: where the command passes its socket (:class:`serve.port.SharedPort`).
+    """
+
+    _server: uvicorn.Server | None = None
+
+    async def __init__(  # type: ignore[misc]  # Ray awaits it
+        self, config: ServeConfig, model: DeploymentHandle | None, path: str
+    ):
+        limits = config.limits.of_each(config.scaling.front_replicas)
+        await super().__init__(config.model_copy(update={"limits": limits}), model)
+        self._connections = Connections(limits, cancels=True)
+        self._server = limited_server(self.__serve_build_asgi_app__(), self._connections)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[receive_socket(path)]))
+        while not self._server.started and not self._serving.done():
+            await asyncio.sleep(_POLL_S)
+        if self._serving.done():
+            await self._serving  # raises why
+
+    async def check_health(self) -> None:
+        """Make Serve replace this replica if it does not listen any more; Serve calls it."""
+        if self._serving.done() and self._server is not None and not self._server.should_exit:
+            raise RuntimeError("the HTTP listener has ended")
+
+    async def close(self, timeout_s: float) -> None:
+        """Stop listening, and end the connections when their responses have been sent, or after ``timeout_s``."""
+        assert self._server is not None
+        self._server.should_exit = True
+        await asyncio.wait({self._serving}, timeout=timeout_s)
+
+    async def __del__(self) -> None:
+        """End this replica, which another one replaces; Serve calls it, and ends the process afterwards.
+
+        New connections go to the other one; those that are open get their next response with ``Connection: close``.
+        A connection closed without it could be that of a request that is just being sent.
+        """
+        if self._server is None:
+            return  # its constructor failed
+        self._drain.replaced = True
+        for listener in self._server.servers:
+            listener.close()
+        loop = asyncio.get_running_loop()
+        last = loop.time() + self._config.scaling.drain_s
+        last_idle = loop.time() + _LEAVE_S
+        while self._connections.count and loop.time() < (last if self._drain.in_progress else last_idle):
+            await asyncio.sleep(_POLL_S)
+        await self.close(max(0.0, last - loop.time()))
