@@ -48,17 +48,21 @@ class Served:
         before, after = (decode_image(path.read_bytes()) for path in self.files)
         return before, after
 
-    def answers(self) -> list[str]:
-        """Those of the artifact itself, each after the ones before it."""
+    def answers(self, caption: str | None = None) -> list[str]:
+        """Those of the artifact itself, each after the ones before it; after its caption, if one is given."""
         captioner = load_captioner(self.artifact)
         assert isinstance(captioner, GuidedCaptioner)
         before, after = self.images
         dialogue: list[Turn] = []
-        for number, question in enumerate(QUESTIONS):
-            dialogue.append(Turn("user", question if number else f"{IMAGE}{IMAGE}{question}"))
+        if caption is not None:
+            dialogue += [Turn("user", IMAGE * 2), Turn("assistant", caption)]
+        answers = []
+        for question in QUESTIONS:
+            dialogue.append(Turn("user", question if dialogue else IMAGE * 2 + question))
             [answer] = captioner.answer([before], [after], [dialogue])
+            answers.append(answer.text)
             dialogue.append(Turn("assistant", answer.text))
-        return [turn.text for turn in dialogue if turn.role == "assistant"]
+        return answers
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +100,7 @@ def test_four_questions_on_the_page(served: Served, visit: Visit) -> None:
     [described] = load_captioner(served.artifact).describe([before], [after], change_map=True)
     assert described.class_map is not None
     counts = count_classes(described.class_map)
-    answers = served.answers()
+    answers = served.answers(described.best.caption)
     served.looks.clear()
     with visit(url=served.url, viewport={"width": 420, "height": 900}) as seen:
         page = seen.open()
