@@ -6,9 +6,9 @@ import json
 import math
 import os
 import re
-import runpy
 import shutil
-import sys
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from idc.data.store import iter_rows
 from idc.loopback import is_loopback
 from idc.systems import load_captioner, newest_captioner
 from serve.api import create_api
+from tests.conftest import Command
 from tests.geo import scenes
 from tests.serve.local import LocalBackend, local_config, serving
 from tests.systems.procap.world import World
@@ -44,32 +45,30 @@ def files(world: World, tmp_path: Path) -> tuple[Path, Path]:
     return paths
 
 
-def job(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["caption.py", *map(str, arguments)])
-    try:
-        runpy.run_path(str(ROOT / "jobs" / "caption.py"), run_name="__main__")
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
+Caption = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def test_one_pair(
-    files: tuple[Path, Path],
-    captioner_artifact: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.fixture
+def caption(command: Command) -> Caption:
+    """Runs ``jobs/caption.py`` with arguments, which must end with ``status``."""
+
+    def run(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+        done = command("caption", *arguments)
+        assert done.returncode == status, done.stderr
+        return done
+
+    return run
+
+
+def test_one_pair(files: tuple[Path, Path], captioner_artifact: Path, tmp_path: Path, caption: Caption) -> None:
     images = [[decode_image(path.read_bytes())] for path in files]
     captioner = load_captioner(str(captioner_artifact))
     [told] = captioner.describe(*images, candidates=3, change_map=True)
     of = (*files, "--artifact", captioner_artifact)
-    assert job(monkeypatch, *of) == 0
     sure = f"[confidence {100 * told.best.confidence:.0f} %; {told.verdict}]"
-    assert capsys.readouterr().out == f"{told.best.caption}  {sure}\n"
+    assert caption(*of).stdout == f"{told.best.caption}  {sure}\n"
     drawn, film, strip = tmp_path / "maps" / "map.png", tmp_path / "film.gif", tmp_path / "strip.png"
-    assert job(monkeypatch, *of, "--json", "--candidates", 3, "--map", drawn, "--frames", film) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(caption(*of, "--json", "--candidates", 3, "--map", drawn, "--frames", film).stdout)
     assert [one["caption"] for one in found["candidates"]] == [one.caption for one in told.candidates]
     assert found["caption"] == told.best.caption
     assert found["confidence"] == pytest.approx(math.exp(told.best.log_probability), abs=1e-5)
@@ -81,7 +80,7 @@ def test_one_pair(
     assert np.array_equal(np.asarray(Image.open(drawn)), draw_map(told.change_map, (36, 40)))
     with Image.open(film) as shots:
         assert shots.is_animated  # Pillow joins frames that are alike
-    assert job(monkeypatch, *of, "--frames", strip, "--beams", 1) == 0
+    caption(*of, "--frames", strip, "--beams", 1)
     assert Image.open(strip).size == (4 * 32, 32)
 
 
@@ -106,15 +105,14 @@ def test_what_cannot_be_is_said(
     message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    caption: Caption,
 ) -> None:
     (tmp_path / "broken.png").write_bytes(b"no image")
     (tmp_path / "folder.gif").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert job(monkeypatch, "--artifact", captioner_artifact, *arguments) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert re.search(message, told.err), told.err
+    refused = caption("--artifact", captioner_artifact, *arguments, status=2)
+    assert refused.stdout == ""
+    assert re.search(message, refused.stderr), refused.stderr
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_loaded(
@@ -170,56 +168,47 @@ def runs(captioner_artifact: Path, tmp_path: Path) -> Path:
 
 
 def test_the_newest_captioner_below_runs_is_taken_and_named(
-    runs: Path,
-    files: tuple[Path, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    runs: Path, files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caption: Caption
 ) -> None:
     assert newest_captioner(str(runs)) == str(runs / "sweep" / "new" / "artifact")
     monkeypatch.chdir(tmp_path)
-    assert job(monkeypatch, *files, "--server", "none", "--json") == 0
-    told = capsys.readouterr()
-    assert json.loads(told.out)["artifact"] == "runs/sweep/new/artifact"
-    assert "captioner: runs/sweep/new/artifact, the newest one" in told.err
+    done = caption(*files, "--server", "none", "--json")
+    assert json.loads(done.stdout)["artifact"] == "runs/sweep/new/artifact"
+    assert "captioner: runs/sweep/new/artifact, the newest one" in done.stderr
 
 
 def test_the_captioner_that_comes_with_the_program_is_taken_where_none_was_trained(
-    files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caption: Caption
 ) -> None:
     monkeypatch.chdir(tmp_path)  # without runs/
-    assert job(monkeypatch, *files, "--server", "none", "--json") == 0
-    chosen = capsys.readouterr()
-    found = json.loads(chosen.out)
+    chosen = caption(*files, "--server", "none", "--json")
+    found = json.loads(chosen.stdout)
     assert Path(found["artifact"]) == ROOT / "idc" / "weights" / "clevr_like"
     trained_on = load_captioner(artifact_folder(SHIPPED)).trained_on
     assert trained_on is not None
-    assert f"captioner: the one that comes with the program, trained on {trained_on};" in chosen.err
-    assert job(monkeypatch, *files, "--artifact", "shipped", "--json") == 0
-    named = capsys.readouterr()
-    assert json.loads(named.out) == found
-    assert "captioner:" not in named.err
+    assert f"captioner: the one that comes with the program, trained on {trained_on};" in chosen.stderr
+    named = caption(*files, "--artifact", "shipped", "--json")
+    assert json.loads(named.stdout) == found
+    assert "captioner:" not in named.stderr
 
 
 def test_two_geotiffs_are_captioned_by_the_one_for_satellite_images(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caption: Caption
 ) -> None:
     """Even where another captioner is newer, or a server runs; one of the two is not enough."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(caption_server, "running_server", lambda: pytest.fail("no server is looked for"))
     before = scenes.write(tmp_path / "before.tif", scenes.ground()[:64, :64])
     after = scenes.write(tmp_path / "after.TIF", scenes.ground(1)[:64, :64])
-    assert job(monkeypatch, before, after, "--json") == 0
-    chosen = capsys.readouterr()
-    assert Path(json.loads(chosen.out)["artifact"]) == ROOT / "idc" / "weights" / "satellite_guide"
-    assert "captioner: the one that comes with the program, trained on rendered satellite images" in chosen.err
+    chosen = caption(before, after, "--json")
+    assert Path(json.loads(chosen.stdout)["artifact"]) == ROOT / "idc" / "weights" / "satellite_guide"
+    assert "captioner: the one that comes with the program, trained on rendered satellite images" in chosen.stderr
     named = str(runs / "old" / "artifact")
-    assert job(monkeypatch, before, after, "--artifact", named, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["artifact"] == named
+    assert json.loads(caption(before, after, "--artifact", named, "--json").stdout)["artifact"] == named
     plain = tmp_path / "after.png"
     plain.write_bytes(encode_png(scenes.ground(1)[:64, :64]))
-    assert job(monkeypatch, before, plain, "--server", "none", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["artifact"] == "runs/sweep/new/artifact"
+    of_both = caption(before, plain, "--server", "none", "--json")
+    assert json.loads(of_both.stdout)["artifact"] == "runs/sweep/new/artifact"
 
 
 @pytest.mark.parametrize(
@@ -233,19 +222,14 @@ def test_two_geotiffs_are_captioned_by_the_one_for_satellite_images(
     ],
 )
 def test_two_geotiffs_that_cannot_be_compared_get_one_line(
-    after: dict[str, Any],
-    line: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    after: dict[str, Any], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caption: Caption
 ) -> None:
     """With their own names, and the job that has the settings that it advises."""
     monkeypatch.chdir(tmp_path)
     pixels = scenes.ground()[:64, :64]
     first = scenes.write(tmp_path / "x-before.tif", pixels)
     second = scenes.write(tmp_path / "after.tif", **{"pixels": pixels} | after)
-    assert job(monkeypatch, first, second) == 2
-    *_, message, end = capsys.readouterr().err.split("\n")
+    *_, message, end = caption(first, second, status=2).stderr.split("\n")
     assert end == ""
     assert line.format(after=second) in message
     assert str(first) in message or "after" in line
@@ -253,17 +237,16 @@ def test_two_geotiffs_that_cannot_be_compared_get_one_line(
 
 
 def test_without_rasterio_a_geotiff_of_16_bits_is_refused_and_one_of_8_captioned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caption: Caption
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pair_module, "find_spec", lambda name: None)
     pixels = scenes.ground()[:64, :64]
     before = scenes.write(tmp_path / "before.tif", pixels)
     deep = scenes.write(tmp_path / "deep.tif", np.dstack([pixels, pixels[..., :1]]).astype(np.uint16))
-    assert job(monkeypatch, before, deep) == 2
-    assert f"{deep} is a GeoTIFF of 4 bands of 16 bits; pip install 'idc[geo]'" in capsys.readouterr().err
-    assert job(monkeypatch, before, scenes.write(tmp_path / "after.tif", pixels)) == 0
-    assert "confidence" in capsys.readouterr().out
+    refused = caption(before, deep, status=2)
+    assert f"{deep} is a GeoTIFF of 4 bands of 16 bits; pip install 'idc[geo]'" in refused.stderr
+    assert "confidence" in caption(before, scenes.write(tmp_path / "after.tif", pixels)).stdout
 
 
 def test_a_server_that_runs_is_asked_in_place_of_loading_a_model(
@@ -271,16 +254,15 @@ def test_a_server_that_runs_is_asked_in_place_of_loading_a_model(
     files: tuple[Path, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    caption: Caption,
 ) -> None:
     monkeypatch.chdir(tmp_path)  # without runs/
     expected = caption_pair(str(captioner_artifact), *map(str, files), candidates=2, map_to="loaded.png")
     with serving(create_api(local_config(str(captioner_artifact)), LocalBackend(str(captioner_artifact)))) as url:
         monkeypatch.setattr(caption_server, "DEFAULT_SERVER", url)
-        assert job(monkeypatch, *files, "--json", "--candidates", 2, "--map", "asked.png", "--frames", "film.gif") == 0
-        told = capsys.readouterr()
-        assert f"using the server at {url}" in told.err
-        found = json.loads(told.out.splitlines()[-1])  # after the log of the server, which is in this process
+        done = caption(*files, "--json", "--candidates", 2, "--map", "asked.png", "--frames", "film.gif")
+        assert f"using the server at {url}" in done.stderr
+        found = json.loads(done.stdout.splitlines()[-1])  # after the log of the server, which is in this process
         assert (found["server"], found["model"]) == (url, "demo")
         assert [one["caption"] for one in found["candidates"]] == [one["caption"] for one in expected["candidates"]]
         assert found["confidence"] == pytest.approx(expected["confidence"], abs=1e-5)
@@ -290,10 +272,9 @@ def test_a_server_that_runs_is_asked_in_place_of_loading_a_model(
         drawn = [np.asarray(Image.open(name), np.int16) for name in ("asked.png", "loaded.png")]
         assert np.abs(drawn[0] - drawn[1]).max() <= 1
         assert (tmp_path / "film.gif").is_file()
-        assert job(monkeypatch, *files, "--server", url, "--beams", 99) == 2
-        assert "refuses the request (422): beams: " in capsys.readouterr().err
-    assert job(monkeypatch, *files, "--server", url) == 2
-    assert f"no server responds at {url}" in capsys.readouterr().err
+        refused = caption(*files, "--server", url, "--beams", 99, status=2)
+        assert "refuses the request (422): beams: " in refused.stderr
+    assert f"no server responds at {url}" in caption(*files, "--server", url, status=2).stderr
 
 
 def test_another_program_at_the_servers_port_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,17 +314,13 @@ def test_a_token_is_sent_where_nobody_can_read_it_on_the_way(monkeypatch: pytest
     assert not any(is_loopback(host) for host in ("10.0.0.7", "127.0.0.1.example.org", None))
 
 
-def test_what_differs_is_said_below_the_caption_of_an_unfamiliar_pair(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_differs_is_said_below_the_caption_of_an_unfamiliar_pair(tmp_path: Path, caption: Caption) -> None:
     images = tmp_path / "before.png", tmp_path / "after.png"
     for path, colour in zip(images, (RED, BLUE), strict=True):
         Image.fromarray(with_disk(ground(), 60, 50, colour)).save(path)
-    assert job(monkeypatch, *images, "--artifact", "regions") == 0
-    sentence, _, rest = capsys.readouterr().out.partition("  [")
+    sentence, _, rest = caption(*images, "--artifact", "regions").stdout.partition("  [")
     assert sentence == "One region changed: at the top left (2 % of the picture, red before and blue after)."
     assert "Without a trained model" not in rest
-    assert job(monkeypatch, *images, "--artifact", SHIPPED) == 0
-    caption, last = capsys.readouterr().out.splitlines()
-    assert "[unfamiliar images; " in caption
+    line, last = caption(*images, "--artifact", SHIPPED).stdout.splitlines()
+    assert "[unfamiliar images; " in line
     assert last == f"Without a trained model: {sentence}"

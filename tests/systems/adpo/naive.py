@@ -3,7 +3,6 @@ that looks at the images through transformers' own ``pixel_values``, the referen
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -80,6 +79,3 @@ def log_q(task: PreferenceTask, frames: Tensor, candidates: Sequence[int]) -> Te
         cosine = (vector * caption).sum() / (vector.norm() * caption.norm())
         scores.append(retriever.factor * cosine)
     return torch.stack([score - torch.logsumexp(torch.stack(scores), 0) for score in scores])
-
-
-LN2 = math.log(2)

@@ -20,14 +20,7 @@ from idc.schema import Preference
 from idc.systems.adpo import export
 from idc.systems.adpo.config import ExportPreferencesJob
 from idc.systems.adpo.preference_losses import draw
-from tests.systems.adpo.small import batch_of, job_of, loaders_of, pairs_folder, task_of
-
-KIND = "internvl"
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return pairs_folder(tmp_path_factory.mktemp("data") / "pairs")
+from tests.systems.adpo.small import KIND, batch_of, job_of, loaders_of, task_of
 
 
 def export_job(pairs: Path, out: Path, **settings: Any) -> ExportPreferencesJob:

@@ -20,15 +20,8 @@ from idc.systems.adpo.preference_losses import (
 from idc.systems.adpo.task import PreferenceTask
 from idc.vlm.lora import without_adapters
 from tests.systems.adpo import naive
-from tests.systems.adpo.small import WHOLE, batch_of, job_of, loaders_of, moved, pairs_folder, task_of
+from tests.systems.adpo.small import KIND, WHOLE, batch_of, job_of, loaders_of, moved, task_of
 from tests.vlm.models import every_family
-
-KIND = "internvl"
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return pairs_folder(tmp_path_factory.mktemp("data") / "pairs")
 
 
 def prepared(pairs: Path, kind: str = KIND, **settings: Any) -> tuple[PreferenceTask, dict[str, Any]]:

@@ -29,6 +29,7 @@ from idc.vlm.merging import merge
 from tests.docs.checks import faulty_command
 from tests.folders import write_rows
 from tests.systems.adpo.small import (
+    KIND,
     SAME,
     WHOLE,
     batch_of,
@@ -40,13 +41,6 @@ from tests.systems.adpo.small import (
     task_of,
 )
 from tests.vlm.models import picture, tiny_folder
-
-KIND = "internvl"
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return pairs_folder(tmp_path_factory.mktemp("data") / "pairs")
 
 
 def run(pairs: Path, folder: Path, **settings: Any) -> Path:

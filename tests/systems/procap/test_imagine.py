@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import runpy
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +22,9 @@ from idc.systems.procap.imagine import Imaginer, Modeler, filmstrip, mask_predic
 from idc.systems.procap.task import PretrainTask, part_of
 from idc.training.artifact import read_artifact
 from idc.vision.tokenizer.model import ImageTokenizer
+from tests.conftest import Command
 from tests.systems.procap.world import World, start
 
-ROOT = Path(__file__).resolve().parents[3]
 BETWEEN, PATCHES = 2, 16
 OPEN = BETWEEN * PATCHES
 SCHEDULE = [32, 29, 22, 12]
@@ -187,38 +185,24 @@ def test_where_stage_1_is_gone(artifacts: tuple[Path, Path], pair: Any, world: W
     assert len(Imaginer(scratch, pretrained=other)(*pair)) == 2  # the same shapes, the same tokenizer
 
 
-def job(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> int:
-    monkeypatch.setattr(sys, "argv", ["imagine.py", *map(str, arguments)])
-    try:
-        runpy.run_path(str(ROOT / "jobs" / "imagine.py"), run_name="__main__")
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
-
-
-def test_the_job(
-    artifacts: tuple[Path, Path],
-    pair: Any,
-    world: World,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_job(artifacts: tuple[Path, Path], pair: Any, world: World, tmp_path: Path, command: Command) -> None:
     for name, image in zip(("one", "two"), pair, strict=True):
         Image.fromarray(image).resize((48, 40)).save(tmp_path / f"{name}.png")
     out, images = tmp_path / "out", (tmp_path / "one.png", tmp_path / "two.png")
     caption = ("--caption", "the red cube moved")
-    assert job(monkeypatch, *images, "--artifact", artifacts[1], "--out", out, *caption) == 0
+    assert command("imagine", *images, "--artifact", artifacts[1], "--out", out, *caption).returncode == 0
     ids = [row["pair_id"] for row in iter_rows(world.pairs, split="val")][:2]
     of_pairs = ("--pairs", world.pairs, "--out", out, "--artifact", artifacts[1])
-    assert job(monkeypatch, *of_pairs, "--ids", ",".join(ids)) == 0
+    assert command("imagine", *of_pairs, "--ids", ",".join(ids)).returncode == 0
     names = {"one", *(name.replace("/", "_") for name in ids)}
     assert {path.name for path in out.iterdir()} == {f"{name}.{end}" for name in names for end in ("png", "gif")}
     with Image.open(out / "one.gif") as film:
         assert film.n_frames == BETWEEN + 2
-    capsys.readouterr()
-    assert job(monkeypatch, *of_pairs, "--ids", "nobody") == 2
-    assert "has no pair nobody" in capsys.readouterr().err
-    assert job(monkeypatch, *images, "--artifact", artifacts[0], "--out", out) == 2
-    assert "makes no captions" in capsys.readouterr().err
-    assert job(monkeypatch, images[0], "--artifact", artifacts[0]) == 2
+    for arguments, message in (
+        ((*of_pairs, "--ids", "nobody"), "has no pair nobody"),
+        ((*images, "--artifact", artifacts[0], "--out", out), "makes no captions"),
+    ):
+        refused = command("imagine", *arguments)
+        assert refused.returncode == 2
+        assert message in refused.stderr
+    assert command("imagine", images[0], "--artifact", artifacts[0]).returncode == 2
