@@ -9,8 +9,8 @@ Pixels are uint8 RGB ``(H, W, 3)``. Decisions, the same everywhere so that befor
 - transparent pixels are composited over black: they mean "no data", and padding is zero elsewhere too;
 - the EXIF orientation is applied; of an animation the first frame is used.
 
-Pillow decodes everything: OpenCV composites no transparent pixels, and reading a PNG of 480x320 takes it 0.93 of the time
-of :func:`check_image`.
+Pillow decodes everything: OpenCV composites no transparent pixels, and to read a PNG of 480x320 takes it 0.93 of the
+time of :func:`check_image`.
 """
 
 from __future__ import annotations
