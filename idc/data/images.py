@@ -8,6 +8,9 @@ Pixels are uint8 RGB ``(H, W, 3)``. Decisions, the same everywhere so that befor
 - of 16 bits the upper 8 are used (65535 becomes 255), in grey as in colour, never stretched to one image's range;
 - transparent pixels are composited over black: they mean "no data", and padding is zero elsewhere too;
 - the EXIF orientation is applied; of an animation the first frame is used.
+
+Pillow decodes everything: OpenCV composites no transparent pixels, and to read a PNG of 480x320 takes it 0.93 of the
+time of :func:`check_image`.
 """
 
 from __future__ import annotations
@@ -185,7 +188,8 @@ def decode_image(data: bytes, max_pixels: float = MAX_PIXELS) -> np.ndarray:
     Raises:
         ImageError: with its stable ``code``, if the bytes are not a usable image.
     """
-    return _decode(data, max_pixels)[0]
+    with _decoded(data, max_pixels) as image:
+        return _upright_rgb(image)
 
 
 def image_of(value: Any) -> np.ndarray:
@@ -216,7 +220,13 @@ def check_image(data: bytes, max_pixels: float = MAX_PIXELS) -> CheckedImage:
     Raises:
         ImageError: as :func:`decode_image`.
     """
-    pixels, keep = _decode(data, max_pixels)
+    with _decoded(data, max_pixels) as image:
+        keep = _is_kept(image)
+        # An upright image in a mode that is kept always becomes pixels, which nobody asks for here. Transparency beside
+        # a palette may be damaged.
+        if keep and "transparency" not in image.info and _orientation(image) == 1:
+            return CheckedImage(data, image.height, image.width)
+        pixels = _upright_rgb(image)
     return CheckedImage(data if keep else encode_png(pixels), pixels.shape[0], pixels.shape[1])
 
 
@@ -236,14 +246,24 @@ def _is_kept(image: Image.Image) -> bool:
     return image.format in _KEPT_FORMATS and image.mode in _KEPT_MODES
 
 
-def _decode(data: bytes, max_pixels: float) -> tuple[np.ndarray, bool]:
+@contextmanager
+def _decoded(data: bytes, max_pixels: float) -> Iterator[Image.Image]:
+    """:func:`open_image` with its pixels decoded."""
     with open_image(data) as image:
         width, height = image.size
         if width * height > max_pixels:
             raise ImageError("too many pixels", f"{width}x{height} is more than {max_pixels:.0f} pixels")
-        keep = _is_kept(image)
         image.load()
-        return _to_rgb(ImageOps.exif_transpose(image), rounded=image.format == "PPM"), keep
+        yield image
+
+
+def _upright_rgb(image: Image.Image) -> np.ndarray:
+    return _to_rgb(ImageOps.exif_transpose(image), rounded=image.format == "PPM")
+
+
+def _orientation(image: Image.Image) -> Any:
+    """EXIF's number of it; 1 for an image that is not turned."""
+    return image.getexif().get(ExifTags.Base.Orientation, 1)
 
 
 def image_size(data: bytes) -> tuple[int, int]:
@@ -254,7 +274,7 @@ def image_size(data: bytes) -> tuple[int, int]:
     """
     with open_image(data) as image:
         width, height = image.size
-        turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5  # 5 to 8 exchange height and width
+        turned = _orientation(image) >= 5  # 5 to 8 exchange height and width
     return (width, height) if turned else (height, width)
 
 

@@ -25,7 +25,8 @@ from idc.nn.config import WordDecoderConfig
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
     """Scaled dot-product attention, in float32 on a CPU, whose bf16 kernel is slower in the backward pass."""
-    if query.device.type != "cpu":
+    # A decoder's step is a hundred small operations: to switch off what is off takes as long as one of them.
+    if query.device.type != "cpu" or (query.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")):
         return F.scaled_dot_product_attention(query, key, value, is_causal=is_causal)
     with torch.autocast("cpu", enabled=False):
         return F.scaled_dot_product_attention(query.float(), key.float(), value.float(), is_causal=is_causal)
@@ -76,14 +77,14 @@ class DecoderCache:
     """Keys and values of R = pairs * beams rows.
 
     Attributes:
-        keys, values: one tensor per layer, (R, H, max_length, E/H), filled up to the current position.
+        rows: keys and values of all layers in one tensor, which is reordered at once: (R, layers, 2, H, max_length,
+            E/H), filled up to the current position.
         memory: (keys, values) per layer, (pairs, H, S, E/H), one per pair, not per row.
         positions: embeddings of the positions, (max_length, E).
         beams: rows per pair.
     """
 
-    keys: list[Tensor]
-    values: list[Tensor]
+    rows: Tensor
     memory: list[tuple[Tensor, Tensor]]
     positions: Tensor
     beams: int
@@ -134,20 +135,19 @@ class CachingDecoder(nn.Module, ABC):
         memory = [layer.memory_keys_values(projected) for layer in self._layers()]
         pairs, heads, _, width = memory[0][0].shape
         # For the whole length at once: a step writes into it, where appending would copy all earlier positions.
-        shape = (pairs * beams, heads, max_length, width)
-        keys, values = ([memory[0][0].new_zeros(shape) for _ in self.layers] for _ in range(2))
-        return DecoderCache(keys, values, memory, self._positions(max_length, projected.device), beams)
+        rows = memory[0][0].new_zeros((pairs * beams, len(memory), 2, heads, max_length, width))
+        return DecoderCache(rows, memory, self._positions(max_length, projected.device), beams)
 
     def step(self, ids_R: Tensor, position: int, cache: DecoderCache) -> Tensor:
         """See :class:`idc.decoding.CachedDecoder`."""
-        x_R1E = self._embed(ids_R.unsqueeze(1), cache.positions[position], cache.keys[0].dtype)
+        x_R1E = self._embed(ids_R.unsqueeze(1), cache.positions[position], cache.rows.dtype)
         pairs = len(cache.memory[0][0])
         for index, layer in enumerate(self._layers()):
             entered = x_R1E
             query, key, value = layer.queries_keys_values(x_R1E)
-            cache.keys[index][:, :, position] = key[:, :, 0]
-            cache.values[index][:, :, position] = value[:, :, 0]
-            keys, values = (part[index][:, :, : position + 1] for part in (cache.keys, cache.values))
+            keys, values = cache.rows[:, index, :, :, : position + 1].unbind(1)
+            keys[:, :, position] = key[:, :, 0]
+            values[:, :, position] = value[:, :, 0]
             x_R1E = layer.mixed(x_R1E, query, keys, values, causal=False)
             # The beams of a pair are one sequence of queries to the same memory, which is therefore not copied.
             x_R1E = layer.rest(x_R1E.view(pairs, cache.beams, -1), *cache.memory[index]).view_as(x_R1E)
@@ -156,8 +156,7 @@ class CachingDecoder(nn.Module, ABC):
 
     def reorder(self, cache: DecoderCache, rows_R: Tensor) -> None:
         """See :class:`idc.decoding.CachedDecoder`."""
-        cache.keys = [keys[rows_R] for keys in cache.keys]
-        cache.values = [values[rows_R] for values in cache.values]
+        cache.rows = cache.rows.index_select(0, rows_R)
 
     def _layers(self) -> list[WordDecoderLayer]:
         return [cast(WordDecoderLayer, layer) for layer in self.layers]

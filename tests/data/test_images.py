@@ -315,6 +315,23 @@ def test_original_bytes_are_kept_unless_others_would_misread_them() -> None:
     assert (found.height, found.width) == (20, 30)
 
 
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
+@pytest.mark.parametrize("orientation", [None, 1, 3, 6])
+def test_a_kept_image_is_decoded_and_has_the_size_of_its_pixels(mode: str, orientation: int | None) -> None:
+    exif = Image.Exif()
+    if orientation is not None:
+        exif[0x0112] = orientation
+    out = io.BytesIO()
+    Image.fromarray(gradient()).convert(mode).save(out, "PNG", exif=exif)
+    data = out.getvalue()
+    checked = check_image(data)
+    assert checked.data == data
+    size = (30, 20) if orientation == 6 else (20, 30)
+    assert (checked.height, checked.width) == decode_image(data).shape[:2] == size
+    with pytest.raises(ImageError, match="image"):
+        check_image(data[: data.index(b"IDAT") + 6])
+
+
 def test_resize() -> None:
     assert resize_image(gradient(), 10).shape == (10, 10, 3)
     assert resize_image(gradient(), (7, 9)).shape == (7, 9, 3)

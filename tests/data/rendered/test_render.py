@@ -17,7 +17,7 @@ from idc.data.pipeline import TooManyRejects, run_local
 from idc.data.rendered.captions import SYNONYMS, TEMPLATES, true_captions
 from idc.data.rendered.config import RenderJob
 from idc.data.rendered.draw import cast, draw_scene
-from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes, open_rendering
+from idc.data.rendered.render import LEAST_LLVM, MASK_AFTER, MASK_BEFORE, RenderScenes, open_rendering
 from idc.data.rendered.scene import Thing
 from idc.data.store import read_table
 from idc.schema import ChangePair
@@ -109,6 +109,46 @@ def test_a_pair_is_the_same_whatever_was_rendered_before(stage, pairs):
 def test_another_seed_is_another_scene(pairs):
     other, _ = draw_scene(SMALL.model_copy(update={"seed": 1}), 0)
     assert other.before != draw_scene(SMALL, 0)[0].before
+
+
+@pytest.mark.parametrize(("has", "version", "said"), [(False, None, "none"), (True, (15, 0, 6), "15.0.6")])
+def test_llvm_that_cannot_compile_is_refused_before_it_ends_the_process(monkeypatch, has, version, said):
+    monkeypatch.setattr("drjit.has_backend", lambda backend: has)
+    monkeypatch.setattr("drjit.detail.llvm_version", lambda: version)
+    with pytest.raises(ValueError, match=rf"engine=llvm needs .* has {said}: install"):
+        RenderScenes(SMALL.model_copy(update={"engine": "llvm"}))
+
+
+def test_llvm_renders_the_same_scenes(tmp_path, pairs):
+    """In a process of its own, since Mitsuba has one variant in a process; its compiled scenes are kept nowhere."""
+    drjit = pytest.importorskip("drjit")
+    if not drjit.has_backend(drjit.JitBackend.LLVM) or drjit.detail.llvm_version() < LEAST_LLVM:
+        pytest.skip("no LLVM of a version that Mitsuba can use")
+    settings = SMALL.model_copy(update={"engine": "llvm"}).model_dump_json()
+    code = (
+        "import sys;"
+        "from idc.data.rendered.config import RenderConfig;"
+        "from idc.data.rendered.render import RenderScenes;"
+        "pairs = RenderScenes(RenderConfig.model_validate_json(sys.argv[1])).pairs(0);"
+        "sys.stdout.buffer.write(pairs[0].before)"
+    )
+    images = []
+    for cache in ("first", "second"):
+        environment = {**os.environ, "DRJIT_CACHE_DIR": str(tmp_path / cache)}
+        done = subprocess.run([sys.executable, "-c", code, settings], env=environment, capture_output=True, check=True)
+        images.append(done.stdout)
+    assert images[0] == images[1]
+    scalar, llvm = decode_image(pairs[0].before).astype(float), decode_image(images[0]).astype(float)
+    assert not np.array_equal(scalar, llvm)
+    assert np.abs(scalar - llvm).mean() < 8
+    assert abs(scalar.mean() - llvm.mean()) < 1
+
+
+def test_an_engine_that_is_not_the_default_makes_another_folder(tmp_path):
+    default, llvm = (open_rendering(job(tmp_path / name, engine=name))[0].manifest for name in ("scalar", "llvm"))
+    assert default.fingerprint != llvm.fingerprint
+    assert "engine" not in default.config["render"]
+    assert llvm.config["render"]["engine"] == "llvm"
 
 
 # ------------------------------------------------------------------------------------------------ the job
