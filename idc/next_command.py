@@ -68,8 +68,12 @@ def after_training(entry: str, job: Any, artifact: str) -> str:
             return _command("finetune_namc", "namc/finetune_small", name="mine-namc", pairs=pairs, pretrained=artifact)
         case "vlm.pretrain:train":
             return _command("finetune_sft", name="mine-vlm", pairs=pairs, base={"source": artifact})
-        case "systems.changevg.tuning:train":  # its pairs are questions
-            pairs = job.notes or _PAIRS
+        case "systems.changevg.tuning:train" if job.notes:  # its pairs are questions
+            pairs = job.notes
+        case "systems.changevg.tuning:train":
+            return _answers(artifact, pairs)
+        case "systems.sft.task:train" if _holds_questions(pairs):
+            return _answers(artifact, pairs)
     if (procedures := getattr(job, "procedures", None)) is not None:
         from idc.data.store import read_manifest
 
@@ -151,6 +155,20 @@ def after_registration(name: str, tracking_uri: str) -> str:
 def after_promotion(name: str, alias: str) -> str:
     """The server of the champion."""
     return f"python -m serve.app {shlex.quote(f'models.{alias}=models:/{name}@{alias}')}"
+
+
+def _holds_questions(folder: str) -> bool:
+    from idc.data.manifest import read_manifest
+
+    try:
+        return read_manifest(folder).kind == "instructions"
+    except ValueError:  # it has been moved since
+        return False
+
+
+def _answers(artifact: str, instructions: str) -> str:
+    out = str(PurePath(artifact).parent / "answers")
+    return _command("answer_questions", artifact=artifact, instructions=instructions, out=out)
 
 
 def _procedures(pairs: str, **build: str) -> str:

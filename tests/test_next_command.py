@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from idc import next_command
 from tests.docs.checks import faulty_command
+from tests.systems.changevg.guided import write_masked, write_questions
 
 ARTIFACT = "runs/a b/artifact"
 JOB = SimpleNamespace(pairs="data/mine/pairs")
@@ -36,6 +38,17 @@ COMMANDS = [
     next_command.after_registration("captioner", "sqlite:///runs/mlflow.db"),
     next_command.after_promotion("captioner", "champion"),
 ]
+
+
+def test_a_model_tuned_on_questions_is_asked_them(tmp_path: Path) -> None:
+    pairs = write_masked(tmp_path / "pairs")
+    job = SimpleNamespace(pairs=write_questions(pairs, tmp_path / "questions"))
+    command = next_command.after_training("idc.systems.sft.task:train", job, ARTIFACT)
+    assert command.startswith("python jobs/answer_questions.py")
+    assert f"instructions={job.pairs}" in command
+    assert list(faulty_command(command)) == []
+    on_pairs = next_command.after_training("idc.systems.sft.task:train", SimpleNamespace(pairs=pairs), ARTIFACT)
+    assert on_pairs.startswith("python jobs/evaluate.py")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
