@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ from idc.data.pipeline import run_local
 from idc.data.rendered.config import RenderConfig, RenderJob
 from idc.data.rendered.render import open_rendering
 from idc.evaluation import job as evaluation_job
-from idc.evaluation.card_config import CardJob
+from idc.evaluation.card_config import CardJob, CardSettings
 from idc.evaluation.config import EvaluateJob
-from idc.evaluation.record import EVALUATION
+from idc.evaluation.record import EVALUATION, Evaluation
 from idc.evaluation.record import load_evaluation as load_evaluation
 from idc.metrics.hallucination import Rate
 from idc.provenance import commit
@@ -119,10 +119,7 @@ def make_card(job: CardJob) -> Path:
         ValueError: an evaluation is of another artifact, or of pairs whose truth is not known; the artifact is not
             calibrated.
     """
-    artifact = read_artifact(job.artifact)
-    calibration = Calibration.read(job.artifact)
-    if calibration is None:
-        raise ValueError(f"{job.artifact} is not calibrated; run jobs/calibrate.py artifact={job.artifact} pairs=...")
+    artifact, calibration = calibrated(job.artifact)
     identity = captioning_identity(job.artifact)
     render = load(
         RenderJob, job.scenes, {"out": "pairs", "render.seed": job.seed, "render.ordered_pairs": False}
@@ -137,10 +134,31 @@ def make_card(job: CardJob) -> Path:
         render=render,
         checks=tuple(check(job.artifact, render, scenes) for scenes in sorted(job.check_scenes)),
     )
+    return write_folder(job, artifact, scores, lambda copied: card(job, scores, calibration, copied))
+
+
+def calibrated(folder: str, system: str | None = None) -> tuple[Artifact, Calibration]:
+    """An artifact and its calibration.
+
+    Raises:
+        ValueError: it is none, is of another system, or not calibrated.
+    """
+    artifact, calibration = read_artifact(folder, system=system), Calibration.read(folder)
+    if calibration is None:
+        raise ValueError(f"{folder} is not calibrated; run jobs/calibrate.py artifact={folder} pairs=...")
+    return artifact, calibration
+
+
+def write_folder(job: CardSettings, artifact: Artifact, scores: BaseModel, text: Callable[[Artifact], str]) -> Path:
+    """The folder of a card: a portable copy of the artifact, its scores, and the card.
+
+    Args:
+        text: of the card, from the copy.
+    """
     out = Path(job.out)
     partial = portable_copy(artifact, out, job.trained_on)
     add_file(partial, SCORES, scores.model_dump_json(indent=1) + "\n")
-    add_file(partial, CARD, card(job, scores, calibration, read_artifact(partial)))
+    add_file(partial, CARD, text(read_artifact(partial)))
     put_in_place(partial, out)
     return out
 
@@ -164,11 +182,21 @@ def portable_copy(artifact: Artifact, out: Path, trained_on: str | None) -> Path
     return partial
 
 
-def card_figures(folder: Path | str, identity: str) -> Figures:
-    """The figures of an evaluation of the artifact with this identity."""
+def evaluation_of(folder: Path | str, identity: str) -> Evaluation:
+    """An evaluation of the artifact with this identity.
+
+    Raises:
+        ValueError: it is one of another.
+    """
     evaluation = load_evaluation(folder)
     if evaluation.artifact != identity:
         raise ValueError(f"{folder} is an evaluation of another artifact; run jobs/evaluate.py again with --overwrite")
+    return evaluation
+
+
+def card_figures(folder: Path | str, identity: str) -> Figures:
+    """The figures of an evaluation of the artifact with this identity."""
+    evaluation = evaluation_of(folder, identity)
     if evaluation.hallucination is None:
         raise ValueError(f"{folder}: the truth about its pairs is not known; give evaluations on rendered pairs")
     baselines = {name: baseline.scores for name, baseline in evaluation.baselines.items()}

@@ -435,7 +435,7 @@ def test_a_large_scene_in_flat_memory_killed_and_continued(tmp_path: Path) -> No
         peaks[size] = int(printed.splitlines()[-1]) / 1024
         assert overlap(pair, out) > 0.999
     print(f"peak memory in MiB: {peaks}")
-    assert peaks[10_000] < 1.15 * peaks[5_000]
+    assert peaks[10_000] < peaks[5_000] + 100, "one image of the larger alone has 215 MiB more"
     assert peaks[10_000] < 700
     continued = tmp_path / "continued"
     first, second = killed_and_continued(pair, continued, tmp_path, 20)

@@ -21,8 +21,7 @@ from idc.data.pipeline import run_local
 from idc.data.rendered.config import RenderConfig, RenderJob
 from idc.data.rendered.render import open_rendering
 from idc.data.store import read_manifest
-from idc.evaluation.card import SCORES, portable_copy
-from idc.evaluation.record import load_evaluation
+from idc.evaluation.card import SCORES, calibrated, evaluation_of, write_folder
 from idc.metrics.classification import BINARY, COUNT, LOCATION, Measures
 from idc.provenance import commit
 from idc.systems.changevg.config import RunGuideJob
@@ -30,13 +29,9 @@ from idc.systems.changevg.guide_card_config import GuideCardJob
 from idc.systems.changevg.notes_job import SCORES as NOTES_SCORES
 from idc.systems.changevg.notes_job import open_notes, score_notes
 from idc.training.artifact import (
-    CARD,
     Artifact,
-    add_file,
     artifact_identity,
     captioning_identity,
-    put_in_place,
-    read_artifact,
 )
 
 
@@ -126,16 +121,9 @@ def make_guide_card(job: GuideCardJob) -> Path:
     Raises:
         ValueError: evaluation or notes are of another artifact; the artifact is no guide, or not calibrated.
     """
-    artifact = read_artifact(job.artifact, system="changevg")
-    calibration = Calibration.read(job.artifact)
-    if calibration is None:
-        raise ValueError(f"{job.artifact} is not calibrated; run jobs/calibrate.py artifact={job.artifact} pairs=...")
-    evaluation = load_evaluation(job.evaluation)
+    artifact, calibration = calibrated(job.artifact, system="changevg")
     identity = captioning_identity(job.artifact)
-    if evaluation.artifact != identity:
-        raise ValueError(
-            f"{job.evaluation} is an evaluation of another artifact; run jobs/evaluate.py again with --overwrite"
-        )
+    evaluation = evaluation_of(job.evaluation, identity)
     render = load(
         RenderJob, job.scenes, {"out": "pairs", "render.seed": job.seed, "render.val_share": 0, "render.test_share": 0}
     ).render
@@ -151,12 +139,7 @@ def make_guide_card(job: GuideCardJob) -> Path:
         render=render,
         checks=tuple(check_guide(job.artifact, render, pairs) for pairs in sorted(job.check_pairs)),
     )
-    out = Path(job.out)
-    partial = portable_copy(artifact, out, job.trained_on)
-    add_file(partial, SCORES, scores.model_dump_json(indent=1) + "\n")
-    add_file(partial, CARD, guide_card(job, scores, calibration, read_artifact(partial)))
-    put_in_place(partial, out)
-    return out
+    return write_folder(job, artifact, scores, lambda copied: guide_card(job, scores, calibration, copied))
 
 
 def notes_figures(folder: str, artifact: str) -> NotesFigures:
