@@ -44,7 +44,8 @@ NOT_RUN = {
     r"jobs/train_twincap\.py --config jobs/configs/twincap/demo\.yaml$": "the demo's, run for the workplace",
     r"guide_small\.yaml|runs/(guide-small|changevg(-small)?)/|artifact runs/guide/": "minutes; tests/systems/changevg",
     r"data/satellite/changeimti": "rendered satellite pairs; tests/systems/changevg",
-    r"twincap/several_|data/several/swapped|several-twincap": "minutes; tests/data/rendered/test_several_uses.py",
+    r"twincap/several_|data/several/swapped": "minutes; tests/data/rendered/test_several_uses.py",
+    r"several-(twincap|sft|encoder)/?": "minutes, and a base; tests/systems/adpo, tests/vision/pair_encoder",
 }  # fmt: skip
 """Pattern of commands that no recipe runs, which are parsed with their configs like all: why, or who runs them."""
 
