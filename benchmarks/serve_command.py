@@ -86,7 +86,7 @@ def serve_command(config: ServeCommandConfig, load_captioner: Callable[[], Capti
                 used_ms[connections].append((_cpu_seconds(process) - before) * 1e3 / len(took))
                 if connections == 1:
                     latencies_ms.append(statistics.median(took) * 1e3)
-            memory_mib.append(sum(memory for memory in _each(process, lambda p: p.memory_full_info().pss)) / 2**20)
+            memory_mib.append(sum(_each(process, lambda member: member.memory_full_info().pss)) / 2**20)
         levels = ", ".join(f"{connections}: {used_ms[connections][-1]:.1f}" for connections in config.connections)
         say(f"serve_command: CPU ms a request at {levels}; the captioner alone {batched_ms[-1]:.1f}")
     rows = [
@@ -118,10 +118,7 @@ def serve_command(config: ServeCommandConfig, load_captioner: Callable[[], Capti
             )
         )
     memory = "memory (PSS) of the command and its processes, after the load"
-    rows.append(
-        Measurement(part="serve_command", title=memory, unit="MiB", above=memory_mib, environment=where)
-    )  # fmt: skip
-    return rows
+    return [*rows, Measurement(part="serve_command", title=memory, unit="MiB", above=memory_mib, environment=where)]
 
 
 def _alone(load_captioner: Callable[[], Captioner], images: dict[str, bytes], batch: int) -> dict[str, float]:

@@ -19,6 +19,7 @@ from benchmarks.train_overhead import TrainOverheadConfig
 from idc.config import ConfigError, load
 from idc.provenance import UNKNOWN_COMMIT, commit
 from tests.conftest import Command
+from tests.serve.command import free_port
 from tests.systems.procap.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -251,6 +252,20 @@ def test_the_job_refuses_what_it_cannot_measure(
     assert absent.returncode == 2
     assert "did you mean" in absent.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_the_command_that_serves_is_measured_beside_the_captioner_alone(world: World) -> None:
+    from benchmarks.serve_command import ServeCommandConfig, serve_command
+    from idc.captioning.loading import DEFAULTS, CaptionerLoader
+
+    config = ServeCommandConfig(pairs=world.pairs, connections=(1, 2), requests=2, rounds=1, port=free_port())
+    *levels, latency, memory = serve_command(config, CaptionerLoader(config.artifact, DEFAULTS))
+    assert [level.title.rpartition(", ")[2] for level in levels] == ["1 connection", "2 connections"]
+    assert all(0 < level.ratios[0] < 1 for level in levels), "the command captions, and does more"
+    assert latency.above[0] > 0
+    assert memory.above[0] > 300, "torch and Ray"
 
 
 @pytest.mark.slow
