@@ -38,7 +38,7 @@ from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.dialogue import YES_OR_NO, caption_turns, change_question, completed
 from idc.vlm.family import Family
 from idc.vlm.generate import Hypothesis, generate
-from idc.vlm.logps import answer_rows, log_probabilities, repeated
+from idc.vlm.logps import answer_log_probabilities
 from idc.vlm.token_maps import change_map, peak_and_mean
 
 PEAK, MEAN = "change_peak", "change_mean"
@@ -293,10 +293,10 @@ class VlmCaptioner(Captioner):
         self, pairs: Pairs, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]]
     ) -> list[list[CaptionScore]]:
         """Of each pair the scores of its answers (ids with end tokens) to its prompt."""
-        batch = answer_rows(prompts, answers, self.family)
-        images = [image for pair, rows in enumerate(answers) for _ in rows for image in (2 * pair, 2 * pair + 1)]
-        encoded, language = repeated(pairs.encoded, pairs.pixels, images, self.family)
-        totals, counts = log_probabilities(self.model, self._moved(batch) | language, encoded, self.family)
+        images = [(2 * pair, 2 * pair + 1) for pair in range(len(prompts))]
+        totals, counts = answer_log_probabilities(
+            self.model, prompts, answers, pairs.encoded, pairs.pixels, images, self.family
+        )
         scores = iter([CaptionScore(*score) for score in zip(totals.tolist(), counts.tolist(), strict=True)])
         return [[next(scores) for _ in rows] for rows in answers]
 

@@ -71,6 +71,13 @@ class QwenVL(Family):
             pixels["pixel_values"].to(model.model.visual.dtype), pixels["image_grid_thw"], return_dict=True
         )
 
+    def positions(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
+        if "image_grid_thw" not in batch:  # nor has the model three axes then
+            return super().positions(model, batch)
+        inputs = {key: batch[key] for key in ("input_ids", "attention_mask", *self.language_keys)}
+        positions: Tensor = model.model.get_rope_index(**inputs)[0]
+        return positions
+
     @property
     def depth(self) -> int:
         depth: int = self.config.vision_config.depth

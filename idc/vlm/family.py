@@ -125,6 +125,16 @@ class Family:
         """
         raise NotImplementedError
 
+    def positions(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
+        """Positions of the tokens of a batch padded on the right, (B, L) or (axes, B, L), as the model gives them.
+
+        Args:
+            model: as of :meth:`encode`.
+            batch: ``input_ids``, ``attention_mask`` and the tensors that the language model reads.
+        """
+        count = batch["input_ids"].shape[1]
+        return torch.arange(count, device=batch["input_ids"].device).expand(len(batch["input_ids"]), count)
+
     @property
     def depth(self) -> int:
         """Number of layers of the tower."""

@@ -9,13 +9,14 @@ Letters: R rows (dialogues that end with an answer), K learned tokens of all row
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from idc.vlm.batch import Sample, collate_encoded, model_inputs
 from idc.vlm.family import Family
+from idc.vlm.transformers_internals import attention_of
 
 
 def token_log_probabilities(
@@ -48,21 +49,110 @@ def log_probabilities(model: Any, batch: Mapping[str, Any], encoded: Any, family
     return totals_R, batch["learned"][:, 1:].sum(dim=1)
 
 
-def answer_rows(
+class SharedPrompts(NamedTuple):
+    """Rows of a prompt and all its answers, none of which sees another: what the answers have in common, the images'
+    tokens above all, is read once for all of them.
+
+    Letters: A answers of all rows.
+
+    Attributes:
+        batch: of :func:`idc.vlm.batch.collate_encoded`, without the images' tensors; ``learned`` are the answers.
+        answer_RL: which answer of its row a token is in, from 1; 0 for the prompt's, -1 for padding.
+        back_RL: by how many positions a token is nearer to the prompt than it is in the row, for the answers before
+            its own.
+        rows_K, states_K: of each learned token, its row and the place of the state that predicts it: the last of the
+            prompt for the first token of every answer.
+        answers_K: of each learned token, which of the A answers it is in.
+    """
+
+    batch: dict[str, Any]
+    answer_RL: Tensor
+    back_RL: Tensor
+    rows_K: Tensor
+    states_K: Tensor
+    answers_K: Tensor
+
+
+def shared_prompts(
     prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]], family: Family
-) -> dict[str, Any]:
-    """A batch with a row for each answer: its prompt and the answer, which is learned; without the images' tensors.
+) -> SharedPrompts:
+    """Args:
+    prompts: ids of each prompt.
+    answers: of each prompt, the ids of its answers, with end tokens.
+    """
+    samples = []
+    for prompt, of_prompt in zip(prompts, answers, strict=True):
+        ids = [token for answer in of_prompt for token in answer]
+        samples.append(Sample([*prompt, *ids], [False] * len(prompt) + [True] * len(ids), {}))
+    batch = collate_encoded(samples, family)
+    answer_RL, back_RL = torch.full_like(batch["input_ids"], -1), torch.zeros_like(batch["input_ids"])
+    rows, states, numbers = [], [], []
+    total = 0
+    for row, (prompt, of_prompt) in enumerate(zip(prompts, answers, strict=True)):
+        start = len(prompt)
+        answer_RL[row, :start] = 0
+        for number, answer in enumerate(of_prompt, 1):
+            end = start + len(answer)
+            answer_RL[row, start:end] = number
+            back_RL[row, start:end] = start - len(prompt)
+            rows += [row] * len(answer)
+            states += [len(prompt) - 1, *range(start, end - 1)][: len(answer)]
+            numbers += [total] * len(answer)
+            start, total = end, total + 1
+    return SharedPrompts(batch, answer_RL, back_RL, *(torch.tensor(each) for each in (rows, states, numbers)))
+
+
+def visible(answer_RL: Tensor) -> Tensor:
+    """Which tokens (last axis) a token reads, bool (R, 1, L, L): the prompt and its own answer up to itself."""
+    prompt, own = answer_RL[:, None] == 0, answer_RL[:, None] == answer_RL[:, :, None]
+    return ((prompt | own) & own.new_ones(own.shape[1:]).tril())[:, None]
+
+
+def answer_log_probabilities(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[Sequence[int]]],
+    encoded: Any,
+    pixels: Mapping[str, Tensor],
+    images: Sequence[Sequence[int]],
+    family: Family,
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of several answers to each prompt.
 
     Args:
-        prompts: ids of each prompt.
-        answers: of each prompt, the ids of its answers, with end tokens.
+        model: the transformers model (of a PEFT model, its base model).
+        prompts, answers: as of :func:`shared_prompts`.
+        encoded, pixels: as of :func:`repeated`.
+        images: of each prompt, which images it has.
+
+    Returns:
+        Of each answer, one prompt after another, the sum over its tokens and their number, (A,) each.
     """
-    rows = [
-        Sample([*prompt, *ids], [False] * len(prompt) + [True] * len(ids), {})
-        for prompt, several in zip(prompts, answers, strict=True)
-        for ids in several
+    attention = attention_of(model)
+    apart = attention == "flash_attention_2"  # knows no other mask than that of padding: a row for each answer
+    asked = [
+        (prompt, of_row, of_prompt)
+        for prompt, of_prompt_answers, of_prompt in zip(prompts, answers, images, strict=True)
+        for of_row in ([[answer] for answer in of_prompt_answers] if apart else [of_prompt_answers])
+        if of_row
     ]
-    return collate_encoded(rows, family)
+    features, language = repeated(encoded, pixels, [image for *_, of_row in asked for image in of_row], family)
+    rows = shared_prompts([prompt for prompt, *_ in asked], [of_row for _, of_row, _ in asked], family)
+    device = model.device
+    batch = {key: tensor.to(device) for key, tensor in rows.batch.items()} | language
+    inputs = model_inputs(batch, features, family)
+    if not apart:
+        inputs["position_ids"] = family.positions(model, batch) - rows.back_RL.to(device)
+        mask = visible(rows.answer_RL).to(device)
+        # "eager" adds its mask to the scores.
+        least = torch.finfo(model.dtype).min
+        inputs["attention_mask"] = mask if attention == "sdpa" else (~mask).to(model.dtype) * least
+    hidden_RLD = model.model(**inputs, use_cache=False).last_hidden_state
+    rows_K, answers_K = rows.rows_K.to(device), rows.answers_K.to(device)
+    logits_KV = model.lm_head(hidden_RLD[rows_K, rows.states_K.to(device)])
+    logs_K = logits_KV.float().log_softmax(dim=-1).gather(1, batch["input_ids"][batch["learned"]][:, None])[:, 0]
+    counts_A = torch.tensor([len(answer) for of_prompt in answers for answer in of_prompt], device=device)
+    return logs_K.new_zeros(len(counts_A)).index_add(0, answers_K, logs_K), counts_A
 
 
 def repeated(encoded: Any, pixels: Mapping[str, Tensor], images: Sequence[int], family: Family) -> tuple[Any, dict]:

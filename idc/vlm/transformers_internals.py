@@ -8,6 +8,16 @@ import numpy as np
 from torch import Tensor
 
 
+def attention_of(model: Any) -> str:
+    """The implementation of attention that a model's language model runs: sdpa, eager, flash_attention_2.
+
+    Breaks: what masks may be given (tests/vlm/test_captioner.py,
+    test_answers_that_share_a_prompt_have_the_log_probabilities_of_answers_alone).
+    """
+    name: str = model.config.get_text_config()._attn_implementation
+    return name
+
+
 def resize_as_processor(processor: Any, image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """An image uint8 (H, W, 3) resized to (height, width) by the resampling of an image processor (PIL backend).
 

@@ -32,6 +32,7 @@ _PROCAP, _PROCAP_DATA = "tests/systems/procap/test_losses.py", "tests/systems/pr
 _TWINCAP, _TWINCAP_TASK = "tests/systems/twincap/test_model.py", "tests/systems/twincap/test_task.py"
 _TWINCAP_DATA = "tests/systems/twincap/test_data.py"
 _SFT = "tests/vlm/test_sft.py"
+_SHARED = "tests/vlm/test_captioner.py::test_answers_that_share_a_prompt_have_the_log_probabilities_of_answers_alone"
 _LISTS = "tests/metrics/test_difference_lists.py"
 _MCI, _EQUATIONS = "tests/systems/changevg/test_convert.py", "tests/systems/changevg/test_guide.py"
 _GUIDE, _GUIDED = "tests/systems/changevg/test_task.py", "tests/systems/changevg/test_guided.py"
@@ -307,11 +308,26 @@ SFT = (
         "tests/vlm/test_samples.py::test_validation_shuffles_the_images_among_rows_with_as_many",
     ),
     Mistake(
-        "answers' scores count the prompt's tokens",
+        "answers' scores leave out their end tokens",
         "idc/vlm/logps.py",
-        'return totals_R, batch["learned"][:, 1:].sum(dim=1)',
-        'return totals_R, batch["attention_mask"][:, 1:].sum(dim=1)',
+        "torch.tensor([len(answer) for",
+        "torch.tensor([len(answer) - 1 for",
         "tests/vlm/test_captioner.py::test_log_probabilities_are_those_of_teacher_forcing",
+    ),
+    Mistake(
+        "an answer reads those before it",
+        "idc/vlm/logps.py",
+        "((prompt | own) & own",
+        "((prompt | own | ~prompt) & own",
+        _SHARED,
+    ),
+    Mistake("answers stand one after another", "idc/vlm/logps.py", "= start - len(prompt)", "= 0", _SHARED),
+    Mistake(
+        "an answer's first token is predicted by the answer before",
+        "idc/vlm/logps.py",
+        "states += [len(prompt) - 1, *range",
+        "states += [start - 1, *range",
+        _SHARED,
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,8 @@ from idc.vlm.captioner import VlmCaptioner
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.dialogue import CHANGE_QUESTION, caption_turns
 from idc.vlm.generate import generate
-from idc.vlm.logps import answer_rows, log_probabilities, repeated
+from idc.vlm.logps import answer_log_probabilities
+from idc.vlm.transformers_internals import attention_of
 from tests.vlm.models import every_family, picture
 from tests.vlm.speaking import CAPTIONS, pairs, speaking_folder
 
@@ -103,14 +105,64 @@ def test_log_probabilities_are_those_of_teacher_forcing(kind: str, most: int, op
     assert [len(several) for several in found] == [options["hypotheses"]] * 3
     assert {one.ended for several in found for one in several} >= {most == 24}
 
-    rows = answer_rows(prompts_of(model), [[one.ids for one in several] for several in found], model.family)
-    images = [image for pair, several in enumerate(found) for _ in several for image in (2 * pair, 2 * pair + 1)]
-    features, language = repeated(encoded, batch, images, model.family)
+    answers = [[hypothesis.ids for hypothesis in several] for several in found]
+    images = [(2 * pair, 2 * pair + 1) for pair in range(3)]
     with torch.no_grad():
-        totals, counts = log_probabilities(model.model, rows | language, features, model.family)
+        totals, counts = answer_log_probabilities(
+            model.model, prompts_of(model), answers, encoded, batch, images, model.family
+        )
     hypotheses = [one for several in found for one in several]
     assert counts.tolist() == [len(one.ids) for one in hypotheses]
     assert [one.total for one in hypotheses] == pytest.approx(totals.tolist(), abs=CLOSE * 24)
+
+
+@every_family
+@pytest.mark.parametrize("attention", ["sdpa", "eager", "apart"])
+def test_answers_that_share_a_prompt_have_the_log_probabilities_of_answers_alone(
+    kind: str, attention: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also their gradients; each alone through the whole of transformers' model, images and all. "apart" is what is
+    done for flash attention, which this machine has not."""
+    tuned = copy.deepcopy(captioner(kind).model).train()
+    if attention == "apart":
+        monkeypatch.setattr("idc.vlm.logps.attention_of", lambda model: "flash_attention_2")
+    else:
+        tuned.set_attn_implementation(attention)
+        assert attention_of(tuned) == attention
+    model, batch = captioner(kind), left_batch(captioner(kind))
+    prompts, family = prompts_of(model), model.family
+    answers = [[[5, 6, 7, 8], [9], [6, 5]], [], [[8, 8, 8], [5, 6, 7, 8, 9, 10]]]
+    images = [(0, 1), (2, 3), (5, 4)]
+    encoded = encode_images(tuned, batch, family)
+    totals, counts = answer_log_probabilities(tuned, prompts, answers, encoded, batch, images, family)
+    totals.sum().backward()
+    gradients = {name: weight.grad for name, weight in tuned.named_parameters() if weight.grad is not None}
+    tuned.zero_grad()
+
+    # A pair's pixels, of which some families have the patches of all images in one row each.
+    grids = batch.get("image_grid_thw")
+    pixels = batch["pixel_values"].split([1] * 6 if grids is None else grids.prod(dim=1).tolist())
+    naive = []
+    for prompt, of_prompt, shown in zip(prompts, answers, images, strict=True):
+        for answer in of_prompt:
+            ids = torch.tensor([[*prompt, *answer]])
+            inputs: dict[str, Any] = {"pixel_values": torch.cat([pixels[image] for image in shown])}
+            if grids is not None:
+                inputs["image_grid_thw"] = grids[list(shown)]
+                inputs["mm_token_type_ids"] = (ids == family.image_id).int()
+            elif kind == "llava_onevision":
+                inputs = {"pixel_values": inputs["pixel_values"][:, None], "batch_num_images": torch.tensor([2]),
+                          "image_sizes": torch.full((2, 2), family.side)}  # fmt: skip
+            logits = tuned(input_ids=ids, **inputs).logits[0].log_softmax(-1)
+            at = range(len(prompt), ids.shape[1])
+            naive.append(torch.stack([logits[place - 1, ids[0, place]] for place in at]).sum())
+    assert counts.tolist() == [4, 1, 2, 3, 6]
+    assert totals.tolist() == pytest.approx(torch.stack(naive).tolist(), abs=CLOSE * 6)
+    torch.stack(naive).sum().backward()
+    alone = {name: weight.grad for name, weight in tuned.named_parameters() if weight.grad is not None}
+    assert set(alone) == set(gradients)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, alone[name], atol=2e-4, rtol=1e-3, msg=lambda text, name=name: name + text)
 
 
 @every_family

@@ -23,7 +23,7 @@ from idc.systems.adpo.config import ORDERS, AdpoJob
 from idc.training.context import Context
 from idc.training.data import to_device
 from idc.vlm.batch import encode_images
-from idc.vlm.logps import answer_rows, log_probabilities, repeated
+from idc.vlm.logps import answer_log_probabilities
 from idc.vlm.tuning_config import base_content
 
 KIND = "reference log-probabilities"
@@ -165,14 +165,16 @@ def reference_rows(
         encoded = encode_images(model, pixels, family)
         for start in range(0, len(answers), _ROWS):
             asked = answers[start : start + _ROWS]
-            ids = [[samples.bank.answers[caption]] for caption, _ in asked]
-            batch = to_device(answer_rows([prompts[order] for _, order in asked], ids, family), device)
-            images = [image for _, order in asked for image in ORDERS[order]]
-            features, language = repeated(encoded, pixels, images, family)
-            totals = log_probabilities(model, batch | language, features, family)[0].tolist()
+            orders = list(dict.fromkeys(order for _, order in asked))
+            asked = [answer for order in orders for answer in asked if answer[1] == order]
+            ids = [[samples.bank.answers[caption] for caption, own in asked if own == order] for order in orders]
+            totals, _ = answer_log_probabilities(
+                model, [prompts[order] for order in orders], ids, encoded, pixels, [ORDERS[order] for order in orders],
+                family,
+            )  # fmt: skip
             rows += [
                 {"part": samples.part, "pair_id": dialogue.name, "images": order, "log_p": total,
                  "caption": samples.bank.texts[caption]}
-                for (caption, order), total in zip(asked, totals, strict=True)
+                for (caption, order), total in zip(asked, totals.tolist(), strict=True)
             ]  # fmt: skip
     return rows

@@ -33,11 +33,11 @@ from idc.systems.adpo.preference_losses import (
 from idc.systems.adpo.retriever import Retriever, frame_size, save_retriever
 from idc.systems.adpo.stored_reference import StoredReference, reference_key
 from idc.training.context import Context
-from idc.training.data import Loaders, to_device
+from idc.training.data import Loaders
 from idc.training.task import Batch
 from idc.vlm.batch import encode_images
 from idc.vlm.family import Family
-from idc.vlm.logps import answer_rows, log_probabilities, repeated
+from idc.vlm.logps import answer_log_probabilities
 from idc.vlm.lora import without_adapters
 from idc.vlm.sft import SftTask
 from idc.vlm.system import TunedSystem
@@ -153,13 +153,11 @@ class PreferenceTask(SftTask):
         bank = self.parts[0].bank
         prompts, ids, images = [], [], []
         for pair, of_pair in enumerate(answers):
-            for caption, order in of_pair:
+            for order in ("right", *self.job.image_negatives):  # in which _asked has them
                 prompts.append(batch["prompts"][pair][order])
-                ids.append([bank.answers[caption]])
-                images += [2 * pair + image for image in ORDERS[order]]
-        features, language = repeated(encoded, batch, images, self.family)
-        rows = to_device(answer_rows(prompts, ids, self.family), batch["chosen"].device) | language
-        totals, _ = log_probabilities(model, rows, features, self.family)
+                ids.append([bank.answers[caption] for caption, own in of_pair if own == order])
+                images.append([2 * pair + image for image in ORDERS[order]])
+        totals, _ = answer_log_probabilities(model, prompts, ids, encoded, batch, images, self.family)
         return totals.view(len(answers), -1)
 
     @torch.no_grad()
