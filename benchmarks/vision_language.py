@@ -210,20 +210,25 @@ def _rate(title: str, parts: _Parts, action: Callable[[], None], tokens: Callabl
 
 
 def _two_captions(kind: str, parts: _Parts) -> dict[str, Any]:
-    """Log-probabilities of two captions of each pair, as preference tuning needs them: the images are encoded for each,
-    or once."""
+    """Log-probabilities of two captions of each pair, as preference tuning needs them: the images are encoded and the
+    prompt is read for each, or once."""
     import torch
 
-    from idc.vlm.logps import log_probabilities
+    from idc.vlm.logps import answer_log_probabilities
 
     batch = {key: value for key, value in parts.batch.items() if key not in ("prompt", "shuffled")}
     model, family = parts.task.model.eval(), parts.family
+    prompts, answers = [], []
+    for ids, seen, learned in zip(batch["input_ids"], batch["attention_mask"].bool(), batch["learned"], strict=True):
+        prompts.append(ids[seen & ~learned].tolist())
+        answers.append(ids[learned].tolist())
+    images = [(2 * pair, 2 * pair + 1) for pair in range(len(prompts))]
 
     @torch.no_grad()
     def score(shared: bool) -> None:
-        encoded = parts.task.encode(batch)
-        log_probabilities(model, batch, encoded, family)
-        log_probabilities(model, batch, encoded if shared else parts.task.encode(batch), family)
+        for count in (2,) if shared else (1, 1):
+            encoded, each = parts.task.encode(batch), [[answer] * count for answer in answers]
+            answer_log_probabilities(model, prompts, each, encoded, batch, images, family)
 
     passes = {}
     for shared in (True, False):
@@ -232,7 +237,7 @@ def _two_captions(kind: str, parts: _Parts) -> dict[str, Any]:
         passes[shared] = parts.passes
     seconds = by_turns({"two": lambda: score(False), "one": lambda: score(True)}, parts.config.repeats, parts.sync)
     return {
-        "title": f"two captions of a pair, a vision pass for each over one for both, {kind}",
+        "title": f"two captions of a pair, images encoded and prompt read for each over once for both, {kind}",
         "unit": "s",
         "above": seconds["two"],
         "below": seconds["one"],

@@ -1,9 +1,10 @@
-"""Log-probabilities of given answers by teacher forcing, differentiable; several answers share one vision pass.
+"""Log-probabilities of given answers by teacher forcing, differentiable. Several answers to a prompt share one vision
+pass and one reading of the prompt, most of whose tokens are the images' (:func:`answer_log_probabilities`).
 
 The language model's head is applied to the hidden states that predict learned tokens, and to no others: with a real
 vocabulary (some 150,000 words) the logits of a whole prompt would take gigabytes.
 
-Letters: R rows (dialogues that end with an answer), K learned tokens of all rows, V vocabulary.
+Letters: R rows, L tokens of a row, D width, A answers of all rows, K learned tokens of all rows, V vocabulary.
 """
 
 from __future__ import annotations
@@ -53,8 +54,6 @@ class SharedPrompts(NamedTuple):
     """Rows of a prompt and all its answers, none of which sees another: what the answers have in common, the images'
     tokens above all, is read once for all of them.
 
-    Letters: A answers of all rows.
-
     Attributes:
         batch: of :func:`idc.vlm.batch.collate_encoded`, without the images' tensors; ``learned`` are the answers.
         answer_RL: which answer of its row a token is in, from 1; 0 for the prompt's, -1 for padding.
@@ -76,9 +75,11 @@ class SharedPrompts(NamedTuple):
 def shared_prompts(
     prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]], family: Family
 ) -> SharedPrompts:
-    """Args:
-    prompts: ids of each prompt.
-    answers: of each prompt, the ids of its answers, with end tokens.
+    """A row for each prompt.
+
+    Args:
+        prompts: ids of each prompt.
+        answers: of each prompt, the ids of its answers, with end tokens.
     """
     samples = []
     for prompt, of_prompt in zip(prompts, answers, strict=True):

@@ -37,13 +37,16 @@ _CLOSE_S = 5.0
 """How long the listener may take to send the rest of the responses to slow clients, after all requests are answered."""
 _WITHOUT_PROXY = {
     "RAY_SERVE_ENABLE_HA_PROXY": "0",
+    "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",  # else one thread per replica has a second listener, for all addresses
+}
+"""Variables of Serve on a local Ray, where the fronts listen themselves."""
+_DEFAULTS = {
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",  # one thread and event loop per replica; our code does not block it
-    "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",  # else the variable above adds a second listener, for all addresses
     "RAY_SERVE_LOG_TO_STDERR": "1",  # its warnings are part of our log, as soon as they are written
     "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "1",  # a tenth of the rounds in which the controller compares its state
 }
-"""Variables of Serve on a local Ray, where the fronts listen themselves."""
+"""There too, where the environment has no others."""
 
 
 def run_server(config: CommandConfig) -> None:
@@ -116,6 +119,8 @@ def _set_environment(config: CommandConfig, local: bool) -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
     if local:
         os.environ.update(_WITHOUT_PROXY)
+        for name, value in _DEFAULTS.items():
+            os.environ.setdefault(name, value)
         collect_no_metrics()  # the application's own, at /metrics, are not Ray's
         keep_ray_on_loopback()
         if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
