@@ -9,8 +9,7 @@ import base64
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from serve.backend import EncodedPair, Options
 from serve.captioner import ServedCaptioner
 from tests.serve.bodies import picture
 from tests.serve.command import free_port
+from tests.serve.load import load
 from tests.serve.local import TOKEN, tokens_of
 from tests.serve.waiting import until
 
@@ -59,53 +59,11 @@ class Deployed:
         return str(answer["version"])
 
 
-@dataclass
-class Load:
-    """Results of requests that several threads send one after the other."""
-
-    statuses: list[int] = field(default_factory=list)
-    versions: list[str] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-
-    def wait_for(self, more: int) -> None:
-        """Wait until ``more`` further requests have been answered."""
-        aim = len(self.statuses) + more
-        until(lambda: len(self.statuses) + len(self.faults) >= aim, f"{more} more answers")
-
-
-@contextmanager
-def load(app: Deployed, threads: int = 6, **options: Any) -> Iterator[Load]:
-    """Send requests continuously inside the ``with``."""
-    found, ended = Load(), threading.Event()
-
-    def ask(place: int) -> None:
-        with app.client() as client:
-            pair = PAIRS[place % len(PAIRS)]
-            body = {name: base64.b64encode(getattr(pair, name)).decode() for name in ("before", "after")}
-            while not ended.is_set():
-                try:
-                    answer = client.post("/v1/captions", json={**body, **options})
-                except httpx2.HTTPError as error:
-                    found.faults.append(repr(error))
-                    continue
-                found.statuses.append(answer.status_code)
-                found.versions.append(answer.json().get("version") or answer.text)
-
-    workers = [threading.Thread(target=ask, args=(place,)) for place in range(threads)]
-    for worker in workers:
-        worker.start()
-    try:
-        found.wait_for(threads)
-        yield found
-        found.wait_for(2 * threads)
-    finally:
-        ended.set()
-        for worker in workers:
-            worker.join()
-
-
-def all_answered(found: Load) -> bool:
-    return not found.faults and set(found.statuses) == {200}
+def bodies(**options: Any) -> list[dict[str, Any]]:
+    return [
+        {name: base64.b64encode(getattr(pair, name)).decode() for name in ("before", "after")} | options
+        for pair in PAIRS
+    ]
 
 
 def perturbed(artifact: Path, target: Path, factor: float) -> Path:
@@ -200,11 +158,11 @@ def test_what_is_too_much_is_refused_and_the_rest_is_answered(app: Deployed) -> 
 
 
 def test_a_new_champion_takes_over_without_a_failed_request(app: Deployed) -> None:
-    with load(app, model="champion") as found:
+    with load(app.client, bodies(model="champion")) as results:
         app.promote("2")
-        until(lambda: found.versions[-1] == "models:/captioner/2" or not all_answered(found), "version 2 answers")
-    assert all_answered(found), (found.faults, set(found.statuses), found.versions[-1])
-    assert set(found.versions) == {"models:/captioner/1", "models:/captioner/2"}
+        until(lambda: results.versions[-1] == "models:/captioner/2" or not results.all_answered(), "version 2 answers")
+    assert results.all_answered(), (results.faults, set(results.statuses), results.versions[-1])
+    assert set(results.versions) == {"models:/captioner/1", "models:/captioner/2"}
     expected = ServedCaptioner(str(app.folders["models:/captioner/2"])).caption(PAIRS[:1], [Options()])[0]
     answer = app.post(PAIRS[:1], model="champion").json()["results"][0]
     assert answer["log_probability"] == pytest.approx(expected.captions[0][1], abs=1e-4)
@@ -225,12 +183,12 @@ def test_requests_of_a_replica_that_is_killed_are_answered_by_another(app: Deplo
     import ray
     from ray.util import list_named_actors
 
-    with load(app, model="folder") as found:
+    with load(app.client, bodies(model="folder")) as results:
         names = [entry["name"] for entry in list_named_actors(all_namespaces=True) if "#Model#" in entry["name"]]
         assert len(names) == 2
         ray.kill(ray.get_actor(names[0], namespace="serve"))
-        found.wait_for(30)
-    assert all_answered(found), (found.faults, set(found.statuses), found.versions[-1])
+        results.wait_for(30)
+    assert results.all_answered(), (results.faults, set(results.statuses), results.versions[-1])
 
 
 @pytest.mark.slow
@@ -240,8 +198,8 @@ def test_a_redeployment_fails_no_request(app: Deployed) -> None:
     from serve.app import build
     from serve.deployment.application import APPLICATION
 
-    with load(app, model="folder") as found:
+    with load(app.client, bodies(model="folder")) as results:
         serve.run(build({**app.args, "batching": {"max_pairs": 8}}), name=APPLICATION)
-    assert all_answered(found), (found.faults, set(found.statuses), found.versions[-1])
+    assert results.all_answered(), (results.faults, set(results.statuses), results.versions[-1])
     with app.client() as client:
         until(lambda: 'idc_replicas{deployment="Model"} 2.0' in client.get("/metrics").text, "both replicas run")
