@@ -5,13 +5,14 @@ Letters: B samples, L tokens, N images of all samples together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from idc.vlm.family import Family
 
@@ -23,11 +24,28 @@ class Sample:
     Attributes:
         ids, learned: as in :class:`idc.vlm.chat.EncodedDialogue`; of a prompt nothing is learned.
         pixels: of :meth:`idc.vlm.family.Family.pixels`.
+        answer: of a prompt with several answers, one after another, which of them a token is in, from 1, and 0 for the
+            prompt's; None for a dialogue.
     """
 
     ids: Sequence[int]
     learned: Sequence[bool]
     pixels: Mapping[str, Tensor]
+    answer: Sequence[int] | None = None
+
+
+def with_answers(prompt: Sequence[int], answers: Iterable[Sequence[int]], pixels: Mapping[str, Tensor]) -> Sample:
+    """A prompt with several answers, none of which sees another (:func:`idc.vlm.logps.token_log_probabilities`).
+
+    Args:
+        prompt: ids of the prompt.
+        answers: ids of each, with end tokens; all are learned.
+    """
+    ids, answer = [*prompt], [0] * len(prompt)
+    for number, of_answer in enumerate(answers, 1):
+        ids += of_answer
+        answer += [number] * len(of_answer)
+    return Sample(ids, [number > 0 for number in answer], pixels, answer)
 
 
 def collate_encoded(
@@ -40,7 +58,7 @@ def collate_encoded(
 
     Returns:
         ``input_ids``, ``attention_mask``, ``mm_token_type_ids`` (1 for an image's token) and ``learned`` (B, L), and
-        the family's pixel keys (N, ...).
+        the family's pixel keys (N, ...); for prompts with several answers also ``answer`` (B, L), -1 for padding.
     """
     longest = max(len(sample.ids) for sample in samples)
     ids = np.full((len(samples), longest), pad_id(family), np.int64)
@@ -51,11 +69,17 @@ def collate_encoded(
         span = slice(longest - count, longest) if side == "left" else slice(0, count)
         ids[row, span], mask[row, span], learned[row, span] = sample.ids, 1, sample.learned
     input_ids = torch.from_numpy(ids)
+    several = {}
+    if any(sample.answer is not None for sample in samples):
+        # All of a dialogue is prompt: its turns see those before.
+        rows = [torch.tensor(sample.answer or [0] * len(sample.ids)) for sample in samples]
+        several = {"answer": pad_sequence(rows, batch_first=True, padding_value=-1, padding_side=side)}
     return {
         "input_ids": input_ids,
         "attention_mask": torch.from_numpy(mask),
         "mm_token_type_ids": (input_ids == family.image_id).int(),
         "learned": torch.from_numpy(learned),
+        **several,
         **join_pixels([sample.pixels for sample in samples], family),
     }
 

@@ -10,12 +10,13 @@ Letters: R rows, L tokens of a row, D width, A answers of all rows, K learned to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from idc.vlm.batch import Sample, collate_encoded, model_inputs
+from idc.vlm.batch import collate_encoded, model_inputs, with_answers
 from idc.vlm.family import Family
 from idc.vlm.transformers_internals import attention_of
 
@@ -27,19 +28,48 @@ def token_log_probabilities(
 
     Args:
         model: the transformers model (of a PEFT model, its base model).
-        batch: of :func:`idc.vlm.batch.collate_encoded`, with ``learned``, on the model's device.
+        batch: of :func:`idc.vlm.batch.collate_encoded`, with ``learned``, on the model's device. Of several answers to
+            a prompt (``answer``) each has the probabilities that it has alone.
         encoded: as in :func:`idc.vlm.batch.model_inputs`.
 
     Returns:
         Float32 natural logarithms (K,), row by row, and the row of each (K,).
     """
-    hidden_RLD = model.model(**model_inputs(batch, encoded, family), use_cache=False).last_hidden_state
-    learned_RL = batch["learned"][:, 1:]
-    # A state predicts the token after it. Of the learned tokens alone: logits of all would be a large (R, L, V).
-    logits_KV = model.lm_head(hidden_RLD[:, :-1][learned_RL])
-    ids_K = batch["input_ids"][:, 1:][learned_RL]
-    logs_K = logits_KV.float().log_softmax(dim=-1).gather(1, ids_K[:, None])[:, 0]
-    return logs_K, learned_RL.nonzero()[:, 0]
+    inputs = model_inputs(batch, encoded, family)
+    rows_K, tokens_K = batch["learned"].nonzero(as_tuple=True)
+    states_K = tokens_K - 1  # a state predicts the token after it
+    if "answer" in batch:
+        answer_RL = batch["answer"]
+        inputs["attention_mask"] = _mask(visible(answer_RL), model)
+        inputs["position_ids"] = family.positions(model, batch) - _behind(answer_RL)
+        # The first token of every answer is predicted by the last state of the prompt.
+        first_K = answer_RL[rows_K, tokens_K] != answer_RL[rows_K, states_K]
+        states_K = torch.where(first_K, (answer_RL == 0).sum(dim=1)[rows_K] - 1, states_K)
+    hidden_RLD = model.model(**inputs, use_cache=False).last_hidden_state
+    # Of the learned tokens alone: logits of all would be a large (R, L, V).
+    logits_KV = model.lm_head(hidden_RLD[rows_K, states_K])
+    ids_K = batch["input_ids"][rows_K, tokens_K]
+    return logits_KV.float().log_softmax(dim=-1).gather(1, ids_K[:, None])[:, 0], rows_K
+
+
+def visible(answer_RL: Tensor) -> Tensor:
+    """Which tokens (last axis) a token reads, bool (R, 1, L, L): the prompt and its own answer up to itself."""
+    prompt, own = answer_RL[:, None] == 0, answer_RL[:, None] == answer_RL[:, :, None]
+    return ((prompt | own) & own.new_ones(own.shape[1:]).tril())[:, None]
+
+
+def _mask(visible_R1LL: Tensor, model: Any) -> Tensor:
+    if attention_of(model) == "sdpa":
+        return visible_R1LL
+    return (~visible_R1LL).to(model.dtype) * torch.finfo(model.dtype).min  # eager adds its mask to the scores
+
+
+def _behind(answer_RL: Tensor) -> Tensor:
+    """By how many tokens of other answers a token is behind its prompt."""
+    places_L = torch.arange(answer_RL.shape[1], device=answer_RL.device)
+    begins_RL = torch.diff(answer_RL, prepend=answer_RL[:, :1]) != 0
+    start_RL = torch.where(begins_RL, places_L, 0).cummax(dim=1).values
+    return (start_RL - (answer_RL == 0).sum(dim=1, keepdim=True)).clamp(min=0)
 
 
 def log_probabilities(model: Any, batch: Mapping[str, Any], encoded: Any, family: Family) -> tuple[Tensor, Tensor]:
@@ -47,66 +77,7 @@ def log_probabilities(model: Any, batch: Mapping[str, Any], encoded: Any, family
     :func:`token_log_probabilities`."""
     logs_K, rows_K = token_log_probabilities(model, batch, encoded, family)
     totals_R = logs_K.new_zeros(len(batch["learned"])).index_add(0, rows_K, logs_K)
-    return totals_R, batch["learned"][:, 1:].sum(dim=1)
-
-
-class SharedPrompts(NamedTuple):
-    """Rows of a prompt and all its answers, none of which sees another: what the answers have in common, the images'
-    tokens above all, is read once for all of them.
-
-    Attributes:
-        batch: of :func:`idc.vlm.batch.collate_encoded`, without the images' tensors; ``learned`` are the answers.
-        answer_RL: which answer of its row a token is in, from 1; 0 for the prompt's, -1 for padding.
-        back_RL: by how many positions a token is nearer to the prompt than it is in the row, for the answers before
-            its own.
-        rows_K, states_K: of each learned token, its row and the place of the state that predicts it: the last of the
-            prompt for the first token of every answer.
-        answers_K: of each learned token, which of the A answers it is in.
-    """
-
-    batch: dict[str, Any]
-    answer_RL: Tensor
-    back_RL: Tensor
-    rows_K: Tensor
-    states_K: Tensor
-    answers_K: Tensor
-
-
-def shared_prompts(
-    prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]], family: Family
-) -> SharedPrompts:
-    """A row for each prompt.
-
-    Args:
-        prompts: ids of each prompt.
-        answers: of each prompt, the ids of its answers, with end tokens.
-    """
-    samples = []
-    for prompt, of_prompt in zip(prompts, answers, strict=True):
-        ids = [token for answer in of_prompt for token in answer]
-        samples.append(Sample([*prompt, *ids], [False] * len(prompt) + [True] * len(ids), {}))
-    batch = collate_encoded(samples, family)
-    answer_RL, back_RL = torch.full_like(batch["input_ids"], -1), torch.zeros_like(batch["input_ids"])
-    rows, states, numbers = [], [], []
-    total = 0
-    for row, (prompt, of_prompt) in enumerate(zip(prompts, answers, strict=True)):
-        start = len(prompt)
-        answer_RL[row, :start] = 0
-        for number, answer in enumerate(of_prompt, 1):
-            end = start + len(answer)
-            answer_RL[row, start:end] = number
-            back_RL[row, start:end] = start - len(prompt)
-            rows += [row] * len(answer)
-            states += [len(prompt) - 1, *range(start, end - 1)][: len(answer)]
-            numbers += [total] * len(answer)
-            start, total = end, total + 1
-    return SharedPrompts(batch, answer_RL, back_RL, *(torch.tensor(each) for each in (rows, states, numbers)))
-
-
-def visible(answer_RL: Tensor) -> Tensor:
-    """Which tokens (last axis) a token reads, bool (R, 1, L, L): the prompt and its own answer up to itself."""
-    prompt, own = answer_RL[:, None] == 0, answer_RL[:, None] == answer_RL[:, :, None]
-    return ((prompt | own) & own.new_ones(own.shape[1:]).tril())[:, None]
+    return totals_R, batch["learned"].sum(dim=1)
 
 
 def answer_log_probabilities(
@@ -118,42 +89,38 @@ def answer_log_probabilities(
     images: Sequence[Sequence[int]],
     family: Family,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of several answers to each prompt.
+    """Log-probabilities of several answers to each prompt, which is read once for all of them.
 
     Args:
         model: the transformers model (of a PEFT model, its base model).
-        prompts, answers: as of :func:`shared_prompts`.
+        prompts: ids of each prompt.
+        answers: of each prompt, the ids of its answers, with end tokens.
         encoded, pixels: as of :func:`repeated`.
         images: of each prompt, which images it has.
 
     Returns:
         Of each answer, one prompt after another, the sum over its tokens and their number, (A,) each.
     """
-    attention = attention_of(model)
-    apart = attention == "flash_attention_2"  # knows no other mask than that of padding: a row for each answer
-    asked = [
-        (prompt, of_row, of_prompt)
+    apart = not shares_prompts(attention_of(model))
+    rows = [
+        (with_answers(prompt, of_row, {}), of_prompt)
         for prompt, of_prompt_answers, of_prompt in zip(prompts, answers, images, strict=True)
         for of_row in ([[answer] for answer in of_prompt_answers] if apart else [of_prompt_answers])
         if of_row
     ]
-    features, language = repeated(encoded, pixels, [image for *_, of_row in asked for image in of_row], family)
-    rows = shared_prompts([prompt for prompt, *_ in asked], [of_row for _, of_row, _ in asked], family)
-    device = model.device
-    batch = {key: tensor.to(device) for key, tensor in rows.batch.items()} | language
-    inputs = model_inputs(batch, features, family)
-    if not apart:
-        inputs["position_ids"] = family.positions(model, batch) - rows.back_RL.to(device)
-        mask = visible(rows.answer_RL).to(device)
-        # "eager" adds its mask to the scores.
-        least = torch.finfo(model.dtype).min
-        inputs["attention_mask"] = mask if attention == "sdpa" else (~mask).to(model.dtype) * least
-    hidden_RLD = model.model(**inputs, use_cache=False).last_hidden_state
-    rows_K, answers_K = rows.rows_K.to(device), rows.answers_K.to(device)
-    logits_KV = model.lm_head(hidden_RLD[rows_K, rows.states_K.to(device)])
-    logs_K = logits_KV.float().log_softmax(dim=-1).gather(1, batch["input_ids"][batch["learned"]][:, None])[:, 0]
-    counts_A = torch.tensor([len(answer) for of_prompt in answers for answer in of_prompt], device=device)
+    features, language = repeated(encoded, pixels, [image for _, of_row in rows for image in of_row], family)
+    batch = collate_encoded([replace(row, answer=None) if apart else row for row, _ in rows], family) | language
+    batch = {key: tensor.to(model.device) for key, tensor in batch.items()}
+    logs_K, _ = token_log_probabilities(model, batch, features, family)
+    # Learned tokens are those of all answers, one after another.
+    counts_A = torch.tensor([len(answer) for of_prompt in answers for answer in of_prompt], device=logs_K.device)
+    answers_K = torch.arange(len(counts_A), device=logs_K.device).repeat_interleave(counts_A)
     return logs_K.new_zeros(len(counts_A)).index_add(0, answers_K, logs_K), counts_A
+
+
+def shares_prompts(attention: str) -> bool:
+    """Whether this implementation of attention takes the mask of answers that do not see each other."""
+    return attention != "flash_attention_2"
 
 
 def repeated(encoded: Any, pixels: Mapping[str, Tensor], images: Sequence[int], family: Family) -> tuple[Any, dict]:

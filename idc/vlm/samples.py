@@ -23,13 +23,13 @@ from idc.schema import Instruction, Turn
 from idc.training.caption_validation import row_truths
 from idc.training.data import sample_rng
 from idc.training.task import Batch
-from idc.vlm.batch import Sample, collate_encoded
+from idc.vlm.batch import Sample, collate_encoded, with_answers
 from idc.vlm.chat import Chat, Size
 from idc.vlm.config import PromptConfig
 from idc.vlm.dialogue import caption_turns
 from idc.vlm.family import Family
 
-Captions = Literal["each", "one"]
+Captions = Literal["each", "one", "together"]
 PromptOf = Callable[[Mapping[str, Any]], PromptConfig]
 """The question about a pair, from the columns of its row; picklable."""
 
@@ -116,7 +116,7 @@ class DialogueSamples:
     Args:
         folder: of kind ``pairs`` or ``instructions``.
         prompt: the question about a pair; instructions have their own.
-        captions: each caption of a pair is a sample, or one is drawn at every visit.
+        captions: each caption of a pair is a sample, one is drawn at every visit, or all are answers to one prompt.
         validation: samples also have what is scored; of a pair with its first caption.
         one_size: as of :class:`Dialogue`, for all of them.
         prompt_of: the question about each pair, in place of ``prompt``.
@@ -140,6 +140,7 @@ class DialogueSamples:
         self.one_size, self.prompt_of = one_size, prompt_of
         self.folder, self.chat, self.prompt, self.seed = folder, chat, prompt, seed
         self.draws = captions == "one" and not validation
+        self.together = captions == "together" and not validation
         kind = complete_manifest(folder).kind
         if kind not in ("pairs", "instructions"):
             raise ValueError(f"{folder} holds {kind}; give a folder of pairs or of instructions")
@@ -150,7 +151,7 @@ class DialogueSamples:
         else:
             self.rows = MappedRows(folder, ("row_id", "images", "turns", "of_pair"), split)
             self.counts = [1] * len(self.rows)
-        once = self.draws or validation
+        once = self.draws or self.together or validation
         self.order = [
             (row, n) for row, count in enumerate(self.counts) for n in range(min(1, count) if once else count)
         ]
@@ -176,6 +177,8 @@ class DialogueSamples:
     def get(self, index: int, epoch: int) -> TuningSample:
         row, number = self._visit(index, epoch)
         dialogue = self.dialogue(row, number)
+        if self.together and self.of_pairs:
+            return TuningSample(encode_together(self.chat, dialogue))
         sample = encode_dialogue(self.chat, dialogue)
         if self.other is None:
             return TuningSample(sample)
@@ -202,7 +205,10 @@ class DialogueSamples:
         row, number = self._visit(index, epoch)
         if (row, number) not in self._lengths:
             self._measure(row)
-        return self._lengths[row, number]
+        length = self._lengths[row, number]
+        if self.together and self.of_pairs:
+            length += sum(len(self.chat.answer_ids(caption)) for caption in self.rows[row]["captions"][1:])
+        return length
 
     def check(self, rank: int = 0, world_size: int = 1) -> int:
         """Encode every dialogue of this rank's share without its pixels: half a millisecond of a core for each.
@@ -264,6 +270,13 @@ def encode_dialogue(chat: Chat, dialogue: Dialogue) -> Sample:
     images = dialogue.decoded()
     encoded = chat.encode(dialogue.turns, [(image.shape[0], image.shape[1]) for image in images])
     return Sample(encoded.ids, encoded.learned, chat.family.pixels(images) if images else {})
+
+
+def encode_together(chat: Chat, dialogue: Dialogue) -> Sample:
+    """The prompt of a pair's dialogue with all its captions as answers."""
+    images = dialogue.decoded()
+    prompt = chat.prompt(dialogue.turns[:-1], [(image.shape[0], image.shape[1]) for image in images])
+    return with_answers(prompt, map(chat.answer_ids, dialogue.references), chat.family.pixels(images))
 
 
 def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:

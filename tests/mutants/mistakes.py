@@ -310,8 +310,8 @@ SFT = (
     Mistake(
         "answers' scores leave out their end tokens",
         "idc/vlm/logps.py",
-        "torch.tensor([len(answer) for",
-        "torch.tensor([len(answer) - 1 for",
+        "return logs_K.new_zeros(len(counts_A)).index_add(0, answers_K, logs_K), counts_A",
+        "return logs_K.new_zeros(len(counts_A)).index_add(0, answers_K, logs_K), counts_A - 1",
         "tests/vlm/test_captioner.py::test_log_probabilities_are_those_of_teacher_forcing",
     ),
     Mistake(
@@ -321,12 +321,12 @@ SFT = (
         "((prompt | own | ~prompt) & own",
         _SHARED,
     ),
-    Mistake("answers stand one after another", "idc/vlm/logps.py", "= start - len(prompt)", "= 0", _SHARED),
+    Mistake("answers stand one after another", "idc/vlm/logps.py", ".clamp(min=0)", ".clamp(max=0)", _SHARED),
     Mistake(
         "an answer's first token is predicted by the answer before",
         "idc/vlm/logps.py",
-        "states += [len(prompt) - 1, *range",
-        "states += [start - 1, *range",
+        "states_K = torch.where(first_K,",
+        "states_K = torch.where(first_K & ~first_K,",
         _SHARED,
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,15 +42,15 @@ def test_the_length_is_that_of_the_sample_without_opening_its_images(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for kind in ("qwen2_5_vl", "internvl"):
-        for data in folders.values():
-            dataset = samples(kind, data)
+        for data, how in itertools.product(folders.values(), ("each", "together")):
+            dataset = samples(kind, data, captions=how)
             lengths = [len(dataset.get(index, 1).sample.ids) for index in range(len(dataset))]
             with monkeypatch.context() as patch:
                 patch.setattr("idc.vlm.samples.decode_image", None)
                 assert [dataset.length(index, 1) for index in range(len(dataset))] == lengths
                 dataset.check()
             if kind == "qwen2_5_vl":
-                assert len(set(lengths)) > 2
+                assert len(set(lengths)) > (2 if how == "each" else 1)
 
 
 def test_a_pair_may_have_a_question_of_its_own(folders: dict[str, Path]) -> None:

@@ -219,6 +219,36 @@ def test_the_loss_is_the_mean_over_a_samples_tokens_then_over_samples(kind: str,
         assert together == pytest.approx(sum(alone) / 4, abs=2e-6)
 
 
+@every_family
+def test_captions_together_have_the_loss_and_gradients_of_each_alone(kind: str, folders: dict[str, Path]) -> None:
+    """Pairs of one and two captions and dialogues of one to three turns in one batch: the mean over pairs of the mean
+    over their captions, each a dialogue of its own."""
+    task = task_of(kind, TUNES["full"]).eval()
+    pairs = [samples(kind, folders["pairs"], captions=how) for how in ("together", "each")]
+    dialogues = samples(kind, folders["instructions"], captions="together")
+    rows = [[index for index, (own, _) in enumerate(pairs[1].order) if own == row] for row, _ in pairs[0].order[:4]]
+    assert sorted(map(len, rows)) == [1, 1, 2, 2]
+    spoken = [dialogues.get(index, 0) for index in range(3)]
+
+    def gradients(loss: torch.Tensor) -> dict[str, torch.Tensor]:
+        task.zero_grad()
+        loss.backward()
+        return {name: weight.grad for name, weight in task.named_parameters() if weight.grad is not None}
+
+    def loss(chosen: list[Any]) -> torch.Tensor:
+        return task.training_step({**collate_samples(chosen, task.family), "num_samples": len(chosen)})[0]
+
+    alone = [sum(loss([pairs[1].get(index, 0)]) for index in of_pair) / len(of_pair) for of_pair in rows]
+    expected = sum([*alone, *(loss([sample]) for sample in spoken)]) / 7
+    wanted = gradients(expected)
+    result = loss([*(pairs[0].get(index, 0) for index in range(4)), *spoken])
+    assert float(result.detach()) == pytest.approx(float(expected.detach()), abs=2e-6)
+    for name, gradient in gradients(result).items():
+        torch.testing.assert_close(
+            gradient, wanted[name], atol=2e-5, rtol=1e-3, msg=lambda text, name=name: name + text
+        )
+
+
 def test_a_model_that_sees_has_a_lower_loss_with_the_right_images(tmp_path: Path) -> None:
     """Overfitted on eight pairs whose captions only the images tell apart, and validated on these."""
     from idc.training.data import EvalLoader

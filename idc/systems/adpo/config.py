@@ -126,6 +126,8 @@ class AdpoJob(TuningJob):
                     "preferences: needs objective=dpo, and nothing is drawn or stored; leave out "
                     + ", ".join(set_here or ["retriever" if self.objective != "dpo" else "reference.by=stored"])
                 )
+        if self.captions == "together" and self.objective != "sft":
+            yield f"captions: together is for objective=sft; objective={self.objective} prefers one caption at a visit"
         if self.negatives > self.candidates:
             yield f"negatives={self.negatives} are more than candidates={self.candidates}"
         if self.alternate is not None and (self.objective == "dpo" or min(self.alternate) < 1):
