@@ -21,7 +21,7 @@ from idc.data.validation.report import aligned
 from idc.schema import IMAGE
 from idc.vlm.config import PromptConfig
 
-Captions = Literal["each", "one"]
+Captions = Literal["each", "one", "together"]
 
 _PAIR = f"First image (before): {IMAGE}\nSecond image (after): {IMAGE}\n"
 QUESTIONS: Mapping[str, str] = {
@@ -71,8 +71,9 @@ class SetConfig(ConfigModel):
     idc/systems/m3diff/mixture.py), else the general one of SFT."""
     captions: Captions | None = None
     """each: every caption of a pair is a sample of an epoch. one: every pair is, with a caption drawn at each visit.
-    Default: each for the data sets of table 9, whose captions add up to the 896k samples of section 5.2, though that
-    section says it of `clevr_change` and `clevr_dc` alone; one for other names."""
+    together: every pair is, read once for all its captions. Default: each for the data sets of table 9, whose captions
+    add up to the 896k samples of section 5.2, though that section says it of `clevr_change` and `clevr_dc` alone; one
+    for other names."""
 
 
 class MixtureConfig(ConfigModel):
