@@ -54,8 +54,8 @@ def token_log_probabilities(
 
 def visible(answer_RL: Tensor) -> Tensor:
     """Which tokens (last axis) a token reads, bool (R, 1, L, L): the prompt and its own answer up to itself."""
-    prompt, own = answer_RL[:, None] == 0, answer_RL[:, None] == answer_RL[:, :, None]
-    return ((prompt | own) & own.new_ones(own.shape[1:]).tril())[:, None]
+    prompt, same = answer_RL[:, None] == 0, answer_RL[:, None] == answer_RL[:, :, None]
+    return ((prompt | same) & same.new_ones(same.shape[1:]).tril())[:, None]
 
 
 def _mask(visible_R1LL: Tensor, model: Any) -> Tensor:
@@ -101,7 +101,7 @@ def answer_log_probabilities(
     Returns:
         Of each answer, one prompt after another, the sum over its tokens and their number, (A,) each.
     """
-    apart = not shares_prompts(attention_of(model))
+    apart = attention_of(model) == "flash_attention_2"  # which has no mask for answers that do not see each other
     rows = [
         (with_answers(prompt, of_row, {}), of_prompt)
         for prompt, of_prompt_answers, of_prompt in zip(prompts, answers, images, strict=True)
@@ -116,11 +116,6 @@ def answer_log_probabilities(
     counts_A = torch.tensor([len(answer) for of_prompt in answers for answer in of_prompt], device=logs_K.device)
     answers_K = torch.arange(len(counts_A), device=logs_K.device).repeat_interleave(counts_A)
     return logs_K.new_zeros(len(counts_A)).index_add(0, answers_K, logs_K), counts_A
-
-
-def shares_prompts(attention: str) -> bool:
-    """Whether this implementation of attention takes the mask of answers that do not see each other."""
-    return attention != "flash_attention_2"
 
 
 def repeated(encoded: Any, pixels: Mapping[str, Tensor], images: Sequence[int], family: Family) -> tuple[Any, dict]:

@@ -317,8 +317,8 @@ SFT = (
     Mistake(
         "an answer reads those before it",
         "idc/vlm/logps.py",
-        "((prompt | own) & own",
-        "((prompt | own | ~prompt) & own",
+        "((prompt | same) & same",
+        "((prompt | same | ~prompt) & same",
         _SHARED,
     ),
     Mistake("answers stand one after another", "idc/vlm/logps.py", ".clamp(min=0)", ".clamp(max=0)", _SHARED),

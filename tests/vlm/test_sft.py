@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from idc.config import load
+from idc.config import ConfigError, load
 from idc.data.images import decode_image
 from idc.systems.sft import sweep
 from idc.systems.sft.captioner import load_captioner
@@ -217,6 +217,12 @@ def test_the_loss_is_the_mean_over_a_samples_tokens_then_over_samples(kind: str,
     assert together == pytest.approx(sum(halves) / 2, abs=2e-6)
     if alone:
         assert together == pytest.approx(sum(alone) / 4, abs=2e-6)
+
+
+def test_captions_together_are_refused_where_they_would_see_each_other(folders: dict[str, Path]) -> None:
+    base = {"source": str(tiny_folder("internvl")), "attention": "flash_attention_2"}
+    with pytest.raises(ConfigError, match=r"captions: together needs base\.attention=sdpa or eager"):
+        job_of("internvl", folders["pairs"], {"captions": "together", "base": base})
 
 
 @every_family

@@ -167,7 +167,7 @@ def reference_rows(
             asked = answers[start : start + _ROWS]
             orders = list(dict.fromkeys(order for _, order in asked))
             asked = [answer for order in orders for answer in asked if answer[1] == order]
-            ids = [[samples.bank.answers[caption] for caption, own in asked if own == order] for order in orders]
+            ids = [[samples.bank.answers[caption] for caption, shown in asked if shown == order] for order in orders]
             totals, _ = answer_log_probabilities(
                 model, [prompts[order] for order in orders], ids, encoded, pixels, [ORDERS[order] for order in orders],
                 family,

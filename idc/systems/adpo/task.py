@@ -155,7 +155,7 @@ class PreferenceTask(SftTask):
         for pair, of_pair in enumerate(answers):
             for order in ("right", *self.job.image_negatives):  # in which _asked has them
                 prompts.append(batch["prompts"][pair][order])
-                ids.append([bank.answers[caption] for caption, own in of_pair if own == order])
+                ids.append([bank.answers[caption] for caption, shown in of_pair if shown == order])
                 images.append([2 * pair + image for image in ORDERS[order]])
         totals, _ = answer_log_probabilities(model, prompts, ids, encoded, batch, images, self.family)
         return totals.view(len(answers), -1)

@@ -341,6 +341,7 @@ def test_margins_that_grow_without_better_captions_are_warned_of(
         ({"objective": "sft", "beta": 0.2}, "'sft' has no use for beta; take dpo or adpo, or set beta=0.1"),
         ({"tune.lora.dropout": 0.1}, "tune.lora.dropout: 0.1 makes log-probabilities noisy; set it to 0"),
         ({"tune": WHOLE}, "take 'copy' or 'stored'"),
+        ({"captions": "together"}, "captions: together is for objective=sft"),
         ({"negatives": 7}, "negatives=7 are more than candidates=6"),
         ({"reference.folder": "x"}, "reference.folder: is of stored log-probabilities"),
         ({"alternate": [0, 2]}, "must be two numbers of at least 1"),
