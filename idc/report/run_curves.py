@@ -91,12 +91,11 @@ def _drawn(field: str, logs: Mapping[str, Sequence[Mapping[str, Any]]], smooth: 
               for name, of_run in groups.items()}  # fmt: skip
     steps = [step for of_run in points.values() for step, _, _ in of_run]
     ends = [end for of_run in points.values() for _, mean, error in of_run for end in (mean - error, mean + error)]
-    low, high = min(0.0, *ends) if min(ends) < 0.5 * max(ends) else min(ends), max(ends)
-    high = high if high > low else low + 1.0
+    low, high, intervals = round_axis(min(0.0, *ends) if min(ends) < 0.5 * max(ends) else min(ends), max(ends))
     plot = Plot(_LEFT, _WIDTH - 16, y + 22, y + _HEIGHT - 40, (0.0, max(steps)), (low, high))
     means = f": means of {smooth} lines of the log with their standard errors" if smooth > 1 else ""
     yield text_at(8, y + 10, field + means, "start")
-    yield grid_lines(plot, plot.left, plot.right, 4, lambda value: metric_text(field, value))
+    yield grid_lines(plot, plot.left, plot.right, intervals, lambda value: metric_text(field, value))
     for share in range(5):
         step = share / 4 * max(steps)
         yield text_at(plot.to_pixels(step, low)[0], plot.bottom + 16, f"{step:,.0f}")
@@ -120,6 +119,17 @@ def _drawn(field: str, logs: Mapping[str, Sequence[Mapping[str, Any]]], smooth: 
         if of_run:
             numbers += f", last point {metric_text(field, of_run[-1][1])}"
         yield text_at(_LEFT + 20, below, f"{name}: {numbers}", "start")
+
+
+def round_axis(low: float, high: float) -> tuple[float, float, int]:
+    """An axis around both values in at most six steps of 1, 2 or 5 times a power of 10, so that the numbers at its
+    lines are round: its ends and how many steps it has."""
+    least = ((high - low) or 5.0) / 5
+    power = 10.0 ** math.floor(math.log10(least) + 1e-9)
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+    first = math.floor(low / step + 1e-9)
+    steps = max(1, math.ceil(high / step - 1e-9) - first)
+    return first * step, (first + steps) * step, steps
 
 
 def _error(values: Sequence[float]) -> float:

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from idc.report.config import CompareRunsJob
-from idc.report.run_curves import points_of, run_curves_page, run_curves_picture
+from idc.report.run_curves import points_of, round_axis, run_curves_page, run_curves_picture
 from tests.report.html_page import HtmlPage
 
 LOG = [{"step": step, "true_negatives": share, **({"validation/CIDEr": 1.5} if step == 30 else {})}
@@ -64,6 +64,15 @@ def test_the_picture_has_the_means_of_whole_logs_and_bars_of_their_errors(tmp_pa
     assert heights[1] == pytest.approx(3 * heights[0], abs=0.5), "0.25, 0.5 and then 0.75, 0.0: a third of the spread"
     assert not any("--c0" in (line.get("style") or "") for tag, line in HtmlPage(run_curves_picture(job(tmp_path))).tags
                    if tag == "line"), "a single line of the log has no error"  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "axis"),
+    [(0, 0.029, (0, 0.03, 3)), (0, 0.02, (0, 0.02, 4)), (-0.6, 0.31, (-0.6, 0.4, 5)), (52.3, 55.9, (52, 56, 4)),
+     (3, 3, (3, 4, 1)), (0.1, 0.9, (0, 1, 5)), (1e-7, 3e-7, (1e-7, 3e-7, 4)), (0, 100, (0, 100, 5))],
+)  # fmt: skip
+def test_the_lines_of_an_axis_have_round_numbers(low: float, high: float, axis: tuple[float, float, int]) -> None:
+    assert round_axis(low, high) == pytest.approx(axis, rel=1e-9, abs=1e-12)
 
 
 def test_what_cannot_be_drawn_is_no_picture(tmp_path: Path) -> None:
