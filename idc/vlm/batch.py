@@ -5,7 +5,6 @@ Letters: B samples, L tokens, N images of all samples together.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from idc.vlm.chat import EncodedDialogue
 from idc.vlm.family import Family
 
 
@@ -26,40 +24,28 @@ class Sample:
     Attributes:
         ids, learned: as in :class:`idc.vlm.chat.EncodedDialogue`; of a prompt nothing is learned.
         pixels: of :meth:`idc.vlm.family.Family.pixels`.
-        branch: of a prompt with several continuations, one after another, which of them a token is in, from 1, and 0
-            for the prompt's; None for a dialogue.
+        answer: of a prompt with several answers, one after another, which of them a token is in, from 1, and 0 for the
+            prompt's; None for a dialogue.
     """
 
     ids: Sequence[int]
     learned: Sequence[bool]
     pixels: Mapping[str, Tensor]
-    branch: Sequence[int] | None = None
+    answer: Sequence[int] | None = None
 
 
-def branched(
-    prompt: Sequence[int], branches: Iterable[tuple[Sequence[int], Sequence[bool]]], pixels: Mapping[str, Tensor]
-) -> Sample:
-    """A prompt with several continuations, none of which sees another (:func:`idc.vlm.logps.token_log_probabilities`).
+def with_answers(prompt: Sequence[int], answers: Iterable[Sequence[int]], pixels: Mapping[str, Tensor]) -> Sample:
+    """A prompt with several answers, none of which sees another (:func:`idc.vlm.logps.token_log_probabilities`).
 
     Args:
-        prompt: its ids, of which nothing is learned.
-        branches: ids of each continuation, and whether each of them is learned.
+        prompt: ids of the prompt.
+        answers: ids of each, with end tokens; all are learned.
     """
-    ids, learned, branch = [*prompt], [False] * len(prompt), [0] * len(prompt)
-    for number, (more, of_more) in enumerate(branches, 1):
-        ids += more
-        learned += of_more
-        branch += [number] * len(more)
-    return Sample(ids, learned, pixels, branch)
-
-
-def together(dialogues: Sequence[EncodedDialogue], pixels: Mapping[str, Tensor]) -> Sample:
-    """Dialogues about the same images as one sample, in which what they all begin with is read once."""
-    same = zip(*(dialogue.ids for dialogue in dialogues), strict=False)
-    common = next((place for place, tokens in enumerate(same) if len(set(tokens)) > 1), sys.maxsize)
-    start = min(common, *(dialogue.learned.index(True) for dialogue in dialogues))
-    branches = [(dialogue.ids[start:], dialogue.learned[start:]) for dialogue in dialogues]
-    return branched(dialogues[0].ids[:start], branches, pixels)
+    ids, answer = [*prompt], [0] * len(prompt)
+    for number, of_answer in enumerate(answers, 1):
+        ids += of_answer
+        answer += [number] * len(of_answer)
+    return Sample(ids, [number > 0 for number in answer], pixels, answer)
 
 
 def collate_encoded(
@@ -72,7 +58,7 @@ def collate_encoded(
 
     Returns:
         ``input_ids``, ``attention_mask``, ``mm_token_type_ids`` (1 for an image's token) and ``learned`` (B, L), and
-        the family's pixel keys (N, ...); for prompts with continuations also ``branch`` (B, L), -1 for padding.
+        the family's pixel keys (N, ...); for prompts with several answers also ``answer`` (B, L), -1 for padding.
     """
     longest = max(len(sample.ids) for sample in samples)
     ids = np.full((len(samples), longest), pad_id(family), np.int64)
@@ -84,10 +70,10 @@ def collate_encoded(
         ids[row, span], mask[row, span], learned[row, span] = sample.ids, 1, sample.learned
     input_ids = torch.from_numpy(ids)
     several = {}
-    if any(sample.branch is not None for sample in samples):
+    if any(sample.answer is not None for sample in samples):
         # All of a dialogue is prompt: its turns see those before.
-        rows = [torch.tensor(sample.branch or [0] * len(sample.ids)) for sample in samples]
-        several = {"branch": pad_sequence(rows, batch_first=True, padding_value=-1, padding_side=side)}
+        rows = [torch.tensor(sample.answer or [0] * len(sample.ids)) for sample in samples]
+        several = {"answer": pad_sequence(rows, batch_first=True, padding_value=-1, padding_side=side)}
     return {
         "input_ids": input_ids,
         "attention_mask": torch.from_numpy(mask),

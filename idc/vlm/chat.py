@@ -106,6 +106,10 @@ class Chat:
         self._refuse_long(ids, sizes)
         return EncodedDialogue(ids, learned)
 
+    def length(self, turns: Sequence[Said], sizes: Sequence[Size]) -> int:
+        """Number of tokens of :meth:`encode`, from the images' sizes alone."""
+        return len(self.encode(turns, sizes).ids)
+
     def answer_ids(self, text: str) -> list[int]:
         """Ids of an answer with its end token.
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from idc.vlm.batch import branched, collate_encoded, model_inputs
+from idc.vlm.batch import collate_encoded, model_inputs, with_answers
 from idc.vlm.family import Family
 from idc.vlm.transformers_internals import attention_of
 
@@ -28,8 +28,8 @@ def token_log_probabilities(
 
     Args:
         model: the transformers model (of a PEFT model, its base model).
-        batch: of :func:`idc.vlm.batch.collate_encoded`, with ``learned``, on the model's device. Of several
-            continuations of a prompt (``branch``) each has the probabilities that it has alone.
+        batch: of :func:`idc.vlm.batch.collate_encoded`, with ``learned``, on the model's device. Of several answers to
+            a prompt (``answer``) each has the probabilities that it has alone.
         encoded: as in :func:`idc.vlm.batch.model_inputs`.
 
     Returns:
@@ -38,13 +38,13 @@ def token_log_probabilities(
     inputs = model_inputs(batch, encoded, family)
     rows_K, tokens_K = batch["learned"].nonzero(as_tuple=True)
     states_K = tokens_K - 1  # a state predicts the token after it
-    if "branch" in batch:
-        branch_RL = batch["branch"]
-        inputs["attention_mask"] = _mask(visible(branch_RL), model)
-        inputs["position_ids"] = family.positions(model, batch) - _behind(branch_RL)
-        # The first token of every branch is predicted by the last state of the prompt.
-        first_K = branch_RL[rows_K, tokens_K] != branch_RL[rows_K, states_K]
-        states_K = torch.where(first_K, (branch_RL == 0).sum(dim=1)[rows_K] - 1, states_K)
+    if "answer" in batch:
+        answer_RL = batch["answer"]
+        inputs["attention_mask"] = _mask(visible(answer_RL), model)
+        inputs["position_ids"] = family.positions(model, batch) - _behind(answer_RL)
+        # The first token of every answer is predicted by the last state of the prompt.
+        first_K = answer_RL[rows_K, tokens_K] != answer_RL[rows_K, states_K]
+        states_K = torch.where(first_K, (answer_RL == 0).sum(dim=1)[rows_K] - 1, states_K)
     hidden_RLD = model.model(**inputs, use_cache=False).last_hidden_state
     # Of the learned tokens alone: logits of all would be a large (R, L, V).
     logits_KV = model.lm_head(hidden_RLD[rows_K, states_K])
@@ -52,9 +52,9 @@ def token_log_probabilities(
     return logits_KV.float().log_softmax(dim=-1).gather(1, ids_K[:, None])[:, 0], rows_K
 
 
-def visible(branch_RL: Tensor) -> Tensor:
-    """Which tokens (last axis) a token reads, bool (R, 1, L, L): the prompt and its own branch up to itself."""
-    prompt, same = branch_RL[:, None] == 0, branch_RL[:, None] == branch_RL[:, :, None]
+def visible(answer_RL: Tensor) -> Tensor:
+    """Which tokens (last axis) a token reads, bool (R, 1, L, L): the prompt and its own answer up to itself."""
+    prompt, same = answer_RL[:, None] == 0, answer_RL[:, None] == answer_RL[:, :, None]
     return ((prompt | same) & same.new_ones(same.shape[1:]).tril())[:, None]
 
 
@@ -64,12 +64,12 @@ def _mask(visible_R1LL: Tensor, model: Any) -> Tensor:
     return (~visible_R1LL).to(model.dtype) * torch.finfo(model.dtype).min  # eager adds its mask to the scores
 
 
-def _behind(branch_RL: Tensor) -> Tensor:
-    """By how many tokens of other branches a token is behind its prompt."""
-    places_L = torch.arange(branch_RL.shape[1], device=branch_RL.device)
-    begins_RL = torch.diff(branch_RL, prepend=branch_RL[:, :1]) != 0
+def _behind(answer_RL: Tensor) -> Tensor:
+    """By how many tokens of other answers a token is behind its prompt."""
+    places_L = torch.arange(answer_RL.shape[1], device=answer_RL.device)
+    begins_RL = torch.diff(answer_RL, prepend=answer_RL[:, :1]) != 0
     start_RL = torch.where(begins_RL, places_L, 0).cummax(dim=1).values
-    return (start_RL - (branch_RL == 0).sum(dim=1, keepdim=True)).clamp(min=0)
+    return (start_RL - (answer_RL == 0).sum(dim=1, keepdim=True)).clamp(min=0)
 
 
 def log_probabilities(model: Any, batch: Mapping[str, Any], encoded: Any, family: Family) -> tuple[Tensor, Tensor]:
@@ -103,13 +103,13 @@ def answer_log_probabilities(
     """
     apart = attention_of(model) == "flash_attention_2"  # which has no mask for answers that do not see each other
     rows = [
-        (branched(prompt, [(ids, [True] * len(ids)) for ids in of_row], {}), of_prompt)
+        (with_answers(prompt, of_row, {}), of_prompt)
         for prompt, of_prompt_answers, of_prompt in zip(prompts, answers, images, strict=True)
         for of_row in ([[answer] for answer in of_prompt_answers] if apart else [of_prompt_answers])
         if of_row
     ]
     features, language = repeated(encoded, pixels, [image for _, of_row in rows for image in of_row], family)
-    batch = collate_encoded([replace(row, branch=None) if apart else row for row, _ in rows], family) | language
+    batch = collate_encoded([replace(row, answer=None) if apart else row for row, _ in rows], family) | language
     batch = {key: tensor.to(model.device) for key, tensor in batch.items()}
     logs_K, _ = token_log_probabilities(model, batch, features, family)
     # Learned tokens are those of all answers, one after another.

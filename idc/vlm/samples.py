@@ -23,7 +23,7 @@ from idc.schema import Instruction, Turn
 from idc.training.caption_validation import row_truths
 from idc.training.data import sample_rng
 from idc.training.task import Batch
-from idc.vlm.batch import Sample, collate_encoded, together
+from idc.vlm.batch import Sample, collate_encoded, with_answers
 from idc.vlm.chat import Chat, Size
 from idc.vlm.config import PromptConfig
 from idc.vlm.dialogue import caption_turns
@@ -116,7 +116,7 @@ class DialogueSamples:
     Args:
         folder: of kind ``pairs`` or ``instructions``.
         prompt: the question about a pair; instructions have their own.
-        captions: each caption of a pair is a sample, one is drawn at every visit, or all together are a sample.
+        captions: each caption of a pair is a sample, one is drawn at every visit, or all are answers to one prompt.
         validation: samples also have what is scored; of a pair with its first caption.
         one_size: as of :class:`Dialogue`, for all of them.
         prompt_of: the question about each pair, in place of ``prompt``.
@@ -176,9 +176,9 @@ class DialogueSamples:
 
     def get(self, index: int, epoch: int) -> TuningSample:
         row, number = self._visit(index, epoch)
-        if self.together:
-            return TuningSample(encode_together(self.chat, self.dialogues(row)))
         dialogue = self.dialogue(row, number)
+        if self.together and self.of_pairs:
+            return TuningSample(encode_together(self.chat, dialogue))
         sample = encode_dialogue(self.chat, dialogue)
         if self.other is None:
             return TuningSample(sample)
@@ -205,7 +205,10 @@ class DialogueSamples:
         row, number = self._visit(index, epoch)
         if (row, number) not in self._lengths:
             self._measure(row)
-        return self._lengths[row, number]
+        length = self._lengths[row, number]
+        if self.together and self.of_pairs:
+            length += sum(len(self.chat.answer_ids(caption)) for caption in self.rows[row]["captions"][1:])
+        return length
 
     def check(self, rank: int = 0, world_size: int = 1) -> int:
         """Encode every dialogue of this rank's share without its pixels: half a millisecond of a core for each.
@@ -222,23 +225,16 @@ class DialogueSamples:
         return max(self._lengths.values(), default=0)
 
     def _measure(self, row: int) -> None:
-        """The lengths of a row's dialogues, of which in validation only the first is used; together, that of the one
-        sample."""
+        """The lengths of a row's dialogues, of which in validation only the first is used."""
+        columns = self.rows[row]
         sizes: list[Size] | None = None
-        encoded = []
-        for dialogue in self.dialogues(row)[: 1 if self.other is not None else None]:
+        for number in range(1 if self.other is not None else self.counts[row]):
+            dialogue = self.dialogue_of(columns, number)
             try:
                 sizes = sizes or dialogue.sizes
-                encoded.append(self.chat.encode(dialogue.turns, sizes))
+                self._lengths[row, number] = self.chat.length(dialogue.turns, sizes)
             except ValueError as error:
                 raise ValueError(f"{self.folder}, row {dialogue.name!r}: {error}") from None
-        lengths = [len(together(encoded, {}).ids)] if self.together else [len(each.ids) for each in encoded]
-        self._lengths |= {(row, number): length for number, length in enumerate(lengths)}
-
-    def dialogues(self, row: int) -> list[Dialogue]:
-        """The dialogues of a row, all about the same images: one for each caption of a pair."""
-        columns = self.rows[row]
-        return [self.dialogue_of(columns, number) for number in range(self.counts[row])]
 
     def dialogue(self, row: int, number: int) -> Dialogue:
         """The dialogue of a row; of a pair, with its caption of this number."""
@@ -276,12 +272,11 @@ def encode_dialogue(chat: Chat, dialogue: Dialogue) -> Sample:
     return Sample(encoded.ids, encoded.learned, chat.family.pixels(images) if images else {})
 
 
-def encode_together(chat: Chat, dialogues: Sequence[Dialogue]) -> Sample:
-    """Dialogues about the same images with their pixels, as one sample."""
-    images = dialogues[0].decoded()
-    sizes = [(image.shape[0], image.shape[1]) for image in images]
-    encoded = [chat.encode(dialogue.turns, sizes) for dialogue in dialogues]
-    return together(encoded, chat.family.pixels(images) if images else {})
+def encode_together(chat: Chat, dialogue: Dialogue) -> Sample:
+    """The prompt of a pair's dialogue with all its captions as answers."""
+    images = dialogue.decoded()
+    prompt = chat.prompt(dialogue.turns[:-1], [(image.shape[0], image.shape[1]) for image in images])
+    return with_answers(prompt, map(chat.answer_ids, dialogue.references), chat.family.pixels(images))
 
 
 def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:

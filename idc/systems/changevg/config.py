@@ -293,9 +293,6 @@ class ChangeVgJob(TuningJob):
     captions of its pair as references, unless they are left out."""
     prompt: PromptConfig = PromptConfig(text=CAPTION_QUESTION)
     """The captioner's question for a caption; ChangeIMTI's, which is learned."""
-    captions: Literal["each", "together"] = "each"
-    """each: every dialogue is a sample. together: every pair is, whose images and notes are read once for all of its
-    dialogues, none of which sees another; `train.batch_size` then counts pairs."""
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()
@@ -303,6 +300,8 @@ class ChangeVgJob(TuningJob):
             yield "tune.language: 'frozen', with tower and projector empty, trains nothing"
         if len(set(self.tasks)) < len(self.tasks):
             yield f"tasks: {', '.join(self.tasks)} names one twice"
+        if "captions" in self.model_fields_set and self.captions != "each":
+            yield "captions: every caption is a row of the instructions; leave it out"
         if self.guide is None:
             fields = type(self).model_fields
             for name in ("notes", "quote", "regions"):

@@ -23,7 +23,7 @@ from idc.training.data import Loaders
 from idc.vlm.chat import Chat
 from idc.vlm.config import PromptConfig
 from idc.vlm.family import Family
-from idc.vlm.samples import Captions, Dialogue, DialogueSamples
+from idc.vlm.samples import Dialogue, DialogueSamples
 from idc.vlm.tuning_data import loaders_of
 
 _BATCH = 16
@@ -36,16 +36,15 @@ class ImtiDialogues(DialogueSamples):
     Args:
         folder, split, chat, prompt, seed: as of :class:`idc.vlm.samples.DialogueSamples`.
         tasks: rows of other tasks are left out.
-        captions: each row is a sample, or all rows of a pair together are.
         validation: samples also have what is scored: a pair's first row that asks for its caption alone, with all of
             its captions as references; if `tasks` has no captions, every row.
     """
 
     def __init__(
         self, folder: str, split: str, chat: Chat, prompt: PromptConfig, seed: int, tasks: Sequence[str],
-        captions: Captions = "each", validation: bool = False,
+        validation: bool = False,
     ):  # fmt: skip
-        super().__init__(folder, split, chat, prompt, seed, captions, validation=validation)
+        super().__init__(folder, split, chat, prompt, seed, validation=validation)
         self.notes: Mapping[str, GuideNotes] | None = None
         self.quote = GuidedPromptConfig()
         self.pair_ids: list[str | None] = self.rows.column("of_pair")
@@ -61,14 +60,6 @@ class ImtiDialogues(DialogueSamples):
                     first.setdefault(name, row)
                     self.captions_of.setdefault(name, []).append(answers[row][0]["text"])
             rows = list(first.values())
-        self.rows_of: dict[int, list[int]] = {}
-        """First row of a pair -> all of its rows, with captions=together."""
-        if self.together:
-            by_pair: dict[Any, list[int]] = {}
-            for row in rows:
-                by_pair.setdefault(self.pair_ids[row] or row, []).append(row)  # a row of no pair is alone
-            self.rows_of = {of_pair[0]: of_pair for of_pair in by_pair.values()}
-            rows = list(self.rows_of)
         self.order = [(row, 0) for row in rows]
         if validation:
             self.other = self._others()
@@ -90,9 +81,6 @@ class ImtiDialogues(DialogueSamples):
                 )
             row_of.setdefault(name, row)
         return row_of
-
-    def dialogues(self, row: int) -> list[Dialogue]:
-        return [self.dialogue(each, 0) for each in self.rows_of.get(row, [row])]
 
     def dialogue_of(self, row: Mapping[str, Any], number: int) -> Dialogue:
         dialogue, name = super().dialogue_of(row, number), row["of_pair"]
@@ -127,7 +115,7 @@ def make_loaders(job: ChangeVgJob, family: Family, context: Context) -> Loaders:
     chat, seed = Chat(family, job.cutoff), job.train.seed
     folders = dict.fromkeys((job.pairs, *job.more_pairs))
     parts = {
-        path: ImtiDialogues(path, "train", chat, job.prompt, seed + number, job.tasks, job.captions)
+        path: ImtiDialogues(path, "train", chat, job.prompt, seed + number, job.tasks)
         for number, path in enumerate(folders)
     }
     validation = ImtiDialogues(job.pairs, "val", chat, job.prompt, seed, job.tasks, validation=True)

@@ -140,26 +140,6 @@ def test_a_question_is_put_as_it_was_learned(
     assert (True, "caption") in seen
 
 
-def test_a_pair_read_once_has_all_its_dialogues_behind_its_notes(folder: Path) -> None:
-    each, together = (samples_of(loaders_of(folder, captions=how)) for how in ("each", "together"))
-    expected: dict[str | None, list[Any]] = {}
-    for index, (row, _) in enumerate(each.order):
-        sample = each.get(index, 0).sample
-        expected.setdefault(each.pair_ids[row], []).append((list(sample.ids), list(sample.learned)))
-    assert len(together) == len(expected) < len(each)
-    for index, (row, _) in enumerate(together.order):
-        sample = together.get(index, 0).sample
-        tokens = list(zip(sample.ids, sample.learned, sample.branch or (), strict=True))
-        prompt = [(token, learned) for token, learned, branch in tokens if branch == 0]
-        dialogues = [
-            [*prompt, *((token, learned) for token, learned, branch in tokens if branch == number)]
-            for number in range(1, max(sample.branch or ()) + 1)
-        ]
-        assert "Location: {" in together.chat.decode([token for token, _ in prompt])
-        assert [tuple(map(list, zip(*dialogue, strict=True))) for dialogue in dialogues] == expected[each.pair_ids[row]]
-        assert together.length(index, 0) == len(tokens)
-
-
 def test_branches_that_are_left_out_are_in_no_prompt(folder: Path) -> None:
     texts = {}
     for name, settings in QUOTES.items():
