@@ -261,16 +261,23 @@ SFT = (
     Mistake(
         "a state predicts its own token",
         "idc/vlm/logps.py",
-        "hidden_RLD[:, :-1][learned_RL]",
-        "hidden_RLD[:, 1:][learned_RL]",
+        "states_K = tokens_K - 1",
+        "states_K = tokens_K",
         f"{_SFT}::test_the_loss_is_the_mean_over_a_samples_tokens_then_over_samples",
     ),
     Mistake(
         "every token of a batch counts the same",
         "idc/vlm/sft.py",
-        "return sample_losses(losses, rows, batch[SAMPLES]).mean(), {}",
-        "return losses.mean(), {}",
+        "return sample_losses(losses_K, rows_K, batch[SAMPLES]).mean(), {}",
+        "return losses_K.mean(), {}",
         f"{_SFT}::test_the_loss_is_the_mean_over_a_samples_tokens_then_over_samples",
+    ),
+    Mistake(
+        "a long caption of a pair counts more than a short one",
+        "idc/vlm/sft.py",
+        "losses_K, rows_K = sample_losses(losses_K, answers_K, len(pairs_A2)), pairs_A2[:, 0]",
+        "pass",
+        f"{_SFT}::test_captions_together_have_the_loss_and_gradients_of_each_alone",
     ),
     Mistake(
         "the questions are learned too",
