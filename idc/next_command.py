@@ -70,9 +70,7 @@ def after_training(entry: str, job: Any, artifact: str) -> str:
             return _command("finetune_sft", name="mine-vlm", pairs=pairs, base={"source": artifact})
         case "systems.changevg.tuning:train" if job.notes:  # its pairs are questions
             pairs = job.notes
-        case "systems.changevg.tuning:train":
-            return _answers(artifact, pairs)
-        case "systems.sft.task:train" if _holds_questions(pairs):
+        case _ if _holds_questions(pairs):
             return _answers(artifact, pairs)
     if (procedures := getattr(job, "procedures", None)) is not None:
         from idc.data.store import read_manifest
