@@ -56,8 +56,9 @@ def backend(world: World, tmp_path_factory: pytest.TempPathFactory) -> Backend:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=30_000)  # what a waiting expectation gives a page on a busy machine; 5 s by default
     with sync_playwright() as playwright:
         flags = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path=chromium(), args=flags)
