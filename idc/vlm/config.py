@@ -15,6 +15,9 @@ from idc.training.config import GroupConfig, ScheduleName
 FAMILIES = ("qwen2_5_vl", "llava_onevision", "internvl", "qwen3_vl")
 """Families of base models by the ``model_type`` of their config.json; a class each in :mod:`idc.vlm.families`."""
 
+Captions = Literal["each", "one", "together"]
+"""How the captions of a pair are learned (:class:`idc.vlm.tuning_config.TuningJob`)."""
+
 PAIR_PROMPT = (
     f"First image (before): {IMAGE}\nSecond image (after): {IMAGE}\n"
     "What changed between the two images? Answer in one sentence."

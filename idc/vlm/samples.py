@@ -10,7 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -25,11 +25,10 @@ from idc.training.data import sample_rng
 from idc.training.task import Batch
 from idc.vlm.batch import Sample, collate_encoded, with_answers
 from idc.vlm.chat import Chat, Size
-from idc.vlm.config import PromptConfig
+from idc.vlm.config import Captions, PromptConfig
 from idc.vlm.dialogue import caption_turns
 from idc.vlm.family import Family
 
-Captions = Literal["each", "one", "together"]
 PromptOf = Callable[[Mapping[str, Any]], PromptConfig]
 """The question about a pair, from the columns of its row; picklable."""
 
@@ -140,11 +139,11 @@ class DialogueSamples:
         self.one_size, self.prompt_of = one_size, prompt_of
         self.folder, self.chat, self.prompt, self.seed = folder, chat, prompt, seed
         self.draws = captions == "one" and not validation
-        self.together = captions == "together" and not validation
         kind = complete_manifest(folder).kind
         if kind not in ("pairs", "instructions"):
             raise ValueError(f"{folder} holds {kind}; give a folder of pairs or of instructions")
         self.of_pairs = kind == "pairs"
+        self.together = captions == "together" and self.of_pairs and not validation
         if self.of_pairs:
             self.rows = MappedRows(folder, ("pair_id", "before", "after", "captions", "change_type", "meta"), split)
             self.counts: Sequence[int] = self.rows.list_lengths("captions").tolist()
@@ -177,7 +176,7 @@ class DialogueSamples:
     def get(self, index: int, epoch: int) -> TuningSample:
         row, number = self._visit(index, epoch)
         dialogue = self.dialogue(row, number)
-        if self.together and self.of_pairs:
+        if self.together:
             return TuningSample(encode_together(self.chat, dialogue))
         sample = encode_dialogue(self.chat, dialogue)
         if self.other is None:
@@ -205,10 +204,7 @@ class DialogueSamples:
         row, number = self._visit(index, epoch)
         if (row, number) not in self._lengths:
             self._measure(row)
-        length = self._lengths[row, number]
-        if self.together and self.of_pairs:
-            length += sum(len(self.chat.answer_ids(caption)) for caption in self.rows[row]["captions"][1:])
-        return length
+        return self._lengths[row, number]
 
     def check(self, rank: int = 0, world_size: int = 1) -> int:
         """Encode every dialogue of this rank's share without its pixels: half a millisecond of a core for each.
@@ -235,6 +231,8 @@ class DialogueSamples:
                 self._lengths[row, number] = self.chat.length(dialogue.turns, sizes)
             except ValueError as error:
                 raise ValueError(f"{self.folder}, row {dialogue.name!r}: {error}") from None
+        if self.together:  # the first dialogue has the other captions behind its own
+            self._lengths[row, 0] += sum(len(self.chat.answer_ids(caption)) for caption in columns["captions"][1:])
 
     def dialogue(self, row: int, number: int) -> Dialogue:
         """The dialogue of a row; of a pair, with its caption of this number."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 from pydantic import Field
 
@@ -12,7 +11,7 @@ from idc.data.manifest import missing_pairs
 from idc.data.store import fingerprint
 from idc.training import base as base_models
 from idc.training.config import KeepBest, TrainConfig
-from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig, TuneConfig
+from idc.vlm.config import BaseConfig, Captions, GenerateConfig, PromptConfig, TuneConfig
 
 
 class TuningJob(ConfigModel):
@@ -30,7 +29,7 @@ class TuningJob(ConfigModel):
     """The model that is tuned."""
     prompt: PromptConfig = PromptConfig()
     """The question whose answer is a pair's caption; instructions have their own."""
-    captions: Literal["each", "one", "together"] = "each"
+    captions: Captions = "each"
     """each: every caption of a pair is a sample of an epoch. one: every pair is, with a caption drawn at each visit.
     together: every pair is, and the model reads it once for all its captions, none of which sees another."""
     cutoff: int | None = Field(None, ge=16)
@@ -55,8 +54,12 @@ class TuningJob(ConfigModel):
             yield f"base.dtype={self.base.dtype} needs train.precision=bf16; take that, or base.dtype=float32"
         if self.train.precision == "fp32" and self.base.dtype == "bfloat16":
             yield "base.dtype=bfloat16 needs train.precision=bf16; take that, or base.dtype=float32"
-        if self.captions == "together" and self.base.attention == "flash_attention_2":
-            yield "captions: together needs base.attention=sdpa or eager; flash attention lets captions see each other"
+        yield from self.together_faults("captions", self.captions)
+
+    def together_faults(self, name: str, captions: Captions) -> Iterator[str]:
+        """Why these captions of the field ``name`` cannot be learned together."""
+        if captions == "together" and self.base.attention == "flash_attention_2":
+            yield f"{name}: together needs base.attention=sdpa or eager; flash attention lets captions see each other"
 
     def preflight(self) -> Iterator[str]:
         yield from missing_pairs(self.pairs, "pairs", kind=None)

@@ -41,8 +41,8 @@ class Load:
 def load(
     connect: Callable[[], httpx2.Client], bodies: Sequence[Mapping[str, Any]], *, anew: bool = False
 ) -> Iterator[Load]:
-    """Send requests inside the ``with``, each client one after the other: at least one of each client before and after
-    what the ``with`` holds.
+    """Send requests inside the ``with``, each client one after the other: twice as many as there are clients are over
+    before what the ``with`` holds, and as many again after it.
 
     Args:
         connect: a new client.

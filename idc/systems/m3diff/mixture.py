@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -19,9 +19,7 @@ from idc.data.stored_rows import iter_rows
 from idc.data.validation.published import PUBLISHED
 from idc.data.validation.report import aligned
 from idc.schema import IMAGE
-from idc.vlm.config import PromptConfig
-
-Captions = Literal["each", "one", "together"]
+from idc.vlm.config import Captions, PromptConfig
 
 _PAIR = f"First image (before): {IMAGE}\nSecond image (after): {IMAGE}\n"
 QUESTIONS: Mapping[str, str] = {

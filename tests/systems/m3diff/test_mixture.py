@@ -236,6 +236,14 @@ def test_the_table_at_the_start_has_the_published_counts(
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 
+def test_captions_together_are_refused_where_they_would_see_each_other(folders: dict[str, str]) -> None:
+    job = job_of(folders).model_dump(mode="json", exclude_defaults=True)
+    job["base"]["attention"] = "flash_attention_2"
+    job["mixture"]["sets"]["mine"]["captions"] = "together"
+    with pytest.raises(ConfigError, match=r"mixture\.sets\.mine\.captions: together needs base\.attention=sdpa"):
+        load(M3DiffJob, None, job)
+
+
 def test_faults_of_a_config_are_all_named(folders: dict[str, str]) -> None:
     with pytest.raises(ConfigError) as caught:
         load(MixtureConfig, None, {
