@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar, cast
 import numpy as np
 
 from idc.captioning.apply import Fault, Pixels
-from idc.data.images import MAX_PIXELS, ImageError, decode_image, image_size
+from idc.data.images import MAX_PIXELS, ImageError, decode_image, num_pixels
 from idc.geo.pixel_grid import PixelGrid
 from serve.backend import EncodedPair, RequestDialogue
 from serve.decoder_process import REPLY, REQUEST
@@ -89,8 +89,7 @@ class Decoders:
         return DecodedPair(Pixels(*images), pair.dialogue)
 
     async def _image(self, data: bytes) -> np.ndarray:
-        height, width = image_size(data)
-        if len(data) <= _LIGHT_BYTES and height * width <= _LIGHT_PIXELS:
+        if len(data) <= _LIGHT_BYTES and num_pixels(data) <= _LIGHT_PIXELS:
             return await self._timed(self._light, partial(decode_image, data))
         return await self._in_process(lambda process: process.decode(data, self._seconds))
 

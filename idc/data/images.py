@@ -47,6 +47,7 @@ __all__ = [
     "geo_header",
     "image_of",
     "image_size",
+    "num_pixels",
     "open_image",
     "refused_format",
     "resize_image",
@@ -123,6 +124,8 @@ _ALPHA_MODES = ("RGBA", "LA", "PA", "La", "RGBa")
 _GREY_16_MODES = ("I;16", "I;16B", "I;16L", "I;16N", "I")
 _KEPT_FORMATS = ("PNG", "JPEG", "WEBP")
 _KEPT_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
+_PNG_ORIENTATION = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")
+"""The parts of a PNG that may have an orientation in them, before or behind the pixels."""
 
 
 class ImageError(ValueError):
@@ -267,15 +270,29 @@ def _orientation(image: Image.Image) -> Any:
 
 
 def image_size(data: bytes) -> tuple[int, int]:
-    """Height and width of :func:`decode_image`, from the header alone.
+    """Height and width of :func:`decode_image`. The pixels are not decoded, except of a PNG that may have its
+    orientation behind them.
 
     Raises:
         ImageError: the header is not that of a usable image.
     """
     with open_image(data) as image:
         width, height = image.size
-        turned = _orientation(image) >= 5  # 5 to 8 exchange height and width
+        # Of every PNG that does not begin with EXIF, Pillow decodes the pixels to read on.
+        may_turn = image.format != "PNG" or any(mark in data for mark in _PNG_ORIENTATION)
+        turned = may_turn and _orientation(image) >= 5  # 5 to 8 exchange height and width
     return (width, height) if turned else (height, width)
+
+
+def num_pixels(data: bytes) -> int:
+    """Height times width, from the header alone.
+
+    Raises:
+        ImageError: as :func:`image_size`.
+    """
+    with open_image(data) as image:
+        width, height = image.size
+    return width * height
 
 
 class GeoHeader(NamedTuple):

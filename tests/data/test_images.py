@@ -26,6 +26,8 @@ from idc.data.images import (
     check_image,
     decode_image,
     encode_png,
+    image_size,
+    num_pixels,
     open_image,
     resize_image,
 )
@@ -330,6 +332,30 @@ def test_a_kept_image_is_decoded_and_has_the_size_of_its_pixels(mode: str, orien
     assert (checked.height, checked.width) == decode_image(data).shape[:2] == size
     with pytest.raises(ImageError, match="image"):
         check_image(data[: data.index(b"IDAT") + 6])
+
+
+TURNED = b"II*\0\x08\0\0\0\x01\0" + struct.pack("<HHII", 0x0112, 3, 1, 6) + bytes(4)
+"""EXIF with an orientation of 6: height and width change places."""
+TURNED_XMP = b"XML:com.adobe.xmp\0\0\0\0\0<x tiff:Orientation=\"6\"/>"
+
+
+@pytest.mark.parametrize("part", [chunk(b"eXIf", TURNED), chunk(b"iTXt", TURNED_XMP)])
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_turned_png_has_the_size_of_its_pixels(part: bytes, behind: bool) -> None:
+    plain = encode_png(gradient())
+    at = plain.index(b"IEND" if behind else b"IDAT") - 4
+    data = plain[:at] + part + plain[at:]
+    assert image_size(plain) == decode_image(plain).shape[:2] == (20, 30)
+    assert image_size(data) == decode_image(data).shape[:2] == (30, 20)
+
+
+def test_the_size_is_read_from_the_header_alone() -> None:
+    damaged = chunk(b"IDAT", b"no pixels")
+    header = encode_png(gradient()).partition(b"IDAT")[0][:-4]
+    assert image_size(header + damaged) == (20, 30)
+    assert num_pixels(header + damaged) == num_pixels(header + damaged + chunk(b"eXIf", TURNED)) == 600
+    with pytest.raises(ImageError, match="damaged|truncated"):
+        decode_image(header + damaged)
 
 
 def test_resize() -> None:
