@@ -1,8 +1,11 @@
-"""Put the questions of a folder of instructions to a captioner: yes or no, counts, positions; and score its answers.
+"""Put the questions of a data set to a captioner: yes or no, counts, positions; and score its answers.
 
     python jobs/build_changeimti.py pairs=data/levir-mci/pairs out=data/changeimti-test splits=[test]
     python jobs/answer_questions.py artifact=runs/changevg/artifact instructions=data/changeimti-test \\
         out=runs/changevg/answers
+    python jobs/import_dataset.py source=QAG-360K out=data/qag360k format=qag360k
+    python jobs/answer_questions.py artifact=runs/changevg/artifact instructions=data/qag360k \\
+        out=runs/changevg/qag360k data_set=qag360k types=[change_or_not]
 
 Writes OUT/answers.jsonl and OUT/answers.json, those of dialogues below OUT/dialogues. Answers that no rule can parse
 count as wrong. Captions are scored by jobs/evaluate.py. The same command continues an interrupted job.

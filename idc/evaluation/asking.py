@@ -1,7 +1,8 @@
-"""Puts the questions of a folder of instructions to a captioner, and scores its answers by ChangeIMTI's measures.
+"""Puts the questions of a data set to a captioner, and scores its answers by ChangeIMTI's measures.
 
-A dialogue is asked turn by turn, each after the captioner's own earlier answers. Captions are not scored here but by
-an evaluation, against all references of a pair.
+They are those of a folder of instructions, or of pairs with questions in ``meta["questions"]`` (CDVQA, QAG-360K). A
+dialogue is asked turn by turn, each after the captioner's own earlier answers. Captions are not scored here but by an
+evaluation, against all references of a pair.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,12 +22,12 @@ from idc.captioning.contract import AnsweringCaptioner, require
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner, artifact_folder
 from idc.data.changeimti.change_regions import CLASSES
 from idc.data.images import decode_image
-from idc.data.manifest import complete_manifest, fingerprint
+from idc.data.manifest import Manifest, complete_manifest, fingerprint
 from idc.data.stored_rows import iter_rows
 from idc.evaluation.answers import AnswerScores, AnswersJob, run_answers
 from idc.evaluation.config import AskJob
 from idc.metrics.classification import BINARY, COUNT, LOCATION
-from idc.schema import Instruction, Turn
+from idc.schema import ChangePair, Instruction, Turn
 from idc.training.artifact import captioning_identity
 
 ANSWERS = "answers.jsonl"
@@ -49,40 +52,52 @@ class _Asked:
     """A dialogue that is being asked.
 
     Attributes:
+        types: of the answers that are scored; empty: all.
         answers: the true ones, each with its question.
         history: turns so far, with the captioner's own answers.
         records: of the scored answers so far.
     """
 
     row: Instruction
+    types: Sequence[str]
     images: Sequence[np.ndarray]
     answers: Sequence[tuple[Turn, Turn]]
     history: list[Turn]
     records: list[dict[str, str]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, row: Instruction) -> _Asked:
+    def of(cls, row: Instruction, types: Sequence[str]) -> _Asked:
         system = [turn for turn in row.turns if turn.role == "system"]
         turns = row.turns[len(system) :]
         answers = list(zip(turns[::2], turns[1::2], strict=True))
-        while answers and answers[-1][1].task not in _SCORED:  # after the last one that is scored nothing is asked
+        while answers and not _is_scored(answers[-1][1], types):  # after the last one that is scored nothing is asked
             answers.pop()
         images: Any = row.images  # in a folder they are bytes
-        return cls(row, [decode_image(image) for image in images] if answers else [], answers, system)
+        return cls(row, types, [_decoded(image) for image in images] if answers else [], answers, system)
 
     def take(self, number: int, prediction: str) -> None:
         """Add the captioner's answer to a question."""
         question, answer = self.answers[number]
         self.history.append(Turn("assistant", prediction))
-        if answer.task not in _SCORED:
+        if not _is_scored(answer, self.types):
             return
         record = {
             "id": f"{self.row.row_id}/{number}", "type": str(answer.task), "answer": answer.text,
             "prediction": prediction,
         }  # fmt: skip
-        if answer.task != BINARY:
+        if answer.task in (COUNT, LOCATION):
             record["class"] = _class_of(self.row, question.text)
         self.records.append(record)
+
+
+def _is_scored(answer: Turn, types: Sequence[str]) -> bool:
+    return not types or answer.task in types
+
+
+@lru_cache(maxsize=2)
+def _decoded(data: bytes) -> np.ndarray:
+    """The pixels of an image; a pair's questions come one after another."""
+    return decode_image(data)
 
 
 def ask_questions(job: AskJob, load: LoadCaptioner | None = None, overwrite: bool = False) -> AskedScores:
@@ -93,12 +108,12 @@ def ask_questions(job: AskJob, load: LoadCaptioner | None = None, overwrite: boo
         overwrite: discard the answers of other inputs or settings.
 
     Raises:
-        ValueError: the folder is of another kind, a row has other than two images or names no class to count or locate,
+        ValueError: the folder has no questions, a row has other than two images or names no class to count or locate,
             the captioner answers no questions, or ``job.out`` has answers of other inputs or settings.
     """
     out = Path(job.out)
-    settings = job.model_dump(mode="json", include={"split", "max_rows", "max_tokens"})
-    manifest = complete_manifest(job.instructions, kind="instructions")
+    manifest = complete_manifest(job.instructions)
+    settings = _settings(job, manifest)
     identity = fingerprint(
         _VERSION, captioning_identity(artifact_folder(job.artifact)), manifest.fingerprint, settings,
         job.loading_identity(),
@@ -106,7 +121,7 @@ def ask_questions(job: AskJob, load: LoadCaptioner | None = None, overwrite: boo
     rows = _resumed(out, identity, overwrite)
     captioner: AnsweringCaptioner | None = None
     with (out / _PARTIAL).open("a", encoding="utf-8") as stream:
-        for batch in _batches(job, rows):
+        for batch in _batches(job, manifest.kind, rows):
             if captioner is None:
                 captioner = require((load or CaptionerLoader(job.artifact, job))(), "answer")
             _ask_batch(captioner, batch, job.max_tokens)
@@ -117,7 +132,9 @@ def ask_questions(job: AskJob, load: LoadCaptioner | None = None, overwrite: boo
     single = [record for records in rows.values() if len(records) == 1 for record in records]
     several = [record for records in rows.values() if len(records) > 1 for record in records]
     if not single and not several:
-        raise ValueError(f"{job.instructions}: split {job.split!r} has no questions of the tasks {', '.join(_SCORED)}")
+        types = job.types or _default_types(manifest.kind)
+        what = f" of the types {', '.join(types)}" if types else " with an answer (meta.questions)"
+        raise ValueError(f"{job.instructions}: split {job.split!r} has no questions{what}")
     return AskedScores(_scored(job, out, single), _scored(job, out / DIALOGUES, several))
 
 
@@ -143,16 +160,36 @@ def _resumed(out: Path, identity: str, overwrite: bool) -> dict[str, list[dict[s
     return rows
 
 
-def _batches(job: AskJob, done: Mapping[str, Any]) -> Iterator[list[_Asked]]:
+def _default_types(kind: str) -> Sequence[str]:
+    """Types of questions that are scored if the settings name none, of a kind of folder; empty: all."""
+    return _SCORED if kind == "instructions" else ()
+
+
+def _settings(job: AskJob, manifest: Manifest) -> dict[str, Any]:
+    """The settings that the answers depend on.
+
+    Raises:
+        ValueError: the folder is of another kind, or its questions are not worded here.
+    """
+    settings = job.model_dump(mode="json", include={"split", "max_rows", "max_tokens"})
+    if manifest.kind == "instructions":
+        if job.wording != AskJob.model_fields["wording"].default:
+            raise ValueError(f"wording: the instructions of {job.instructions} are asked as they are; leave it out")
+    elif manifest.kind == "pairs":
+        settings["wording"] = job.wording
+    else:
+        raise ValueError(f"{job.instructions} has {manifest.kind}; give instructions, or pairs with questions")
+    return settings if job.types is None else {**settings, "types": job.types}
+
+
+def _batches(job: AskJob, kind: str, done: Mapping[str, Any]) -> Iterator[list[_Asked]]:
     """The dialogues that are not yet asked, each with a question that is scored."""
     batch: list[_Asked] = []
-    split = None if job.split == "all" else job.split
-    for number, stored in enumerate(iter_rows(job.instructions, split=split)):
-        if job.max_rows is not None and number >= job.max_rows:
-            break
-        if stored["row_id"] in done:
+    types = job.types or _default_types(kind)
+    for row in islice(_dialogues(job, kind), job.max_rows):
+        if row.row_id in done:
             continue
-        asked = _Asked.of(Instruction.from_row(stored))
+        asked = _Asked.of(row, types)
         if not asked.answers:
             continue
         if len(asked.images) != 2:
@@ -166,6 +203,23 @@ def _batches(job: AskJob, done: Mapping[str, Any]) -> Iterator[list[_Asked]]:
             batch = []
     if batch:
         yield batch
+
+
+def _dialogues(job: AskJob, kind: str) -> Iterator[Instruction]:
+    """All dialogues of the split; of pairs, each question that has an answer is one."""
+    for stored in iter_rows(job.instructions, split=None if job.split == "all" else job.split):
+        if kind == "instructions":
+            yield Instruction.from_row(stored)
+            continue
+        pair = ChangePair.from_row(stored)
+        for record in pair.meta.get("questions", ()):
+            try:
+                name, question, kind_of, answer = (record[key] for key in ("id", "question", "type", "answer"))
+            except (TypeError, KeyError) as error:
+                raise ValueError(f"{job.instructions}, pair {pair.pair_id!r}: meta.questions has no {error}") from None
+            if answer is not None:  # else withheld by the authors
+                turns = (Turn("user", job.wording.replace("{question}", question)), Turn("assistant", answer, kind_of))
+                yield Instruction(f"{pair.pair_id}/{name}", (pair.before, pair.after), turns, split=pair.split)
 
 
 def _ask_batch(captioner: AnsweringCaptioner, batch: Sequence[_Asked], max_tokens: int) -> None:

@@ -11,6 +11,7 @@ from idc.captioning.loading import LOADING, LoadConfig, missing_artifact
 from idc.config import ConfigModel, missing, remote
 from idc.data.manifest import missing_pairs
 from idc.metrics.protocols import ProtocolName
+from idc.schema import IMAGE
 
 CAPTION_HOW = frozenset({"batch_size", "actors", "cpus_per_actor", "gpus_per_actor"}) | LOADING
 """Settings of the captioning on which scores do not depend, but for :meth:`LoadConfig.loading_identity`."""
@@ -118,18 +119,25 @@ class EvaluateSection(EvaluateJob):
 
 
 class AskJob(LoadConfig):
-    """Put the questions of a folder of instructions to a captioner, and score its answers."""
+    """Put the questions of a data set to a captioner, and score its answers."""
 
     artifact: str = Field(min_length=1)
     """Artifact of a captioner that answers questions."""
     instructions: str = Field(min_length=1)
-    """Folder of instructions about pairs, such as ChangeIMTI (`jobs/build_changeimti.py`). Path or URI."""
+    """Folder of instructions about pairs, such as ChangeIMTI (`jobs/build_changeimti.py`), or of pairs with questions
+    (CDVQA, QAG-360K: `jobs/import_dataset.py`). Path or URI."""
     out: str = Field(min_length=1)
     """Folder for `answers.jsonl` and `answers.json`."""
     split: Literal["train", "val", "test", "all"] = "test"
     """Split of the questions."""
     max_rows: int | None = Field(None, ge=1)
-    """Only the first this many rows of the split, of all tasks; all of them if not given."""
+    """Only the first this many rows of the split, of all tasks; of pairs, this many questions; all of them if not
+    given."""
+    types: tuple[str, ...] | None = Field(None, min_length=1)
+    """Types of questions, as the data set calls them (`types=[change_or_not]`); by default all that can be scored."""
+    wording: str = f"{IMAGE}{IMAGE}{{question}}"
+    """How a question of pairs is worded: `{question}` is the data set's own, the two `<image>` are before and after.
+    Instructions are asked as they are."""
     batch_size: int = Field(16, ge=1)
     """Dialogues that are asked at once."""
     max_tokens: int = Field(48, ge=1)
@@ -141,10 +149,14 @@ class AskJob(LoadConfig):
 
     def faults(self) -> Iterator[str]:
         yield from remote(self.out, "out", "a result")
+        if "{question}" not in self.wording:
+            yield "wording: must have {question} in it, which is where the data set's question goes"
+        if (marks := self.wording.count(IMAGE)) != 2:
+            yield f"wording: {IMAGE} is in it {marks} times; it must stand for the image before and the image after"
 
     def preflight(self) -> Iterator[str]:
         yield from missing_artifact(self.artifact, "artifact")
-        yield from missing_pairs(self.instructions, "instructions", kind="instructions")
+        yield from missing_pairs(self.instructions, "instructions", kind=None)
 
 
 class CompareJob(ConfigModel):

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from idc.captioning.contract import Answer, Captioner, Description, SearchOptions
-from idc.config import load
+from idc.config import ConfigError, load
 from idc.data.images import encode_png
 from idc.evaluation.asking import ANSWERS, DIALOGUES, AskedScores, ask_questions
 from idc.evaluation.config import AskJob
-from idc.schema import IMAGE, Instruction, Turn, instruction_arrow_schema
+from idc.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema, pair_arrow_schema
 from idc.training.artifact import write_artifact
 from jobs import answer_questions
 from tests.folders import write_rows
@@ -134,6 +134,78 @@ def test_a_dialogue_goes_on_after_the_captioners_own_answers(tmp_path: Path, art
     ]  # fmt: skip
 
 
+def pairs_with_questions(folder: Path, *more: dict[str, Any]) -> str:
+    def of(ident: str, text: str, kind: str, answer: str | None) -> dict[str, Any]:
+        return {"id": ident, "question": text, "type": kind, "answer": answer}
+
+    first = [
+        of("1", "has tree changed?", "change_or_not", "yes"),
+        of("2", "how much?", "change_ratio", "0_to_10"),
+        of("3", "of what?", "change_to_what", None),
+    ]
+    second = [of("1", "has water changed?", "change_or_not", "no"), of("2", "how much?", "change_ratio", "0")]
+    rows = [
+        ChangePair(
+            f"p{number}", image(number), image(100 + number), split="test", meta={"questions": questions}
+        ).to_row()
+        for number, questions in ((1, first), (2, second))
+    ]
+    return write_rows(folder, [*rows, *more], "pairs", pair_arrow_schema(), fingerprint=folder.name)
+
+
+def test_questions_of_imported_pairs(tmp_path: Path, artifact: str) -> None:
+    """CDVQA and QAG-360K: every question of a pair that has an answer is asked alone, behind both images."""
+    captioner = Answering(lambda before, turns: {1: "Yes, it has.", 2: "0"}[int(before[0, 0, 0])])
+    folder = pairs_with_questions(tmp_path / "cdvqa")
+    scores = ask_questions(job_of(tmp_path, artifact, folder), lambda: captioner)
+    assert scores.dialogues is None
+    assert scores.single is not None
+    assert [turns[0].text for turns in captioner.asked] == [
+        f"{IMAGE}{IMAGE}{text}" for text in ("has tree changed?", "how much?", "has water changed?", "how much?")
+    ]
+    single = scores_of(scores.single)
+    assert single["binary", ""].scores["Accuracy"] == 0.5
+    assert single["binary", ""].unreadable == 1
+    assert single["change_ratio", ""].scores["Accuracy"] == scores.single.overall_accuracy == 0.5
+
+    worded = f"In {IMAGE} and {IMAGE}, {{question}} Answer yes or no."
+    one = job_of(tmp_path, artifact, folder, out=str(tmp_path / "one"), types=["change_or_not"], wording=worded)
+    captioner.asked.clear()
+    chosen = ask_questions(one, lambda: captioner).single
+    assert scores_of(chosen).keys() == {("binary", "")}
+    assert captioner.asked[1][0].text == f"In {IMAGE} and {IMAGE}, has water changed? Answer yes or no."
+    with pytest.raises(ValueError, match="has answers of another artifact, of other questions or settings"):
+        ask_questions(one.model_copy(update={"wording": f"{IMAGE}{IMAGE} {{question}}"}), lambda: captioner)
+
+
+def test_what_cannot_be_asked_of_pairs_is_named(tmp_path: Path, artifact: str) -> None:
+    def refused(folder: str, reason: str, **settings: Any) -> None:
+        job = job_of(tmp_path, artifact, folder, out=str(tmp_path / f"out-{reason}"), **settings)
+        with pytest.raises(ValueError, match=reason):
+            ask_questions(job, lambda: Answering(by_image))
+
+    plain = ChangePair("p3", image(3), image(4), split="val").to_row()
+    folder = pairs_with_questions(tmp_path / "pairs", plain)
+    refused(folder, "split 'val' has no questions with an answer", split="val")
+    refused(folder, "split 'test' has no questions of the types where", types=["where"])
+    bad = ChangePair("p4", image(3), image(4), split="test", meta={"questions": [{"id": "1"}]}).to_row()
+    refused(pairs_with_questions(tmp_path / "bad", bad), "pair 'p4': meta.questions has no 'question'")
+    refused(
+        questions(tmp_path / "q"), "instructions of .* are asked as they are", wording=f"{IMAGE}{IMAGE} x {{question}}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wording", "fault"),
+    [("{question}", "<image> is in it 0 times"), (f"{IMAGE}{IMAGE} any?", r"wording: must have \{question\} in it")],
+)
+def test_a_wording_without_images_or_question_is_refused(
+    tmp_path: Path, artifact: str, wording: str, fault: str
+) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        job_of(tmp_path, artifact, wording=wording)
+
+
 def test_an_interrupted_job_goes_on(tmp_path: Path, artifact: str) -> None:
     job = job_of(tmp_path, artifact, batch_size=2)
     calls = []
@@ -176,7 +248,7 @@ def test_what_cannot_be_asked_is_named(tmp_path: Path, artifact: str) -> None:
     job = job_of(tmp_path, artifact, questions(tmp_path / "alone", alone.to_row()), out=str(tmp_path / "two"))
     with pytest.raises(ValueError, match="row 'one': has 1 images; a captioner answers questions about two"):
         ask_questions(job, lambda: Answering(lambda *_: "1"))
-    with pytest.raises(ValueError, match="split 'val' has no questions of the tasks binary, count, location"):
+    with pytest.raises(ValueError, match="split 'val' has no questions of the types binary, count, location"):
         ask_questions(job_of(tmp_path, artifact, split="val", out=str(tmp_path / "three")))
 
 
