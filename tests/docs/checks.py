@@ -37,6 +37,7 @@ SERVER = "http://127.0.0.1:8000"
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"(`+)(.+?)\1")
 _LINK = re.compile(r"\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^()\s]+)\)")
+_BAR = re.compile(r"(?<!\\)\|")
 _INLINE_COMMAND = re.compile(
     r"(time )?(\.venv/bin/)?(python jobs/[a-z_]+\.py|python -m|make|idc|pip install|serve deploy|mlflow) "
 )
@@ -73,6 +74,24 @@ def anchors(page: Path) -> frozenset[str]:
             anchor = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
             found.append(f"{anchor}-{count}" if (count := found.count(anchor)) else anchor)
     return frozenset(found)
+
+
+# -- tables -------------------------------------------------------------------------------------------------------
+
+
+def uneven_rows(page: Path) -> list[str]:
+    """The rows of a page's tables with another number of cells than the head above them."""
+    faults: list[str] = []
+    cells: int | None = None
+    for row in _FENCE.sub("", page.read_text(encoding="utf-8")).splitlines():
+        if not row.startswith("|"):
+            cells = None
+            continue
+        number = len(_BAR.findall(row)) - 1
+        cells = cells or number
+        if number != cells:
+            faults.append(f"{row}: {number} cells, and its table has {cells}")
+    return faults
 
 
 # -- code ---------------------------------------------------------------------------------------------------------

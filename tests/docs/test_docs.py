@@ -13,7 +13,7 @@ from PIL import Image
 from idc.__main__ import commands
 from idc.schema import ChangePair
 from jobs import import_dataset
-from tests.docs.checks import ROOT, broken_links, faulty_block, faulty_code
+from tests.docs.checks import ROOT, broken_links, faulty_block, faulty_code, uneven_rows
 
 PAGES = sorted(
     [
@@ -33,6 +33,17 @@ def name_of(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_of_a_page_resolve(page: Path) -> None:
     assert broken_links(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_rows_of_a_table_have_the_cells_of_its_head(page: Path) -> None:
+    assert uneven_rows(page) == []
+
+
+def test_a_row_that_lacks_a_cell_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("| a | b |\n|---|---|\n| 1 | `x \\| y` |\n| 2 |\n\n| c |\n|---|\n| 3 |\n")
+    assert uneven_rows(page) == ["| 2 |: 1 cells, and its table has 2"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
