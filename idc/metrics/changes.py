@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 
 from pydantic import BaseModel, ConfigDict
 
@@ -109,6 +110,7 @@ def clauses_of(text: str) -> str:
     return re.sub(f"{_EXCEPT}|{_ONLY}", ",", text)
 
 
+@lru_cache(maxsize=4096)
 def named_type(caption: str) -> str | None:
     """The change type that a caption names, one of :data:`idc.schema.CHANGE_TYPES`, or ``None`` if it is unclear."""
     if states_no_change(caption):
