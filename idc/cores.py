@@ -1,4 +1,4 @@
-"""How many cores this process may use."""
+"""How many cores this process may use, and whether they compute in bfloat16."""
 
 from __future__ import annotations
 
@@ -35,6 +35,20 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
             ]
             return min((quota for quota in quotas if quota is not None), default=None)
     return None
+
+
+def bfloat16_is_native(root: Path = Path("/")) -> bool:
+    """Whether this processor has AVX-512's instructions for products in bfloat16; others emulate them, slower than
+    float32.
+
+    Args:
+        root: folder with ``proc``.
+    """
+    try:
+        lines = (root / "proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return False
+    return any("avx512_bf16" in line.split() for line in lines if line.startswith("flags"))
 
 
 def _quota(group: Path) -> float | None:

@@ -1,4 +1,5 @@
-"""The number of usable cores: affinity mask, CPU quota of a container, systems that have neither."""
+"""The number of usable cores: affinity mask, CPU quota of a container, systems that have neither; and what they compute
+in."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from idc.cores import cpu_quota, usable_cores
+from idc.cores import bfloat16_is_native, cpu_quota, usable_cores
 
 
 def groups(root: Path, own: str, quotas: dict[str, str]) -> Path:
@@ -58,3 +59,26 @@ def test_a_process_bound_to_one_core_has_one() -> None:
         "from idc.cores import usable_cores; print(usable_cores())"
     )
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "native"),
+    [
+        ("processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16 avx512_vnni\nbugs\t\t:\n", True),
+        ("processor\t: 0\nflags\t\t: fpu avx2 avx_vnni\n", False),
+        ("flags\t\t: avx512f\nmodel name\t: avx512_bf16 in a name\n", False),
+        ("Features\t: fp asimd bf16\n", False),
+        (None, False),
+    ],
+)
+def test_bfloat16_is_native_where_the_processor_says_so(tmp_path: Path, cpuinfo: str | None, native: bool) -> None:
+    (tmp_path / "proc").mkdir()
+    if cpuinfo is not None:
+        (tmp_path / "proc/cpuinfo").write_text(cpuinfo)
+    assert bfloat16_is_native(tmp_path) == native
+
+
+def test_torch_says_the_same_of_this_processor() -> None:
+    import torch
+
+    assert bfloat16_is_native() == torch.cpu._is_avx512_bf16_supported()

@@ -18,7 +18,8 @@ import numpy as np
 
 from idc.captioning.contract import Captioner, Description, beams_of, require
 from idc.data.files import Reader
-from idc.data.images import MAX_PIXELS, ImageError, cell_bytes, cell_name, decode_image
+from idc.data.image_cells import cell_bytes, cell_name
+from idc.data.images import MAX_PIXELS, ImageError, decode_image
 from idc.data.pipeline import Batch, good_rows, num_rows
 from idc.systems import regions_captioner
 

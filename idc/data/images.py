@@ -26,8 +26,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, TiffImagePlugin, UnidentifiedImageError
 
-from idc.data.files import OutsideSource, Reader, TooLarge
-
 __all__ = [
     "ACCEPT",
     "FORMATS",
@@ -39,8 +37,6 @@ __all__ = [
     "OTHER_IMAGE_SUFFIXES",
     "GeoHeader",
     "ImageError",
-    "cell_bytes",
-    "cell_name",
     "check_image",
     "decode_image",
     "encode_png",
@@ -116,9 +112,6 @@ _BRANDS = {
 Pillow's decoder decodes (552 MiB) before it scales them down, and no limit of it can be set. HEIC: no decoder has a
 permissive licence; pillow-heif's wheel is GPL-2.0 (x265), pi-heif's LGPL-3.0 (libheif, libde265)."""
 
-_LONGEST_NAME = 300
-"""Most characters of a file name in a message."""
-
 _PLAIN_MODES = ("1", "L", "P", "RGB", "CMYK", "YCbCr", "LAB", "HSV", "RGBX")
 _ALPHA_MODES = ("RGBA", "LA", "PA", "La", "RGBa")
 _GREY_16_MODES = ("I;16", "I;16B", "I;16L", "I;16N", "I")
@@ -151,38 +144,6 @@ class CheckedImage:
     data: bytes
     height: int
     width: int
-
-
-def cell_bytes(cell: Any, reader: Reader) -> bytes:
-    """The encoded image that a table's cell contains or names.
-
-    Raises:
-        ImageError: "missing file" (also of an empty cell), "outside the source", "too many bytes", "unreadable file",
-            or "bad row" for a cell of another type.
-    """
-    if cell is None or cell == "":
-        raise ImageError("missing file")
-    if not isinstance(cell, bytes | str):
-        raise ImageError("bad row", "neither the name of a file nor the bytes of an image")
-    try:
-        return reader.read(cell, MAX_BYTES) if isinstance(cell, str) else cell
-    except FileNotFoundError as exc:
-        raise ImageError("missing file") from exc
-    except OutsideSource as exc:
-        raise ImageError("outside the source", str(exc)) from exc
-    except TooLarge as exc:
-        raise ImageError("too many bytes", str(exc)) from exc
-    except (OSError, ValueError) as exc:
-        raise ImageError("unreadable file", f"{type(exc).__name__}: {exc}") from exc
-
-
-def cell_name(cell: Any) -> str:
-    """How error messages refer to the image of such a cell."""
-    if isinstance(cell, bytes):
-        return "bytes in the table"
-    if isinstance(cell, str) and cell:
-        return cell if len(cell) <= _LONGEST_NAME else cell[:_LONGEST_NAME] + "..."
-    return "the cell is empty" if cell is None or cell == "" else f"the cell has a {type(cell).__name__}"
 
 
 def decode_image(data: bytes, max_pixels: float = MAX_PIXELS) -> np.ndarray:

@@ -10,7 +10,8 @@ from typing import Any
 
 from idc.data import files
 from idc.data.config import Format, ImportConfig, ImportJob
-from idc.data.images import CheckedImage, ImageError, cell_bytes, cell_name, check_image
+from idc.data.image_cells import cell_bytes, cell_name
+from idc.data.images import CheckedImage, ImageError, check_image
 from idc.data.pipeline import Batch, StageSpec, good_rows
 from idc.data.readers import open_reader
 from idc.data.readers.base import COLUMNS, SPLIT_NAMES, PairReader, printable

@@ -75,11 +75,3 @@ def packing_works() -> bool:
             return all(torch.allclose(actual, expected, atol=1e-4, rtol=1e-4) for actual, expected in pairs)
     except (AttributeError, RuntimeError, TypeError, NotImplementedError):  # private operators: gone, or changed
         return False
-
-
-def bfloat16_is_native() -> bool:
-    """Whether this processor has instructions for products in bfloat16; others emulate them, slower than float32."""
-    try:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and bool(torch.cpu._is_avx512_bf16_supported())
-    except AttributeError:
-        return False

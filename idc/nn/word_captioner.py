@@ -34,8 +34,8 @@ from idc.captioning.contract import (
     number_of_pairs,
 )
 from idc.captioning.familiarity import Familiarity
+from idc.cores import bfloat16_is_native
 from idc.decoding import CachedDecoder, Decoded, decode, sample
-from idc.nn.packed import bfloat16_is_native
 from idc.training.artifact import Artifact
 
 log = logging.getLogger(__name__)

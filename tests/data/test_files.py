@@ -12,7 +12,8 @@ from pyarrow import fs
 
 from idc.data import files
 from idc.data.config import ImportConfig
-from idc.data.images import ImageError, cell_bytes
+from idc.data.image_cells import cell_bytes
+from idc.data.images import ImageError
 from idc.data.readers import open_reader
 from idc.data.rows import open_rows
 from idc.data.store import iter_rows, read_rejects

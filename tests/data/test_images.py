@@ -336,7 +336,7 @@ def test_a_kept_image_is_decoded_and_has_the_size_of_its_pixels(mode: str, orien
 
 TURNED = b"II*\0\x08\0\0\0\x01\0" + struct.pack("<HHII", 0x0112, 3, 1, 6) + bytes(4)
 """EXIF with an orientation of 6: height and width change places."""
-TURNED_XMP = b"XML:com.adobe.xmp\0\0\0\0\0<x tiff:Orientation=\"6\"/>"
+TURNED_XMP = b'XML:com.adobe.xmp\0\0\0\0\0<x tiff:Orientation="6"/>'
 
 
 @pytest.mark.parametrize("part", [chunk(b"eXIf", TURNED), chunk(b"iTXt", TURNED_XMP)])
@@ -354,7 +354,7 @@ def test_the_size_is_read_from_the_header_alone() -> None:
     header = encode_png(gradient()).partition(b"IDAT")[0][:-4]
     assert image_size(header + damaged) == (20, 30)
     assert num_pixels(header + damaged) == num_pixels(header + damaged + chunk(b"eXIf", TURNED)) == 600
-    with pytest.raises(ImageError, match="damaged|truncated"):
+    with pytest.raises(ImageError, match=r"damaged|truncated"):
         decode_image(header + damaged)
 
 

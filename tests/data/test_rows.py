@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from idc.data.images import cell_bytes, decode_image, encode_png
+from idc.data.image_cells import cell_bytes
+from idc.data.images import decode_image, encode_png
 from idc.data.pipeline import iter_chunks
 from idc.data.rows import InputRows, open_rows
 from idc.schema import ChangePair

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from idc.data.config import AccessConfig, ImportConfig, ValidateJob
-from idc.data.images import ImageError, cell_bytes
+from idc.data.image_cells import cell_bytes
+from idc.data.images import ImageError
 from idc.data.pipeline import iter_chunks
 from idc.data.readers import open_reader
 from idc.data.rows import open_rows

@@ -7,7 +7,8 @@ from pathlib import PurePosixPath
 from typing import Protocol
 
 from idc.data import files
-from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES, ImageError, cell_bytes
+from idc.data.image_cells import cell_bytes
+from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES, ImageError
 from idc.data.mapped_rows import MappedRows
 from idc.data.pipeline import Batch, FolderSource
 from idc.data.readers.base import printable

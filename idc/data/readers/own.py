@@ -38,7 +38,7 @@ from collections import Counter
 from typing import Any
 
 from idc.data import files
-from idc.data.images import cell_name
+from idc.data.image_cells import cell_name
 from idc.data.readers.base import COLUMNS, SPLIT_NAMES
 from idc.data.textfiles import JsonError, parse_json
 from idc.schema import CAPTION_ORIGINS

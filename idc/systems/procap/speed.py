@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from idc.captioning.contract import Speed
-from idc.nn.packed import PackedLinear, bfloat16_is_native, packing_works
+from idc.cores import bfloat16_is_native
+from idc.nn.packed import PackedLinear, packing_works
 from idc.systems.procap.model import Attention, EncoderBlock, ProcedureEncoder, Scaled
 from idc.training.linears import mkl_falls_back
 from idc.vision.tokenizer.config import TokenizerConfig
