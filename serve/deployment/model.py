@@ -75,8 +75,12 @@ class Model:
 
     async def warm(self, version: str) -> Abilities | str:
         """Load a version. Returns its abilities, or the reason why it cannot be loaded."""
+        loaded = await self._loaded(version)
+        return loaded if isinstance(loaded, str) else loaded.abilities
+
+    async def _loaded(self, version: str) -> ServedCaptioner | str:
         try:
-            return (await self._captioner(version)).abilities  # type: ignore[no-any-return]  # Ray's decorator
+            return await self._captioner(version)  # type: ignore[no-any-return]  # Ray's decorator
         except Exception as error:  # whatever is wrong with a new version, the previous one must continue to serve
             return f"{type(error).__name__}: {error}"
 
@@ -98,10 +102,10 @@ class Model:
         Raises:
             Busy: the version cannot be loaded.
         """
-        if isinstance(reason := await self.warm(version), str):
-            log(event="model_failed", version=version, error=reason)
+        captioner = await self._loaded(version)
+        if isinstance(captioner, str):
+            log(event="model_failed", version=version, error=captioner)
             raise Busy(f"{public_name(version)} cannot be loaded; see the server log for the reason")
-        captioner = await self._captioner(version)
         if reason := captioner.unsupported(options):
             return str(reason)
         self._pairs += len(pairs)
