@@ -186,17 +186,19 @@ def test_wrong_credentials_are_named(tmp_path: Path) -> None:
 
 
 def test_a_usable_store_is_left_as_it_was(s3: Store, tmp_path: Path) -> None:
-    check_writable("s3://idc/h/runs", "runs")
+    check_writable("s3://idc/usable/runs", "runs")
     check_writable(str(tmp_path), "runs")
     assert list(tmp_path.iterdir()) == []
-    with marked("s3://idc/h/runs", "runs") as marker:
+    with marked("s3://idc/usable/runs", "runs") as marker:
         assert marker is not None
         assert marker_fault(marker) is None
         s3.request("DELETE", "/" + marker.partition("://")[2])
-        assert "does not see what is written to 's3://idc/h/runs'; check AWS_ENDPOINT_URL" in str(marker_fault(marker))
-        fault = "does not see what is written to 's3://idc/h/runs'; check AWS_ENDPOINT_URL on every node"
+        assert "does not see what is written to 's3://idc/usable/runs'; check AWS_ENDPOINT_URL" in str(
+            marker_fault(marker)
+        )
+        fault = "does not see what is written to 's3://idc/usable/runs'; check AWS_ENDPOINT_URL on every node"
         assert probe(None, marker).faults == [fault]
-    assert raw_names("h") == []
+    assert raw_names("usable") == []
 
 
 def test_a_local_fault_is_not_waited_for(tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ def test_the_endpoint_gets_images_that_it_need_not_resize_and_the_prompt_token_f
     found = captioner.describe(*pairs())
     assert [resized for _, resized in server.sizes] == [False] * 6
     assert {size for size, _ in server.sizes} == {captioner.family.seen_size(size) for size in SIZES}
-    assert not caplog.records, "the endpoint read as many tokens as the artifact's own prompt has"
+    warned = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert not warned, "the endpoint read as many tokens as the artifact's own prompt has"
     assert [body["model"] for body in server.requests] == [f"tiny/{server.family.name}"] * 3
     here = VlmCaptioner(model(server.family.name), captioner.family, FIRST, GenerateConfig(max_new_tokens=6))
     for one, own in zip(found, here.describe(*pairs()), strict=True):
