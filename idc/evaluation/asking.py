@@ -119,9 +119,10 @@ def ask_questions(job: AskJob, load: LoadCaptioner | None = None, overwrite: boo
         job.loading_identity(),
     )  # fmt: skip
     rows = _resumed(out, identity, overwrite)
+    types = job.types or _default_types(manifest.kind)
     captioner: AnsweringCaptioner | None = None
     with (out / _PARTIAL).open("a", encoding="utf-8") as stream:
-        for batch in _batches(job, manifest.kind, rows):
+        for batch in _batches(job, manifest.kind, types, rows):
             if captioner is None:
                 captioner = require((load or CaptionerLoader(job.artifact, job))(), "answer")
             _ask_batch(captioner, batch, job.max_tokens)
@@ -132,7 +133,6 @@ def ask_questions(job: AskJob, load: LoadCaptioner | None = None, overwrite: boo
     single = [record for records in rows.values() if len(records) == 1 for record in records]
     several = [record for records in rows.values() if len(records) > 1 for record in records]
     if not single and not several:
-        types = job.types or _default_types(manifest.kind)
         what = f" of the types {', '.join(types)}" if types else " with an answer (meta.questions)"
         raise ValueError(f"{job.instructions}: split {job.split!r} has no questions{what}")
     return AskedScores(_scored(job, out, single), _scored(job, out / DIALOGUES, several))
@@ -182,10 +182,9 @@ def _settings(job: AskJob, manifest: Manifest) -> dict[str, Any]:
     return settings if job.types is None else {**settings, "types": job.types}
 
 
-def _batches(job: AskJob, kind: str, done: Mapping[str, Any]) -> Iterator[list[_Asked]]:
+def _batches(job: AskJob, kind: str, types: Sequence[str], done: Mapping[str, Any]) -> Iterator[list[_Asked]]:
     """The dialogues that are not yet asked, each with a question that is scored."""
     batch: list[_Asked] = []
-    types = job.types or _default_types(kind)
     for row in islice(_dialogues(job, kind), job.max_rows):
         if row.row_id in done:
             continue

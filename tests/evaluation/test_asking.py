@@ -169,13 +169,15 @@ def test_questions_of_imported_pairs(tmp_path: Path, artifact: str) -> None:
     assert single["change_ratio", ""].scores["Accuracy"] == scores.single.overall_accuracy == 0.5
 
     worded = f"In {IMAGE} and {IMAGE}, {{question}} Answer yes or no."
-    one = job_of(tmp_path, artifact, folder, out=str(tmp_path / "one"), types=["change_or_not"], wording=worded)
+    reworded = job_of(
+        tmp_path, artifact, folder, out=str(tmp_path / "reworded"), types=["change_or_not"], wording=worded
+    )
     captioner.asked.clear()
-    chosen = ask_questions(one, lambda: captioner).single
+    chosen = ask_questions(reworded, lambda: captioner).single
     assert scores_of(chosen).keys() == {("binary", "")}
     assert captioner.asked[1][0].text == f"In {IMAGE} and {IMAGE}, has water changed? Answer yes or no."
     with pytest.raises(ValueError, match="has answers of another artifact, of other questions or settings"):
-        ask_questions(one.model_copy(update={"wording": f"{IMAGE}{IMAGE} {{question}}"}), lambda: captioner)
+        ask_questions(reworded.model_copy(update={"wording": f"{IMAGE}{IMAGE} {{question}}"}), lambda: captioner)
 
 
 def test_what_cannot_be_asked_of_pairs_is_named(tmp_path: Path, artifact: str) -> None:
