@@ -183,8 +183,8 @@ def _corrupt(data: str, pairs: str) -> Iterator[DemoStep]:
 
 
 def in_two_queues(systems: Sequence[Sequence[DemoStep]]) -> Iterator[DemoStep]:
-    """The systems' steps in two queues, the systems dealt out to them in turn. A command that several systems have runs
-    before, alone; one that a system has several times runs at its first position."""
+    """The systems' steps in two queues, the systems dealt out to them in turn. A step marked ``first`` and a command that
+    several systems have run before, alone; one that a system has several times runs at its first position."""
     systems_of = Counter(command for chain in systems for command in {tuple(step.command) for step in chain})
     done: set[tuple[str, ...]] = set()
     queues: tuple[list[DemoStep], list[DemoStep]] = ([], [])
@@ -193,7 +193,7 @@ def in_two_queues(systems: Sequence[Sequence[DemoStep]]) -> Iterator[DemoStep]:
             if (command := tuple(step.command)) in done:
                 continue
             done.add(command)
-            if systems_of[command] > 1:
+            if step.first or systems_of[command] > 1:
                 yield step
             else:
                 queues[number % 2].append(step)

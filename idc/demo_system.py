@@ -19,12 +19,15 @@ class DemoStep(NamedTuple):
         command: script and arguments.
         queue: steps of the two queues run at the same time, each queue in order and on half of the cores (not on Ray).
         trains: whether it is a training, which is told its share of the cores.
+        first: whether it runs before the queues, on all cores: of several systems at once, one that uses them well. It may
+            need only the pairs and other such steps.
     """
 
     title: str
     command: list[str]
     queue: Literal[1, 2] | None = None
     trains: bool = False
+    first: bool = False
 
 
 class DemoFolders(NamedTuple):
@@ -99,5 +102,5 @@ def tokenizer_step(folders: DemoFolders) -> tuple[DemoStep, str]:
     step = DemoStep("train the image tokenizer", [
         "jobs/train_tokenizer.py", "--config", f"{CONFIGS}/vision/tokenizer_demo.yaml",
         f"runs={folders.runs}", f"pairs={folders.pairs}",
-    ], trains=True)  # fmt: skip
+    ], trains=True, first=True)  # fmt: skip
     return step, f"{folders.runs}/tokenizer/artifact"

@@ -273,13 +273,13 @@ def test_two_systems_share_the_cores_and_a_seed_repeats_only_its_own_steps() -> 
     assert sum("train_twincap" in step.command[0] for step in two) == 2
 
 
-def test_what_several_systems_need_is_made_once_before_all_of_them() -> None:
+def test_what_several_systems_need_or_takes_all_cores_is_made_before_all_else() -> None:
     both = DemoStep("tokenizer", ["jobs/t.py"], trains=True)
     first = [DemoStep("a", ["jobs/a.py"]), both, DemoStep("b", ["jobs/b.py"])]
-    second = [both, DemoStep("c", ["jobs/c.py"])]
+    second = [both, DemoStep("e", ["jobs/e.py"], first=True), DemoStep("c", ["jobs/c.py"])]
     third = [DemoStep("d", ["jobs/d.py"]), DemoStep("d again", ["jobs/d.py"])]
     found = [(step.title, step.queue) for step in in_two_queues([first, second, third])]
-    assert found == [("tokenizer", None), ("a", 1), ("b", 1), ("d", 1), ("c", 2)]
+    assert found == [("tokenizer", None), ("e", None), ("a", 1), ("b", 1), ("d", 1), ("c", 2)]
 
 
 def test_systems_that_cannot_take_part_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

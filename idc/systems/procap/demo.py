@@ -20,7 +20,7 @@ class _ProCap(DemoSystem):
         yield DemoStep("build procedures", [
             "jobs/build_procedures.py", "--config", _PROCEDURES,
             f"build.pairs={folders.pairs}", f"build.tokenizer={tokenizer}", f"procedures={procedures}",
-        ])  # fmt: skip
+        ], first=True)  # fmt: skip
         common = [f"runs={folders.runs}", f"train.seed={folders.seed}", f"procedures={procedures}"]
         first = self._first(folders)
         yield DemoStep(f"ProCap stage 1{folders.of}", [
