@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Two processes that take one test file after another, each with a Ray of its own if it needs one.
 TOGETHER := --numprocesses 2 --dist loadfile
+RUFF := $(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 .PHONY: setup demo serve bench benchmarks-page test test-all lint sbom audit certificates
 
@@ -32,15 +33,22 @@ bench: setup
 benchmarks-page: setup
 	$(BIN)/python -m benchmarks.page
 
-test: setup lint
-	$(BIN)/python -m pytest $(TOGETHER) -m "not slow"
+# The tests leave the cores idle here and there: mypy, a minute without its cache, runs beside them and reports behind them.
+define tests
+$(RUFF)
+$(BIN)/mypy > $(VENV)/mypy.log 2>&1 & types=$$!; \
+	$(BIN)/python -m pytest $(TOGETHER) $(1); failed=$$?; \
+	wait $$types; mistyped=$$?; cat $(VENV)/mypy.log; exit $$((failed | mistyped))
+endef
 
-test-all: setup lint
-	$(BIN)/python -m pytest $(TOGETHER)
+test: setup
+	$(call tests,-m "not slow")
+
+test-all: setup
+	$(call tests,)
 
 lint: setup
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(RUFF)
 	$(BIN)/mypy
 
 AUDIT := .venv-audit/bin

@@ -183,8 +183,8 @@ def _corrupt(data: str, pairs: str) -> Iterator[DemoStep]:
 
 
 def in_two_queues(systems: Sequence[Sequence[DemoStep]]) -> Iterator[DemoStep]:
-    """The systems' steps in two queues, the systems dealt out to them in turn. A step marked ``first`` and a command that
-    several systems have run before, alone; one that a system has several times runs at its first position."""
+    """The systems' steps in two queues, the systems dealt out to them in turn. Before them run, alone, the steps marked
+    ``first`` and the commands of several systems; one that a system has several times runs at its first position."""
     systems_of = Counter(command for chain in systems for command in {tuple(step.command) for step in chain})
     done: set[tuple[str, ...]] = set()
     queues: tuple[list[DemoStep], list[DemoStep]] = ([], [])

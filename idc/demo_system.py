@@ -19,8 +19,7 @@ class DemoStep(NamedTuple):
         command: script and arguments.
         queue: steps of the two queues run at the same time, each queue in order and on half of the cores (not on Ray).
         trains: whether it is a training, which is told its share of the cores.
-        first: whether it runs before the queues, on all cores: of several systems at once, one that uses them well. It may
-            need only the pairs and other such steps.
+        first: whether it runs before the queues, alone on all cores. It may need only the pairs and other such steps.
     """
 
     title: str
