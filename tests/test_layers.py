@@ -4,6 +4,7 @@ importing the library costs nothing."""
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -60,6 +61,7 @@ SAME_IN_MANY = {"__init__", "__main__", "config", "model", "task", "convert", "c
 """Basenames that mean the same in every folder that has them."""
 
 
+@functools.cache
 def python_files(*folders: str) -> list[Path]:
     """Files that git tracks, or would, below the folders of the checkout (all of it by default)."""
     listed = subprocess.run(
@@ -70,6 +72,7 @@ def python_files(*folders: str) -> list[Path]:
     return [path for path in paths if not folders or path.relative_to(ROOT).parts[0] in folders]
 
 
+@functools.cache
 def modules_of(path: Path, types: bool = True) -> set[str]:
     """Dotted names a file imports, anywhere in it, also inside functions; with ``types`` those of TYPE_CHECKING too."""
     found: set[str] = set()

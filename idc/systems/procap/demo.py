@@ -25,7 +25,7 @@ class _ProCap(DemoSystem):
         first = self._first(folders)
         yield DemoStep(f"ProCap stage 1{folders.of}", [
             "jobs/pretrain_procap.py", "--config", f"{CONFIGS}/procap/pretrain_demo.yaml", *common, f"name={first}",
-        ], trains=True)  # fmt: skip
+        ], trains=True, first=True)  # fmt: skip
         yield DemoStep(f"ProCap stage 2{folders.of}", [
             "jobs/finetune_procap.py", "--config", f"{CONFIGS}/procap/finetune_demo.yaml", *common,
             f"name={self.run}-{folders.seed}", f"pretrained={folders.runs}/{first}/artifact",
