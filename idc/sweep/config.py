@@ -41,6 +41,8 @@ RIGHT_CLAIMS = {"right_object": "object", "right_attribute": "attribute"}
 """Metric -> rate of :class:`idc.metrics.hallucination.Hallucination`."""
 DIFFERENCE_RATES = {"difference_f1": "f1", "invented_share": "invented_share"}
 """Metric -> rate of :mod:`idc.metrics.difference_lists`."""
+LOWER_IS_BETTER = ("invented_share", "training_memory", "count/MAE")
+"""Metrics of errors and costs."""
 
 
 class ColumnConfig(ConfigModel):
@@ -63,6 +65,11 @@ class ColumnConfig(ConfigModel):
     def of_answers(self) -> bool:
         """Whether it scores answers to questions."""
         return self.metric.startswith(tuple(f"{kind}/" for kind in QUESTIONS))
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether the best row has the lowest number."""
+        return self.metric in LOWER_IS_BETTER
 
     def faults(self) -> Iterator[str]:
         if self.subset is not None and self.metric in (RIGHT_TYPE, *RIGHT_CLAIMS, *DIFFERENCE_RATES):

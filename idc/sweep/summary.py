@@ -107,9 +107,11 @@ class Ordering(_Record):
     opposite_beyond: int
     """Those of them whose difference is beyond the spread."""
     paper_best: str
-    """The row with the paper's highest number."""
+    """The row with the paper's best number."""
     own_best: str
-    """The row with the highest number here, among those with a published one."""
+    """The row with the best number here, among those with a published one."""
+    lower_is_better: bool = False
+    """Whether the best number is the lowest."""
     seeds: int
     """Smallest number of seeds of a row."""
 
@@ -130,7 +132,7 @@ class Ordering(_Record):
         else:
             text += "; with one seed there is no spread to compare with"
         best = "as here" if self.own_best == self.paper_best else f"here {self.own_best!r}"
-        return f"{text}. Highest in the paper: {self.paper_best!r}, {best}."
+        return f"{text}. {'Lowest' if self.lower_is_better else 'Highest'} in the paper: {self.paper_best!r}, {best}."
 
 
 class Cost(_Record):
@@ -222,7 +224,7 @@ def summarise_sweep(
             compared
             for column in job.columns
             for group in dict.fromkeys(row.group for row in rows)
-            if (compared := ordering(column.title, [row for row in table if row.group == group])) is not None
+            if (compared := ordering(column, [row for row in table if row.group == group])) is not None
         ],
         cost=_cost(store, done),
         trials=len(done) + len(failed),
@@ -236,16 +238,16 @@ def summarise_sweep(
     )
 
 
-def ordering(column: str, rows: Sequence[ResultRow]) -> Ordering | None:
+def ordering(column: ColumnConfig, rows: Sequence[ResultRow]) -> Ordering | None:
     """Compare a column's order with the paper's; None if fewer than two rows have both numbers.
 
     Args:
         rows: the rows of one group.
     """
     both = [
-        (row.label, value, row.published[column])
+        (row.label, value, row.published[column.title])
         for row in rows
-        if column in row.published and (value := row.values.get(column)) is not None
+        if column.title in row.published and (value := row.values.get(column.title)) is not None
     ]
     counted = [(a, b) for a, b in itertools.combinations(both, 2) if a[2] != b[2]]
     if not counted:
@@ -259,13 +261,15 @@ def ordering(column: str, rows: Sequence[ResultRow]) -> Ordering | None:
         counts[kind] += 1
         if min(len(mine.values), len(my_other.values)) > 1 and abs(difference) > math.hypot(mine.std, my_other.std):
             counts[f"{kind}_beyond"] += 1
+    best = min if column.lower_is_better else max
     return Ordering(
-        column=column,
+        column=column.title,
         group=rows[0].group,
         pairs=len(counted),
         **counts,
-        paper_best=max(both, key=lambda entry: entry[2])[0],
-        own_best=max(both, key=lambda entry: entry[1].mean)[0],
+        paper_best=best(both, key=lambda entry: entry[2])[0],
+        own_best=best(both, key=lambda entry: entry[1].mean)[0],
+        lower_is_better=column.lower_is_better,
         seeds=min(len(value.values) for _, value, _ in both),
     )
 

@@ -24,12 +24,13 @@ def result(**changes: object) -> SweepResult:
         ResultRow(label="DUDA", settings={}, seeds=[], published={"C": 112.3}, quoted=True,
                   values={"C": None, "TPS": None}),
     ]  # fmt: skip
+    columns = [ColumnConfig(title="TPS", metric="tokens_per_second"), ColumnConfig(title="C", metric="CIDEr")]
     values = {
         "name": "table03", "title": "Number of key frames", "paper": "ProCap, table 3", "note": "Rendered <pairs>.",
         "system": "procap", "plot": PlotConfig(column="C", x="key frames k"),
-        "columns": [ColumnConfig(title="TPS", metric="tokens_per_second"), ColumnConfig(title="C", metric="CIDEr")],
-        "rows": rows, "baselines": [BaselineRow(name="constant", group="", values={"C": 89.1}, text="one for all")],
-        "orderings": [found for title in ("TPS", "C") if (found := ordering(title, rows)) is not None],
+        "columns": columns, "rows": rows,
+        "baselines": [BaselineRow(name="constant", group="", values={"C": 89.1}, text="one for all")],
+        "orderings": [found for column in columns if (found := ordering(column, rows)) is not None],
         "cost": Cost(cpu_hours=0.5, gpu_hours=0.25, steps=9, shared_steps=2), "trials": 5,
         "failed": {"k = 4, seed 0": "ValueError: no"}, "searched": [], "search_metric": None, "split": "test",
         "pairs": 440, "settings": {"pairs": "data/pairs"}, "seconds": 90.0, **changes,

@@ -19,6 +19,8 @@ from idc.sweep.config import JUDGE, TRAINING_COSTS, ColumnConfig
 from idc.sweep.summary import ResultRow, _results, _training_costs, _value, column_score, ordering
 from idc.training.config import TrainConfig
 
+CIDER = ColumnConfig(title="C", metric="CIDEr")
+
 
 def row(label: str, published: float | None, *values: float) -> ResultRow:
     return ResultRow(
@@ -39,7 +41,7 @@ def test_pairs_of_rows_are_counted() -> None:
         row("e", None, 99.0, 99.0),
         row("f", 9.0),
     ]
-    found = ordering("C", rows)
+    found = ordering(CIDER, rows)
     assert found is not None
     assert (found.pairs, found.same, found.same_beyond) == (5, 3, 2)
     assert (found.opposite, found.opposite_beyond) == (2, 2)
@@ -51,7 +53,7 @@ def test_pairs_of_rows_are_counted() -> None:
 
 
 def test_the_order_held() -> None:
-    found = ordering("C", [row("a", 1.0, 10.0), row("b", 2.0, 12.0)])
+    found = ordering(CIDER, [row("a", 1.0, 10.0), row("b", 2.0, 12.0)])
     assert found is not None
     assert found.held
     assert (found.same, found.same_beyond) == (1, 0), "one seed has no spread"
@@ -61,10 +63,20 @@ def test_the_order_held() -> None:
     )
 
 
+@pytest.mark.parametrize("metric", ["count/MAE", "invented_share", "training_memory"])
+def test_the_best_row_of_an_error_or_a_cost_is_the_lowest(metric: str) -> None:
+    column = ColumnConfig(title="C", metric=metric, subset="road" if metric == "count/MAE" else None)
+    found = ordering(column, [row("a", 1.0, 10.0), row("b", 2.0, 12.0), row("c", 3.0, 9.0)])
+    assert found is not None
+    assert (found.pairs, found.same, found.opposite) == (3, 1, 2)
+    assert (found.paper_best, found.own_best) == ("a", "c")
+    assert found.sentence().endswith("Lowest in the paper: 'a', here 'c'.")
+
+
 def test_there_is_no_order_where_nothing_can_be_compared() -> None:
-    assert ordering("C", [row("a", 1.0, 10.0), row("b", None, 11.0)]) is None
-    assert ordering("C", [row("a", 1.0, 10.0), row("b", 1.0, 11.0)]) is None
-    equal = ordering("C", [row("a", 1.0, 10.0), row("b", 2.0, 10.0)])
+    assert ordering(CIDER, [row("a", 1.0, 10.0), row("b", None, 11.0)]) is None
+    assert ordering(CIDER, [row("a", 1.0, 10.0), row("b", 1.0, 11.0)]) is None
+    equal = ordering(CIDER, [row("a", 1.0, 10.0), row("b", 2.0, 10.0)])
     assert equal is not None
     assert (equal.pairs, equal.same, equal.opposite) == (1, 0, 0)
 

@@ -13,7 +13,7 @@ _MEANINGS = {
     "right_object": "share of captions of changed test pairs that name the right object, by all attributes they name",
     "right_attribute": "share of the attributes named in captions of changed test pairs that are the changed object's",
     "difference_f1": "F1 of the differences that captions claim, against the true lists (docs/evaluation.md)",
-    "invented_share": "share of the differences that captions claim which is invented; lower is better",
+    "invented_share": "share of the differences that captions claim which is invented",
     "training_samples_per_second": "samples a second of the row's training, over its whole length",
     "training_memory": "peak memory of the row's training in GiB: of the GPU of its first worker, else of its process",
 }
@@ -73,7 +73,10 @@ def table_of(result: SweepResult) -> SweepTable:
                 numbers = [f"{baseline.values[title]:.1f}" if title in baseline.values else "" for title in titles]
                 name = _joined(baseline.group, f"baseline, {baseline.name}")
                 rows.append(TableRow(name, "", [(number, "") for number in numbers], ["" for _ in paper]))
-    meanings = [(column.title, _meaning(column.metric, column.subset)) for column in result.columns]
+    meanings = [
+        (column.title, _meaning(column.metric, column.subset) + "; lower is better" * column.lower_is_better)
+        for column in result.columns
+    ]
     return SweepTable(
         titles,
         paper,
@@ -143,8 +146,7 @@ def _meaning(metric: str, subset: str | None) -> str:
     if metric.startswith(tuple(f"{kind}/" for kind in QUESTIONS)):
         kind, _, measure = metric.partition("/")
         of = f", of {subset}s" if subset else ""
-        lower = "; lower is better" if measure == "MAE" else ""
-        return f"{measure} of the answers of type {kind}{of}, times 100{lower}"
+        return f"{measure} of the answers of type {kind}{of}, times 100"
     if metric == JUDGE:
         part = f" with {subset!r}" if subset else ""
         return f"mean of a language model's scores of the captions of the test pairs{part}, 0 to 100"
