@@ -286,6 +286,8 @@ class LimitedProtocol(HttpToolsProtocol):
             self._reading.cancel()
             self._reading = None
         super().on_message_complete()
+        if not self.pipeline:
+            self.flow.resume_reading()  # paused by a large last piece, uvicorn would not notice that the client leaves
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle

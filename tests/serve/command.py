@@ -32,6 +32,12 @@ class Command:
     url: str
     log: Path
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        host, _, port = self.url.removeprefix("http://").rpartition(":")
+        return host, int(port)
+
     def client(self) -> httpx2.Client:
         """A client of the server."""
         return httpx2.Client(base_url=self.url, timeout=PATIENCE_S)

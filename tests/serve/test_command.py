@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx2
@@ -71,15 +72,32 @@ def test_no_path_of_the_machine_is_answered(command: Command, artifact: str) -> 
     assert all('"sha256:' in answer.text for answer in (answers[0], answers[1], *answers[4:]))
 
 
+def models_of(command: Command) -> list[psutil.Process]:
+    """The replicas that hold the captioners."""
+    return [
+        process
+        for process in psutil.Process(command.process.pid).children(recursive=True)
+        if "ServeReplica:captions:Model" in " ".join(process.cmdline())
+    ]
+
+
+def test_a_request_ends_when_its_client_leaves(command: Command) -> None:
+    request = httpx2.Request("POST", f"{command.url}/v1/captions", files=LARGE)
+    head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
+    [model] = models_of(command)
+    model.suspend()  # nothing is answered meanwhile
+    try:
+        with command.client() as other, socket.create_connection(command.address) as client:
+            client.sendall(f"POST /v1/captions HTTP/1.1\r\n{head}\r\n".encode() + request.read())
+            until(lambda: "idc_pairs_waiting 16.0" in other.get("/metrics").text, "16 pairs are waiting")
+        until(lambda: '"error": "client_left"' in command.log.read_text(), "the log says that the client has left")
+    finally:
+        model.resume()
+
+
 def test_the_death_of_a_replica_is_one_warning_and_no_failed_request(command: Command) -> None:
     with large_requests(command) as asked:
-        replicas = [
-            process
-            for process in psutil.Process(command.process.pid).children(recursive=True)
-            if "ServeReplica:captions:Model" in " ".join(process.cmdline())
-        ]
-        assert replicas
-        replicas[0].kill()
+        models_of(command)[0].kill()
         assert [one.result().status_code for one in asked] == [200] * 4
     # Serve's words where replicas call each other by gRPC, as they do without its proxy.
     warnings = [line for line in command.log.read_text().splitlines() if "is temporarily unavailable" in line]
@@ -126,7 +144,8 @@ def test_the_log_that_it_left_is_json_lines(command: Command) -> None:
     assert command.process.poll() is not None, "the test before ended it"
     lines = command.log.read_text().splitlines()
     entries = [json.loads(line) for line in lines if line.startswith("{")]
-    assert sum(entry["event"] == "request" and entry["pairs"] == 16 for entry in entries) == 8
+    whole = [entry for entry in entries if entry["event"] == "request" and entry["pairs"] == 16]
+    assert [entry["status"] for entry in whole] == [499] + 8 * [200]
     assert [line for line in lines if "\x1b" in line or "pid=" in line.partition("{")[0]] == []
     assert [line for line in lines if '"event"' in line and not line.startswith("{")] == []
 
@@ -139,6 +158,25 @@ def test_streams_under_way_end_whole(artifact: str, tmp_path: Path) -> None:
         assert command.process.wait(PATIENCE_S) == 0, command.log.read_text()
     for stream in streams:
         assert (stream.count("event: result"), stream.count("event: done")) == (16, 1), stream[-500:]
+
+
+def test_two_fronts_share_the_limit_of_connections(artifact: str, tmp_path: Path) -> None:
+    settings = ("scaling.front_replicas=2", "limits.connections=8", "limits.connections_each=8", "limits.head_s=600")
+    with serving(tmp_path, f"models.demo={artifact}", *settings) as command, ExitStack() as stack:
+        opened = [stack.enter_context(socket.create_connection(command.address)) for _ in range(32)]
+        for connection in opened:
+            connection.setblocking(False)
+        until(lambda: sum(map(is_open, opened)) <= 8, "the connections that waited longest are closed")
+        assert any(map(is_open, opened))
+
+
+def is_open(connection: socket.socket) -> bool:
+    try:
+        return bool(connection.recv(1))
+    except BlockingIOError:
+        return True
+    except ConnectionResetError:
+        return False
 
 
 def test_of_two_that_start_at_once_one_serves_and_the_other_reports_why_not(artifact: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPResponse
@@ -27,23 +28,29 @@ GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
 class App:
     """Answers ``/`` with the number of bytes of the body, ``/early`` without reading it, and ``/held`` after
-    :attr:`go` was set."""
+    :attr:`go` was set. ``/held`` reads the body after its first piece late, so that it has arrived whole."""
 
     def __init__(self, **limits: Any) -> None:
         self.limits = LimitsConfig.model_validate(limits)
         self.connections = Connections(self.limits, cancels=True)
-        self.cancelled = threading.Event()
+        self.asked, self.cancelled = threading.Event(), threading.Event()
         self.go = threading.Event()
         self.port = 0
 
     async def answer(self, request: Request) -> Response:
-        body = b"" if request.url.path == "/early" else await request.body()
         if request.url.path == "/held":
+            pieces = request.stream()
+            body = await anext(pieces)
+            self.asked.set()
+            time.sleep(0.2)  # blocks the server
+            body += b"".join([piece async for piece in pieces])
             try:
                 await asyncio.to_thread(self.go.wait, 60)
             except asyncio.CancelledError:
                 self.cancelled.set()
                 raise
+        else:
+            body = b"" if request.url.path == "/early" else await request.body()
         return PlainTextResponse(str(len(body)))
 
     def connect(self) -> socket.socket:
@@ -78,10 +85,15 @@ def answer_of(connection: socket.socket, data: bytes = b"") -> tuple[int, str]:
         return 0, ""
 
 
-def test_a_request_whose_client_leaves_is_cancelled(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("size", [0, 100_000])
+def test_a_request_whose_client_leaves_is_cancelled(size: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """Also with a body so large that uvicorn pauses reading, and with it the news that the client has left."""
     with app() as server:
         with server.connect() as connection:
-            connection.sendall(GET.replace(b"/ ", b"/held "))
+            head = f"POST /held HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n"
+            connection.sendall(head.encode() + bytes(min(size, 1)))
+            until(server.asked.is_set, "the application reads the body")
+            connection.sendall(bytes(max(size - 1, 0)))
             with suppress(TimeoutError):
                 connection.settimeout(0.3)
                 connection.recv(1)

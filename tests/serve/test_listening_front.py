@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import httpx2
@@ -65,6 +68,29 @@ def test_a_redeployment_fails_no_request(listening: Listening, anew: bool) -> No
     with load(listening.connect, [pair()], anew=anew) as results:
         listening.deploy(8 if anew else 6)
     assert results.all_answered(), (results.faults, set(results.statuses))
+
+
+def test_an_idle_connection_is_answered_once_more_before_its_front_leaves(listening: Listening) -> None:
+    """With a client that never connects again: a connection closed while it is idle is an error of its next request."""
+    connection = http.client.HTTPConnection(listening.url.removeprefix("http://"), timeout=120)
+    connection.connect()
+    connection.auto_open = 0
+
+    def ask_until_told() -> list[int]:
+        statuses = []
+        while True:
+            connection.request("GET", "/readyz")
+            answer = connection.getresponse()
+            answer.read()
+            statuses.append(answer.status)
+            if answer.getheader("connection") == "close":
+                return statuses
+            time.sleep(0.2)  # idle
+
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(ask_until_told)
+        listening.deploy(12)
+        assert set(told.result(60)) == {200}
 
 
 def test_a_killed_front_loses_no_request_but_those_in_progress(listening: Listening) -> None:
