@@ -12,6 +12,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from tests.data.mining.heaps import make_heap
+from tests.data.readers.test_more_readers import cdvqa, qag360k
 from tests.data.small_sets import clevr_change, spot_the_diff
 from tests.docs.checks import ROOT
 from tests.docs.own_pairs import own_pairs
@@ -44,6 +45,8 @@ def make_workplace(world: World, captioner: Path, folder: Path) -> Path:
         rows.writerows([f"{n:03}", f"my_pairs/before/{n:03}.jpg", f"my_pairs/after/{n:03}.jpg"] for n in range(4))
     make_heap(folder / "photos", scenes=6)
     clevr_change().write(folder / "CLEVR_FOLDER")
+    qag360k(folder / "QAG-360K")
+    cdvqa(folder / "CDVQA")
     spot = spot_the_diff()
     spot.write(folder / "SPOT_FOLDER")
     test = [pair_id for pair_id, (split, *_) in spot.pairs.items() if split == "test"]
