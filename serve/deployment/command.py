@@ -107,6 +107,7 @@ def run_server(config: CommandConfig) -> None:
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     finally:
+        logging.getLogger("ray.serve").disabled = True  # those threads report that they are not connected
         ray.shutdown()
         if port is not None:
             port.close()
@@ -117,6 +118,8 @@ def _set_environment(config: CommandConfig, local: bool) -> None:
     """The variables that Ray and Serve read when they are imported."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")
+    # Serve's threads call Ray after its end, which would start it again, with a dashboard, and keep the process alive.
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     if local:
         os.environ.update(_WITHOUT_PROXY)
         for name, value in _DEFAULTS.items():

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -183,6 +185,21 @@ def is_open(connection: socket.socket) -> bool:
         return True
     except ConnectionResetError:
         return False
+
+
+def test_a_call_after_the_end_does_not_start_ray_again() -> None:
+    """As of Serve's threads, if the controller has news for them just then."""
+    lines = (
+        "from serve.config import CommandConfig",
+        "from serve.deployment import command",
+        "config = CommandConfig.model_validate({'models': {'demo': 'shipped'}, 'auth': {'mode': 'loopback'}})",
+        "command._set_environment(config, local=True)",
+        "import ray",
+        "ray.put(1)",
+    )
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Ray has not been started yet" in done.stderr
 
 
 def test_of_two_that_start_at_once_one_serves_and_the_other_reports_why_not(artifact: str, tmp_path: Path) -> None:
