@@ -107,7 +107,7 @@ def run_server(config: CommandConfig) -> None:
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     finally:
-        logging.getLogger("ray.serve").disabled = True  # those threads report that they are not connected
+        logging.getLogger("ray.serve").disabled = True  # its threads would report that Ray has ended
         ray.shutdown()
         if port is not None:
             port.close()

@@ -30,7 +30,7 @@ def result(**changes: object) -> SweepResult:
         "system": "procap", "plot": PlotConfig(column="C", x="key frames k"),
         "columns": columns, "rows": rows,
         "baselines": [BaselineRow(name="constant", group="", values={"C": 89.1}, text="one for all")],
-        "orderings": [found for column in columns if (found := ordering(column, rows)) is not None],
+        "orderings": [order for column in columns if (order := ordering(column, rows)) is not None],
         "cost": Cost(cpu_hours=0.5, gpu_hours=0.25, steps=9, shared_steps=2), "trials": 5,
         "failed": {"k = 4, seed 0": "ValueError: no"}, "searched": [], "search_metric": None, "split": "test",
         "pairs": 440, "settings": {"pairs": "data/pairs"}, "seconds": 90.0, **changes,

@@ -41,23 +41,23 @@ def test_pairs_of_rows_are_counted() -> None:
         row("e", None, 99.0, 99.0),
         row("f", 9.0),
     ]
-    found = ordering(CIDER, rows)
-    assert found is not None
-    assert (found.pairs, found.same, found.same_beyond) == (5, 3, 2)
-    assert (found.opposite, found.opposite_beyond) == (2, 2)
-    assert (found.paper_best, found.own_best, found.seeds) == ("c", "c", 2)
-    assert found.sentence() == (
+    order = ordering(CIDER, rows)
+    assert order is not None
+    assert (order.pairs, order.same, order.same_beyond) == (5, 3, 2)
+    assert (order.opposite, order.opposite_beyond) == (2, 2)
+    assert (order.paper_best, order.own_best, order.seeds) == ("c", "c", 2)
+    assert order.sentence() == (
         "The paper's order did not hold for C: 3 of 5 pairs of rows agree (chance: half), 2 by more than the "
         "spread over the seeds; 2 in the opposite order, 2 by more than the spread. Highest in the paper: 'c', as here."
     )
 
 
 def test_the_order_held() -> None:
-    found = ordering(CIDER, [row("a", 1.0, 10.0), row("b", 2.0, 12.0)])
-    assert found is not None
-    assert found.held
-    assert (found.same, found.same_beyond) == (1, 0), "one seed has no spread"
-    assert found.sentence() == (
+    order = ordering(CIDER, [row("a", 1.0, 10.0), row("b", 2.0, 12.0)])
+    assert order is not None
+    assert order.held
+    assert (order.same, order.same_beyond) == (1, 0), "one seed has no spread"
+    assert order.sentence() == (
         "The paper's order held for C: 1 of 1 pair of rows agrees (chance: half); with one seed there is no spread "
         "to compare with. Highest in the paper: 'b', as here."
     )
@@ -66,11 +66,11 @@ def test_the_order_held() -> None:
 @pytest.mark.parametrize("metric", ["count/MAE", "invented_share", "training_memory"])
 def test_the_best_row_of_an_error_or_a_cost_is_the_lowest(metric: str) -> None:
     column = ColumnConfig(title="C", metric=metric, subset="road" if metric == "count/MAE" else None)
-    found = ordering(column, [row("a", 1.0, 10.0), row("b", 2.0, 12.0), row("c", 3.0, 9.0)])
-    assert found is not None
-    assert (found.pairs, found.same, found.opposite) == (3, 1, 2)
-    assert (found.paper_best, found.own_best) == ("a", "c")
-    assert found.sentence().endswith("Lowest in the paper: 'a', here 'c'.")
+    order = ordering(column, [row("a", 1.0, 10.0), row("b", 2.0, 12.0), row("c", 3.0, 9.0)])
+    assert order is not None
+    assert (order.pairs, order.same, order.opposite) == (3, 1, 2)
+    assert (order.paper_best, order.own_best) == ("a", "c")
+    assert order.sentence().endswith("Lowest in the paper: 'a', here 'c'.")
 
 
 def test_there_is_no_order_where_nothing_can_be_compared() -> None:
