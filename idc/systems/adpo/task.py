@@ -170,12 +170,18 @@ class PreferenceTask(SftTask):
                 [1, batch["candidates"].shape[1], len(self.job.image_negatives)], dim=1
             )
             return torch.cat([chosen_B1, candidates_BN.gather(1, picks_BK), more], dim=1)
-        if self.frozen is not None:
-            # The copy looks for itself only where what looks is trained.
-            seen = encode_images(self.frozen, batch, self.family) if self.tune.tower or self.tune.projector else encoded
-            return self._log_p(self.frozen, batch, answers, seen)
-        with without_adapters(self.model):
-            return self._log_p(self.model, batch, answers, encoded)
+        model = self.model if self.frozen is None else self.frozen
+        with without_adapters(model):  # of a copy they are as they started, and change nothing
+            if self._vision_is_trained():
+                encoded = encode_images(model, batch, self.family)
+            return self._log_p(model, batch, answers, encoded)
+
+    def _vision_is_trained(self) -> bool:
+        """Whether tower or projector move, as weights or by adapters: the reference then encodes for itself."""
+        return any(
+            parameter.requires_grad and (self.family.is_tower(name) or self.family.is_projector(name))
+            for name, parameter in self.model.named_parameters()
+        )
 
     def _image_losses(self, negatives_BI: Tensor, ratios_BM: Tensor, batch: Batch) -> Tensor:
         """The sum over the kinds of the mean over samples; a pair to which they say nothing counts as 0."""

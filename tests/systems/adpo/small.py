@@ -33,6 +33,7 @@ KIND = "internvl"
 COLORS, SHAPES = ("red", "blue", "green", "gray"), ("cube", "sphere", "cylinder")
 SAME = ("there is no change", "nothing has changed", "no difference at all")
 TUNE = {"lora": {"rank": 4, "dropout": 0.0}, "language_optim": {"lr": 3e-2}}
+VISION_TOO = {**TUNE, "lora": {"rank": 4, "dropout": 0.0, "targets": "all"}}
 WHOLE = {"language": "full", "language_optim": {"lr": 1e-2}, "tower": {"lr": 1e-2}, "projector": {"lr": 1e-2}}
 TRAIN = {
     "epochs": None, "steps": 3, "batch_size": 4, "log_every": 1, "precision": "fp32", "group_by_length": 0,

@@ -18,9 +18,10 @@ from idc.systems.adpo.preference_losses import (
     retriever_losses,
 )
 from idc.systems.adpo.task import PreferenceTask
+from idc.vlm.batch import encode_images
 from idc.vlm.lora import without_adapters
 from tests.systems.adpo import naive
-from tests.systems.adpo.small import KIND, WHOLE, batch_of, job_of, loaders_of, moved, task_of
+from tests.systems.adpo.small import KIND, VISION_TOO, WHOLE, batch_of, job_of, loaders_of, moved, task_of
 from tests.vlm.models import every_family
 
 
@@ -250,24 +251,36 @@ def test_adapters_that_are_switched_off_are_the_base(pairs: Path) -> None:
     assert trained == {name for name, parameter in task.named_parameters() if parameter.requires_grad}
 
 
-def test_the_reference_does_not_move_with_the_policy(pairs: Path) -> None:
-    """By switched-off adapters and by a copy, the same log-probabilities before and after steps."""
-    for settings in ({}, {"reference.by": "copy"}, {"reference.by": "copy", "tune": WHOLE}):
-        task, batch = prepared(pairs, **settings)
-        asked, picks = task._asked(batch, torch.zeros(4, 1, dtype=torch.long)), torch.zeros(4, 1, dtype=torch.long)
-        before = task._reference(batch, asked, task.encode(batch), picks)
+@every_family
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"reference.by": "copy"}, {"reference.by": "copy", "tune": WHOLE}, {"tune": VISION_TOO},
+     {"reference.by": "copy", "tune": VISION_TOO}],
+)  # fmt: skip
+def test_the_reference_does_not_move_with_the_policy(pairs: Path, kind: str, settings: dict[str, Any]) -> None:
+    """By switched-off adapters and by a copy, the log-probabilities of an untouched model, before and after steps, also
+    where what encodes the images is trained, as weights or by adapters."""
+    task, batch = prepared(pairs, kind, **settings)
+    picks = torch.zeros(4, 1, dtype=torch.long)
+    asked = task._asked(batch, picks)
+    untouched = naive.frozen_copy(task)
+    with torch.no_grad():
+        expected = task._log_p(untouched, batch, asked, encode_images(untouched, batch, task.family))
+    for _ in range(2):
+        reference = task._reference(batch, asked, task.encode(batch), picks)
+        assert torch.equal(reference, expected)
+        assert not reference.requires_grad
         moved(task)
-        after = task._reference(batch, asked, task.encode(batch), picks)
-        assert torch.equal(before, after), settings
-        assert not after.requires_grad
 
 
 def test_a_step_looks_at_the_images_once(pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For chosen, rejected, image negatives, policy and reference; a copy looks for itself where the tower is tuned."""
+    """For chosen, rejected, image negatives, policy and reference; the reference looks for itself where what looks is
+    trained."""
     for settings, looks in (
         ({"negatives": 2, "image_negatives": ["swapped", "twice"]}, 1),
         ({"reference.by": "copy"}, 1),
         ({"reference.by": "copy", "tune": WHOLE}, 2),
+        ({"tune": VISION_TOO}, 2),
     ):
         task, batch = prepared(pairs, **settings)
         seen = []
