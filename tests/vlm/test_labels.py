@@ -19,7 +19,7 @@ import torch
 from benchmarks.processors import processor_of
 from idc.schema import IMAGE, Turn
 from idc.vlm.base import read_family
-from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
+from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs, with_answers
 from idc.vlm.chat import Chat, EncodedDialogue
 from idc.vlm.families import family_class
 from idc.vlm.family import Family
@@ -279,6 +279,13 @@ def test_a_sample_alone_and_in_a_batch(kind: str) -> None:
         torch.testing.assert_close(together, alone[start : start + 4], rtol=1e-5, atol=0)
     left = logps(kind, samples[:4], "left")
     torch.testing.assert_close(left, alone[:4], rtol=1e-5, atol=0)
+
+
+def test_several_answers_are_not_padded_on_the_left() -> None:
+    """What an answer sees, and where the prompt ends, is counted from the first token."""
+    several = [with_answers([5, 6, 7][:length], [[8], [9, 4]], {}) for length in (3, 2)]
+    with pytest.raises(ValueError, match="padded on the right"):
+        collate_encoded(several, found("internvl").family, "left")
 
 
 def logps(kind: str, samples: Sequence[Sample], side: Any = "right") -> torch.Tensor:
