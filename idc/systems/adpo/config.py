@@ -48,11 +48,11 @@ class ReferenceConfig(ConfigModel):
     """The reference policy pi_ref: the model as the training starts."""
 
     by: Literal["adapters", "copy", "stored"] = "adapters"
-    """adapters: the model with its adapters switched off, for free but for a second vision pass where tower and projector
-    have adapters too (`tune.lora.targets=all`). copy: a frozen copy of all weights in memory, where more than adapters is
-    trained. stored: log-probabilities that are computed before the first step, once for all runs
-    with the same base, pairs, prompt and captions: no second model, and no second forward pass. With objective=adpo
-    they are those of all candidates, which pays for few candidates only (`redraw=false`)."""
+    """adapters: the model with its adapters switched off, for free but for a second vision pass where tower and
+    projector have adapters too (`tune.lora.targets=all`). copy: a frozen copy of all weights in memory, where more than
+    adapters is trained. stored: log-probabilities that are computed before the first step, once for all runs with the
+    same base, pairs, prompt and captions: no second model, and no second forward pass. With objective=adpo they are
+    those of all candidates, which pays for few candidates only (`redraw=false`)."""
     folder: str | None = Field(None, min_length=1)
     """Folder of stored log-probabilities; made if it does not exist. Default: `reference` in the run's folder."""
 

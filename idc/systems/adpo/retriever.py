@@ -37,7 +37,7 @@ class Retriever(nn.Module):
         encoder.encode_texts([""])  # refuses an encoder without tokenizer
         self.config = config
         self.visual = encoder.clip.visual.requires_grad_(config.learns)
-        self.factor = (config.similarity_scale or float(encoder.clip.logit_scale.exp())) / config.tau
+        self.factor = (config.similarity_scale or float(encoder.clip.scale)) / config.tau
         for name in ("mean", "std"):
             self.register_buffer(name, getattr(encoder, name), persistent=False)
         self.register_buffer("captions_CE", torch.zeros(0), persistent=False)

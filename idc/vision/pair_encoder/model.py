@@ -188,7 +188,12 @@ class _Clip(nn.Module):
         self, before_BCHW: Tensor, after_BCHW: Tensor, ids_CT: Tensor, ends_C: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         pairs_BE, texts_CE = self.visual(before_BCHW, after_BCHW), self.texts(ids_CT, ends_C)
-        return pairs_BE, texts_CE, self.logit_scale.clamp(max=LARGEST_SCALE).exp()
+        return pairs_BE, texts_CE, self.scale
+
+    @property
+    def scale(self) -> Tensor:
+        """Factor of the cosines, at most 100."""
+        return self.logit_scale.clamp(max=LARGEST_SCALE).exp()
 
 
 # -- the encoder -------------------------------------------------------------------------------------------------

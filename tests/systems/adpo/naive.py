@@ -3,6 +3,7 @@ that looks at the images through transformers' own ``pixel_values``, the referen
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from idc.data.images import decode_image
 from idc.schema import Turn
 from idc.systems.adpo.task import PreferenceTask
+from idc.vision.pair_encoder.model import PairEncoder
 from idc.vlm.base import load_model
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig
@@ -69,13 +71,15 @@ def losses(
 
 
 def log_q(task: PreferenceTask, frames: Tensor, candidates: Sequence[int]) -> Tensor:
-    """log q_phi of equation 3, for one pair."""
-    retriever = task.retriever
+    """log q_phi of equation 3, for one pair: scores over tau."""
+    retriever, settings = task.retriever, task.retriever.config
+    learned = PairEncoder.load(settings.encoder).clip.logit_scale
+    scale = settings.similarity_scale or min(100.0, math.exp(float(learned)))
     before, after = ((picture[None].float() / 255 - retriever.mean) / retriever.std for picture in frames)
     vector = retriever.visual(before, after)[0].double()
     scores = []
     for number in candidates:
         caption = retriever.captions_CE[number].double()
         cosine = (vector * caption).sum() / (vector.norm() * caption.norm())
-        scores.append(retriever.factor * cosine)
+        scores.append(scale * cosine / settings.tau)
     return torch.stack([score - torch.logsumexp(torch.stack(scores), 0) for score in scores])

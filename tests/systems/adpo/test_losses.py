@@ -18,10 +18,21 @@ from idc.systems.adpo.preference_losses import (
     retriever_losses,
 )
 from idc.systems.adpo.task import PreferenceTask
+from idc.vision.pair_encoder.model import PairEncoder
 from idc.vlm.batch import encode_images
 from idc.vlm.lora import without_adapters
 from tests.systems.adpo import naive
-from tests.systems.adpo.small import KIND, VISION_TOO, WHOLE, batch_of, job_of, loaders_of, moved, task_of
+from tests.systems.adpo.small import (
+    KIND,
+    VISION_TOO,
+    WHOLE,
+    batch_of,
+    encoder_folder,
+    job_of,
+    loaders_of,
+    moved,
+    task_of,
+)
 from tests.vlm.models import every_family
 
 
@@ -211,6 +222,22 @@ def test_the_policy_learns_and_with_the_printed_sign_it_unlearns(pairs: Path) ->
     assert margins[-1.0] < -1e-3
 
 
+# -- the retriever --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{}, {"tau": 0.5}, {"tau": 3.0, "similarity_scale": 7.0}])
+@pytest.mark.parametrize("learned", [14.0, 250.0])
+def test_q_is_that_of_equation_3(pairs: Path, tmp_path: Path, settings: dict[str, float], learned: float) -> None:
+    """By tau, which flattens it, and the encoder's learned scale, which is at most 100 as where it was learned."""
+    encoder = PairEncoder.load(encoder_folder())
+    encoder.clip.logit_scale.data.fill_(math.log(learned))
+    encoder.save(tmp_path / "encoder")
+    task, batch = prepared(pairs, retriever={"encoder": str(tmp_path / "encoder"), **settings})
+    log_q_BN, _ = task._retrieved(batch)
+    for frames, candidates, log_q in zip(batch["frames"], batch["candidates"].tolist(), log_q_BN, strict=True):
+        torch.testing.assert_close(log_q.double(), naive.log_q(task, frames, candidates), atol=2e-4, rtol=1e-4)
+
+
 # -- the draw -------------------------------------------------------------------------------------------------------
 
 
@@ -293,6 +320,23 @@ def test_a_step_looks_at_the_images_once(pairs: Path, monkeypatch: pytest.Monkey
         task.training_step(batch)
         assert len(seen) == looks
         monkeypatch.undo()
+
+
+def test_the_running_baseline_of_an_accumulated_step_is_of_all_its_rewards(pairs: Path) -> None:
+    """It moves at the end of the step alone, by the mean over the pairs of both micro-batches."""
+    job = job_of(KIND, pairs, **{"retriever.baseline": 0.5, "train.grad_accumulation": 2})
+    loaders = loaders_of(job, KIND, pairs.parent / "run")
+    task = task_of(job, KIND, loaders)
+    moved(task)
+    baselines, rewards = [float(task.baseline)], []
+    for indices in ((0, 1), (2, 3)):
+        batch = batch_of(loaders, indices)
+        rows, chosen, rejected, _ = drawn(task, batch)
+        rewards += [float(loss) for loss in naive.losses(task, rows, chosen, rejected)]
+        task.training_step(batch)
+        baselines.append(float(task.baseline))
+    assert max(rewards) > min(rewards) + 0.01
+    assert baselines == pytest.approx([math.log(2)] * 2 + [0.5 * math.log(2) + 0.5 * sum(rewards) / 4], rel=1e-6)
 
 
 def test_the_running_baseline_changes_the_reward_and_not_the_policy(pairs: Path) -> None:

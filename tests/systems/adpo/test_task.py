@@ -17,7 +17,7 @@ from idc.data.store import DatasetFolder, read_manifest
 from idc.demo import demo_steps
 from idc.metrics.difference_lists import true_differences
 from idc.systems import load_captioner
-from idc.systems.adpo.caption_bank import is_true
+from idc.systems.adpo.caption_bank import CaptionBank, is_true
 from idc.systems.adpo.collapse import CollapseWatch
 from idc.systems.adpo.data import preference_parts
 from idc.systems.adpo.task import train
@@ -25,6 +25,7 @@ from idc.training.artifact import ADAPTER, read_artifact
 from idc.training.context import LocalContext
 from idc.training.loop import read_log
 from idc.vision.pair_encoder.model import PairEncoder
+from idc.vlm.chat import Chat
 from idc.vlm.merging import merge
 from tests.docs.checks import faulty_command
 from tests.folders import write_rows
@@ -40,7 +41,7 @@ from tests.systems.adpo.small import (
     rows_of,
     task_of,
 )
-from tests.vlm.models import picture, tiny_folder
+from tests.vlm.models import found, picture, tiny_folder
 
 
 def run(pairs: Path, folder: Path, **settings: Any) -> Path:
@@ -76,6 +77,23 @@ def test_candidates_are_of_the_bank_and_never_a_caption_of_the_pair(pairs: Path)
                 assert not texts & set(SAME)
             seen |= texts
     assert seen == set(part.bank.texts), "every caption is a candidate of some pair"
+
+
+def test_no_sentence_of_no_change_is_a_negative_of_an_unchanged_pair(pairs: Path) -> None:
+    """Be it unchanged by its flag alone or by a reference alone; with a full stop or without."""
+    bank = CaptionBank(
+        ["There is no change.", "nothing has changed", "the same street", "a red cube was added.", "a cube moved"],
+        Chat(found(KIND).family),
+    )
+    for references, unchanged, positives in (
+        (["the same street"], True, {0, 1, 2}),
+        (["There is no change."], False, {0, 1}),
+        (["a  cube moved"], True, {0, 1, 4}),
+        (["a cube moved"], False, {4}),
+    ):
+        assert bank.positives(references, unchanged) == positives
+        drawn = bank.candidates(bank.positives(references, unchanged), 5 - len(positives), np.random.default_rng(0))
+        assert set(drawn) == set(range(5)) - positives
 
 
 def test_a_sample_is_redrawn_at_every_visit_or_not_at_all(pairs: Path) -> None:
