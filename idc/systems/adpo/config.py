@@ -12,7 +12,7 @@ from pydantic_core import to_jsonable_python
 from idc.config import ConfigModel, missing, remote
 from idc.data.manifest import missing_pairs
 from idc.data.ranked_captions import Columns
-from idc.training.config import GroupConfig
+from idc.training.config import GroupConfig, TrainConfig
 from idc.vlm.config import TuneConfig
 from idc.vlm.tuning_config import TuningJob
 
@@ -74,8 +74,10 @@ class AdpoJob(TuningJob):
     """Sharpness of the preference. Not stated; 0.1 is DPO's own default."""
     candidates: int = Field(128, ge=2)
     """|N|, captions of the bank among which the retriever draws, drawn anew for every visit of a sample (figure 4: 16,
-    64, 128, 256; which one the tables have is not stated). The bank: all training captions. Never candidates: the
-    pair's captions, and for a pair that is unchanged every sentence that says so."""
+    64, 128, 256; which one the tables have is not stated). The bank: the different training captions, each with the same
+    chance. The paper draws "from the dataset", where a caption has as many chances as pairs that have it: on
+    CLEVR-Change half of all would say that nothing changed. Never candidates: the pair's captions, and for a pair that
+    is unchanged every sentence that says so."""
     redraw: bool = True
     """False: a sample has the same candidates in every epoch. Not stated."""
     negatives: int = Field(1, ge=1)
@@ -100,6 +102,12 @@ class AdpoJob(TuningJob):
     tune: TuneConfig = TuneConfig()
     """The trained parts. The paper states no adapters, and its memory (table 4) is that of a model that is tuned whole.
     tune.lora.dropout must be 0 with dpo and adpo: the policy would be noisy, and its reference not."""
+    train: TrainConfig = TuningJob.model_fields["train"].get_default()
+    """The loop. Where the presets of the paper's two stages differ from it, or read it: its "FSDPTrainer" is ZeRO-3 of
+    DeepSpeed, which shards the same weights, gradients and averages. "Batch size 16, with a gradient accumulation step
+    of 8" are 16 samples of both GPUs together in each of 8 micro-batches, `batch_size=128`; the batches of 24 to 32 of
+    the second stage are whole steps. Which weights are scored is not stated; here the best CIDEr on the validation split
+    selects them (`keep_best`)."""
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()
