@@ -123,7 +123,8 @@ class TwinCapTask(CaptioningTask):
         settings = self.job.optim.model_dump()
         groups: dict[bool, list[Tensor]] = {True: [], False: []}
         for name, parameter in self.net.named_parameters():
-            groups[parameter.ndim > 1 and name not in ("rows", "columns", "sides")].append(parameter)
+            own_name = name.rpartition(".")[2]
+            groups[parameter.ndim > 1 and own_name not in ("rows", "columns", "sides", "positions")].append(parameter)
         return [
             {"name": "matrices", "params": groups[True], **settings},
             {"name": "vectors", "params": groups[False], **settings, "weight_decay": 0.0},

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from torch import nn
 
 from idc.data.store import DatasetFolder, iter_rows
 from idc.data.text import Vocabulary
@@ -67,6 +68,16 @@ def test_every_part_can_be_switched_off(world: World, tmp_path: Path, settings: 
     black = np.zeros((32, 32, 3), np.uint8)
     (found,) = captioner.describe([black], [black])
     assert (found.attributes is None) == (settings.get("supervision.heads") == 0.0)
+
+
+def test_weights_of_layers_and_words_decay_and_nothing_else(world: World) -> None:
+    task, _ = task_and_batch(world, {"model.peaks": 4})
+    matrices, vectors = task.param_groups()
+    layers = [layer for layer in task.net.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
+    expected = {id(layer.weight) for layer in layers} | {id(task.net.decoder.words)}
+    assert {id(parameter) for parameter in matrices["params"]} == expected
+    assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.05, 0.0)
+    assert len(expected) + len(vectors["params"]) == len(list(task.net.parameters()))
 
 
 def test_peaks_are_refused_without_the_maps_that_they_are_of(world: World) -> None:
