@@ -74,8 +74,8 @@ class AdpoJob(TuningJob):
     """Sharpness of the preference. Not stated; 0.1 is DPO's own default."""
     candidates: int = Field(128, ge=2)
     """|N|, captions of the bank among which the retriever draws, drawn anew for every visit of a sample (figure 4: 16,
-    64, 128, 256; which one the tables have is not stated). The bank: the different training captions, each with the same
-    chance. The paper draws "from the dataset", where a caption has as many chances as pairs that have it: on
+    64, 128, 256; which one the tables have is not stated). The bank: the different training captions, each with the
+    same chance. The paper draws "from the dataset", where a caption has as many chances as pairs that have it: on
     CLEVR-Change half of all would say that nothing changed. Never candidates: the pair's captions, and for a pair that
     is unchanged every sentence that says so."""
     redraw: bool = True
@@ -106,8 +106,8 @@ class AdpoJob(TuningJob):
     """The loop. Where the presets of the paper's two stages differ from it, or read it: its "FSDPTrainer" is ZeRO-3 of
     DeepSpeed, which shards the same weights, gradients and averages. "Batch size 16, with a gradient accumulation step
     of 8" are 16 samples of both GPUs together in each of 8 micro-batches, `batch_size=128`; the batches of 24 to 32 of
-    the second stage are whole steps. Which weights are scored is not stated; here the best CIDEr on the validation split
-    selects them (`keep_best`)."""
+    the second stage are whole steps. Which weights are scored is not stated; here the best CIDEr on the validation
+    split selects them (`keep_best`)."""
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()
