@@ -35,7 +35,7 @@ class GroupConfig(ConfigModel):
     warmup_lr: float = Field(0.0, ge=0)
     """Learning rate at which the warm-up starts."""
     final_lr: float = Field(0.0, ge=0)
-    """Learning rate at which the decay of a schedule ends."""
+    """Learning rate of the last step of a schedule that decays."""
     clip_norm: float | None = Field(None, ge=0)
     """Largest norm of this group's gradient, which then does not count in `train.clip_norm`, that of all other groups
     together; 0 does not clip. For parts whose gradients differ in size: under one norm the larger one slows the other
@@ -56,7 +56,8 @@ class GroupConfig(ConfigModel):
 def learning_rate(group: GroupConfig, step: int, total_steps: int) -> float:
     """The learning rate of optimizer step ``step`` (from 0) of ``total_steps``.
 
-    Linear warm-up reaches the peak at step ``warmup - 1`` (its first step is not wasted on a rate of 0). The log
+    Linear warm-up reaches the peak at step ``warmup - 1`` (its first step is not wasted on a rate of 0), from which a
+    decay, which begins at step 0 without a warm-up, reaches final_lr at the last step, ``total_steps - 1``. The log
     warm-up is DeepSpeed's ``WarmupLR``: warmup_lr at steps 0 and 1, then
     warmup_lr + (lr - warmup_lr) * log(step) / log(warmup).
     """
@@ -68,12 +69,11 @@ def learning_rate(group: GroupConfig, step: int, total_steps: int) -> float:
             gain = math.log(max(1, step)) / math.log(warmup)
     elif group.schedule != "constant" and step < warmup:
         gain = (step + 1) / warmup
-    elif group.schedule == "linear_warmup_decay":
-        left = max(0.0, (total_steps - step) / max(1, total_steps - warmup))
+    elif group.schedule in ("linear_warmup_decay", "linear_warmup_cosine"):
+        peak, last = max(0, warmup - 1), total_steps - 1
+        done = min(1.0, (step - peak) / max(1, last - peak))
+        left = 1 - done if group.schedule == "linear_warmup_decay" else 0.5 + 0.5 * math.cos(math.pi * done)
         return group.final_lr + (group.lr - group.final_lr) * left
-    elif group.schedule == "linear_warmup_cosine":
-        done = min(1.0, (step - warmup) / max(1, total_steps - warmup))
-        return group.final_lr + (group.lr - group.final_lr) * (0.5 + 0.5 * math.cos(math.pi * done))
     return group.warmup_lr + (group.lr - group.warmup_lr) * min(1.0, gain)
 
 

@@ -3,11 +3,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from idc.config import ConfigError, load
-from idc.training.config import OPERATIONAL, GroupConfig, KeepBest, TrainConfig, learning_rate
+from idc.training.config import OPERATIONAL, GroupConfig, KeepBest, ScheduleName, TrainConfig, learning_rate
 
 
 @pytest.mark.parametrize(
@@ -54,12 +55,26 @@ def test_constant_and_linear_schedules() -> None:
     warm = GroupConfig(lr=1.0, schedule="linear_warmup", warmup_steps=4)
     assert [learning_rate(warm, step, 6) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
     decay = GroupConfig(lr=1.0, schedule="linear_warmup_decay", warmup_share=0.2)
-    rates = [learning_rate(decay, step, 10) for step in range(11)]
-    assert rates == pytest.approx([0.5, 1.0, 1.0, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8, 0.0])
+    rates = [learning_rate(decay, step, 10) for step in range(10)]
+    assert rates == pytest.approx([0.5, 1.0, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8, 0.0])
     cosine = GroupConfig(lr=2.0, schedule="linear_warmup_cosine", warmup_steps=2)
-    rates = [learning_rate(cosine, step, 6) for step in range(7)]
+    rates = [learning_rate(cosine, step, 6) for step in range(6)]
     half = math.sqrt(0.5)
-    assert rates == pytest.approx([1.0, 2.0, 2.0, 1 + half, 1.0, 1 - half, 0.0])
+    assert rates == pytest.approx([1.0, 2.0, 1 + half, 1.0, 1 - half, 0.0])
+
+
+@pytest.mark.parametrize("schedule", ["linear_warmup_decay", "linear_warmup_cosine"])
+@pytest.mark.parametrize("warmup", [0, 1, 4, 9])
+def test_a_decay_goes_from_the_peak_to_final_lr_at_the_last_step(schedule: ScheduleName, warmup: int) -> None:
+    """Against numpy's own straight line, or half a turn of a circle, between the two."""
+    group = GroupConfig(lr=1.0, final_lr=0.1, schedule=schedule, warmup_steps=warmup)
+    first = max(0, warmup - 1)
+    line = np.linspace(0, np.pi, 10 - first)
+    shape = 1 - line / np.pi if schedule == "linear_warmup_decay" else (1 + np.cos(line)) / 2
+    rates = [learning_rate(group, step, 10) for step in range(first, 10)]
+    assert rates == pytest.approx(list(0.1 + 0.9 * shape))
+    assert rates[-1] == 0.1
+    assert learning_rate(group.model_copy(update={"warmup_steps": 0}), 0, 1) == 1.0, "a run of one step learns"
 
 
 def test_log_warmup_is_deepspeeds() -> None:
