@@ -123,10 +123,15 @@ class MaskingConfig(ConfigModel):
     """Probability p of the scheme `varied`; each of the others then has (1 - p) / 3, and the four settings above are
     ignored (figure 7)."""
     low: float = Field(0.2, ge=0.0, le=1.0)  # a
-    """Lower bound a of the random masking probability, drawn once per sample. Official: 0.8 (a patch is kept with
-    probability 0.2, while the paper masks it with a probability from U(0.2, 0.5))."""
+    """Lower bound a of the random masking probability. Official: 0.8 (a patch is kept with probability 0.2, while the
+    paper masks it with a probability from U(0.2, 0.5))."""
     high: float = Field(0.5, ge=0.0, le=1.0)  # b
     """Upper bound b of the random masking probability. Official: 0.8."""
+    drawn_for: Literal["patch", "sample"] = "patch"
+    """What a random masking probability is drawn for. patch: each index i has its own p_i (eq. 14), so that nearly the
+    same share of every sample is masked, (a + b) / 2. sample: one for all patches of a sample, so that the share varies
+    from a to b (official, where a = b leaves nothing to draw; also the demo's and the small presets, with which their
+    figures were measured)."""
 
     def faults(self) -> Iterator[str]:
         total = self.random + self.entire + self.in_block + self.out_of_block

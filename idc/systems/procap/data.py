@@ -354,8 +354,9 @@ def draw_mask(config: MaskingConfig, shapes: Shapes, rng: Generator) -> tuple[np
     frames, (height, width) = shapes.frames, shapes.grid
     scheme = rng.choice(4, p=config.probabilities())
     if scheme == 0:
-        share = rng.uniform(config.low, config.high)
-        masked = rng.random((frames, shapes.patches)) < share
+        size = (frames, shapes.patches)
+        share = rng.uniform(config.low, config.high, size if config.drawn_for == "patch" else None)
+        masked = rng.random(size) < share
         if not masked.any():
             masked[int(rng.integers(frames)), int(rng.integers(shapes.patches))] = True
     elif scheme == 1:

@@ -31,8 +31,11 @@ def masked_patches(config: MaskingConfig, shapes: Shapes, rng: Generator) -> set
     chances = (config.random, config.entire, config.in_block, config.out_of_block)
     scheme = ("random", "entire", "in_block", "out_of_block")[int(rng.choice(4, p=chances))]
     if scheme == "random":  # (14)
-        share = rng.uniform(config.low, config.high)
-        masked = {patch for patch in patches if rng.random() < share}
+        if config.drawn_for == "sample":
+            shares = dict.fromkeys(patches, rng.uniform(config.low, config.high))
+        else:
+            shares = {patch: rng.uniform(config.low, config.high) for patch in patches}
+        masked = {patch for patch in patches if rng.random() < shares[patch]}
         if masked:
             return masked
         frame, place = int(rng.integers(shapes.frames)), int(rng.integers(height * width))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -34,8 +34,8 @@ FRAME_SHUFFLE, OTHERS_FRAME, COLOUR, AFFINE = 1, 0, 2, 3
 """Which warp the first draw of ``PretrainDataset._warp`` chooses."""
 
 
-def masks(count: int, **settings: float) -> list[np.ndarray]:
-    config = MaskingConfig(**settings)  # type: ignore[arg-type]
+def masks(count: int, **settings: Any) -> list[np.ndarray]:
+    config = MaskingConfig(**settings)
     return [draw_mask(config, PAPER, np.random.default_rng(seed))[0] for seed in range(count)]
 
 
@@ -61,16 +61,17 @@ def warped(data: PretrainDataset, index: int, warp: int, seed: int = 0) -> tuple
 # -- masks --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("drawn_for", ["patch", "sample"])
 @pytest.mark.parametrize("grid", [(14, 14), (2, 3), (1, 2)])
-def test_masks_are_those_of_equations_13_to_17(grid: tuple[int, int]) -> None:
+def test_masks_are_those_of_equations_13_to_17(grid: tuple[int, int], drawn_for: Literal["patch", "sample"]) -> None:
     """The same draws give the same patches; over many draws the schemes have their probabilities."""
-    shapes = replace(PAPER, grid=grid)
+    shapes, config = replace(PAPER, grid=grid), MaskingConfig(drawn_for=drawn_for)
     number = dict.fromkeys(("entire", "all frames alike", "few"), 0)
     for seed in range(600):
-        masked, entire = draw_mask(MaskingConfig(), shapes, np.random.default_rng(seed))
+        masked, entire = draw_mask(config, shapes, np.random.default_rng(seed))
         frames = masked.reshape(shapes.frames, *grid)
         patches = {(int(k), int(m), int(n)) for k, m, n in zip(*frames.nonzero(), strict=True)}
-        assert patches == masked_patches(MaskingConfig(), shapes, np.random.default_rng(seed)), seed
+        assert patches == masked_patches(config, shapes, np.random.default_rng(seed)), seed
         assert bool(entire) <= bool(masked.all())
         number["entire"] += bool(entire)
         number["all frames alike"] += bool((masked == masked[0]).all()) and not masked.all()
@@ -79,6 +80,13 @@ def test_masks_are_those_of_equations_13_to_17(grid: tuple[int, int]) -> None:
     if grid == (14, 14):
         assert number["all frames alike"] / 600 == pytest.approx(0.2, abs=0.05)
         assert number["few"] / 600 > 0.7
+
+
+def test_equation_14_draws_a_probability_for_each_index() -> None:
+    """So that every sample of 784 patches has a share near the mean of U(0.2, 0.5), as a sum of independent patches."""
+    shares = [mask.mean() for mask in masks(200, **{**NONE, "random": 1.0})]
+    assert np.mean(shares) == pytest.approx(0.35, abs=0.01)
+    assert np.std(shares) < 0.03  # sqrt(0.35 * 0.65 / 784) = 0.017; of one draw for a sample 0.3 / sqrt(12) = 0.087
 
 
 def test_random_masking_masks_at_least_one_patch() -> None:
