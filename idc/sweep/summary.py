@@ -91,8 +91,9 @@ class BaselineRow(_Record):
 class Ordering(_Record):
     """Whether a column's rows have the paper's order.
 
-    Pairs of rows whose published numbers differ are counted. A difference is beyond the spread if it is larger than the
-    root of the sum of the two rows' variances over the seeds; with one seed there is no spread, and none counts.
+    Pairs of rows whose numbers differ, the published ones and those here, are counted. A difference is beyond the
+    spread if it is larger than the root of the sum of the two rows' variances over the seeds; with one seed there is no
+    spread, and none counts.
     """
 
     column: str
@@ -103,9 +104,11 @@ class Ordering(_Record):
     same_beyond: int
     """Those of them whose difference is beyond the spread."""
     opposite: int
-    """Pairs in the opposite order (the others are equal)."""
+    """Pairs in the opposite order."""
     opposite_beyond: int
     """Those of them whose difference is beyond the spread."""
+    equal: int = 0
+    """Further pairs with equal numbers here, of which nothing follows."""
     paper_best: str
     """The row with the paper's best number."""
     own_best: str
@@ -117,22 +120,31 @@ class Ordering(_Record):
 
     @property
     def held(self) -> bool:
-        return self.same == self.pairs
+        return 0 < self.pairs == self.same
 
     def sentence(self) -> str:
         """The counts in words."""
+        tied = "1 pair of rows has" if self.equal == 1 else f"{self.equal} pairs of rows have"
+        ties = f"{tied} equal numbers here"
+        if not self.pairs:
+            return f"The paper's order cannot be compared for {self.column}{self._where}: {ties}."
         verdict = "The paper's order held" if self.held else "The paper's order did not hold"
         pairs = f"{self.same} of {self.pairs} pair{'s' * (self.pairs > 1)} of rows"
-        where = f" ({self.group})" if self.group else ""
-        text = f"{verdict} for {self.column}{where}: {pairs} agree{'s' * (self.pairs == 1)} (chance: half)"
+        text = f"{verdict} for {self.column}{self._where}: {pairs} agree{'s' * (self.pairs == 1)} (chance: half)"
         if self.seeds > 1:
             text += f", {self.same_beyond} by more than the spread over the seeds"
             if self.opposite:
                 text += f"; {self.opposite} in the opposite order, {self.opposite_beyond} by more than the spread"
         else:
             text += "; with one seed there is no spread to compare with"
+        if self.equal:
+            text += f"; {ties}"
         best = "as here" if self.own_best == self.paper_best else f"here {self.own_best!r}"
         return f"{text}. {'Lowest' if self.lower_is_better else 'Highest'} in the paper: {self.paper_best!r}, {best}."
+
+    @property
+    def _where(self) -> str:
+        return f" ({self.group})" if self.group else ""
 
 
 class Cost(_Record):
@@ -252,23 +264,28 @@ def ordering(column: ColumnConfig, rows: Sequence[ResultRow]) -> Ordering | None
     counted = [(a, b) for a, b in itertools.combinations(both, 2) if a[2] != b[2]]
     if not counted:
         return None
-    counts = {"same": 0, "same_beyond": 0, "opposite": 0, "opposite_beyond": 0}
+    counts = {"same": 0, "same_beyond": 0, "opposite": 0, "opposite_beyond": 0, "equal": 0}
     for (_, mine, theirs), (_, my_other, their_other) in counted:
         difference = mine.mean - my_other.mean
         if difference == 0.0:
+            counts["equal"] += 1
             continue
         kind = "same" if (difference > 0) == (theirs > their_other) else "opposite"
         counts[kind] += 1
         if min(len(mine.values), len(my_other.values)) > 1 and abs(difference) > math.hypot(mine.std, my_other.std):
             counts[f"{kind}_beyond"] += 1
     best = min if column.lower_is_better else max
+    own_top, paper_top = best(value.mean for _, value, _ in both), best(published for *_, published in both)
+    own = [label for label, value, _ in both if value.mean == own_top]
+    paper = [label for label, _, published in both if published == paper_top]
+    shared = [label for label in own if label in paper]  # of several that are best, one that is so in both
     return Ordering(
         column=column.title,
         group=rows[0].group,
-        pairs=len(counted),
+        pairs=counts["same"] + counts["opposite"],
         **counts,
-        paper_best=best(both, key=lambda entry: entry[2])[0],
-        own_best=best(both, key=lambda entry: entry[1].mean)[0],
+        paper_best=(shared or paper)[0],
+        own_best=(shared or own)[0],
         lower_is_better=column.lower_is_better,
         seeds=min(len(value.values) for _, value, _ in both),
     )

@@ -76,9 +76,21 @@ def test_the_best_row_of_an_error_or_a_cost_is_the_lowest(metric: str) -> None:
 def test_there_is_no_order_where_nothing_can_be_compared() -> None:
     assert ordering(CIDER, [row("a", 1.0, 10.0), row("b", None, 11.0)]) is None
     assert ordering(CIDER, [row("a", 1.0, 10.0), row("b", 1.0, 11.0)]) is None
-    equal = ordering(CIDER, [row("a", 1.0, 10.0), row("b", 2.0, 10.0)])
+    equal = ordering(CIDER, [row("a", 1.0, 0.0), row("b", 2.0, 0.0)])
     assert equal is not None
-    assert (equal.pairs, equal.same, equal.opposite) == (1, 0, 0)
+    assert (equal.pairs, equal.equal, equal.held) == (0, 1, False)
+    assert equal.sentence() == ("The paper's order cannot be compared for C: 1 pair of rows has equal numbers here.")
+
+
+def test_equal_numbers_neither_agree_nor_disagree_with_the_paper() -> None:
+    """Also where the best row of the paper is one of several that are best here."""
+    order = ordering(CIDER, [row("a", 1.0, 0.0), row("b", 2.0, 0.0), row("c", 3.0, 4.0), row("d", 9.0, 4.0)])
+    assert order is not None
+    assert (order.pairs, order.same, order.opposite, order.equal) == (4, 4, 0, 2)
+    assert order.sentence() == (
+        "The paper's order held for C: 4 of 4 pairs of rows agree (chance: half); with one seed there is no spread "
+        "to compare with; 2 pairs of rows have equal numbers here. Highest in the paper: 'd', as here."
+    )
 
 
 def test_columns_of_claims_are_those_of_the_evaluation_and_of_its_baselines() -> None:
