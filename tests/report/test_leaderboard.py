@@ -57,6 +57,7 @@ def a_run(
     job: dict[str, Any] = {
         "name": name,
         "runs": "runs",
+        "build": {"seed": 7},  # of the procedures; the training's comes after it
         "optim": {"lr": lr},
         "train": {"seed": seed, "log_every": seed},
     }

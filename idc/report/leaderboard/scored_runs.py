@@ -161,7 +161,7 @@ def _artifact(home: Path, captioner: str, folder: Path) -> tuple[dict[str, Any] 
             system = str(record["system"])
             name = str(job.get("name", "")) if isinstance(job, dict) else ""
             plain = {"system": system, **_setting(config, home)}
-            seed = _seed(config)
+            seed = job.get("train", {}).get("seed") if isinstance(job, dict) else None
             run = name.removesuffix(str(seed)).rstrip("-_ ") if seed is not None else name
             return plain, seed, system if run in ("", system) else f"{system} {run}"
     return None, None, Path(captioner).stem if captioner else folder.name
@@ -188,15 +188,6 @@ def _setting(value: Any, home: Path) -> Any:
         if (home / value / MANIFEST).exists():
             return read_manifest(str(home / value)).fingerprint
     return value
-
-
-def _seed(config: Any) -> int | None:
-    """The seed of the training, the first one in the config."""
-    if isinstance(config, dict):
-        if isinstance(config.get("seed"), int):
-            return int(config["seed"])
-        return next((seed for value in config.values() if (seed := _seed(value)) is not None), None)
-    return None
 
 
 def _data(evaluation: Evaluation, home: Path, data_sets: Mapping[str, str]) -> Data:
