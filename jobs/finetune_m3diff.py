@@ -5,7 +5,7 @@
     ray job submit --working-dir . -- python jobs/finetune_m3diff.py --config jobs/configs/m3diff/paper.yaml
 
 The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, the input of evaluation,
-captioning and serving.
+captioning and serving here: with its module it cannot be merged for transformers or vLLM (`mdp=null` can).
 """
 
 from __future__ import annotations

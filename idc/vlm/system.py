@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from idc import logs
 from idc.captioning.contract import Speed
 from idc.training.artifact import Artifact, read_artifact
 from idc.training.context import Context
@@ -29,6 +30,11 @@ from idc.vlm.sft import SftTask
 from idc.vlm.tuning_config import TuningJob
 
 JobT = TypeVar("JobT", bound=TuningJob)
+
+_UNMERGEABLE = (
+    "the artifact will have {} next to the language model, for which a hub folder has no place: it captions and serves "
+    "here, but jobs/merge_vlm.py cannot make a folder of it for transformers and vLLM"
+)
 
 
 class LoadedParts(NamedTuple, Generic[JobT]):
@@ -120,6 +126,10 @@ class TunedSystem(Generic[JobT]):
         base = find_base(job.base)
         torch.manual_seed(job.train.seed)  # of the own modules, which may refuse the base before its weights are read
         modules = {name: module.to(context.device) for name, module in self.own_modules(job, base.family).items()}
+        extras = self.extras(job)
+        unmergeable = sorted([*modules, *extras])
+        if unmergeable and context.rank == 0:
+            logs.event("unmergeable", _UNMERGEABLE.format(", ".join(unmergeable)), modules=unmergeable)
         training = {name: module.to(context.device) for name, module in self.training_modules(job).items()}
         loaders = self.loaders(job, base.family, context)
         torch.manual_seed(job.train.seed)  # of the adapters: the same with and without own modules
@@ -129,8 +139,7 @@ class TunedSystem(Generic[JobT]):
 
         def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
             self.exported(job, state, context)
-            extras = self.extras(job)
-            own_modules = {"own_modules": sorted([*modules, *extras])} if modules or extras else {}
+            own_modules = {"own_modules": unmergeable} if unmergeable else {}
             write_tuned(
                 context.run_dir / "artifact",
                 system=self.name,

@@ -69,7 +69,8 @@ class M3DiffJob(TuningJob):
     mdp: MdpConfig | None = MdpConfig()
     """The module. Every dialogue is about two images; one after of another size than the one before is resized to that,
     in training and in captioning, so that both have the same tokens. Null: the model is tuned without the module, on
-    the same samples (tables 6 and 12, "w/o MDP")."""
+    the same samples (tables 6 and 12, "w/o MDP"). A model with the module cannot be merged into a hub folder, nor run
+    by vLLM: both have no place for it."""
 
     @property
     def question(self) -> PromptConfig:

@@ -240,6 +240,16 @@ def test_what_an_artifact_with_a_module_cannot_do_is_one_line(artifacts: dict[st
         load_remote(str(artifact.path), EndpointConfig(url="http://127.0.0.1:9/v1", model="x"))
 
 
+@pytest.mark.parametrize("mdp", [{}, None])
+def test_that_the_artifact_cannot_be_merged_is_said_before_the_training(
+    mdp: Any, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained("internvl", pairs, tmp_path, mdp=mdp, **{"train.steps": 1})
+    before, counted, _ = capsys.readouterr().err.partition("training dialogues")
+    assert counted
+    assert ("the artifact will have mdp next to the language model" in before) == (mdp is not None)
+
+
 def test_weights_that_are_not_those_of_the_settings_are_refused(artifacts: dict[str, Path], tmp_path: Path) -> None:
     artifact = read_artifact(artifacts["internvl"])
     job = job_of("internvl", tmp_path, tmp_path)
