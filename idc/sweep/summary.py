@@ -275,17 +275,17 @@ def ordering(column: ColumnConfig, rows: Sequence[ResultRow]) -> Ordering | None
         if min(len(mine.values), len(my_other.values)) > 1 and abs(difference) > math.hypot(mine.std, my_other.std):
             counts[f"{kind}_beyond"] += 1
     best = min if column.lower_is_better else max
-    own_top, paper_top = best(value.mean for _, value, _ in both), best(published for *_, published in both)
-    own = [label for label, value, _ in both if value.mean == own_top]
-    paper = [label for label, _, published in both if published == paper_top]
-    shared = [label for label in own if label in paper]  # of several that are best, one that is so in both
+    score, published_score = best(value.mean for _, value, _ in both), best(published for *_, published in both)
+    best_here = [label for label, value, _ in both if value.mean == score]
+    best_there = [label for label, _, published in both if published == published_score]
+    shared = [label for label in best_here if label in best_there]  # of several that are best, one that is so in both
     return Ordering(
         column=column.title,
         group=rows[0].group,
         pairs=counts["same"] + counts["opposite"],
         **counts,
-        paper_best=(shared or paper)[0],
-        own_best=(shared or own)[0],
+        paper_best=(shared or best_there)[0],
+        own_best=(shared or best_here)[0],
         lower_is_better=column.lower_is_better,
         seeds=min(len(value.values) for _, value, _ in both),
     )
