@@ -404,9 +404,10 @@ def make_engine(
             :func:`idc.training.linears.onednn_pays`.
 
     Raises:
-        ValueError: if the task's weights do not fit ``train.precision``, or it has no part that can be recomputed.
+        ValueError: if the task's weights do not fit ``train.precision`` or the engine, or it has no part that can be
+            recomputed.
     """
-    _check_precision(task, train)
+    _check_parameters(task, train)
     task.set_training(True)
     suits = context.device.type == "cpu" and train.precision == "fp32" and train.zero_stage < 3 and not train.compile
     if suits and (onednn_pays() if onednn is None else onednn):
@@ -421,8 +422,12 @@ def make_engine(
     return DeepSpeedEngine(task, groups, context, train)
 
 
-def _check_precision(task: Task, train: TrainConfig) -> None:
+def _check_parameters(task: Task, train: TrainConfig) -> None:
     for name, parameter in task.named_parameters():
+        if train.engine == "deepspeed" and not parameter.dim():
+            raise ValueError(
+                f"train.engine: DeepSpeed cannot take {name}, a parameter of no dimension; set it to torch"
+            )
         if parameter.dtype not in (torch.bfloat16, torch.float16):
             continue
         if parameter.requires_grad:

@@ -229,6 +229,16 @@ def test_two_workers_resume_on_a_frozen_base(tmp_path: Path) -> None:
         sizes.check_sizes(again.path)
 
 
+def test_a_parameter_of_no_dimension_is_refused_by_deepspeed_and_trained_by_torch(tmp_path: Path) -> None:
+    """Which fails when it broadcasts or clips one."""
+    task = toy.ToyTask()
+    task.shift = torch.nn.Parameter(torch.tensor(0.0))
+    context = LocalContext(tmp_path)
+    make_engine(task, param_groups(task)[0], context, TrainConfig(steps=1))
+    with pytest.raises(ValueError, match="cannot take shift, a parameter of no dimension"):
+        make_engine(task, param_groups(task)[0], context, TrainConfig(steps=1, engine="deepspeed"))
+
+
 def not_broadcast(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     """An entry: every rank fills its weights with its own number, makes an engine and writes down what it has then."""
     train = TrainConfig.model_validate(payload["train"])
