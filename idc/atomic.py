@@ -46,6 +46,17 @@ def write_json(path: str | os.PathLike[str], value: Any) -> Path:
     return write_text(path, json.dumps(value, indent=1) + "\n")
 
 
+def take_umask(path: Path) -> None:
+    """Give a file, or all files and folders in a folder, the permissions that a new one gets. Safetensors makes its
+    files, and ``tempfile`` all, for their owner alone, whatever the umask."""
+    probe = (path if path.is_dir() else path.parent) / f".umask.{os.getpid()}"
+    probe.touch()
+    mode = probe.stat().st_mode & 0o666
+    probe.unlink()
+    for entry in path.rglob("*") if path.is_dir() else [path]:
+        entry.chmod(mode | (mode & 0o444) >> 2 if entry.is_dir() else mode)
+
+
 def read_object(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     """The JSON object in a file; None if there is no such file, or something else in it."""
     try:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from idc.atomic import write_bytes, write_text
+from idc.atomic import take_umask, write_bytes, write_text
 from idc.data.text import Vocabulary
 from idc.data.textfiles import decode_text, parse_json
 from idc.training.artifact_hashes import HASHES, check_hashes, remove_unfinished, write_hashes
@@ -196,6 +196,7 @@ def write_artifact(
     if fault := _adapter_fault(files, base):
         raise AssertionError(f"{path}: {fault}")
     _write_json(partial / CONFIG, description)
+    take_umask(partial)
     write_hashes(partial, [CONFIG, *files])
     put_in_place(partial, path)
     return path

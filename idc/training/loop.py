@@ -26,7 +26,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from idc import logs
-from idc.atomic import replacing, write_json, write_text
+from idc.atomic import replacing, take_umask, write_json, write_text
 from idc.progress import Progress
 from idc.training.config import TrainConfig, learning_rate
 from idc.training.context import Context
@@ -424,6 +424,7 @@ def save_safetensors(state: dict[str, Tensor], path: Path) -> None:
 
     with replacing(path) as partial:
         save_file(state, partial)
+        take_umask(partial)
 
 
 def peak_memory(device: torch.device) -> dict[str, float]:

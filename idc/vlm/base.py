@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from idc.atomic import take_umask
 from idc.training.base import BaseName, locate_base
 from idc.vlm.config import BaseConfig
 from idc.vlm.families import family_class
@@ -153,6 +154,7 @@ def save_model(model: Any, folder: Path) -> None:
     deepspeed.addFilter(_is_error)
     try:
         model.save_pretrained(folder)
+        take_umask(folder)
     finally:
         deepspeed.removeFilter(_is_error)
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,10 @@ from idc.training.artifact import (
     write_artifact,
 )
 from idc.training.base import BaseName
+from idc.training.loop import save_safetensors
+from tests.systems.procap.world import TOKENIZER
 from tests.training.toy import ToyTask
+from tests.vision.interpolation.test_vfiformer import TINY
 
 
 @pytest.fixture
@@ -61,6 +66,36 @@ def test_what_is_written_is_read(artifact: Path) -> None:
     assert "Trained on toys." in card
     assert "| CIDEr | 125.0 |" in card
     assert sorted(p.name for p in artifact.parent.iterdir()) == ["artifact"]
+
+
+def test_what_is_written_takes_the_umask(tmp_path: Path) -> None:
+    """Else a server of another user cannot read it: safetensors writes for the owner alone, and so does tempfile."""
+    from transformers import CLIPVisionConfig, CLIPVisionModel
+
+    from idc.vision.interpolation.model import VFIformer
+    from idc.vision.tokenizer.model import ImageTokenizer
+    from idc.vlm.base import save_model
+
+    small = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    before = os.umask(0o027)
+    try:
+        ImageTokenizer(TOKENIZER).save(tmp_path / "out" / "tokenizer")
+        VFIformer(TINY).save(tmp_path / "out" / "interpolator")
+        save_model(CLIPVisionModel(CLIPVisionConfig(**small)), tmp_path / "out" / "model")
+        save_safetensors(ToyTask().state_dict(), tmp_path / "out" / "best.safetensors")
+        private = Path(tempfile.mkdtemp(dir=tmp_path))
+        (private / "adapter_config.json").write_text("{}")
+        save_safetensors({}, private / "adapter_model.safetensors")
+        (private / "adapter_model.safetensors").chmod(0o600)
+        base = BaseName("organisation/name", "qwen2_vl", "f")
+        extras = {ADAPTER: private, PROCESSOR: Path(tempfile.mkdtemp(dir=tmp_path))}
+        more = {"base": base, "extras": extras, "state_dict": ToyTask().state_dict()}
+        write_artifact(tmp_path / "out" / "artifact", system="toy", config={}, **more)
+    finally:
+        os.umask(before)
+    modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "out").rglob("*")}
+    assert len([path for path in modes if path.suffix == ".safetensors"]) == 6
+    assert {path: oct(mode) for path, mode in modes.items() if mode != (0o750 if path.is_dir() else 0o640)} == {}
 
 
 def test_tied_weights_are_stored_for_strict_loading(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from idc.atomic import take_umask
 from idc.data.remote_copies import local_folder
 from idc.vision.interpolation.config import VFIformerConfig
 from idc.vision.interpolation.flow_network import FlowNet, WarpedFeatures, warp
@@ -112,6 +113,7 @@ class VFIformer(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         state = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in self.state_dict().items()}
         save_file(state, folder / WEIGHTS_FILE)
+        take_umask(folder / WEIGHTS_FILE)
         for name, value in ((PREPROCESS_FILE, PREPROCESS), (CONFIG_FILE, self.config.model_dump(mode="json"))):
             (folder / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 

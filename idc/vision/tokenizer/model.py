@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from idc.atomic import write_json
+from idc.atomic import take_umask, write_json
 from idc.data.images import resize_image
 from idc.data.remote_copies import local_folder
 from idc.vision.tokenizer.config import TokenizerConfig
@@ -133,6 +133,7 @@ class ImageTokenizer(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         state = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in self.state_dict().items()}
         save_file(state, folder / WEIGHTS_FILE)
+        take_umask(folder / WEIGHTS_FILE)
         write_json(folder / PREPROCESS_FILE, tokenizer_preprocess(self.config))
         write_json(folder / CONFIG_FILE, self.config.model_dump(mode="json"))
 
