@@ -238,8 +238,10 @@ def _run_on_ray(
         raise ValueError(out_of_memory_advice(train, "the controller's node", error)) from None
     if run.exists(FATAL):
         fatal = run.read(FATAL)
+        if fatal["type"] == "ValueError":  # the user's; as without Ray, one line is enough
+            raise ValueError(fatal["message"])
         logs.event("failed", fatal["traceback"], "error")
-        raise ValueError(f"{fatal['type']}: {fatal['message']}" if fatal["type"] != "ValueError" else fatal["message"])
+        raise ValueError(f"{fatal['type']}: {fatal['message']}")
 
 
 def _memory_watch(run: RunFolder, train: TrainConfig) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from idc.data.store import MANIFEST, read_manifest
+from idc.data.store import read_manifest
 from idc.redaction import redacted
 
 OWN, RENDERED = "own", "rendered"
@@ -52,8 +52,7 @@ def describe_data(pairs: str) -> dict[str, str]:
         facts["variant"] = "cleaned"
     if isinstance(altered := manifest.extra.get("robustness"), dict):
         facts["variant"] = ", ".join(filter(None, [facts.get("variant"), _altered(altered)]))
-        of = str(manifest.config.get("pairs", ""))
-        kind = describe_data(of)["data_set"] if (Path(of) / MANIFEST).exists() else OWN
+        kind = altered.get("data_set", OWN)
     else:
         kind = str(manifest.config.get("format", RENDERED if "render" in manifest.config else OWN))
     return {"data_set": OWN if kind in _OWN_FORMATS else kind, **facts}

@@ -15,7 +15,7 @@ def training_domain(procedures: Manifest) -> str:
         e.g. ``"rendered scenes at 64x64 pixels (3,692 training pairs)"``, without local paths.
     """
     side, count = procedures.extra["image_size"], procedures.rows_by_split.get("train", 0)
-    return pairs_domain([procedures.config["pairs"]], (side, side), count)
+    return pairs_domain([procedures.inputs["pairs"]], (side, side), count)
 
 
 def pairs_domain(folders: Sequence[str], size: tuple[int, int] | None, count: int) -> str:

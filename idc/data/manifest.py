@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -73,6 +73,9 @@ class Manifest(BaseModel):
     num_rejected: int = 0
     reject_reasons: dict[str, int] = {}
     parts: list[ManifestPart] = []
+    inputs: dict[str, str] = {}
+    """What readers of the folder need besides it, a path or a URI by the setting that named it. Absolute here; the file
+    has :meth:`idc.data.files.Location.reference`."""
     config: dict[str, Any] = {}
     extra: dict[str, Any] = {}
 
@@ -158,7 +161,9 @@ def _parsed(folder: files.Location, path: AnyPath, kind: str | None, command: st
         version, newest = content["schema_version"], SCHEMA_VERSIONS.get(content["kind"], 1)
         if version > newest:
             raise ValueError(f"{location} has schema version {version}, this program reads up to {newest}; update it")
-        return Manifest.model_validate(content)
+        manifest = Manifest.model_validate(content)
+        manifest.inputs = {setting: folder.referred(name) for setting, name in manifest.inputs.items()}
+        return manifest
     except (JsonError, KeyError, TypeError, ValidationError) as exc:
         raise ValueError(f"{location} is not a manifest of this project: {exc}") from exc
 
@@ -174,15 +179,20 @@ def _import_first(path: AnyPath, kind: str | None, command: str | None) -> str:
     return f"; import it first: {command or default}"
 
 
-def missing_pairs(path: str, field: str, kind: str | None = "pairs") -> Iterator[str]:
-    """A fault if the local folder at ``path`` does not exist, or is no complete folder of pairs, or of another
-    ``kind``, with images (a URI is checked when it is read)."""
+def missing_pairs(path: str, field: str, kind: str | None = "pairs", inputs: Sequence[str] = ()) -> Iterator[str]:
+    """Faults if the local folder at ``path`` does not exist, or is no complete folder of pairs, or of another ``kind``,
+    with images, or if one of its ``inputs`` is missing (a URI is checked when it is read)."""
     if "://" in path:
         return
     faults = list(missing(path, field))
     if not faults:
         try:
-            complete_manifest(path, kind).need_images(path)
+            manifest = complete_manifest(path, kind)
+            manifest.need_images(path)
+            for name in inputs:
+                if (needed := manifest.inputs.get(name)) is not None:
+                    again = f"the {manifest.kind} refer to it; build them again with build.{name}=..."
+                    faults += [f"{fault}: {again}" for fault in missing(needed, f"{field}: {name}")]
         except ValueError as error:
             faults.append(f"{field}: {error}")
     yield from faults

@@ -105,6 +105,7 @@ class DatasetFolder:
         num_chunks: int,
         overwrite: bool = False,
         extra: dict[str, Any] | None = None,
+        inputs: Mapping[str, str] | None = None,
     ) -> DatasetFolder:
         """Begin or continue a build.
 
@@ -116,6 +117,8 @@ class DatasetFolder:
             config: the configuration of the build, stored in the manifest.
             num_chunks: the number of chunks of work.
             extra: JSON-able values that this kind of folder needs in its manifest.
+            inputs: paths and URIs that its readers will need, see :class:`Manifest`; they are recorded anew if they
+                have moved.
 
         Raises:
             ValueError: the folder holds something else and ``overwrite`` is off, or it cannot be written.
@@ -129,6 +132,7 @@ class DatasetFolder:
             num_chunks=num_chunks,
             config=config,
             extra=extra or {},
+            inputs={name: location.referred(location.reference(value)) for name, value in (inputs or {}).items()},
         )
         old_files = [f for f in answered(location.list_files, str(path)) if _OWN_FILE.match(f.base_name)]
         manifest = read_manifest(location) if (location / MANIFEST).exists() else None
@@ -144,7 +148,12 @@ class DatasetFolder:
             fresh.schema_version,
         )
         if manifest is not None and same and not overwrite:
-            return cls(location, schema, manifest)
+            folder = cls(location, schema, manifest)
+            if manifest.inputs != fresh.inputs:
+                manifest.inputs = fresh.inputs
+                with writing(location):
+                    folder._save()
+            return folder
         if (manifest is not None or old_files) and not overwrite:
             what = (
                 f"{manifest.num_rows} {manifest.kind} of another configuration or other inputs (fingerprint "
@@ -266,7 +275,9 @@ class DatasetFolder:
         )
 
     def _save(self) -> None:
-        text = json.dumps(self.manifest.model_dump(), indent=1, ensure_ascii=False) + "\n"
+        inputs = {name: self.location.reference(value) for name, value in self.manifest.inputs.items()}
+        content = {**self.manifest.model_dump(), "inputs": inputs}
+        text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         (self.location / MANIFEST).write(text.encode())
         manifest_changed(self.location)
 

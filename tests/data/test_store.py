@@ -16,7 +16,8 @@ import pytest
 from pyarrow import fs
 
 from idc.data import store
-from idc.data.files import Location
+from idc.data.files import Location, locate
+from idc.data.manifest import missing_pairs
 from idc.data.store import (
     AnyPath,
     DatasetFolder,
@@ -30,10 +31,12 @@ from idc.data.store import (
 from idc.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema, pair_arrow_schema
 
 
-def open_build(path: AnyPath, fingerprint: str = "one", num_chunks: int = 3, overwrite: bool = False) -> DatasetFolder:
+def open_build(
+    path: AnyPath, fingerprint: str = "one", num_chunks: int = 3, overwrite: bool = False, **more: Any
+) -> DatasetFolder:
     return DatasetFolder.open_for_build(
         path, kind="pairs", schema=pair_arrow_schema(), fingerprint=fingerprint, config={"a": 1}, num_chunks=num_chunks,
-        overwrite=overwrite,
+        overwrite=overwrite, **more,
     )  # fmt: skip
 
 
@@ -69,6 +72,39 @@ def places(tmp_path: Path) -> dict[str, AnyPath]:
         "memory uri": f"memory://{tmp_path.name}-{time.time_ns()}",
         "subtree": Location(subtree, "inner/folder", "inner/folder"),
     }
+
+
+def test_what_a_folder_refers_to_moves_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths are taken from the folder that names them, whatever the current one, or a link on the way."""
+    tree, elsewhere = tmp_path / "tree", tmp_path / "elsewhere"
+    for folder in (tree / "runs" / "tokenizer", elsewhere):
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(tree)
+    inputs = {"tokenizer": "runs/tokenizer", "model": "s3://bucket/model", "far": "/usr"}
+    folder = open_build("data/pairs", num_chunks=0, inputs=inputs)
+    there = {**inputs, "tokenizer": f"{tree}/runs/tokenizer"}
+    assert folder.manifest.inputs == folder.finish().inputs == there
+    monkeypatch.chdir(elsewhere)
+    assert read_manifest(tree / "data" / "pairs").inputs == there
+    (elsewhere / "link").symlink_to(tree / "data")
+    assert read_manifest("link/pairs").inputs == there
+    moved = tree.rename(tmp_path / "moved")
+    assert read_manifest(moved / "data" / "pairs").inputs == {**there, "tokenizer": f"{moved}/runs/tokenizer"}
+
+    (moved / "runs").rename(elsewhere / "runs")
+    assert list(missing_pairs(f"{moved}/data/pairs", "pairs", inputs=("tokenizer", "model", "other"))) == [
+        f"pairs: tokenizer: no such file or folder: '{moved}/runs/tokenizer': the pairs refer to it; build them again "
+        "with build.tokenizer=..."
+    ]
+    again = open_build(moved / "data" / "pairs", num_chunks=0, inputs={**inputs, "tokenizer": "runs/tokenizer"})
+    assert again.complete
+    assert read_manifest(moved / "data" / "pairs").inputs == {**there, "tokenizer": f"{elsewhere}/runs/tokenizer"}
+
+
+def test_a_name_in_a_folder_on_object_storage() -> None:
+    folder = locate("memory://bucket/data/pairs")
+    assert folder.referred("../../runs/tokenizer") == "memory://bucket/runs/tokenizer"
+    assert folder.reference("/shared/tokenizer") == folder.referred("/shared/tokenizer") == "/shared/tokenizer"
 
 
 @pytest.mark.parametrize("place", ["path", "file uri", "memory uri", "subtree"])

@@ -45,6 +45,7 @@ from idc.data.rendered.several import captions_of_differences, reversed_record
 from idc.data.robustness.corruptions import corrupt
 from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_schema
 from idc.data.text import Vocabulary, map_words, words
+from idc.provenance import describe_data
 from idc.schema import CAPTION_ORIGINS, NO_CHANGE, PAIR_SCHEMA_VERSION
 
 VERSION = 1
@@ -69,8 +70,9 @@ def open_corruption(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFo
         raise ValueError(f"{job.pairs} was imported without images; kind={job.kind} needs them")
     config = RobustnessConfig(**job.model_dump(include=set(RobustnessConfig.model_fields), exclude_unset=True))
     which = "captions" if words_only else job.which
-    record = {"of": of.fingerprint, "kind": job.kind, "severity": job.share if words_only else job.severity,
-              "which": which, "splits": list(job.perturbed()), "seed": job.seed}  # fmt: skip
+    record = {"of": of.fingerprint, "data_set": describe_data(job.pairs)["data_set"], "kind": job.kind,
+              "severity": job.share if words_only else job.severity, "which": which,
+              "splits": list(job.perturbed()), "seed": job.seed}  # fmt: skip
     settings = {**config.model_dump(mode="json"), "splits": list(job.perturbed())}
     folder = DatasetFolder.open_for_build(
         job.out,
@@ -81,6 +83,7 @@ def open_corruption(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFo
         num_chunks=source.num_chunks,
         overwrite=overwrite,
         extra={**of.extra, "notes": [*of.extra.get("notes", []), sentence(config)], "robustness": record},
+        inputs=of.inputs,
     )
     kwargs: dict[str, Any] = {"config": config}
     if words_only:

@@ -198,7 +198,8 @@ class _RunConfig(ConfigModel):
 
     def preflight(self) -> Iterator[str]:
         if self.build is None:
-            yield from missing_pairs(self.procedures, "procedures", kind="procedures")
+            inputs = ("tokenizer", "interpolation_weights", "dinov2")
+            yield from missing_pairs(self.procedures, "procedures", "procedures", inputs)
 
 
 class PretrainJob(_RunConfig):

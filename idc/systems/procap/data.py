@@ -75,6 +75,8 @@ class ProcedureInfo:
         """
         manifest = complete_manifest(path, kind="procedures")
         extra = manifest.extra
+        if "tokenizer" not in manifest.inputs:
+            raise ValueError(f"{path} does not record its tokenizer; build it again with --overwrite")
         vocabulary = Vocabulary(extra["vocabulary"])
         shapes = Shapes(
             num_keyframes=extra["num_keyframes"],
@@ -89,11 +91,11 @@ class ProcedureInfo:
             image_size=(extra["image_size"], extra["image_size"]),
             stores_features=extra["features"],
             stores_all=extra["stored_frames"] == "all",
-            tokenizer=extra["tokenizer"],
+            tokenizer=manifest.inputs["tokenizer"],
             tokenizer_fingerprint=extra["tokenizer_fingerprint"],
             vocabulary=vocabulary,
             fingerprint=manifest.fingerprint,
-            build=manifest.config,
+            build=manifest.config | {name: path for name, path in manifest.inputs.items() if name in manifest.config},
             domain=training_domain(manifest),
         )
 

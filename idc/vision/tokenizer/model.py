@@ -144,6 +144,7 @@ class ImageTokenizer(nn.Module):
         Raises:
             ValueError: a file is missing, or does not fit the others.
         """
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         folder = local_folder(folder)
@@ -151,7 +152,7 @@ class ImageTokenizer(nn.Module):
         tokenizer = cls(config)
         try:
             tokenizer.load_state_dict(load_file(folder / WEIGHTS_FILE))
-        except (RuntimeError, OSError) as error:
+        except (RuntimeError, OSError, SafetensorError) as error:
             raise ValueError(f"{folder / WEIGHTS_FILE} does not fit {CONFIG_FILE}: {error}") from error
         return tokenizer.eval().requires_grad_(False)
 

@@ -181,8 +181,8 @@ def test_the_chosen_images_are_corrupted(plain: Path, tmp_path: Path, which: str
         ]
         assert not np.array_equal(*noise)
     told = manifest.extra["robustness"]
-    assert told == {"of": read_manifest(plain).fingerprint, "kind": "gaussian_noise", "severity": 5, "which": which,
-                    "splits": ["test"], "seed": 0}  # fmt: skip
+    assert told == {"of": read_manifest(plain).fingerprint, "data_set": "own", "kind": "gaussian_noise",
+                    "severity": 5, "which": which, "splits": ["test"], "seed": 0}  # fmt: skip
     assert manifest.extra["notes"][0] == "a note"
     assert "gaussian_noise of severity 5" in manifest.extra["notes"][1]
 

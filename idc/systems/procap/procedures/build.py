@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from idc.vision.tokenizer.model import read_config, tokenizer_fingerprint
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 """Part of the fingerprint; to be raised when the same settings would give other procedures."""
 
 _PERFORMANCE = frozenset(
@@ -110,6 +111,7 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
         num_chunks=source.num_chunks,
         overwrite=overwrite,
         extra=folder_extra(config, tokenizer, tokenizer_print, vocabulary),
+        inputs=_inputs(config),
     )
     return run(
         folder,
@@ -235,6 +237,16 @@ def training_vocabulary(config: ProceduresConfig) -> Vocabulary:
     return Vocabulary.build((text for row in rows for text in row["captions"]), config.min_word_count)
 
 
+def _inputs(config: ProceduresConfig) -> dict[str, str]:
+    """What a training on the procedures, and the card of its model, read besides them."""
+    inputs = {"pairs": config.pairs, "tokenizer": config.tokenizer}
+    if config.interpolation_weights is not None:
+        inputs["interpolation_weights"] = config.interpolation_weights
+    if Path(config.dinov2).expanduser().is_dir():  # else a hub id
+        inputs["dinov2"] = config.dinov2
+    return inputs
+
+
 def folder_extra(
     config: ProceduresConfig, tokenizer: TokenizerConfig, tokenizer_print: str, vocabulary: Vocabulary
 ) -> dict[str, Any]:
@@ -250,7 +262,6 @@ def folder_extra(
         "feature_dim": tokenizer.latent_dim,
         "features": config.store_features,
         "codebook_size": tokenizer.codebook_size,
-        "tokenizer": config.tokenizer,
         "tokenizer_fingerprint": tokenizer_print,
         "vocabulary": vocabulary.words,
         "num_keyframes": config.num_keyframes,
