@@ -1,4 +1,5 @@
-"""The command to run next, printed at the end of a job, in the order of the docs."""
+"""The command to run next, printed at the end of a job, in the order of the docs. It has the folders, URIs and URLs that
+the job was given, where it has such settings."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import shlex
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from idc.config import arguments
+from idc.config import ConfigModel, arguments
 
 if TYPE_CHECKING:
     from idc.data.validation.run import ValidationFindings
@@ -16,6 +17,8 @@ _CLEANED = {"leak between splits", "contradiction"}
 _PAIRS = "data/mine/pairs"
 _PROCEDURES = "data/mine/procedures"
 _CAPTIONER = "runs/mine/artifact"
+_LOADING = {"base.source": "--base", "endpoint.url": "--endpoint"}
+"""Settings of loading that say where something is, and their options in the command that captions a pair."""
 
 
 def after_import(pairs: str) -> str:
@@ -55,19 +58,21 @@ def after_training(entry: str, job: Any, artifact: str) -> str:
         job: its config.
     """
     pairs = getattr(job, "pairs", None) or _PAIRS
+    given = _given(job, "runs", "train.tracking.uri")
     match entry.removeprefix("idc."):
         case "vision.tokenizer.task:train":
             return _procedures(pairs, tokenizer=artifact)
         case "vision.pair_encoder.task:train":
-            tokenizer = "runs/mine-tokenizer/artifact"
+            tokenizer = f"{given.get('runs', 'runs')}/mine-tokenizer/artifact"
             return _procedures(pairs, tokenizer=tokenizer, strategy="visual_text", pair_encoder=artifact)
         case "systems.procap.task:pretrain":
             names = {"name": "mine-procap", "procedures": job.procedures, "pretrained": artifact}
-            return _command("finetune_procap", "procap/finetune_demo", **names)
+            return _command("finetune_procap", "procap/finetune_demo", **names, **given)
         case "systems.namc.task:pretrain":
-            return _command("finetune_namc", "namc/finetune_small", name="mine-namc", pairs=pairs, pretrained=artifact)
+            names = {"name": "mine-namc", "pairs": job.caption_pairs or pairs, "pretrained": artifact}
+            return _command("finetune_namc", "namc/finetune_small", **names, **given)
         case "vlm.pretrain:train":
-            return _command("finetune_sft", name="mine-vlm", pairs=pairs, base={"source": artifact})
+            return _command("finetune_sft", name="mine-vlm", pairs=pairs, base={"source": artifact}, **given)
         case "systems.changevg.tuning:train" if job.notes:  # its pairs are questions
             pairs = job.notes
         case _ if _holds_questions(pairs):
@@ -75,7 +80,7 @@ def after_training(entry: str, job: Any, artifact: str) -> str:
     if (procedures := getattr(job, "procedures", None)) is not None:
         from idc.data.store import read_manifest
 
-        pairs = read_manifest(procedures).config.get("pairs", pairs)
+        pairs = read_manifest(procedures).inputs["pairs"]
     return _command("evaluate", artifact=artifact, pairs=pairs, out=str(PurePath(artifact).parent / "evaluation"))
 
 
@@ -84,23 +89,28 @@ def after_procedures(procedures: str) -> str:
     return _command("pretrain_procap", "procap/pretrain_demo", name="mine-pretrain", procedures=procedures)
 
 
-def after_evaluation(artifact: str | None, pairs: str | None, calibrated: bool) -> str | None:
+def after_evaluation(
+    artifact: str | None, pairs: str | None, calibrated: bool, job: ConfigModel | None = None
+) -> str | None:
     """The calibration of the captioner, or its use; nothing for captions made elsewhere."""
     if artifact is None or pairs is None:
         return None
     if calibrated or artifact.startswith("hf:"):
-        return after_calibration(artifact)
-    return _command("calibrate", artifact=artifact, pairs=pairs)
+        return after_calibration(artifact, job)
+    return _command("calibrate", artifact=artifact, pairs=pairs, **_given(job, *_LOADING))
 
 
-def after_calibration(artifact: str) -> str:
+def after_calibration(artifact: str, job: ConfigModel | None = None) -> str:
     """The caption of a pair."""
-    return f"python jobs/caption.py --artifact {shlex.quote(artifact)} before.png after.png"
+    given = {_LOADING[name]: value for name, value in _given(job, *_LOADING).items()}
+    options = shlex.join(["--artifact", artifact, *(word for option in given.items() for word in option)])
+    return f"python jobs/caption.py {options} before.png after.png"
 
 
-def after_captions(artifact: str) -> str:
+def after_captions(artifact: str, job: ConfigModel | None = None) -> str:
     """The server."""
-    return f"make serve SERVE={shlex.quote(f'models.mine={artifact}')}"
+    given = {f"loading.{name}": value for name, value in _given(job, *_LOADING).items()}
+    return f"make serve SERVE={shlex.quote(' '.join(arguments({'models.mine': artifact, **given})))}"
 
 
 def after_mining(pairs: str) -> str:
@@ -150,9 +160,10 @@ def after_registration(name: str, tracking_uri: str) -> str:
     return _command("promote", name=name, tracking_uri=tracking_uri)
 
 
-def after_promotion(name: str, alias: str) -> str:
+def after_promotion(name: str, alias: str, tracking_uri: str | None) -> str:
     """The server of the champion."""
-    return f"python -m serve.app {shlex.quote(f'models.{alias}=models:/{name}@{alias}')}"
+    given = {} if tracking_uri is None else {"registry.tracking_uri": tracking_uri}
+    return " ".join(["python -m serve.app", *arguments({f"models.{alias}": f"models:/{name}@{alias}", **given})])
 
 
 def _holds_questions(folder: str) -> bool:
@@ -167,6 +178,18 @@ def _holds_questions(folder: str) -> bool:
 def _answers(artifact: str, instructions: str) -> str:
     out = str(PurePath(artifact).parent / "answers")
     return _command("answer_questions", artifact=artifact, instructions=instructions, out=out)
+
+
+def _given(job: ConfigModel | None, *settings: str) -> dict[str, Any]:
+    """Those of the dotted settings that the job has and that differ from their defaults."""
+    given: dict[str, Any] = {}
+    for setting in settings:
+        value: Any = {} if job is None else job.model_dump(mode="json", exclude_defaults=True)
+        for key in setting.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None:
+            given[setting] = value
+    return given
 
 
 def _procedures(pairs: str, **build: str) -> str:

@@ -31,7 +31,7 @@ def main() -> None:
             print(f"done before: {job.artifact}")
         calibration = calibration or calibrate(job)
         print("the familiarity was fitted" if calibration is None else table(calibration))
-        print(f"next: {after_calibration(job.artifact)}")
+        print(f"next: {after_calibration(job.artifact, job)}")
     except (OSError, ValueError) as error:
         raise SystemExit(f"calibrate: {error}") from None
 

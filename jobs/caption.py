@@ -100,7 +100,7 @@ def main() -> None:
         raise SystemExit(f"caption: {error}") from None
     if job.show:
         print(f"page: {job.out}/{PAGE}")
-    print(f"next: {after_captions(str(job.artifact))}")
+    print(f"next: {after_captions(str(job.artifact), job)}")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def main() -> None:
     if job.pairs is not None and (page := evaluation_page(job.out, job.pairs)) is not None:
         print(f"page: {page}")
     calibrated = job.artifact is not None and (Path(job.artifact) / CALIBRATION).exists()
-    if command := after_evaluation(job.artifact, job.pairs, calibrated):
+    if command := after_evaluation(job.artifact, job.pairs, calibrated, job):
         print(f"next: {command}")
 
 

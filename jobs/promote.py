@@ -30,7 +30,7 @@ def main() -> None:
             return
         print(describe_promotion(promote(job), job))
         if not job.dry_run:
-            print(f"next: {after_promotion(job.name, job.alias)}")
+            print(f"next: {after_promotion(job.name, job.alias, job.tracking_uri)}")
     except (ValueError, OSError) as error:
         raise SystemExit(f"promote: {error}") from None
 
