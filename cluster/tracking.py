@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from idc import logs
+from idc.next_command import tracked_runs
 from idc.redaction import redacted
 from idc.training.config import TrackingConfig
 from idc.training.disk import is_disk_full
@@ -96,6 +97,8 @@ class MlflowTracker:
 
         with opening(self.uri):
             experiment_id = open_experiment(self.client, self.uri, experiment)
+        if parent is None:
+            logs.event("tracked", f"tracked in MLflow: {tracked_runs(redacted(self.uri), experiment_id)}")
         run_id = find_run(self.client, experiment_id, name)
         if run_id is not None:
             self.client.update_run(run_id, status=RunStatus.to_string(RunStatus.RUNNING))

@@ -11,6 +11,7 @@ from typing import Any
 from idc.captioning.calibration import Calibration
 from idc.demo import DEFAULT, LEADERBOARD, demo_systems, folders_of, stages_of
 from idc.evaluation.record import Evaluation, Spread, aggregate, load_evaluation, spread
+from idc.next_command import tracked_runs
 from idc.report.leaderboard.scored_runs import read_scored_runs
 
 
@@ -94,8 +95,8 @@ def _rounded(value: Spread, digits: int = 4) -> dict[str, float]:
 
 
 def closing(result: dict[str, Any], folder: str) -> list[str]:
-    """The closing lines: each captioner's figures, the better one first, page, how to serve, how to caption, all
-    figures."""
+    """The closing lines: each captioner's figures, the better one first, page, how to serve, how to caption, the
+    tracked runs, all figures."""
     names = sorted(result["captioners"], key=lambda name: name != result["captioner"])
     width = max(8, *map(len, names)) + 1
     lines = [f"{name:{width}}{_figures(result['captioners'][name])}" for name in names]
@@ -107,6 +108,7 @@ def closing(result: dict[str, Any], folder: str) -> list[str]:
         "compare": result["leaderboard"],
         "serve": f"make serve{setting}",
         "caption": f".venv/bin/python jobs/caption.py --artifact {result['artifact']} BEFORE AFTER",
+        "runs": f".venv/bin/{tracked_runs(f'sqlite:///runs/{folder}/mlflow.db', '1')}",
         "figures": str(Path("runs") / folder / "result.json"),
     }
     return [*lines, *(f"{name:{width}}{text}" for name, text in ends.items())]

@@ -1,5 +1,5 @@
-"""The command to run next, printed at the end of a job, in the order of the docs. It has the folders, URIs and URLs that
-the job was given, where it has such settings."""
+"""The command to run next, printed at the end of a job, in the order of the docs. It has the folders, URIs and URLs
+that the job was given, where it has such settings."""
 
 from __future__ import annotations
 
@@ -164,6 +164,15 @@ def after_promotion(name: str, alias: str, tracking_uri: str | None) -> str:
     """The server of the champion."""
     given = {} if tracking_uri is None else {"registry.tracking_uri": tracking_uri}
     return " ".join(["python -m serve.app", *arguments({f"models.{alias}": f"models:/{name}@{alias}", **given})])
+
+
+def tracked_runs(tracking_uri: str, experiment_id: str) -> str:
+    """Where a browser shows the runs of an MLflow experiment. By default MLflow's pages are those for language models,
+    whose traces a training has none of."""
+    page = f"/#/experiments/{experiment_id}/runs?workflowType=machine_learning"
+    if tracking_uri.startswith("http"):
+        return tracking_uri.rstrip("/") + page
+    return f"mlflow ui --backend-store-uri {shlex.quote(tracking_uri)}, then http://127.0.0.1:5000{page}"
 
 
 def _holds_questions(folder: str) -> bool:

@@ -47,6 +47,8 @@ def test_it_ends_with_the_captioners_the_pages_how_to_serve_and_to_caption_and_t
         "compare  runs/demo/leaderboard/rendered-1234.html",
         "serve    make serve",
         "caption  .venv/bin/python jobs/caption.py --artifact runs/demo/twincap-0/artifact BEFORE AFTER",
+        "runs     .venv/bin/mlflow ui --backend-store-uri sqlite:///runs/demo/mlflow.db, then "
+        "http://127.0.0.1:5000/#/experiments/1/runs?workflowType=machine_learning",
         "figures  runs/demo/result.json",
     ]
     other = closing({**result, "captioner": "ProCap", "artifact": "runs/demo/finetune-0/artifact"}, "demo")

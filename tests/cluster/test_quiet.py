@@ -23,14 +23,15 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
 NEXT = r"next: (python jobs/\w+\.py|make serve) .*"
+TRACKED = r"tracked in MLflow: mlflow ui --backend-store-uri sqlite:///.*/mlflow.db, then http://127.0.0.1:5000/#/.*"
 PROGRESS = r"(\w+: )?(step|chunk|pair|row) \d+/\d+  .*s/\w+  \d+:\d\d left"
 OURS = {
-    "pretrain_procap": [PROGRESS, r"quiet: 6 steps, .* s each, best at 6; validation .*; artifact .*",
+    "pretrain_procap": [PROGRESS, TRACKED, r"quiet: 6 steps, .* s each, best at 6; validation .*; artifact .*",
                         NEXT],
     "corrupt": [PROGRESS, r"robustness: fog of severity 5 on .*", r"fog: 24 rows .*, rejected: 0 \{\}",
                 NEXT],
     "sweep": [
-        PROGRESS, r"scoring \d+ captions",
+        PROGRESS, TRACKED, r"scoring \d+ captions",
         r"small: 2 trials, 0 of them done before",
         r"trial \d of 2: \d layers: CIDEr \d+\.\d",
         r"\|.*\|", r"- Cost: .*", r"",
