@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.train import FATAL_ERRORS
-from cluster.trials import ENVIRONMENT, Reporter, Workspace, resources, run_config, run_step
+from cluster.trials import ENVIRONMENT, LOST, Reporter, Workspace, resources, run_config, run_step
 from idc import logs
 from idc.atomic import write_json
 from idc.data.store import fingerprint
@@ -55,9 +55,10 @@ def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial
             update_page(workspace.folder)
 
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            key = _search_key(search.expand(trial.config))
+            settings = search.expand(trial.config)
+            key = _search_key(settings)
             if key not in ended:
-                _write_last(_trial_file(workspace, key), search.metric, trial.last_result or {})
+                _write_last(_trial_file(workspace, key), settings, search.metric, trial.last_result or {})
                 mark_ended(workspace.folder, key)
             update_page(workspace.folder)
 
@@ -137,8 +138,13 @@ def _read_trials(workspace: Workspace) -> dict[str, SearchedTrial]:
     return {path.stem: SearchedTrial.model_validate_json(path.read_text("utf-8")) for path in paths}
 
 
-def _write_last(path: Path, metric: str, result: Mapping[str, Any]) -> None:
-    """Record the last value of a trial whose own process could not: that of a Ray Train run, stopped early."""
+def _write_last(path: Path, settings: dict[str, Any], metric: str, result: Mapping[str, Any]) -> None:
+    """Record the last value of a trial whose own process could not: that of a Ray Train run, stopped early; or that the
+    process was lost before it had recorded anything."""
+    if not path.exists():
+        trial = SearchedTrial(settings=settings, value=None, step=0, state=LOST)
+        write_json(path, trial.model_dump(mode="json"))
+        return
     trial = SearchedTrial.model_validate_json(path.read_text("utf-8"))
     if trial.value is None and trial.state == "stopped early" and metric in result:
         trial = trial.model_copy(update={"value": result[metric], "step": result["step"]})

@@ -34,6 +34,9 @@ from idc.sweep.summary import TrialResult
 _WAITING_CPUS = 0.1
 """CPUs reserved for a trial's process while its trainings are Ray Train runs."""
 
+LOST = "its process was lost"
+"""The error of a trial that could not record its own."""
+
 ENVIRONMENT = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths stay valid in trials
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # trials write their own files; MLflow is written here
@@ -160,7 +163,7 @@ def result_of(workspace: Workspace, plan: TrialPlan) -> TrialResult | None:
 
 def failure_of(workspace: Workspace, key: str) -> str:
     path = workspace.folder / "trials" / f"{key}.failed"
-    return json.loads(path.read_text(encoding="utf-8"))["error"] if path.exists() else "its process was lost"
+    return json.loads(path.read_text(encoding="utf-8"))["error"] if path.exists() else LOST
 
 
 class Reporter:

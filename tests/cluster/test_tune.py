@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from cluster.config import ClusterConfig
 from cluster.tune import run_sweep
 from idc.evaluation.record import load_evaluation
-from idc.sweep.config import SweepJob
+from idc.sweep.config import SearchConfig, SweepJob
 from idc.sweep.summary import SweepResult
 from idc.training.loop import read_log
 from tests.faults.canary import Canary
@@ -215,6 +216,35 @@ def test_a_search_stops_bad_trials_and_scores_the_best_one(ray_session: None, wo
         run_sweep(
             small_sweep(world, tmp_path, rows=[], search={**search, "seed": 1}, settings=settings), ClusterConfig()
         )
+
+
+class KilledOnce(SearchConfig):
+    """A search whose first trial is killed before it has recorded anything, as by the kernel if memory runs out."""
+
+    driver: int
+    mark: str
+
+    def expand(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        if os.getpid() != self.driver and not Path(self.mark).exists():
+            Path(self.mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().expand(values)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_search_goes_on_without_a_trial_that_is_lost(ray_session: None, world: World, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "space": {"finetune.decoder_optim.lr": {"low": 1e-3, "high": 2e-3}}, "num_trials": 2, "algorithm": "random",
+        "scheduler": "none",
+    }  # fmt: skip
+    job = small_sweep(world, tmp_path, rows=[], search=settings, trials={"cpus": 0.5, "max_failures": 0})
+    search = KilledOnce(**settings, driver=os.getpid(), mark=str(tmp_path / "killed"))
+    result = run_sweep(job.model_copy(update={"search": search}), ClusterConfig())
+    assert (tmp_path / "killed").exists()
+    assert [trial.state for trial in result.searched] == ["finished", "its process was lost"]
+    assert [trial.value is None for trial in result.searched] == [False, True]
+    assert len(result.rows) == 1
 
 
 @pytest.mark.ray
