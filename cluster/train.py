@@ -11,10 +11,12 @@ import importlib
 import json
 import os
 import shutil
+import signal
 import tempfile
+import threading
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +232,8 @@ def _run_on_ray(
     if run.local is not None:
         mend_snapshot(run.local / "checkpoints")
     try:
-        trainer.fit()
+        with _interrupts_restored():
+            trainer.fit()
     except ray.train.TrainingFailedError:
         if not run.exists(FATAL):
             raise
@@ -242,6 +245,18 @@ def _run_on_ray(
             raise ValueError(fatal["message"])
         logs.event("failed", fatal["traceback"], "error")
         raise ValueError(f"{fatal['type']}: {fatal['message']}")
+
+
+@contextmanager
+def _interrupts_restored() -> Iterator[None]:
+    """Context manager: Ctrl-C does at the end what it did before. Ray Train leaves its handler, which holds the run's
+    controller, so that its process outlives the run, and keeps Ctrl-C from what the driver does next."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():  # else there is none
+            signal.signal(signal.SIGINT, handler)
 
 
 def _memory_watch(run: RunFolder, train: TrainConfig) -> Any:

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 if TYPE_CHECKING:
@@ -29,12 +31,36 @@ os.environ.update(
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "30",
         "RAY_worker_niceness": "0",  # workers wait for nobody on a busy machine (the default is 15)
         "OMP_NUM_THREADS": "1",
+        "TESTS_OF": str(os.getpid()),  # marks all processes of this run of the tests
+        "SPT_NOENV": "1",  # Ray's processes, which name themselves, keep their environment readable
     }
 )
 os.environ.pop("RAY_ADDRESS", None)
 ROOT = str(Path(__file__).parents[1])
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))  # for workers, jobs
 from tests.shell import SHELL  # noqa: E402, F401  (read before a Ray of this process adds its variables)
+
+
+def _processes_of_ray() -> dict[psutil.Process, str]:
+    """Those of all Rays that these tests have started, directly or by a command, with their command lines."""
+    found = {}
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            name = " ".join(process.cmdline()[:3])
+            if ("ray::" in name or "/ray/" in name) and process.environ().get("TESTS_OF") == str(os.getpid()):
+                found[process] = name
+    return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_of_ray_outlives_the_tests() -> Iterator[None]:
+    """Fails the last test if a process of a Ray is there when all have ended, and ends it."""
+    yield
+    processes = _processes_of_ray()
+    _, left = psutil.wait_procs(list(processes), timeout=30)
+    for process in left:
+        process.kill()
+    assert [processes[process] for process in left] == [], "they outlive the tests that started them, and are ended"
 
 
 @pytest.fixture(scope="module")

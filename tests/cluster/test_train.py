@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -74,7 +75,7 @@ def test_a_run_on_a_local_ray_has_no_helper_processes_that_it_does_not_need(ray_
     import psutil
 
     seen: set[str] = set()
-    ended = threading.Event()
+    ended, interrupt = threading.Event(), signal.getsignal(signal.SIGINT)
 
     def watch() -> None:
         while not ended.wait(0.1):
@@ -92,6 +93,13 @@ def test_a_run_on_a_local_ray_has_no_helper_processes_that_it_does_not_need(ray_
     seen = {name.split()[0] for name in seen if name.startswith("ray::")}
     assert {"ray::TrainController", "ray::RayTrainWorker"} <= seen
     assert not seen & {"ray::DatasetManager", "ray::PlacementGroupCleaner", "ray::PreemptionWatcher"}
+    # What Ray Train leaves for Ctrl-C would keep the controller, and Ctrl-C from whatever the driver does next.
+    assert signal.getsignal(signal.SIGINT) is interrupt
+    controllers = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            controllers += [process] * process.cmdline()[0].startswith("ray::TrainController")
+    assert psutil.wait_procs(controllers, timeout=60)[1] == []
 
 
 @pytest.mark.ray
