@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from cluster.config import ClusterConfig
 from cluster.resources import ResourceRecord
-from cluster.session import session, submit
+from cluster.session import environment_restored, session, submit
 
 
 class Used(NamedTuple):
@@ -61,9 +61,10 @@ def run_commands(commands: Sequence[Command], root: Path, logs: Path, record: Pa
         RuntimeError: a command failed; the message ends with its last log lines.
     """
     resources, writing = ResourceRecord(), Lock()
-    os.environ.pop("RAY_ADDRESS", None)  # start a new Ray here
     print(f"{len(commands)} steps; the output of each is in {logs}", flush=True)
     with ExitStack() as ending:
+        ending.enter_context(environment_restored())
+        os.environ.pop("RAY_ADDRESS", None)  # start a new Ray here
         url = None
         if on_ray:
             with resources.step("start Ray"):

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from idc.config import ConfigModel
+from idc.loopback import RAY_FOLDER_CHARACTERS
 
 
 class ClusterConfig(ConfigModel):
@@ -28,7 +29,7 @@ class ClusterConfig(ConfigModel):
     this run only; nothing is written to the home folder."""
     temp_dir: str | None = None
     """Folder for the session files of a local Ray; short, because socket paths have at most 107 characters. Default:
-    Ray's default; with a dashboard, a new folder for this Ray."""
+    Ray's default (RAY_TMPDIR, TMPDIR); with a dashboard, or if that is too long, a new folder in /tmp."""
     worker_logs: bool = True
     """Show the output of workers."""
     check: bool = True
@@ -44,5 +45,8 @@ class ClusterConfig(ConfigModel):
     def faults(self) -> Iterator[str]:
         if self.address is not None and self.address.startswith(("http://", "https://")):
             yield f"address: {self.address!r} is a Jobs API address; submit with `ray job submit --address` instead"
-        if self.temp_dir is not None and len(self.temp_dir) > 40:
-            yield f"temp_dir: {self.temp_dir!r} has {len(self.temp_dir)} characters; at most 40 are possible"
+        if self.temp_dir is not None and len(self.temp_dir) > RAY_FOLDER_CHARACTERS:
+            yield (
+                f"temp_dir: {self.temp_dir!r} has {len(self.temp_dir)} characters; at most {RAY_FOLDER_CHARACTERS} "
+                "are possible"
+            )

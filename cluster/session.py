@@ -9,7 +9,8 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from idc.cores import usable_cores
 from idc.data.pipeline import Source, StageSpec, ToRows
 from idc.data.processes import run_processes
 from idc.data.store import DatasetFolder, Manifest
-from idc.loopback import collect_no_metrics, keep_ray_on_loopback
+from idc.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -64,9 +65,8 @@ def session(config: ClusterConfig | None = None, wanted: Wanted | None = None) -
             f"RAY_ADDRESS={address!r} is a Jobs API address: submit the job with `ray job submit -- python jobs/...`, "
             "or unset RAY_ADDRESS to run on a local Ray"
         )
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    with environment_of_local_ray(config) if address is None else nullcontext():
+    with environment_restored():
+        _set_environment(config, local=address is None)
         import ray  # after the environment: Ray reads it when it is loaded
 
         if ray.is_initialized():
@@ -83,22 +83,30 @@ def session(config: ClusterConfig | None = None, wanted: Wanted | None = None) -
 
 
 @contextmanager
-def environment_of_local_ray(config: ClusterConfig) -> Iterator[None]:
-    """Context manager: the environment of a local Ray. At its end the variables that would make a Ray started or joined
-    later watch neither its nodes nor its metrics are unset."""
-    before = set(os.environ)
-    for name, value in _LOCAL.items():
-        os.environ.setdefault(name, value)
-    if not config.dashboard:
-        collect_no_metrics()
-    unwatched = set(os.environ) - before
-    keep_ray_on_loopback()
-    _choose_auth(config)
+def environment_restored() -> Iterator[None]:
+    """Context manager: the environment variables are at the end what they were. Else a Ray that is started or joined
+    later would watch neither its nodes nor its metrics, or authenticate otherwise than its user says."""
+    before = dict(os.environ)
     try:
         yield
     finally:
-        for name in unwatched:
-            os.environ.pop(name, None)
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _set_environment(config: ClusterConfig, local: bool) -> None:
+    """The variables that Ray reads when it is loaded, or started."""
+    for name, value in (_ENVIRONMENT | _LOCAL if local else _ENVIRONMENT).items():
+        os.environ.setdefault(name, value)
+    if not local:
+        return
+    if not config.dashboard:
+        collect_no_metrics()
+    keep_ray_on_loopback()
+    if config.temp_dir is None and not config.dashboard:
+        keep_ray_paths_short()
+    _choose_auth(config)
 
 
 def _connect(config: ClusterConfig, address: str | None) -> str | None:
@@ -211,4 +219,10 @@ def _choose_auth(config: ClusterConfig) -> None:
         return
     at_hand = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
     if not at_hand and not Path("~/.ray/auth_token").expanduser().exists():
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        os.environ["RAY_AUTH_TOKEN"] = _own_token()
+
+
+@cache
+def _own_token() -> str:
+    """One for all sessions of this process, as Ray reads it once."""
+    return secrets.token_hex(32)

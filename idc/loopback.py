@@ -1,12 +1,18 @@
-"""This machine alone: loopback addresses, and a local Ray that listens on nothing else and collects no
-metrics. Does not import Ray."""
+"""This machine alone: loopback addresses, and the environment of a local Ray that listens on nothing else, collects no
+metrics and finds room for the paths of its sockets. Does not import Ray."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
 import socket
+import tempfile
 
+from idc import logs
+
+RAY_FOLDER_CHARACTERS = 40
+"""Maximal length of the folder of Ray's session files: the paths of its sockets, 64 to 67 characters longer, have room
+for 107."""
 _UNWATCHED = {
     "RAY_enable_metrics_collection": "0",
     "RAY_event_stats": "0",
@@ -48,3 +54,25 @@ def collect_no_metrics() -> None:
     it before Ray is imported; variables that are set already are kept."""
     for name, value in _UNWATCHED.items():
         os.environ.setdefault(name, value)
+
+
+def keep_ray_paths_short() -> None:
+    """Make a Ray that this process starts keep its session files in a new folder in /tmp, if its default (TMPDIR, which
+    is long on many clusters) is too long. Call it before Ray is started; RAY_TMPDIR is kept.
+
+    Raises:
+        ValueError: there is no room in /tmp.
+    """
+    default = os.environ.get("TMPDIR", "/tmp")
+    if "RAY_TMPDIR" in os.environ or len(f"{default}/ray") <= RAY_FOLDER_CHARACTERS:
+        return
+    fault = f"TMPDIR={default!r} is too long for the sockets of Ray"
+    try:
+        folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    except OSError as error:
+        raise ValueError(
+            f"{fault}, and /tmp cannot be used ({error.strerror}); set RAY_TMPDIR to a folder of at most "
+            f"{RAY_FOLDER_CHARACTERS - 4} characters"
+        ) from None
+    os.environ["RAY_TMPDIR"] = folder
+    logs.event("ray_folder", f"{fault}: its session files are in {folder} (RAY_TMPDIR sets another)", folder=folder)

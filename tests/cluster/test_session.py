@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 
-from cluster.config import ClusterConfig
-from cluster.session import environment_of_local_ray
 from idc.loopback import collect_no_metrics
 from tests.sockets import open_to_others
 
@@ -38,17 +38,40 @@ def test_rays_metrics_are_off_unless_the_environment_says_otherwise(monkeypatch:
     assert [os.environ[name] for name in names] == ["0", "1", "0", "600000"]
 
 
-def test_what_a_local_ray_leaves_unwatched_is_watched_by_the_next_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    unwatched = {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0", "RAY_enable_metrics_collection": "0"}
-    for name in (*unwatched, "RAY_AUTH_MODE"):
-        monkeypatch.setenv(name, "1")  # whatever it was is there again after the test
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("RAY_event_stats", "1")
-    with environment_of_local_ray(ClusterConfig(auth="disabled")):
-        assert unwatched.items() <= os.environ.items()
-    kept = {name: os.environ.get(name) for name in (*unwatched, "RAY_event_stats", "RAY_AUTH_MODE")}
-    # The user's own stays; the way to authenticate, which Ray reads once in a process, too.
-    assert kept == {**dict.fromkeys(unwatched), "RAY_event_stats": "1", "RAY_AUTH_MODE": "disabled"}
+_SESSIONS = """
+import os
+from cluster.config import ClusterConfig
+from cluster.session import session
+
+before = dict(os.environ)
+for _ in range(2):  # Ray reads its token once in a process
+    with session(ClusterConfig(num_cpus=4, num_gpus=0, object_store_mb=100)):
+        import ray
+
+        folder = ray._private.worker._global_node.get_temp_dir_path()
+        print(ray.get(ray.remote(os.getenv).remote("RAY_AUTH_MODE")), "in", folder)
+changed = {name for name in before.keys() | os.environ.keys() if before.get(name) != os.environ.get(name)}
+print("changed:", sorted(changed))
+"""
+
+
+@pytest.mark.ray
+def test_sessions_leave_the_environment_as_it_was_whatever_the_length_of_tmpdir(tmp_path: Path) -> None:
+    """A later Ray would watch neither its nodes nor its metrics, or not authenticate as its user says. A folder of
+    temporary files such as Slurm's is too long for the paths of Ray's sockets."""
+    long = tmp_path / ("a folder of temporary files of the job".replace(" ", "-") * 2)
+    long.mkdir()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "GLOO_"))}
+    environment |= {"TMPDIR": str(long), "RAY_DEDUP_LOGS": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", _SESSIONS], capture_output=True, text=True, timeout=300, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("token in /tmp/ray-", "changed:"))]
+    assert (len(lines), lines[-1]) == (3, "changed: []"), done.stdout
+    assert "is too long for the sockets of Ray: its session files are in /tmp/ray-" in done.stdout + done.stderr
+    for line in lines[:2]:
+        shutil.rmtree(Path(line.removeprefix("token in ")).parent)
 
 
 _JOBS_ADDRESS = """
