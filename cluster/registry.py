@@ -272,7 +272,7 @@ class Registry:
             IDENTITY_TAG: mark,
             "idc.weights": file_hash(artifact.path / WEIGHTS),
             "idc.system": artifact.system,
-            "idc.folder": str(artifact.path),
+            "idc.folder": str(artifact.path.absolute()),
         }
         return int(self.client.create_model_version(self.name, f"runs:/{run_id}/{path}", run_id, tags=tags).version)
 

@@ -150,8 +150,7 @@ def run_trial(plan: TrialPlan, workspace: Workspace) -> bool:
         write_json(path.with_suffix(".failed"), {"error": redacted(f"{type(error).__name__}: {error}")})
         logs.event("trial_failed", traceback.format_exc(), "error", trial=plan.label)
         return False
-    evaluation = str(workspace.store / plan.steps.evaluation.name)
-    write_json(path, {"label": plan.label, "steps": plan.required, "evaluation": evaluation})
+    write_json(path, {"label": plan.label, "steps": plan.required, "evaluation": plan.steps.evaluation.name})
     path.with_suffix(".failed").unlink(missing_ok=True)
     return True
 
@@ -175,7 +174,7 @@ class Reporter:
     def __call__(self, plan: TrialPlan) -> None:
         self.number += 1
         result = result_of(self.workspace, plan)
-        scores = result.scores() if result is not None else {}
+        scores = result.scores(self.workspace.store) if result is not None else {}
         text = "  ".join(f"{name} {100 * value:.1f}" for name, value in scores.items())
         text = text or f"FAILED: {failure_of(self.workspace, plan.key)}"
         print(f"trial {self.number} of {self.total}: {plan.label}: {text}", flush=True)

@@ -58,21 +58,21 @@ def after_training(entry: str, job: Any, artifact: str) -> str:
         job: its config.
     """
     pairs = getattr(job, "pairs", None) or _PAIRS
-    given = _given(job, "runs", "train.tracking.uri")
+    carried = _carried(job, "runs", "train.tracking.uri")
     match entry.removeprefix("idc."):
         case "vision.tokenizer.task:train":
             return _procedures(pairs, tokenizer=artifact)
         case "vision.pair_encoder.task:train":
-            tokenizer = f"{given.get('runs', 'runs')}/mine-tokenizer/artifact"
+            tokenizer = f"{carried.get('runs', 'runs')}/mine-tokenizer/artifact"
             return _procedures(pairs, tokenizer=tokenizer, strategy="visual_text", pair_encoder=artifact)
         case "systems.procap.task:pretrain":
             names = {"name": "mine-procap", "procedures": job.procedures, "pretrained": artifact}
-            return _command("finetune_procap", "procap/finetune_demo", **names, **given)
+            return _command("finetune_procap", "procap/finetune_demo", **names, **carried)
         case "systems.namc.task:pretrain":
             names = {"name": "mine-namc", "pairs": job.caption_pairs or pairs, "pretrained": artifact}
-            return _command("finetune_namc", "namc/finetune_small", **names, **given)
+            return _command("finetune_namc", "namc/finetune_small", **names, **carried)
         case "vlm.pretrain:train":
-            return _command("finetune_sft", name="mine-vlm", pairs=pairs, base={"source": artifact}, **given)
+            return _command("finetune_sft", name="mine-vlm", pairs=pairs, base={"source": artifact}, **carried)
         case "systems.changevg.tuning:train" if job.notes:  # its pairs are questions
             pairs = job.notes
         case _ if _holds_questions(pairs):
@@ -97,20 +97,20 @@ def after_evaluation(
         return None
     if calibrated or artifact.startswith("hf:"):
         return after_calibration(artifact, job)
-    return _command("calibrate", artifact=artifact, pairs=pairs, **_given(job, *_LOADING))
+    return _command("calibrate", artifact=artifact, pairs=pairs, **_carried(job, *_LOADING))
 
 
 def after_calibration(artifact: str, job: ConfigModel | None = None) -> str:
     """The caption of a pair."""
-    given = {_LOADING[name]: value for name, value in _given(job, *_LOADING).items()}
-    options = shlex.join(["--artifact", artifact, *(word for option in given.items() for word in option)])
+    carried = {_LOADING[name]: value for name, value in _carried(job, *_LOADING).items()}
+    options = shlex.join(["--artifact", artifact, *(word for option in carried.items() for word in option)])
     return f"python jobs/caption.py {options} before.png after.png"
 
 
 def after_captions(artifact: str, job: ConfigModel | None = None) -> str:
     """The server."""
-    given = {f"loading.{name}": value for name, value in _given(job, *_LOADING).items()}
-    return f"make serve SERVE={shlex.quote(' '.join(arguments({'models.mine': artifact, **given})))}"
+    carried = {f"loading.{name}": value for name, value in _carried(job, *_LOADING).items()}
+    return f"make serve SERVE={shlex.quote(' '.join(arguments({'models.mine': artifact, **carried})))}"
 
 
 def after_mining(pairs: str) -> str:
@@ -162,8 +162,8 @@ def after_registration(name: str, tracking_uri: str) -> str:
 
 def after_promotion(name: str, alias: str, tracking_uri: str | None) -> str:
     """The server of the champion."""
-    given = {} if tracking_uri is None else {"registry.tracking_uri": tracking_uri}
-    return " ".join(["python -m serve.app", *arguments({f"models.{alias}": f"models:/{name}@{alias}", **given})])
+    carried = {} if tracking_uri is None else {"registry.tracking_uri": tracking_uri}
+    return " ".join(["python -m serve.app", *arguments({f"models.{alias}": f"models:/{name}@{alias}", **carried})])
 
 
 def tracked_runs(tracking_uri: str, experiment_id: str) -> str:
@@ -189,16 +189,16 @@ def _answers(artifact: str, instructions: str) -> str:
     return _command("answer_questions", artifact=artifact, instructions=instructions, out=out)
 
 
-def _given(job: ConfigModel | None, *settings: str) -> dict[str, Any]:
+def _carried(job: ConfigModel | None, *settings: str) -> dict[str, Any]:
     """Those of the dotted settings that the job has and that differ from their defaults."""
-    given: dict[str, Any] = {}
+    carried: dict[str, Any] = {}
     for setting in settings:
         value: Any = {} if job is None else job.model_dump(mode="json", exclude_defaults=True)
         for key in setting.split("."):
             value = value.get(key) if isinstance(value, dict) else None
         if value is not None:
-            given[setting] = value
-    return given
+            carried[setting] = value
+    return carried
 
 
 def _procedures(pairs: str, **build: str) -> str:

@@ -67,27 +67,6 @@ class Location:
             return str(self.filesystem.base_path) + self.path
         return None
 
-    def reference(self, path: str) -> str:
-        """The name by which a file of this folder refers to another file or folder, the inverse of :meth:`referred`:
-        relative to this folder if both lie on a disk below a common folder, so that the tree can be moved or mounted
-        elsewhere as a whole; else absolute, or the URI that ``path`` is."""
-        if "://" in path:
-            return path
-        real = os.path.realpath(os.path.expanduser(path))
-        if self.local is None:
-            return real
-        here = os.path.realpath(self.local)
-        return real if os.path.commonpath([real, here]) == "/" else os.path.relpath(real, here)
-
-    def referred(self, name: str) -> str:
-        """The absolute path or the URI of a name that a file of this folder refers to."""
-        if "://" in name or name.startswith("/"):
-            return name
-        if self.local is not None:
-            return os.path.normpath(os.path.join(os.path.realpath(self.local), name))
-        scheme, _, path = self.text.partition("://")
-        return f"{scheme}://{posixpath.normpath(posixpath.join(path, name))}"
-
     def relative(self, path: str) -> str:
         """The name, relative to this folder, of a file that :meth:`list_files` or :meth:`scan` found in it."""
         return path[len(self.path.rstrip("/")) + 1 :] if self.path else path

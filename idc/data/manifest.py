@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import posixpath
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -75,7 +76,7 @@ class Manifest(BaseModel):
     parts: list[ManifestPart] = []
     inputs: dict[str, str] = {}
     """What readers of the folder need besides it, a path or a URI by the setting that named it. Absolute here; the file
-    has :meth:`idc.data.files.Location.reference`."""
+    has :func:`input_name`."""
     config: dict[str, Any] = {}
     extra: dict[str, Any] = {}
 
@@ -162,10 +163,33 @@ def _parsed(folder: files.Location, path: AnyPath, kind: str | None, command: st
         if version > newest:
             raise ValueError(f"{location} has schema version {version}, this program reads up to {newest}; update it")
         manifest = Manifest.model_validate(content)
-        manifest.inputs = {setting: folder.referred(name) for setting, name in manifest.inputs.items()}
+        manifest.inputs = {setting: input_path(folder, name) for setting, name in manifest.inputs.items()}
         return manifest
     except (JsonError, KeyError, TypeError, ValidationError) as exc:
         raise ValueError(f"{location} is not a manifest of this project: {exc}") from exc
+
+
+def input_name(folder: files.Location, path: str) -> str:
+    """The name by which the manifest of a folder refers to another file or folder, the inverse of :func:`input_path`:
+    relative to the folder if both lie on a disk below a common folder, so that the tree can be moved or mounted
+    elsewhere as a whole; else absolute, or the URI that ``path`` is."""
+    if "://" in path:
+        return path
+    real = os.path.realpath(os.path.expanduser(path))
+    if folder.local is None:
+        return real
+    here = os.path.realpath(folder.local)
+    return real if os.path.commonpath([real, here]) == "/" else os.path.relpath(real, here)
+
+
+def input_path(folder: files.Location, name: str) -> str:
+    """The absolute path or the URI of what the manifest of a folder calls ``name``."""
+    if "://" in name or name.startswith("/"):
+        return name
+    if folder.local is not None:
+        return os.path.normpath(os.path.join(os.path.realpath(folder.local), name))
+    scheme, _, path = folder.text.partition("://")
+    return f"{scheme}://{posixpath.normpath(posixpath.join(path, name))}"
 
 
 def _import_first(path: AnyPath, kind: str | None, command: str | None) -> str:

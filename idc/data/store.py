@@ -32,6 +32,8 @@ from idc.data.manifest import (
     Reject,
     complete_manifest,
     fingerprint,
+    input_name,
+    input_path,
     manifest_changed,
     read_manifest,
     undamaged,
@@ -132,7 +134,7 @@ class DatasetFolder:
             num_chunks=num_chunks,
             config=config,
             extra=extra or {},
-            inputs={name: location.referred(location.reference(value)) for name, value in (inputs or {}).items()},
+            inputs={name: input_path(location, input_name(location, value)) for name, value in (inputs or {}).items()},
         )
         old_files = [f for f in answered(location.list_files, str(path)) if _OWN_FILE.match(f.base_name)]
         manifest = read_manifest(location) if (location / MANIFEST).exists() else None
@@ -275,7 +277,7 @@ class DatasetFolder:
         )
 
     def _save(self) -> None:
-        inputs = {name: self.location.reference(value) for name, value in self.manifest.inputs.items()}
+        inputs = {name: input_name(self.location, value) for name, value in self.manifest.inputs.items()}
         content = {**self.manifest.model_dump(), "inputs": inputs}
         text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         (self.location / MANIFEST).write(text.encode())

@@ -177,7 +177,7 @@ def _trial(folder: Path, store: Path, metric: str, planned: dict[str, Any]) -> T
         _read_log(progress, store / begun[-1], metric)
     if result is not None and "evaluation" in result:
         progress.state, progress.ended_at = "done", modified(path)
-        scores = (read_object(Path(result["evaluation"]) / "evaluation.json") or {}).get("scores", {})
+        scores = (read_object(store / result["evaluation"] / "evaluation.json") or {}).get("scores", {})
         progress.value = scores.get(metric, progress.value)
     elif failure is not None:
         progress.state, progress.reason, progress.ended_at = (

@@ -42,11 +42,11 @@ class TrialResult(_Record):
     steps: list[str]
     """Names of its steps, in order."""
     evaluation: str
-    """Folder of its evaluation."""
+    """Name of the step of its evaluation, a folder among all steps."""
 
-    def scores(self) -> dict[str, float]:
+    def scores(self, store: Path) -> dict[str, float]:
         """Scores of the held-out split, as fractions."""
-        return load_evaluation(self.evaluation).scores
+        return load_evaluation(store / self.evaluation).scores
 
 
 class SearchedTrial(_Record):
@@ -196,7 +196,7 @@ def summarise_sweep(
     seconds: float,
 ) -> SweepResult:
     """Gather the results of the steps in ``store``."""
-    evaluations = {plan.key: load_evaluation(result.evaluation) for plan, result in done}
+    evaluations = {plan.key: load_evaluation(store / result.evaluation) for plan, result in done}
     table = []
     for number, row in enumerate(rows):
         plans = [plan for plan, _ in done if plan.row == number]

@@ -18,6 +18,7 @@ from cluster.config import ClusterConfig
 from cluster.tune import run_sweep
 from idc.evaluation.record import load_evaluation
 from idc.sweep.config import SearchConfig, SweepJob
+from idc.sweep.progress import read_progress
 from idc.sweep.summary import SweepResult
 from idc.training.loop import read_log
 from tests.faults.canary import Canary
@@ -98,16 +99,27 @@ def test_a_table_runs_its_chains_and_shares_what_they_have_in_common(world: Worl
     assert len(more.rows[0].values["C"].values) == 2
 
 
-def test_procedures_are_built_where_a_row_needs_other_ones(world: World, tmp_path: Path) -> None:
+def test_procedures_are_built_where_a_row_needs_other_ones(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder named by a relative path; after it has moved, the sweep finds all of it."""
     build = {"tokenizer": world.tokenizer, "depth": 2, "store_features": True}
     rows = [{"label": "k = 3", "settings": {"build.num_keyframes": 3}}]
-    result = run_here(small_sweep(world, tmp_path, settings={"procedures": None, "build": build}, rows=rows))
+    given: dict[str, Any] = {"settings": {"procedures": None, "build": build}, "rows": rows}
+    monkeypatch.chdir(tmp_path)
+    result = run_here(small_sweep(world, Path("runs"), **given))
     assert not result.failed
-    (built,) = (tmp_path / "steps").glob("procedures-*/")
+    (built,) = Path("runs/steps").glob("procedures-*/")
     assert json.loads((built / "manifest.json").read_text())["extra"]["num_keyframes"] == 3
     for stage in ("pretrain", "finetune"):
-        (trained,) = (tmp_path / "steps").glob(f"{stage}-*/config.json")
+        (trained,) = Path("runs/steps").glob(f"{stage}-*/config.json")
         assert json.loads(trained.read_text())["procedures"] == str(built)
+    before = [*written(Path("runs")).values()]
+    moved = Path("runs").rename(tmp_path / "moved").absolute()
+    monkeypatch.chdir(moved)
+    assert run_here(small_sweep(world, moved, **given)).rows == result.rows
+    assert [*written(moved).values()] == before
+    assert read_progress(moved / "small").trials[0].value == load_evaluation(*moved.glob("steps/ev*/")).scores["CIDEr"]
 
 
 def test_a_training_goes_on_from_its_checkpoint(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

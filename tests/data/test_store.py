@@ -17,7 +17,7 @@ from pyarrow import fs
 
 from idc.data import store
 from idc.data.files import Location, locate
-from idc.data.manifest import missing_pairs
+from idc.data.manifest import input_name, input_path, missing_pairs
 from idc.data.store import (
     AnyPath,
     DatasetFolder,
@@ -103,8 +103,8 @@ def test_what_a_folder_refers_to_moves_with_it(tmp_path: Path, monkeypatch: pyte
 
 def test_a_name_in_a_folder_on_object_storage() -> None:
     folder = locate("memory://bucket/data/pairs")
-    assert folder.referred("../../runs/tokenizer") == "memory://bucket/runs/tokenizer"
-    assert folder.reference("/shared/tokenizer") == folder.referred("/shared/tokenizer") == "/shared/tokenizer"
+    assert input_path(folder, "../../runs/tokenizer") == "memory://bucket/runs/tokenizer"
+    assert input_name(folder, "/shared/tokenizer") == input_path(folder, "/shared/tokenizer") == "/shared/tokenizer"
 
 
 @pytest.mark.parametrize("place", ["path", "file uri", "memory uri", "subtree"])

@@ -139,7 +139,7 @@ def write_made_up_sweep(runs: Path, name: str, trials: Mapping[str, Path | None]
     )
     for number, (label, evaluation) in enumerate(trials.items()):
         if evaluation is not None:
-            result = TrialResult(label=label, steps=[], evaluation=str(evaluation))
+            result = TrialResult(label=label, steps=[], evaluation=evaluation.name)
             (folder / "trials" / f"k{number}.json").write_text(result.model_dump_json())
 
 

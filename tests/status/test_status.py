@@ -135,7 +135,7 @@ def test_a_sweep_in_progress(tmp_path: Path) -> None:
     evaluation = store / "evaluation-a"
     write_json(evaluation / "evaluation.json", {"scores": {"CIDEr": 0.5}})
     write_json(store / "step-a.json", {"name": "step-a", "seconds": 3600.0, "cpus": 2.0, "gpus": 0.0, "result": {}})
-    done = {"label": "row a", "steps": ["step-a"], "evaluation": str(evaluation)}
+    done = {"label": "row a", "steps": ["step-a"], "evaluation": evaluation.name}
     with heartbeat.Heartbeat(sweep, "sweep"):
         write_json(sweep / "trials" / "a.json", done)
         [work] = [work for work in find_work([str(tmp_path)], 5.0) if work.kind == "sweep"]

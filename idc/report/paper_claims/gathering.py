@@ -185,10 +185,8 @@ def _row(plan: Path, label: str) -> _Row:
         row = row._replace(trials=row.trials + 1)
         result = read_object(plan.parent / TRIALS / f"{trial['key']}.json")
         if result is not None:
-            evaluation = Path(TrialResult.model_validate(result).evaluation)
-            # As the sweep saw it, from its working directory; its folder may be elsewhere now.
-            beside = plan.parent / contents["store"] / evaluation.name
-            row.evaluations[seed if mark else ""] = evaluation if evaluation.exists() else beside
+            evaluation = TrialResult.model_validate(result).evaluation
+            row.evaluations[seed if mark else ""] = plan.parent / contents["store"] / evaluation
     return row
 
 
