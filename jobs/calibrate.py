@@ -3,13 +3,14 @@ them; store both in the artifact.
 
     python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs
     python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs split=val report_split=test
-    python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs outside=[photographs,pairs.csv]
     python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs augmented=true
+    python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs unlike=[photographs] outside=[pairs.csv]
 
 Adds `calibration.json` and `familiarity.safetensors` to the artifact, or replaces them; captions and their evaluations
 do not change. Prints the quality of the probability, and how many held-out pairs (false alarms) and pairs of the inputs
-in `outside` get the warning that they do not resemble the training images, with the AUC of the latter. Given again with
-the same captioner, pairs and settings, the command does nothing. Runs in this process.
+in `outside` get the warning that they do not resemble the training images, with the AUC of the latter. The familiarity
+is also fitted to warn of the pairs in `unlike`. Given again with the same captioner, pairs and settings, the command
+does nothing. Runs in this process.
 """
 
 from __future__ import annotations

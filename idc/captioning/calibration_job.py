@@ -63,6 +63,10 @@ class CalibrateJob(LoadConfig):
     are encoded once."""
     outside: tuple[str, ...] = ()
     """Inputs of other domains (as `--input` of jobs/caption.py), on which the share of warnings is measured."""
+    unlike: tuple[str, ...] = ()
+    """Inputs of another domain, as `outside`, that must get the warning although their statistics resemble those of the
+    training images, such as real pairs of a captioner of rendered ones: familiarity is fitted to tell them apart. Keep
+    others for `outside`, which show whether that holds for new ones."""
 
     def faults(self) -> Iterator[str]:
         if self.best_of is not None:
@@ -71,7 +75,7 @@ class CalibrateJob(LoadConfig):
             yield ("split: the captioner learnt the training pairs and is overconfident on them; calibrate on val")
         if self.report_split == self.split:
             yield f"report_split: {self.split} is the split to fit on; report on another one"
-        for name in ("outside", "augmented"):
+        for name in ("outside", "unlike", "augmented"):
             if getattr(self, name) and not self.familiarity:
                 yield f"{name}: concerns familiarity, which is off; set familiarity=true"
 
@@ -91,8 +95,9 @@ class CalibrateJob(LoadConfig):
         yield from missing(self.pairs, "pairs")
         for path in self.more_pairs:
             yield from missing(path, "more_pairs")
-        for path in self.outside:
-            yield from missing(path, "outside")
+        for name in ("outside", "unlike"):
+            for path in getattr(self, name):
+                yield from missing(path, name)
 
 
 def finished_calibration(job: CalibrateJob) -> Calibration | None:
@@ -132,7 +137,7 @@ def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibrati
             if split != job.split or not job.familiarity or not fitted_on.statistics:
                 raise ValueError(fault)
             logs.event("no_probability", f"{fault}; only the familiarity is fitted", "warning")
-            fit_familiarity(_training_statistics(job), fitted_on.statistics).save(job.artifact)
+            _familiarity(job, fitted_on).save(job.artifact)
             return None
     calibration = Calibration(
         fingerprint=_mark(job),
@@ -146,20 +151,25 @@ def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibrati
     }
     calibration = calibration.model_copy(update={"quality": qualities})
     if job.familiarity:
-        familiarity = fit_familiarity(_training_statistics(job), fitted_on.statistics)
+        familiarity = _familiarity(job, fitted_on)
         distances = {
             split: list(map(familiarity.distance, measurement.statistics)) for split, measurement in measured.items()
         }
         unfamiliar: dict[str, Unfamiliar] = {}
         for split, split_distances in distances.items():
             unfamiliar[split] = _unfamiliar(split, familiarity, split_distances)
-        for path in job.outside:
+        for path in (*job.unlike, *job.outside):
             outside_distances = [familiarity.distance(pair_statistics(*pixels)) for pixels in _input_images(path)]
             unfamiliar[path] = _unfamiliar(path, familiarity, outside_distances, distances[splits[-1]])
         calibration = calibration.model_copy(update={"unfamiliar": unfamiliar})
         familiarity.save(job.artifact)
     add_file(job.artifact, CALIBRATION, calibration.model_dump_json(indent=1) + "\n")
     return calibration
+
+
+def _familiarity(job: CalibrateJob, held_out: _Measured) -> Familiarity:
+    unlike = (pair_statistics(*pixels) for path in job.unlike for pixels in _input_images(path))
+    return fit_familiarity(_training_statistics(job), held_out.statistics, unlike)
 
 
 def _training_statistics(job: CalibrateJob) -> Iterator[np.ndarray]:
@@ -228,12 +238,12 @@ def _input_images(path: str) -> Iterator[Pixels]:
 
 def _mark(job: CalibrateJob) -> str:
     settings = (
-        job.model_dump(mode="json", exclude={"artifact", "pairs", "more_pairs", "outside", *LOADING})
+        job.model_dump(mode="json", exclude={"artifact", "pairs", "more_pairs", "outside", "unlike", *LOADING})
         | job.loading_identity()
     )
-    outside = [open_rows(path).fingerprint for path in job.outside]
+    outside, unlike = ([open_rows(path).fingerprint for path in paths] for paths in (job.outside, job.unlike))
     pairs = [read_manifest(path).fingerprint for path in job.folders]
-    return fingerprint(captioning_identity(job.artifact), pairs, settings, outside)
+    return fingerprint(captioning_identity(job.artifact), pairs, settings, outside, unlike)
 
 
 class _Measured(NamedTuple):

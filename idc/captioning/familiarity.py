@@ -27,6 +27,9 @@ SIDE = 64
 """Height and width at which statistics are computed."""
 GRID = 4
 """Cells per side of the grid of colour means."""
+STRETCH = 4.0
+"""Factor on the distance in the direction of pairs that must be unfamiliar: of rendered satellite scenes and real ones,
+each half of these was told apart from 2 on, with room from 4 on."""
 _ENOUGH = 512
 """Pixels of the shorter side that are read; of a larger image only every n-th row and column, for speed."""
 
@@ -121,11 +124,15 @@ class Familiarity:
         return familiarity
 
 
-def fit_familiarity(training: Iterable[np.ndarray], held_out: Iterable[np.ndarray]) -> Familiarity:
+def fit_familiarity(
+    training: Iterable[np.ndarray], held_out: Iterable[np.ndarray], unlike: Iterable[np.ndarray] = ()
+) -> Familiarity:
     """Fit the distance on training pairs, and calibrate it on held-out pairs of the same domain.
 
     Args:
         training, held_out: :func:`pair_statistics` of each pair.
+        unlike: the same of pairs of another domain, which must be unfamiliar. The distance is stretched by
+            :data:`STRETCH` along the mean direction in which their images lie from the training images.
     """
     from sklearn.covariance import ledoit_wolf
 
@@ -134,6 +141,12 @@ def fit_familiarity(training: Iterable[np.ndarray], held_out: Iterable[np.ndarra
     covariance, _ = ledoit_wolf((rows - mean) / scale)
     # L with L @ L.T = the inverse covariance: the norm of x @ L is the Mahalanobis distance.
     whitening = np.linalg.cholesky(np.linalg.inv(covariance)) / scale[:, None]
+    if other := list(unlike):
+        offsets = (np.concatenate(other) - mean) @ whitening
+        # Of unit length each, so that a few images that are far out in another direction do not decide alone.
+        direction = (offsets / np.linalg.norm(offsets, axis=1, keepdims=True)).mean(axis=0)
+        direction /= np.linalg.norm(direction)
+        whitening = whitening @ (np.eye(len(mean)) + (STRETCH - 1) * np.outer(direction, direction))
     fitted = Familiarity(mean, np.ascontiguousarray(whitening), np.empty(0))
     distances = sorted(map(fitted.distance, held_out))
     return Familiarity(fitted.mean, fitted.whitening, np.array(distances))

@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from idc.captioning.calibration import Calibration, fit_calibration, inputs_of, quality
-from idc.captioning.calibration_job import CalibrateJob
+from idc.captioning.calibration_job import CalibrateJob, finished_calibration
 from idc.captioning.calibration_job import calibrate as run_calibration
 from idc.captioning.contract import FAMILIAR_FROM, Candidate, Description
 from idc.captioning.familiarity import Familiarity
@@ -25,7 +25,7 @@ from idc.data.images import MAX_PIXELS, decode_image, encode_png
 from idc.data.store import iter_rows
 from idc.systems import load_captioner
 from idc.training.artifact import add_file, captioning_identity, read_artifact
-from tests.captioning.test_familiarity import Pair
+from tests.captioning.test_familiarity import Pair, brighter
 from tests.captioning.test_familiarity import pairs as scenes
 from tests.folders import write_rows
 from tests.systems.procap.world import World
@@ -293,6 +293,21 @@ def test_pairs_of_every_folder_of_the_training_count(artifact: Path, tmp_path: P
     assert warned[0] == 20
     assert warned[1] <= 3
     assert fitted == [60, 120]
+
+
+def test_inputs_of_another_domain_that_must_be_warned_of(artifact: Path, tmp_path: Path) -> None:
+    """Of brighter scenes few are warned of, unless the fit was given others of them."""
+    folder = write_pairs(tmp_path / "pairs", {"train": scenes(0, 150), "val": scenes(1, 60)})
+    given, others = (write_pairs(tmp_path / f"{count}", {"test": brighter(count, count)}) for count in (8, 40))
+    settings: dict[str, Any] = {"artifact": str(artifact), "pairs": folder, "outside": (others,)}
+    without = CalibrateJob(**settings)
+    assert run_calibration(without).unfamiliar[others].warned < 12
+    job = CalibrateJob(**settings, unlike=(given,))
+    assert finished_calibration(job) is None
+    unfamiliar = run_calibration(job).unfamiliar
+    assert (unfamiliar[given].warned, unfamiliar[others].warned) == (8, 40)
+    assert finished_calibration(job) is not None
+    assert finished_calibration(without) is None
 
 
 def test_familiarity_needs_the_training_pairs_or_is_switched_off(
