@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import rasterio
 from rasterio.features import rasterize
-from rasterio.transform import from_origin
+from rasterio.transform import Affine, from_origin
 from rasterio.warp import transform_geom
 
 from idc.captioning.contract import Candidate, Description
@@ -18,7 +18,7 @@ from idc.data.pipeline import run_local
 from idc.geo.placed_pair import MOST_POLYGONS, PlacedChanges, decode_placed, placed_changes
 from idc.geo.scene_job import caption_scene
 from tests.geo.pairs import SIDE, job, pair
-from tests.geo.scenes import DrawnPair, draw_pair, ground, write
+from tests.geo.scenes import UTM, DrawnPair, draw_pair, ground, write
 from tests.geo.toy import DifferenceCaptioner
 
 MOST = 10**7
@@ -61,6 +61,29 @@ def test_a_large_pair_is_outlined_on_a_coarser_grid_where_the_truth_is(tmp_path:
         mask = rasterize(shapes, truth.shape, transform=raster.transform) > 0
     assert (mask & truth).sum() / (mask | truth).sum() > 0.9
     assert {feature["properties"]["class"] for feature in changes.geojson["features"]} == {"change"}
+
+
+def test_position_and_corners_in_a_wide_pair_on_a_turned_grid(tmp_path: Path) -> None:
+    """A building in columns 1200 to 1400 of 2300 and rows 620 to 700 of 900; both ways name its cell, and its corners lie
+    where the turned grid, of which the outlines are drawn at a coarser scale, has them."""
+    turned = Affine.translation(500_000, 5_300_000) @ Affine.rotation(20) @ Affine.scale(0.5, -0.8)
+    pixels = np.full((900, 2300, 3), 90, np.uint8)
+    before = write(tmp_path / "before.tif", pixels, grid=turned)
+    pixels[620:700, 1200:1400] = (190, 40, 30)
+    after = write(tmp_path / "after.tif", pixels, grid=turned)
+    [placed] = changes_of(before.read_bytes(), after.read_bytes()).geojson["features"]
+    scene = job(before, after, out=str(tmp_path / "out"), tile=512)
+    caption_scene(scene, partial(run_local, progress=False), load=lambda: DifferenceCaptioner(classes=True))
+    [written] = json.loads((tmp_path / "out" / "changes.geojson").read_text())["features"]
+    radians = np.radians(20)
+    for feature, tolerance in ((placed, 2300 / 1024), (written, 0.1)):
+        assert feature["properties"]["position"] == "at the bottom"
+        corners = np.array(transform_geom("EPSG:4326", UTM, feature["geometry"])["coordinates"][0])
+        for column, row in ((1200, 620), (1400, 620), (1400, 700), (1200, 700)):
+            across, down = 0.5 * column, -0.8 * row
+            x = 500_000 + across * np.cos(radians) - down * np.sin(radians)
+            y = 5_300_000 + across * np.sin(radians) + down * np.cos(radians)
+            assert np.linalg.norm(corners - (x, y), axis=1).min() < tolerance
 
 
 def test_what_has_no_data_is_not_changed(tmp_path: Path) -> None:
