@@ -36,7 +36,7 @@ DIALOGUES = "dialogues"
 """Folder in the job's for the answers in dialogues of several questions."""
 _STATE, _PARTIAL = "asked.json", "asked.partial.jsonl"
 _SCORED = (BINARY, COUNT, LOCATION)
-_VERSION = 1
+_VERSION = 2
 """Incremented when the same inputs would give other answers."""
 
 
@@ -53,7 +53,8 @@ class _Asked:
 
     Attributes:
         types: of the answers that are scored; empty: all.
-        answers: the true ones, each with its question.
+        answers: the true ones, each with its question, up to the last one that is scored.
+        several: the row has several answers, scored or not.
         history: turns so far, with the captioner's own answers.
         records: of the scored answers so far.
     """
@@ -62,6 +63,7 @@ class _Asked:
     types: Sequence[str]
     images: Sequence[np.ndarray]
     answers: Sequence[tuple[Turn, Turn]]
+    several: bool
     history: list[Turn]
     records: list[dict[str, str]] = field(default_factory=list)
 
@@ -70,10 +72,11 @@ class _Asked:
         system = [turn for turn in row.turns if turn.role == "system"]
         turns = row.turns[len(system) :]
         answers = list(zip(turns[::2], turns[1::2], strict=True))
+        several = len(answers) > 1
         while answers and not _is_scored(answers[-1][1], types):  # after the last one that is scored nothing is asked
             answers.pop()
         images: Any = row.images  # in a folder they are bytes
-        return cls(row, types, [_decoded(image) for image in images] if answers else [], answers, system)
+        return cls(row, types, [_decoded(image) for image in images] if answers else [], answers, several, system)
 
     def take(self, number: int, prediction: str) -> None:
         """Add the captioner's answer to a question."""
@@ -127,19 +130,21 @@ def ask_questions(job: AskJob, load: LoadCaptioner | None = None, overwrite: boo
                 captioner = require((load or CaptionerLoader(job.artifact, job))(), "answer")
             _ask_batch(captioner, batch, job.max_tokens)
             for asked in batch:
-                rows[asked.row.row_id] = asked.records
-                stream.write(json.dumps([asked.row.row_id, asked.records]) + "\n")
+                rows[asked.row.row_id] = asked.several, asked.records
+                stream.write(json.dumps([asked.row.row_id, rows[asked.row.row_id]]) + "\n")
             stream.flush()
-    single = [record for records in rows.values() if len(records) == 1 for record in records]
-    several = [record for records in rows.values() if len(records) > 1 for record in records]
+    single, several = (
+        [record for in_dialogue, records in rows.values() if in_dialogue == wanted for record in records]
+        for wanted in (False, True)
+    )
     if not single and not several:
         what = f" of the types {', '.join(types)}" if types else " with an answer (meta.questions)"
         raise ValueError(f"{job.instructions}: split {job.split!r} has no questions{what}")
     return AskedScores(_scored(job, out, single), _scored(job, out / DIALOGUES, several))
 
 
-def _resumed(out: Path, identity: str, overwrite: bool) -> dict[str, list[dict[str, str]]]:
-    """Row -> its answers so far, of the same inputs and settings."""
+def _resumed(out: Path, identity: str, overwrite: bool) -> dict[str, tuple[bool, list[dict[str, str]]]]:
+    """Row -> whether it is a dialogue of several questions, and its scored answers; of the same inputs and settings."""
     out.mkdir(parents=True, exist_ok=True)
     state, partial = out / _STATE, out / _PARTIAL
     if state.exists() and json.loads(state.read_text(encoding="utf-8"))["fingerprint"] != identity:
@@ -150,7 +155,7 @@ def _resumed(out: Path, identity: str, overwrite: bool) -> dict[str, list[dict[s
             )
         partial.unlink(missing_ok=True)
     write_json(state, {"fingerprint": identity})
-    rows: dict[str, list[dict[str, str]]] = {}
+    rows: dict[str, tuple[bool, list[dict[str, str]]]] = {}
     if partial.exists():
         lines = partial.read_text(encoding="utf-8").splitlines(keepends=True)
         whole = [line for line in lines if line.endswith("\n")]  # a kill may have torn the last one

@@ -91,10 +91,11 @@ def yes_or_no(text: str) -> bool | None:
 def count_in(text: str) -> int | None:
     """The one whole number in the answer, in digits or as a word up to eleven; "no ..." and "none" are 0.
 
-    ``None`` if there is no number, or several different ones.
+    ``None`` if there is no number, a negative one, or several different ones.
     """
-    words = re.findall(r"\d+(?:\.\d+)?|[a-z]+", text.lower())
-    numbers = {word for word in words if word[0].isdigit()}
+    # A minus is a sign unless it follows a letter or digit ("A-1", "3-4"); U+2212 is the typographic minus.
+    words = re.findall(r"(?:(?<!\w)[-\u2212])?\d+(?:\.\d+)?|[a-z]+", text.lower())
+    numbers = {word for word in words if not word.isalpha()}
     if not numbers:
         numbers = {str(_NUMBER_WORDS.index(word)) for word in words if word in _NUMBER_WORDS}
     if not numbers and words[:1] in (["no"], ["none"], ["nothing"]):

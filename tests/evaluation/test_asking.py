@@ -104,6 +104,17 @@ def scores_of(scores: Any) -> dict[tuple[str, str], Any]:
     return {(measures.type, measures.of): measures for measures in scores.measures}
 
 
+@pytest.mark.parametrize(("kind", "single", "in_dialogues"), [("binary", 2, 1), ("count", 2, 1), ("location", 1, 1)])
+def test_a_dialogue_of_which_one_answer_is_scored_is_no_single_question(
+    tmp_path: Path, artifact: str, kind: str, single: int, in_dialogues: int
+) -> None:
+    job = job_of(tmp_path, artifact, types=[kind])
+    for captioner in (Answering(by_image), Answering(by_image)):  # the second time from the stored answers
+        scores = ask_questions(job, lambda captioner=captioner: captioner)
+        counted = [sum(measures.questions for measures in scores_of(part).values()) for part in scores]
+        assert counted == [single, in_dialogues]
+
+
 def test_answers_are_scored_by_type_and_class(tmp_path: Path, artifact: str) -> None:
     captioner = Answering(by_image)
     scores = ask_questions(job_of(tmp_path, artifact, batch_size=2), lambda: captioner)
