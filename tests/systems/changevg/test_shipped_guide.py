@@ -14,6 +14,9 @@ from rasterio.transform import from_origin
 from rasterio.warp import transform_geom
 from sklearn.datasets import load_sample_images
 
+from idc.captioning.calibration import Calibration
+from idc.captioning.contract import FAMILIAR_FROM
+from idc.captioning.familiarity import Familiarity
 from idc.captioning.loading import DEFAULTS, SHIPPED_SATELLITE, CaptionerLoader, artifact_folder
 from idc.config import load
 from idc.data.class_masks import class_map
@@ -60,12 +63,25 @@ def test_its_stored_scores_come_out(which: int) -> None:
     assert stored.differences(check_guide(str(FOLDER), scores.render, stored.pairs)) == []
 
 
+def test_few_pairs_like_the_training_images_are_warned_of_and_nearly_all_real_ones() -> None:
+    """As it was measured when the familiarity was fitted, on real pairs that are not in the repository."""
+    calibration = Calibration.read(FOLDER)
+    assert calibration is not None
+    assert calibration.unfamiliar["test"].warned <= 0.05 * calibration.unfamiliar["test"].pairs
+    for name in ("real_odd.csv", "real_even.csv"):
+        assert calibration.unfamiliar[name].warned >= 0.9 * calibration.unfamiliar[name].pairs
+
+
 def test_polygons_of_a_scene_lie_where_the_truth_is(tmp_path: Path) -> None:
     """Of 36 new rendered pairs side by side, as one GeoTIFF, in tiles of the size that it has learned; in larger ones
     less so."""
     render = GuideScores.read(FOLDER).render.model_copy(update={"num_scenes": 36})
     run_local(*open_rendering(RenderJob(out=str(tmp_path / "pairs"), render=render)), progress=False)
     rows = list(iter_rows(tmp_path / "pairs"))
+    familiarity = Familiarity.read(FOLDER)
+    assert familiarity is not None
+    shares = [familiarity(*(decode_image(row[name]) for name in ("before", "after"))) for row in rows]
+    assert sum(share < FAMILIAR_FROM for share in shares) <= 3, "they are of its own domain"
     masks = [np.zeros((64, 64), np.uint8) if row["mask"] is None else class_map(row["mask"]) for row in rows]
     truth = side_by_side(masks)
     before, after = (
