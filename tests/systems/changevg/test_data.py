@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from idc.data.text import PAD, Vocabulary
 from idc.schema import NO_CHANGE
 from idc.systems.changevg.config import GuideConfig
 from idc.systems.changevg.data import GuideSamples, collate, row_classes
+from tests.folders import write_rows
 from tests.systems.changevg.tiny import MODEL, SAME, SIDE, changed_pair, write_scenes
 
 VOCABULARY = Vocabulary.build([SAME, "there is no difference", "a new road building appears is built"])
@@ -52,7 +54,7 @@ def test_a_smaller_model_sees_classes_and_no_mixtures_of_them() -> None:
     assert set(np.unique(classes)) == {0, 2}, "resized by averaging there would be roads around a building"
 
 
-def test_captions_are_drawn_by_epoch_but_for_the_unchanged(pairs: str) -> None:
+def test_captions_are_drawn_by_epoch_but_for_the_unchanged(pairs: str, tmp_path: Path) -> None:
     data = samples(pairs, no_change_caption=SAME)
     drawn = [{VOCABULARY.decode(data.get(index, epoch)["ids"]) for epoch in range(12)} for index in range(3)]
     assert drawn[0] == {"a road appears", "a new road is built"}
@@ -60,6 +62,9 @@ def test_captions_are_drawn_by_epoch_but_for_the_unchanged(pairs: str) -> None:
     assert len({VOCABULARY.decode(samples(pairs).get(2, epoch)["ids"]) for epoch in range(12)}) == 2
     again = samples(pairs, no_change_caption=SAME)
     assert [again.get(0, epoch)["ids"] for epoch in range(5)] == [data.get(0, epoch)["ids"] for epoch in range(5)]
+    stopped = replace(changed_pair(2, "train", "same"), captions=("there is no difference", f"{SAME} ."))
+    written = samples(write_rows(tmp_path / "stopped", [stopped]), no_change_caption=SAME)
+    assert {VOCABULARY.decode(written.get(0, epoch)["ids"]) for epoch in range(6)} == {SAME}
     validation = samples(pairs, "val", training=False).get(0, 0)
     assert validation["references"] == ["a road appears", "a new road is built"]
     assert validation["pair_id"] == "val-0"
