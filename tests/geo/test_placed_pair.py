@@ -64,8 +64,8 @@ def test_a_large_pair_is_outlined_on_a_coarser_grid_where_the_truth_is(tmp_path:
 
 
 def test_position_and_corners_in_a_wide_pair_on_a_turned_grid(tmp_path: Path) -> None:
-    """A building in columns 1200 to 1400 of 2300 and rows 620 to 700 of 900: its cell is named, and its corners lie where
-    the grid has them, also where outlines are drawn at a coarser scale."""
+    """A building in columns 1200 to 1400 of 2300 and rows 620 to 700 of 900: its cell is named, and its corners lie
+    where the grid has them, also where outlines are drawn at a coarser scale."""
     turned = Affine.translation(500_000, 5_300_000) @ Affine.rotation(20) @ Affine.scale(0.5, -0.8)
     pixels = np.full((900, 2300, 3), 90, np.uint8)
     before = write(tmp_path / "before.tif", pixels, grid=turned)

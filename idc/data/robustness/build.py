@@ -17,8 +17,9 @@ its image, any other mask with the after image, which it lies over.
 **Order swapped.** After becomes before. ``add`` and ``drop`` are exchanged, and so are the two images' scene graphs and
 views in a rendered pair's ``meta`` and the two values of its mask. A reference caption describes the change from the
 first to the second image, so those of changed pairs are no references of the swapped pair: rendered pairs get new ones
-from the scene; ``RobustnessConfig.directed`` decides about other pairs. ``meta`` of every pair then has
-``swapped: true``.
+from the scene; ``RobustnessConfig.directed`` decides about other pairs. In the ``meta`` of rendered satellite pairs
+"built" and "removed" are exchanged, and the conditions of both images; questions, notes of a guide and the words of
+captions, which are true of one order alone, are left out. ``meta`` of every pair then has ``swapped: true``.
 
 Replacing words in a folder of *procedures* (its captions and their ids) takes seconds, where building the procedures
 of noised pairs again takes minutes; only captions change, so both give the same training rows.
@@ -48,7 +49,7 @@ from idc.data.text import Vocabulary, map_words, words
 from idc.provenance import describe_data
 from idc.schema import CAPTION_ORIGINS, NO_CHANGE, PAIR_SCHEMA_VERSION
 
-VERSION = 1
+VERSION = 2
 """Part of the fingerprint; to be raised when the same settings would produce other rows."""
 
 
@@ -273,6 +274,8 @@ class SwapOrder(_Stage):
         if rendered:
             meta = reversed_record(meta)
             changed["mask"] = _swapped_mask(row["mask"])
+        else:
+            meta = _reversed_meta(meta)
         if self.config.directed == "clear":
             changed["captions"] = []
         elif kind != NO_CHANGE:
@@ -289,6 +292,21 @@ class SwapOrder(_Stage):
         if DIFFERENCES in meta:
             return captions_of_differences(meta, len(row["captions"]), rng)
         return captions_of_record(kind, meta, len(row["captions"]), RenderConfig().relation_share, rng)
+
+
+_REVERSED_WORKS = {"built": "removed", "removed": "built", "extended": "reduced", "reduced": "extended"}
+_ONE_ORDER = ("guide", "questions", "words")
+"""Keys of ``meta`` whose contents are about the change from the first to the second image."""
+
+
+def _reversed_meta(meta: dict[str, Any]) -> dict[str, Any]:
+    """The ``meta`` of a pair that has no scene, for its images in reverse order."""
+    meta = {name: value for name, value in meta.items() if name not in _ONE_ORDER}
+    if "changes" in meta:  # of a rendered satellite pair
+        kinds = [_REVERSED_WORKS[change["kind"]] for change in meta["changes"]]
+        meta["changes"] = [{**change, "kind": kind} for change, kind in zip(meta["changes"], kinds, strict=True)]
+        meta["conditions"] = meta["conditions"][::-1]
+    return meta
 
 
 def _swapped_mask(mask: bytes | None) -> bytes | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +284,35 @@ def test_references_of_other_pairs_are_not_passed_off_as_true(plain: Path, tmp_p
     assert all(
         row["change_type"] == turned.get(clean[n]["change_type"], clean[n]["change_type"]) for n, row in cleared.items()
     )
+
+
+def test_what_was_built_in_a_satellite_pair_was_removed_in_its_swapped_pair(tmp_path: Path) -> None:
+    works = {"works": ["houses", "demolition", "extension"], "metres_per_pixel": 1.25}
+    settings = {"num_scenes": 12, "width": 64, "height": 64, "satellite": works}
+    open_ = open_render(load(RenderJob, None, {"out": str(tmp_path / "pairs"), "render": settings}))
+    run_local(*open_, progress=False)
+    make(tmp_path / "swapped", tmp_path / "pairs", kind="swap_order", directed="clear")
+    make(tmp_path / "twice", tmp_path / "swapped", kind="swap_order", directed="clear")
+    swapped, twice = rows(tmp_path / "swapped"), rows(tmp_path / "twice")
+    seen = set()
+    for name, row in rows(tmp_path / "pairs").items():
+        old, new, again = (json.loads(each["meta"]) for each in (row, swapped[name], twice[name]))
+        for change, opposite in zip(old["changes"], new["changes"], strict=True):
+            kinds = change["kind"], opposite["kind"]
+            assert {**change, "kind": ""} == {**opposite, "kind": ""}
+            seen.add(kinds)
+        assert new["conditions"] == old["conditions"][::-1]
+        assert "words" not in new
+        assert again == {**{key: value for key, value in old.items() if key != "words"}, "swapped": True}
+    assert seen == {("built", "removed"), ("removed", "built"), ("extended", "reduced")}
+
+
+@pytest.mark.parametrize("key", ["questions", "guide"])
+def test_what_is_true_of_the_other_order_alone_is_left_out(key: str, tmp_path: Path) -> None:
+    pair = replace(pairs_of(2)[1], meta={key: [{"id": "0", "question": "what was built?", "answer": "houses"}], "n": 1})
+    make(tmp_path / "out", store(tmp_path / "in", [pair]), kind="swap_order", directed="clear")
+    [row] = rows(tmp_path / "out").values()
+    assert json.loads(row["meta"]) == {"n": 1, "swapped": True}
 
 
 def test_a_damaged_image_is_a_reject_and_nothing_else_is_lost(tmp_path: Path) -> None:
