@@ -96,13 +96,14 @@ def resolved_regions(job: ChangeVgJob) -> RegionConfig:
     Raises:
         ValueError: the questions quote notes already.
     """
-    built = complete_manifest(job.pairs, kind="instructions").config
-    if "instructions" in built:
-        raise ValueError(
-            f"pairs: {job.pairs} quotes a guide's notes already (jobs/quote_guide.py); give the folder that it was "
-            f"made of, {built['instructions']}"
-        )
-    return job.regions or RegionConfig.model_validate(built.get("regions", {}))
+    configs = [complete_manifest(path, kind="instructions").config for path in (job.pairs, *job.more_pairs)]
+    for number, (path, built) in enumerate(zip((job.pairs, *job.more_pairs), configs, strict=True)):
+        if "instructions" in built:
+            raise ValueError(
+                f"{'more_pairs' if number else 'pairs'}: {path} quotes a guide's notes already (jobs/quote_guide.py); "
+                f"give the folder that it was made of, {built['instructions']}"
+            )
+    return job.regions or RegionConfig.model_validate(configs[0].get("regions", {}))
 
 
 def make_loaders(job: ChangeVgJob, family: Family, context: Context) -> Loaders:

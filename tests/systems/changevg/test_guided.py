@@ -390,9 +390,11 @@ def test_questions_that_quote_notes_already_are_refused(folder: Path, tmp_path: 
         instructions=str(folder / "questions"), pairs=take_notes(folder, tmp_path / "n"), out=str(tmp_path / "quoted")
     )
     run_local(*open_questions(job), max_reject_share=0.0)
-    tuning = tuning_job(job.out, folder / "guide" / "artifact")
-    with pytest.raises(ValueError, match=r"quotes a guide's notes already .* made of, .*questions"):
-        make_loaders(tuning, found("internvl").family, LocalContext(tmp_path))
+    guide, more = folder / "guide" / "artifact", {"more_pairs": [job.out]}
+    tunings = {"pairs": tuning_job(job.out, guide), "more_pairs": tuning_job(job.instructions, guide, **more)}
+    for field, tuning in tunings.items():
+        with pytest.raises(ValueError, match=rf"^{field}: .* quotes a guide's notes already .* made of, .*questions"):
+            make_loaders(tuning, found("internvl").family, LocalContext(tmp_path))
 
 
 def test_without_validation_nothing_is_chosen(folder: Path, tmp_path: Path) -> None:
