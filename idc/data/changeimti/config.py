@@ -17,7 +17,9 @@ TASKS: tuple[ImtiTask, ...] = ("caption", "binary", "count", "location", "dialog
 """The tasks in the order of table I."""
 OF_MASKS = frozenset({"count", "location", "dialogue"})
 """Tasks whose answers need the mask."""
-CAPTION_QUESTION = f"Please describe the changes in {IMAGE} and {IMAGE}"
+CAPTION_REQUEST = "Please describe the changes"
+"""How every question for a caption begins, that at the end of a dialogue too."""
+CAPTION_QUESTION = f"{CAPTION_REQUEST} in {IMAGE} and {IMAGE}"
 """The question of the task caption."""
 
 
@@ -54,7 +56,7 @@ class BuildChangeImtiJob(ConfigModel):
     a training validates on val."""
     clean: bool = False
     """Leave out pairs whose flag contradicts their mask, and list them: "Yes" with nothing to count, or "No" with
-    changed pixels (some 5 % of LEVIR-MCI). By default they are kept, as in the notebook, and counted, and
+    changed pixels. By default they are kept, as in the notebook, and counted, and
     `meta.contradiction` of their rows has the reason."""
     colours: Literal["labels", "predictions"] = "labels"
     """Colours of the masks. labels: grey, 128 for roads and 255 for buildings. predictions: those that MCI draws,

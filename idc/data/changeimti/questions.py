@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from idc.data.changeimti.change_regions import BUILDING, CLASSES, ROAD, ChangeRegion, positions_of
-from idc.data.changeimti.config import CAPTION_QUESTION, BuildChangeImtiJob, ImtiTask
+from idc.data.changeimti.config import CAPTION_QUESTION, CAPTION_REQUEST, BuildChangeImtiJob, ImtiTask
 from idc.schema import IMAGE, Turn
 
 UNCHANGED = "the scene is the same as before"
@@ -31,7 +31,7 @@ _BINARY = (
 _PAIR = f":{IMAGE} and {IMAGE}"
 _HINT = ",if no change please output: No change."
 _FIRST = f"Have there been any changes to the roads and buildings in these two images:{IMAGE} and {IMAGE}?"
-_LAST = "Please describe the changes."
+_LAST = f"{CAPTION_REQUEST}."
 
 
 @dataclass(frozen=True)

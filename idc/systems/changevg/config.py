@@ -96,7 +96,8 @@ class GuideConfig(ConfigModel):
     norm, and ReLU of the sum. paper: equations (12) to (14), one batch norm and no ReLU of the sum; the width between
     its convolutions is not given and is half the decoder's, as in MCI."""
     decoder: GuideDecoderConfig = GuideDecoderConfig()
-    """Word decoder."""
+    """Word decoder. Its attention starts as torch's linear layers do; MCI's as torch's MultiheadAttention: the
+    projections of queries, keys and values together by Xavier's rule, without offsets."""
 
     def faults(self) -> Iterator[str]:
         stride = 8 * self.backbone.first_stride
@@ -140,7 +141,8 @@ class GuideJob(ConfigModel):
     """If it is among the captions of a training pair it is the one that is learned, as in MCI: otherwise one of them is
     drawn at every visit. Null: always drawn."""
     min_count: int = Field(6, ge=1)
-    """Words that occur less often are the unknown word. MCI keeps those that occur more than five times."""
+    """Words that occur less often in the training captions are the unknown word. MCI keeps those that occur more than
+    five times in train, val and test together: 464 words of LEVIR-CC, where the training captions have 400."""
     optim: GroupConfig = GroupConfig(lr=1e-4)
     """Learning rate and schedule. MCI: Adam, 1e-4, constant."""
     beams: int = Field(1, ge=1)
@@ -155,7 +157,8 @@ class GuideJob(ConfigModel):
     train: TrainConfig = TrainConfig(
         epochs=250, batch_size=64, clip_norm=0.0, keep_best=KeepBest(metric="mIoU_plus_BLEU-4")
     )
-    """The loop; MCI's numbers. The best sum of mIoU and BLEU-4 on validation is exported."""
+    """The loop; MCI's numbers. The best sum of mIoU and BLEU-4 on validation is exported. MCI also stops after 50
+    epochs without a better one; here all are run."""
 
     def faults(self) -> Iterator[str]:
         if self.fold >= self.folds:
@@ -232,8 +235,10 @@ class GuidedPromptConfig(ConfigModel):
     """How a question quotes the guide's notes."""
 
     style: Literal["figure", "notebook"] = "figure"
-    """figure: figure 3 of the paper, caption, counts and locations before the question. notebook: the released
-    notebook's prefix, which quotes the caption alone."""
+    """figure: figure 3 of the paper, caption, counts and locations before a dialogue's first question. notebook: the
+    released notebook's prefix, which quotes the caption alone, without its full stops, and stands before questions for
+    a caption alone: in a dialogue before the last one. The notebook also learns, of a pair's captions, the one that is
+    nearest to the quoted caption; here all are learned."""
     summary: bool = True
     """Quote the caption, the coarse branch."""
     regions: bool = True
@@ -254,7 +259,7 @@ class GuideQuestionsJob(ConfigModel):
     out: str = Field(min_length=1)
     """Folder of instructions to write. Path or URI."""
     prompt: GuidedPromptConfig = GuidedPromptConfig()
-    """How a question quotes the notes. Later turns of a dialogue have none: its history has them."""
+    """How a question quotes the notes."""
     chunk_size: int = Field(256, ge=1, le=10_000)
     """Rows per Parquet part."""
     workers: int = Field(1, ge=1)
@@ -284,7 +289,7 @@ class ChangeVgJob(TuningJob):
     training pairs (`cross_fitted`). Default: the guide runs once on every pair when the training starts, also when it
     is resumed."""
     quote: GuidedPromptConfig = GuidedPromptConfig()
-    """How a dialogue's first question quotes the notes, in training and by the captioner."""
+    """How a dialogue's questions quote the notes, in training and by the captioner."""
     regions: RegionConfig | None = None
     """Which regions of the guide's class map are counted, and where they are, in training and by the captioner.
     Default: those of the answers that are learned, as `pairs` records how it was built."""

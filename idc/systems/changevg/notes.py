@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from idc.data.changeimti.change_regions import CLASSES, POSITIONS, find_regions, positions_of
-from idc.data.changeimti.config import RegionConfig
+from idc.data.changeimti.config import CAPTION_REQUEST, RegionConfig
 from idc.data.class_masks import CLASSES as CLASS_NAMES
 from idc.schema import IMAGE, Turn
 from idc.systems.changevg.config import GuidedPromptConfig
@@ -90,7 +90,8 @@ def guided_question(notes: GuideNotes, question: str, prompt: GuidedPromptConfig
         question: with :data:`idc.schema.IMAGE` in the place of each image.
     """
     if prompt.style == "notebook":
-        hint = f"Please refer to this description:{notes.summary}.Modify or correct it." if prompt.summary else ""
+        summary = _plain(notes.summary).replace(".", "").strip()
+        hint = f"Please refer to this description:{summary}.Modify or correct it." if prompt.summary else ""
         return hint + question
     lines = []
     if prompt.summary:
@@ -107,8 +108,16 @@ def guided_question(notes: GuideNotes, question: str, prompt: GuidedPromptConfig
 
 
 def guided_turns(notes: GuideNotes, turns: Sequence[Turn], prompt: GuidedPromptConfig) -> list[Turn]:
-    """A dialogue with the notes before its first question; later questions have none, as its history has them. The
-    same for the dialogues of the tuning and those that the captioner answers."""
+    """A dialogue with the notes before its first question; later questions have none, as its history has them. With
+    ``style=notebook`` before its questions for a caption. The same for the dialogues of the tuning and those that the
+    captioner answers."""
+    if prompt.style == "notebook":
+        return [
+            replace(turn, text=guided_question(notes, turn.text, prompt))
+            if turn.role == "user" and CAPTION_REQUEST in turn.text
+            else turn
+            for turn in turns
+        ]
     first = next((index for index, turn in enumerate(turns) if turn.role == "user"), None)
     if first is None:
         return list(turns)

@@ -21,7 +21,7 @@ from idc.systems import load_captioner
 from idc.systems.changevg.captioner import GuideCaptioner
 from idc.systems.changevg.config import GuidedPromptConfig, GuideQuestionsJob, RunGuideJob
 from idc.systems.changevg.data import GuideSamples
-from idc.systems.changevg.notes import NOTES, GuideNotes, fold_of, guided_question, positions_of_classes
+from idc.systems.changevg.notes import NOTES, GuideNotes, fold_of, guided_question, guided_turns, positions_of_classes
 from idc.systems.changevg.notes_job import SCORES, open_notes, open_questions, score_notes, scores_table
 from idc.training.artifact import read_artifact
 from jobs import quote_guide, run_guide
@@ -92,8 +92,13 @@ def test_figure_3() -> None:
 def test_the_notebooks_prefix() -> None:
     prompt = GuidedPromptConfig(style="notebook")
     assert guided_question(SEEN, QUESTION, prompt) == (
-        f"Please refer to this description:a road appears ..Modify or correct it.{QUESTION}"
+        f"Please refer to this description:a road appears.Modify or correct it.{QUESTION}"
     )
+    texts = [f"Any change in {IMAGE} and {IMAGE}?", "How many roads?", "Please describe the changes."]
+    turns = [turn for text in texts for turn in (Turn("user", text), Turn("assistant", "describe"))]
+    quoted = [turn.text for turn in guided_turns(SEEN, turns, prompt)]
+    hint = "Please refer to this description:a road appears.Modify or correct it."
+    assert quoted == [texts[0], "describe", texts[1], "describe", f"{hint}{texts[2]}", "describe"]
     assert guided_question(SEEN, QUESTION, GuidedPromptConfig(style="notebook", summary=False)) == QUESTION
 
 
