@@ -42,7 +42,7 @@ NOT_RUN = {
     r"real\.csv|data/satellite/real": "real pairs of the reader; tests/systems/changevg runs the same jobs",
     r"jobs/configs/robustness/demo\.yaml": "five trainings; tests/report/test_robustness_page.py",
     r"jobs/train_twincap\.py --config jobs/configs/twincap/demo\.yaml$": "the demo's, run for the workplace",
-    r"guide_small\.yaml|runs/(guide-small|changevg(-small|-paper)?)/|artifact runs/guide/": "minutes; tests/systems/changevg",
+    r"guide_small\.yaml|runs/(guide-small|changevg(-\w+)?)/|artifact runs/guide/": "minutes; tests/systems/changevg",
     r"data/satellite/changeimti": "rendered satellite pairs; tests/systems/changevg",
     r"twincap/several_|data/several/swapped": "minutes; tests/data/rendered/test_several_uses.py",
     r"several-(twincap|sft|encoder)/?": "minutes, and a base; tests/systems/adpo, tests/vision/pair_encoder",

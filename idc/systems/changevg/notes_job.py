@@ -38,7 +38,7 @@ from idc.training.artifact import artifact_identity
 
 SCORES = "guide.json"
 """File of :func:`score_notes` in the folder."""
-_VERSION = 1
+_VERSION = 2
 """Part of the fingerprints; to be raised when the same inputs and settings would give other rows."""
 
 
