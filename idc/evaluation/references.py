@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from idc.data.readers.base import SPLIT_NAMES
+from idc.data.readers.layouts import official_format
 from idc.data.textfiles import JsonError, decode_text, parse_json, split_lines
 from idc.metrics.coco import names
 
@@ -62,11 +63,27 @@ def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> 
         allow_empty: keep references without words, which a protocol may count (:data:`idc.metrics.protocols.SPOT`).
 
     Raises:
-        ValueError: naming what is not of one of the forms, an id that is there twice or has no captions.
+        ValueError: naming what is not of one of the forms, an id that is there twice or has no captions; of an
+            annotation file of a data set that can be imported also how.
     """
+    path = Path(path)
+    try:
+        return _read_references(path, allow_empty)
+    except ValueError as error:
+        for folder in (path.parent, path.parent.parent):
+            if folder.is_dir() and (format := official_format(str(folder))) is not None:
+                raise ValueError(
+                    f"{error}. {folder} has the layout of {format}: import it (python jobs/import_dataset.py "
+                    f"source={folder} out=data/{format}; the images may be missing) and give pairs=data/{format} "
+                    "instead of references="
+                ) from None
+        raise
+
+
+def _read_references(path: Path, allow_empty: bool) -> list[KnownReferences]:
     pairs: dict[str, KnownReferences] = {}
     single: set[str] = set()
-    for where, row in _rows(Path(path), "captions"):
+    for where, row in _rows(path, "captions"):
         name = _id(row, where)
         if "captions" in row and "references" in row:
             raise ValueError(f"{where}: captions and references are two names of the same; keep one of them")

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from idc.config import load
+from idc.data.config import ImportJob
+from idc.data.readers.layouts import find_layout
 from idc.evaluation.references import KnownReferences, read_captions, read_references
+from tests.data import small_sets
+from tests.data.official_layouts import Official
 
 TWO = {"a": ["one", "two"], "b": ["three"]}
 
@@ -50,6 +57,28 @@ def test_what_else_is_known_of_a_pair_is_kept(tmp_path: Path) -> None:
     assert read_references(file(tmp_path / "r.json", levir)) == [
         KnownReferences("t", ["same"], changed=False, split="test")
     ]
+
+
+@pytest.mark.parametrize(
+    ("data_set", "name"),
+    [
+        (small_sets.spot_the_diff, "test.json"),
+        (small_sets.clevr_change, "change_captions_by_IOU.json"),
+        (small_sets.image_editing_request, "train.json"),
+        (small_sets.birds_tokenised, "train.json"),
+    ],
+)
+def test_of_an_annotation_file_of_a_data_set_it_says_how_to_import_it(
+    data_set: Callable[[], Official], name: str, tmp_path: Path
+) -> None:
+    official = data_set()
+    folder = official.write(tmp_path / "set")
+    with pytest.raises(ValueError, match="not ") as refusal:
+        read_references(folder / name)
+    (command,) = re.findall(r"python jobs/import_dataset.py (source=\S+ out=\S+); ", str(refusal.value))
+    job = load(ImportJob, None, dict(part.split("=", 1) for part in command.split()))
+    assert find_layout(job.source).format == official.format
+    assert f"give pairs={job.out} instead of references=" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
