@@ -85,14 +85,16 @@ def evaluate(
     """Score captions against references with the metrics of the field: BLEU, METEOR, ROUGE-L and CIDEr.
 
     Args:
-        predictions: a caption for each pair, as a list or by the pair's id.
-        references: the reference captions of each pair, in the same order or by the same ids.
-        protocol: how captions become tokens: ``coco`` (most papers), ``spot_single``, ``spot_multi``, ``levir_words``.
+        predictions: a caption for each pair, as a list or by the pair's id; it may be alone in a list.
+        references: the reference captions of each pair, in the same order or by the same ids. Ids are text or integers.
+        protocol: how captions become tokens: ``coco`` (most papers), ``spot_single``, ``spot_multi``, ``levir_words``,
+            ``characters`` (Chinese and other scripts without spaces).
         metrics: names of some of the metrics, for example ``["CIDEr"]``; all by default.
         resamples: number of bootstrap resamples for the intervals; 0 for none.
 
     Returns:
-        The evaluation; ``scores`` has the numbers as fractions (papers print them times 100).
+        The evaluation; ``scores`` has the numbers as fractions (papers print them times 100). CIDEr is NaN where it is
+        not defined, as for a single pair; ``protocol["undefined"]`` has the reason.
 
     Raises:
         ValueError: the two do not belong to each other, a caption is empty, or there is no such protocol or metric.
@@ -111,14 +113,21 @@ def evaluate(
         raise ValueError(f"protocol: {protocol!r} is not one of {', '.join(names)}")
     if unknown := sorted(set(metrics or ()) - set(METRICS)):
         raise ValueError(f"metrics: {', '.join(unknown)} unknown; available: {', '.join(METRICS)}")
-    captions, truth = (_by_id(values) for values in (predictions, references))
+    captions, truth = (_by_id(*named) for named in (("predictions", predictions), ("references", references)))
     if captions.keys() != truth.keys():
         alone = sorted(captions.keys() ^ truth.keys())[:5]
         raise ValueError(
             f"{len(captions)} predictions and references of {len(truth)} pairs; in only one of them: {', '.join(alone)}"
         )
-    if texts := [name for name, value in truth.items() if isinstance(value, str)]:
-        raise ValueError(f"references: a list of captions for each pair, but {texts[0]} has a single text")
+    if single := [name for name, value in truth.items() if isinstance(value, str)]:
+        raise ValueError(f"references: a list of captions for each pair, but {single[0]} has a single text")
+    captions = {name: _alone(value) for name, value in captions.items()}
+    for what, texts in (
+        ("predictions", [*captions.items()]),
+        ("references", [(n, t) for n in truth for t in truth[n]]),
+    ):
+        if wrong := next((item for item in texts if not isinstance(item[1], str)), None):
+            raise ValueError(f"{what}: a text is expected, but {wrong[0]} has {wrong[1]!r:.80}")
     rows = [
         Prediction(pair_id=name, caption=caption, references=list(truth[name])) for name, caption in captions.items()
     ]
@@ -292,8 +301,21 @@ def _framed(pixels: np.ndarray, regions: Sequence[Region]) -> Image.Image:
     return image
 
 
-def _by_id(values: Any) -> dict[str, Any]:
-    return dict(values) if isinstance(values, Mapping) else {str(number): value for number, value in enumerate(values)}
+def _by_id(what: str, values: Any) -> dict[str, Any]:
+    if not isinstance(values, Mapping):
+        return {str(number): value for number, value in enumerate(values)}
+    if wrong := [name for name in values if not isinstance(name, str | int) or isinstance(name, bool)]:
+        raise ValueError(f"{what}: ids are text or integers, but one is {wrong[0]!r}")
+    texts = {str(name): value for name, value in values.items()}
+    if len(texts) < len(values):
+        twice = next(name for name in values if not isinstance(name, str) and str(name) in values)
+        raise ValueError(f"{what}: the id {twice} is there as text and as integer; keep one of them")
+    return texts
+
+
+def _alone(caption: Any) -> Any:
+    """The caption itself, where it is the only one in a list."""
+    return caption[0] if isinstance(caption, list | tuple) and len(caption) == 1 else caption
 
 
 def _gpus(device: str | None) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 _SCORES = ("CIDEr", "METEOR", "ROUGE-L", "SPICE", "BLEU-")
 _SHARES = ("right_type", "right_object", "difference_f1", "invented_share", "accuracy", "true_negatives")
 
@@ -13,6 +15,11 @@ def factor(name: str) -> int:
         name: as in a training's log, e.g. ``CIDEr`` or ``validation/right_object``.
     """
     return 100 if name.rpartition("/")[2].startswith(_SCORES) or name.endswith(_SHARES) else 1
+
+
+def score_text(value: float, digits: int = 1) -> str:
+    """A score times 100; a dash for one that is not defined (NaN)."""
+    return "–" if math.isnan(value) else f"{100 * value:.{digits}f}"
 
 
 def metric_text(name: str, value: float) -> str:

@@ -158,11 +158,18 @@ def test_scores_are_those_of_an_evaluation(name: ProtocolName) -> None:
     shuffled = {f"p{i}": REFERENCES[i] for i in (2, 0, 1)}
     by_its_id = idc.evaluate(by_id, shuffled, protocol=name, metrics=["CIDEr"]).scores
     assert by_its_id["CIDEr"] == pytest.approx(expected["CIDEr"])
+    integers, texts = dict(enumerate(REFERENCES)), {str(i): [text] for i, text in enumerate(CAPTIONS)}
+    by_number = idc.evaluate(texts, integers, protocol=name, metrics=["CIDEr"]).scores
+    assert by_number["CIDEr"] == pytest.approx(expected["CIDEr"])
 
 
 @pytest.mark.parametrize(
     ("references", "options", "message"),
     [
+        (dict(enumerate(REFERENCES)) | {"1": ["x"]}, {}, "references: the id 1 is there as text and as integer"),
+        (dict(zip((0, 1, 2.5), REFERENCES, strict=True)), {}, "references: ids are text or integers, but one is 2.5"),
+        ([*REFERENCES[:2], [None]], {}, "references: a text is expected, but 2 has None"),
+        (REFERENCES, {"predictions": [*CAPTIONS[:2], ["a", "b"]]}, r"predictions: a text .* 2 has \['a', 'b'\]"),
         (REFERENCES[:2], {}, "3 predictions and references of 2 pairs; in only one of them: 2"),
         ({"a": ["x"]}, {}, "in only one of them: 0, 1, 2, a"),
         (["one", "two", "three"], {}, "a list of captions for each pair, but 0 has a single text"),
@@ -172,7 +179,7 @@ def test_scores_are_those_of_an_evaluation(name: ProtocolName) -> None:
 )
 def test_what_cannot_be_scored_is_refused(references: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        idc.evaluate(CAPTIONS, references, **options)
+        idc.evaluate(**{"predictions": CAPTIONS, "references": references, **options})
 
 
 def test_the_package_has_these_names_and_no_others() -> None:

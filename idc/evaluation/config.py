@@ -41,7 +41,8 @@ class EvaluateJob(LoadConfig):
     protocol: ProtocolName = "coco"
     """Tokenisation and choice of references. coco: PTB tokens. levir_ids: strings of token ids, as the LEVIR-CC
     literature reports; levir_words: the same tokens as words. spot_single: a pair of Spot-the-Diff with all its
-    sentences; spot_multi: with one reference that joins them."""
+    sentences; spot_multi: with one reference that joins them. characters: each character of Chinese, Japanese, Thai and
+    other scripts without spaces is a token."""
     vocabulary: str | None = None
     """The official vocab.json for levir_ids; else the words are counted in the captions of all splits."""
     batch_size: int = Field(32, ge=1)

@@ -37,7 +37,7 @@ from idc.training.artifact import CONFIG, FAMILIARITY, METRICS, captioning_files
 from idc.training.config import KeepBest
 from idc.training.hashing import contents, file_hash
 
-_VERSION = 5
+_VERSION = 6
 """Incremented when the same inputs would give other numbers."""
 
 _INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary", "trained_baseline"}

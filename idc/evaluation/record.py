@@ -10,13 +10,14 @@ CIDEr's document frequencies then come from the references of the subset, so sub
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 
 from idc.atomic import write_text
 from idc.metrics import changes
@@ -33,6 +34,13 @@ the data set (``real``, ``render``)."""
 
 MEAN = "S_m*"
 """The mean of BLEU-4, METEOR, ROUGE-L and CIDEr-D (ChangeVG, eq. 16); there if all four are scored."""
+
+
+Score = Annotated[
+    float, WrapValidator(lambda value, check: math.nan if value is None or value != value else check(value))
+]
+"""A score as a fraction. One that is not defined (CIDEr of some sets) is NaN, null in JSON; ``protocol["undefined"]``
+of the evaluation has the reason. It is always the object ``math.nan``, so that equal records compare equal."""
 
 
 class _Record(BaseModel):
@@ -75,7 +83,7 @@ class ScoredCaption(Prediction):
 
     named_type: str | None = None
     """The change type that its words name."""
-    scores: dict[str, float] = {}
+    scores: dict[str, Score] = {}
     """Scores of this sentence; empty for a pair without references."""
     statistics: dict[str, list[float]] = {}
     """Addends of this sentence to BLEU and METEOR of a set (:mod:`idc.metrics.ngrams`)."""
@@ -89,7 +97,7 @@ class Subset(_Record):
     """Scores of a part of the split, scored alone."""
 
     pairs: int
-    scores: dict[str, float]
+    scores: dict[str, Score]
 
 
 class Training(_Record):
@@ -121,7 +129,7 @@ class Baseline(_Record):
     """How it was made."""
     caption: str | None = None
     """The caption, if it is the same for all pairs."""
-    scores: dict[str, float]
+    scores: dict[str, Score]
     subsets: dict[str, Subset]
     types: changes.TypeAgreement | None = None
     change: changes.ChangeTable | None = None
@@ -152,7 +160,7 @@ class Evaluation(_Record):
     references: int
     distinct_captions: int
     empty_captions: int
-    scores: dict[str, float]
+    scores: dict[str, Score]
     """Empty if the pairs have no references; then only ``types`` are computed."""
     subsets: dict[str, Subset]
     baselines: dict[str, Baseline] = Field(validation_alias=AliasChoices("baselines", "floors"))
@@ -163,7 +171,7 @@ class Evaluation(_Record):
     """``None`` if no pair has a known change type."""
     change: changes.ChangeTable | None = None
     """Change against no change; ``None`` if it is not known for any pair."""
-    beside: dict[str, dict[str, float]] = {}
+    beside: dict[str, dict[str, Score]] = {}
     """Protocol -> the same captions' scores by it, where papers mix protocols."""
     breakdowns: dict[str, dict[str, Subset]] = {}
     """``viewpoint IoU`` and ``reference words`` -> bin -> its pairs scored alone."""
@@ -280,10 +288,11 @@ def aggregate(evaluations: Sequence[Evaluation]) -> SeedSummary:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Mean and sample standard deviation of some numbers."""
-    return Spread(
-        mean=statistics.fmean(values), std=statistics.stdev(values) if len(values) > 1 else 0.0, values=list(values)
-    )
+    """Mean and sample standard deviation of some numbers; NaN of those that are not defined."""
+    mean = statistics.fmean(values)
+    if math.isnan(mean):
+        return Spread(mean=mean, std=mean, values=list(values))
+    return Spread(mean=mean, std=statistics.stdev(values) if len(values) > 1 else 0.0, values=list(values))
 
 
 def _spreads(rows: Sequence[Mapping[str, float]]) -> dict[str, Spread]:

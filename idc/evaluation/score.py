@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import itertools
+import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,10 +25,10 @@ from idc.evaluation.record import (
 )
 from idc.evaluation.significance import SEED, intervals
 from idc.metrics import changes
-from idc.metrics.coco import METRICS, CocoScorer, PreparedCaptions, names
+from idc.metrics.coco import CIDER_UNDEFINED, METRICS, CocoScorer, PreparedCaptions, names
 from idc.metrics.java import Meteor, java_version, paraphrases, remember_tokens, spice_missing, tokenize
 from idc.metrics.paraphrases import Paraphrases, words_of
-from idc.metrics.protocols import LEVIR, SPOT, Protocol, ProtocolName, protocol, references_of
+from idc.metrics.protocols import LEVIR, SPOT, UNSPACED, Protocol, ProtocolName, protocol, references_of
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 
 IOU, WORDS = "viewpoint IoU", "reference words"
@@ -35,6 +37,10 @@ IOU, WORDS = "viewpoint IoU", "reference words"
 _IOU_EDGES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7)
 """Lower edges; 95 % of CLEVR-Change's test pairs with a viewpoint IoU lie between 0.28 and 0.76."""
 _WORD_EDGES = (0, 6, 11, 16, 21)
+_FEW_PAIRS = 10
+"""With fewer, CIDEr's document frequencies say little about which words are rare."""
+
+log = logging.getLogger(__name__)
 
 
 def evaluate_captions(
@@ -156,6 +162,9 @@ def evaluate_captions(
         values["intervals"] = (
             intervals(list(per_id.values()), list(statistics.values()), resamples) if resamples else {}
         )
+    limits = _limits(values, predictions, by)
+    for limit in limits.values():
+        log.warning("%s", limit)
     evaluation = Evaluation(
         split=predictions[0].split,
         pairs=len(ids),
@@ -164,7 +173,7 @@ def evaluate_captions(
         empty_captions=sum(not caption.split() for caption in captions.values()),
         types=changes.agreement((p.change_type, p.caption) for p in predictions),
         change=changes.change_table(((changed[p.pair_id], p.caption) for p in predictions), levir),
-        protocol=_text(by, metrics, selection, bool(predictions[0].references), resamples),
+        protocol={**_text(by, metrics, selection, bool(predictions[0].references), resamples), **limits},
         seconds={f"scoring, {part}": value for part, value in seconds.items()},
         **values,
     )
@@ -305,6 +314,32 @@ def _beside(
     with CocoScorer(references, [name for name in metrics if name != "SPICE"], other.tokens, meteor) as scorer:
         captions = {p.pair_id: p.caption for p in predictions}
         return _with_mean(scorer.prepare(captions, allow_empty=True).overall())
+
+
+def _limits(values: Mapping[str, Any], predictions: Sequence[Prediction], by: Protocol) -> dict[str, str]:
+    """Entries of the protocol: which scores are not defined, and which say little."""
+    limits, pairs = {}, len(predictions)
+    unspaced = sum(any(UNSPACED.search(text) for text in p.references) for p in predictions)
+    if unspaced and by.name != "characters":
+        limits["no spaces"] = (
+            f"{unspaced} of {pairs} pairs have references in a script without spaces, of which protocol={by.name} "
+            "takes a whole run as one word, so that scores are near 0; protocol=characters takes each character"
+        )
+    if "CIDEr" not in values["scores"]:
+        return limits
+    bins = {f"{title} {name}": part for title, parts in values["breakdowns"].items() for name, part in parts.items()}
+    undefined = [
+        f"{name} ({part.pairs} pairs)"
+        for name, part in {**values["subsets"], **bins}.items()
+        if math.isnan(part.scores["CIDEr"])
+    ]
+    if math.isnan(values["scores"]["CIDEr"]):
+        undefined = [f"all pairs ({pairs})"]
+    if undefined:
+        limits["undefined"] = f"CIDEr (and {MEAN}) of {', '.join(undefined)}: {CIDER_UNDEFINED}"
+    elif pairs < _FEW_PAIRS:
+        limits["few pairs"] = f"CIDEr weighs words by how rare they are in the references, here of {pairs} pairs only"
+    return limits
 
 
 def _text(by: Protocol, metrics: Sequence[str], selection: str, scored: bool, resamples: int) -> dict[str, Any]:

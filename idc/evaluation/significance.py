@@ -35,6 +35,8 @@ class ScoreMatrix:
         scores: of every sentence, as saved in ``ScoredCaption.scores``.
         statistics: of every sentence, as saved in ``ScoredCaption.statistics``.
 
+    A score that is not defined (NaN) is left out.
+
     Attributes:
         values: ``(N, columns)``.
         metrics: names of the metrics that :meth:`score` returns.
@@ -44,7 +46,9 @@ class ScoreMatrix:
         self, scores: Sequence[Mapping[str, float]], statistics: Sequence[Mapping[str, Sequence[float]]]
     ) -> None:
         self._summed = [name for name in ("BLEU", "METEOR") if name in statistics[0]]
-        self._means = [name for name in scores[0] if name not in (*BLEU_ORDERS, "METEOR")]
+        self._means = [
+            name for name in scores[0] if name not in (*BLEU_ORDERS, "METEOR") and not math.isnan(scores[0][name])
+        ]
         blocks = [np.array([row[name] for row in statistics], dtype=float) for name in self._summed]
         blocks += [np.array([[row[name] for name in self._means] for row in scores], dtype=float)]
         self.values = np.concatenate(blocks, axis=1)

@@ -8,6 +8,7 @@ from idc.metrics.change_maps import change_map_table as maps_table
 from idc.metrics.changes import ChangeTable
 from idc.metrics.difference_lists import difference_table as differences_table
 from idc.metrics.hallucination import hallucination_table as claims_table
+from idc.units import score_text
 
 
 def evaluation_table(evaluation: Evaluation) -> str:
@@ -31,7 +32,7 @@ def evaluation_table(evaluation: Evaluation) -> str:
         lines.append(f"{'':{label_width}}{'pairs':>7}" + "".join(f"{name:>{width[name]}}" for name in metrics))
         for label, pairs, scores in rows:
             # Further protocols have no SPICE.
-            cells = [f"{100 * scores[name]:.2f}" if name in scores else "" for name in metrics]
+            cells = [score_text(scores[name], 2) if name in scores else "" for name in metrics]
             row = "".join(f"{cell:>{width[name]}}" for cell, name in zip(cells, metrics, strict=True))
             lines.append(f"{label:{label_width}}{pairs:7d}" + row)
         if evaluation.intervals:
@@ -41,7 +42,17 @@ def evaluation_table(evaluation: Evaluation) -> str:
         lines.append(f"the constant: {constant.caption!r}")
     if trained := evaluation.baselines.get(baselines.TRAINED):
         lines.append(f"the trained baseline: {trained.what}")
-    for name in ("tokenizer", "vocabulary", "references", "empty references", "left out", "decoding"):
+    for name in (
+        "tokenizer",
+        "vocabulary",
+        "references",
+        "empty references",
+        "left out",
+        "decoding",
+        "undefined",
+        "few pairs",
+        "no spaces",
+    ):
         if name in evaluation.protocol:
             lines.append(f"{name}: {evaluation.protocol[name]}")
     if evaluation.change is not None:

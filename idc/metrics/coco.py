@@ -7,8 +7,9 @@ any number of scores, and its Java works while Python does the rest.
 Facts of the definition that surprise:
 
 - ``CIDEr`` is CIDEr-D. Its document frequencies come from the references of the scored ids, so the score of a subset is
-  not a mean over the whole set, and the score of one id alone is always 0 (the logarithm of one document). A set has to
-  be scored in one piece: captions made by many machines are gathered first.
+  not a mean over the whole set, and a set whose ids share all their references, such as one id alone, has none: it is
+  NaN (:data:`CIDER_UNDEFINED`). A set has to be scored in one piece: captions made by many machines are gathered
+  first.
 - ``BLEU`` is a corpus score with the closest reference length; the per-id values do not average to it.
 - ``METEOR`` of a set aggregates the statistics of its sentences; again not the mean of the per-id values.
 """
@@ -16,6 +17,7 @@ Facts of the definition that surprise:
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +35,12 @@ METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
 """Scored by default; ``SPICE`` is known too, see :func:`idc.metrics.java.spice_missing`."""
 
 BLEU_ORDERS = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
+
+CIDER_UNDEFINED = (
+    "every n-gram of the references occurs in those of all pairs, so that all have the weight log(N/N) = 0 and any "
+    "caption scores 0"
+)
+"""Why CIDEr is NaN where it is."""
 
 _NAMED = 5
 
@@ -80,13 +88,20 @@ def cider(references: Mapping[str, Sequence[str]], predictions: Mapping[str, str
     """CIDEr-D alone, quickly, for the validation inside a training run.
 
     Tokenised sentences are remembered in this process, so that from the second call on only captions never seen before
-    go through the tokenizer. A model in its first steps may generate empty captions: these score 0, with a warning.
+    go through the tokenizer. A model in its first steps may generate empty captions: these score 0, with a warning. So
+    does a set for which CIDEr is not defined, as logs and the choice of the best weights need a number.
 
     Raises:
         ValueError, JavaError: as :func:`score`.
     """
     scorer = CocoScorer(references, ("CIDEr",))
-    return scorer.score(predictions, allow_empty=allow_empty).overall["CIDEr"]
+    value = scorer.score(predictions, allow_empty=allow_empty).overall["CIDEr"]
+    if math.isnan(value):
+        log.warning(
+            "CIDEr is not defined for these %d validation pairs and counts as 0: %s", len(references), CIDER_UNDEFINED
+        )
+        return 0.0
+    return value
 
 
 class CocoScorer:

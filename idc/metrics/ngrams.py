@@ -74,12 +74,18 @@ class NGrams:
         return np.rint(np.column_stack([words, closest, guess, correct])).astype(np.int64)
 
     def cider(self, rows: np.ndarray | None = None) -> np.ndarray:
-        """CIDEr-D of every id of ``rows`` (all of them by default), the document frequencies being of ``rows``."""
+        """CIDEr-D of every id of ``rows`` (all of them by default), the document frequencies being of ``rows``.
+
+        NaN, not ``pycocoevalcap``'s 0, if every n-gram of the references occurs in those of all rows: all weights are
+        log(N/N) = 0, so no caption can score more than 0. This is so of a single row.
+        """
         from scipy import sparse  # slow to import, and settings import this module
 
         rows = np.arange(self.size) if rows is None else rows
         documents = (self._most[rows] > 0).sum(axis=0)
         weight = math.log(len(rows)) - np.log(np.maximum(1.0, np.asarray(documents, dtype=float).ravel()))
+        if not weight[np.asarray(documents).ravel() > 0].any():
+            return np.full(len(rows), np.nan)
         scale = sparse.diags(weight)
         hypotheses = self._hypotheses[rows] @ scale
         norm = self._norms(hypotheses)

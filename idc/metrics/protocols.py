@@ -7,11 +7,14 @@ spot_multi  the same; a pair's references are joined to one, as in CARD's ``chan
             empty sentence is a reference without words, as the published code counts it
 levir_ids   no PTB: strings of token ids, as RSICC, Chg2Cap and Change-Agent score them (``get_eval_score``)
 levir_words the same tokens as words, so that METEOR matches stems and synonyms and no two words are one <UNK>
+characters  no PTB: each character of a script without spaces between words (Chinese, Japanese, Thai, Lao, Burmese,
+            Khmer) is a token, of other scripts each word
 =========== ==================================================================================================
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +24,7 @@ from typing import Literal
 from idc.data.textfiles import decode_text, parse_json
 from idc.metrics.java import tokenize
 
-ProtocolName = Literal["coco", "levir_ids", "levir_words", "spot_single", "spot_multi"]
+ProtocolName = Literal["coco", "levir_ids", "levir_words", "spot_single", "spot_multi", "characters"]
 
 LEVIR = ("levir_ids", "levir_words")
 SPOT = ("spot_single", "spot_multi")
@@ -43,6 +46,12 @@ _SPOT_WORDS = 60
 """Maximum length of the joined sentences in CARD's file: with ". " between them it yields all its 11,329 captions."""
 
 _PTB = "PTB (Stanford CoreNLP 3.4.1), lower-cased, punctuation dropped"
+UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""A character of a script without spaces between words; the other protocols take a run of them as one word."""
+_CHARACTERS = re.compile(rf"{UNSPACED.pattern}|(?:(?!{UNSPACED.pattern})\w)+")
+
 _LEVIR_WORDS = "none: split at spaces, ';' and ',' are words, '?' and '.' are dropped, lower-cased"
 
 
@@ -79,6 +88,15 @@ def protocol(name: ProtocolName, vocabulary: LevirVocabulary | None = None) -> P
             "references": "all references of a pair",
         }
         return Protocol(name, lambda captions: [" ".join(levir_words(text)) for text in captions], text, False)
+    if name == "characters":
+        text = {
+            "tokenizer": "none: each character of a script without spaces, each word of other scripts, lower-cased; "
+            "punctuation dropped",
+            "references": "all references of a pair",
+        }
+        return Protocol(
+            name, lambda captions: [" ".join(_CHARACTERS.findall(text.lower())) for text in captions], text, False
+        )
     references = {
         "coco": "all references of a pair",
         "spot_single": "all sentences of all annotators of a pair",

@@ -70,8 +70,8 @@ def number(value: float) -> str:
 
 
 def width(share: float) -> str:
-    """A share, limited to 0 to 1, as a CSS width."""
-    return f"{100 * min(max(share, 0.0), 1.0):.2f}%"
+    """A share, limited to 0 to 1, as a CSS width; 0 for one that is not defined (NaN)."""
+    return f"{100 * min(max(0.0, share), 1.0):.2f}%"
 
 
 def _fact(value: object) -> str:

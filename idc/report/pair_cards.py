@@ -11,6 +11,7 @@ from idc.data.images import resize_image
 from idc.data.text import words
 from idc.metrics.change_maps import upsample
 from idc.schema import CHANGE_TYPES, NO_CHANGE
+from idc.units import score_text
 
 HEADLINE = "CIDEr"
 """The metric shown where there is room for only one."""
@@ -92,7 +93,7 @@ class GalleryItem:
     @property
     def headline(self) -> str:
         """The caption's score, times 100."""
-        return f"{HEADLINE} {100 * self.scores[HEADLINE]:.0f}" if HEADLINE in self.scores else ""
+        return f"{HEADLINE} {score_text(self.scores[HEADLINE], 0)}" if HEADLINE in self.scores else ""
 
     @property
     def marked(self) -> list[tuple[str, bool]]:

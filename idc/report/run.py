@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ from idc.report.page import number, render_template, width
 from idc.report.pair_cards import HEADLINE, Frame, GalleryItem
 from idc.report.timeline import Timeline, timeline_section
 from idc.schema import CHANGE_TYPES, NO_CHANGE
-from idc.units import factor
+from idc.units import factor, score_text
 
 _NOT_CHARTED = (
     "step", "seconds_per_step", "samples_per_second", "data_wait_share", "peak_rss_gib", "peak_gpu_gib"
@@ -138,8 +139,10 @@ def _bar(label: str, value: Spread, top: float, kind: str = "model") -> _Bar:
 
 def _mean(value: Spread, unit: str = "") -> str:
     """Times 100, with its deviation if there is more than one value."""
-    text = f"{100 * value.mean:.1f}{unit}"
-    return f"{text} ± {100 * value.std:.1f}" if len(value.values) > 1 else text
+    text = score_text(value.mean)
+    if math.isnan(value.mean):
+        return text
+    return f"{text}{unit} ± {100 * value.std:.1f}" if len(value.values) > 1 else text + unit
 
 
 @dataclass(frozen=True)
@@ -188,9 +191,8 @@ def _scores(evaluations: Sequence[Evaluation], others: Mapping[str, Sequence[Eva
     compared = _compared(first, others)
     metrics = {}
     for metric, value in sorted(summary.scores.items(), key=lambda item: item[0] != HEADLINE):
-        top = max(
-            [*value.values, *(single for other in compared.values() for single in other.scores[metric].values), 1e-9]
-        )
+        every = [*value.values, *(single for other in compared.values() for single in other.scores[metric].values)]
+        top = max([1e-9, *(single for single in every if not math.isnan(single))])
         bars = [_bar(name, other.scores[metric], top, other.kind) for name, other in compared.items()]
         metrics[metric] = [_bar("model", value, top), *bars]
     return {

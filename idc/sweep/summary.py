@@ -304,7 +304,7 @@ def _value(
         results = [result[key] for result in measured[column.metric] if key in result]
         return spread(results) if results else None
     values = [column_score(column, evaluation) for evaluation in evaluations]
-    present = [100 * value for value in values if value is not None]
+    present = [100 * value for value in values if value is not None and not math.isnan(value)]
     return spread(present) if present else None
 
 
@@ -339,7 +339,9 @@ def _baselines(
         for name, baseline in load_evaluation(store / steps.pop()).baselines.items():
             values = {column.title: column_score(column, baseline) for column in job.columns}
             text = baseline.what + (f" ({baseline.caption!r})" if baseline.caption else "")
-            scaled = {title: 100 * value for title, value in values.items() if value is not None}
+            scaled = {
+                title: 100 * value for title, value in values.items() if value is not None and not math.isnan(value)
+            }
             baselines.append(BaselineRow(name=name, group=group, values=scaled, text=text))
     return baselines
 

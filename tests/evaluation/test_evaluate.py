@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import math
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,9 +25,11 @@ from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import finished_evaluation, run_evaluation
 from idc.evaluation.score import evaluate_captions
+from idc.evaluation.significance import compare_systems
 from idc.evaluation.table import evaluation_table
 from idc.metrics import java
 from idc.metrics.coco import cider, score
+from idc.metrics.protocols import ProtocolName, protocol
 from idc.report.collect import gallery
 from idc.schema import ChangePair
 from idc.training.artifact import FAMILIARITY
@@ -78,6 +82,7 @@ def test_the_whole_and_every_subset_are_scored_as_if_alone(
     everything = score({p.pair_id: p.references for p in given}, {p.pair_id: p.caption for p in given}, QUICK)
     assert evaluation.scores == pytest.approx(everything.overall)
     assert {row.pair_id: row.scores for row in rows} == everything.per_id
+    assert math.isnan(evaluation.subsets["no change"].scores["CIDEr"]), "all have the same two references"
     assert {name: subset.pairs for name, subset in evaluation.subsets.items()} == {
         "change": 12, "no change": 12, "drop": 6, "move": 6,
     }  # fmt: skip
@@ -159,6 +164,44 @@ def test_the_table_shows_the_model_beside_both_floors(evaluated: tuple[ev.Evalua
         row = next(line for line in lines if line.startswith(label))
         assert row.split()[-1].replace(".", "").isdigit()
     assert "names the right change type: 75.0% of 24 pairs (always 'none': 50.0%" in lines[-1]
+
+
+def test_what_cider_is_not_defined_for_is_a_dash_with_its_reason(
+    evaluated: tuple[ev.Evaluation, list[ev.ScoredCaption]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = evaluation_table(evaluated[0])
+    cells = next(line for line in table.splitlines() if line.startswith("  no change")).split()
+    assert cells[:3] == ["no", "change", "12"]
+    assert cells[-1] == "–"
+    assert "undefined: CIDEr (and S_m*) of no change (12 pairs)" in table
+    single, rows = evaluate_captions(predictions()[:1], metrics=QUICK, resamples=10)
+    assert "CIDEr (and S_m*) of all pairs (1): every n-gram of the references" in caplog.text
+    assert set(single.intervals) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L"}
+    ev.save(tmp_path, single, rows)
+    assert json.loads((tmp_path / "evaluation.json").read_text())["scores"]["CIDEr"] is None
+    (read,) = ev.load_predictions(tmp_path)
+    assert math.isnan(read.scores["CIDEr"])
+    assert set(compare_systems([read], [read], "coco", resamples=10, exchanges=10).metrics) == set(single.intervals)
+    assert math.isnan(ev.aggregate([single, single]).scores["CIDEr"].std)
+
+
+@pytest.mark.parametrize(
+    ("references", "protocol_name", "limit"),
+    [
+        (["a b", "c d"], "coco", {"few pairs": "here of 2 pairs only"}),
+        ([f"word{i}" for i in range(10)], "coco", {}),
+        (["图中", *(f"word{i}" for i in range(9))], "coco", {"no spaces": "1 of 10 pairs.*protocol=characters takes"}),
+        (["图中", *(f"word{i}" for i in range(9))], "characters", {}),
+    ],
+)
+def test_captions_that_say_little_are_named(
+    references: list[str], protocol_name: ProtocolName, limit: dict[str, str]
+) -> None:
+    rows = [ev.Prediction(pair_id=str(i), caption=text, references=[text]) for i, text in enumerate(references)]
+    found, _ = evaluate_captions(rows, by=protocol(protocol_name), metrics=("CIDEr",))
+    limits = {name: found.protocol[name] for name in ("undefined", "few pairs", "no spaces") if name in found.protocol}
+    assert limits.keys() == limit.keys()
+    assert all(re.search(text, limits[name]) for name, text in limit.items())
 
 
 def test_pairs_without_references_are_judged_by_their_type_alone() -> None:

@@ -54,10 +54,11 @@ def test_the_published_scores_of_two_sentences(scorer: coco.CocoScorer) -> None:
     assert [found.per_id[i]["METEOR"] for i in "12"] == pytest.approx([0.15565688, 0.39012537], abs=1e-8)
 
 
-def test_the_published_scores_of_one_sentence(scorer: coco.CocoScorer) -> None:
+def test_the_published_scores_of_one_sentence_but_cider_which_is_not_defined(scorer: coco.CocoScorer) -> None:
     found = scorer.score({"one": "this is a good test"}, ["one"])
-    assert found.overall == pytest.approx(PUBLISHED_ONE, abs=1e-6)
-    assert found.per_id["one"] == pytest.approx(PUBLISHED_ONE, abs=1e-6)
+    expected = PUBLISHED_ONE | {"CIDEr": float("nan")}
+    assert found.overall == pytest.approx(expected, abs=1e-6, nan_ok=True)
+    assert found.per_id["one"] == pytest.approx(expected, abs=1e-6, nan_ok=True)
 
 
 def test_the_published_meteor_of_words_beyond_ascii(scorer: coco.CocoScorer) -> None:
@@ -119,10 +120,14 @@ def test_cider_alone_is_the_official_cider_and_starts_java_once(monkeypatch: pyt
     assert len(calls) == first, "all sentences are known by now"
 
 
-def test_cider_in_training_takes_a_model_that_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_cider_in_training_is_a_number_for_empty_captions_and_where_it_is_not_defined(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     score = coco.cider(PAIR_REFERENCES, {"1": "", "2": PAIR_PREDICTIONS["2"]})
     assert 0 < score < PUBLISHED["CIDEr"]
     assert "'1'" in caplog.text
+    assert coco.cider(ONE, {"a": "this is a test"}) == 0
+    assert "CIDEr is not defined for these 1 validation pairs and counts as 0" in caplog.text
     with pytest.raises(ValueError, match="empty: '1'"):
         coco.cider(PAIR_REFERENCES, {"1": "", "2": "x"}, allow_empty=False)
 

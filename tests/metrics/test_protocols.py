@@ -23,6 +23,11 @@ def vocabulary() -> LevirVocabulary:
     return LevirVocabulary.build(CAPTIONS, "a test")
 
 
+def test_characters_are_tokens_of_scripts_without_spaces_and_words_of_others() -> None:
+    tokens = protocol("characters").tokens(["图中多了3栋房子。", "บ้าน ใหม่", "Le café's ROOF", "ビル (B-2)"])
+    assert tokens == ["图 中 多 了 3 栋 房 子", "บ ้ า น ใ ห ม ่", "le café s roof", "ビ ル b 2"]
+
+
 def test_words_are_split_as_the_official_code_splits_them() -> None:
     assert levir_words("  A road, and; houses are built . ") == ["a", "road", ",", "and", ";", "houses", "are", "built"]
     assert levir_words("it can't be-gone? no.") == ["it", "can't", "be-gone", "no"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -127,6 +128,20 @@ def test_a_known_truth_is_the_upper_bound(page: HtmlPage) -> None:
     widths = [attrs["style"] for tag, attrs in shown.tags if tag == "i" and attrs.get("class") == "model"]
     assert f"width:{100 * 1.2 / 2.4:.2f}%" in widths, "the upper bound is the longest bar"
     assert "the truth in one wording" not in page.text
+
+
+def test_a_score_that_is_not_defined_is_a_dash_and_has_no_bar() -> None:
+    made = evaluation()
+    undefined = {
+        "scores": {**made.scores, "CIDEr": math.nan}, "baselines": {}, "protocol": {"undefined": "CIDEr of all"}
+    }  # fmt: skip
+    shown = HtmlPage(render_report(RunReport("t", evaluations=[made.model_copy(update=undefined)] * 2)))
+    assert "CIDEr-D, model –" in " ".join(shown.text.split()) or "– CIDEr-D, model" in " ".join(shown.text.split())
+    assert "nan" not in shown.text
+    assert "CIDEr of all" in shown.text
+    widths = [attrs["style"] for tag, attrs in shown.tags if tag == "i" and attrs.get("class") == "model"]
+    assert "width:0.00%" in widths
+    assert not any("nan" in width for width in widths)
 
 
 def claimed(captions: tuple[str, str]) -> Evaluation:

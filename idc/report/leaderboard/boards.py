@@ -230,7 +230,9 @@ def _runs(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
                 yield _board_key(runs[0], subset), _run(page, runs, subset, pairs, values, intervals)
         for protocol, scores in runs[0].evaluation.beside.items():
             board_key = (*_board_key(runs[0], ALL)[:3], protocol)
-            values = {name: spread([100 * run.evaluation.beside[protocol][name] for run in runs]) for name in scores}
+            values = {
+                name: spread([100 * run.evaluation.beside[protocol][name] for run in runs]) for name in _defined(scores)
+            }
             yield board_key, _run(page, runs, ALL, runs[0].evaluation.pairs, values)
 
 
@@ -354,9 +356,13 @@ def _subset_sizes(evaluation: Evaluation) -> dict[str, int]:
 
 def _scores(of: Evaluation | Baseline, subset: str) -> dict[str, float]:
     if subset != ALL:
-        return dict(of.subsets[subset].scores) if subset in of.subsets else {}
+        return _defined(of.subsets[subset].scores) if subset in of.subsets else {}
     types = {TYPE_ACCURACY: of.types.accuracy} if of.types is not None else {}
-    return {**of.scores, **types, **_claims(of.hallucination), **_lists(of.differences)}
+    return {**_defined(of.scores), **types, **_claims(of.hallucination), **_lists(of.differences)}
+
+
+def _defined(scores: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in scores.items() if not math.isnan(value)}
 
 
 def _claims(hallucination: Hallucination | None) -> dict[str, float]:

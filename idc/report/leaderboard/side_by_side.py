@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -189,7 +190,7 @@ def _identities(row: BoardRow) -> list[str]:
 
 
 def _robust(table: Mapping[str, Evaluation], change: str) -> str:
-    if change not in table or not (clean := table[""].scores.get("CIDEr")):
+    if change not in table or not (clean := table[""].scores.get("CIDEr")) or math.isnan(clean):
         return ""
     score = table[change].scores["CIDEr"]
     return f"{100 * score:.1f} ({score / clean:.0%})"

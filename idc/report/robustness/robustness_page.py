@@ -7,6 +7,7 @@ pairs may lose nothing.
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from idc.report.page import render_template
 from idc.report.pair_cards import GalleryItem
 from idc.report.sweep.sweep_table import sweep_markdown, table_of
 from idc.sweep.summary import SweepResult
+from idc.units import score_text
 
 COLUMNS = {"B": "BLEU-4", "M": "METEOR", "R": "ROUGE-L", "C": "CIDEr"}
 """NAMC's columns."""
@@ -143,9 +145,9 @@ def write_robustness(
 
 
 def cider_share(condition: Condition, clean: Condition) -> float | None:
-    """CIDEr as a share of the clean pairs'; None without scores."""
-    changed, unchanged = condition.evaluation.scores.get("CIDEr"), clean.evaluation.scores.get("CIDEr")
-    return changed / unchanged if changed is not None and unchanged else None
+    """CIDEr as a share of the clean pairs'; None without scores, or where it is not defined."""
+    changed, unchanged = (of.evaluation.scores.get("CIDEr", math.nan) for of in (condition, clean))
+    return changed / unchanged if unchanged and not math.isnan(changed) else None
 
 
 def at_severities(conditions: Sequence[Condition]) -> list[AtSeverity]:
@@ -205,14 +207,13 @@ def _rows(conditions: Sequence[Condition]) -> list[list[str]]:
     for condition in conditions:
         evaluation = condition.evaluation
         cells = [
-            f"{100 * evaluation.scores[metric]:.1f}" if metric in evaluation.scores else ""
-            for metric in COLUMNS.values()
+            score_text(evaluation.scores[metric]) if metric in evaluation.scores else "" for metric in COLUMNS.values()
         ]
         share = cider_share(condition, conditions[0])
         cells.append("" if share is None else f"{share:.0%}")
         for name in clean.baselines:
             other = evaluation.baselines.get(name)
-            cells.append(f"{100 * other.scores['CIDEr']:.1f}" if other and "CIDEr" in other.scores else "")
+            cells.append(score_text(other.scores["CIDEr"]) if other and "CIDEr" in other.scores else "")
         cells.append(
             f"{evaluation.types.accuracy:.1%} of {evaluation.types.pairs}" if evaluation.types is not None else ""
         )
