@@ -23,6 +23,8 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
+from idc.data.textfiles import spellings
+
 
 @dataclass(frozen=True)
 class Location:
@@ -380,14 +382,20 @@ class Reader:
         self._known: dict[str, Location] = {}
 
     def read(self, name: str, max_bytes: int | None = None) -> bytes:
-        """The whole file.
+        """The whole file. If there is none, one whose name is spelled otherwise: see :func:`spellings`.
 
         Raises:
             OutsideSource: the name leads out of what may be read; nothing was opened.
             ValueError: the name is a malformed URI.
             OSError: as :meth:`Location.read`.
         """
-        return self.locate(name).read(max_bytes)
+        try:
+            return self.locate(name).read(max_bytes)
+        except FileNotFoundError:
+            for spelling in spellings(name):
+                if (location := self.locate(spelling)).exists():
+                    return location.read(max_bytes)
+            raise
 
     def exists(self, name: str) -> bool:
         """Whether there is such a file or folder; raises as :meth:`read`."""

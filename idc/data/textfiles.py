@@ -11,6 +11,7 @@ import codecs
 import contextlib
 import json
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Literal
 
@@ -68,6 +69,19 @@ def iter_lines(stream: BinaryIO) -> Iterator[bytes]:
         after_cr = rest.endswith(b"\r")
     if rest:
         yield bytes(rest)
+
+
+def composed(name: str) -> str:
+    """A name in Unicode's composed form (NFC)."""
+    return unicodedata.normalize("NFC", name)
+
+
+def spellings(name: str) -> list[str]:
+    """Other spellings of a path: with slashes for the backslashes of Windows, and in Unicode's composed and decomposed
+    forms, as the archives of macOS have file names decomposed and tables mostly do not."""
+    slashes = name.replace("\\", "/")
+    forms = (slashes, composed(slashes), unicodedata.normalize("NFD", slashes))
+    return [form for form in dict.fromkeys(forms) if form != name]
 
 
 def parse_json(text: str, *, keep_surrogates: bool = False) -> Any:

@@ -22,7 +22,7 @@ from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from idc.data.pipeline import Batch
 from idc.data.readers.base import SPLIT_NAMES, access, outside_rows, rows_to_batch, unread_images
 from idc.data.store import fingerprint
-from idc.data.textfiles import JsonError, decode_text, parse_json
+from idc.data.textfiles import JsonError, composed, decode_text, parse_json
 from idc.schema import SPLITS
 
 Row = dict[str, Any]
@@ -288,7 +288,7 @@ def _find_images(annotations: Annotations, rows: Sequence[Row]) -> bool:
         relative = PurePosixPath(inner)
         suffix = relative.suffix.lower()
         if suffix in IMAGE_SUFFIXES or suffix in OTHER_IMAGE_SUFFIXES:
-            by_name.setdefault(relative.name, []).append(inner)
+            by_name.setdefault(composed(relative.name), []).append(inner)
             annotations.hash.update(f"{inner} {size}\n".encode("utf-8", "surrogateescape"))
         if suffix in OTHER_IMAGE_SUFFIXES:
             other_images.add(inner)
@@ -299,9 +299,9 @@ def _find_images(annotations: Annotations, rows: Sequence[Row]) -> bool:
         paths.sort(key=lambda path: (path.count("/"), path))
 
     def path_of(names: str | Sequence[str]) -> str | None:
-        for name in [names] if isinstance(names, str) else names:
+        for name in map(composed, [names] if isinstance(names, str) else names):
             for path in by_name.get(name.rpartition("/")[2], ()):
-                if f"/{path}".endswith(f"/{name}"):
+                if composed(f"/{path}").endswith(f"/{name}"):
                     return path
         return None
 

@@ -19,6 +19,8 @@ MAX_LINES = 64
 MAX_CELL = 131_072
 """Characters of a cell; the limit of Python's ``csv``."""
 
+DELIMITERS = (",", ";", "\t")
+_SEPARATOR = re.compile(r'"?sep=([^"])"?')
 _FILE_NAME = re.compile(r'\s*[^\s"][^"]*(?:\.\w{2,5}|://[^"]+)\s*')
 
 
@@ -51,20 +53,24 @@ class CsvRows:
         self._images = [header.index(name) for name in images]
 
     def read(self, lines: Iterator[CsvLine]) -> Iterator[Cells]:
-        """The rows of the lines after the header; empty lines are skipped."""
+        """The rows of the lines after the header. Spaces around cells are dropped; empty lines and rows of empty cells
+        are skipped."""
         buffered_lines = _Lines(lines)
         for line in buffered_lines:
             if '"' in line.text:
                 cells = self._quoted(line, buffered_lines)
             else:
                 text = line.text.rstrip("\r\n")
-                cells = text.split(self.delimiter) if text else []
+                cells = text.split(self.delimiter)
                 if len(text) > MAX_CELL and max(map(len, cells)) > MAX_CELL:
                     cells = f"bad row: a cell of more than {MAX_CELL} characters"
-            if isinstance(cells, list) and len(cells) > self._columns:
-                cells = f"bad row: {len(cells)} cells under {self._columns} columns"
-            if cells:
-                yield Cells(line, cells)
+            if isinstance(cells, list):
+                cells = [cell.strip(" ") for cell in cells]
+                if not any(cells):
+                    continue
+                if len(cells) > self._columns:
+                    cells = f"bad row: {len(cells)} cells under {self._columns} columns"
+            yield Cells(line, cells)
 
     def _quoted(self, line: CsvLine, lines: _Lines) -> list[str] | str:
         """The cells of a row with quotes; consumes further lines as far as its cells extend."""
@@ -87,7 +93,7 @@ class CsvRows:
             open_until = "before the file ends"
 
         try:
-            return next(csv.reader(texts(), delimiter=self.delimiter, strict=True))
+            return next(csv.reader(texts(), delimiter=self.delimiter, strict=True, skipinitialspace=True))
         except csv.Error as error:
             lines.put_back(taken)
             if open_until:
@@ -119,11 +125,18 @@ class _Lines(Iterator[CsvLine]):
         self._back.extendleft(reversed(lines))
 
 
-def read_header(text: str, expected: frozenset[str]) -> tuple[list[str], str]:
-    """The names of the columns, and the delimiter (comma, semicolon or tab) that yields most known names."""
+def named_delimiter(text: str) -> str | None:
+    """The delimiter that a first line names as Excel writes it (``sep=;``); None of another line."""
+    match = _SEPARATOR.fullmatch(text.rstrip("\r\n"))
+    return match[1] if match else None
+
+
+def read_header(text: str, expected: frozenset[str], delimiters: Sequence[str] = DELIMITERS) -> tuple[list[str], str]:
+    """The names of the columns, and the one of the delimiters that yields most known names."""
     line = text.rstrip("\r\n")
     names_by_mark = {
-        mark: [name.strip() for name in next(csv.reader([line], delimiter=mark), [])] for mark in (",", ";", "\t")
+        mark: [name.strip() for name in next(csv.reader([line], delimiter=mark, skipinitialspace=True), [])]
+        for mark in delimiters
     }
     delimiter = max(names_by_mark, key=lambda mark: len(set(names_by_mark[mark]) & expected))
     return names_by_mark[delimiter], delimiter

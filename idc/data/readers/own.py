@@ -1,10 +1,12 @@
 """The user's own pairs: what the readers of a folder of images and of tables (CSV, JSON lines, Parquet) share.
 
-**Folder** (:mod:`idc.data.readers.own_folder`). The two images of a pair have the same name in two folders, or two
-endings; sub-folders ``train``, ``val`` and ``test`` at the top give the split and begin the pair ids (``train/x``)::
+**Folder** (:mod:`idc.data.readers.own_folder`). The two images of a pair have the same name in two folders, or
+``before`` and ``after`` (or ``A`` and ``B``) at the end of their names, in capitals or not, after ``_``, ``-``, a dot
+or a space; the words also at the beginning, or alone in a folder of the pair. Sub-folders ``train``, ``val`` and
+``test`` at the top give the split and begin the pair ids (``train/x``)::
 
     before/x.png  after/x.png  mask/x.png        x_before.png  x_after.png  x_mask.png        A/x.png  B/x.png
-                                                 x_A.png  x_B.png
+    x/before.png  x/after.png                    x_A.png  x_B.png  x (before).JPG  x (after).JPG  before x.png
     x.txt  (or before/x.txt, captions/x.txt)     one caption per line
     captions.json                                {"x": "text" | ["text", ...] | {"captions": ..., "change_type": ...}}
 
@@ -99,7 +101,7 @@ class ImageFolders:
                 self._add(folder)
 
     def _folder(self, name: str) -> str | None:
-        name = name.removeprefix("file://")
+        name = name.removeprefix("file://").replace("\\", "/")
         if "://" in name:
             return name.rpartition("/")[0] if self._access.remote else None
         if not name.startswith("/") and not files.leaves_folder(name):

@@ -13,13 +13,14 @@ from idc.data.pipeline import Batch
 from idc.data.readers.base import SPLIT_NAMES, outside_rows, rows_to_batch, unread, unread_images
 from idc.data.readers.own import record_captions, record_row, split_name
 from idc.data.store import fingerprint
-from idc.data.textfiles import decode_text, parse_json, split_lines
+from idc.data.textfiles import composed, decode_text, parse_json, split_lines
 
 _ROLES = {"before": "before", "a": "before", "after": "after", "b": "after", "mask": "mask", "label": "mask"}
 _TEXT_FOLDERS = ("captions", "text")
 _OURS = ("validation.json", "validation.html")
 """Files that jobs/validate.py writes next to the pairs."""
-_ENDING = re.compile(r"(.+)[_-](before|after|mask|label|a|b)", re.IGNORECASE)
+_ENDING = re.compile(r"(?P<key>.+?)(?: - |[ ._-])\(?(?P<role>before|after|mask|label|a|b)\)?", re.IGNORECASE)
+_BEGINNING = re.compile(r"\(?(?P<role>before|after)\)?(?: - |[ ._-])(?P<key>.+)", re.IGNORECASE)
 
 
 class FolderReader:
@@ -130,7 +131,7 @@ class FolderReader:
                 if not isinstance(content, dict):
                     raise ValueError(f"{file} holds a {type(content).__name__}, not an object of names and captions")
                 for key, value in content.items():
-                    self._entries.setdefault(files.join(folder, key), []).append((f"{file}:{key}", value))
+                    self._entries.setdefault(composed(files.join(folder, key)), []).append((f"{file}:{key}", value))
         return self._entries
 
     def _caption_bytes(self, name: str) -> bytes:
@@ -208,15 +209,18 @@ class _Listed:
 
 
 def role_and_key(path: PurePosixPath) -> tuple[str | None, str]:
-    """The role of a file and the key of its pair: ``train/before/x.png`` is before of ``train/x``."""
+    """The role of a file and the key of its pair: ``train/before/x.png`` is before of ``train/x``. Keys are composed
+    (NFC), since the two images may be spelled differently."""
+    path = PurePosixPath(composed(str(path)))
     folders = list(path.parts[:-1])
     for i, folder in enumerate(folders):
         role = _ROLES.get(folder.lower())
         if role is not None or folder.lower() in _TEXT_FOLDERS:
             return role, "/".join([*folders[:i], *folders[i + 1 :], path.stem])
-    match = _ENDING.fullmatch(path.stem)
-    if match is not None:
-        return _ROLES[match.group(2).lower()], "/".join([*folders, match.group(1)])
+    if match := _ENDING.fullmatch(path.stem) or _BEGINNING.fullmatch(path.stem):
+        return _ROLES[match["role"].lower()], "/".join([*folders, match["key"]])
+    if folders and path.stem.lower() in ("before", "after", "mask"):
+        return _ROLES[path.stem.lower()], "/".join(folders)
     return None, "/".join([*folders, path.stem])
 
 
@@ -224,4 +228,12 @@ def _names(key: str, roles: dict[str, list[str]]) -> list[str]:
     """The names that ``captions.json`` may use for a pair: its id, or the file name of its before or after image."""
     folder = key.rpartition("/")[0]
     images = [name for role in ("before", "after") for name in roles.get(role, [])]
-    return list(dict.fromkeys([key, *images, *(files.join(folder, name.rpartition("/")[2]) for name in images)]))
+    return list(
+        dict.fromkeys(
+            [
+                key,
+                *map(composed, images),
+                *(composed(files.join(folder, name.rpartition("/")[2])) for name in images),
+            ]
+        )
+    )

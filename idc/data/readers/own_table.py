@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import io
 from array import array
@@ -14,7 +15,7 @@ from idc.data import files
 from idc.data.json_arrays import begins_array, iter_array
 from idc.data.pipeline import Batch
 from idc.data.readers.base import rows_to_batch
-from idc.data.readers.csv_rows import CsvLine, CsvRows, read_header
+from idc.data.readers.csv_rows import DELIMITERS, CsvLine, CsvRows, named_delimiter, read_header
 from idc.data.readers.own import (
     IMAGES,
     KNOWN,
@@ -63,6 +64,10 @@ class TableReader:
         self._chunk_size = chunk_size
         if not table.is_file():
             raise ValueError(f"{table} is not a file; format={format} takes one table")
+        with self._open() as stream:
+            if (begin := stream.read(4)).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in begin:
+                raise ValueError(f"{table} is UTF-16; save it as UTF-8 (in Excel: CSV UTF-8)")
+        self._first_line = 1
         self._header, self._delimiter, begin = self._csv_header() if format == "csv" else ([], ",", 0)
         self._cells = CsvRows(self._header, self._delimiter, IMAGES) if format == "csv" else None
         with self._open() as stream:
@@ -165,7 +170,7 @@ class TableReader:
                 yield CsvLine(element.offset, element.line, element.data.decode("utf-8", "surrogateescape"))
             return
         offset = stream.tell()
-        for number, raw in enumerate(iter_lines(stream), start=1 if self._cells is None else 2):
+        for number, raw in enumerate(iter_lines(stream), start=self._first_line):
             if hashed is not None:
                 hashed.update(raw)
             yield CsvLine(offset, number, raw.decode("utf-8", "surrogateescape"))
@@ -200,14 +205,19 @@ class TableReader:
         return record
 
     def _csv_header(self) -> tuple[list[str], str, int]:
+        """The names of the columns, the delimiter, and where the line after them begins."""
         with self._open() as stream:
-            raw = next(iter_lines(stream), b"")
-        try:
-            header, delimiter = read_header(decode_text(raw), KNOWN)
-        except ValueError as exc:
-            raise ValueError(f"{self._name} is {exc}") from exc
+            lines = iter_lines(stream)
+            raw = next(lines, b"")
+            try:
+                named = named_delimiter(decode_text(raw))
+                begin, self._first_line = (len(raw), 3) if named else (0, 2)
+                raw = next(lines, b"") if named else raw
+                header, delimiter = read_header(decode_text(raw), KNOWN, (named,) if named else DELIMITERS)
+            except ValueError as exc:
+                raise ValueError(f"{self._name} is {exc}") from exc
         must_have(header, self._name)
-        return header, delimiter, len(raw)
+        return header, delimiter, begin + len(raw)
 
 
 def _agreeing(records: list[tuple[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -127,9 +127,3 @@ def test_cells_of_columns_without_a_name_are_not_dropped(tmp_path: Path) -> None
     pairs, rejects = imported(tmp_path, [f"p1,{PLACES},x,,", f"p2,{PLACES},x,1,2"], header=f"{HEADER},,")
     assert list(pairs) == ["p1"]
     assert list(rejects) == ["t.csv:3"]
-
-
-def test_another_encoding_is_named(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_bytes(f"{HEADER}\np1,a.png,b.png,x\n".encode("utf-16"))
-    with pytest.raises(ValueError, match=r"t\.csv is not UTF-8: .* it is UTF-16; save it as UTF-8"):
-        open_rows(str(tmp_path / "t.csv"))
