@@ -15,7 +15,7 @@ from idc.config import ConfigModel
 from idc.data.files import locate
 from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows, read_manifest
-from idc.schema import NO_CHANGE
+from idc.data.validation.checks import is_changed
 
 CAPTIONS_FILE = "LevirCCcaptions.json"
 LABELS = (0, 128, 255)
@@ -63,11 +63,9 @@ def export_levir(job: ExportLevirJob, overwrite: bool = False) -> dict[str, int]
 
 
 def _entry(row: Mapping[str, Any], number: int) -> dict[str, Any]:
-    name, flag = row["pair_id"], json.loads(row["meta"] or "{}").get("changeflag")
+    name, flag = row["pair_id"], is_changed(row["change_type"], json.loads(row["meta"] or "{}"))
     if "/" in name or "\\" in name or name in (".", ".."):
         raise ValueError(f"pair {name!r}: the id is no file name")
-    if flag is None and row["change_type"] is not None:
-        flag = int(row["change_type"] != NO_CHANGE)
     if flag is None:
         raise ValueError(f"pair {name!r} has neither meta.changeflag nor a change type")
     sentences = [

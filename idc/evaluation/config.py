@@ -78,7 +78,8 @@ class EvaluateJob(LoadConfig):
     every change type). 0: no constant baseline."""
     nearest_train_pairs: int = Field(20_000, ge=0)
     """Number of training pairs, from the first on, that are searched for the nearest one. 0: no such baseline. Both
-    images of each are decoded: 20,000 pairs of 480x320 take about four minutes on one core."""
+    images of each are decoded: 20,000 pairs of 480x320 take about four minutes on one core. Must be 0 with split=train
+    and all."""
 
     trained_baseline: str | None = Field(None, min_length=1)
     """Folder of another captioner's evaluation of the same pairs and split, to be shown among the baselines with the
@@ -96,8 +97,11 @@ class EvaluateJob(LoadConfig):
             yield "change_maps: a captioner computes them, so they need an artifact; captions made elsewhere have none"
         if self.vocabulary is not None and self.protocol != "levir_ids":
             yield f"vocabulary: only protocol=levir_ids has one, not {self.protocol}"
-        if self.pairs is not None and self.split == "all" and self.nearest_train_pairs:
-            yield "nearest_train_pairs: must be 0 with split=all, where training pairs would be nearest to themselves"
+        if self.pairs is not None and self.split in ("train", "all") and self.nearest_train_pairs:
+            yield (
+                f"nearest_train_pairs: must be 0 with split={self.split}, where training pairs would be nearest to "
+                "themselves"
+            )
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")

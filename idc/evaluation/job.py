@@ -19,6 +19,7 @@ from idc.data.readers.omnidiff import SUBSETS
 from idc.data.remote_copies import local_folder
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.data.textfiles import decode_text, parse_json
+from idc.data.validation.checks import is_changed
 from idc.evaluation import baselines as baselines
 from idc.evaluation import record as ev
 from idc.evaluation.config import CAPTION_HOW, EvaluateJob
@@ -118,6 +119,7 @@ def run_evaluation(
             java_version()
         scored = [row for row in data.selected if row.captions] or data.selected
         trained = _trained(job, scored, by)
+        possible = _possible_baselines(job, data)
         captions = _captions(job, data, load, runner, overwrite, files)
         unfamiliar = warned_pairs(job.out) if job.artifact is not None else None
         maps = score_change_maps(job.out) if job.change_maps else None
@@ -126,7 +128,7 @@ def run_evaluation(
     with _timed(seconds, "baselines"):
         truth = _truth(job)
         kept = Kept(_folder(job), _VERSION)
-        references = _references(job, data, truth, kept)
+        references = _references(job, data, possible, truth, kept)
     with _timed(seconds, "scoring"):
         source = _source(job, data, scored)
         logs.event("evaluation", f"scoring {len(scored)} captions")
@@ -212,7 +214,6 @@ def _read(job: EvaluateJob) -> _Data:
 def _pair(row: dict[str, Any], empty_sentences: bool) -> KnownReferences:
     """A row of a folder of pairs, including the empty sentences that its import left out if they count."""
     meta = json.loads(row["meta"] or "{}")
-    flag = meta.get("changeflag")
     captions = list(row["captions"])
     for position in meta.get(EMPTY_SENTENCES, ()) if empty_sentences else ():
         captions.insert(position, "")
@@ -220,7 +221,7 @@ def _pair(row: dict[str, Any], empty_sentences: bool) -> KnownReferences:
         pair_id=row["pair_id"],
         captions=captions,
         change_type=row["change_type"],
-        changed=bool(int(flag)) if flag is not None else None,
+        changed=is_changed(None, meta),
         viewpoint_iou=meta.get("viewpoint_iou"),
         split=row["split"],
         part=meta.get("subset") if meta.get("subset") in SUBSETS else None,
@@ -308,26 +309,39 @@ def _folder(job: EvaluateJob) -> Path | None:
     return None if local is None else Path(local).with_name(f"{Path(local).name}.scoring")
 
 
-def _references(job: EvaluateJob, data: _Data, truth: RenderedTruth | None, kept: Kept) -> _References:
+def _possible_baselines(job: EvaluateJob, data: _Data) -> set[str]:
+    """The baselines of the job that its pairs allow. The log has the reasons against the others before captioning."""
     if not any(row.captions for row in data.selected):
-        return _References()
+        return set()
+    train = [any(text.split() for text in row.captions) for row in data.of("train")]
+    possible = {}
+    if job.constant_candidates:
+        possible[baselines.CONSTANT] = any(train)
+    if job.nearest_train_pairs and (job.pairs is None or not read_manifest(job.pairs).has_images):
+        logs.event("evaluation", f"no {baselines.NEAREST} baseline: there are no images")
+    elif job.nearest_train_pairs:
+        possible[baselines.NEAREST] = any(train[: job.nearest_train_pairs])
+    for name in [name for name, there in possible.items() if not there]:
+        logs.event("evaluation", f"no {name} baseline: {data.path} has no training captions")
+        del possible[name]
+    return set(possible)
+
+
+def _references(
+    job: EvaluateJob, data: _Data, possible: set[str], truth: RenderedTruth | None, kept: Kept
+) -> _References:
     candidates: list[str] = []
-    if job.constant_candidates and (train := data.of("train")):
-        every = ((row.change_type, row.captions) for row in train)
+    if baselines.CONSTANT in possible:
+        every = ((row.change_type, row.captions) for row in data.of("train"))
         candidates = baselines.constant_candidates(every, job.constant_candidates)
-    elif job.constant_candidates:
-        logs.event("evaluation", f"no constant baseline: {data.path} has no training captions")
-    nearest = _nearest(job, kept)
-    return _References(candidates, nearest, None if truth is None else truth.wordings)
+    nearest = _nearest(job, kept) if baselines.NEAREST in possible else None
+    scored = any(row.captions for row in data.selected)
+    return _References(candidates, nearest, truth.wordings if truth is not None and scored else None)
 
 
-def _nearest(job: EvaluateJob, kept: Kept) -> dict[str, str] | None:
-    if not job.nearest_train_pairs:
-        return None
-    if job.pairs is None or not read_manifest(job.pairs).has_images:
-        logs.event("evaluation", "no nearest baseline: there are no images")
-        return None
+def _nearest(job: EvaluateJob, kept: Kept) -> dict[str, str]:
     pairs = job.pairs
+    assert pairs is not None
 
     def search() -> dict[str, str]:
         logs.event("evaluation", "searching the nearest training pairs")

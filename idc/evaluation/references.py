@@ -19,6 +19,7 @@ from typing import Any
 from idc.data.readers.base import SPLIT_NAMES
 from idc.data.readers.layouts import official_format
 from idc.data.textfiles import JsonError, decode_text, parse_json, split_lines
+from idc.data.validation.checks import is_changed
 from idc.metrics.coco import names
 
 
@@ -200,7 +201,7 @@ def _levir(row: Any, where: str) -> dict[str, Any]:
             "pair_id": PurePosixPath(row["filename"]).stem,
             "captions": [sentence["raw"].strip() for sentence in row["sentences"]],
             "split": row.get("split", row.get("filepath")),
-            "changed": bool(row["changeflag"]) if "changeflag" in row else None,
+            "changed": is_changed(None, row),
         }
     except (KeyError, TypeError, AttributeError):
         raise ValueError(f"{where}: an image of LEVIR-CC's form has filename, split and sentences with raw") from None

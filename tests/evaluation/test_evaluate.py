@@ -24,6 +24,7 @@ from idc.evaluation import baselines
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import finished_evaluation, run_evaluation
+from idc.evaluation.references import read_references
 from idc.evaluation.score import evaluate_captions
 from idc.evaluation.significance import compare_systems
 from idc.evaluation.table import evaluation_table
@@ -316,7 +317,7 @@ def test_a_split_is_captioned_and_scored_with_floors(pairs: Path, tmp_path: Path
         "the batch size changes no number"
     )
     with pytest.raises(ValueError, match="evaluation of other inputs"):
-        finished_evaluation(job(pairs, tmp_path / "out", split="train"))
+        finished_evaluation(job(pairs, tmp_path / "out", split="val"))
     (tmp_path / "artifact" / "config.json").write_text('{"system": "toy", "config": {"other": 1}, "files": []}')
     with pytest.raises(ValueError, match="evaluation of other inputs"):
         finished_evaluation(made)
@@ -386,9 +387,56 @@ def test_warned_pairs_are_counted_again_when_the_familiarity_is_another(pairs: P
     assert "warned" not in evaluation_table(without)
 
 
+@pytest.mark.parametrize("train", ["absent", "without captions"])
+def test_pairs_without_training_captions_have_no_baselines_which_is_said_before_captioning(
+    train: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grey = encode_png(np.full((20, 30, 3), 100, np.uint8))
+    splits = ["test", "test"] if train == "absent" else ["test", "test", "train"]
+    rows = [
+        ChangePair(f"p{i}", grey, grey, () if split == "train" else (f"no change {i}",), "none", split).to_row()
+        for i, split in enumerate(splits)
+    ]
+    write_rows(tmp_path / "pairs", rows)
+
+    def captions(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
+        said.append(capsys.readouterr().err)
+        return ["no change"] * len(afters)
+
+    said: list[str] = []
+    evaluation = run_evaluation(job(tmp_path / "pairs", tmp_path / "out"), lambda: ToyCaptioner(captions))
+    assert evaluation.baselines == {}
+    for name in ("constant", "nearest"):
+        assert f"no {name} baseline: {tmp_path / 'pairs'} has no training captions" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("flag", "changed"),
+    [("true", True), ("False", False), (True, True), (0, False), ("1", True), ("0", False), ("0.0", False),
+     (" yes", True), ("no", False), ("perhaps", None), (None, None)],
+)  # fmt: skip
+def test_a_change_flag_is_read_as_people_write_it(flag: Any, changed: bool | None, tmp_path: Path) -> None:
+    grey = encode_png(np.full((20, 30, 3), 100, np.uint8))
+    rows = [
+        ChangePair(f"p{i}", grey, grey, (f"a {i}",), None, "test", meta={"changeflag": flag}).to_row() for i in range(2)
+    ]
+    write_rows(tmp_path / "pairs", rows)
+    (tmp_path / "p.json").write_text('{"p0": "a", "p1": "b"}')
+    file = str(tmp_path / "p.json")
+    run_evaluation(job(tmp_path / "pairs", tmp_path / "out", artifact=None, predictions=file, nearest_train_pairs=0))
+    assert [row.changed for row in ev.load_predictions(tmp_path / "out")] == [changed] * 2
+    levir = {"images": [{"filename": "t.png", "changeflag": flag, "sentences": [{"raw": "same"}]}]}
+    (tmp_path / "r.json").write_text(json.dumps(levir))
+    assert read_references(tmp_path / "r.json")[0].changed is changed
+
+
+@pytest.mark.parametrize("split", ["all", "train"])
+def test_training_pairs_have_no_nearest_training_pair(split: str, pairs: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"nearest_train_pairs: must be 0 with split={split}"):
+        job(pairs, tmp_path / "o", split=split)
+
+
 def test_all_splits_of_pairs_that_were_not_trained_on(pairs: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nearest_train_pairs: must be 0 with split=all"):
-        job(pairs, tmp_path / "o", split="all")
     evaluation = run_evaluation(
         job(pairs, tmp_path / "o", split="all", nearest_train_pairs=0), lambda: ToyCaptioner(by_brightness)
     )

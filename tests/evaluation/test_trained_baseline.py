@@ -126,7 +126,7 @@ def test_an_evaluation_records_what_its_captioner_was_taught_by(
 
 def test_another_evaluation_is_refused_with_its_difference_before_anything_is_captioned(world: Path) -> None:
     refused = [
-        ({"split": "train"}, "not the same split: here train, in out/right test"),
+        ({"split": "train", "nearest_train_pairs": 0}, "not the same split: here train, in out/right test"),
         ({"protocol": "levir_words"}, "not the same protocol: here levir_words, in out/right coco"),
         ({"metrics": ["ROUGE-L", "CIDEr"]}, "not the same metrics: here ROUGE-L, CIDEr, in out/right no ROUGE-L"),
         ({"max_pairs": 4}, "not the same pairs: here 4 pairs, in out/right 6; 'p8' is only in one of them"),

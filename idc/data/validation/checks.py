@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import json
 from array import array
@@ -17,6 +18,8 @@ from idc.data.validation.duplicates import SharedImages, digest
 from idc.data.validation.published import ALL
 from idc.data.validation.report import EXAMPLES, Problem
 from idc.schema import NO_CHANGE, SPLITS
+
+_FLAGS = {"true": True, "yes": True, "false": False, "no": False}
 
 
 class Checks:
@@ -214,7 +217,11 @@ def _image_key(row: Mapping[str, Any], meta: Mapping[str, Any], role: str) -> by
 
 
 def is_changed(change_type: str | None, meta: Mapping[str, Any]) -> bool | None:
-    """The annotated change flag (LEVIR); if absent, derived from the change type; None if there is neither."""
-    if meta.get("changeflag") is not None:
-        return str(meta["changeflag"]).strip().lower() not in ("0", "false")
+    """The annotated change flag (LEVIR): a number or a word; if there is none that can be read, derived from the change
+    type; None if there is neither."""
+    flag = str(meta.get("changeflag", "")).strip().lower()
+    if flag in _FLAGS:
+        return _FLAGS[flag]
+    with contextlib.suppress(ValueError):
+        return float(flag) != 0
     return None if change_type is None else change_type != NO_CHANGE
