@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,13 +23,10 @@ from idc.evaluation import baselines
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import finished_evaluation, run_evaluation
-from idc.evaluation.references import read_references
 from idc.evaluation.score import evaluate_captions
-from idc.evaluation.significance import compare_systems
 from idc.evaluation.table import evaluation_table
 from idc.metrics import java
 from idc.metrics.coco import cider, score
-from idc.metrics.protocols import ProtocolName, protocol
 from idc.report.collect import gallery
 from idc.schema import ChangePair
 from idc.training.artifact import FAMILIARITY
@@ -165,44 +161,6 @@ def test_the_table_shows_the_model_beside_both_floors(evaluated: tuple[ev.Evalua
         row = next(line for line in lines if line.startswith(label))
         assert row.split()[-1].replace(".", "").isdigit()
     assert "names the right change type: 75.0% of 24 pairs (always 'none': 50.0%" in lines[-1]
-
-
-def test_what_cider_is_not_defined_for_is_a_dash_with_its_reason(
-    evaluated: tuple[ev.Evaluation, list[ev.ScoredCaption]], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    table = evaluation_table(evaluated[0])
-    cells = next(line for line in table.splitlines() if line.startswith("  no change")).split()
-    assert cells[:3] == ["no", "change", "12"]
-    assert cells[-1] == "–"
-    assert "undefined: CIDEr (and S_m*) of no change (12 pairs)" in table
-    single, rows = evaluate_captions(predictions()[:1], metrics=QUICK, resamples=10)
-    assert "CIDEr (and S_m*) of all pairs (1): every n-gram of the references" in caplog.text
-    assert set(single.intervals) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L"}
-    ev.save(tmp_path, single, rows)
-    assert json.loads((tmp_path / "evaluation.json").read_text())["scores"]["CIDEr"] is None
-    (read,) = ev.load_predictions(tmp_path)
-    assert math.isnan(read.scores["CIDEr"])
-    assert set(compare_systems([read], [read], "coco", resamples=10, exchanges=10).metrics) == set(single.intervals)
-    assert math.isnan(ev.aggregate([single, single]).scores["CIDEr"].std)
-
-
-@pytest.mark.parametrize(
-    ("references", "protocol_name", "limit"),
-    [
-        (["a b", "c d"], "coco", {"few pairs": "here of 2 pairs only"}),
-        ([f"word{i}" for i in range(10)], "coco", {}),
-        (["图中", *(f"word{i}" for i in range(9))], "coco", {"no spaces": "1 of 10 pairs.*protocol=characters takes"}),
-        (["图中", *(f"word{i}" for i in range(9))], "characters", {}),
-    ],
-)
-def test_captions_that_say_little_are_named(
-    references: list[str], protocol_name: ProtocolName, limit: dict[str, str]
-) -> None:
-    rows = [ev.Prediction(pair_id=str(i), caption=text, references=[text]) for i, text in enumerate(references)]
-    found, _ = evaluate_captions(rows, by=protocol(protocol_name), metrics=("CIDEr",))
-    limits = {name: found.protocol[name] for name in ("undefined", "few pairs", "no spaces") if name in found.protocol}
-    assert limits.keys() == limit.keys()
-    assert all(re.search(text, limits[name]) for name, text in limit.items())
 
 
 def test_pairs_without_references_are_judged_by_their_type_alone() -> None:
@@ -385,49 +343,6 @@ def test_warned_pairs_are_counted_again_when_the_familiarity_is_another(pairs: P
     without = run_evaluation(given, overwrite=True)
     assert without.warned is None
     assert "warned" not in evaluation_table(without)
-
-
-@pytest.mark.parametrize("train", ["absent", "without captions"])
-def test_pairs_without_training_captions_have_no_baselines_which_is_said_before_captioning(
-    train: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    grey = encode_png(np.full((20, 30, 3), 100, np.uint8))
-    splits = ["test", "test"] if train == "absent" else ["test", "test", "train"]
-    rows = [
-        ChangePair(f"p{i}", grey, grey, () if split == "train" else (f"no change {i}",), "none", split).to_row()
-        for i, split in enumerate(splits)
-    ]
-    write_rows(tmp_path / "pairs", rows)
-
-    def captions(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
-        said.append(capsys.readouterr().err)
-        return ["no change"] * len(afters)
-
-    said: list[str] = []
-    evaluation = run_evaluation(job(tmp_path / "pairs", tmp_path / "out"), lambda: ToyCaptioner(captions))
-    assert evaluation.baselines == {}
-    for name in ("constant", "nearest"):
-        assert f"no {name} baseline: {tmp_path / 'pairs'} has no training captions" in said[0]
-
-
-@pytest.mark.parametrize(
-    ("flag", "changed"),
-    [("true", True), ("False", False), (True, True), (0, False), ("1", True), ("0", False), ("0.0", False),
-     (" yes", True), ("no", False), ("perhaps", None), (None, None)],
-)  # fmt: skip
-def test_a_change_flag_is_read_as_people_write_it(flag: Any, changed: bool | None, tmp_path: Path) -> None:
-    grey = encode_png(np.full((20, 30, 3), 100, np.uint8))
-    rows = [
-        ChangePair(f"p{i}", grey, grey, (f"a {i}",), None, "test", meta={"changeflag": flag}).to_row() for i in range(2)
-    ]
-    write_rows(tmp_path / "pairs", rows)
-    (tmp_path / "p.json").write_text('{"p0": "a", "p1": "b"}')
-    file = str(tmp_path / "p.json")
-    run_evaluation(job(tmp_path / "pairs", tmp_path / "out", artifact=None, predictions=file, nearest_train_pairs=0))
-    assert [row.changed for row in ev.load_predictions(tmp_path / "out")] == [changed] * 2
-    levir = {"images": [{"filename": "t.png", "changeflag": flag, "sentences": [{"raw": "same"}]}]}
-    (tmp_path / "r.json").write_text(json.dumps(levir))
-    assert read_references(tmp_path / "r.json")[0].changed is changed
 
 
 @pytest.mark.parametrize("split", ["all", "train"])

@@ -7,8 +7,7 @@ import json
 import pickle
 import subprocess
 import sys
-import unicodedata
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -25,7 +24,6 @@ from idc.data.images import FORMATS, IMAGE_SUFFIXES, decode_image, encode_png
 from idc.data.importing import load_stage, open_import
 from idc.data.pipeline import iter_chunks, run_local
 from idc.data.readers import open_reader
-from idc.data.readers.own_folder import role_and_key
 from idc.data.rows import open_rows
 from idc.data.store import Manifest, iter_rows, read_manifest, read_rejects
 from idc.data.validation.run import validate
@@ -87,85 +85,6 @@ def test_folders(tmp_path: Path, layout: str) -> None:
     assert abs(after_y - 3) <= 1
     assert result(tmp_path / "out") == {"x": (1, 2, ["moved", "gone"]), "y": (3, after_y, [])}
     assert (manifest.num_rejected, manifest.num_without_captions) == (0, 1)
-
-
-HEAD, P1, P2 = "pair_id,before,after,caption", "p1,i/1.png,i/2.png,gone", 'p2,i/3.png,i/4.png,"a, b"'
-TABLES: dict[str, list[str]] = {
-    "rows of empty cells": [HEAD, ",,,", P1, P2, " , ,,", ",,,,,"],
-    "sep=": ["sep=;\r", HEAD.replace(",", ";") + "\r", P1.replace(",", ";") + "\r", "p2;i/3.png;i/4.png;a, b\r"],
-    "sep=|, with a mark": [
-        '\ufeff"sep=|"', HEAD.replace(",", "|"), P1.replace(",", "|"), "p2|i/3.png|i/4.png|a, b",
-    ],
-    "spaces after commas": [
-        '"pair_id", "before", "after", "caption"', "p1, i/1.png, i/2.png , gone", 'p2, "i/3.png", i/4.png, "a, b"',
-    ],
-    "paths of Windows": [HEAD, "p1,i\\1.png,.\\i\\2.png,gone", P2.replace("i/3", ".\\i\\3")],
-    "paths of Windows in JSON": [
-        json.dumps({"pair_id": "p1", "before": "i\\1.png", "after": ".\\i\\2.png", "caption": "gone"}),
-        json.dumps({"pair_id": "p2", "before": "i/3.png", "after": "i/4.png", "caption": "a, b"}),
-    ],
-    "NFC for files in NFD": [HEAD, P1.replace("i/1", "caf\u00e9/1"), P2.replace("i/4", "caf\u00e9\\4")],
-    "NFD for files in NFC": [HEAD, P1.replace("i/1", "u\u0308/1"), P2.replace("i/4", "u\u0308/4")],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", TABLES)
-def test_tables_as_programs_and_systems_write_them(tmp_path: Path, kind: str) -> None:
-    format = "jsonl" if "JSON" in kind else "csv"
-    folders = ("i", "cafe\u0301", "\u00fc")
-    images = {f"{folder}/{n}.png": n for folder in folders for n in range(1, 5)}
-    put(tmp_path, {f"t.{format}": "\n".join([*TABLES[kind], ""]), **images})
-    manifest = prepare(tmp_path / f"t.{format}", tmp_path / "out", format, chunk_size=1)
-    assert result(tmp_path / "out") == {"p1": (1, 2, ["gone"]), "p2": (3, 4, ["a, b"])}
-    assert manifest.num_rejected == 0
-    batches = iter_chunks(open_rows(str(tmp_path / f"t.{format}")))
-    assert [name for batch in batches for name in batch["pair_id"]] == ["p1", "p2"]
-
-
-def test_a_path_of_windows_does_not_lead_out_of_the_folder_and_a_backslash_may_be_in_a_name(tmp_path: Path) -> None:
-    table = "pair_id,before,after\np1,..\\x.png,1.png\np2,a\\b.png,1.png\n"
-    put(tmp_path, {"x.png": 9, "in/1.png": 1, "in/a\\b.png": 2, "in/a/b.png": 3, "in/t.csv": table})
-    prepare(tmp_path / "in/t.csv", tmp_path / "out", "csv")
-    assert result(tmp_path / "out") == {"p2": (2, 1, [])}
-    assert [(reject.row_id, reject.code) for reject in read_rejects(tmp_path / "out")] == [("p1", "outside the source")]
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
-def test_a_table_in_utf_16_is_named(tmp_path: Path, name: str, encoding: str) -> None:
-    text = "pair_id,before,after\np,a,b\n" if name == "t.csv" else '{"pair_id": "p", "before": "a", "after": "b"}\n'
-    (tmp_path / name).write_bytes(text.encode(encoding))
-    with pytest.raises(ValueError, match=rf"{name} is UTF-16; save it as UTF-8"):
-        open_rows(str(tmp_path / name))
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "pair"),
-    [
-        ("Machine 1 before.JPG", "Machine 1 after.JPG", "Machine 1"),
-        ("Machine 1 - Before.jpg", "Machine 1 - After.JPG", "Machine 1"),
-        ("Machine 1 (before).png", "Machine 1 (after).png", "Machine 1"),
-        ("x.before.png", "x.AFTER.png", "x"),
-        ("Hall A.png", "Hall B.png", "Hall"),
-        ("Before Machine 1.JPG", "after Machine 1.jpg", "Machine 1"),
-        ("before_1.png", "after_1.png", "1"),
-        ("site/before.png", "site/After.PNG", "site"),
-        ("before/caf\u00e9.png", "after/cafe\u0301.png", "caf\u00e9"),
-        ("x_a_b_A.png", "x_a_b_B.png", "x_a_b"),
-    ],
-)
-def test_names_of_before_and_after_as_people_have_them(tmp_path: Path, before: str, after: str, pair: str) -> None:
-    captions = json.dumps({unicodedata.normalize("NFD", pair): "gone"})
-    manifest = prepare(put(tmp_path / "in", {before: 1, after: 2, "captions.json": captions}), tmp_path / "out", "auto")
-    (found,) = result(tmp_path / "out").items()
-    assert (found[0], found[1][2]) == (pair, ["gone"])
-    assert found[1][0] < found[1][1]
-    assert manifest.num_rejected == 0
-
-
-@pytest.mark.parametrize("name", ["a dog.png", "beforehand.png", "label.png", "plan.png"])
-def test_other_names_are_of_no_pair(name: str) -> None:
-    assert role_and_key(PurePosixPath(name))[0] is None
 
 
 def test_split_folders_and_masks(tmp_path: Path) -> None:
