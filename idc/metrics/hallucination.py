@@ -2,9 +2,8 @@
 
 The truth is the scene graph that a rendered pair carries (``meta``: the objects ``before`` and ``after``). A caption is
 read by the words of :mod:`idc.data.rendered.captions`. A noun phrase is a noun (a shape, "object", "thing") with the
-attribute words right before it. The first one that does not follow a relation ("left of the", "behind the") describes
-the changed object, one that follows a relation describes a second object, and the words after "to", "turned",
-"became", "now" is the new look.
+attribute words right before it. One that follows a relation ("left of the", "next to the") describes a second object,
+the words after "to", "turned", "became", "now" are the new look, and the first other one describes the changed object.
 
 =============== ======================================================================== ============================
 rate            right if                                                                 of
@@ -67,7 +66,8 @@ _Z = 1.959964
 
 _NOUNS = frozenset((*(word for word, (kind, _) in WORDS.items() if kind == "shape"), *ANY_SHAPE))
 _RELATION = re.compile(
-    r"\b(?:left of|right of|(?:left|right) side of|in front of|behind|next to|beside|near)(?: the| an?)?$"
+    r"\b(?:left of|right of|(?:left|right) side of|in front of|behind|beside|near|"
+    r"(?:next|close|closer|nearer|adjacent|opposite|relative) to)(?: the| an?)?$"
 )
 _NEW_LOOK = re.compile(r"\b(?:to|into|turned|turns|became|becomes|become|now|painted)(?: an?| the| be| made| of)*$")
 
@@ -168,13 +168,12 @@ def claims(caption: str) -> Claims:
     new_look: set[tuple[str, str]] = set()
     others: list[Attributes] = []
     for before, phrase, named in _noun_phrases(caption):
-        if _NEW_LOOK.search(before):
+        is_object = phrase[-1] in _NOUNS  # "the red one": no noun of ours, nothing to distinguish
+        if _RELATION.search(before):  # first, as "next to" ends in a word of a new look
+            others += [named] if is_object else []
+        elif _NEW_LOOK.search(before):
             new_look |= named
-        elif phrase[-1] not in _NOUNS:
-            continue  # "the red one": no noun of ours, nothing to distinguish
-        elif _RELATION.search(before):
-            others.append(named)
-        elif described is None:
+        elif is_object and described is None:
             described = named
     return Claims(described, frozenset(new_look), tuple(others))
 

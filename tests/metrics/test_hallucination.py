@@ -71,6 +71,27 @@ def test_the_relation_may_come_first_and_the_new_look_may_be_an_object() -> None
     assert claims("the grey object is now made of metal").described == {("color", "gray")}
 
 
+@pytest.mark.parametrize(
+    "relation", ["next to", "close to", "is now next to", "moved closer to", "adjacent to", "near"]
+)
+@pytest.mark.parametrize("article", ["the", "a", ""])
+def test_a_relation_that_ends_in_to_is_no_new_look(relation: str, article: str) -> None:
+    """Read word by word: the noun phrase behind the relation is the second object, whatever surrounds it."""
+    other = frozenset({("color", "blue"), ("shape", "cube")})
+    for caption in (
+        f"the tiny red ball {relation} {article} blue cube",
+        f"{relation} {article} blue cube the tiny red ball is gone",
+        f"the tiny red ball {relation} {article} blue cube turned green",
+    ):
+        said = claims(caption)
+        assert said.described == {("size", "small"), ("color", "red"), ("shape", "sphere")}, caption
+        assert said.others == (other,), caption
+        assert said.new_look == ({("color", "green")} if "green" in caption else set()), caption
+    assert claims(f"the red ball {relation} {article} blue one moved").new_look == frozenset()
+    rates = hallucination([("the small red cube next to the blue ball moved", pair("move"))])
+    assert (rates.attribute.right, rates.attribute.of) == (3, 3)
+
+
 def test_the_true_captions_are_right_in_everything() -> None:
     rows = [(caption, pair(kind)) for kind in CHANGE_TYPES for caption in rendered.true_captions(kind, *scenes(kind))]
     found = hallucination(rows)
