@@ -65,7 +65,7 @@ class TableReader:
         if not table.is_file():
             raise ValueError(f"{table} is not a file; format={format} takes one table")
         with self._open() as stream:
-            if (begin := stream.read(4)).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in begin:
+            if (head := stream.read(4)).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head:
                 raise ValueError(f"{table} is UTF-16; save it as UTF-8 (in Excel: CSV UTF-8)")
         self._first_line = 1
         self._header, self._delimiter, begin = self._csv_header() if format == "csv" else ([], ",", 0)
