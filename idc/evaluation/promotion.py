@@ -27,7 +27,7 @@ Verdict = Literal["better", "within the margin", "undecided", "worse"]
 
 
 class ScoredVersion(BaseModel):
-    """Summary of an evaluation, as stored in the registry; scores are fractions."""
+    """Summary of an evaluation, as stored in the registry; scores are fractions, without those that are not defined."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     data_set: str
@@ -80,7 +80,7 @@ def checked_evaluation(folder: str | Path, artifact: str | Path) -> ScoredVersio
         split=evaluation.split,
         pairs=evaluation.pairs,
         protocol=evaluation.protocol["name"],
-        scores={name: round(value, 6) for name, value in evaluation.scores.items()},
+        scores={name: round(value, 6) for name, value in evaluation.scores.items() if not math.isnan(value)},
         folder=evaluation.protocol["pairs"],
         at=datetime.now(UTC),
     )

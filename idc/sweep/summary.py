@@ -304,24 +304,23 @@ def _value(
         results = [result[key] for result in measured[column.metric] if key in result]
         return spread(results) if results else None
     values = [column_score(column, evaluation) for evaluation in evaluations]
-    present = [100 * value for value in values if value is not None and not math.isnan(value)]
+    present = [100 * value for value in values if value is not None]
     return spread(present) if present else None
 
 
 def column_score(column: ColumnConfig, scored: Evaluation | Baseline) -> float | None:
-    """The column's metric as a fraction; None if it was not scored."""
+    """The column's metric as a fraction; None if it was not scored, or is not defined."""
     if column.metric == RIGHT_TYPE:
         return scored.types.accuracy if scored.types is not None else None
     if column.metric in RIGHT_CLAIMS:
         rate = getattr(scored.hallucination, RIGHT_CLAIMS[column.metric], None)
         return rate.rate if rate is not None else None
     if column.metric in DIFFERENCE_RATES:
-        value: float | None = getattr(scored.differences, DIFFERENCE_RATES[column.metric], None)
-        return value
-    if column.subset is None:
-        return scored.scores.get(column.metric)
-    subset = scored.subsets.get(column.subset)
-    return subset.scores.get(column.metric) if subset is not None else None
+        share: float | None = getattr(scored.differences, DIFFERENCE_RATES[column.metric], None)
+        return share
+    part = scored if column.subset is None else scored.subsets.get(column.subset)
+    value = None if part is None else part.scores.get(column.metric)
+    return None if value is None or math.isnan(value) else value
 
 
 def _baselines(
@@ -339,9 +338,7 @@ def _baselines(
         for name, baseline in load_evaluation(store / steps.pop()).baselines.items():
             values = {column.title: column_score(column, baseline) for column in job.columns}
             text = baseline.what + (f" ({baseline.caption!r})" if baseline.caption else "")
-            scaled = {
-                title: 100 * value for title, value in values.items() if value is not None and not math.isnan(value)
-            }
+            scaled = {title: 100 * value for title, value in values.items() if value is not None}
             baselines.append(BaselineRow(name=name, group=group, values=scaled, text=text))
     return baselines
 

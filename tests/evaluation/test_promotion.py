@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from idc.evaluation import record as ev
-from idc.evaluation.promotion import checked_evaluation, decide
+from idc.evaluation.promotion import ScoredVersion, checked_evaluation, decide
 from idc.evaluation.score import evaluate_captions
 from idc.evaluation.significance import ScoreDifference, SystemComparison, compare_systems
 from idc.training.artifact import captioning_identity
@@ -86,6 +86,20 @@ def test_the_lower_end_decides(low: float, high: float, verdict: str) -> None:
 def test_a_metric_that_was_not_scored() -> None:
     with pytest.raises(ValueError, match="metric: 'METEOR' was not scored; there are BLEU-1"):
         decide(compared(FEW, FEW), "METEOR", 0.05)
+
+
+def test_a_version_has_no_score_that_is_not_defined_and_can_be_read_again(tmp_path: Path) -> None:
+    artifact = tmp_path / "artifact"
+    artifact.mkdir()
+    (artifact / "config.json").write_text("{}")
+    evaluation, rows = scored(frozenset(), pairs=1)
+    more = {"data": {"data_set": "rendered", "fingerprint": "f00d"}, "pairs": "data/pairs"}
+    marks = {"artifact": captioning_identity(artifact), "protocol": {**evaluation.protocol, **more}}
+    ev.save(tmp_path / "evaluation", evaluation.model_copy(update=marks), rows)
+    version = checked_evaluation(tmp_path / "evaluation", artifact)
+    assert "BLEU-4" in version.scores
+    assert "CIDEr" not in version.scores
+    assert ScoredVersion.model_validate_json(version.model_dump_json()) == version
 
 
 @pytest.mark.parametrize(

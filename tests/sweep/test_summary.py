@@ -109,6 +109,7 @@ def test_columns_of_claims_are_those_of_the_evaluation_and_of_its_baselines() ->
     assert shown("right_attribute") == [0.5, 1.0]
     assert shown("right_type") == [1.0, 0.0]
     assert shown("METEOR") == [None, None]
+    assert shown("CIDEr") == [None, None], "not defined for a single pair"
     assert shown("difference_f1") == shown("invented_share") == [None, None]
     lists = OfNumber(pairs=1, precision=0.5, recall=1.0, f1=0.67, invented_share=0.25)
     evaluation, baseline = (one.model_copy(update={"differences": lists}) for one in (evaluation, baseline))
