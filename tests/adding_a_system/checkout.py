@@ -42,7 +42,7 @@ def changed_files(path: Path, system: str) -> set[str]:
     changed = set()
     for file in path.rglob("*"):
         name = file.relative_to(path).as_posix()
-        if not file.is_file() or name.startswith(("data/", "runs/")) or "__pycache__" in name:
+        if not file.is_file() or name.startswith(("data/", "runs/", ".git/")) or "__pycache__" in name:
             continue
         if name.startswith(f"idc/systems/{system}/"):
             changed.add(f"idc/systems/{system}")

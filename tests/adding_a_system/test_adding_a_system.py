@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -126,6 +127,14 @@ def test_ruff_has_nothing_against_the_example_in_its_place(checkout: Path, examp
     files = [name for name in added(example.system, example.job) if not name.endswith(".yaml")]
     for command in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
         run(checkout, "-m", "ruff", *command, "--config", str(ROOT / "pyproject.toml"), *files)
+
+
+def test_the_projects_tests_of_names_have_nothing_against_the_example_in_its_place(checkout: Path) -> None:
+    (checkout / "tests").mkdir()
+    shutil.copy(ROOT / "tests" / "test_layers.py", checkout / "tests")
+    subprocess.run(["git", "init", "-q"], cwd=checkout, check=True)  # the tests ask git for the files
+    run(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_layers.py", "-k",
+        "named or meaning or means or long_file or same_files or no_other_system")  # fmt: skip
 
 
 def test_an_example_is_short(example: Example) -> None:

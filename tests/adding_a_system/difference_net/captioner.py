@@ -17,11 +17,11 @@ class DifferenceNetCaptioner(Captioner):
     capabilities: frozenset[Capability] = frozenset()
 
     def __init__(self, artifact: str, device: str):
-        found = read_artifact(artifact, system="difference_net")
-        self.captions, self.side = found.config["captions"], found.config["side"]
-        self.trained_on, self.device = found.trained_on, device
+        stored = read_artifact(artifact, system="difference_net")
+        self.captions, self.side = stored.config["captions"], stored.config["side"]
+        self.trained_on, self.device = stored.trained_on, device
         self.net = DifferenceNet(self.side, len(self.captions)).eval()
-        found.load_into(self.net)
+        stored.load_into(self.net)
         self.net.to(device)
 
     @torch.no_grad()

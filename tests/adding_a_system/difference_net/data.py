@@ -24,8 +24,8 @@ class Differences:
         self.samples = []
         for row in iter_rows(pairs, ["before", "after", "captions"], split):
             x = difference(decode_image(row["before"]), decode_image(row["after"]), side)
-            known = [text for text in row["captions"] if text in captions]
-            self.samples += [{"difference": x, "caption": captions.index(text)} for text in known]
+            answers = [text for text in row["captions"] if text in captions]
+            self.samples += [{"difference": x, "caption": captions.index(text)} for text in answers]
 
     def __len__(self) -> int:
         return len(self.samples)
