@@ -25,7 +25,16 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from idc.captioning.apply import DescribeOptions, Pixels, describe_batch
-from idc.captioning.contract import Candidate, Captioner, Description, Region, Verdict, draw_map
+from idc.captioning.contract import (
+    Candidate,
+    Captioner,
+    Description,
+    Region,
+    Verdict,
+    assessment_text,
+    draw_map,
+    sentence_without_model,
+)
 from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.captioning.pair import read_images
 from idc.data.images import encode_png, image_of
@@ -207,14 +216,11 @@ class Caption:
         return encode_png(np.asarray(sheet))
 
     def _repr_html_(self) -> str:
-        lines = [f"<b>{html.escape(self.caption)}</b>", f"confidence {100 * self.confidence:.0f} %; {self.verdict}"]
-        lines += [
-            html.escape(text)
-            for text in (self.description.verdict_text, self.warning, self.description.regions_text)
-            if text is not None and text != self.caption
-        ]
+        fields = self.to_dict()
+        texts = sentence_without_model(fields), self.caption, assessment_text(fields), self.warning
+        first, *others = (html.escape(text) for text in texts if text is not None)
         picture = b64encode(self._repr_png_()).decode()
-        text = "<br>".join(lines)
+        text = "<br>".join([f"<b>{first}</b>", *others])
         return f'<div><img alt="before, after" src="data:image/png;base64,{picture}"><br>{text}</div>'
 
 

@@ -16,7 +16,7 @@ with the program; two GeoTIFFs are captioned by its one for satellite images (sh
 changed: jobs/caption_scene.py). A line on stderr names it. With --input no server is used. Images are sent to another
 machine only if --server names it; its token is read from IDC_TOKEN.
 
---artifact regions needs no trained model: it names the regions in which the images differ. The same is printed below
+--artifact regions needs no trained model: it names the regions in which the images differ. The same is printed before
 the caption of a pair that its captioner is not familiar with.
 
 --artifact hf:ORG/NAME[@REVISION] is a vision-language model of the Hugging Face hub: it is downloaded if it is not on

@@ -259,8 +259,9 @@ class Description:
     def verdict(self) -> Verdict:
         """Whether anything changed, from both the best caption and the calibrated probability.
 
-        "unsure" if the probability is in :data:`UNSURE_BETWEEN` or contradicts the caption. Without a probability the
-        caption alone decides, unless the captioner itself could not (:attr:`doubt`).
+        "unsure" if the pair is not familiar, or the probability is in :data:`UNSURE_BETWEEN` or contradicts the
+        caption. Without a probability the caption alone decides, unless the captioner itself could not
+        (:attr:`doubt`).
         """
         if self.verdict_text is not None:
             return "unsure"
@@ -269,6 +270,8 @@ class Description:
     @property
     def verdict_text(self) -> str | None:
         """Reason of the verdict "unsure"; None for the other verdicts."""
+        if self.familiar is False:
+            return "the images are unlike those that the model was trained on"
         if self.changed is None:
             return self.doubt
         low, high = UNSURE_BETWEEN
@@ -298,6 +301,35 @@ class Description:
             verdict_text=self.verdict_text,
             warning=self.warning,
         )
+
+
+def assessment_text(fields: Mapping[str, Any]) -> str:
+    """What is written behind a caption: "confidence 83 %; changed (probability of a change 97 %)". Without the
+    confidence where no model wrote the caption.
+
+    Args:
+        fields: of :meth:`Description.to_dict`, or a row of a table of captions.
+    """
+    verdict = fields["verdict"]
+    if fields["verdict_text"] is not None:
+        verdict = f"{verdict}: {fields['verdict_text']}"
+    elif fields["changed_probability"] is not None:
+        verdict = f"{verdict} (probability of a change {100 * fields['changed_probability']:.0f} %)"
+    if fields["caption"] == fields["regions_text"]:
+        return str(verdict)
+    return f"confidence {100 * fields['confidence']:.0f} %; {verdict}"
+
+
+def sentence_without_model(fields: Mapping[str, Any]) -> str | None:
+    """Where the images differ, as the sentence to show before a caption that is not to be trusted; None for other
+    captions.
+
+    Args:
+        fields: as of :func:`assessment_text`.
+    """
+    if fields["familiar"] is not False or fields["regions_text"] is None:
+        return None
+    return f"Without a trained model: {fields['regions_text']}"
 
 
 DESCRIPTION_FIELDS = tuple(Description((Candidate("", 0.0),), doubt="no caption to read").to_dict())

@@ -18,7 +18,7 @@ from PIL import Image
 
 from idc.captioning import running_server as caption_server
 from idc.captioning.apply import DescribeOptions, Pixels, describe_batch
-from idc.captioning.contract import DESCRIPTION_FIELDS, draw_map
+from idc.captioning.contract import DESCRIPTION_FIELDS, assessment_text, draw_map, sentence_without_model
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig, artifact_folder, chosen_artifact
 from idc.data.files import Location, locate
 from idc.data.images import ImageError, decode_image, encode_png, geo_header
@@ -159,26 +159,18 @@ def caption_with_any(
 
 
 def caption_text(result: dict[str, Any]) -> str:
-    """The lines for a terminal: caption, confidence and verdict; then the other candidates, and for an unfamiliar pair
-    the regions that differ.
+    """The lines for a terminal: for an unfamiliar pair the regions that differ; caption, confidence and verdict; then
+    the other candidates.
 
     Args:
         result: result of :func:`caption_pair` or :func:`ask_server`.
     """
-    verdict = result["verdict"]
-    if result["verdict_text"] is not None:
-        verdict = f"{verdict}: {result['verdict_text']}"
-    elif result["changed_probability"] is not None:
-        verdict = f"{verdict} (probability of a change {100 * result['changed_probability']:.0f} %)"
-    doubt = "unfamiliar images; " if result["familiar"] is False else ""
-    first = f"{result['caption']}  [{doubt}confidence {100 * result['confidence']:.0f} %; {verdict}]"
+    first = f"{result['caption']}  [{assessment_text(result)}]"
     others = [
         f"{candidate['caption']}  [confidence {100 * candidate['confidence']:.0f} %]"
         for candidate in result["candidates"][1:]
     ]
-    regions = result.get("regions_text")
-    without = [] if regions in (None, result["caption"]) else [f"Without a trained model: {regions}"]
-    return "\n".join([first, *others, *without])
+    return "\n".join(filter(None, [sentence_without_model(result), first, *others]))
 
 
 def _prepare_outputs(map_to: str | None, frames_to: str | None) -> None:

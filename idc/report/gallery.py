@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from idc.captioning.apply import DescribeOptions, Pixels, decode_pair, describe_batch
+from idc.captioning.contract import assessment_text, sentence_without_model
 from idc.captioning.loading import LoadCaptioner, artifact_folder
 from idc.captioning.table import PAGE, SUMMARY, CaptionJob
 from idc.data import files
@@ -301,15 +302,8 @@ def _items(
             caption=row["caption"],
             change_type=truths[row["row"]][0] if row["row"] in truths else None,
             named_type=named_type(row["caption"]),
-            note=_note(row),
+            note=assessment_text(row),
             warning=row["warning"],
+            without_model=sentence_without_model(row),
             change_map=None if description is None else description.change_map,
         )
-
-
-def _note(row: dict[str, Any]) -> str:
-    """Confidence and verdict."""
-    verdict = row["verdict"] if row["verdict_text"] is None else f"{row['verdict']}: {row['verdict_text']}"
-    if row["changed_probability"] is not None and row["verdict_text"] is None:
-        verdict += f" (probability of a change {100 * row['changed_probability']:.0f} %)"
-    return f"confidence {100 * row['confidence']:.0f} %; {verdict}"

@@ -36,6 +36,7 @@ class GalleryItem:
         nearest: the caption of the nearest training pair.
         note: where the pair is from.
         warning: why the caption is not to be trusted, if there is a reason.
+        without_model: what to read in its place, if there is a reason.
         change_map: the captioner's own, float32 ``(Y, X)`` in [0, 1] over the image after.
     """
 
@@ -54,6 +55,7 @@ class GalleryItem:
     nearest: str | None = None
     note: str = ""
     warning: str | None = None
+    without_model: str | None = None
     change_map: np.ndarray | None = None
 
     @property

@@ -54,6 +54,18 @@ def test_the_verdict_is_unsure_where_caption_and_probability_disagree_or_the_pro
     assert (found.verdict, found.verdict_text) == (verdict, text)
 
 
+@pytest.mark.parametrize("best", [MOVED, SAME])
+@pytest.mark.parametrize("changed", [None, 0.01, 0.99])
+def test_of_an_unfamiliar_pair_the_verdict_is_unsure_whatever_the_caption_reads(
+    best: Candidate, changed: float | None
+) -> None:
+    found = Description((best,), changed=changed, familiarity=FAMILIAR_FROM / 2)
+    assert (found.verdict, found.verdict_text) == (
+        "unsure", "the images are unlike those that the model was trained on",
+    )  # fmt: skip
+    assert Description((best,), changed=changed, familiarity=FAMILIAR_FROM).verdict_text != found.verdict_text
+
+
 def test_only_a_pair_below_the_threshold_gets_a_warning_and_it_names_what_the_model_has_seen() -> None:
     unfitted = Description((SAME,), trained_on="rendered scenes")
     assert (unfitted.familiar, unfitted.warning) == (None, None)
@@ -73,7 +85,7 @@ def test_every_api_gets_the_same_names() -> None:
         "familiarity": 0.004,
         "familiar": False,
         "verdict": "unsure",
-        "verdict_text": "the caption names a change, but the calibrated probability that anything changed is 12 %",
+        "verdict_text": "the images are unlike those that the model was trained on",
         "warning": "This model has only seen x. Do not trust it here.",
     }
 

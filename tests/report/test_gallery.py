@@ -134,6 +134,12 @@ def test_photographs_unreadable_images_and_unknown_types_in_a_table(pairs: Path,
     assert summary.right_type is not None
     assert summary.right_type.of == 2, "types that the rules know, with a caption"
     assert summary.claims == {}, "a table without scenes"
+    [photographed] = [row for row in iter_rows(tmp_path / "out") if row["pair_id"] == "photograph"]
+    assert photographed["verdict"] == "unsure"
+    text = " ".join(HtmlPage(page.read_text()).text.split())
+    told = f"Without a trained model: {photographed['regions_text']} {photographed['caption']} {photographed['warning']}"
+    assert told in text
+    assert text.count("Without a trained model: ") == 1
     text = HtmlPage(page.read_text()).text
     assert "All 5 captioned pairs." in text
     assert "1 more have no caption" in text
