@@ -20,7 +20,11 @@ def command(doc: str | None, geotiffs: ReadGeotiffs) -> None:
     Args:
         geotiffs: reads two GeoTIFFs.
     """
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [options] BEFORE AFTER\n       %(prog)s --input FOLDER --out FOLDER [options and settings]",
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("before", help="image before the change")
     parser.add_argument("after", help="image after the change")
     parser.add_argument(

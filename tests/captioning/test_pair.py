@@ -88,6 +88,7 @@ def test_one_pair(files: tuple[Path, Path], captioner_artifact: Path, tmp_path: 
     ("arguments", "message"),
     [
         (("gone.png", "broken.png"), "gone.png: .*\nbroken.png: not an image"),
+        (("folder.gif",), "caption.py --input FOLDER --out FOLDER"),
         (("folder.gif", "folder.gif"), "folder.gif: a folder, not an image; .*--input FOLDER"),
         (("before.png", "https://host.invalid/a.png"), "a.png: a web address; download the image"),
         (("before.png", "after.bmp", "--beams", "2", "--candidates", "3"), "candidates=3 need as many beams"),
