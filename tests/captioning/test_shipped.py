@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from sklearn.datasets import load_sample_images
 
-from idc.captioning.loading import SHIPPED, CaptionerLoader, LoadConfig, artifact_folder
+from idc.captioning.loading import SHIPPED, SHIPPED_SATELLITE, CaptionerLoader, LoadConfig, artifact_folder
 from idc.evaluation.card import ShippedScores, check
+from idc.metrics.changes import says_no_change
 from idc.training.artifact import read_artifact
 from tests.captioning.disturbed_weights import disturbed_copy
+from tests.systems.regions.test_regions import KINDS
 
 FOLDER = Path(artifact_folder(SHIPPED))
 
@@ -30,6 +32,18 @@ def test_its_stored_scores_come_out(which: int) -> None:
     scores = ShippedScores.read(FOLDER)
     stored = scores.checks[which]
     assert stored.differences(check(str(FOLDER), scores.render, stored.scenes)) == []
+
+
+@pytest.mark.parametrize("name", [SHIPPED, SHIPPED_SATELLITE])
+def test_an_image_of_any_kind_is_equal_to_itself(name: str) -> None:
+    images = list(KINDS.values())
+    for description in CaptionerLoader(name, LoadConfig())().describe(images, images, change_map=True):
+        assert says_no_change(description.best.caption)
+        assert description.changed is not None
+        assert description.changed < 0.1
+        assert description.change_map is not None
+        assert description.change_map.max() < 0.05
+        assert description.verdict == ("unchanged" if description.familiar else "unsure")
 
 
 def test_other_weights_have_other_scores(tmp_path: Path) -> None:

@@ -137,7 +137,9 @@ def test_photographs_unreadable_images_and_unknown_types_in_a_table(pairs: Path,
     [photographed] = [row for row in iter_rows(tmp_path / "out") if row["pair_id"] == "photograph"]
     assert photographed["verdict"] == "unsure"
     text = " ".join(HtmlPage(page.read_text()).text.split())
-    told = f"Without a trained model: {photographed['regions_text']} {photographed['caption']} {photographed['warning']}"
+    told = (
+        f"Without a trained model: {photographed['regions_text']} {photographed['caption']} {photographed['warning']}"
+    )
     assert told in text
     assert text.count("Without a trained model: ") == 1
     text = HtmlPage(page.read_text()).text

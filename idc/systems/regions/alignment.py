@@ -23,6 +23,8 @@ _MAX_TILT = 0.25
 """Largest change of scale across the image."""
 _LIGHT_SIDE = 64
 """Longer side at which the light is fitted: it varies slowly, and noise averages out."""
+_DARK = 0.02
+"""Brightness in which noise prevails."""
 _BLOCK = 17
 """Side of the blocks whose textures are compared, in pixels; there is one at every :data:`_STEP` pixels."""
 _STEP = 8
@@ -88,6 +90,12 @@ def share_in_agreement(before: np.ndarray, after: np.ndarray, where: np.ndarray,
     """
     correlation, textured = _textures(before, after, where, noise)
     return float((correlation[textured] > _SIMILAR).mean()) if textured.sum() >= _MIN_BLOCKS else math.nan
+
+
+def brightness_ratio(before: float, after: float) -> float:
+    """How much brighter the image after is, from one number of each image in [0, 1]. Below :data:`_DARK` one cannot
+    tell: two black images are equally bright."""
+    return max(after, _DARK) / max(before, _DARK)
 
 
 def noise_of(image: np.ndarray) -> float:
@@ -188,7 +196,7 @@ def _even_light(before: np.ndarray, after: np.ndarray, valid: np.ndarray) -> np.
         source, target = (image[..., channel].ravel()[used] for image in images)
         terms = _light_terms(source, *(axis[used] for axis in _axes(rows, columns)))
         weights = np.ones(len(target))
-        gain = float(np.median(target) / max(np.median(source), 0.02))
+        gain = brightness_ratio(float(np.median(source)), float(np.median(target)))
         for _ in range(12):
             # The ridge draws the gain to the ratio of the medians: in a plain image it would follow the noise, to 0.
             ridge = (1e-2 + 1e-3 * weights.sum()) * np.diag([1, 1, 1, *[1e-3] * 6])

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from idc.systems.regions.alignment import align, noise_of, share_in_agreement
+from idc.systems.regions.alignment import align, brightness_ratio, noise_of, share_in_agreement
 
 _SIDE = 512
 """Longer side at which images are compared, in pixels; larger ones are reduced."""
@@ -88,7 +88,7 @@ def compare(before: np.ndarray, after: np.ndarray) -> Comparison:
         and covered.mean() <= _MOST
         and not share_in_agreement(aligned.lit, second, rest, noise) < _COMPARABLE
     )
-    levels = [float(image[rest].mean()) if rest.any() else 1.0 for image in (aligned.before, second)]
+    levels = (float(image[rest].mean()) if rest.any() else 1.0 for image in (aligned.before, second))
     return Comparison(
         before=aligned.before,
         after=second,
@@ -99,7 +99,7 @@ def compare(before: np.ndarray, after: np.ndarray) -> Comparison:
         moved=aligned.shift > reach,
         small=threshold > THRESHOLD or _weak_parts(np.linalg.norm(colour - other, axis=2)[far], threshold),
         shaded=any(shaded),
-        light=levels[1] / max(levels[0], 1e-3),
+        light=brightness_ratio(*levels),
     )
 
 

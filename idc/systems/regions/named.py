@@ -9,7 +9,7 @@ from idc.data.remote_copies import cache_root
 from idc.systems.regions.text import reads_text
 from idc.training.artifact import CONFIG, write_artifact
 
-_VERSION = 1
+_VERSION = 2
 """Incremented when the same pairs would get other captions: results are stored by the artifact's contents."""
 
 
