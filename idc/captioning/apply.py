@@ -1,7 +1,8 @@
 """Apply a captioner to rows: decode their images, batch those with equal options, describe them.
 
 Evaluation (``split.py``), captions of a table (``table.py``), calibration and serving do it here. A row whose images
-cannot be read has a :class:`Fault` in place of a description and does not affect the others. Imports no torch.
+cannot be read, or that the captioner refuses, has a :class:`Fault` in place of a description and does not affect the
+others. Imports no torch.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ class Pixels(NamedTuple):
 
 @dataclass(frozen=True)
 class Fault:
-    """The reason why a pair has no pixels.
+    """The reason why a pair has no description.
 
     Attributes:
-        role: the image, ``before`` or ``after``.
-        name: how messages refer to it.
+        role: the image, ``before`` or ``after``; ``pair`` if the captioner refuses both together.
+        name: how messages refer to the image.
         error: its error.
     """
 
@@ -88,7 +89,7 @@ class CaptionedPair(NamedTuple):
     """The result of one row.
 
     Attributes:
-        pixels: its images, or why there are none; then the rest is empty.
+        pixels: its images, or why it has no description; then the rest is empty.
         description: of the pair.
         frames: generated frames, empty unless requested.
         seconds: duration of the model's call for the row's batch, without frames.
@@ -121,7 +122,19 @@ def decode_pair(before: Any, after: Any, reader: Reader | None = None, max_pixel
 def describe_batch(
     captioner: Captioner, images: Sequence[Pixels | Fault], options: Sequence[DescribeOptions]
 ) -> list[CaptionedPair]:
-    """Describe decoded pairs, each with its own options; pairs with equal ones go through the model together."""
+    """Describe decoded pairs, each with its own options; pairs with equal ones go through the model together.
+
+    Raises:
+        ValueError: the captioner refuses an option, or a pair.
+    """
+    results = _through_model(captioner, images, options)
+    return [_completed(captioner, *each) for each in zip(results, options, strict=True)]
+
+
+def _through_model(
+    captioner: Captioner, images: Sequence[Pixels | Fault], options: Sequence[DescribeOptions]
+) -> list[CaptionedPair]:
+    """:func:`describe_batch` without what is computed pair by pair."""
     results = [CaptionedPair(pixels) for pixels in images]
     groups: dict[DescribeOptions, list[int]] = defaultdict(list)
     for index, (pixels, option) in enumerate(zip(images, options, strict=True)):
@@ -137,12 +150,33 @@ def describe_batch(
         seconds = time.perf_counter() - started
         for index, description in zip(indices, descriptions, strict=True):
             results[index] = CaptionedPair(images[index], description, (), seconds, len(indices))
-    for index, (result, option) in enumerate(zip(results, options, strict=True)):
-        if option.regions and result.description is not None and isinstance(result.pixels, Pixels):
-            results[index] = result = result._replace(description=with_regions(result.description, result.pixels))
-        if option.imagine and isinstance(result.pixels, Pixels):
-            results[index] = result._replace(frames=tuple(require(captioner, "imagine").imagine(*result.pixels)))
     return results
+
+
+def _completed(captioner: Captioner, result: CaptionedPair, option: DescribeOptions) -> CaptionedPair:
+    """A result with its regions and frames, if they are asked for."""
+    if option.regions and result.description is not None and isinstance(result.pixels, Pixels):
+        result = result._replace(description=with_regions(result.description, result.pixels))
+    if option.imagine and isinstance(result.pixels, Pixels):
+        result = result._replace(frames=tuple(require(captioner, "imagine").imagine(*result.pixels)))
+    return result
+
+
+def _each_with_its_error(
+    captioner: Captioner, images: Sequence[Pixels | Fault], options: DescribeOptions
+) -> list[CaptionedPair]:
+    """:func:`_through_model`, by halves of the batch if the captioner refuses one of its pairs, whose result is the
+    reason. Other errors than ValueError are not of a pair, but of the machine, the endpoint or the program."""
+    try:
+        return _through_model(captioner, images, [options] * len(images))
+    except ValueError as error:
+        if len(images) == 1:
+            return [CaptionedPair(Fault("pair", "", ImageError("not captioned", str(error))))]
+    half = len(images) // 2
+    return [
+        *_each_with_its_error(captioner, images[:half], options),
+        *_each_with_its_error(captioner, images[half:], options),
+    ]
 
 
 def with_regions(
@@ -164,7 +198,8 @@ def describe_rows(
     batch_size: int,
     options: DescribeOptions = DescribeOptions(),
 ) -> Iterator[tuple[Item, CaptionedPair]]:
-    """Describe rows batch by batch, in their order; while the model works on one batch, the next one is decoded.
+    """Describe rows batch by batch, in their order; while the model works on one batch, the next one is decoded. The
+    result of a pair that the captioner refuses is a :class:`Fault`.
 
     Args:
         rows: may be endless; read at most one batch ahead.
@@ -179,7 +214,9 @@ def describe_rows(
         while len(waiting) > (1 if batch else 0):
             done, decoded = waiting.popleft()
             images = [future.result() for future in decoded]
-            yield from zip(done, describe_batch(captioner, images, [options] * len(done)), strict=True)
+            results = _each_with_its_error(captioner, images, options)
+            for row, result in zip(done, results, strict=True):
+                yield row, _completed(captioner, result, options)
         if not batch:
             return
 

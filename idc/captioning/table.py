@@ -326,7 +326,7 @@ def to_rows(batch: Batch) -> pa.Table:
 def _reason(error: str) -> str:
     """The general part of an error such as ``before: truncated image: x.png: ...``."""
     parts = error.split(": ")
-    return ": ".join(parts[: 2 if parts[0] in ("before", "after") else 1])
+    return ": ".join(parts[: 2 if parts[0] in ("before", "after", "pair") else 1])
 
 
 def write_jsonl(folder: str, path: str) -> None:

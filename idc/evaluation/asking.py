@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idc.atomic import write_json, write_text
-from idc.captioning.contract import AnsweringCaptioner, require
+from idc.captioning.contract import Answer, AnsweringCaptioner, require
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner, artifact_folder
 from idc.data.changeimti.change_regions import CLASSES
 from idc.data.images import decode_image
@@ -232,14 +232,23 @@ def _ask_batch(captioner: AnsweringCaptioner, batch: Sequence[_Asked], max_token
         asking = [asked for asked in batch if number < len(asked.answers)]
         for asked in asking:
             asked.history.append(asked.answers[number][0])
-        replies = captioner.answer(
-            [asked.images[0] for asked in asking],
-            [asked.images[1] for asked in asking],
-            [asked.history for asked in asking],
-            max_tokens=max_tokens,
-        )
-        for asked, reply in zip(asking, replies, strict=True):
+        for asked, reply in zip(asking, _replies(captioner, asking, max_tokens), strict=True):
             asked.take(number, reply.text)
+
+
+def _replies(captioner: AnsweringCaptioner, asking: Sequence[_Asked], max_tokens: int) -> list[Answer]:
+    """The captioner's next messages.
+
+    Raises:
+        ValueError: it refuses one of the rows, which the message names.
+    """
+    befores, afters = zip(*(asked.images for asked in asking), strict=True)
+    try:
+        return captioner.answer(befores, afters, [asked.history for asked in asking], max_tokens=max_tokens)
+    except ValueError as error:
+        if len(asking) == 1:
+            raise ValueError(f"row {asking[0].row.row_id!r}: {error}") from None
+    return [reply for asked in asking for reply in _replies(captioner, [asked], max_tokens)]
 
 
 def _class_of(row: Instruction, question: str) -> str:

@@ -61,6 +61,30 @@ def test_rows_keep_their_order_and_their_faults() -> None:
     assert [result.batch for _, result in every] == [2, 0, 2, 0, 0, 0, 1]
 
 
+@pytest.mark.parametrize("error", [ValueError("too thin"), RuntimeError("out of memory")])
+def test_an_error_of_one_pair_is_its_own_and_one_of_the_machine_ends_the_job(error: Exception) -> None:
+    def say(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
+        if any(after.mean() in (2, 5) for after in afters):
+            raise error
+        return [f"it became {after.mean():.0f}" for after in afters]
+
+    with ThreadPoolExecutor(2) as pool:
+        rows = describe_rows(ToyCaptioner(say), range(7), lambda i: Pixels(grey(0), grey(i)), pool, 4)
+        if isinstance(error, RuntimeError):
+            with pytest.raises(RuntimeError, match="out of memory"):
+                list(rows)
+            return
+        for i, result in rows:
+            if i in (2, 5):
+                assert isinstance(result.pixels, Fault)
+                assert result.pixels.named() == str(result.pixels) == "pair: not captioned: too thin"
+                assert result.description is None
+            else:
+                assert result.description is not None
+                assert result.description.best.caption == f"it became {i}"
+    assert i == 6
+
+
 def test_equal_options_are_one_batch_and_unsupported_ones_are_refused() -> None:
     captioner = Recording()
     images = [Pixels(grey(0), grey(i)) for i in range(4)]

@@ -13,8 +13,12 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
+from idc.captioning.apply import DescribeOptions
 from idc.captioning.calibration import YES, Calibration, fit_calibration, inputs_of
 from idc.captioning.contract import Seen
+from idc.captioning.table import CaptionRows
+from idc.data.images import encode_png
+from idc.evaluation.split import CaptionPairs
 from idc.schema import IMAGE, Turn
 from idc.vlm.base import find_base, load_model
 from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
@@ -62,6 +66,23 @@ def test_it_says_what_it_learned_in_batches_as_alone(kind: str) -> None:
         assert alone.best.caption == expected.best.caption
         assert alone.best.log_probability == pytest.approx(expected.best.log_probability, abs=CLOSE)
         assert alone.evidence == pytest.approx(expected.evidence, abs=CLOSE)
+
+
+def test_a_pair_that_the_image_processor_refuses_costs_no_other_its_caption() -> None:
+    """Qwen's refuses sides of more than 200 to 1."""
+    model = captioner("qwen2_5_vl")
+    thin = picture(0, 900, 3)
+    with pytest.raises(ValueError, match="aspect ratio"):
+        model.describe([thin], [thin])
+    images = [encode_png(image) for image in (BEFORES[0], thin, BEFORES[1])]
+    rows = {"row": [0, 1, 2], "pair_id": ["a", "thin", "b"], "before": images, "after": images, "error": [None] * 3}
+    table = CaptionRows(load=lambda: model, options=DescribeOptions())(rows)
+    split = CaptionPairs(lambda: model)(rows)
+    [expected, other] = model(BEFORES[:2], BEFORES[:2])
+    for captions, faults in ((table["caption"], table["fault"]), (split["caption"], split["error"])):
+        assert captions == [expected, None, other]
+        assert (faults[0], faults[2]) == (None, None)
+        assert "not captioned: absolute aspect ratio must be smaller than 200" in faults[1]
 
 
 @every_family
