@@ -29,10 +29,10 @@ With --input: a folder of pairs, Parquet, CSV or JSON lines with the columns `be
 Parquet also the bytes), or a folder of images. A relative path of a table stays below the table's folder unless
 allow_outside=true; absolute paths are always read, URIs of other hosts with allow_remote=true, links that lead out of a
 folder with follow_links=true. Every row of the input becomes a row of --out, in the same order; one that cannot be
-captioned has its reason in `error`. At the end, --out gets page.html with pairs and captions (--show 40), and
+captioned has its reason in `error`. At the end, --out gets page.html with pairs, captions and maps (--show 40), and
 summary.json with counts: named change types, warnings and, where the input has the column `change_type`, how many are
 right. The same command given again continues an interrupted job.
---local needs no Ray, and puts change maps on the page.
+--local needs no Ray.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> None:
 
     args = cli(CaptionTableJob, __doc__)
     from cluster.session import run_chunks
-    from idc.captioning.loading import CaptionerLoader, chosen_artifact
+    from idc.captioning.loading import chosen_artifact
     from idc.captioning.table import PAGE, caption_rows
     from idc.next_command import after_captions
     from idc.report.gallery import write_gallery
@@ -95,7 +95,7 @@ def main() -> None:
         print(f"{job.out}: {done.text()}")
         if not done.captioned:
             raise SystemExit("caption: no row could be captioned")
-        write_gallery(job, CaptionerLoader(job.captioner, job) if args.local else None)
+        write_gallery(job)
     except (ValueError, OSError) as error:
         raise SystemExit(f"caption: {error}") from None
     if job.show:

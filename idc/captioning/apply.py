@@ -229,6 +229,7 @@ class BatchCaptioner:
         reader: reads the cells that name an image; default: cells hold the encoded image.
         max_pixels: larger images are refused before they are decoded.
         readers: threads.
+        maps: also compute change maps, if the captioner has them.
     """
 
     def __init__(
@@ -239,8 +240,11 @@ class BatchCaptioner:
         reader: Reader | None = None,
         max_pixels: int = MAX_PIXELS,
         readers: int = 2,
+        maps: bool = False,
     ) -> None:
         self._captioner = load()
+        if maps and "map" in self._captioner.capabilities:
+            options = replace(options, change_map=True)
         self._options, self._batch_size = options, batch_size
         self._reader, self._max_pixels = reader, max_pixels
         self._pool = ThreadPoolExecutor(readers, thread_name_prefix="decode")

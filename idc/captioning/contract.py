@@ -344,11 +344,11 @@ def stretched(values: np.ndarray) -> np.ndarray:
     return np.asarray((values - low) / max(high - low, 1e-6), np.float32)
 
 
-def draw_map(change_map: np.ndarray, size: Sequence[int]) -> np.ndarray:
+def draw_map(change_map: np.ndarray, size: Sequence[int], side: int = MAP_SIDE) -> np.ndarray:
     """Draw a change map (Y, X) at the size of an image.
 
     Args:
-        size: height and width of the image; it is drawn smaller if a side is longer than :data:`MAP_SIDE`.
+        size: height and width of the image; it is drawn smaller if one of them is longer than ``side``.
 
     Returns:
         uint8 grey (H, W), 255 for 1.
@@ -357,7 +357,7 @@ def draw_map(change_map: np.ndarray, size: Sequence[int]) -> np.ndarray:
 
     from idc.metrics.change_maps import upsample
 
-    scale = min(1.0, MAP_SIDE / max(size))
+    scale = min(1.0, side / max(size))
     values = upsample(change_map, [max(1, round(length * scale)) for length in size])
     return (255 * values.clip(0, 1)).round().astype(np.uint8)
 

@@ -75,6 +75,7 @@ def caption_pair(
     return {
         "before": before,
         "after": after,
+        "captioner": artifact,
         "artifact": artifact_folder(artifact),
         **description.to_dict(),
         **_written(drawn, captioned.frames, map_to, frames_to),
@@ -114,6 +115,7 @@ def ask_server(
     return {
         "before": before,
         "after": after,
+        "captioner": url,
         "server": url,
         **{name: answer[name] for name in ("model", "version", *DESCRIPTION_FIELDS)},
         **_written(drawn, frames, map_to, frames_to),
@@ -159,13 +161,13 @@ def caption_with_any(
 
 
 def caption_text(result: dict[str, Any]) -> str:
-    """The lines for a terminal: for an unfamiliar pair the regions that differ; caption, confidence and verdict; then
-    the other candidates.
+    """The lines for a terminal: for an unfamiliar pair the regions that differ; caption, confidence, verdict and
+    captioner; then the other candidates.
 
     Args:
         result: result of :func:`caption_pair` or :func:`ask_server`.
     """
-    first = f"{result['caption']}  [{assessment_text(result)}]"
+    first = f"{result['caption']}  [{assessment_text(result)}; captioner {result['captioner']}]"
     others = [
         f"{candidate['caption']}  [confidence {100 * candidate['confidence']:.0f} %]"
         for candidate in result["candidates"][1:]

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from idc.captioning.apply import BatchCaptioner, DescribeOptions, Fault
-from idc.captioning.contract import beams_of
+from idc.captioning.contract import beams_of, draw_map
 from idc.captioning.loading import (
     LOADING,
     CaptionerLoader,
@@ -32,16 +33,22 @@ from idc.captioning.loading import (
 from idc.config import missing
 from idc.data import files
 from idc.data.config import AccessConfig, Split
-from idc.data.images import MAX_PIXELS
-from idc.data.pipeline import Batch, ChunkResult, StageSpec, num_rows, run_local
+from idc.data.images import MAX_PIXELS, encode_png
+from idc.data.pipeline import Batch, ChunkResult, StageSpec, good_rows, num_rows, run_local
 from idc.data.rows import InputRows, RowFormat, open_rows
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_rows, read_manifest
 from idc.data.write_errors import writing
+from idc.progress import tracked
 
 KIND = "captioned"
 """The kind of the folder."""
 PAGE, SUMMARY = "page.html", "summary.json"
 """Files that :mod:`idc.report.gallery` adds to the folder."""
+
+CHANGE_MAP = "change_map"
+"""The column of change maps, which JSON lines leave out."""
+_MAP_SIDE = 128
+"""Maximum length of a stored change map's longer side, in pixels."""
 
 _CANDIDATE = [("caption", pa.string()), ("confidence", pa.float64()), ("log_probability", pa.float64())]
 _REGION = [("box", pa.list_(pa.int32())), ("share", pa.float64()), ("position", pa.string()), ("before", pa.string()),
@@ -63,11 +70,13 @@ SCHEMA = pa.schema(
         pa.field("regions", pa.list_(pa.struct(_REGION))),
         pa.field("regions_text", pa.string()),
         pa.field("candidates", pa.list_(pa.struct(_CANDIDATE))),  # best first, the caption among them
+        pa.field("captioner", pa.string(), False),  # the artifact that captioned the row
+        pa.field(CHANGE_MAP, pa.binary()),  # a small grey PNG over the image after, if the captioner has maps
         pa.field("error", pa.string()),  # "before: truncated image: ..."; then everything after pair_id is empty
     ]
 )
 
-_VERSION = 5
+_VERSION = 6
 """Incremented when the same input and settings would give other rows."""
 
 
@@ -181,11 +190,12 @@ class Captioned:
         counts += "".join(f"\nnote: {note}" for note in self.notes)
         if not self.done:
             return counts
-        rate = f"{self.done / self.seconds:.1f} rows a second ({self.done} in {self.seconds:.0f} s, the start included)"
+        each = self.seconds / self.done
+        rate = f"{self.done} rows in {self.seconds:.0f} s with the start, "
+        rate += f"{each:.1f} s each" if each > 1 else f"{1 / each:.1f} a second"
         if self.model_seconds:
-            alone = self.workers * self.done / self.model_seconds
-            share = self.done / self.seconds / alone
-            rate += f"; in the model alone {alone:.1f} a second on {self.workers} workers: {share:.2f} of it"
+            of = " of each worker" if self.workers > 1 else ""
+            rate += f"; the model{of} was busy for {self.model_seconds / self.workers:.0f} s of them"
         return f"{counts}\n{rate}"
 
 
@@ -221,7 +231,8 @@ def caption_rows(
                 (folder.location / name).delete()
     results: list[ChunkResult] = []
     began = time.perf_counter()
-    run(folder, source, [stage(job, source, load)], to_rows, name="captions", watch=results.append)
+    rows = partial(to_rows, captioner=job.captioner)
+    run(folder, source, [stage(job, source, load)], rows, name="captions", watch=results.append)
     seconds = time.perf_counter() - began
     errors = Counter(_reason(row["error"]) for row in iter_rows(job.out, ["error"]) if row["error"] is not None)
     if job.jsonl is not None:
@@ -273,6 +284,7 @@ def stage(job: CaptionJob, source: InputRows, load: LoadCaptioner) -> StageSpec:
         "batch_size": job.batch_size,
         "max_pixels": job.max_pixels,
         "readers": job.readers,
+        "maps": True,
     }
     return StageSpec(
         CaptionRows, kwargs, num_cpus=job.cpus_per_actor, num_gpus=job.gpus_per_actor, concurrency=job.actors
@@ -283,7 +295,8 @@ class CaptionRows:
     """Stage: rows of :class:`idc.data.rows.InputRows` become rows of the output.
 
     The error of a row goes into the column ``fault`` and not into ``error``, which would remove the row. ``seconds`` is
-    a row's share of its batch's time in the captioner. Takes the arguments of :class:`BatchCaptioner`.
+    a row's share of its batch's time in the captioner. Takes the arguments of :class:`BatchCaptioner`. Reports how many
+    pairs of its batch are captioned.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -293,13 +306,16 @@ class CaptionRows:
         rows: list[dict[str, Any]] = [{}] * num_rows(batch)
         faults = list(batch["error"])
         seconds = np.zeros(len(rows))
-        for i, result in self._described(batch):
+        pairs = len(good_rows(batch))
+        for i, result in tracked(self._described(batch), pairs, "captioning", "pair"):
             if isinstance(result.pixels, Fault):
                 faults[i] = result.pixels.named()
                 continue
             assert result.description is not None
             seconds[i] = result.seconds / result.batch
             rows[i] = result.description.to_dict()
+            if (values := result.description.change_map) is not None:
+                rows[i][CHANGE_MAP] = encode_png(draw_map(values, result.pixels.after.shape[:2], _MAP_SIDE))
         return table_batch(batch, rows, faults, seconds)
 
 
@@ -312,15 +328,16 @@ def table_batch(
         batch: with the columns ``row`` and ``pair_id``.
         rows: of :meth:`idc.captioning.contract.Description.to_dict`; empty for a row with a fault.
     """
-    names = [field.name for field in SCHEMA if field.name not in ("row", "pair_id", "error")]
+    names = [field.name for field in SCHEMA if field.name not in ("row", "pair_id", "captioner", "error")]
     out = {name: [row.get(name) for row in rows] for name in names}
     kept = {"row": batch["row"], "pair_id": batch["pair_id"]}
     return {**kept, **out, "fault": list(faults), "seconds": np.asarray(seconds), "error": [None] * len(rows)}
 
 
-def to_rows(batch: Batch) -> pa.Table:
+def to_rows(batch: Batch, captioner: str) -> pa.Table:
     """The rows of a part from a :func:`table_batch`."""
-    return pa.table({n: batch["fault" if n == "error" else n] for n in SCHEMA.names}, schema=SCHEMA)
+    columns = {**batch, "error": batch["fault"], "captioner": [captioner] * num_rows(batch)}
+    return pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
 
 
 def _reason(error: str) -> str:
@@ -332,6 +349,7 @@ def _reason(error: str) -> str:
 def write_jsonl(folder: str, path: str) -> None:
     """Write the rows of a complete folder as JSON lines; the file appears when it is complete."""
     file = files.locate(path)
+    names = [name for name in SCHEMA.names if name != CHANGE_MAP]
     with writing(file.parent), file.replacing() as stream:
-        for row in iter_rows(folder):
+        for row in iter_rows(folder, names):
             stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")

@@ -13,13 +13,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from idc.captioning.apply import DescribeOptions, Pixels, decode_pair, describe_batch
+from idc.captioning.apply import Pixels, decode_pair
 from idc.captioning.contract import assessment_text, sentence_without_model
-from idc.captioning.loading import LoadCaptioner, artifact_folder
-from idc.captioning.table import PAGE, SUMMARY, CaptionJob
+from idc.captioning.loading import artifact_folder
+from idc.captioning.table import CHANGE_MAP, PAGE, SUMMARY, CaptionJob
 from idc.data import files
+from idc.data.images import decode_image
 from idc.data.pipeline import iter_chunks
 from idc.data.rows import open_rows
 from idc.data.store import iter_rows
@@ -87,11 +89,8 @@ class GallerySummary(_Record):
     """Rates of :mod:`idc.metrics.hallucination`, for pairs with scenes; empty without."""
 
 
-def write_gallery(job: CaptionJob, load: LoadCaptioner | None = None) -> GallerySummary:
+def write_gallery(job: CaptionJob) -> GallerySummary:
     """Write ``summary.json`` and, unless ``job.show`` is 0, ``page.html`` into the complete folder ``job.out``.
-
-    Args:
-        load: loads the captioner again, for change maps of the pairs on the page; without it there are none.
 
     Raises:
         ValueError: the input or the artifact cannot be read, or the folder cannot be written.
@@ -103,7 +102,7 @@ def write_gallery(job: CaptionJob, load: LoadCaptioner | None = None) -> Gallery
         (out / SUMMARY).write(summary.model_dump_json(indent=1).encode() + b"\n")
     if job.show:
         shown = _shown(job, summary.pairs - summary.without_caption)
-        items = list(_items(job, shown, truths, load))
+        items = list(_items(job, shown, truths))
         with writing(out):
             (out / PAGE).write(render_gallery(summary, items).encode())
     return summary
@@ -276,12 +275,8 @@ def _shown(job: CaptionJob, captioned: int) -> list[dict[str, Any]]:
     return [row for number, row in enumerate(rows) if number in wanted]
 
 
-def _items(
-    job: CaptionJob, shown: Sequence[dict[str, Any]], truths: _Truths, load: LoadCaptioner | None
-) -> Iterator[GalleryItem]:
+def _items(job: CaptionJob, shown: Sequence[dict[str, Any]], truths: _Truths) -> Iterator[GalleryItem]:
     """The pairs with their images, which are read again; one whose images are gone is left out."""
-    captioner = load() if load is not None and shown else None
-    options = DescribeOptions(job.beams, change_map=captioner is not None and "map" in captioner.capabilities)
     source = open_rows(job.input, job.format, chunk_size=_READ_TOGETHER, limit=job.max_pairs, access_config=job)
     chunk, batch = -1, {}
     for row in shown:  # ascending, so each chunk is read at most once
@@ -292,9 +287,6 @@ def _items(
         pixels = decode_pair(batch["before"][index], batch["after"][index], source.reader, job.max_pixels)
         if not isinstance(pixels, Pixels):
             continue
-        description = None
-        if captioner is not None and options.change_map:
-            description = describe_batch(captioner, [pixels], [options])[0].description
         yield GalleryItem(
             pair_id=row["pair_id"],
             before=reduced(pixels.before),
@@ -305,5 +297,5 @@ def _items(
             note=assessment_text(row),
             warning=row["warning"],
             without_model=sentence_without_model(row),
-            change_map=None if description is None else description.change_map,
+            change_map=None if row[CHANGE_MAP] is None else decode_image(row[CHANGE_MAP])[..., 0] / np.float32(255),
         )

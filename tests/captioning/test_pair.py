@@ -65,7 +65,7 @@ def test_one_pair(files: tuple[Path, Path], captioner_artifact: Path, tmp_path: 
     captioner = load_captioner(str(captioner_artifact))
     [told] = captioner.describe(*images, candidates=3, change_map=True)
     of = (*files, "--artifact", captioner_artifact)
-    sure = f"[confidence {100 * told.best.confidence:.0f} %; {told.verdict}]"
+    sure = f"[confidence {100 * told.best.confidence:.0f} %; {told.verdict}; captioner {captioner_artifact}]"
     assert caption(*of).stdout == f"{told.best.caption}  {sure}\n"
     drawn, film, strip = tmp_path / "maps" / "map.png", tmp_path / "film.gif", tmp_path / "strip.png"
     found = json.loads(caption(*of, "--json", "--candidates", 3, "--map", drawn, "--frames", film).stdout)
@@ -129,6 +129,7 @@ def test_the_line_for_a_terminal_has_caption_confidence_and_verdict() -> None:
     found = {
         **one,
         "familiar": None,
+        "captioner": "runs/x/artifact",
         "regions_text": None,
         "verdict": "changed",
         "verdict_text": None,
@@ -136,10 +137,11 @@ def test_the_line_for_a_terminal_has_caption_confidence_and_verdict() -> None:
         "candidates": [one, one],
     }
     assert caption_text(found) == (
-        "a cube moved  [confidence 83 %; changed (probability of a change 97 %)]\na cube moved  [confidence 83 %]"
+        "a cube moved  [confidence 83 %; changed (probability of a change 97 %); captioner runs/x/artifact]\n"
+        "a cube moved  [confidence 83 %]"
     )
     found |= {"verdict": "unsure", "verdict_text": "the caption names a change, but ..."}
-    assert "83 %; unsure: the caption names a change, but ...]" in caption_text(found)
+    assert "83 %; unsure: the caption names a change, but ...; captioner" in caption_text(found)
 
 
 # -- without naming an artifact -----------------------------------------------------------------------------------
@@ -172,7 +174,7 @@ def test_the_newest_captioner_below_runs_is_taken_and_named(
     assert newest_captioner(str(runs)) == str(runs / "sweep" / "new" / "artifact")
     monkeypatch.chdir(tmp_path)
     done = caption(*files, "--server", "none", "--json")
-    assert json.loads(done.stdout)["artifact"] == "runs/sweep/new/artifact"
+    assert json.loads(done.stdout)["captioner"] == json.loads(done.stdout)["artifact"] == "runs/sweep/new/artifact"
     assert "captioner: runs/sweep/new/artifact, the newest one" in done.stderr
 
 
@@ -318,7 +320,7 @@ def test_what_differs_is_said_before_the_caption_of_an_unfamiliar_pair(tmp_path:
     for path, colour in zip(images, (RED, BLUE), strict=True):
         Image.fromarray(with_disk(ground(), 60, 50, colour)).save(path)
     sentence = "One region changed: at the top left (2 % of the picture, red before and blue after)."
-    assert caption(*images, "--artifact", "regions").stdout == f"{sentence}  [changed]\n", "no model, no confidence"
+    assert caption(*images, "--artifact", "regions").stdout == f"{sentence}  [changed; captioner regions]\n"
     first, line = caption(*images, "--artifact", SHIPPED).stdout.splitlines()
     assert first == f"Without a trained model: {sentence}"
-    assert line.endswith("%; unsure: the images are unlike those that the model was trained on]")
+    assert line.endswith("%; unsure: the images are unlike those that the model was trained on; captioner shipped]")

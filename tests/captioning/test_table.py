@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from idc.captioning.contract import Captioner, Description
 from idc.captioning.loading import CaptionerLoader
 from idc.captioning.table import Captioned, CaptionJob, caption_rows
 from idc.config import ConfigError, load, override
-from idc.data.images import encode_png
+from idc.data.images import decode_image, encode_png
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows, read_manifest, read_table
+from idc.metrics.change_maps import upsample
 from idc.systems import load_captioner
 from tests.data.test_images import bomb
 from tests.systems.procap.world import World
@@ -36,18 +38,23 @@ def rows_of(out: Path) -> list[dict[str, Any]]:
     return list(iter_rows(out))
 
 
-def test_the_captions_of_a_folder_of_pairs_in_its_order(artifact: str, world: World, tmp_path: Path) -> None:
+def test_the_captions_of_a_folder_of_pairs_in_its_order(
+    artifact: str, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     done = caption_rows(job(artifact, world.pairs, tmp_path / "out"), quiet)
+    assert re.findall(r"captioning: pair (\d+/\d+) ", capsys.readouterr().err).count("6/6") == 4, "parts of 6 pairs"
     pairs = list(iter_rows(world.pairs))
     rows = rows_of(tmp_path / "out")
     assert [row["row"] for row in rows] == list(range(24))
+    assert {row["captioner"] for row in rows} == {artifact}
     assert [row["pair_id"] for row in rows] == [pair["pair_id"] for pair in pairs]
     captioner = load_captioner(artifact)
-    from idc.data.images import decode_image
-
     images = [[decode_image(pair[role]) for pair in pairs] for role in ("before", "after")]
     assert [row["caption"] for row in rows] == captioner(*images)
-    for row, told in zip(rows, captioner.describe(*images), strict=True):
+    for row, told in zip(rows, captioner.describe(*images, change_map=True), strict=True):
+        assert told.change_map is not None
+        drawn = decode_image(row["change_map"])[..., 0]
+        assert np.abs(drawn - 255 * upsample(told.change_map, drawn.shape)).max() <= 1
         assert row["log_probability"] == pytest.approx(told.best.log_probability, abs=1e-4)
         assert row["confidence"] == pytest.approx(math.exp(row["log_probability"]))
         assert row["changed_probability"] is None, "this artifact was not calibrated"
@@ -55,7 +62,10 @@ def test_the_captions_of_a_folder_of_pairs_in_its_order(artifact: str, world: Wo
         assert [c["caption"] for c in row["candidates"]] == [row["caption"]]
     assert (done.rows, done.errors, done.done) == (24, {}, 24)
     assert 0 < done.model_seconds < done.seconds
-    assert "24 rows, 24 with a caption\n" in done.text()
+    assert re.fullmatch(
+        r"24 rows, 24 with a caption\n24 rows in \d+ s with the start, [\d.]+ (s each|a second); the model was busy for "
+        r"\d+ s of them", done.text(),
+    )  # fmt: skip
 
 
 def test_every_bad_row_is_a_row_with_its_reason(artifact: str, tmp_path: Path) -> None:
@@ -108,7 +118,7 @@ def test_every_bad_row_is_a_row_with_its_reason(artifact: str, tmp_path: Path) -
     assert sum(done.errors.values()) == 9
     assert "13 rows, 4 with a caption, 1 x after: missing file" in done.text()
     lines = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
-    assert lines == rows
+    assert lines == [{name: value for name, value in row.items() if name != "change_map"} for row in rows]
 
 
 def test_candidates_and_beams(artifact: str, world: World, tmp_path: Path) -> None:

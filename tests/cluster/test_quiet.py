@@ -38,7 +38,7 @@ OURS = {
         r"/.*/report.html", NEXT,
     ],
     "evaluate": [r".*"],
-    "caption": [PROGRESS, r"captions: 24 rows, 24 with a caption", r"[\d.]+ rows a second .*", r"page: .*", NEXT],
+    "caption": [PROGRESS, r"captions: 24 rows, 24 with a caption", r"24 rows in \d+ s .*", r"page: .*", NEXT],
 }  # fmt: skip
 """Job -> its lines as regular expressions."""
 FOREIGN = re.compile(r"pid=|Traceback|Warning|WARNING|ERROR|INFO|ray::|gloo|[Dd]eep[Ss]peed|\.(py|cc|cpp):\d+|\x1b")
