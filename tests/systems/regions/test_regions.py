@@ -111,9 +111,10 @@ KINDS: dict[str, np.ndarray] = {
     "silhouette": with_disk(np.full((HEIGHT, WIDTH, 3), 255, np.uint8), 100, 100, (0, 0, 0), 40),
     "1 x 1": _random(1, 1), "900 x 3": _random(900, 3), "3 x 900": _random(3, 900),
     "gradient": np.repeat(np.linspace(0, 255, WIDTH).astype(np.uint8)[None, :, None], 3, axis=2).repeat(HEIGHT, axis=0),
-    "checkerboard": np.repeat(((np.indices((HEIGHT, WIDTH)) // 8).sum(axis=0) % 2 * 255).astype(np.uint8)[..., None], 3, 2),
+    "checkerboard": cv2.merge([((np.indices((HEIGHT, WIDTH)) // 8).sum(axis=0) % 2 * 255).astype(np.uint8)] * 3),
     "text": _written("black", "white"), "red text": _written("red", "black"),
-    "photograph": load_sample_image("china.jpg"), "grey": _encoded("L"), "transparent": _encoded("RGBA"), "palette": _encoded("P"),
+    "photograph": load_sample_image("china.jpg"),
+    "grey": _encoded("L"), "transparent": _encoded("RGBA"), "palette": _encoded("P"),
 }  # fmt: skip
 """Images of many kinds, with zero channels, hardly any light, no texture, or nearly no height."""
 
