@@ -89,7 +89,7 @@ def test_the_table_is_that_of_the_same_endpoint_whatever_the_order_of_the_answer
         random.Random(1).shuffle(answers)
         captioner = captioner_of(artifact, CaptionLlmConfig())
         results = list(
-            write_replies(answers, captioner, folder, source, partial(to_rows, captioner="tuned"), folder.pending())
+            write_replies(answers, captioner, folder, source, partial(to_rows, captioner=artifact), folder.pending())
         )
         finish(folder, 1.0)
         direct = {"artifact": artifact, "input": table, "out": str(tmp_path / "direct"), "chunk_size": 3}
@@ -113,11 +113,11 @@ def test_what_the_engine_cannot_caption_is_a_row_with_its_reason_and_lost_rows_a
     rows = LlmQuestions(job, CaptionLlmConfig(), source)({"item": 0})
     failed = [reply_of_row({**row, ERROR: "out of memory"}) for row in rows]
     captioner = captioner_of(artifact, CaptionLlmConfig())
-    (result,) = write_replies(failed, captioner, folder, source, partial(to_rows, captioner="tuned"), [0])
+    (result,) = write_replies(failed, captioner, folder, source, partial(to_rows, captioner=artifact), [0])
     assert result.num_rows == 3
     assert len(folder.pending()) == 2
     with pytest.raises(RuntimeError, match="chunk 1: the engine lost rows; run the same command again"):
-        list(write_replies([], captioner, folder, source, partial(to_rows, captioner="tuned"), [1]))
+        list(write_replies([], captioner, folder, source, partial(to_rows, captioner=artifact), [1]))
 
 
 def test_the_installed_ray_takes_the_engines_settings(artifact: str) -> None:

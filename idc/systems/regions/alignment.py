@@ -53,6 +53,7 @@ class Alignment(NamedTuple):
     Attributes:
         before: with its own light.
         lit: with the light of the image after.
+        warp: homography that brought it there, from pixels of the image after to those before, without optical flow.
         valid: bool (H, W), where the image before shows anything.
         shift: length in pixels of the displacements that a homography does not explain, 90th percentile over surfaces
             seen in both images; 0 without such displacements.
@@ -61,6 +62,7 @@ class Alignment(NamedTuple):
 
     before: np.ndarray
     lit: np.ndarray
+    warp: np.ndarray
     valid: np.ndarray
     shift: float
     sure: bool
@@ -72,13 +74,14 @@ def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
     Args:
         tolerance: displacements, in pixels, that the comparison allows for.
     """
-    warped, valid = _warped(before, _warp(before, after), after.shape[:2])
+    warp = _warp(before, after)
+    warped, valid = warped_to(before, warp, after.shape[:2])
     lit = _even_light(warped, after, valid)
     flow, moved, shift, sure = _parallax(lit, after, valid, tolerance)
     if flow is None:
-        return Alignment(warped, lit, valid, 0.0, sure)
+        return Alignment(warped, lit, warp, valid, 0.0, sure)
     moved_before, inside = _moved(warped, flow)
-    return Alignment(moved_before, moved, valid & inside, shift, sure)
+    return Alignment(moved_before, moved, warp, valid & inside, shift, sure)
 
 
 def share_in_agreement(before: np.ndarray, after: np.ndarray, where: np.ndarray, noise: float) -> float:
@@ -170,7 +173,7 @@ def _plausible(warp: np.ndarray, stretch: np.ndarray, size: tuple[int, int]) -> 
 def _residual(before: np.ndarray, detail: np.ndarray, warp: np.ndarray) -> float:
     """Mean difference of the details, each clipped so that what changed counts little; infinite if little overlaps.
     ``detail`` is that of the image after."""
-    warped, valid = _warped(before, warp, detail.shape)
+    warped, valid = warped_to(before, warp, detail.shape)
     if valid.mean() < _MIN_COVERED:
         return np.inf
     first, second = _detail(warped)[valid], detail[valid]
@@ -277,7 +280,8 @@ def _spread(points: np.ndarray, size: tuple[int, ...]) -> float:
     return cv2.contourArea(cv2.convexHull(points)) / (size[0] * size[1]) if len(points) >= 3 else 0.0
 
 
-def _warped(image: np.ndarray, warp: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+def warped_to(image: np.ndarray, warp: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """An image warped to a size (height, width), and where it shows anything, bool."""
     flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
     shape = (size[1], size[0])
     warped = cv2.warpPerspective(image, warp, shape, flags=flags, borderMode=cv2.BORDER_REPLICATE)

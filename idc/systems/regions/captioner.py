@@ -64,9 +64,9 @@ def _described(before: np.ndarray, after: np.ndarray, change_map: bool, read_tex
     )
     text = region_sentence(regions, comparison.moved, comparison.small, comparison.shaded, comparison.light)
     words = ""
-    if ratio > 1 and not comparison.moved and read_text:
-        words = text_sentence(before, after, comparison.difference, comparison.threshold)
-        # Strokes of letters are too thin for a region: words may be all that changed.
+    # Strokes of letters are too thin for a region, and often for the difference: words may be all that changed.
+    if (ratio > 1 or comparison.small) and not comparison.moved and read_text:
+        words = text_sentence(before, after, comparison.warp)
         text = f"{text} {words}".rstrip() if regions or not words else words
     confidence = ratio / (1 + ratio) if regions or words else 1 / (1 + ratio)
     doubt = "positions differ, and a change cannot be told from what the other view hides" if comparison.moved else None

@@ -42,6 +42,7 @@ class Comparison(NamedTuple):
 
     Attributes:
         before, after: float32 RGB (H, W, 3), each with its own light.
+        warp: homography from pixels of the original image after to those of the original image before.
         difference: float32 (H, W), distance of the colours after alignment.
         threshold: of the difference; :data:`THRESHOLD`, or more where all of the images differ a little.
         regions: bool (H, W) each, the largest first.
@@ -54,6 +55,7 @@ class Comparison(NamedTuple):
 
     before: np.ndarray
     after: np.ndarray
+    warp: np.ndarray
     difference: np.ndarray
     threshold: float
     regions: list[np.ndarray]
@@ -92,6 +94,7 @@ def compare(before: np.ndarray, after: np.ndarray) -> Comparison:
     return Comparison(
         before=aligned.before,
         after=second,
+        warp=_scale(first, before) @ aligned.warp @ _scale(after, second),
         difference=difference,
         threshold=threshold,
         regions=regions,
@@ -152,6 +155,11 @@ def _disk(radius: int) -> np.ndarray:
 
 def _lab(image: np.ndarray) -> np.ndarray:
     return cv2.cvtColor(image, cv2.COLOR_RGB2LAB) * np.array([_LIGHTNESS, 1, 1], np.float32)
+
+
+def _scale(image: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Homography from pixels of an image to those of the same image at another size."""
+    return np.diag([other.shape[1] / image.shape[1], other.shape[0] / image.shape[0], 1.0])
 
 
 def _resized(image: np.ndarray) -> np.ndarray:

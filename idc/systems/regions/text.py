@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 
 from idc.cores import usable_cores
+from idc.systems.regions.alignment import warped_to
 
 _SURE = 0.97
 """Smallest confidence of a word. Of 150 real pairs without legible text two gave words, at most at 0.96 (a car from
@@ -23,13 +24,23 @@ _NAMED = 5
 """Number of words of each kind that a sentence names."""
 _ALIKE = str.maketrans("0125|", "oizsl")
 """Characters that the reader takes for others of the same shape (after lower case)."""
+_MOST_OBLONG = 8
+"""Longer images are padded: the reader enlarges the shorter side to some 700 pixels, at any length of the other."""
+_LETTER = 24
+"""Height at which the pixels of a word are compared."""
+_SHIFT = 3
+"""Displacements of a word that do not count, at that height."""
+_OTHER_LETTER = 0.3
+"""Share of a word's contrast from which a window as large as a letter differs: equal words in noise, blur and
+compression stay below it, other letters do not."""
 
 
 class ReadWord(NamedTuple):
-    """A word on an image; ``box`` is (left, top, right, bottom) as shares of the image's width and height."""
+    """A word on an image; ``box`` is (left, top, right, bottom) in pixels, ``confidence`` in [0, 1]."""
 
     text: str
     box: tuple[float, float, float, float]
+    confidence: float = 1.0
 
     @property
     def key(self) -> str:
@@ -42,35 +53,81 @@ def reads_text() -> bool:
     return find_spec("rapidocr") is not None and find_spec("onnxruntime") is not None
 
 
-def text_sentence(before: np.ndarray, after: np.ndarray, difference: np.ndarray, threshold: float) -> str:
+def text_sentence(before: np.ndarray, after: np.ndarray, warp: np.ndarray | None = None) -> str:
     """A sentence about the words that came and went; empty if there are none.
+
+    A word counts if it is read with confidence on one image, with no confidence at all on the other, and the pixels
+    differ there, not the reading alone.
 
     Args:
         before, after: uint8 RGB (H, W, 3), of any sizes, of the same view.
-        difference: (Y, X) over the image after. A word counts only where it exceeds ``threshold``: the pixels differ,
-            not the reading alone.
+        warp: homography from pixels of the image after to those of the image before; by default none moved.
     """
-    first, second = (
-        [word for word in read_words(image) if _largest(difference, word.box) > threshold] for image in (before, after)
+    aligned = warped_to(before, np.eye(3) if warp is None else warp, after.shape[:2])[0]
+    first, second = read_words(aligned), read_words(after)
+    gone, new = (
+        [word.text for word in _without(words, others) if words_differ(aligned, after, word.box)]
+        for words, others in ((first, second), (second, first))
     )
-    gone, new = _without(first, second), _without(second, first)
     parts = [f"{_quoted(words)} {verb}" for words, verb in ((gone, "gone"), (new, "new")) if words]
     return f"Text: {', '.join(parts)}." if parts else ""
 
 
+def words_differ(before: np.ndarray, after: np.ndarray, box: tuple[float, float, float, float]) -> bool:
+    """Whether an image has other letters than another one in a box, whatever their light and sharpness: a window of a
+    letter's size differs, at the displacement at which the two agree best."""
+    return difference_of_words(before, after, box) > _OTHER_LETTER
+
+
+def difference_of_words(before: np.ndarray, after: np.ndarray, box: tuple[float, float, float, float]) -> float:
+    """The largest difference of a window, as a share of the contrast, of :func:`words_differ`."""
+    left, top, right, bottom = box
+    scale = _LETTER / max(bottom - top, 1.0)
+    height, width = _LETTER, max(_LETTER, round(scale * (right - left)))
+    margin = _SHIFT / scale
+    wide = (left - margin, top - margin, right + margin, bottom + margin)
+    first = _patch(before, wide, (height + 2 * _SHIFT, width + 2 * _SHIFT))[_SHIFT:-_SHIFT, _SHIFT:-_SHIFT]
+    second = _patch(after, wide, (height + 2 * _SHIFT, width + 2 * _SHIFT))
+    contrast = max(first.std(), second.std(), 1.0)
+    best = np.inf
+    for y in range(2 * _SHIFT + 1):
+        for x in range(2 * _SHIFT + 1):
+            pair = [
+                (patch - patch.mean()) / max(patch.std(), contrast / 3)
+                for patch in (first, second[y : y + height, x : x + width])
+            ]
+            windows = cv2.blur((pair[0] - pair[1]) ** 2 / 2, (_LETTER // 2, _LETTER))
+            best = min(best, float(windows[_LETTER // 2, _LETTER // 4 : -_LETTER // 4 + 1].max()))
+    return best
+
+
+def _patch(image: np.ndarray, box: tuple[float, float, float, float], size: tuple[int, int]) -> np.ndarray:
+    """The brightness in a box, float32 of a size (height, width)."""
+    left, top, right, bottom = box
+    warp = np.array([[(right - left) / size[1], 0, left], [0, (bottom - top) / size[0], top], [0, 0, 1]])
+    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32)
+    blur = max(0.1, 0.5 * warp[1, 1])  # a smaller patch has not the detail of the image
+    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    return cv2.warpPerspective(
+        cv2.GaussianBlur(grey, (0, 0), blur), warp, size[::-1], flags=flags, borderMode=cv2.BORDER_REPLICATE
+    )
+
+
 def read_words(image: np.ndarray) -> list[ReadWord]:
-    """The words that are read with confidence, in reading order."""
+    """The words that are read, in reading order."""
     height, width = image.shape[:2]
-    result = _reader()(cv2.cvtColor(image, cv2.COLOR_RGB2BGR), use_cls=False, return_word_box=True)
+    shape = [max(height, -(-width // _MOST_OBLONG)), max(width, -(-height // _MOST_OBLONG))]
+    padded = np.pad(image, ((0, shape[0] - height), (0, shape[1] - width), (0, 0)), mode="edge")
+    result = _reader()(cv2.cvtColor(padded, cv2.COLOR_RGB2BGR), use_cls=False, return_word_box=True)
     words = []
     for line in result.word_results:
         # Without any text the reader returns one empty word, not in a line.
         if not isinstance(line[0], tuple) or sum(map(str.isalnum, "".join(text for text, *_ in line))) < _SHORTEST:
             continue
         for text, confidence, corners in line:
-            if confidence >= _SURE and any(map(str.isalnum, text)):
+            if any(map(str.isalnum, text)):
                 x, y = np.array(corners, float).T
-                words.append(ReadWord(text, (x.min() / width, y.min() / height, x.max() / width, y.max() / height)))
+                words.append(ReadWord(text, (x.min(), y.min(), x.max(), y.max()), confidence))
     return words
 
 
@@ -87,23 +144,15 @@ def _reader() -> Any:
     )
 
 
-def _largest(difference: np.ndarray, box: tuple[float, float, float, float]) -> float:
-    rows, columns = difference.shape
-    left, right = int(box[0] * columns), int(np.ceil(box[2] * columns))
-    top, bottom = int(box[1] * rows), int(np.ceil(box[3] * rows))
-    part = difference[max(0, top) : bottom, max(0, left) : right]
-    return float(part.max()) if part.size else 0.0
-
-
-def _without(words: list[ReadWord], others: list[ReadWord]) -> list[str]:
-    """The words that the others do not have, or have less often."""
+def _without(words: list[ReadWord], others: list[ReadWord]) -> list[ReadWord]:
+    """The words read with confidence that the others do not have, or have less often."""
     left = Counter(word.key for word in others)
     remaining = []
     for word in words:
         if left[word.key]:
             left[word.key] -= 1
-        else:
-            remaining.append(word.text)
+        elif word.confidence >= _SURE:
+            remaining.append(word)
     return remaining
 
 
