@@ -10,11 +10,9 @@
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input data/demo/pairs --out captions --actors 2
     python jobs/caption.py input= --help         the settings of the last two
 
-Without --artifact, --server, --device and --speed, a server on this machine (http://127.0.0.1:8000, as
-`make serve` starts it) is used; if there is none, the newest captioner below runs/ is loaded, else the one that comes
-with the program; two GeoTIFFs are captioned by its one for satellite images (shipped-satellite; polygons of what
-changed: jobs/caption_scene.py). A line on stderr names it. With --input no server is used. Images are sent to another
-machine only if --server names it; its token is read from IDC_TOKEN.
+Without --artifact, the newest captioner below runs/ is loaded, else the one that comes with the program; two GeoTIFFs
+are captioned by its one for satellite images (shipped-satellite; polygons of what changed: jobs/caption_scene.py). A
+line on stderr names it.
 
 --artifact regions needs no trained model: it names the regions in which the images differ. The same is printed before
 the caption of a pair that its captioner is not familiar with.

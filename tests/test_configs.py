@@ -249,7 +249,7 @@ def test_two_images_load_nothing_that_only_tables_servers_and_clusters_need(tmp_
         Image.new("RGB", (16, 16)).save(tmp_path / name)
     watched = ("torch", "ray", "cluster", "scipy", "pyarrow.compute", "httpx2", "anyio", "idc.captioning.table",
                "idc.data.config", "idc.data.rows")  # fmt: skip
-    done, loaded = run("caption", "before.png", "after.png", "--server", "none", cwd=tmp_path, watched=watched)
+    done, loaded = run("caption", "before.png", "after.png", cwd=tmp_path, watched=watched)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("confidence") == 1
     assert loaded == ["torch"], "the shipped captioner computes with it"

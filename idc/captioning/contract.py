@@ -332,10 +332,6 @@ def sentence_without_model(fields: Mapping[str, Any]) -> str | None:
     return f"Without a trained model: {fields['regions_text']}"
 
 
-DESCRIPTION_FIELDS = tuple(Description((Candidate("", 0.0),), doubt="no caption to read").to_dict())
-"""Names of :meth:`Description.to_dict`, in order."""
-
-
 def stretched(values: np.ndarray) -> np.ndarray:
     """Values from the least, 0, to the most, 1; all 0 if they are equal."""
     import numpy as np

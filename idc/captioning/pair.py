@@ -1,11 +1,7 @@
-"""Caption one pair of image files, for any system (``jobs/caption.py``: :mod:`idc.captioning.pair_command`).
-
-The caption comes from an artifact, loaded here, or from a running server (:mod:`idc.captioning.running_server`).
-"""
+"""Caption one pair of image files, for any system (``jobs/caption.py``: :mod:`idc.captioning.pair_command`)."""
 
 from __future__ import annotations
 
-import base64
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -16,9 +12,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from idc.captioning import running_server as caption_server
 from idc.captioning.apply import DescribeOptions, Pixels, describe_batch
-from idc.captioning.contract import DESCRIPTION_FIELDS, assessment_text, draw_map, sentence_without_model
+from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig, artifact_folder, chosen_artifact
 from idc.data.files import Location, locate
 from idc.data.images import ImageError, decode_image, encode_png, geo_header
@@ -82,79 +77,28 @@ def caption_pair(
     }
 
 
-def ask_server(
-    url: str,
-    before: str,
-    after: str,
-    *,
-    beams: int | None = None,
-    candidates: int = 1,
-    map_to: str | None = None,
-    frames_to: str | None = None,
-) -> dict[str, Any]:
-    """As :func:`caption_pair`, by the default model of a server; the result has ``server``, ``model`` and ``version``
-    in place of ``artifact``.
-
-    Raises:
-        ValueError: as :func:`caption_pair`, or there is no server or it refuses the request.
-        OSError: a file cannot be written.
-    """
-    _prepare_outputs(map_to, frames_to)
-    (first, _), (second, _) = read_images(before, after)
-    answer = caption_server.ask(
-        url,
-        first,
-        second,
-        beams=beams,
-        candidates=candidates,
-        change_map=map_to is not None,
-        imagine=frames_to is not None,
-    )
-    drawn = _png(answer["change_map"]) if answer["change_map"] is not None else None
-    frames = [decode_image(_png(frame)) for frame in answer["frames"] or ()]
-    return {
-        "before": before,
-        "after": after,
-        "captioner": url,
-        "server": url,
-        **{name: answer[name] for name in ("model", "version", *DESCRIPTION_FIELDS)},
-        **_written(drawn, frames, map_to, frames_to),
-    }
-
-
 def caption_with_any(
     before: str,
     after: str,
     *,
     artifact: str | None = None,
-    server: str | None = None,
     load: LoadConfig = DEFAULTS,
     geotiffs: ReadGeotiffs | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Caption two image files with the given artifact or server; without one, with the server that runs on this
-    machine unless both are GeoTIFFs, or with :func:`idc.captioning.loading.chosen_artifact`. A line on stderr names
-    the one that was chosen.
+    """Caption two image files with the given artifact; without one, with that of
+    :func:`idc.captioning.loading.chosen_artifact`, which a line on stderr names.
 
     Args:
-        server: URL; ``none`` for no server.
-        load: how an artifact is loaded; anything but the defaults loads one instead of using a server.
-        geotiffs: as of :func:`caption_pair`.
-        options: the other arguments of :func:`caption_pair`.
+        load, geotiffs, options: as of :func:`caption_pair`.
 
     Raises:
-        ValueError, OSError: as :func:`caption_pair` and :func:`ask_server`.
+        ValueError, OSError: as :func:`caption_pair`.
     """
-    georeferenced = artifact is None and server in (None, "none") and _georeferenced(before, after)
-    wants_artifact = artifact is not None or load != DEFAULTS or georeferenced
-    if server is None and not wants_artifact and (server := caption_server.running_server()):
-        print(f"using the server at {server} (--server none loads a captioner instead)", file=sys.stderr)
-    if server is not None and server != "none":
-        result = ask_server(server, before, after, **options)
-    else:
-        result = caption_pair(
-            chosen_artifact(artifact, georeferenced), before, after, load=load, geotiffs=geotiffs, **options
-        )
+    georeferenced = artifact is None and _georeferenced(before, after)
+    result = caption_pair(
+        chosen_artifact(artifact, georeferenced), before, after, load=load, geotiffs=geotiffs, **options
+    )
     if result["warning"] is not None:
         print(result["warning"], file=sys.stderr)
     return result
@@ -165,7 +109,7 @@ def caption_text(result: dict[str, Any]) -> str:
     captioner; then the other candidates.
 
     Args:
-        result: result of :func:`caption_pair` or :func:`ask_server`.
+        result: result of :func:`caption_pair`.
     """
     first = f"{result['caption']}  [{assessment_text(result)}; captioner {result['captioner']}]"
     others = [
@@ -253,11 +197,6 @@ def _file(path: str) -> Location:
             " holds before/ and after/"
         )
     return location
-
-
-def _png(url: str) -> bytes:
-    """The bytes of a data URL."""
-    return base64.b64decode(url.partition(",")[2])
 
 
 def _written(

@@ -8,7 +8,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from idc.captioning.loading import DEFAULTS, add_options, given_options, in_options
+from idc.captioning.loading import add_options, given_options, in_options
 
 if TYPE_CHECKING:
     from idc.captioning.pair import ReadGeotiffs
@@ -32,7 +32,6 @@ def command(doc: str | None, geotiffs: ReadGeotiffs) -> None:
         help="a captioner: the artifact folder of its training run, shipped, shipped-satellite, regions (where and "
         "how much), or hf:ORG/NAME (default: see above)",
     )
-    parser.add_argument("--server", help="use this server (default: see above; none: no server)")
     add_options(parser)
     parser.add_argument(
         "--endpoint",
@@ -52,11 +51,8 @@ def command(doc: str | None, geotiffs: ReadGeotiffs) -> None:
     from idc.captioning.pair import caption_text, caption_with_any  # numpy and Pillow, which `--help` does not need
 
     try:
-        load = given_options(args)
-        if args.server not in (None, "none") and (args.artifact or load != DEFAULTS):
-            parser.error("--server captions with its own model; leave out --artifact, --device and --speed")
         result = caption_with_any(
-            args.before, args.after, artifact=args.artifact, server=args.server, load=load, beams=args.beams,
+            args.before, args.after, artifact=args.artifact, load=given_options(args), beams=args.beams,
             candidates=args.candidates, map_to=args.map, frames_to=args.frames, geotiffs=geotiffs,
         )  # fmt: skip
     except (OSError, ValueError) as error:

@@ -14,22 +14,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fastapi import FastAPI, Request
 from PIL import Image
 
 from idc.captioning import pair as pair_module
-from idc.captioning import running_server as caption_server
 from idc.captioning.contract import draw_map
 from idc.captioning.loading import SHIPPED, artifact_folder
 from idc.captioning.pair import caption_pair, caption_text
 from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows
-from idc.loopback import is_loopback
 from idc.systems import load_captioner, newest_captioner
-from serve.api import create_api
 from tests.conftest import Command
 from tests.geo import scenes
-from tests.serve.local import LocalBackend, local_config, serving
 from tests.systems.procap.world import World
 from tests.systems.regions.test_regions import BLUE, RED, ground, with_disk
 
@@ -173,7 +168,7 @@ def test_the_newest_captioner_below_runs_is_taken_and_named(
 ) -> None:
     assert newest_captioner(str(runs)) == str(runs / "sweep" / "new" / "artifact")
     monkeypatch.chdir(tmp_path)
-    done = caption(*files, "--server", "none", "--json")
+    done = caption(*files, "--json")
     assert json.loads(done.stdout)["captioner"] == json.loads(done.stdout)["artifact"] == "runs/sweep/new/artifact"
     assert "captioner: runs/sweep/new/artifact, the newest one" in done.stderr
 
@@ -182,7 +177,7 @@ def test_the_captioner_that_comes_with_the_program_is_taken_where_none_was_train
     files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caption: Caption
 ) -> None:
     monkeypatch.chdir(tmp_path)  # without runs/
-    chosen = caption(*files, "--server", "none", "--json")
+    chosen = caption(*files, "--json")
     found = json.loads(chosen.stdout)
     assert Path(found["artifact"]) == ROOT / "idc" / "weights" / "clevr_like"
     trained_on = load_captioner(artifact_folder(SHIPPED)).trained_on
@@ -196,9 +191,8 @@ def test_the_captioner_that_comes_with_the_program_is_taken_where_none_was_train
 def test_two_geotiffs_are_captioned_by_the_one_for_satellite_images(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caption: Caption
 ) -> None:
-    """Even where another captioner is newer, or a server runs; one of the two is not enough."""
+    """Even where another captioner is newer; one of the two is not enough."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(caption_server, "running_server", lambda: pytest.fail("no server is looked for"))
     before = scenes.write(tmp_path / "before.tif", scenes.ground()[:64, :64])
     after = scenes.write(tmp_path / "after.TIF", scenes.ground(1)[:64, :64])
     chosen = caption(before, after, "--json")
@@ -208,7 +202,7 @@ def test_two_geotiffs_are_captioned_by_the_one_for_satellite_images(
     assert json.loads(caption(before, after, "--artifact", named, "--json").stdout)["artifact"] == named
     plain = tmp_path / "after.png"
     plain.write_bytes(encode_png(scenes.ground(1)[:64, :64]))
-    of_both = caption(before, plain, "--server", "none", "--json")
+    of_both = caption(before, plain, "--json")
     assert json.loads(of_both.stdout)["artifact"] == "runs/sweep/new/artifact"
 
 
@@ -248,71 +242,6 @@ def test_without_rasterio_a_geotiff_of_16_bits_is_refused_and_one_of_8_captioned
     refused = caption(before, deep, status=2)
     assert f"{deep} is a GeoTIFF of 4 bands of 16 bits; pip install 'idc[geo]'" in refused.stderr
     assert "confidence" in caption(before, scenes.write(tmp_path / "after.tif", pixels)).stdout
-
-
-def test_a_server_that_runs_is_asked_in_place_of_loading_a_model(
-    captioner_artifact: Path,
-    files: tuple[Path, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caption: Caption,
-) -> None:
-    monkeypatch.chdir(tmp_path)  # without runs/
-    expected = caption_pair(str(captioner_artifact), *map(str, files), candidates=2, map_to="loaded.png")
-    with serving(create_api(local_config(str(captioner_artifact)), LocalBackend(str(captioner_artifact)))) as url:
-        monkeypatch.setattr(caption_server, "DEFAULT_SERVER", url)
-        done = caption(*files, "--json", "--candidates", 2, "--map", "asked.png", "--frames", "film.gif")
-        assert f"using the server at {url}" in done.stderr
-        found = json.loads(done.stdout.splitlines()[-1])  # after the log of the server, which is in this process
-        assert (found["server"], found["model"]) == (url, "demo")
-        assert [one["caption"] for one in found["candidates"]] == [one["caption"] for one in expected["candidates"]]
-        assert found["confidence"] == pytest.approx(expected["confidence"], abs=1e-5)
-        assert found.keys() - {"server", "model", "version", "frames"} == expected.keys() - {"artifact", "frames"}
-        for name in ("verdict", "warning", "seen", "regions", "regions_text"):
-            assert found[name] == expected[name], name
-        drawn = [np.asarray(Image.open(name), np.int16) for name in ("asked.png", "loaded.png")]
-        assert np.abs(drawn[0] - drawn[1]).max() <= 1
-        assert (tmp_path / "film.gif").is_file()
-        refused = caption(*files, "--server", url, "--beams", 99, status=2)
-        assert "refuses the request (422): beams: " in refused.stderr
-    assert f"no server responds at {url}" in caption(*files, "--server", url, status=2).stderr
-
-
-def test_another_program_at_the_servers_port_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = FastAPI()
-    asked = []
-
-    @app.get("/v1/models")
-    def models() -> dict[str, Any]:
-        return {"object": "list", "data": [{"id": "gpt", "owned_by": "somebody"}]}
-
-    @app.post("/v1/captions")
-    def captions() -> None:
-        asked.append(True)
-
-    with serving(app) as url:
-        monkeypatch.setattr(caption_server, "DEFAULT_SERVER", url)
-        assert caption_server.running_server() is None
-        with pytest.raises(caption_server.NoServer, match="is not a server of this project"):
-            caption_server.models(url)
-    assert not asked
-
-
-def test_a_token_is_sent_where_nobody_can_read_it_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IDC_TOKEN", "secret")
-    seen = []
-    app = FastAPI()
-
-    @app.get("/v1/models")
-    def models(request: Request) -> dict[str, Any]:
-        seen.append(request.headers.get("authorization"))
-        return {"data": [{"id": "demo", "owned_by": "idc"}]}
-
-    with serving(app) as url:
-        assert caption_server.models(url) == [{"id": "demo", "owned_by": "idc"}]
-        assert seen == ["Bearer secret"]
-    assert all(is_loopback(host) for host in ("127.0.0.1", "::1", "localhost"))
-    assert not any(is_loopback(host) for host in ("10.0.0.7", "127.0.0.1.example.org", None))
 
 
 def test_what_differs_is_said_before_the_caption_of_an_unfamiliar_pair(tmp_path: Path, caption: Caption) -> None:

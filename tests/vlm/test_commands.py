@@ -88,7 +88,7 @@ def place(base: Path, world: World, tmp_path_factory: pytest.TempPathFactory) ->
              "nearest_train_pairs=0", "allow_empty=true"],
             ["caption", f"artifact={run}/artifact", f"input={world.pairs}", f"out={run}/captions", "candidates=2",
              "--local"],
-            ["caption", "--artifact", f"{run}/artifact", "--server", "none", "--json", "--map", f"{run}/map.png",
+            ["caption", "--artifact", f"{run}/artifact", "--json", "--map", f"{run}/map.png",
              *map(str, pair)],
             ["register", f"artifact={run}/artifact", f"evaluation={run}/evaluation", f"tracking_uri={TRACKING}"],
             ["promote", f"tracking_uri={TRACKING}", "force=true"],
@@ -103,7 +103,7 @@ def place(base: Path, world: World, tmp_path_factory: pytest.TempPathFactory) ->
             "out=throughput.json",
         ],
         ["leaderboard", "--runs", "runs", "--any-commit", "--throughput", "throughput.json"],
-        ["caption", "--artifact", "hf:org/tiny", "--server", "none", "--json", *map(str, pair)],
+        ["caption", "--artifact", "hf:org/tiny", "--json", *map(str, pair)],
         ["evaluate", *hub, "allow_empty=true"],
     ]
     code = (
