@@ -13,6 +13,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel
 from idc.data.textfiles import parse_json
+from idc.loopback import is_loopback
 from idc.redaction import redacted, variable_fault
 from idc.stop_texts import settled
 
@@ -120,6 +121,9 @@ class ChatEndpoint:
         self._settings: dict[str, Any] = {
             "base_url": url, "api_key": key or "none", "timeout": timeout_s, "max_retries": attempts - 1
         }  # fmt: skip
+        host = urlsplit(url).hostname or ""
+        # URLs that bypass the proxies of the environment: this machine, which a proxy elsewhere cannot reach.
+        self._direct = [f"all://[{host}]" if ":" in host else f"all://{host}"] if is_loopback(host) else []
         self._clients: dict[asyncio.AbstractEventLoop, AsyncOpenAI] = {}
 
     def ask(self, content: str | list[Any]) -> Reply:
@@ -193,7 +197,8 @@ class ChatEndpoint:
 
             from idc.bounded_client import BoundedClient
 
-            self._clients[loop] = AsyncOpenAI(**self._settings, http_client=BoundedClient(_MOST_MIB))
+            client = BoundedClient(_MOST_MIB, mounts=dict.fromkeys(self._direct))
+            self._clients[loop] = AsyncOpenAI(**self._settings, http_client=client)
         return self._clients[loop]
 
     def _request(

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from idc.captioning.running_server import NoServer, models
 from idc.chat_endpoint import ChatEndpoint, EndpointError, NotAnswered, Reply, RequestRefused
 from tests.chat_server import serving as serving_answers
 
@@ -87,8 +86,20 @@ def test_the_time_out_is_that_of_the_whole_answer(send: Callable[[socket.socket]
         with pytest.raises(NotAnswered, match=r"no whole answer within 0\.5 s; gave up after 1 attempts") as late:
             endpoint(url, timeout_s=0.5).ask("x")
         assert late.value.timed_out
-        with pytest.raises(NoServer, match=r"no whole answer within 0\.5 s"):
-            models(url, timeout_s=0.5)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_an_endpoint_on_this_machine_is_asked_past_a_proxy(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving_answers() as server, serving_answers() as proxy:
+        for name in ("http_proxy", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url.removesuffix("/v1"))
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        url = server.url.replace("127.0.0.1", host)
+        endpoint(url).ask("x")
+        assert (len(server.paths), proxy.paths) == (1, [])
+        endpoint("http://models.invalid/v1").ask("x")
+        assert len(proxy.paths) == 1
 
 
 def test_an_endpoint_whose_list_of_models_is_not_read_is_reachable() -> None:
