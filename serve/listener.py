@@ -5,7 +5,7 @@ connections. :class:`LimitedProtocol` is uvicorn's protocol with these limits. :
 :func:`install` makes it the protocol of every server that this process starts afterwards, for Ray Serve's proxies.
 
 uvicorn has no public interface for this: its protocol's methods and attributes (``cycle``, ``pipeline``, ``flow``,
-``_start_asgi_task``, ``_should_upgrade_to_ws``), its types and ``HTTP_PROTOCOLS`` are those of the pinned version, and
+``_start_asgi_task``, ``_should_upgrade_to_ws``, ``_unset_keepalive_if_required``), its types and ``HTTP_PROTOCOLS`` are those of the pinned version, and
 used in this module alone. With another version the limits or the answers to refused requests may be missing: each limit
 has its test in ``tests/serve/test_listener.py``, and those of a running command in ``tests/serve/test_attacks.py``.
 """
@@ -25,7 +25,7 @@ from typing import Any, cast
 import httptools
 import uvicorn.config
 from starlette.types import ASGIApp
-from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from serve.config import LimitsConfig
@@ -89,7 +89,8 @@ class Connections:
         return len(self._open)
 
     def admit(self, connection: LimitedProtocol) -> bool:
-        """Count a new connection. If no place is left, the connection that has been idle longest is closed.
+        """Count a new connection. If no place is left, one that was refused is closed, else the one that has been idle
+        longest.
 
         Returns:
             False if no place is left and no connection is idle.
@@ -97,10 +98,14 @@ class Connections:
         of_client = self._of_client.get(connection.client_key, {})
         for connections, most in ((of_client, self._each), (self._open, self.limits.connections)):
             if len(connections) >= most:
-                waiting = [(other.waiting_since, other) for other in connections if other.waiting_since is not None]
+                waiting = [
+                    (not other.dropping, other.waiting_since, other)
+                    for other in connections
+                    if other.waiting_since is not None
+                ]
                 if not waiting:
                     return False
-                min(waiting, key=itemgetter(0))[1].close_now()
+                min(waiting, key=itemgetter(0, 1))[2].close_now()
                 self.note("connection_closed", connection.client_key)
         self._of_client.setdefault(connection.client_key, {})[connection] = None
         self._open[connection] = None
@@ -160,7 +165,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self.waiting_since: float | None = None
         """Time since which the connection waits for a complete request head; None while a request is in progress."""
         self._refusal: ApiError | None = None
-        self._dropping = False  # refused: further bytes are read and discarded, so that the response is not lost
+        self.dropping = False
+        """Answered before its request had ended: further bytes are read and discarded, so that the response is not
+        lost, but no more than a body may have, and only for a short time."""
+        self._dropped = 0  # bytes
         self._head_size = self._head_lines = 0
         self._unparsed = 0  # bytes fed to the parser since its last report of a complete part of a message
         self._in_body = False
@@ -168,6 +176,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._held: dict[RequestResponseCycle, int] = {}  # body bytes of unfinished requests
         self._running: RequestResponseCycle | None = None  # the request that is answered now, or was last
         self._answering: asyncio.Task[None] | None = None  # of the same request, until it is answered
+        self._early: RequestResponseCycle | None = None  # the request that is answered before its body has ended
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
 
@@ -222,8 +231,13 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._reading is None and not self._in_body and self._answered:
             self._expect_head()  # also for bytes that the parser skips, such as empty lines
+        if self.dropping:
+            self._dropped += len(data)
+            if self._dropped > self._max_body:
+                self.close_now()
+            return
         for start in range(0, len(data), self._max_head):
-            if self._dropping or self.transport.is_closing():
+            if self.dropping or self.transport.is_closing():
                 return
             piece = data[start : start + self._max_head]
             self._unparsed += len(piece)
@@ -292,10 +306,20 @@ class LimitedProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
 
+        async def send_out(message: ASGISendEvent) -> None:
+            early = message["type"] == "http.response.start" and self.cycle is cycle and self._in_body
+            if early:
+                headers = [*message.get("headers", ()), (b"connection", b"close")]
+                message = cast(ASGISendEvent, {**message, "headers": headers})
+            await cycle.send(message)
+            if early:
+                # By its header uvicorn would close the connection at once, and unread bytes would reset it.
+                self._early, cycle.keep_alive = cycle, True
+
         async def until_done(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
             task = self._answering = asyncio.current_task()
             try:
-                await app(scope, receive, send)
+                await app(scope, receive, send_out)
             except asyncio.CancelledError:
                 if not cycle.disconnected:  # else its client has left, which is no failure
                     raise
@@ -310,6 +334,9 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._answered and not self.pipeline:
             self.waiting_since = self.loop.time()
+        if self._early is self.cycle and not self.dropping and not self.transport.is_closing():
+            self._unset_keepalive_if_required()
+            self._drop()
 
     # -- limits
 
@@ -348,7 +375,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def refuse(self, error: ApiError) -> None:
         """End the connection, with an error response if the client can assign it to this request."""
-        if self._dropping or self.transport.is_closing():
+        if self.dropping or self.transport.is_closing():
             return
         self._connections.note(error.code, self.client_key)
         running = not self._answered
@@ -359,14 +386,18 @@ class LimitedProtocol(HttpToolsProtocol):
             self.cycle.disconnected = True  # a later response of the application is dropped
             self.cycle.message_event.set()
             self._give_back(self.cycle)
-        self._connections.arrived(self)
-        self._dropping = True
-        self.waiting_since = self.waiting_since or self.loop.time()
-        self._set_deadline(self._limits.head_s, self.close_now)
         answer = error_response(error, uuid.uuid4().hex)
         lines = [STATUS_LINE[error.status], b"connection: close\r\n"]
         lines += [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
         self.transport.write(b"".join([*lines, b"\r\n", bytes(answer.body)]))
+        self._drop()
+
+    def _drop(self) -> None:
+        """End the connection after its last response, without waiting for the rest of its request."""
+        self._connections.arrived(self)
+        self.dropping = True
+        self.waiting_since = self.waiting_since or self.loop.time()
+        self._set_deadline(self._limits.head_s, self.close_now)
         self.transport.write_eof()
         self.flow.resume_reading()  # with unread bytes, closing would reset the connection and lose the response
 

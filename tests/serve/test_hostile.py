@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from http.client import HTTPResponse
 from urllib.parse import urlsplit
 
 import pytest
@@ -57,6 +59,35 @@ def test_it_is_refused_with_a_proper_error(servers: dict[str, tuple[str, int]], 
     assert reply.headers["x-request-id"] == answer.request_id
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert "set-cookie" not in reply.headers
+
+
+BEARER = f"Authorization: Bearer {TOKEN}"
+
+
+@pytest.mark.parametrize(
+    ("mode", "line", "headers", "status"),
+    [
+        ("token", "POST /v1/captions", [], 401),
+        ("token", "POST /v1/captions", ["Authorization: Bearer wrong"], 401),
+        ("loopback", "POST /v1/captions", ["Origin: https://elsewhere.example"], 403),
+        ("loopback", "POST /v1/captions", ["X-Forwarded-For: 192.0.2.1"], 403),
+        ("token", "POST /v1/nothing", [BEARER], 404),
+        ("token", "PUT /v1/captions", [BEARER], 405),
+        ("token", "POST /v1/captions", [BEARER], 415),
+        ("token", "POST /v1/chat/completions", [BEARER, "Content-Type: text/plain"], 415),
+    ],
+)
+def test_a_refusal_does_not_wait_for_the_rest_of_the_body(
+    servers: dict[str, tuple[str, int]], mode: str, line: str, headers: list[str], status: int
+) -> None:
+    head = [f"{line} HTTP/1.1", "Host: localhost", "Transfer-Encoding: chunked", *headers]
+    with socket.create_connection(servers[mode], timeout=60) as connection:
+        connection.sendall(("\r\n".join(head) + "\r\n\r\n5\r\nhello\r\n").encode())
+        response = HTTPResponse(connection)
+        response.begin()
+        assert (response.status, response.getheader("connection")) == (status, "close")
+        assert ErrorAnswer.model_validate_json(response.read())
+        assert connection.recv(1) == b""
 
 
 def test_the_server_survives(servers: dict[str, tuple[str, int]]) -> None:

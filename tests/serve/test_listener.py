@@ -262,6 +262,37 @@ def test_half_open_connections_give_way(limits: dict[str, int]) -> None:
         assert all(ended(connection) for connection in half_open[:36])
 
 
+def endless(path: str = "/early") -> bytes:
+    """The beginning of a request whose body never ends."""
+    return chunked(b"1000\r\n" + b"x" * 4096 + b"\r\n", 1).removesuffix(b"0\r\n\r\n").replace(b"/", path.encode(), 1)
+
+
+def test_an_answer_before_the_end_of_a_body_ends_the_connection() -> None:
+    with app(body_mib=1) as served, served.connect() as connection:
+        connection.sendall(endless())
+        response = HTTPResponse(connection)
+        response.begin()
+        assert (response.status, response.getheader("connection"), response.read()) == (200, "close", b"0")
+        with pytest.raises(OSError, match=r"Broken pipe|reset"):  # and no more than a body is read
+            for _ in range(1000):
+                connection.sendall(b"x" * 2**20)
+        assert served.ask(GET) == (200, "0")
+
+
+def test_connections_that_were_refused_give_way_first() -> None:
+    """As many as there are places, from each of four addresses, whose bodies never end."""
+    with app(head_s=60, timeout_s=60, connections=8, connections_each=2) as served, ExitStack() as stack:
+        honest = stack.enter_context(served.connect())
+        assert answer_of(honest, GET) == (200, "0")  # and idle from now on, for longer than the others
+        for place in range(8):
+            connection = stack.enter_context(socket.socket())
+            connection.bind((f"127.0.0.{2 + place % 4}", 0))
+            connection.connect(("127.0.0.1", served.port))
+            assert answer_of(connection, endless()) == (200, "0")
+        for asked in (honest, stack.enter_context(served.connect())):
+            assert answer_of(asked, GET) == (200, "0")
+
+
 def test_connections_with_a_request_under_way_stay() -> None:
     with app(connections_each=3) as served, ExitStack() as stack:
         asked = [stack.enter_context(served.connect()) for _ in range(3)]
