@@ -5,9 +5,10 @@ connections. :class:`LimitedProtocol` is uvicorn's protocol with these limits. :
 :func:`install` makes it the protocol of every server that this process starts afterwards, for Ray Serve's proxies.
 
 uvicorn has no public interface for this: its protocol's methods and attributes (``cycle``, ``pipeline``, ``flow``,
-``_start_asgi_task``, ``_should_upgrade_to_ws``, ``_unset_keepalive_if_required``), its types and ``HTTP_PROTOCOLS`` are those of the pinned version, and
-used in this module alone. With another version the limits or the answers to refused requests may be missing: each limit
-has its test in ``tests/serve/test_listener.py``, and those of a running command in ``tests/serve/test_attacks.py``.
+``_start_asgi_task``, ``_should_upgrade_to_ws``, ``_unset_keepalive_if_required``), its types and ``HTTP_PROTOCOLS`` are
+those of the pinned version, and used in this module alone. With another version the limits or the answers to refused
+requests may be missing: each limit has its test in ``tests/serve/test_listener.py``, and those of a running command in
+``tests/serve/test_attacks.py``.
 """
 
 from __future__ import annotations
