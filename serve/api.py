@@ -102,8 +102,8 @@ def _add_captioning(api: FastAPI, intake: Intake, service: Service) -> None:
         `GET /v1/models`) reads the text of all turns and answers the last one, in `max_tokens` at most; images without
         a text get its caption. Other models write a caption, whatever the text says, and refuse a question about
         something other than the change with status 400. `n` is the number of captions. Texts are searched for, not
-        sampled: a `temperature` or penalties other than 0 are refused, as are `logprobs`, JSON formats and forced
-        tools; `seed`, `top_p` and other parameters without an effect are ignored.
+        sampled: a `temperature` other than 0 and 1 and penalties other than 0 are refused, as are `logprobs`, JSON
+        formats and forced tools; `seed`, `top_p` and other parameters without an effect are ignored.
         """
         job = await intake.chat(request)
         return await chat_answers.chat_answer(await service.admit(context_of(request.scope), job))

@@ -11,7 +11,7 @@ from idc.schema import Turn
 from serve.pieces import Hear
 
 RegionsOption = Literal["never", "unfamiliar", "always"]
-"""For which pairs the regions that differ are looked for: those that the model is not familiar with, or all."""
+"""For which pairs the regions that differ are looked for: none, those that the model is not familiar with, or all."""
 PolygonsOption = Literal["never", "georeferenced", "always"]
 """For which pairs the changes are returned as polygons: those of two GeoTIFFs; always: others are refused."""
 
@@ -33,7 +33,7 @@ class Options:
     candidates: int = 1
     change_map: bool = False
     imagine: bool = False
-    regions: RegionsOption = "never"
+    regions: RegionsOption = "unfamiliar"
     polygons: PolygonsOption = "never"
 
 

@@ -79,13 +79,19 @@ async def _answer(admitted: AdmittedJob, common: dict[str, Any], hear: Hear | No
         (pair,) = admitted.job.pairs
         field = dict(zip(("before", "after"), pair.fields, strict=True)).get(side)
         raise ApiError(400, "not_captioned", f"{field}: {why}" if field else result.error, field)
-    return completion_of(result, common, admitted.job.stop)
+    return completion_of(result, common, admitted.job.stop, admitted.job.max_tokens)
 
 
-def completion_of(result: PairResult, common: dict[str, Any], stop: Sequence[str]) -> ChatAnswer:
-    """A pair's captions, or the answer in a dialogue about it, as a chat completion."""
+def completion_of(
+    result: PairResult, common: dict[str, Any], stop: Sequence[str] = (), max_words: int | None = None
+) -> ChatAnswer:
+    """A pair's captions, or the answer in a dialogue about it, as a chat completion.
+
+    Args:
+        max_words: of a caption.
+    """
     described = result.description
-    read, written = 0, sum(len(caption.caption.split()) for caption in result.captions)
+    read, written = 0, sum(len(caption.caption.split()[:max_words]) for caption in result.captions)
     if described is not None and described.tokens is not None:
         read, written = described.tokens
     seen = None if described is None else described.seen
@@ -103,9 +109,16 @@ def completion_of(result: PairResult, common: dict[str, Any], stop: Sequence[str
             )
         )
     for index, caption in enumerate(result.captions):
-        message = AnswerMessage(content=before(caption.caption, stop))
+        text = before(caption.caption if index else _content(result), stop)
+        cut_off = max_words is not None and len(text.split()) > max_words
         choices.append(
-            Choice(index=index, message=message, confidence=caption.confidence, log_probability=caption.log_probability)
+            Choice(
+                index=index,
+                message=AnswerMessage(content=" ".join(text.split()[:max_words]) if cut_off else text),
+                finish_reason="length" if cut_off else "stop",
+                confidence=caption.confidence,
+                log_probability=caption.log_probability,
+            )
         )
     return ChatAnswer(
         **common,
@@ -113,7 +126,18 @@ def completion_of(result: PairResult, common: dict[str, Any], stop: Sequence[str
         usage=Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written),
         seen=None if seen is None else SeenAnswer(**seen.to_dict()),
         **({} if described is None else described.assessment.to_dict()),
+        regions_text=None if described is None else described.regions_text,
     )
+
+
+def _content(result: PairResult) -> str:
+    """The best caption; of a pair that the model is not familiar with after the regions that differ."""
+    described = result.description
+    assert described is not None
+    caption = described.best.caption
+    if described.familiar is not False or described.regions_text in (None, caption):
+        return caption
+    return f"Without a trained model: {described.regions_text}\nBy the model, which has not seen such images: {caption}"
 
 
 def _deltas(text: str, first: bool) -> Iterator[Delta]:

@@ -109,13 +109,13 @@ class ChatRequest(_Open):
     """Number of different captions, each a choice; fewer if the search finds fewer. A model that answers gives one
     answer to a text, and several captions to images alone."""
     max_tokens: int | None = Field(None, ge=1)
-    """Maximal length of an answer; captions have a length of their own."""
+    """Maximal length of an answer in the model's tokens, and of a caption in words."""
     max_completion_tokens: int | None = Field(None, ge=1)
     """The same under its newer name, which takes precedence."""
     stop: Stop = Field(None, max_length=4)
     """Up to four texts; an answer or a caption ends before the first of them in it."""
     temperature: float | None = Field(None, ge=0)
-    """Refused unless 0: texts are searched for, not sampled."""
+    """Refused unless 0 or 1, the default of the OpenAI interface: texts are searched for, not sampled."""
     presence_penalty: float | None = None
     """Refused unless 0."""
     frequency_penalty: float | None = None
@@ -156,7 +156,8 @@ class AnswerMessage(ClosedModel):
     role: Literal["assistant"] = "assistant"
     """Always ``assistant``."""
     content: str
-    """The answer or the caption."""
+    """The answer or the caption; before the first caption of a pair that the model is not familiar with, where the
+    images differ (``regions_text``)."""
     refusal: None = None
     """Always null."""
 
@@ -169,7 +170,7 @@ class Choice(ClosedModel):
     message: AnswerMessage
     """The answer or the caption."""
     finish_reason: Literal["stop", "length"] = "stop"
-    """``length`` if an answer was cut off at ``max_tokens``."""
+    """``length`` if the text was cut off at ``max_tokens``."""
     logprobs: None = None
     """Always null."""
     confidence: float

@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from idc.config import did_you_mean
 from serve.config import LimitsConfig
 from serve.context import context_of
 from serve.schema import ErrorAnswer, ErrorBody
@@ -63,11 +64,19 @@ async def framework_error(request: Request, error: Exception) -> Response:
     context = context_of(request.scope)
     allowed = (error.headers or {}).get("Allow", "another method")
     context.error, message = {
-        404: ("no_such_path", "no such path; GET /docs lists all paths"),
+        404: ("no_such_path", f"no such path{_instead(request)}; GET /docs lists all paths"),
         405: ("method_not_allowed", f"this path accepts only {allowed}"),
     }.get(error.status_code, ("refused", str(error.detail)))
     body = ApiError(error.status_code, context.error, message).body(context.request_id)
     return JSONResponse(body, error.status_code, error.headers)
+
+
+def _instead(request: Request) -> str:
+    """What to use in place of an unknown path."""
+    path = request.url.path
+    if path.rstrip("/").endswith(("/responses", "/completions")) and path != "/v1/chat/completions":
+        return ": of OpenAI's interface, only POST /v1/chat/completions is served (client.chat.completions.create)"
+    return did_you_mean(path[:80], [route.path for route in request.app.routes])
 
 
 def internal_error() -> ApiError:

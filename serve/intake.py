@@ -60,6 +60,7 @@ class ParsedRequest:
         candidates_field: how error messages refer to ``options.candidates``.
         include_usage: whether a streamed chat completion ends with its usage.
         stop: a chat completion's texts end before the first of these.
+        max_tokens: most words of a chat completion's captions; None for no limit. Answers have that of the dialogue.
     """
 
     model: str | None
@@ -70,6 +71,7 @@ class ParsedRequest:
     candidates_field: str = "candidates"
     include_usage: bool = False
     stop: tuple[str, ...] = ()
+    max_tokens: int | None = None
 
 
 class Intake:
@@ -119,6 +121,7 @@ class Intake:
             candidates_field="n",
             include_usage=body.stream_options is not None and body.stream_options.include_usage,
             stop=tuple(body.stop or ()),
+            max_tokens=body.max_completion_tokens or body.max_tokens,
         )
 
     def _dialogue(self, body: ChatRequest, pair: PairSource) -> RequestDialogue | None:
@@ -254,7 +257,10 @@ def _refuse_unsupported(body: ChatRequest) -> None:
     if body.response_format is not None and body.response_format.type != "text":
         message = f"captions are plain text, not {body.response_format.type}: leave response_format out"
         raise ApiError(400, "unsupported", message, "response_format.type")
-    for name in ("temperature", "presence_penalty", "frequency_penalty", "logit_bias"):
+    if body.temperature not in (None, 0, 1):
+        message = "texts are searched for, not sampled: leave temperature out, or set it to 0 or 1"
+        raise ApiError(400, "unsupported", message, "temperature")
+    for name in ("presence_penalty", "frequency_penalty", "logit_bias"):
         if getattr(body, name):
             message = f"texts are searched for, not sampled: leave {name} out{' or set it to 0' * (name[0] != 'l')}"
             raise ApiError(400, "unsupported", message, name)

@@ -219,7 +219,7 @@ _CHAT = {"id": f"chatcmpl-{_ID}", "created": 1_750_000_000, "model": "demo", "sy
 _CHUNK = Chunk(**_CHAT, choices=[ChunkChoice(index=0, delta=Delta(content=_CAPTION))])
 _EXAMPLES: dict[str, Any] = {
     "/v1/captions": {**_END, "results": [pair_answer(0, None, _RESULT)]},
-    "/v1/chat/completions": completion_of(_RESULT, _CHAT, ()).model_dump(),
+    "/v1/chat/completions": completion_of(_RESULT, _CHAT).model_dump(),
 }
 _STREAM_EXAMPLES = {
     "/v1/captions": [server_sent_event(pair_answer(0, None, _RESULT), "result"), server_sent_event(_END, "done")],

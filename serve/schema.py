@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from idc.captioning.contract import Verdict
-from serve.backend import PolygonsOption, RegionsOption
+from serve.backend import Options, PolygonsOption, RegionsOption
 
 
 class ClosedModel(BaseModel):
@@ -43,7 +43,7 @@ class CaptionOptions(ClosedModel):
     """Also return a map of where the pair changed."""
     imagine: bool = False
     """Also return the frames that the model imagines between the images."""
-    regions: RegionsOption = "never"
+    regions: RegionsOption = Options.regions
     """Also say, without a trained model, in which regions the images differ: never, for pairs that the model is not
     familiar with, or always. It takes up to half a second per pair."""
     polygons: PolygonsOption = "never"
@@ -105,12 +105,15 @@ class AssessedAnswer(ClosedModel):
     familiar: bool | None = None
     """Whether the pair resembles the training domain; null if ``familiarity`` is null."""
     verdict: Verdict | None = None
-    """Whether anything changed; ``unsure`` if caption and ``changed_probability`` disagree, or if the probability is
-    too close to one half."""
+    """Whether anything changed; ``unsure`` if the model is not familiar with the pair, if caption and
+    ``changed_probability`` disagree, or if the probability is too close to one half."""
     verdict_text: str | None = None
     """Why the verdict is ``unsure``, in words; otherwise null."""
     warning: str | None = None
     """Why the result cannot be trusted: the model has not seen such images; otherwise null."""
+    regions_text: str | None = None
+    """Where the images differ, as a sentence that no trained model wrote, to be read before the caption of an
+    unfamiliar pair; null if the regions were not looked for."""
     seen: SeenAnswer | None = None
     """At what size the model saw the images; null if it does not report it."""
 
@@ -221,8 +224,6 @@ class PairAnswer(AssessedAnswer):
     """PNGs as data URLs, from before to after; null unless requested."""
     regions: list[RegionAnswer] | None = None
     """The regions in which the images differ, the largest first; null if they were not looked for."""
-    regions_text: str | None = None
-    """The same as a sentence that no trained model wrote; null likewise."""
     error: str | None = None
     """Why the pair has no caption, in a request for several pairs; a request for one pair fails with status 400."""
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import openai
 import pytest
 
+import serve
+from idc.captioning.loading import SHIPPED, artifact_folder
+from idc.data.images import encode_png
 from idc.schema import IMAGE, Turn
 from idc.training.artifact import artifact_identity
 from serve.api import create_api
@@ -18,8 +22,10 @@ from serve.config import ServeConfig
 from serve.conversation import turns_of
 from serve.intake import PairSource, last_pair
 from tests.serve.bodies import picture, url
-from tests.serve.local import TOKEN, LocalBackend, serving, tokens_of
+from tests.serve.local import TOKEN, LocalBackend, local_config, serving, tokens_of
+from tests.systems.regions.test_regions import BLUE, RED, ground, with_disk
 
+EXAMPLES = Path(serve.__file__).parent / "web" / "examples"
 BEFORE, AFTER = url(picture()), url(picture(40, 30, shade=140))
 
 
@@ -80,6 +86,73 @@ def test_captions_end_before_the_first_text_of_stop(client: openai.OpenAI, addre
         answer = client.chat.completions.create(model="demo", messages=question(BEFORE, AFTER), n=3, stop=stop)
         assert answer.choices[0].message.content == text[:end]
         assert [choice.finish_reason for choice in answer.choices] == ["stop"] * len(expected)
+
+
+def test_max_tokens_counts_the_words_of_a_caption(client: openai.OpenAI, address: str) -> None:
+    expected = [each["caption"].split() for each in captions(address, candidates=3)]
+    assert max(map(len, expected)) > 2
+    for name, most in (("max_tokens", 1), ("max_completion_tokens", 2), ("max_tokens", 1000)):
+        answer = client.chat.completions.create(
+            model="demo", messages=question(BEFORE, AFTER), n=3, extra_body={name: most}
+        )
+        words = [text[:most] for text in expected]
+        assert [(choice.message.content or "").split() for choice in answer.choices] == words
+        cut = ["length" if len(text) > most else "stop" for text in expected]
+        assert [choice.finish_reason for choice in answer.choices] == cut
+        assert answer.usage is not None
+        assert answer.usage.completion_tokens == sum(map(len, words))
+
+
+def test_sampling_parameters_that_are_defaults_change_nothing(client: openai.OpenAI) -> None:
+    plain = client.chat.completions.create(model="demo", messages=question(BEFORE, AFTER))
+    same = client.chat.completions.create(
+        model="demo", messages=question(BEFORE, AFTER), temperature=1, top_p=1, presence_penalty=0, frequency_penalty=0
+    )
+    assert same.choices == plain.choices
+    with pytest.raises(openai.BadRequestError, match="set it to 0 or 1") as refused:
+        client.chat.completions.create(model="demo", messages=question(BEFORE, AFTER), temperature=0.7)
+    assert refused.value.param == "temperature"
+
+
+def test_other_interfaces_of_openai_name_the_one_that_is_served(client: openai.OpenAI, address: str) -> None:
+    hint = r"client\.chat\.completions\.create"
+    with pytest.raises(openai.NotFoundError, match=hint):
+        client.responses.create(model="demo", input="What changed?")
+    with pytest.raises(openai.NotFoundError, match=hint):
+        client.completions.create(model="demo", prompt="What changed?")
+    with openai.OpenAI(base_url=address, api_key=TOKEN, max_retries=0) as without_v1:
+        with pytest.raises(openai.NotFoundError, match="POST /v1/chat/completions"):
+            without_v1.chat.completions.create(model="demo", messages=question(BEFORE, AFTER))
+        with pytest.raises(openai.NotFoundError, match="did you mean '/v1/models'"):
+            without_v1.models.list()
+
+
+def test_the_regions_that_differ_come_before_the_caption_of_an_unfamiliar_pair() -> None:
+    unknown = [url(encode_png(with_disk(ground(), 60, 50, colour))) for colour in (RED, BLUE)]
+    known = [url((EXAMPLES / f"color-{name}.png").read_bytes()) for name in ("before", "after")]
+    shipped = artifact_folder(SHIPPED)
+    with serving(create_api(local_config(shipped), LocalBackend(shipped))) as address:
+        result, of_known = (described(address, *pair) for pair in (unknown, known))
+        assert result["regions_text"].startswith("One region changed: at the top left")
+        assert [region["position"] for region in result["regions"]] == ["at the top left"]
+        with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+            answer = client.chat.completions.create(model="demo", messages=question(*unknown), n=2)
+            familiar = client.chat.completions.create(model="demo", messages=question(*known))
+        first, second, *_ = (choice.message.content or "" for choice in answer.choices)
+        assert first.startswith(f"Without a trained model: {result['regions_text']}\n")
+        assert first.endswith(f": {result['caption']}")
+        assert second == result["candidates"][1]["caption"]
+        assert answer.model_extra is not None
+        assert answer.model_extra["regions_text"] == result["regions_text"]
+        assert familiar.model_extra is not None
+        assert familiar.model_extra["regions_text"] is None
+        assert familiar.choices[0].message.content == of_known["caption"]
+
+
+def described(address: str, before: str, after: str) -> Any:
+    """The result of ``/v1/captions`` for a pair, by default and with two candidates."""
+    body = {"before": before, "after": after, "candidates": 2}
+    return httpx2.post(f"{address}/v1/captions", json=body, timeout=60).json()["results"][0]
 
 
 def test_several_choices_are_the_candidates(client: openai.OpenAI, address: str) -> None:
