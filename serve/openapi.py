@@ -97,11 +97,12 @@ def _answers(operation: dict[str, Any], path: str, config: ServeConfig) -> None:
     answers = operation["responses"]
     answers.pop("422", None)  # the framework's assumption
     if path in ("/v1/captions", "/v1/chat/completions"):
+        answer, events = _answer_examples(path, config.default_model)
         answers["200"]["content"]["text/event-stream"] = {
             "itemSchema": {"anyOf": _STREAMS[path]},
-            "example": b"".join(_STREAM_EXAMPLES[path]).decode(),
+            "example": events,
         }
-        answers["200"]["content"]["application/json"]["example"] = _EXAMPLES[path]
+        answers["200"]["content"]["application/json"]["example"] = answer
         refusals: tuple[int, ...] = _CAPTIONING
     else:
         refusals = (404,) if path == "/v1/models/{name}" else ()
@@ -184,12 +185,12 @@ def _chat_body(before: str, after: str) -> dict[str, Any]:
     dialogue = [
         {"role": "user", "content": images},
         {"role": "assistant", "content": _CAPTION},
-        {"role": "user", "content": "Which colour does it have?"},
+        {"role": "user", "content": "Describe the change in other words."},
     ]
     examples = {
         "two images": {"messages": messages},
         "three candidates": {"messages": messages, "n": 3},
-        "a question to a model that answers": {"messages": dialogue, "max_tokens": 50},
+        "a dialogue": {"messages": dialogue, "max_tokens": 50},
         "as a stream": {"messages": messages, "stream": True, "stream_options": {"include_usage": True}},
     }
     return {
@@ -203,28 +204,26 @@ def _chat_body(before: str, after: str) -> dict[str, Any]:
     }
 
 
-_ID, _VERSION = "3f1c9d2ab0f44a0d8f6d0d3b2c7a5e11", "models:/captioner/7"
+_ID = "3f1c9d2ab0f44a0d8f6d0d3b2c7a5e11"
 _RESULT = PairResult(
     Description(
         (Candidate(_CAPTION, -0.2),), changed=0.97, familiarity=0.42, trained_on=None, seen=Seen((224, 224), (224, 224))
     )
 )
-_END = StreamEnd(
-    request_id=_ID,
-    model="demo",
-    version=_VERSION,
-    timing=Timing(total_ms=61.2, model_ms=48.0, largest_batch=1),
-).model_dump()
-_CHAT = {"id": f"chatcmpl-{_ID}", "created": 1_750_000_000, "model": "demo", "system_fingerprint": _VERSION}
-_CHUNK = Chunk(**_CHAT, choices=[ChunkChoice(index=0, delta=Delta(content=_CAPTION))])
-_EXAMPLES: dict[str, Any] = {
-    "/v1/captions": {**_END, "results": [pair_answer(0, None, _RESULT)]},
-    "/v1/chat/completions": completion_of(_RESULT, _CHAT).model_dump(),
-}
-_STREAM_EXAMPLES = {
-    "/v1/captions": [server_sent_event(pair_answer(0, None, _RESULT), "result"), server_sent_event(_END, "done")],
-    "/v1/chat/completions": [server_sent_event(_CHUNK), END_OF_STREAM],
-}
+
+
+def _answer_examples(path: str, model: str) -> tuple[dict[str, Any], str]:
+    """An answer of the route by the model of this name, as JSON and as a stream."""
+    version = "models:/captioner/7"
+    if path == "/v1/captions":
+        timing = Timing(total_ms=61.2, model_ms=48.0, largest_batch=1)
+        end = StreamEnd(request_id=_ID, model=model, version=version, timing=timing).model_dump()
+        result = pair_answer(0, None, _RESULT)
+        events = server_sent_event(result, "result") + server_sent_event(end, "done")
+        return {**end, "results": [result]}, events.decode()
+    common = {"id": f"chatcmpl-{_ID}", "created": 1_750_000_000, "model": model, "system_fingerprint": version}
+    chunk = Chunk(**common, choices=[ChunkChoice(index=0, delta=Delta(content=_CAPTION))])
+    return completion_of(_RESULT, common).model_dump(), (server_sent_event(chunk) + END_OF_STREAM).decode()
 
 
 def _json_text(*models: str) -> dict[str, Any]:

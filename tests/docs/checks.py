@@ -118,7 +118,12 @@ def _dedent(block: re.Match[str]) -> str:
 
 def blocks(text: str) -> list[str]:
     """The code blocks of commands in Markdown."""
-    return [_dedent(block) for block in _FENCE.finditer(text) if block["language"] == ""]
+    return [block for language, block in all_blocks(text) if language == ""]
+
+
+def all_blocks(text: str) -> list[tuple[str, str]]:
+    """Language and text of all code blocks in Markdown."""
+    return [(block["language"], _dedent(block)) for block in _FENCE.finditer(text)]
 
 
 def faulty_block(language: str, text: str) -> Iterator[str]:
