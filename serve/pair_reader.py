@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
+import string
 from importlib.util import find_spec
 
 from idc.data.images import FORMAT_NAMES, ImageError, geo_header, open_image, refused_format
@@ -19,6 +20,7 @@ from serve.intake import PairSource, ParsedRequest, Source
 _SAMPLES = 4
 """Bytes of a pixel, of all bands together, that a GeoTIFF of the most pixels may have; GDAL decodes all bands of a
 block."""
+_WHITESPACE = string.whitespace.encode()
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,19}://")
 
 
@@ -49,32 +51,35 @@ class RequestPairReader:
         return await asyncio.gather(*(pair_or_reason(pair) for pair in job.pairs))
 
     async def _pair(self, pair: PairSource, polygons: PolygonsOption) -> EncodedPair:
-        before, after = [
-            await self._file(*source) for source in zip((pair.before, pair.after), pair.fields, strict=True)
-        ]
-        placed = polygons != "never" and self._placed(before, after, pair.fields, polygons == "always")
-        if not placed:
-            for data, field in zip((before, after), pair.fields, strict=True):
-                self._check_header(data, field)
-        return EncodedPair(before, after, pair.dialogue, placed)
+        sources = zip((pair.before, pair.after), pair.fields, strict=True)
+        before, after = [await self._received(*source) for source in sources]
+        # In a thread: the parsers of headers are loops in Python, and other requests would wait for them.
+        return await asyncio.to_thread(self._encoded, pair, before, after, polygons)
 
-    async def image(self, source: Source, field: str) -> bytes:
-        """An image file, its header checked.
+    async def _received(self, source: Source, field: str) -> bytes | str:
+        """An image file, or the text that encodes it; slightly more than the limit of one that is too large."""
+        if isinstance(source, str):
+            return await self._fetcher.get(source, field) if _URL.match(source) else source
+        return await source.read(self._max_bytes + 1)
+
+    def _encoded(
+        self, pair: PairSource, before: bytes | str, after: bytes | str, polygons: PolygonsOption
+    ) -> EncodedPair:
+        """The files of a pair, their headers checked.
 
         Raises:
-            ApiError: 400 neither a file, base64 nor an allowed URL; not a supported image; too small; 413 too large.
+            ApiError: 400 not base64; not a supported image; too small; 413 too large; as :meth:`_placed`.
         """
-        data = await self._file(source, field)
-        self._check_header(data, field)
-        return data
+        files = [self._file(data, field) for data, field in zip((before, after), pair.fields, strict=True)]
+        first, second = files
+        placed = polygons != "never" and self._placed(first, second, pair.fields, polygons == "always")
+        if not placed:
+            for data, field in zip(files, pair.fields, strict=True):
+                self._check_header(data, field)
+        return EncodedPair(first, second, pair.dialogue, placed)
 
-    async def _file(self, source: Source, field: str) -> bytes:
-        if isinstance(source, str) and _URL.match(source):
-            data = await self._fetcher.get(source, field)
-        elif isinstance(source, str):
-            data = self._decoded(source, field)
-        else:
-            data = await source.read(self._max_bytes + 1)
+    def _file(self, received: bytes | str, field: str) -> bytes:
+        data = self._decoded(received, field) if isinstance(received, str) else received
         if len(data) > self._max_bytes:
             raise self._too_large(field)
         return data
@@ -124,7 +129,7 @@ class RequestPairReader:
         if len(encoded) * 3 // 4 > self._max_bytes + 3:
             raise self._too_large(field)
         try:
-            return base64.b64decode("".join(encoded.split()) if "\n" in encoded else encoded, validate=True)
+            return base64.b64decode(encoded.encode().translate(None, _WHITESPACE), validate=True)
         except ValueError:  # binascii.Error, or letters that are not ASCII
             raise ApiError(400, "invalid_base64", f"{field}: neither a data URL nor base64", field) from None
 

@@ -11,14 +11,25 @@ import pytest
 from PIL import Image
 
 from idc.data.images import FORMATS, decode_image
+from serve.backend import EncodedPair, Options
 from serve.config import LimitsConfig
 from serve.errors import ApiError
+from serve.intake import PairSource, ParsedRequest
 from serve.pair_reader import RequestPairReader
-from tests.serve.bad_images import IMAGES
+from tests.serve.bad_images import IMAGES, png, small_pixels
+
+
+def job(*files: bytes, count: int = 1) -> ParsedRequest:
+    """A request with a pair of these files, or several times the same."""
+    before, after = (base64.b64encode(file).decode() for file in files)
+    return ParsedRequest(None, Options(), (PairSource(before, after),) * count, count == 1, stream=False)
 
 
 def image(data: bytes) -> bytes:
-    return asyncio.run(RequestPairReader(LimitsConfig()).image(base64.b64encode(data).decode(), "before"))
+    """What is read of a file, in a pair with itself."""
+    [read] = asyncio.run(RequestPairReader(LimitsConfig()).read(job(data, data)))
+    assert isinstance(read, EncodedPair)
+    return read.before
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -49,3 +60,29 @@ def test_a_camera_format_is_named() -> None:
     with pytest.raises(ApiError, match="AVIF is not read; convert it to JPEG") as caught:
         image(IMAGES["AVIF"]())
     assert caught.value.code == "not_an_image"
+
+
+def test_the_event_loop_runs_while_headers_are_parsed() -> None:
+    """64 pairs whose headers have some hundred parts each, all of which Pillow reads in Python."""
+    parts = png(8, 8, small_pixels(), *[(b"abCd", b"")] * 500)
+
+    async def turns() -> int:
+        reading = asyncio.ensure_future(RequestPairReader(LimitsConfig()).read(job(parts, parts, count=64)))
+        turns = 0
+        while not reading.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert all(isinstance(pair, EncodedPair) for pair in reading.result())
+        return turns
+
+    assert asyncio.run(turns()) > 10  # all of it in one turn, otherwise
+
+
+@pytest.mark.parametrize("space", ["\n", "\r\n", " ", "\t"])
+def test_base64_may_have_lines(space: str) -> None:
+    data = png(8, 8, small_pixels())
+    text = base64.b64encode(data).decode()
+    lines = space.join(text[start : start + 76] for start in range(0, len(text), 76))
+    pair = PairSource(lines, f"data:image/png;base64,{lines}{space}")
+    request = ParsedRequest(None, Options(), (pair,), single=True, stream=False)
+    assert asyncio.run(RequestPairReader(LimitsConfig()).read(request)) == [EncodedPair(data, data)]
