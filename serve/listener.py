@@ -310,8 +310,9 @@ class LimitedProtocol(HttpToolsProtocol):
         async def send_out(message: ASGISendEvent) -> None:
             early = message["type"] == "http.response.start" and self.cycle is cycle and self._in_body
             if early:
-                headers = [*message.get("headers", ()), (b"connection", b"close")]
-                message = cast(ASGISendEvent, {**message, "headers": headers})
+                start = cast(dict[str, Any], message)
+                headers = [*start.get("headers", ()), (b"connection", b"close")]
+                message = cast(ASGISendEvent, {**start, "headers": headers})
             await cycle.send(message)
             if early:
                 # By its header uvicorn would close the connection at once, and unread bytes would reset it.
