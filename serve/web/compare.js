@@ -122,14 +122,23 @@ function dragToPan(stage) {
 
 // -- regions --------------------------------------------------------------------------------------------------------
 
+/** Where the images differ in a sentence, or nothing if that is the caption. */
+export function withoutModel({ regions_text: text, caption }) {
+  return text && text !== caption ? `Without a trained model: ${text}` : "";
+}
+
 /**
- * Shows the regions that differ as boxes and as a list, with their sentence. `regions` is null if they were not looked
+ * Shows the regions that differ as boxes and as a list, with their sentence: before the caption of a pair that the model
+ * is not familiar with, else above the list. `regions` is null if they were not looked
  * for, which `#find` offers.
  */
-export function showRegions({ regions, regions_text: text, caption }, after) {
+export function showRegions(result, after) {
+  const { regions, familiar } = result;
+  const text = withoutModel(result);
   $("find").hidden = Boolean(regions);
   $("regions").hidden = !regions;
-  $("regions-text").textContent = text && text !== caption ? `Without a trained model: ${text}` : "";
+  $("regions-first").textContent = familiar === false ? text : "";
+  $("regions-text").textContent = familiar === false ? "" : text;
   $("boxes-label").hidden = !regions?.length;
   const size = after.width === null ? null : [after.width, after.height];
   for (const drawing of document.querySelectorAll("svg.boxes")) {

@@ -1,6 +1,6 @@
 // Shows a result: warning, verdict, caption, bars, the images (compare.js), the change map, imagined frames, candidates.
 
-import { showImages, showRegions, stopBlinking } from "./compare.js";
+import { showImages, showRegions, stopBlinking, withoutModel } from "./compare.js";
 
 const $ = (id) => document.getElementById(id);
 const FRAME_MS = 700;
@@ -29,14 +29,16 @@ export function show({ answer, seconds, meaningful }, pair, time = null) {
   $("truth").querySelector("span").textContent = pair.truth ?? "";
   showVerdict(result);
   const changed = result.changed_probability;
-  bar("changed", changed, changed === null ? "not calibrated" : `${inWords(changed)}, ${percent(changed)}`);
+  $("probability").hidden = changed === null;
+  if (changed !== null) bar("changed", changed, `${inWords(changed)}, ${percent(changed)}`);
+  $("confidence-bar").hidden = result.caption === result.regions_text; // no model has chosen these words
   bar("confidence", result.confidence, percent(result.confidence));
   const missing = [];
   const classes = result.classes ?? null; // absent from results that an earlier version has kept
   const scene = result.scene ?? null;
   if (!showMap(result.change_map, classes)) missing.push("This model has no change map.");
   showRelevance(result.relevance ?? null);
-  if (!showFilm(result.frames, meaningful)) missing.push("This model has no imagined frames.");
+  showFilm(result.frames, meaningful);
   showClasses(classes);
   showScene(scene);
   if (!showImages(scene ? shownByServer(pair, scene) : pair)) missing.push("This browser cannot show the format of the images; the server can read them.");
@@ -63,15 +65,16 @@ function sizes(seen) {
 }
 
 /** The result in a sentence, for screen readers. */
-export function asSentence({ caption, verdict, verdict_text: reason, warning, regions_text: regions, classes, scene }) {
+export function asSentence(result) {
+  const { caption, verdict, verdict_text: reason, warning, familiar, classes, scene } = result;
   const sentences = [warning, verdict === "unsure" ? `${VERDICTS.unsure}: ${reason}.` : null, `Caption: ${caption}`];
   if (classes) sentences.push(`Counted: ${classes.counts.map(({ name, count }) => `${name} ${count}`).join(", ")}.`);
   if (scene) sentences.push(scene.sentence);
-  if (regions && regions !== caption) sentences.push(`Without a trained model: ${regions}`);
+  sentences.splice(familiar === false ? 2 : sentences.length, 0, withoutModel(result));
   return sentences.filter(Boolean).join(" ");
 }
 
-function showVerdict({ verdict, verdict_text: reason, warning, familiar, familiarity }) {
+function showVerdict({ verdict, verdict_text: reason, warning, familiar }) {
   const shown = $("result").dataset;
   shown.verdict = verdict ?? "";
   shown.familiar = familiar === false ? "no" : "";
@@ -80,10 +83,6 @@ function showVerdict({ verdict, verdict_text: reason, warning, familiar, familia
   $("verdict-text").textContent = reason ? `${reason[0].toUpperCase()}${reason.slice(1)}.` : "";
   $("warning").hidden = !warning;
   $("warning-text").textContent = warning ?? "";
-  $("familiarity").textContent =
-    familiar === false && familiarity !== null
-      ? `Of the held-out pairs of its own domain, at most ${share(familiarity)} are as far from its training images as this pair.`
-      : "";
 }
 
 /** A small share in percent, with at least one non-zero digit where possible. */
@@ -104,12 +103,10 @@ export function asJson(answer) {
   return JSON.stringify(answer, (key, value) => (key === "frames" || isPicture(value) ? undefined : value), 2);
 }
 
-/** Words, and a bar with the length of the share; no bar for an unknown share. */
+/** Words, and a bar with the length of the share. */
 function bar(id, share, words) {
   $(id).textContent = words;
   const track = $(`${id}-track`);
-  track.hidden = share === null;
-  if (share === null) return;
   track.firstElementChild.style.width = `${100 * share}%`;
   track.setAttribute("aria-valuenow", String(Math.round(100 * share)));
   track.setAttribute("aria-valuetext", words);
@@ -255,7 +252,7 @@ function showFilm(dataUrls, meaningful) {
   $("film-figure").hidden = frames.length === 0;
   $("film-figure").open = meaningful;
   $("film-note").hidden = meaningful;
-  if (frames.length === 0) return false;
+  if (frames.length === 0) return;
   $("film").replaceChildren(
     ...frames.map((url, index) => {
       const button = document.createElement("button");
@@ -270,7 +267,6 @@ function showFilm(dataUrls, meaningful) {
     }),
   );
   step(0);
-  return true;
 }
 
 function nameOf(index) {

@@ -136,10 +136,10 @@ def test_a_model_that_cannot_imagine_shows_what_it_can(backend: Backend, pair: t
         page.locator("#model").select_option("plain")
         drop(page, page.locator("main"), *pair)
         expect(page.locator("#caption")).to_have_text(caption_of(backend, pair, "plain"))
-        expect(page.locator("#missing")).to_have_text("This model has no imagined frames.")
+        expect(page.locator("#missing")).to_have_text("")
         expect(page.locator("#film-figure")).to_be_hidden()
-        expect(page.locator("#changed")).to_have_text("not calibrated")
-        expect(page.locator("#changed-track")).to_be_hidden()
+        expect(page.locator("#probability")).to_be_hidden()  # which is not calibrated
+        expect(page.locator("#confidence-bar")).to_be_visible()
         page.locator("#model").select_option("imagining")
         expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         expect(page.locator("#film-figure")).to_be_visible()

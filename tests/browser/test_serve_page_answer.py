@@ -21,7 +21,8 @@ pytestmark = pytest.mark.slow
 SEEN = "small rendered scenes"
 REASON = "the caption names a change, but the calibrated probability that anything changed is 12 %"
 UNSURE = Assessment(0.12, 0.4, True, "unsure", REASON, None)
-UNFAMILIAR = Assessment(0.98, 0.002, False, "changed", None, f"This model has only seen {SEEN}. Do not trust it here.")
+UNLIKE = "the images are unlike those that the model was trained on"
+UNFAMILIAR = Assessment(0.98, 0.002, False, "unsure", UNLIKE, f"This model has only seen {SEEN}. Do not trust it here.")
 
 
 @pytest.fixture(autouse=True)
@@ -41,14 +42,16 @@ def test_a_pair_unlike_the_training_images_gets_the_warning_before_the_caption(
         drop(page, page.locator("main"), *pair)
         expect(warning).to_be_visible()
         expect(warning).to_contain_text(f"This model has only seen {SEEN}. Do not trust it here.")
-        expect(warning).to_contain_text("0.2 % are as far from its training images as this pair")
-        expect(page.locator("#said")).to_contain_text(f"{UNFAMILIAR.warning} Caption: {caption_of(backend, pair)}")
-        ends = "document.querySelector('#warning').getBoundingClientRect().bottom"
+        sentence = page.locator("#regions-first")
+        expect(sentence).to_contain_text("Without a trained model: ")
+        expect(page.locator("#said")).to_contain_text(f"{sentence.inner_text()} Caption: {caption_of(backend, pair)}")
+        expect(page.locator("#verdict")).to_contain_text("Unsure whether anything changed")
+        ends = "document.querySelector('#regions-first').getBoundingClientRect().bottom"
         begins = "document.querySelector('#caption').getBoundingClientRect().top"
         assert page.evaluate(f"{ends} <= {begins}")  # in one layout: the pictures above may still be loading
         sizes = "(ids) => ids.map((id) => parseFloat(getComputedStyle(document.getElementById(id)).fontSize))"
-        told_size, caption_size = page.evaluate(sizes, ["warning-text", "caption"])
-        assert told_size >= caption_size
+        *told_sizes, caption_size = page.evaluate(sizes, ["warning-text", "regions-first", "caption"])
+        assert min(told_sizes) >= caption_size
         expect(page.locator("#past")).to_contain_text("unfamiliar images")
         colours = "(ids) => ids.map((id) => getComputedStyle(document.querySelector(id)).backgroundColor)"
         bars = ["#confidence-track i", "#changed-track i"]
@@ -56,6 +59,7 @@ def test_a_pair_unlike_the_training_images_gets_the_warning_before_the_caption(
         backend.assessment = SURE
         page.locator("#ask").click()
         expect(warning).to_be_hidden()
+        expect(sentence).to_be_hidden()
         expect(page.locator("#verdict-name")).to_have_text("Changed")
         assert not set(doubtful) & set(page.evaluate(colours, bars)), "grey where it is not to be trusted"
         backend.assessment = Assessment(0.02, 0.4, True, "unchanged", None, None)

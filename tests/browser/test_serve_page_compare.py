@@ -21,7 +21,7 @@ from tests.systems.regions.test_regions import RED, ground, with_disk
 
 pytestmark = pytest.mark.slow
 
-UNFAMILIAR = Assessment(0.9, 0.002, False, "changed", None, "This model has only seen other images. Do not trust it.")
+UNFAMILIAR = Assessment(0.9, 0.002, False, "unsure", "unlike others", "This model has not seen such images.")
 
 
 @pytest.fixture(autouse=True)
@@ -176,7 +176,7 @@ def test_an_unfamiliar_pair_shows_the_regions_that_differ(
         backend.assessment = UNFAMILIAR
         stage = asked(page, disks)
         sentence = f"Without a trained model: {expected.regions_text}"
-        expect(page.locator("#regions-text")).to_have_text(sentence)
+        expect(page.locator("#regions-first")).to_have_text(sentence)
         expect(page.locator("#said")).to_contain_text(sentence)
         expect(page.locator("#find")).to_be_hidden()
         frame, box = stage.bounding_box(), page.locator("#compare .line").first.bounding_box()
@@ -194,7 +194,7 @@ def test_an_unfamiliar_pair_shows_the_regions_that_differ(
         assert (unnamed(page), too_wide(page)) == ([], [])
         assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
         page.reload()
-        expect(page.locator("#regions-text")).to_have_text(sentence)
+        expect(page.locator("#regions-first")).to_have_text(sentence)
         assert seen.errors == []
 
 
