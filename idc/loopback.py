@@ -38,6 +38,16 @@ def keep_ray_on_loopback() -> None:
     """
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     keep_gloo_on_loopback()
+    bypass_proxies()
+
+
+def bypass_proxies() -> None:
+    """Make requests of this process and its children to this machine, such as those to Ray's dashboard, bypass the
+    proxies of the environment."""
+    hosts = [host for host in (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(",") if host]
+    if "*" not in hosts:
+        hosts += [host for host in ("localhost", "127.0.0.1", "::1") if host not in hosts]
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(hosts)
 
 
 def keep_gloo_on_loopback() -> None:

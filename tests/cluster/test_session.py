@@ -10,8 +10,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+import requests
 
-from idc.loopback import collect_no_metrics
+from idc.loopback import bypass_proxies, collect_no_metrics
+from tests.chat_server import serving
 from tests.sockets import open_to_others
 
 
@@ -25,6 +27,23 @@ def test_a_local_ray_listens_on_loopback_alone(ray_session: None) -> None:
 
     assert ray.get(worker.remote()) == "127.0.0.1"
     assert open_to_others(psutil.Process()) == []
+
+
+def test_requests_to_this_machine_bypass_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of `requests`, by which Ray's client submits jobs to the dashboard."""
+    body = {"messages": [{"content": "x"}]}
+    with serving() as server, serving() as proxy:
+        for name in ("http_proxy", "HTTP_PROXY"):
+            monkeypatch.setenv(name, proxy.url.removesuffix("/v1"))
+        for name, hosts in (("no_proxy", ""), ("NO_PROXY", "server.invalid,127.0.0.1")):
+            monkeypatch.setenv(name, hosts)
+        bypass_proxies()
+        assert os.environ["no_proxy"] == os.environ["NO_PROXY"] == "server.invalid,127.0.0.1,localhost,::1"
+        for url in (server.url, server.url.replace("127.0.0.1", "localhost")):
+            assert requests.post(url, json=body, timeout=60).ok
+        assert (len(server.paths), proxy.paths) == (2, [])
+        assert requests.post("http://elsewhere.invalid/", json=body, timeout=60).ok
+        assert len(proxy.paths) == 1
 
 
 def test_rays_metrics_are_off_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
