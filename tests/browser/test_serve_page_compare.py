@@ -14,9 +14,12 @@ from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from idc.captioning.contract import Assessment
+from idc.captioning.loading import artifact_folder
 from idc.systems import regions_captioner
+from serve.api import create_api
 from tests.browser.driving import CONTRASTS, drop, pixels, too_wide, unnamed
 from tests.browser.served import SURE, Backend, Visit
+from tests.serve.local import LocalBackend, local_config, serving
 from tests.systems.regions.test_regions import RED, ground, with_disk
 
 pytestmark = pytest.mark.slow
@@ -195,6 +198,20 @@ def test_an_unfamiliar_pair_shows_the_regions_that_differ(
         assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
         page.reload()
         expect(page.locator("#regions-first")).to_have_text(sentence)
+        assert seen.errors == []
+
+
+def test_a_sentence_that_no_model_has_written_has_neither_confidence_nor_probability(
+    disks: tuple[Path, Path], visit: Visit
+) -> None:
+    source = artifact_folder("regions")
+    with serving(create_api(local_config(source), LocalBackend(source))) as address, visit(url=address) as seen:
+        page = seen.open()
+        asked(page, disks)
+        expect(page.locator("#caption")).to_contain_text("One region changed")
+        expect(page.locator("#regions-first")).to_be_hidden()
+        for hidden in ("#confidence-bar", "#probability"):
+            expect(page.locator(hidden)).to_be_hidden()
         assert seen.errors == []
 
 
