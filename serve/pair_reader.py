@@ -10,7 +10,8 @@ import re
 import string
 from importlib.util import find_spec
 
-from idc.data.images import FORMAT_NAMES, ImageError, geo_header, open_image, refused_format
+from idc.data.images import FORMAT_NAMES, ImageError, open_image, refused_format
+from idc.data.tiff_header import geo_header
 from serve.backend import EncodedPair, PolygonsOption
 from serve.config import LimitsConfig
 from serve.errors import ApiError
@@ -91,11 +92,13 @@ class RequestPairReader:
             ApiError: 400 one of them is none, and this is ``required``; too small; 413 too large; 422 this server
                 lacks rasterio.
         """
-        headers = [(geo_header(data), field) for data, field in zip((before, after), fields, strict=True)]
-        for header, field in headers:
+        files = list(zip((before, after), fields, strict=True))
+        headers = [(geo_header(data), field) for data, field in files]
+        for (header, field), (data, _) in zip(headers, files, strict=True):
             if header is None:
                 if not required:
                     return False
+                self._check_header(data, field)
                 message = (
                     f"{field}: no GeoTIFF with a georeference, so that there is no place for polygons; write it into "
                     "the file (rio edit-info), or leave polygons=always out"

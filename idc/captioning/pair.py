@@ -16,7 +16,8 @@ from idc.captioning.apply import DescribeOptions, Pixels, describe_batch
 from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig, artifact_folder, chosen_artifact
 from idc.data.files import Location, locate
-from idc.data.images import ImageError, decode_image, encode_png, geo_header
+from idc.data.images import ImageError, decode_image, encode_png
+from idc.data.tiff_header import geo_header
 
 FRAME_ENDS = (".png", ".gif")
 """Suffixes of files for frames: side by side, or as an animation that repeats."""

@@ -21,10 +21,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps, TiffImagePlugin, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+
+from idc.data.tiff_header import MAX_BLOCKS, refuse_large_blocks, tiff_directories
 
 __all__ = [
     "ACCEPT",
@@ -35,12 +37,10 @@ __all__ = [
     "MAX_PIXELS",
     "MAX_SCANS",
     "OTHER_IMAGE_SUFFIXES",
-    "GeoHeader",
     "ImageError",
     "check_image",
     "decode_image",
     "encode_png",
-    "geo_header",
     "image_of",
     "image_size",
     "num_pixels",
@@ -67,11 +67,8 @@ _MAX_READS = 2000
 """Most reads of the file that Pillow may need to open it. Its parsers are loops in Python with some reads for each
 segment, chunk or box, so that a file of millions of empty ones would take seconds for each MiB."""
 
-_BIG_TIFF = (b"+\0", b"\0+")
-"""Version of a TIFF of 64-bit offsets, whose header is twice as long."""
-_GEO_KEYS, _GRID, _PIXEL_SCALE, _TIE_POINTS = 34735, 34264, 33550, 33922
-"""Tags of a GeoTIFF: its coordinate system (GeoKeyDirectory), and where its pixels are in it: by a matrix
-(ModelTransformation), or by the size of a pixel (ModelPixelScale) and a point (ModelTiepoint)."""
+_MAX_EXIF = 2**20
+"""Most bytes of EXIF, which Pillow parses in Python to turn an image; a JPEG holds 64 kB."""
 
 FORMATS: dict[str, tuple[str, ...]] = {
     "PNG": (".png", ".apng"),
@@ -218,6 +215,7 @@ def _decoded(data: bytes, max_pixels: float) -> Iterator[Image.Image]:
         if width * height > max_pixels:
             raise ImageError("too many pixels", f"{width}x{height} is more than {max_pixels:.0f} pixels")
         image.load()
+        _refuse_long_exif(image)
         yield image
 
 
@@ -227,7 +225,15 @@ def _upright_rgb(image: Image.Image) -> np.ndarray:
 
 def _orientation(image: Image.Image) -> Any:
     """EXIF's number of it; 1 for an image that is not turned."""
+    if image.format == "PNG" and "exif" not in image.info:
+        image.load()  # as getexif does
+    _refuse_long_exif(image)
     return image.getexif().get(ExifTags.Base.Orientation, 1)
+
+
+def _refuse_long_exif(image: Image.Image) -> None:
+    if len(image.info.get("exif", b"")) > _MAX_EXIF:
+        raise ImageError("too much metadata", f"EXIF of more than {_MAX_EXIF:,} bytes")
 
 
 def image_size(data: bytes) -> tuple[int, int]:
@@ -256,45 +262,6 @@ def num_pixels(data: bytes) -> int:
     return width * height
 
 
-class GeoHeader(NamedTuple):
-    """What the header of a GeoTIFF declares.
-
-    Attributes:
-        bits: of a sample, the most of all bands.
-    """
-
-    height: int
-    width: int
-    bands: int
-    bits: int
-
-
-def geo_header(data: bytes) -> GeoHeader | None:
-    """The header of an image file that is a GeoTIFF: it names a coordinate system, and where its pixels are. None for
-    every other file, a damaged header included. No pixel is decoded, and GDAL is not needed; it also reads headers of
-    bands and types that Pillow does not decode."""
-    if data[:4] not in TiffImagePlugin.PREFIXES:
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's, about damaged tags
-            tags = TiffImagePlugin.ImageFileDirectory_v2(data[:16] if data[2:4] in _BIG_TIFF else data[:8])
-            file = _Counted(data)
-            file.seek(tags.next)
-            tags.load(file)
-            if _GEO_KEYS not in tags or not (_GRID in tags or (_PIXEL_SCALE in tags and _TIE_POINTS in tags)):
-                return None
-            bits = tags.get(ExifTags.Base.BitsPerSample, (1,))
-            return GeoHeader(
-                int(tags[ExifTags.Base.ImageLength]),
-                int(tags[ExifTags.Base.ImageWidth]),
-                int(tags.get(ExifTags.Base.SamplesPerPixel, 1)),
-                max(map(int, bits if isinstance(bits, tuple) else (bits,))),
-            )
-    except Exception:  # of struct, of Pillow, of numbers that are none: the header is damaged
-        return None
-
-
 @contextmanager
 def open_image(data: bytes) -> Iterator[Image.Image]:
     """The image with its header read and no pixel decoded; every fault, also inside the block, becomes an ImageError.
@@ -307,6 +274,7 @@ def open_image(data: bytes) -> Iterator[Image.Image]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's own bomb and EXIF warnings; the caller's limits decide
+            _check_tiff(data)
             file = _Counted(data)
             with Image.open(file, formats=list(FORMATS)) as image:
                 file.reads_left = None
@@ -326,6 +294,27 @@ def open_image(data: bytes) -> Iterator[Image.Image]:
     except Exception as exc:  # decoders raise OSError, SyntaxError, struct.error, zlib.error, ... for damaged files
         text = f"{type(exc).__name__}: {_QUOTED.sub('...', str(exc))}"
         raise ImageError(_code(exc, text.lower()), text) from exc
+
+
+def _check_tiff(data: bytes) -> None:
+    """Refuse a TIFF whose header makes Pillow or libtiff parse or allocate much.
+
+    Raises:
+        ImageError: "too much metadata", "too many pixels", with what there is too much of.
+    """
+    if data[:4] == b"MM\0+":  # Pillow would read another directory than this one
+        raise ImageError("not an image", "a BigTIFF of big-endian numbers, which Pillow does not read")
+    try:
+        directories = tiff_directories(io.BytesIO(data), others=False)
+    except ValueError as error:
+        raise ImageError("too much metadata", str(error)) from None
+    try:
+        for image in directories[:1]:
+            refuse_large_blocks(image, image)
+            if image.stored_blocks > MAX_BLOCKS:
+                raise ValueError(f"it is stored in {image.stored_blocks:,} blocks, more than {MAX_BLOCKS:,}")
+    except ValueError as error:
+        raise ImageError("too many pixels", str(error)) from None
 
 
 def refused_format(data: bytes) -> str | None:

@@ -18,8 +18,8 @@ from rasterio.warp import transform, transform_geom
 
 from idc.atomic import replacing
 from idc.geo.components import MapPart
+from idc.geo.georeference import LONGITUDE_LATITUDE
 from idc.geo.ground import ring_area, without_jumps
-from idc.geo.rasters import LONGITUDE_LATITUDE
 
 Ring = list[tuple[float, float]]
 

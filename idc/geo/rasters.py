@@ -8,9 +8,8 @@ checked first.
 from __future__ import annotations
 
 import logging
-import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,21 +17,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import rasterio
-from rasterio.crs import CRS
 from rasterio.enums import ColorInterp, Resampling
 from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.session import DummySession
 from rasterio.transform import Affine
 from rasterio.vrt import WarpedVRT
-from rasterio.warp import transform
 from rasterio.windows import Window
 
 from idc.captioning.apply import Pixels
+from idc.data.tiff_header import refuse_large_blocks, tiff_directories
 from idc.geo.config import SceneJob
+from idc.geo.georeference import check_crs, check_georeference, check_grids, check_pixel_coordinates, renamed
 from idc.geo.tiles import Span, Tile
-
-LONGITUDE_LATITUDE = "EPSG:4326"
-"""The coordinate system of GeoJSON; rasterio gives longitude first, as GeoJSON has it."""
 
 _OPTIONS = {
     "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",
@@ -43,8 +39,6 @@ _OPTIONS = {
 _LARGEST_BLOCK = 2**28
 """Bytes of a decoded block: the least that is in memory to read a single pixel."""
 _TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "float64")
-_SAME_GRID = 0.1
-"""Two grids are the same if no corner is further off than this, in pixels."""
 _SAMPLES, _SAMPLE_SIDE = 8, 128
 """Percentiles are those of windows of this side, so many along either axis."""
 _BLACK, _WHITE = 2.0, 98.0
@@ -103,17 +97,32 @@ def opened(path: str) -> Iterator[Any]:
     """
     logging.getLogger("rasterio").setLevel(logging.CRITICAL)  # its errors are raised as well
     try:
+        _check_header(path)
         dataset = rasterio.open(Path(path).resolve(), driver="GTiff")
     except (RasterioError, OSError) as error:
         raise ValueError(
             f"{path} cannot be read as a GeoTIFF ({_reason(error)}); copy it again, or convert another format: "
-            f"rio convert {path} {_renamed(path, 'converted')}"
+            f"rio convert {path} {renamed(path, 'converted')}"
         ) from None
     with dataset:
         # Overviews may be named in the file's own metadata, as any file or host; GDAL opens them on demand.
         if dataset.tags(ns="OVERVIEWS"):
             raise ValueError(f"{path} names a file of overviews, which is not opened; write the image anew without")
         yield dataset
+
+
+def _check_header(path: str) -> None:
+    """Refuse a file whose header makes GDAL parse or allocate much: of any of its images, masks among them."""
+    with open(path, "rb") as file:
+        try:
+            directories = tiff_directories(file)
+            for directory in directories:
+                refuse_large_blocks(directory, directories[0])
+        except ValueError as error:
+            raise ValueError(
+                f"{path}: {error}; write it anew, in tiles and without metadata: gdal_translate -co TILED=YES -nomd "
+                f"{path} {renamed(path, 'tiled')}"
+            ) from None
 
 
 def open_scene(job: SceneJob) -> ScenePair:
@@ -133,16 +142,16 @@ def open_scene(job: SceneJob) -> ScenePair:
         if types[0] != types[1]:
             raise ValueError(
                 f"{job.before} holds {types[0]} and {job.after} {types[1]}, and no scaling suits both; convert one: "
-                f"rio convert --dtype {types[1]} {job.before} {_renamed(job.before, types[1])}"
+                f"rio convert --dtype {types[1]} {job.before} {renamed(job.before, types[1])}"
             )
         resampled = False
         if job.pixel_coordinates:
-            _check_pixel_coordinates(job, before, after)
+            check_pixel_coordinates(job, before, after)
         else:
             for path, dataset in ((job.before, before), (job.after, after)):
-                _check_georeference(path, dataset)
-            resampled = _check_grids(job, before, after)
-            _check_crs(job, after)
+                check_georeference(path, dataset)
+            resampled = check_grids(job, before, after)
+            check_crs(job, after)
         scene = ScenePair(
             before=sources[0],
             after=sources[1],
@@ -268,7 +277,7 @@ def _bands(path: str, dataset: Any, bands: tuple[int, ...] | None) -> tuple[int,
     kinds = list(dataset.colorinterp)
     if kinds[0] == ColorInterp.palette:
         raise ValueError(
-            f"{path} has a palette; write its colours: gdal_translate -expand rgb {path} {_renamed(path, 'rgb')}"
+            f"{path} has a palette; write its colours: gdal_translate -expand rgb {path} {renamed(path, 'rgb')}"
         )
     colours = (ColorInterp.red, ColorInterp.green, ColorInterp.blue)
     if all(kinds.count(kind) == 1 for kind in colours):
@@ -297,137 +306,13 @@ def _check_values(source: RasterFile, dataset: Any, job: SceneJob) -> None:
     if rows * columns * together * np.dtype(kind).itemsize > _LARGEST_BLOCK:
         raise ValueError(
             f"{path} is stored in blocks of {columns} x {rows} pixels, each of which is decoded whole; rewrite it in "
-            f"tiles: rio convert --co TILED=YES {path} {_renamed(path, 'tiled')}"
+            f"tiles: rio convert --co TILED=YES {path} {renamed(path, 'tiled')}"
         )
     if kind != "uint8" and job.scaling is None:
         raise ValueError(
             f"{path} holds {kind}; give the values that become black and white, as in scaling=[0,3000], or "
             "scaling=percentiles"
         )
-
-
-def _check_georeference(path: str, dataset: Any) -> None:
-    unless = "or pass pixel_coordinates=true for polygons in pixels"
-    if dataset.transform == Affine.identity() or dataset.transform.is_degenerate:
-        if dataset.gcps[0] or dataset.rpcs is not None:
-            raise ValueError(
-                f"{path} is placed by control points and has no grid; warp it to one: "
-                f"rio warp --dst-crs {LONGITUDE_LATITUDE} {path} {_renamed(path, 'warped')}"
-            )
-        raise ValueError(
-            f"{path} has no georeference (files next to it, as .tfw, are not read); write it into the file: "
-            f"rio edit-info --crs EPSG:32632 --transform \"[0.5, 0, WEST, 0, -0.5, NORTH]\" {path}, {unless}"
-        )  # fmt: skip
-    if dataset.crs is None:
-        raise ValueError(
-            f"{path} has coordinates of an unknown system; name it: rio edit-info --crs EPSG:32632 {path}, {unless}"
-        )
-
-
-def _check_pixel_coordinates(job: SceneJob, before: Any, after: Any) -> None:
-    if before.crs is not None and after.crs is not None:
-        raise ValueError(f"pixel_coordinates: {job.before} and {job.after} have a georeference; leave it out")
-    if job.reproject:
-        raise ValueError("reproject: without a georeference there is nothing to resample by; leave it out")
-    if before.shape != after.shape:
-        raise ValueError(
-            f"{job.before} has {_size(before)} pixels and {job.after} {_size(after)}; without a georeference both need "
-            "the same size"
-        )
-
-
-def _check_grids(job: SceneJob, before: Any, after: Any) -> bool:
-    """Whether the image before has to be resampled.
-
-    Raises:
-        ValueError: it has to be, and reproject is off; or the images do not overlap.
-    """
-    columns, rows = _outline_in_pixels(before, after)
-    if not (columns.min() < after.width and columns.max() > 0 and rows.min() < after.height and rows.max() > 0):
-        raise ValueError(
-            f"{job.before} and {job.after} do not overlap: the first covers {_covers(before)}, the second "
-            f"{_covers(after)}; give two images of one place"
-        )
-    same_system = before.crs == after.crs
-    outline = np.array(_outline(after))
-    if same_system and before.shape == after.shape and abs(outline - (columns, rows)).max() < _SAME_GRID:
-        return False
-    if job.reproject:
-        return True
-    if not same_system:
-        what = f"has the coordinate system {_crs_name(before.crs)}, and {job.after} has {_crs_name(after.crs)}"
-    elif before.shape != after.shape:
-        what = f"has {_size(before)} pixels, and {job.after} has {_size(after)}"
-    else:
-        what = f"has pixels of {_grid(before)}, and {job.after} of {_grid(after)}"
-    raise ValueError(f"{job.before} {what}; reproject=true resamples the first to the grid of the second")
-
-
-def _check_crs(job: SceneJob, after: Any) -> None:
-    if not np.isfinite(_outline_in(after, LONGITUDE_LATITUDE)).all():
-        raise ValueError(
-            f"{job.after}: its coordinate system {_crs_name(after.crs)} gives no longitude and latitude there; "
-            f"warp both images: rio warp --dst-crs EPSG:32632 {job.after} {_renamed(job.after, 'warped')}"
-        )
-    if job.native and after.crs.to_authority() is None:
-        raise ValueError(f"native: the coordinate system of {job.after} has no code to name it by; leave native out")
-
-
-def _outline(dataset: Any) -> tuple[list[float], list[float]]:
-    """Columns and rows of points around an image, its corners among them."""
-    along = np.linspace(0, 1, 9)
-    x = np.concatenate([along, np.ones(9), along, np.zeros(9)]) * dataset.width
-    y = np.concatenate([np.zeros(9), along, np.ones(9), along]) * dataset.height
-    return x.tolist(), y.tolist()
-
-
-def _on_grid(grid: Affine, points: Sequence[Sequence[float]] | np.ndarray) -> tuple[list[float], list[float]]:
-    """Points (their x, their y) under an affine transform."""
-    columns, rows = np.array(points[0]), np.array(points[1])
-    x, y = grid.a * columns + grid.b * rows + grid.c, grid.d * columns + grid.e * rows + grid.f
-    return x.tolist(), y.tolist()
-
-
-def _outline_in_pixels(before: Any, after: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Columns and rows, on the grid of the second, of points around the first; infinite where there are none."""
-    x, y = _on_grid(~after.transform, _outline_in(before, after.crs))
-    return np.array(x), np.array(y)
-
-
-def _outline_in(dataset: Any, crs: CRS | str) -> np.ndarray:
-    """Points around an image in another coordinate system, their x and their y; infinite where there are none."""
-    points = _on_grid(dataset.transform, _outline(dataset))
-    if dataset.crs == crs:
-        return np.array(points)
-    try:
-        return np.array(transform(dataset.crs, crs, *points))
-    except Exception:  # GDAL's own errors have no public class: no conversion leads from one system to the other
-        return np.full((2, len(points[0])), math.inf)
-
-
-def _covers(dataset: Any) -> str:
-    """What an image covers, for messages."""
-    x, y = _outline_in(dataset, LONGITUDE_LATITUDE)
-    return f"longitude {min(x):.4f} to {max(x):.4f}, latitude {min(y):.4f} to {max(y):.4f}"
-
-
-def _grid(dataset: Any) -> str:
-    grid = dataset.transform
-    steps = f"{math.hypot(grid.a, grid.d):.6g} x {math.hypot(grid.b, grid.e):.6g}"
-    return f"{steps} from {grid.c:.10g}, {grid.f:.10g}"
-
-
-def _crs_name(crs: CRS) -> str:
-    authority = crs.to_authority()
-    return crs.to_string()[:60] if authority is None else ":".join(authority)
-
-
-def _size(dataset: Any) -> str:
-    return f"{dataset.width} x {dataset.height}"
-
-
-def _renamed(path: str, ending: str) -> str:
-    return str(Path(path).with_name(f"{Path(path).stem}_{ending}.tif"))
 
 
 def _reason(error: BaseException) -> str:

@@ -11,7 +11,8 @@ import pytest
 import rasterio
 from rasterio.transform import Affine
 
-from idc.data.images import encode_png, geo_header
+from idc.data.images import encode_png
+from idc.data.tiff_header import geo_header
 from tests.geo.scenes import write
 
 

@@ -31,6 +31,7 @@ from idc.data.images import (
     open_image,
     resize_image,
 )
+from tests.data.tiffs import tiff
 from tests.serve.bad_images import jpeg_of_scans
 
 
@@ -248,6 +249,16 @@ ZEROS = zlib.compress(bytes(2**26 + 2**20))
 def test_too_much_before_the_pixels_is_called_so(chunks: list[bytes]) -> None:
     with pytest.raises(ImageError, match="too much metadata"):
         decode_image(png(4, 4, BLACK, *chunks))
+
+
+@pytest.mark.parametrize("format", ["PNG", "WEBP"])
+def test_long_exif_is_refused(format: str) -> None:
+    """Its two million fractions would be parsed to turn the image."""
+    exif = tiff({274: (3, [6]), 282: (5, bytes(16 * 10**6))})
+    data = encoded(gradient(), format, exif=b"Exif\0\0" + exif)
+    for read in (decode_image, image_size, check_image):
+        with pytest.raises(ImageError, match="too much metadata: EXIF of more than 1,048,576 bytes"):
+            read(data)
 
 
 def test_formats_of_other_programs_are_never_tried(monkeypatch: pytest.MonkeyPatch) -> None:

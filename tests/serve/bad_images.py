@@ -10,6 +10,7 @@ from functools import cache
 
 import numpy as np
 
+from tests.data.tiffs import IMAGE, tiff, tiled
 from tests.serve.bodies import picture, saved
 
 
@@ -124,6 +125,7 @@ IMAGES: dict[str, Callable[[], bytes]] = {
     "JPEG of 200,000 segments": lambda: _JPEG[:2] + b"\xff\xed\0\2" * 200_000 + _JPEG[2:],
     "PNG of 100,000 chunks": lambda: png(8, 8, small_pixels(), *[(b"abCd", b"")] * 100_000),
     "PPM with a comment of 1 MiB": lambda: b"P6\n#" + b"x" * 2**20 + b"\n8 8\n255\n" + bytes(192),
+    "TIFF with a resolution of two million numbers": lambda: tiff(IMAGE | {282: (5, bytes(16 * 10**6))}),
     "GIF that claims 65,535 x 65,535": lambda: (
         b"GIF89a\xff\xff\xff\xff\x80\0\0" + bytes(6) + b",\0\0\0\0\xff\xff\xff\xff\0"
     ),
@@ -137,6 +139,7 @@ TOO_LARGE: dict[str, Callable[[], bytes]] = {
     "PNG that claims 2^31-1 x 1": lambda: png(2**31 - 1, 1, small_pixels()),
     "JPEG that claims 65,000 x 65,000": lambda: jpeg_claiming(65_000, 65_000),
     "TIFF that claims 100,000 x 100,000": lambda: tiff_claiming(100_000, 100_000),
+    "TIFF of 8 x 8 in a tile of 2 GiB": lambda: tiff(tiled(46_336, 46_320)),
     "BMP that claims 100,000 x 100,000": lambda: (
         b"BM" + struct.pack("<IHHIIiiHHIIiiII", 60, 0, 0, 54, 40, 100_000, 100_000, 1, 24, 0, 0, 0, 0, 0, 0)
     ),
