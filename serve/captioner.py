@@ -198,7 +198,10 @@ def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None = 
     description = result.description
     if options.regions != "never":
         description = with_regions(description, result.pixels, options.regions == "always", text=False)
-    scene = None if grid is None else _scene(description, result.pixels, grid)
+    try:
+        scene = None if grid is None else _scene(description, result.pixels, grid)
+    except ValueError as error:  # its coordinate system gives no longitude and latitude at one of the changes
+        return PairResult(error=f"after: {error}")
     plain = replace(description, change_map=None, class_map=None, relevance=None)
     if not options.change_map:
         description = plain

@@ -31,12 +31,15 @@ class SceneJob(LoadConfig):
     scaling: tuple[float, float] | Literal["percentiles"] | None = None
     """Values that become black and white, as in [0,3000]; or percentiles: the 2nd and 98th of a sample of both images.
     Needed for images of more than 8 bits; default of 8 bits: [0,255]."""
+    nodata: float | None = None
+    """Value of pixels without data in all bands of either image, as of a black border (0), besides what the files say;
+    nothing is compared there."""
     reproject: bool = False
     """Resample the image before to the grid of the image after, if their coordinate systems, resolutions or extents
     differ. Where either has no pixels, nothing is compared."""
     pixel_coordinates: bool = False
-    """Accept images without a georeference: coordinates are pixels (x to the right, y down, from the upper left
-    corner), areas are numbers of pixels."""
+    """Leave georeferences out, of images without or with one that has no place on the Earth: coordinates are pixels (x
+    to the right, y down, from the upper left corner), areas are numbers of pixels."""
     tile: int = Field(default=256, ge=64, le=4096)
     """Side of a tile in pixels; a captioner sees a tile at a size of its own, usually 160 to 512."""
     overlap: int = Field(default=32, ge=0)

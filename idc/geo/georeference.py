@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from rasterio.crs import CRS
 from rasterio.transform import Affine
 from rasterio.warp import transform
@@ -36,13 +37,23 @@ def check_georeference(path: str, dataset: Any) -> None:
         raise ValueError(
             f"{path} has coordinates of an unknown system; name it: rio edit-info --crs EPSG:32632 {path}, {unless}"
         )
+    x, y = np.meshgrid(np.linspace(0, dataset.width, 9), np.linspace(0, dataset.height, 9))
+    try:
+        to_degrees(dataset.crs, *_on_grid(dataset.transform, (x.ravel(), y.ravel())))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def check_pixel_coordinates(job: SceneJob, before: Any, after: Any) -> None:
-    if before.crs is not None and after.crs is not None:
-        raise ValueError(f"pixel_coordinates: {job.before} and {job.after} have a georeference; leave it out")
     if job.reproject:
-        raise ValueError("reproject: without a georeference there is nothing to resample by; leave it out")
+        raise ValueError("reproject: in pixel coordinates there is nothing to resample by; leave one of them out")
+    try:
+        for path, dataset in ((job.before, before), (job.after, after)):
+            check_georeference(path, dataset)
+    except ValueError:
+        pass
+    else:
+        check_grids(job, before, after)  # images whose georeference says that they lie elsewhere
     if before.shape != after.shape:
         raise ValueError(
             f"{job.before} has {_size(before)} pixels and {job.after} {_size(after)}; without a georeference both need "
@@ -69,7 +80,7 @@ def check_grids(job: SceneJob, before: Any, after: Any) -> bool:
     if job.reproject:
         return True
     if not same_system:
-        what = f"has the coordinate system {_crs_name(before.crs)}, and {job.after} has {_crs_name(after.crs)}"
+        what = f"has the coordinate system {crs_name(before.crs)}, and {job.after} has {crs_name(after.crs)}"
     elif before.shape != after.shape:
         what = f"has {_size(before)} pixels, and {job.after} has {_size(after)}"
     else:
@@ -77,14 +88,23 @@ def check_grids(job: SceneJob, before: Any, after: Any) -> bool:
     raise ValueError(f"{job.before} {what}; reproject=true resamples the first to the grid of the second")
 
 
-def check_crs(job: SceneJob, after: Any) -> None:
-    if not np.isfinite(_outline_in(after, LONGITUDE_LATITUDE)).all():
+def to_degrees(crs: CRS, x: ArrayLike, y: ArrayLike) -> np.ndarray:
+    """Longitudes and latitudes of points (2, n).
+
+    Raises:
+        ValueError: the coordinate system has none there; its name.
+    """
+    try:
+        degrees = np.array(transform(crs, LONGITUDE_LATITUDE, x, y))
+    except Exception:  # GDAL's own errors have no public class
+        degrees = np.full((2, 1), math.inf)
+    # Coordinates of other kinds (geocentric, vertical, of a building site) are transformed to nothing of sense.
+    if not np.isfinite(degrees).all() or not (crs.is_geographic or crs.is_projected):
         raise ValueError(
-            f"{job.after}: its coordinate system {_crs_name(after.crs)} gives no longitude and latitude there; "
-            f"warp both images: rio warp --dst-crs EPSG:32632 {job.after} {renamed(job.after, 'warped')}"
+            f"the coordinate system {crs_name(crs)} gives no longitude and latitude at all points; cut the image to "
+            "where it does, or pass pixel_coordinates=true for polygons in pixels"
         )
-    if job.native and after.crs.to_authority() is None:
-        raise ValueError(f"native: the coordinate system of {job.after} has no code to name it by; leave native out")
+    return degrees
 
 
 def _outline(dataset: Any) -> tuple[list[float], list[float]]:
@@ -95,7 +115,9 @@ def _outline(dataset: Any) -> tuple[list[float], list[float]]:
     return x.tolist(), y.tolist()
 
 
-def _on_grid(grid: Affine, points: Sequence[Sequence[float]] | np.ndarray) -> tuple[list[float], list[float]]:
+def _on_grid(
+    grid: Affine, points: Sequence[Sequence[float] | np.ndarray] | np.ndarray
+) -> tuple[list[float], list[float]]:
     """Points (their x, their y) under an affine transform."""
     columns, rows = np.array(points[0]), np.array(points[1])
     x, y = grid.a * columns + grid.b * rows + grid.c, grid.d * columns + grid.e * rows + grid.f
@@ -131,7 +153,8 @@ def _grid(dataset: Any) -> str:
     return f"{steps} from {grid.c:.10g}, {grid.f:.10g}"
 
 
-def _crs_name(crs: CRS) -> str:
+def crs_name(crs: CRS) -> str:
+    """The code of a coordinate system, or the begin of its definition."""
     authority = crs.to_authority()
     return crs.to_string()[:60] if authority is None else ":".join(authority)
 

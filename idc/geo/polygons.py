@@ -14,11 +14,11 @@ import rasterio
 from rasterio.crs import CRS
 from rasterio.features import shapes
 from rasterio.transform import Affine
-from rasterio.warp import transform, transform_geom
+from rasterio.warp import transform_geom
 
 from idc.atomic import replacing
 from idc.geo.components import MapPart
-from idc.geo.georeference import LONGITUDE_LATITUDE
+from idc.geo.georeference import LONGITUDE_LATITUDE, crs_name, to_degrees
 from idc.geo.ground import ring_area, without_jumps
 
 Ring = list[tuple[float, float]]
@@ -98,7 +98,7 @@ def pixel_areas(points: Sequence[tuple[float, float]], grid: Affine, crs: str) -
     corners = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (-0.5, -0.5)])
     rings = np.array(points).reshape(-1, 1, 2) + corners
     x, y = _coordinates(rings.reshape(-1, 2), grid)
-    longitude, latitude = np.array(transform(CRS.from_wkt(crs), LONGITUDE_LATITUDE, x, y)).reshape(2, -1, 5)
+    longitude, latitude = to_degrees(CRS.from_wkt(crs), x, y).reshape(2, -1, 5)
     return np.array([abs(ring_area(without_jumps(a), b)) for a, b in zip(longitude, latitude, strict=True)])
 
 
@@ -125,14 +125,20 @@ def _on_ground(group: Sequence[tuple[int, list[Ring]]], grid: Affine, crs: str |
     if crs is None:
         ground = native
     else:
-        ground = np.array(transform(CRS.from_wkt(crs), LONGITUDE_LATITUDE, x, y)).T
+        ground = to_degrees(CRS.from_wkt(crs), x, y).T
     slices = iter(slice(start, stop) for start, stop in pairwise(ends))
     for number, part in group:
         mine = [next(slices) for _ in part]
         if crs is None:
             yield _in_pixels(number, [native[ring] for ring in mine])
         else:
-            yield _in_degrees(number, [ground[ring] for ring in mine], [native[ring] for ring in mine])
+            polygon = _in_degrees(number, [ground[ring] for ring in mine], [native[ring] for ring in mine])
+            if polygon is None:
+                raise ValueError(
+                    f"a change in the coordinate system {crs_name(CRS.from_wkt(crs))} has no outline in longitude and "
+                    "latitude: it spans half the world or a pole; cut the image, or pass pixel_coordinates=true"
+                )
+            yield polygon
 
 
 def _in_pixels(number: int, rings: list[np.ndarray]) -> Polygon:
@@ -141,11 +147,12 @@ def _in_pixels(number: int, rings: list[np.ndarray]) -> Polygon:
     return Polygon(number, geometry, geometry, areas[0] - sum(areas[1:]))
 
 
-def _in_degrees(number: int, rings: list[np.ndarray], native: list[np.ndarray]) -> Polygon:
+def _in_degrees(number: int, rings: list[np.ndarray], native: list[np.ndarray]) -> Polygon | None:
     outer = without_jumps(rings[0][:, 0])
     whole = [np.stack([without_jumps(ring[:, 0], outer[0]), ring[:, 1]], axis=1) for ring in rings]
     areas = [ring_area(*ring.T) for ring in whole]
     west, east = outer.min(), outer.max()
+    geometry: dict[str, Any] | None
     if west >= -180 and east <= 180:
         geometry = _geometry(whole, _DEGREES)
     elif west >= 180 or east <= -180:
@@ -153,13 +160,18 @@ def _in_degrees(number: int, rings: list[np.ndarray], native: list[np.ndarray]) 
         geometry = _geometry([ring + np.array([turned, 0]) for ring in whole], _DEGREES)
     else:  # across the antimeridian, where GeoJSON has two polygons (RFC 7946, 3.1.9)
         geometry = _cut([ring - np.array([180 if east > 180 else -180, 0]) for ring in whole])
+        if geometry is None:
+            return None
     return Polygon(number, geometry, _geometry(native, _DEGREES), abs(areas[0]) - sum(map(abs, areas[1:])))
 
 
-def _cut(rings: Sequence[np.ndarray]) -> dict[str, Any]:
-    """The parts of a polygon on either side of the antimeridian, from which its longitudes are counted."""
+def _cut(rings: Sequence[np.ndarray]) -> dict[str, Any] | None:
+    """The parts of a polygon on either side of the antimeridian, from which its longitudes are counted; None if it has
+    none."""
     plane = {"type": "Polygon", "coordinates": [(ring * _DEGREE).tolist() for ring in rings]}
     cut = transform_geom(_OTHER_SIDE, LONGITUDE_LATITUDE, plane, antimeridian_cutting=True)
+    if "coordinates" not in cut:  # an empty collection
+        return None
     parts = cut["coordinates"] if cut["type"] == "MultiPolygon" else [cut["coordinates"]]
     geometries = [_geometry([np.array(ring) for ring in part], _DEGREES) for part in parts]
     return {"type": "MultiPolygon", "coordinates": [geometry["coordinates"] for geometry in geometries]}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 import rasterio
 from rasterio.enums import ColorInterp, Resampling
@@ -27,7 +28,7 @@ from rasterio.windows import Window
 from idc.captioning.apply import Pixels
 from idc.data.tiff_header import refuse_large_blocks, tiff_directories
 from idc.geo.config import SceneJob
-from idc.geo.georeference import check_crs, check_georeference, check_grids, check_pixel_coordinates, renamed
+from idc.geo.georeference import check_georeference, check_grids, check_pixel_coordinates, crs_name, renamed
 from idc.geo.tiles import Span, Tile
 
 _OPTIONS = {
@@ -42,6 +43,8 @@ _TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "flo
 _SAMPLES, _SAMPLE_SIDE = 8, 128
 """Percentiles are those of windows of this side, so many along either axis."""
 _BLACK, _WHITE = 2.0, 98.0
+_BORDER_SAMPLES, _BORDER_SHARE = 64, 0.03
+"""A border of one value is looked for in so many pixels along either axis; of a smaller share nothing is said."""
 
 
 class RasterFile(NamedTuple):
@@ -61,6 +64,8 @@ class ScenePair:
         crs: WKT of the coordinate system; None where coordinates are pixels.
         resampled: whether the image before is resampled to the grid.
         scaling: values that become black and white; None: 8 bits as they are.
+        nodata: value of pixels without data, besides those that the files name.
+        notes: sentences for the user about what was decided.
     """
 
     before: RasterFile
@@ -71,6 +76,8 @@ class ScenePair:
     crs: str | None
     resampled: bool
     scaling: tuple[float, float] | None
+    nodata: float | None = None
+    notes: tuple[str, ...] = ()
 
 
 class TilePixels(NamedTuple):
@@ -145,13 +152,20 @@ def open_scene(job: SceneJob) -> ScenePair:
                 f"rio convert --dtype {types[1]} {job.before} {renamed(job.before, types[1])}"
             )
         resampled = False
+        notes: tuple[str, ...] = ()
         if job.pixel_coordinates:
             check_pixel_coordinates(job, before, after)
+            if after.crs is not None:
+                system = crs_name(after.crs)
+                notes = (
+                    f"The coordinate system {system} is not used: coordinates are pixels, areas numbers of pixels.",
+                )
         else:
             for path, dataset in ((job.before, before), (job.after, after)):
                 check_georeference(path, dataset)
             resampled = check_grids(job, before, after)
-            check_crs(job, after)
+            if job.native and after.crs.to_authority() is None:
+                raise ValueError(f"native: the coordinate system of {job.after} has no code; leave native out")
         scene = ScenePair(
             before=sources[0],
             after=sources[1],
@@ -161,6 +175,8 @@ def open_scene(job: SceneJob) -> ScenePair:
             crs=None if job.pixel_coordinates else after.crs.to_wkt(),
             resampled=resampled,
             scaling=job.scaling if isinstance(job.scaling, tuple) else None,
+            nodata=job.nodata,
+            notes=notes,
         )
     return scene if job.scaling != "percentiles" else replace(scene, scaling=_percentiles(scene))
 
@@ -174,11 +190,12 @@ class SceneReader:
         with gdal():
             before, after = (self._stack.enter_context(opened(s.path)) for s in (scene.before, scene.after))
             if scene.resampled:
-                transparent = before.nodata is not None or ColorInterp.alpha in before.colorinterp
+                nodata = before.nodata if scene.nodata is None else scene.nodata
+                transparent = nodata is not None or ColorInterp.alpha in before.colorinterp
                 before = self._stack.enter_context(
                     WarpedVRT(
                         before, crs=scene.crs, transform=scene.transform, width=scene.width, height=scene.height,
-                        resampling=Resampling.bilinear, add_alpha=not transparent,
+                        resampling=Resampling.bilinear, add_alpha=not transparent, src_nodata=nodata,
                     )
                 )  # fmt: skip
         self._datasets = ((scene.before, before), (scene.after, after))
@@ -197,7 +214,9 @@ class SceneReader:
         """
         rows, columns = tile
         with gdal():
-            before, after = (_window(source, dataset, rows, columns) for source, dataset in self._datasets)
+            before, after = (
+                _window(source, dataset, rows, columns, self._scene.nodata) for source, dataset in self._datasets
+            )
         valid = before[1] & after[1]
         images = []
         for values, _ in (before, after):
@@ -209,8 +228,33 @@ class SceneReader:
     def sample(self, rows: Span, columns: Span) -> np.ndarray:
         """The values of both images in a window where they have data, one after another."""
         with gdal():
-            windows = [_window(source, dataset, rows, columns) for source, dataset in self._datasets]
+            windows = [
+                _window(source, dataset, rows, columns, self._scene.nodata) for source, dataset in self._datasets
+            ]
         return np.concatenate([values[valid].ravel() for values, valid in windows])
+
+    def borders(self) -> Iterator[str]:
+        """A sentence for each image whose border has one value in much of it, which may mean that there is no data."""
+        for source, dataset in self._datasets:
+            shape = tuple(min(side, _BORDER_SAMPLES) for side in dataset.shape)
+            try:
+                with gdal():
+                    values = np.moveaxis(dataset.read(source.bands, out_shape=(len(source.bands), *shape)), 0, 2)
+                    valid = dataset.read_masks(source.bands, out_shape=(len(source.bands), *shape)).any(axis=0)
+            except (RasterioError, OSError):  # a damaged block, which its tile reports
+                continue
+            edge = np.concatenate([values[0], values[-1], values[:, 0], values[:, -1]])
+            colors, counts = np.unique(edge, axis=0, return_counts=True)
+            value = colors[counts.argmax()][0].item()
+            same = (values == value).all(axis=2) & valid & (value != self._scene.nodata)
+            parts = cv2.connectedComponents(same.astype(np.uint8), connectivity=4)[1]
+            at_edge = np.unique(np.concatenate([parts[0], parts[-1], parts[:, 0], parts[:, -1]]))
+            share = float((np.isin(parts, at_edge) & same).mean())
+            if share > _BORDER_SHARE:
+                yield (
+                    f"{source.path}: {100 * share:.0f} % of the image, at its border, has the value {value}; if that "
+                    f"means no data, pass nodata={value}."
+                )
 
 
 def eight_bits(values: np.ndarray, scaling: tuple[float, float] | None) -> np.ndarray:
@@ -226,8 +270,10 @@ def eight_bits(values: np.ndarray, scaling: tuple[float, float] | None) -> np.nd
     return np.repeat(values, 3 // values.shape[2], axis=2)
 
 
-def _window(source: RasterFile, dataset: Any, rows: Span, columns: Span) -> tuple[np.ndarray, np.ndarray]:
-    """Values (H, W, bands) and where there are any: where any of the bands has data."""
+def _window(
+    source: RasterFile, dataset: Any, rows: Span, columns: Span, nodata: float | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Values (H, W, bands) and where there are any: where any of the bands has data, which is not ``nodata``."""
     window = Window(columns.start, rows.start, columns.stop - columns.start, rows.stop - rows.start)
     try:
         values = dataset.read(indexes=source.bands, window=window)
@@ -239,6 +285,8 @@ def _window(source: RasterFile, dataset: Any, rows: Span, columns: Span) -> tupl
         ) from None
     if values.dtype.kind == "f":
         valid &= np.isfinite(values).any(axis=0)
+    if nodata is not None:
+        valid &= (values != nodata).any(axis=0)
     return np.moveaxis(values, 0, 2), valid
 
 

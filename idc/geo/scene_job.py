@@ -37,7 +37,7 @@ from idc.data.write_errors import writing
 from idc.geo.components import MapPart, MapParts
 from idc.geo.config import SceneJob
 from idc.geo.polygons import Features, change_properties, class_name, pixel_areas, polygons
-from idc.geo.rasters import ScenePair, gdal, open_scene
+from idc.geo.rasters import ScenePair, SceneReader, gdal, open_scene
 from idc.geo.scene_sentence import Tally, position_of, scene_sentence
 from idc.geo.tile_captions import NO_DATA, STEPS, CaptionTiles, TileSource, open_tiles
 from idc.geo.tiles import Tiling
@@ -83,7 +83,7 @@ class SceneResult:
         lines = [counts]
         if tiles["warned"]:
             lines.append(f"{tiles['warned']} tiles are unlike the training images: {self.summary['warning']}")
-        return "\n".join([*lines, self.sentence])
+        return "\n".join([*lines, *self.summary["notes"], self.sentence])
 
 
 def caption_scene(
@@ -131,9 +131,11 @@ def caption_scene(
     done = sum(result.num_rows + result.num_rejects for result in results)
     if earlier is not None and same and not done:
         return SceneResult(earlier, done)
+    with SceneReader(scene) as reader:
+        notes = [*scene.notes, *reader.borders()]
     with writing(locate(job.out)), gdal():
         (out / SUMMARY).unlink(missing_ok=True)
-        summary = {"fingerprint": content, **_merged(job, scene, tiling, out)}
+        summary = {"fingerprint": content, **_merged(job, scene, tiling, out), "notes": notes}
         write_json(out / SUMMARY, summary)
     return SceneResult(summary, done)
 
@@ -248,7 +250,7 @@ def _least(job: SceneJob, scene: ScenePair) -> int:
     """Pixels of which a part surely has as many if it reaches the smallest area."""
     if scene.crs is None:
         return max(1, math.ceil(job.min_area))
-    columns, rows = np.meshgrid(np.linspace(0, scene.width, 9), np.linspace(0, scene.height, 9))
+    columns, rows = np.meshgrid(*(np.linspace(0.5, side - 0.5, 9) for side in (scene.width, scene.height)))
     points = list(zip(columns.ravel().tolist(), rows.ravel().tolist(), strict=True))
     largest = float(pixel_areas(points, scene.transform, scene.crs).max())
     return max(1, int(_SURELY * job.min_area / largest))

@@ -14,7 +14,7 @@ from rasterio.features import rasterize
 from rasterio.transform import Affine, from_origin
 from rasterio.warp import transform_geom
 
-from idc.geo.polygons import Features, Polygon, polygons
+from idc.geo.polygons import Features, Polygon, pixel_areas, polygons
 from tests.geo.scenes import GRID, UTM, write
 
 
@@ -141,3 +141,13 @@ def test_rasterio_reads_the_numbers_without_a_georeference(tmp_path: Path) -> No
         assert raster.crs is not None
     first = next(iter(polygons(numbers, mask, Affine.identity(), None)))
     assert first.geometry["coordinates"][0][0][0] > 1000
+
+
+def test_where_there_are_no_degrees_the_system_is_named(tmp_path: Path) -> None:
+    numbers = np.zeros((24, 24), int)
+    numbers[20:23] = 1  # across all of the world
+    with pytest.raises(ValueError, match=r"the coordinate system ESRI:54032 has no outline .*pixel_coordinates=true"):
+        outlines(tmp_path, numbers, from_origin(-1.8e7, 1e7, 1.5e6, 1.5e6), "+proj=aeqd +datum=WGS84")
+    adams = CRS.from_string("+proj=adams_ws2 +datum=WGS84").to_wkt()  # without an inverse at some points
+    with pytest.raises(ValueError, match=r"the coordinate system PROJCS.* gives no longitude and latitude"):
+        pixel_areas([(12, 12)], from_origin(0, 0, 1, 1), adams)

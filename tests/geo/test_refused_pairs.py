@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import rasterio
 from rasterio.control import GroundControlPoint
-from rasterio.transform import from_origin
+from rasterio.transform import Affine, from_origin
 from rasterio.warp import transform
 
 from idc.geo.config import SceneJob
@@ -67,7 +67,7 @@ def pixels_of_two_sizes(folder: Path) -> SceneJob:
 
 
 def pixels_although_placed(folder: Path) -> SceneJob:
-    return job(*pair(folder), pixel_coordinates=True)
+    return job(*pair(folder, grid=from_origin(500_010, 5_300_000, 0.5, 0.5)), pixel_coordinates=True)
 
 
 def sixteen_bits(folder: Path) -> SceneJob:
@@ -132,10 +132,28 @@ def png(folder: Path) -> SceneJob:
     return job(before, after)
 
 
-def other_planet(folder: Path) -> SceneJob:
-    local = 'LOCAL_CS["site",UNIT["metre",1],AXIS["x",EAST],AXIS["y",NORTH]]'
-    before, _ = pair(folder, crs=local)
-    return job(write(before, ground()[:SIDE, :SIDE], crs=local), folder / "after.tif")
+LOCAL = 'LOCAL_CS["site",UNIT["metre",1],AXIS["x",EAST],AXIS["y",NORTH]]'
+
+
+def local_system(folder: Path) -> SceneJob:
+    return of_system(folder, LOCAL)
+
+
+def moon(folder: Path) -> SceneJob:
+    return of_system(folder, "IAU_2015:30100")
+
+
+def geocentric(folder: Path) -> SceneJob:
+    return of_system(folder, "EPSG:4978")
+
+
+def edge_of_a_projection(folder: Path) -> SceneJob:
+    return of_system(folder, "EPSG:2985")  # polar, without an inverse here
+
+
+def of_system(folder: Path, crs: str, **settings: Any) -> SceneJob:
+    before, after = (write(folder / f"{name}.tif", ground()[:SIDE, :SIDE], crs=crs) for name in ("before", "after"))
+    return job(before, after, **settings)
 
 
 def flat(folder: Path) -> SceneJob:
@@ -156,7 +174,7 @@ REFUSED: Refused = [
     (no_system, ["after.tif has coordinates of an unknown system", "rio edit-info --crs", "pixel_coordinates=true"]),
     (control_points, ["after.tif is placed by control points", "rio warp --dst-crs EPSG:4326"]),
     (pixels_of_two_sizes, ["120 x 120 pixels", "120 x 100", "need the same size"]),
-    (pixels_although_placed, ["pixel_coordinates:", "have a georeference; leave it out"]),
+    (pixels_although_placed, ["pixels of 0.5 x 0.5 from 500000, 5300000, and", "from 500010", "reproject=true"]),
     (sixteen_bits, ["before.tif holds uint16", "scaling=[0,3000]", "scaling=percentiles"]),
     (sixteen_and_eight, ["before.tif holds uint8", "after.tif uint16", "rio convert --dtype uint16"]),
     (complex_numbers, ["after.tif holds complex64"]),
@@ -167,7 +185,10 @@ REFUSED: Refused = [
     (one_block, ["after.tif is stored in blocks of 16384 x 16384 pixels", "--co TILED=YES"]),
     (no_image, ["after.tif cannot be read as a GeoTIFF", "copy it again"]),
     (png, ["after.tif cannot be read as a GeoTIFF", "convert another format: rio convert"]),
-    (other_planet, ["gives no longitude and latitude"]),
+    (local_system, ["before.tif: the coordinate system LOCAL_CS", "gives no longitude", "pixel_coordinates=true"]),
+    (moon, ["before.tif: the coordinate system IAU_2015:30100 gives no longitude", "pixel_coordinates=true"]),
+    (geocentric, ["before.tif: the coordinate system EPSG:4978 gives no longitude", "pixel_coordinates=true"]),
+    (edge_of_a_projection, ["before.tif: the coordinate system EPSG:2985 gives no longitude", "cut the image"]),
     (flat, ["scaling:", "no different values"]),
 ]
 
@@ -181,6 +202,14 @@ def test_a_pair_that_cannot_be_compared_has_a_line(
     for line in lines:
         assert line in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("crs", [UTM, LOCAL, "IAU_2015:30100", "EPSG:4978", "EPSG:2985"])
+def test_a_coordinate_system_is_left_out_on_request(crs: str, tmp_path: Path) -> None:
+    scene = open_scene(of_system(tmp_path, crs, pixel_coordinates=True))
+    assert (scene.crs, scene.transform) == (None, Affine.identity())
+    assert scene.notes[0].startswith("The coordinate system ")
+    assert scene.notes[0].endswith("is not used: coordinates are pixels, areas numbers of pixels.")
 
 
 @pytest.mark.parametrize(
