@@ -148,7 +148,8 @@ def _through_model(
             befores, afters, beams=group.beams, candidates=group.candidates, change_map=group.change_map
         )
         seconds = time.perf_counter() - started
-        for index, description in zip(indices, descriptions, strict=True):
+        for index, before, after, described in zip(indices, befores, afters, descriptions, strict=True):
+            description = replace(described, note=_nearly_black(before, after))
             results[index] = CaptionedPair(images[index], description, (), seconds, len(indices))
     return results
 
@@ -177,6 +178,18 @@ def _each_with_its_error(
         *_each_with_its_error(captioner, images[:half], options),
         *_each_with_its_error(captioner, images[half:], options),
     ]
+
+
+def _nearly_black(before: np.ndarray, after: np.ndarray) -> str | None:
+    """A sentence on images of which the brightest pixel has the values of 12 bits in a file of 16."""
+    largest = max(before.max(), after.max())
+    if not 0 < largest < 16:
+        return None
+    return (
+        f"Both images are nearly black: no value is above {largest} of 255. Cameras and satellites store 10 or 12 bits "
+        "in files of 16, of which the upper 8 are used: scale both images alike first, as by "
+        "gdal_translate -scale 0 4095 0 65535."
+    )
 
 
 def with_regions(

@@ -208,6 +208,7 @@ class Description:
         regions: in which the images differ, the largest first; None if they were not looked for.
         regions_text: the same as a sentence that no trained model wrote; None likewise.
         doubt: why the captioner itself could not decide whether anything changed; None if it could.
+        note: on the images themselves, for the warning; None for usual ones.
     """
 
     candidates: tuple[Candidate, ...]
@@ -224,6 +225,7 @@ class Description:
     regions: tuple[Region, ...] | None = None
     regions_text: str | None = None
     doubt: str | None = None
+    note: str | None = None
 
     @property
     def best(self) -> Candidate:
@@ -249,11 +251,11 @@ class Description:
 
     @property
     def warning(self) -> str | None:
-        """Warning for a pair that is not familiar, with the training data; None for others."""
+        """Warning for a pair that is not familiar, with the training data, and on the images; None for others."""
         if self.familiar is not False:
-            return None
+            return self.note
         seen = "other images than these" if self.trained_on is None else self.trained_on
-        return f"This model has only seen {seen}. Do not trust it here."
+        return " ".join(filter(None, [f"This model has only seen {seen}. Do not trust it here.", self.note]))
 
     @property
     def verdict(self) -> Verdict:

@@ -82,7 +82,7 @@ class SceneResult:
             counts += f", {tiles['unreadable']} unreadable"
         lines = [counts]
         if tiles["warned"]:
-            lines.append(f"{tiles['warned']} tiles are unlike the training images: {self.summary['warning']}")
+            lines.append(f"{tiles['warned']} tiles have a warning: {self.summary['warning']}")
         return "\n".join([*lines, *self.summary["notes"], self.sentence])
 
 

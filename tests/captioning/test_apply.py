@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from idc.captioning.apply import DescribeOptions, Fault, Pixels, decode_pair, describe_batch, describe_rows
 from idc.captioning.contract import Description
@@ -100,3 +102,23 @@ def test_equal_options_are_one_batch_and_unsupported_ones_are_refused() -> None:
     for option in (DescribeOptions(change_map=True), DescribeOptions(imagine=True), DescribeOptions(1, 2)):
         with pytest.raises(ValueError, match=r"map: this captioner|imagine: this captioner|need as many beams"):
             describe_batch(captioner, images[:1], [option])
+
+
+@pytest.mark.parametrize(("brightest", "warned"), [(0, False), (1000, True), (4095, True), (4096, False)])
+def test_twelve_bits_in_a_file_of_sixteen_get_a_warning(brightest: int, warned: bool) -> None:
+    """Of the brighter image; a dark one with a bright one is dark."""
+    dark, bright = np.zeros((2, 4, 4), np.uint16)
+    dark[:2], bright[0, 0] = min(brightest, 300), brightest
+    for pair in ((dark, bright), (bright, dark)):
+        pixels = decode_pair(*map(sixteen_bits, pair))
+        [result] = describe_batch(Recording(), [pixels], [DescribeOptions()])
+        assert result.description is not None
+        warning = result.description.to_dict()["warning"] or ""
+        assert warning.startswith(f"Both images are nearly black: no value is above {brightest // 256} of") == warned
+        assert ("scale both images alike first" in warning) == warned
+
+
+def sixteen_bits(values: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(values).save(out, "PNG")
+    return out.getvalue()
