@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 APPLICATION = "captions"
 """Name of the application in Serve, as `python -m serve.app` deploys it."""
+UNBOUNDED_CALLS = {"RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": "-1"}
+"""Environment of fronts and models. With RAY_SERVE_THROUGHPUT_OPTIMIZED fronts call models by gRPC, which refuses calls
+and answers of more than 4 MiB, less than two photographs; the limits of requests bound them instead."""
 
 
 def application(config: ServeConfig, port: str | None = None) -> Application:
@@ -29,6 +32,8 @@ def application(config: ServeConfig, port: str | None = None) -> Application:
     from ray import serve
 
     limits, scaling = config.limits, config.scaling
+    # On a local Ray the command has set it, because a process with a runtime environment starts seconds later.
+    environment = {} if port is not None else {"runtime_env": {"env_vars": UNBOUNDED_CALLS}}
     common: dict[str, Any] = {
         "graceful_shutdown_timeout_s": scaling.drain_s,
         "graceful_shutdown_wait_loop_s": 0.5,
@@ -39,7 +44,7 @@ def application(config: ServeConfig, port: str | None = None) -> Application:
     model = serve.deployment(
         Model,
         name="Model",
-        ray_actor_options={"num_cpus": scaling.cpus, "num_gpus": scaling.gpus},
+        ray_actor_options={"num_cpus": scaling.cpus, "num_gpus": scaling.gpus, **environment},
         # One batch in the model, one that fills, and one in reserve so that the model never waits.
         max_ongoing_requests=3 * config.batching.max_pairs,
         max_queued_requests=limits.waiting_pairs,
@@ -62,7 +67,7 @@ def application(config: ServeConfig, port: str | None = None) -> Application:
         serve.ingress()(Front) if port is None else ListeningFront,
         name="Front",
         num_replicas=scaling.front_replicas,
-        ray_actor_options={"num_cpus": scaling.front_cpus},
+        ray_actor_options={"num_cpus": scaling.front_cpus, **environment},
         max_ongoing_requests=most,
         max_queued_requests=most,
         backpressure_config={"status_code": 503, "retry_after_s": 1},

@@ -24,7 +24,7 @@ from idc.loopback import collect_no_metrics, keep_ray_on_loopback
 from idc.redaction import secret_fault
 from idc.systems import HUB, REGIONS
 from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
-from serve.deployment.application import APPLICATION, application
+from serve.deployment.application import APPLICATION, UNBOUNDED_CALLS, application
 from serve.deployment.ray_internals import forward_output
 from serve.log import forward, log
 from serve.port import SharedPort
@@ -121,7 +121,7 @@ def _set_environment(config: CommandConfig, local: bool) -> None:
     # Serve's threads call Ray after its end, which would start it again, with a dashboard, and keep the process alive.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     if local:
-        os.environ.update(_WITHOUT_PROXY)
+        os.environ.update(_WITHOUT_PROXY | UNBOUNDED_CALLS)
         for name, value in _DEFAULTS.items():
             os.environ.setdefault(name, value)
         collect_no_metrics()  # the application's own, at /metrics, are not Ray's
