@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from contextlib import aclosing
 from typing import Any
 
@@ -64,9 +65,9 @@ def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]
     """
     if all(result.error for result in results):
         message = results[0].error or ""
-        field = message.partition(":")[0]
-        named = admitted.job.single or "." in field
-        raise ApiError(400, "no_pair_captioned", message, field if named else f"pairs.0.{field}")
+        side = re.match(r"(pairs\.\d+\.)?(before|after)(?=:)", message)  # else the fault is the whole pair's
+        field = side and (side[0] if side[1] or admitted.job.single else f"pairs.0.{side[0]}")
+        raise ApiError(400, "no_pair_captioned", message, field)
     return {
         "request_id": admitted.context.request_id,
         "model": admitted.model.name,

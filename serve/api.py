@@ -83,7 +83,8 @@ def _add_captioning(api: FastAPI, intake: Intake, service: Service) -> None:
         `index`) for each pair as soon as it is captioned, then `done` (a `StreamEnd`). A request that fails within a
         second has an error status, as without `stream`; after that, the stream ends with `error` (an `ErrorAnswer`).
 
-        If one of several pairs cannot be read, its result has an `error`, and the others have their captions.
+        If one of several pairs cannot be read or captioned, its result has an `error`, and the others have their
+        captions.
         """
         async with intake.captions(request) as job:
             return await answers.caption_answer(await service.admit(context_of(request.scope), job))

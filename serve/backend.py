@@ -124,6 +124,7 @@ class PairResult:
         frames: PNGs from before to after, or None.
         error: reason for the user, ``"before: ..."``, ``"after: ..."``, or of a dialogue ``"messages: ..."`` or
             ``"n: ..."``; None if the pair was captioned or answered.
+        internal: the error is a fault of the server.
         model_ms: model time of the batch that contained the pair.
         batch: number of pairs in that batch.
     """
@@ -136,6 +137,7 @@ class PairResult:
     scene: ShownScene | None = None
     frames: tuple[bytes, ...] | None = None
     error: str | None = None
+    internal: bool = False
     model_ms: float = 0.0
     batch: int = 0
 

@@ -6,6 +6,7 @@ batch, and the result of an unreadable pair is its error (:mod:`idc.captioning.a
 
 from __future__ import annotations
 
+import traceback
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -49,6 +50,7 @@ from serve.backend import (
 from serve.conversation import CANNOT_ANSWER, fault_of, is_question
 from serve.decoder_process import NOT_COMPARABLE
 from serve.decoding import DecodedPair, placed_fault
+from serve.log import log
 
 
 class ServedCaptioner:
@@ -112,15 +114,28 @@ class ServedCaptioner:
                 asked[dialogue.max_tokens][index] = decoded
             else:
                 images[index], grids[index] = pixels, decoded.grid if self.abilities.can_map else None
-        wanted = [_options(options[index], grids[index] is not None) for index in images]
-        described = describe_batch(self.captioner, [*images.values()], wanted)
-        results |= {
-            index: captioned(result, options[index], grids[index])
-            for index, result in zip(images, described, strict=True)
-        }
+        results |= zip(
+            images,
+            self._captioned([*images.values()], [options[index] for index in images], [*grids.values()]),
+            strict=True,
+        )
         for max_tokens, group in asked.items():
             results |= zip(group, self._answered([*group.values()], max_tokens), strict=True)
         return [results[index] for index in range(len(pairs))]
+
+    def _captioned(
+        self, images: Sequence[Pixels], options: Sequence[Options], grids: Sequence[PixelGrid | None]
+    ) -> list[PairResult]:
+        """The captions of decoded pairs; the others' if the model fails for one of them."""
+        wanted = [_options(option, grid is not None) for option, grid in zip(options, grids, strict=True)]
+        try:
+            described = describe_batch(self.captioner, images, wanted)
+            return [captioned(*each) for each in zip(described, options, grids, strict=True)]
+        except Exception as error:
+            if len(images) == 1:
+                return [failed(error, "the model cannot caption this pair")]
+        each = zip(images, options, grids, strict=True)
+        return [self._captioned([image], [option], [grid])[0] for image, option, grid in each]
 
     def refusal(self, pair: DecodedPair, options: Options) -> str | None:
         """Why a pair gets neither a caption nor an answer, for the user, or None."""
@@ -140,19 +155,27 @@ class ServedCaptioner:
         return fault and f"messages: {fault}"
 
     def _answered(self, asked: Sequence[DecodedPair], max_tokens: int | None) -> list[PairResult]:
-        """The answers in dialogues with one maximal length; the others' if the model cannot read one of them."""
+        """The answers in dialogues with one maximal length; the others' if the model fails for one of them."""
         captioner: AnsweringCaptioner = require(self.captioner, "answer")
         befores, afters = zip(*(pair.pixels for pair in asked), strict=True)
         turns, hear = [pair.dialogue.turns for pair in asked if pair.dialogue], [pair.hear for pair in asked]
         started = perf_counter()
         try:
             answers = captioner.answer(befores, afters, turns, max_tokens=max_tokens, hear=hear if any(hear) else None)
-        except ValueError as error:
+            ms = 1000 * (perf_counter() - started)
+            return [PairResult(answer=answer, model_ms=ms, batch=len(asked)) for answer in answers]
+        except Exception as error:
             if len(asked) == 1:
-                return [PairResult(error=f"messages: {error}")]
-            return [result for decoded in asked for result in self._answered([decoded], max_tokens)]
-        ms = 1000 * (perf_counter() - started)
-        return [PairResult(answer=answer, model_ms=ms, batch=len(asked)) for answer in answers]
+                return [failed(error, "messages")]
+        return [self._answered([pair], max_tokens)[0] for pair in asked]
+
+
+def failed(error: Exception, prefix: str) -> PairResult:
+    """The result of a pair for which the captioner raised: the reason, of a ValueError; others are for the log."""
+    if isinstance(error, ValueError):
+        return PairResult(error=f"{prefix}: {error}")
+    log(event="pair_failed", failure="".join(traceback.format_exception(error)))
+    return PairResult(error="internal error; details are in the server log", internal=True)
 
 
 def _options(options: Options, polygons: bool) -> DescribeOptions:

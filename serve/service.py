@@ -13,7 +13,7 @@ from idc.config import did_you_mean
 from serve.backend import Backend, Busy, EncodedPair, ModelStatus, Options, PairResult, Upstream
 from serve.config import ServeConfig
 from serve.context import RequestContext
-from serve.errors import ApiError, too_many_pairs
+from serve.errors import ApiError, internal_error, too_many_pairs
 from serve.intake import ParsedRequest
 from serve.pair_reader import RequestPairReader
 from serve.pieces import Hear
@@ -173,7 +173,10 @@ class AdmittedJob:
         return as_done([single(image) for image in self.images])
 
     async def _caption(self, pairs: Sequence[EncodedPair], hear: Hear | None = None) -> list[PairResult]:
-        return await self._service.caption(self.context, pairs, self.model, self.job.options, hear)
+        results = await self._service.caption(self.context, pairs, self.model, self.job.options, hear)
+        if self.job.single and results[0].internal:
+            raise internal_error()
+        return results
 
 
 async def as_done(pieces: Sequence[Coroutine[Any, Any, Piece]]) -> AsyncGenerator[tuple[int, Piece], None]:

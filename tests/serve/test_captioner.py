@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import io
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import numpy as np
 import pytest
 from PIL import Image
@@ -13,10 +17,15 @@ import serve
 from idc.captioning.loading import artifact_folder
 from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows
+from idc.schema import IMAGE, Turn
 from idc.systems import load_captioner
-from serve.backend import EncodedPair, Options, PairResult
+from serve.api import create_api
+from serve.backend import EncodedPair, Options, PairResult, RequestDialogue
 from serve.captioner import ServedCaptioner
+from tests.serve.bodies import picture
+from tests.serve.local import LocalBackend, local_config, serving
 from tests.systems.procap.world import World
+from tests.vlm.artifacts import wrapped
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +119,52 @@ def test_regions_are_looked_for_in_unfamiliar_pairs_or_in_all() -> None:
     [result] = ServedCaptioner(artifact_folder("regions")).caption([known], [Options()])
     assert result.description is not None
     assert result.description.regions_text == result.captions[0].caption
+
+
+@pytest.mark.parametrize("dialogue", [None, RequestDialogue((Turn("user", f"{IMAGE * 2}What changed?"),))])
+def test_a_pair_that_the_model_refuses_fails_alone(tmp_path: Path, dialogue: RequestDialogue | None) -> None:
+    """Qwen's processor takes images of aspect ratios up to 200."""
+    served = ServedCaptioner(wrapped(tmp_path / "artifact"))
+    good = EncodedPair(picture(90, 60), picture(90, 60, shade=140), dialogue)
+    thin = replace(good, after=picture(900, 3))
+    results = served.caption([good, thin, good], [Options()] * 3)
+    [alone] = served.caption([good], [Options()])
+    assert [one.error is None for one in results] == [True, False, True]
+    assert "aspect ratio" in (results[1].error or "")
+    for one in (results[0], results[2]):
+        assert without_timing(one) == without_timing(alone)
+        assert one.answer == alone.answer
+
+
+class Crashing:
+    """A captioner with a fault: it crashes on a batch with an image of this width."""
+
+    def __init__(self, captioner: Any, width: int):
+        self._captioner, self._width = captioner, width
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._captioner, name)
+
+    def describe(self, befores: Any, afters: Any, **options: Any) -> Any:
+        if any(image.shape[1] == self._width for image in befores):
+            raise RuntimeError("a fault of the program")
+        return self._captioner.describe(befores, afters, **options)
+
+
+def test_a_crash_is_that_of_its_pair_and_is_only_in_the_log(
+    captioner_artifact: Path, pairs: list[EncodedPair], capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend = LocalBackend(str(captioner_artifact))
+    backend._captioner.captioner = Crashing(backend._captioner.captioner, width=39)  # pairs[1]
+    with serving(create_api(local_config(str(captioner_artifact)), backend)) as url:
+        texts = [{name: base64.b64encode(getattr(one, name)).decode() for name in ("before", "after")} for one in pairs]
+        together = httpx2.post(f"{url}/v1/captions", json={"pairs": texts}, timeout=120)
+        alone = httpx2.post(f"{url}/v1/captions", json=texts[1], timeout=120)
+    assert together.status_code == 200
+    assert [result["error"] is None for result in together.json()["results"]] == [True, False, True, True, True]
+    assert (alone.status_code, alone.json()["error"]["code"]) == (500, "internal_error")
+    assert "a fault of the program" not in together.text + alone.text
+    assert capsys.readouterr().out.count("RuntimeError: a fault of the program") == 2
 
 
 def test_unsupported_options_are_reported_beforehand(captioner: ServedCaptioner) -> None:
