@@ -58,12 +58,14 @@ class EncodedPair:
     Attributes:
         dialogue: the text of the conversation; None for a caption.
         placed: both are GeoTIFFs, and polygons are wanted.
+        pixels: of both images together, as their headers declare.
     """
 
     before: bytes
     after: bytes
     dialogue: RequestDialogue | None = None
     placed: bool = False
+    pixels: int = 0
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,8 @@ class PairResult:
         classes: if a change map is requested and the model has classes.
         scene: of two GeoTIFFs, if polygons are requested.
         frames: PNGs from before to after, or None.
-        error: reason for the user, ``"before: ..."``, ``"after: ..."``, or of a dialogue ``"messages: ..."`` or
-            ``"n: ..."``; None if the pair was captioned or answered.
+        error: reason for the user, ``"before: ..."``, ``"after: ..."``, ``"pair: ..."``, or of a dialogue
+            ``"messages: ..."`` or ``"n: ..."``; None if the pair was captioned or answered.
         internal: the error is a fault of the server.
         model_ms: model time of the batch that contained the pair.
         batch: number of pairs in that batch.

@@ -133,7 +133,7 @@ class ServedCaptioner:
             return [captioned(*each) for each in zip(described, options, grids, strict=True)]
         except Exception as error:
             if len(images) == 1:
-                return [failed(error, "the model cannot caption this pair")]
+                return [failed(error, "pair: not captioned")]
         each = zip(images, options, grids, strict=True)
         return [self._captioned([image], [option], [grid])[0] for image, option, grid in each]
 

@@ -112,6 +112,9 @@ class LimitsConfig(ConfigModel):
         if self.waiting_mib < (least := _BODY_COPIES * self.body_mib):
             problem = f"{self.waiting_mib:g} is too little for one body of body_mib={self.body_mib:g}"
             yield f"waiting_mib: {problem}; set at least {least:g}"
+        for name in ("waiting_pairs", "waiting_pairs_each"):
+            if self.pairs > (most := getattr(self, name)):
+                yield f"pairs: {self.pairs} pairs of one request never fit into {name}={most}; set pairs={most} or less"
 
     def of_each(self, fronts: int) -> LimitsConfig:
         """The limits of one of several fronts that listen at one port: its share in the connections and in the memory

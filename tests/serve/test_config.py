@@ -112,6 +112,13 @@ GOOD: dict[str, Any] = {"models": {"a": "runs/a"}, "auth": {"mode": "loopback"}}
         ({"models": {}}, ["models: empty; name at least one"]),
         ({"default": "b"}, ["default: 'b' is not one of the models (a)"]),
         (
+            {"limits": {"pairs": 200, "waiting_pairs": 150}},
+            [
+                "limits.pairs: 200 pairs of one request never fit into waiting_pairs=150; set pairs=150 or less",
+                "limits.pairs: 200 pairs of one request never fit into waiting_pairs_each=128; set pairs=128 or less",
+            ],
+        ),
+        (
             {"limits": {"waiting_mib": 95}},
             ["limits.waiting_mib: 95 is too little for one body of body_mib=32; set at least 96"],
         ),
