@@ -12,9 +12,9 @@ import struct
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from io import BufferedReader
 from typing import NamedTuple, TypeVar, cast
@@ -126,6 +126,51 @@ class Decoders:
                 del self._running[key]
 
         return await loop.run_in_executor(threads, run)
+
+
+class PixelRoom:
+    """Bounds the decoded images that wait for the model or are in it; for one event loop. Pairs of small images, which
+    are decoded in threads, never wait for it.
+
+    Args:
+        pixels: most pixels at once. Only a pair that alone has more exceeds them.
+    """
+
+    def __init__(self, pixels: int):
+        self._pixels, self._taken = pixels, 0
+        self._turn = asyncio.Lock()  # first come, first served
+        self._left = asyncio.Event()
+
+    def groups(self, pairs: Sequence[EncodedPair]) -> list[list[EncodedPair]]:
+        """The pairs in order, in groups that fill half of the room: while the model has one, the next is decoded."""
+        groups: list[list[EncodedPair]] = []
+        for pair in pairs:
+            if groups and _needed([*groups[-1], pair]) <= self._pixels // 2:
+                groups[-1].append(pair)
+            else:
+                groups.append([pair])
+        return groups
+
+    @asynccontextmanager
+    async def taken(self, pairs: Sequence[EncodedPair]) -> AsyncIterator[None]:
+        """Wait for room for all these pairs; it is theirs inside the ``with``."""
+        if not (pixels := _needed(pairs)):
+            yield
+            return
+        async with self._turn:
+            while self._taken and self._taken + pixels > self._pixels:
+                self._left.clear()
+                await self._left.wait()
+            self._taken += pixels
+        try:
+            yield
+        finally:
+            self._taken -= pixels
+            self._left.set()
+
+
+def _needed(pairs: Sequence[EncodedPair]) -> int:
+    return sum(pair.pixels for pair in pairs if pair.pixels > 2 * _LIGHT_PIXELS)
 
 
 class _Process:

@@ -73,11 +73,11 @@ class RequestPairReader:
         """
         files = [self._file(data, field) for data, field in zip((before, after), pair.fields, strict=True)]
         first, second = files
-        placed = polygons != "never" and self._placed(first, second, pair.fields, polygons == "always")
+        pixels = 0 if polygons == "never" else self._placed(first, second, pair.fields, polygons == "always")
+        placed = pixels > 0
         if not placed:
-            for data, field in zip(files, pair.fields, strict=True):
-                self._check_header(data, field)
-        return EncodedPair(first, second, pair.dialogue, placed)
+            pixels = sum(map(self._check_header, files, pair.fields))
+        return EncodedPair(first, second, pair.dialogue, placed, pixels)
 
     def _file(self, received: bytes | str, field: str) -> bytes:
         data = self._decoded(received, field) if isinstance(received, str) else received
@@ -85,8 +85,8 @@ class RequestPairReader:
             raise self._too_large(field)
         return data
 
-    def _placed(self, before: bytes, after: bytes, fields: tuple[str, str], required: bool) -> bool:
-        """Whether both files are GeoTIFFs, their headers checked.
+    def _placed(self, before: bytes, after: bytes, fields: tuple[str, str], required: bool) -> int:
+        """The pixels of two GeoTIFFs, their headers checked; 0 if one of the files is none.
 
         Raises:
             ApiError: 400 one of them is none, and this is ``required``; too small; 413 too large; 422 this server
@@ -97,7 +97,7 @@ class RequestPairReader:
         for (header, field), (data, _) in zip(headers, files, strict=True):
             if header is None:
                 if not required:
-                    return False
+                    return 0
                 self._check_header(data, field)
                 message = (
                     f"{field}: no GeoTIFF with a georeference, so that there is no place for polygons; write it into "
@@ -111,12 +111,13 @@ class RequestPairReader:
                 "polygons=never for a caption alone"
             )
             raise ApiError(422, "extra_missing", message, field)
+        pixels = 0
         for header, field in headers:
             assert header is not None
-            self._check_size(header.width, header.height, field)
+            pixels += self._check_size(header.width, header.height, field)
             if header.height * header.width * header.bands * header.bits > 8 * _SAMPLES * self._limits.image_pixels:
                 raise self._too_many_pixels(field, f"{header.bands} bands of {header.bits} bits")
-        return True
+        return pixels
 
     @property
     def _max_bytes(self) -> int:
@@ -136,7 +137,8 @@ class RequestPairReader:
         except ValueError:  # binascii.Error, or letters that are not ASCII
             raise ApiError(400, "invalid_base64", f"{field}: neither a data URL nor base64", field) from None
 
-    def _check_header(self, data: bytes, field: str) -> None:
+    def _check_header(self, data: bytes, field: str) -> int:
+        """The number of pixels of a readable image within the limits."""
         if not data:
             raise ApiError(400, "empty_image", f"{field}: the image is empty", field)
         try:
@@ -154,15 +156,16 @@ class RequestPairReader:
             name = refused_format(data)
             why = f"{name} is not read; convert it to JPEG" if name else f"supported formats are {FORMAT_NAMES}"
             raise ApiError(400, "not_an_image", f"{field}: not a readable image; {why}", field) from None
-        self._check_size(width, height, field)
+        return self._check_size(width, height, field)
 
-    def _check_size(self, width: int, height: int, field: str) -> None:
+    def _check_size(self, width: int, height: int, field: str) -> int:
         limits = self._limits
         if width * height > limits.image_pixels or max(width, height) > limits.image_side:
             raise self._too_many_pixels(field, f"{width} x {height} pixels")
         if min(width, height) < limits.image_min_side:
             message = f"{field}: {width} x {height} pixels; the minimum is {limits.image_min_side} per side"
             raise ApiError(400, "image_too_small", message, field)
+        return width * height
 
     def _too_large(self, field: str) -> ApiError:
         message = f"{field}: the image file exceeds the limit of {self._limits.image_mib:g} MiB"

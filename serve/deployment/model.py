@@ -11,7 +11,7 @@ from idc.config import enter_root
 from serve.backend import Abilities, Busy, EncodedPair, Options, PairResult
 from serve.batching import Batcher
 from serve.config import ServeConfig
-from serve.decoding import DecodedPair, Decoders
+from serve.decoding import DecodedPair, Decoders, PixelRoom
 from serve.deployment.ray_internals import bind_to_node_address
 from serve.deployment.scaling import PAIRS
 from serve.log import log
@@ -20,6 +20,10 @@ from serve.versions import Resolver, public_name
 
 if TYPE_CHECKING:
     from serve.captioner import ServedCaptioner
+
+
+_IMAGES = 8
+"""The decoded images that are held at once have as many pixels as so many of the largest: 600 MB by default."""
 
 
 class Model:
@@ -35,6 +39,7 @@ class Model:
         self._decoders = Decoders(
             max(2, round(config.scaling.cpus)), config.limits.decode_s, config.limits.image_pixels
         )
+        self._room = PixelRoom(_IMAGES * config.limits.image_pixels)
         self._batcher: Batcher[tuple[ServedCaptioner, Options], DecodedPair, PairResult] = Batcher(
             _run, config.batching.max_pairs
         )
@@ -110,11 +115,18 @@ class Model:
             return str(reason)
         self._pairs += len(pairs)
         try:
-            decoded = await asyncio.gather(*(self._decoders.pair(pair) for pair in pairs))
-            heard = [pair._replace(hear=hear) for pair in decoded]
-            return await self._batcher.submit((captioner, options), heard)
+            groups = self._room.groups(pairs)
+            done = await asyncio.gather(*(self._captioned(captioner, group, options, hear) for group in groups))
+            return [result for results in done for result in results]
         finally:
             self._pairs -= len(pairs)
+
+    async def _captioned(
+        self, captioner: ServedCaptioner, pairs: list[EncodedPair], options: Options, hear: Hear | None
+    ) -> list[PairResult]:
+        async with self._room.taken(pairs):
+            decoded = await asyncio.gather(*(self._decoders.pair(pair) for pair in pairs))
+            return await self._batcher.submit((captioner, options), [pair._replace(hear=hear) for pair in decoded])
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """The statistics of :func:`serve.deployment.scaling.by_pairs`; Serve calls it."""

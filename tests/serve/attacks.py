@@ -229,6 +229,13 @@ def complete_requests(server: Server) -> str:
     return _at_once(server, 32, Hostile("a large request", 200, None, lambda: body))
 
 
+def many_pixels(server: Server) -> str:
+    """A request with 64 pairs of 4 megapixels, 25 kB a file."""
+    data = saved(np.full((2000, 2000, 3), 90, np.uint8), "JPEG")
+    body = form(*[file(name, data) for _ in range(64) for name in ("before", "after")])
+    return _at_once(server, 1, Hostile("pixels", 200, None, lambda: body, headers=FORM))
+
+
 def many_scans(server: Server) -> str:
     """Two requests with 32 JPEGs of 20,000 scans each."""
     bomb, plain = file("before", jpeg_of_scans(20_000, 4992)), file("after", picture())
@@ -289,6 +296,7 @@ ATTACKS: tuple[Attack, ...] = (
     many_scans,
     avif,
     many_segments,
+    many_pixels,
     many_turns,
 )
 

@@ -30,13 +30,8 @@ def clustered(folder: Path, home: Path) -> Iterator[httpx2.Client]:
     documents = yaml.safe_load_all((ROOT / "k8s" / "base" / "settings.yaml").read_text())
     settings = next(one["data"] for one in documents if one["metadata"]["name"] == "serve-settings")
     assert settings["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
-    names = {
-        "CONFIG_FILE_LOC": "haproxy.cfg",
-        "SOCKET_PATH": "sock",
-        "SERVER_STATE_BASE": "",
-        "SERVER_STATE_FILE": "state",
-    }
-    own = {name: str(folder / file) for name, file in names.items()}
+    own = {name: str(folder / name) for name in ("CONFIG_FILE_LOC", "SOCKET_PATH", "SERVER_STATE_FILE")}
+    own["SERVER_STATE_BASE"] = str(folder)
     own |= {name: str(free_port()) for name in ("METRICS_PORT", "STATS_PORT")}
     environment = clean_environment(
         home, PYTHONPATH=str(ROOT), **settings, **{f"RAY_SERVE_HAPROXY_{name}": value for name, value in own.items()}

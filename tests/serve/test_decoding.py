@@ -17,7 +17,7 @@ from idc.captioning.apply import Fault, Pixels
 from idc.data.images import decode_image
 from serve.backend import EncodedPair
 from serve.batching import Batcher
-from serve.decoding import Decoders
+from serve.decoding import Decoders, PixelRoom
 from serve.deployment.model import Model
 from tests.serve.bodies import picture, saved
 from tests.serve.local import local_config
@@ -116,6 +116,39 @@ def test_health_watches_decoding() -> None:
         hung.cancel()
         await happens(lambda: replica._decoders.running_since is None)
         await replica.check_health()
+
+    run(test)
+
+
+def test_pairs_wait_for_room_for_their_pixels_in_their_order() -> None:
+    async def test() -> None:
+        large = 2**22
+        room = PixelRoom(8 * large)
+        sizes = [size * large for size in (1, 3, 1, 9, 2, 2)]
+        groups = room.groups([EncodedPair(b"", b"", pixels=pixels) for pixels in sizes])
+        assert [[pair.pixels // large for pair in group] for group in groups] == [[1, 3], [1], [9], [2, 2]]
+        small = [EncodedPair(b"", b"", pixels=large // 2)] * 100
+        assert room.groups(small) == [small]
+        begun: list[int] = []
+        doors = [asyncio.Event() for _ in groups]
+
+        async def enter(index: int) -> None:
+            async with room.taken(groups[index]):
+                begun.append(index)
+                await doors[index].wait()
+
+        tasks = [asyncio.create_task(enter(index)) for index in range(4)]
+        await happens(lambda: begun == [0, 1])
+        doors[0].set()
+        await tasks[0]
+        async with room.taken(small):
+            assert begun == [0, 1]  # the last one, for which there is room, waits behind the one with 9
+        doors[1].set()
+        await happens(lambda: begun == [0, 1, 2])  # more than the room, but alone
+        tasks[2].cancel()
+        await happens(lambda: begun == [0, 1, 2, 3])
+        doors[3].set()
+        await tasks[3]
 
     run(test)
 
