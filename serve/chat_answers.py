@@ -10,6 +10,7 @@ from typing import Any
 from fastapi.sse import format_sse_event
 from starlette.responses import Response
 
+from idc.captioning.contract import sentence_without_model
 from idc.stop_texts import before, settled
 from serve.backend import PairResult
 from serve.chat_schema import AnswerMessage, ChatAnswer, Choice, Chunk, ChunkChoice, Delta, LastChunk, Usage
@@ -134,10 +135,8 @@ def _content(result: PairResult) -> str:
     """The best caption; of a pair that the model is not familiar with after the regions that differ."""
     described = result.description
     assert described is not None
-    caption = described.best.caption
-    if described.familiar is not False or described.regions_text in (None, caption):
-        return caption
-    return f"Without a trained model: {described.regions_text}\nBy the model, which has not seen such images: {caption}"
+    caption, sentence = described.best.caption, sentence_without_model(described.to_dict())
+    return caption if sentence is None else f"{sentence}\nBy the model, which has not seen such images: {caption}"
 
 
 def _deltas(text: str, first: bool) -> Iterator[Delta]:
