@@ -3,7 +3,6 @@
     python jobs/compare.py a=runs/one/evaluation b=runs/two/evaluation
     python jobs/compare.py a=runs/one/evaluation b=runs/two/evaluation out=runs/comparison.json
 
-The folders may also be those of `jobs/judge.py criteria=differences`, whose matched differences are then compared.
 The last line has the number of pairs that would show a difference of 2 % (percent=2). Evaluations of different pairs,
 references or protocols are refused with status 1.
 """
@@ -18,11 +17,10 @@ from idc.evaluation.config import CompareJob
 
 def main() -> None:
     job = cli(CompareJob, __doc__, local=False, overwrite=False).config
-    from idc.evaluation.judged_differences import compare_judged, is_judged
     from idc.evaluation.significance import compare_evaluations, comparison_table
 
     try:
-        comparison = compare_judged(job) if is_judged(job.a) or is_judged(job.b) else compare_evaluations(job)
+        comparison = compare_evaluations(job)
         if job.out is not None:
             Path(job.out).parent.mkdir(parents=True, exist_ok=True)
             Path(job.out).write_text(comparison.model_dump_json(indent=1) + "\n", encoding="utf-8")

@@ -168,7 +168,7 @@ class CompareJob(ConfigModel):
     """Compare two systems that were evaluated on the same pairs."""
 
     a: str = Field(min_length=1)
-    """Folder of an evaluation, or of a judge's matched differences."""
+    """Folder of an evaluation."""
     b: str = Field(min_length=1)
     """Folder of another one; differences are b - a."""
     resamples: int = Field(1000, ge=100)
@@ -185,41 +185,3 @@ class CompareJob(ConfigModel):
     def preflight(self) -> Iterator[str]:
         yield from missing(self.a, "a")
         yield from missing(self.b, "b")
-
-
-class CompareMeasuresJob(ConfigModel):
-    """Compare measures of captions with the truth of rendered pairs."""
-
-    pairs: str = Field(min_length=1)
-    """Folder of rendered pairs, whose true differences are known."""
-    evaluations: dict[str, str] = Field(min_length=1)
-    """Name of each system -> folder of its evaluation of these pairs; at least two."""
-    judged: tuple[str, ...] = ()
-    """Results of `jobs/judge.py` for these evaluations: folders with `judge.json` or `judged_differences.json`. A judge
-    is a measure if it has judged the captions of all these evaluations; its judgements of planted errors count too."""
-    out: str = Field(min_length=1)
-    """Folder for `measures.json`, `measures.html`, and the captions with planted errors (`planted/*.jsonl`), which
-    `jobs/evaluate.py predictions=` takes, so that a judge can judge them."""
-    baselines: bool = True
-    """Count the constant caption and the nearest training pair's caption as systems, if the evaluations have them and
-    all judges have judged them."""
-    resamples: int = Field(1000, ge=0)
-    """Number of bootstrap resamples of the pairs for the intervals. 0: no intervals."""
-    seed: int = Field(0, ge=0)
-    """Seed of the planted errors."""
-    kept: str | None = Field(None, min_length=1)
-    """Folder for the scores of baselines and planted errors, which are kept for the next run. Default: next to `pairs`,
-    with `.scoring` added to its name."""
-
-    def faults(self) -> Iterator[str]:
-        yield from remote(self.out, "out", "a comparison of measures")
-        if len(self.evaluations) < 2:
-            only = ", ".join(map(repr, self.evaluations.values()))
-            yield f"evaluations: only {only}; measures are compared over the captions of at least two systems"
-
-    def preflight(self) -> Iterator[str]:
-        yield from missing(self.pairs, "pairs")
-        for name, folder in self.evaluations.items():
-            yield from missing(folder, f"evaluations.{name}")
-        for folder in self.judged:
-            yield from missing(folder, "judged")

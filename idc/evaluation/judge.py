@@ -1,11 +1,10 @@
 """A language model as the judge of captions, at any endpoint with OpenAI's chat completions.
 
-``criteria=coverage``, which is scored here, are those of OmniDiff's prompt (Liu et al., supplementary material, figure
-6): an impartial judge finds the aspects of the reference caption, counts which of them the predicted caption covers,
-exactly or in part, each with equal weight, and gives the share as a score from 0 to 100 with a short justification. The
-wording here is our own, because the licence of the figure's forbids changes; for the paper's exact wording give it as
-``prompt``, with the figure's two placeholders. ``criteria=differences`` is :mod:`idc.evaluation.difference_judge`, with
-the same settings and the same client.
+The criteria are those of OmniDiff's prompt (Liu et al., supplementary material, figure 6): an impartial judge finds the
+aspects of the reference caption, counts which of them the predicted caption covers, exactly or in part, each with equal
+weight, and gives the share as a score from 0 to 100 with a short justification. The wording here is our own, because
+the licence of the figure's forbids changes; for the paper's exact wording give it as ``prompt``, with the figure's two
+placeholders.
 
 Every answer is appended to ``answers.jsonl`` under a hash of everything it depends on, so that an interrupted run is
 continued and nothing is paid for twice. The baselines are judged too: a judge that prefers a constant caption is
@@ -66,19 +65,10 @@ MODEL = "model"
 class JudgeJob(ConfigModel):
     """Let a language model judge the captions of an evaluation."""
 
-    criteria: Literal["coverage", "differences"] = "coverage"
-    """coverage: the share of the reference's aspects that a caption covers, 0 to 100 (OmniDiff, figure 6). differences:
-    the caption is taken apart into differences, which are matched with the true ones (after DiffCap-Bench)."""
     evaluation: str
     """Output folder of `jobs/evaluate.py`: captions with their references."""
-    pairs: str | None = Field(None, min_length=1)
-    """For differences: folder of the evaluated pairs. Where a pair's `meta` has the list of its true differences
-    (rendered pairs), captions are matched with it; else the judge takes the true differences from the references."""
     out: str = Field(min_length=1)
-    """Folder for `answers.jsonl` (kept between runs) and the result: `judge.json`, `judged_differences.json`."""
-    answers: str | None = Field(None, min_length=1)
-    """Another file of kept answers. Evaluations of the same pairs that share it share the true differences that the
-    judge takes from references, without which `jobs/compare.py` refuses them. One run at a time. Default: in `out`."""
+    """Folder for `answers.jsonl` (kept between runs) and `judge.json`."""
     url: str = Field(min_length=1)
     """Base URL of the endpoint, without `/chat/completions`: `https://api.openai.com/v1`, `http://localhost:8000/v1`."""
     judge: str = Field(min_length=1)
@@ -87,10 +77,9 @@ class JudgeJob(ConfigModel):
     """Environment variable with the key, if the endpoint needs one. The key itself is never a setting and is written
     nowhere."""
     prompt: str | None = None
-    """For coverage: text file with another prompt; {standard_answer} and {assistant_response} in it are replaced."""
+    """Text file with another prompt; {standard_answer} and {assistant_response} in it are replaced."""
     references: Literal["first", "best"] = "first"
-    """For coverage: references to judge against, the first one alone (OmniDiff has one), or each, with the best score.
-    For differences they are always given all."""
+    """References to judge against: the first one alone (OmniDiff has one), or each, with the best score."""
     baselines: bool = True
     """Also judge the constant caption and the nearest training pair's caption, where the evaluation has them: up to
     three requests per reference instead of one."""
@@ -98,8 +87,8 @@ class JudgeJob(ConfigModel):
     """Number of pairs, from the first on. Default: all."""
     temperature: float = Field(0.0, ge=0)
     """Sampling temperature of the judge."""
-    max_tokens: int | None = Field(None, ge=1)
-    """Maximum length of an answer. Default: 300 for coverage, 1,500 for differences."""
+    max_tokens: int = Field(300, ge=1)
+    """Maximum length of an answer."""
     concurrency: int = Field(4, ge=1, le=256)
     """Number of concurrent requests."""
     attempts: int = Field(6, ge=1)
@@ -107,33 +96,14 @@ class JudgeJob(ConfigModel):
     429 and 5xx, after 0.5, 1, 2, ... seconds, at most 8, or as long as the server requests."""
     timeout_s: float = Field(120.0, gt=0)
     """Time-out of an attempt until the last byte of its answer, in seconds."""
-    resamples: int = Field(1000, ge=0)
-    """For differences: number of bootstrap resamples for the intervals. 0: no intervals."""
-
-    @property
-    def answer_tokens(self) -> int:
-        """``max_tokens`` or its default."""
-        return self.max_tokens or (300 if self.criteria == "coverage" else 1500)
-
-    @property
-    def answers_file(self) -> Path:
-        """The file of kept answers."""
-        return Path(self.answers) if self.answers is not None else Path(self.out) / ANSWERS
 
     def faults(self) -> Iterator[str]:
-        if self.criteria == "coverage" and self.pairs is not None:
-            yield "pairs: only criteria=differences reads true differences; remove it"
-        if self.criteria == "differences" and self.prompt is not None:
-            yield "prompt: criteria=differences has its own prompts, whose answers are read; remove it"
-        if self.criteria == "differences" and self.references != "first":
-            yield f"references: criteria=differences always gives the judge all; remove {self.references!r}"
         yield from variable_fault(self.api_key_variable)
         if urlsplit(self.url).scheme not in ("http", "https"):
             yield f"url: {self.url!r} is not of the form http://... or https://..."
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.evaluation, "evaluation")
-        yield from missing(self.pairs, "pairs")
         yield from missing(self.prompt, "prompt")
         if self.prompt is not None and Path(self.prompt).is_file():
             text = Path(self.prompt).read_text(encoding="utf-8")
@@ -243,7 +213,7 @@ def filled_prompt(template: str, texts: Mapping[str, str]) -> str:
 def key_of_prompt(job: JudgeJob, prompt: str) -> str:
     """The key of an answer. The endpoint is part of it: one name may denote other models at other endpoints."""
     where = without_credentials(job.url).rstrip("/")
-    inputs = json.dumps([where, job.judge, job.temperature, job.answer_tokens, prompt])
+    inputs = json.dumps([where, job.judge, job.temperature, job.max_tokens, prompt])
     return hashlib.sha256(inputs.encode()).hexdigest()
 
 
@@ -274,7 +244,7 @@ def run_judge(job: JudgeJob) -> JudgeResult:
     """
     evaluation, rows = load_evaluation(job.evaluation), load_predictions(job.evaluation)[: job.max_pairs]
     asked = questions(job, rows, evaluation)
-    answers = AnswerLog(job.answers_file)
+    answers = AnswerLog(Path(job.out) / ANSWERS)
     unanswered = {question.key: question.prompt for question in asked if question.key not in answers.known}
     if empty := sum(not any(text.split() for text in row.references) for row in rows):
         print(f"note: not judged: {empty} of {len(rows)} pairs, whose references are all empty", flush=True)
@@ -301,7 +271,6 @@ def ask_all(
     prompts: Mapping[str, str],
     answers: AnswerLog,
     read: Callable[[str, Reply], dict[str, Any]],
-    again: str | None = None,
 ) -> dict[str, str]:
     """Send the questions. Returns the unusable replies by their keys; these are not kept, but requested again in the
     next run.
@@ -312,35 +281,24 @@ def ask_all(
         prompts: key of the answer -> question.
         read: of a key and its reply what is kept of it, next to key, text and name of the model; ``ValueError`` if the
             reply cannot be used.
-        again: after an unusable reply, what is said once to get another one; ``{fault}`` in it is replaced.
     """
     failed = threading.Event()
     endpoint = ChatEndpoint(
-        job.url, job.judge, job.api_key_variable, job.temperature, job.answer_tokens, job.attempts, job.timeout_s
+        job.url, job.judge, job.api_key_variable, job.temperature, job.max_tokens, job.attempts, job.timeout_s
     )
     unusable: dict[str, str] = {}
 
     def ask(key: str, prompt: str) -> None:
         if failed.is_set():
             return
-        turns = [{"role": "user", "content": prompt}]
         try:
-            while True:
-                reply = endpoint.chat(turns)[0]
-                try:
-                    kept = read(key, reply)
-                except ValueError as error:
-                    if again is None or len(turns) > 1:
-                        unusable[key] = f"{error}: {reply.text}" if again is not None else reply.text
-                        return
-                    correction = again.replace("{fault}", str(error))
-                    turns += [
-                        {"role": "assistant", "content": reply.text or "-"},
-                        {"role": "user", "content": correction},
-                    ]
-                    continue
-                answers.add({"key": key, **kept, "reply": reply.text, "model": reply.model})
+            reply = endpoint.chat([{"role": "user", "content": prompt}])[0]
+            try:
+                kept = read(key, reply)
+            except ValueError:
+                unusable[key] = reply.text
                 return
+            answers.add({"key": key, **kept, "reply": reply.text, "model": reply.model})
         except BaseException:
             failed.set()
             raise

@@ -12,7 +12,6 @@ import pytest
 from idc.config import load
 from idc.data.images import encode_png
 from idc.data.rendered.differences import DIFFERENCES
-from idc.data.rendered.planted_errors import planted
 from idc.data.rendered.sentences import several_captions
 from idc.evaluation import record as ev
 from idc.evaluation.config import CompareJob, EvaluateJob
@@ -27,6 +26,7 @@ from idc.training.caption_validation import score_captions
 from idc.training.context import LocalContext
 from tests.conftest import Command
 from tests.data.rendered.drawn_differences import Drawn, drawn_pairs
+from tests.data.rendered.planted_errors import planted
 from tests.folders import write_rows
 
 

@@ -12,7 +12,6 @@ from idc.data.rendered.captions import change_captions
 from idc.data.rendered.config import RenderConfig
 from idc.data.rendered.differences import DIFFERENCES, Difference
 from idc.data.rendered.draw import draw_scene
-from idc.data.rendered.planted_errors import ERRORS, planted
 from idc.data.rendered.scene import ORDERED_PAIRS, View
 from idc.data.rendered.sentences import several_captions, true_wordings
 from idc.data.text import words
@@ -32,6 +31,7 @@ from idc.metrics.difference_lists import (
     worded,
 )
 from tests.data.rendered.drawn_differences import Drawn, drawn_pairs
+from tests.data.rendered.planted_errors import ERRORS, planted
 from tests.metrics.captions_in_other_words import LATER_WORDS, OTHER_WORDS, Read
 
 PERFECT = {PRECISION: 1.0, RECALL: 1.0, F1: 1.0, INVENTED: 0.0}
