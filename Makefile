@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TOGETHER := --numprocesses 2 --dist loadfile
 RUFF := $(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-.PHONY: setup demo serve bench benchmarks-page test test-all lint sbom audit certificates
+.PHONY: setup demo serve bench benchmarks-page test test-all lint
 
 setup: $(VENV)/.installed
 
@@ -50,44 +50,3 @@ test-all: setup
 lint: setup
 	$(RUFF)
 	$(BIN)/mypy
-
-AUDIT := .venv-audit/bin
-
-$(AUDIT)/python:
-	$(PYTHON) -m venv .venv-audit
-
-# The software bill of materials of what is installed, with licences (sbom.json, CycloneDX), made for a release.
-sbom: setup $(AUDIT)/python
-	$(AUDIT)/python -m pip install --quiet "cyclonedx-bom==7.5.0"
-	$(AUDIT)/cyclonedx-py environment --output-reproducible --output-file sbom.json $(BIN)/python
-
-# Known vulnerabilities of requirements.lock, asked of PyPI. Status 1 if there is one, or if a package could not be asked about.
-audit: setup $(AUDIT)/python
-	$(AUDIT)/python -m pip install --quiet "pip-audit==2.10.1"
-	$(AUDIT)/pip-audit --requirement requirements.lock --requirement requirements-dev.lock --no-deps --disable-pip --strict
-
-# Certificates of a Ray cluster with TLS between its nodes: make certificates HOSTS="10.0.0.10 node-2.example.org".
-# An authority (ca.crt, ca.key) and a folder for each host with tls.crt, tls.key and ca.crt; a second call adds hosts.
-# Every node is a server and a client of all others, and connects to itself by loopback. ca.key stays here: with it
-# anybody can join the cluster.
-CERTIFICATES := certificates
-DAYS := 365
-certificates: $(CERTIFICATES)/ca.key $(foreach host,$(HOSTS),$(CERTIFICATES)/$(host)/tls.crt)
-
-$(CERTIFICATES)/ca.key:
-	mkdir -p $(@D)
-	umask 077 && openssl ecparam -name prime256v1 -genkey -noout -out $@
-	openssl req -x509 -new -key $@ -out $(@D)/ca.crt -days $$((10 * $(DAYS))) -subj "/CN=idc Ray cluster" \
-		-addext "keyUsage=critical,keyCertSign" -addext "basicConstraints=critical,CA:TRUE,pathlen:0"
-
-$(CERTIFICATES)/%/tls.crt: $(CERTIFICATES)/ca.key
-	mkdir -p $(@D)
-	umask 077 && openssl ecparam -name prime256v1 -genkey -noout -out $(@D)/tls.key
-	openssl req -new -key $(@D)/tls.key -subj "/CN=$*" -out $(@D)/tls.csr
-	printf '%s\n' "basicConstraints=critical,CA:FALSE" "keyUsage=critical,digitalSignature" \
-		"extendedKeyUsage=serverAuth,clientAuth" "authorityKeyIdentifier=keyid" \
-		"subjectAltName=DNS:localhost,IP:127.0.0.1,$(if $(shell echo $* | grep -E '^[0-9.]+$$|:'),IP,DNS):$*" > $(@D)/extensions
-	openssl x509 -req -in $(@D)/tls.csr -CA $(CERTIFICATES)/ca.crt -CAkey $< -CAcreateserial -days $(DAYS) \
-		-extfile $(@D)/extensions -out $@
-	cp $(CERTIFICATES)/ca.crt $(@D)/
-	rm $(@D)/tls.csr $(@D)/extensions
