@@ -71,8 +71,6 @@ def after_training(entry: str, job: Any, artifact: str) -> str:
         case "systems.namc.task:pretrain":
             names = {"name": "mine-namc", "pairs": job.caption_pairs or pairs, "pretrained": artifact}
             return _command("finetune_namc", "namc/finetune_small", **names, **carried)
-        case "vlm.pretrain:train":
-            return _command("finetune_sft", name="mine-vlm", pairs=pairs, base={"source": artifact}, **carried)
         case "systems.changevg.tuning:train" if job.notes:  # its pairs are questions
             pairs = job.notes
         case _ if _holds_questions(pairs):

@@ -45,7 +45,6 @@ JOB_OF = {
     "card/satellite_guide": "make_guide_card",
     "claims/": "claims",
     "mining/": "mine_pairs",
-    "vlm/pretrain_": "pretrain_vlm",
     "m3diff/finetune_": "finetune_m3diff",
     "m3diff/paper": "finetune_m3diff",
     "m3diff/qwen": "finetune_m3diff",
@@ -91,7 +90,6 @@ INPUTS: dict[str, dict[str, Any]] = {
     "make_guide_card": {},
     "claims": {},
     "mine_pairs": {"heap": "heap", "out": "mined"},
-    "pretrain_vlm": {},
     "build_changeimti": {"pairs": "pairs", "out": "changeimti"},
 }
 """What the command line adds to a job's YAML files."""

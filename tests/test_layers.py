@@ -42,8 +42,6 @@ FORBIDDEN = {
     "idc/nn": ("idc.systems",),
     "idc/vlm": ("idc.systems",),
     "idc/vlm/config.py": HEAVY,
-    "idc/vlm/pretrain_config.py": HEAVY,
-    "idc/vlm/scene_sentences.py": HEAVY,
     "idc/decoding.py": ("idc.systems",),
     "idc/training": ("idc.systems",),
     "cluster": ("jobs", "serve", "benchmarks", *(f"idc.systems.{name}" for name in SYSTEMS)),

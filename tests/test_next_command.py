@@ -27,7 +27,7 @@ JOB = TwinCapJob(name="mine", pairs="data/mine/pairs")
 ENTRIES = (
     "vision.tokenizer.task:train", "vision.pair_encoder.task:train",
     "systems.namc.task:finetune", "systems.twincap.task:train", "systems.sft.task:train",
-    "systems.m3diff.task:train", "systems.adpo.task:train", "systems.changevg.task:train", "vlm.pretrain:train",
+    "systems.m3diff.task:train", "systems.adpo.task:train", "systems.changevg.task:train",
 )  # fmt: skip
 STAGE_1 = PretrainJob(procedures="data/mine/procedures")
 NAMC = load(NamcJob, "jobs/configs/namc/pretrain_small.yaml", {"pairs": "described", "tokenizer": "t"})

@@ -30,7 +30,7 @@ class BaseConfig(ConfigModel):
 
     source: str = Field(min_length=1)
     """Hub id (`Qwen/Qwen2.5-VL-3B-Instruct`), the folder of a model, or a small one that comes with the program
-    (jobs/pretrain_vlm.py): `shipped`, or `shipped-single`, which was never taught to compare a pair."""
+    (their cards: idc/weights): `shipped`, or `shipped-single`, which was never taught to compare a pair."""
     revision: str | None = Field(None, min_length=1)
     """Commit, branch or tag of a hub id. Default: what is on this machine, else the newest."""
     download: bool = False

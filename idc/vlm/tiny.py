@@ -1,4 +1,4 @@
-"""Small models of each family from random weights: what tests run on, and the start of :mod:`jobs.pretrain_vlm`.
+"""Small models of each family from random weights: what tests and benchmarks run on.
 
 The folder is an ordinary hub folder (config, safetensors, tokenizer, image processor, chat template), of the classes
 and formats of the real models: nothing else in the program knows that a model is small. The tokenizer is byte-level BPE

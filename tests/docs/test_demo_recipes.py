@@ -25,7 +25,7 @@ NOT_RUN = {
     r"jobs/finetune_changevg": "a base and a guide; tests/systems/changevg",
     r"jobs/train_adpo|runs/(mine-sft|sft-small|adpo|uniform|dpo)/?": "a base; tests/systems/adpo, tests/captioning",
     r"source=(Levir|LEVIR)-MCI|data/(levir|levir-mci)/|data/changeimti": "LEVIR-MCI's images; tests/data/changeimti",
-    r"jobs/pretrain_vlm|data/several/pairs out=runs/m3diff|STEPS|steps/EVALUATION": "hours; tests/vlm/test_pretrain.py",
+    r"data/several/pairs out=runs/m3diff|STEPS|steps/EVALUATION": "hours; tests/systems/m3diff",
     r"s3://|gs://": "object storage; tests/cluster/test_commands_on_object_store.py",
     r"dashboard=|/shared/idc": "a cluster; tests/cluster",
     r"describer=ray_llm|gpu\.yaml": "GPUs",

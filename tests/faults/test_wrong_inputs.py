@@ -21,7 +21,6 @@ COMMANDS = {
     "finetune_procap procedures=photos encoder.layers=1": "build procedures first",
     "pretrain_namc pairs=photos tokenizer=photos": IMPORT,
     "finetune_namc pairs=photos pretrained=photos": IMPORT,
-    "pretrain_vlm pairs=photos": IMPORT,
     "finetune_sft pairs=photos base.source=photos": IMPORT,
     "finetune_m3diff pairs=photos base.source=photos": IMPORT,
     "train_guide pairs=photos": IMPORT,

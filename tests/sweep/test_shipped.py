@@ -80,8 +80,7 @@ class Inputs:
             return
         job = _config(script, arguments)
         if trains:
-            kind = job.model.family if script == "pretrain_vlm" else "artifact"
-            self.make(kind, f"{job.runs}/{job.name}/artifact")
+            self.make("artifact", f"{job.runs}/{job.name}/artifact")
         elif script == "build_procedures":
             self.make("procedures", job.procedures)
         elif script == "evaluate":

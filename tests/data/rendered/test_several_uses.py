@@ -30,8 +30,6 @@ from idc.schema import CHANGE_TYPES
 from idc.systems.twincap.config import TwinCapJob
 from idc.systems.twincap.truth import PARTS, UNKNOWN, pair_truth
 from idc.training.artifact import read_artifact
-from idc.vlm.pretrain_config import PretrainVlmJob
-from idc.vlm.scene_samples import RenderedScenes, ValidationDialogues
 from tests.data.rendered.conftest import SMALL
 from tests.data.rendered.test_several import TINY
 from tests.systems.twincap.tiny import MODEL, start
@@ -115,42 +113,6 @@ def test_twincaps_preset_trains_on_them_and_their_swapped_order(folder: str, tmp
     assert _selection(EvaluateJob(pairs=folder, artifact=str(tmp_path / "run" / "artifact"), out=str(tmp_path))) == (
         "best difference_f1 on val"
     )
-
-
-def test_scenes_in_any_order_have_true_captions(folder: str) -> None:
-    rng, changed = np.random.default_rng(0), 0
-    for split in ("train", "val", "test"):
-        scenes = RenderedScenes(folder, split)
-        for number in range(20 * len(scenes)):
-            row = number % len(scenes)
-            (first, second), caption, named = scenes.ordered(row, rng)
-            if first.things == second.things:
-                assert named is not None
-                continue
-            changed += 1
-            listed = scenes.metas[row]["differences"]
-            assert named is None
-            assert len(match_caption(caption, _truth(scenes.metas[row], first.things)).verdicts) == len(listed)
-    assert changed > 20
-
-
-def _truth(meta: dict[str, Any], first: Any) -> Any:
-    from idc.data.rendered.several import reversed_record
-
-    found = true_differences(None, meta if meta["before"] == first else reversed_record(meta))
-    assert found is not None
-    return found
-
-
-def test_validation_dialogues_give_the_truth_of_single_changes_alone(folder: str) -> None:
-    job = load(PretrainVlmJob, None, {"pairs": folder, "model.side": 32})
-    scenes = RenderedScenes(folder, "test")
-    data = ValidationDialogues(scenes, job)
-    for index in range(len(data)):
-        scored = data.get(index, 0).scored
-        if scored is not None:
-            (kind,) = (scenes.kinds[n] for n in range(len(scenes)) if scenes.rows[n]["pair_id"] == scored["pair_id"])
-            assert (scored["truth"] is None) == (kind not in CHANGE_TYPES)
 
 
 def test_such_a_folder_is_valid(folder: str) -> None:
