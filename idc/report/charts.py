@@ -1,6 +1,6 @@
 """Charts as SVG: curves of a training, a timeline, means over a setting, histograms, shares with intervals. They are
-drawn on a :class:`Plot`; the parts with which :mod:`idc.report.forest_chart` and :mod:`idc.report.run_curves` draw too
-are public. Colours are those of ``page.css``."""
+drawn on a :class:`Plot`; the parts with which :mod:`idc.report.forest_chart` draws too are public. Colours are those of
+``page.css``."""
 
 from __future__ import annotations
 

@@ -83,26 +83,6 @@ class ReportJob(ConfigModel):
             yield from missing(path, field)
 
 
-class CompareRunsJob(ConfigModel):
-    """Draw what several runs have logged, by step."""
-
-    runs: dict[str, str] = Field(min_length=1)
-    """Name -> folder of a run: `runs.uniform=runs/dpo`."""
-    fields: tuple[str, ...] = Field(min_length=1)
-    """Names in their logs, a chart each: `fields=[true_negatives,validation/CIDEr]`."""
-    smooth: int = Field(1, ge=1)
-    """Lines of the log of which a point is the mean; an incomplete last group is left out. The picture has the standard
-    error of this mean as a bar."""
-    out: str = Field(min_length=1)
-    """HTML file to write, or SVG file: the charts alone, as a picture."""
-    title: str = "Runs side by side"
-    """Heading of the page."""
-
-    def preflight(self) -> Iterator[str]:
-        for name, folder in self.runs.items():
-            yield from missing(folder, f"runs.{name}")
-
-
 class TabulateJob(ConfigModel):
     """Put evaluations of several settings on the same pairs into a table."""
 

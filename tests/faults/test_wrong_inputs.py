@@ -29,7 +29,6 @@ COMMANDS = {
     "corrupt pairs=photos out=out kind=fog severity=5": IMPORT,
     "build_changeimti pairs=photos out=out": IMPORT,
     "describe_pairs pairs=photos out=out describer=oracle": IMPORT,
-    "show_pairs pairs=photos out=out": IMPORT,
     "evaluate predictions=photos/captions/000.txt pairs=photos out=out": IMPORT,
     "calibrate artifact=photos pairs=photos": "photos",
     "throughput artifacts.A=photos artifacts.B=photos pairs=photos out=out": "photos",
@@ -47,7 +46,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refusal(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     """The lines with which a job ends, without the header."""
     job, *arguments = command.split()
-    local = [] if job in ("show_pairs", "calibrate", "throughput") else ["--local"]
+    local = [] if job in ("calibrate", "throughput") else ["--local"]
     monkeypatch.setattr("sys.argv", [f"{job}.py", *arguments, *local])
     with pytest.raises(SystemExit) as left:
         importlib.import_module(f"jobs.{job}").main()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from PIL import Image
 
 from idc.config import load
 from idc.data.config import CorruptJob, ValidateJob
 from idc.data.images import decode_image
 from idc.data.pipeline import run_local
 from idc.data.rendered.config import RenderJob, SeveralConfig
-from idc.data.rendered.differences import differences_of
 from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, open_rendering
 from idc.data.robustness.build import open_corruption as open_corruption
 from idc.data.store import iter_rows
@@ -25,12 +22,10 @@ from idc.data.validation.run import validate
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import _selection
 from idc.metrics.difference_lists import match_caption, true_differences
-from idc.report.pair_sheet import ShowPairsJob, in_words, pair_sheet
 from idc.schema import CHANGE_TYPES
 from idc.systems.twincap.config import TwinCapJob
 from idc.systems.twincap.truth import PARTS, UNKNOWN, pair_truth
 from idc.training.artifact import read_artifact
-from tests.data.rendered.conftest import SMALL
 from tests.data.rendered.test_several import TINY
 from tests.systems.twincap.tiny import MODEL, start
 
@@ -118,28 +113,3 @@ def test_twincaps_preset_trains_on_them_and_their_swapped_order(folder: str, tmp
 def test_such_a_folder_is_valid(folder: str) -> None:
     found = validate(load(ValidateJob, None, {"pairs": folder}))
     assert found.result.ok
-
-
-# ------------------------------------------------------------------------------------------------ the picture
-
-
-def test_the_picture_shows_pairs_lists_and_references_and_the_table_counts_all(folder: str, tmp_path: Path) -> None:
-    picture, table = pair_sheet(ShowPairsJob(pairs=folder, out="unused", show=4, columns=2))
-    pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"))
-    assert pixels.shape[1] == 2 * (2 * 200 + 10 + 20)
-    assert pixels.shape[0] > 2 * 150
-    lists = [differences_of(json.loads(row["meta"])) for row in rows(folder).values()]
-    assert table.splitlines()[0] == f"12 pairs, {sum(len(one or ()) for one in lists)} differences"
-    assert table.splitlines()[1].endswith("0: 3, 1: 3, 2: 3, 3: 3")
-    for one in (difference for each in lists for difference in each or ()):
-        line = in_words(one)
-        assert line.startswith(f"{one.kind}: ")
-        assert all(str(value) in line for value in [*one.before, *one.after][0].values() if isinstance(value, str))
-
-
-def test_pairs_without_lists_have_no_picture(tmp_path: Path) -> None:
-    out = str(tmp_path / "pairs")
-    job = RenderJob(out=out, render=SMALL.model_copy(update={"num_scenes": 1}))
-    run_local(*open_rendering(job), progress=False)
-    with pytest.raises(ValueError, match=r"'r0-000000-s' has no list of differences; render with render\.several"):
-        pair_sheet(ShowPairsJob(pairs=out, out="unused"))

@@ -27,7 +27,6 @@ from idc.data.rendered.satellite.config import DistractorConfig, SatelliteConfig
 from idc.data.rendered.satellite.satellite_pairs import RenderSatellitePairs
 from idc.data.rendered.satellite.siting import work_of
 from idc.data.store import iter_rows, read_manifest, read_table
-from idc.report.pair_sheet import ShowPairsJob, pair_sheet
 from idc.schema import NO_CHANGE, ChangePair
 from tests.data.rendered.satellite.conftest import NO_DISTRACTORS, satellite_config
 
@@ -284,17 +283,6 @@ def test_a_mask_of_other_values_is_refused(tmp_path: Path) -> None:
     run_local(build, source, [*stages, Stage(Recolored)], progress=False)
     with pytest.raises(ValueError, match=r"pair 's0-000000': its mask has 85; a class mask has 0, 128 \(road\), 255"):
         export_levir(ExportLevirJob(pairs=str(tmp_path / "pairs"), out=str(tmp_path / "levir")))
-
-
-# ------------------------------------------------------------------------------------------------ the picture
-
-
-def test_the_picture_shows_pairs_and_others_between_them(folder: Path, tmp_path: Path) -> None:
-    alone, table = pair_sheet(ShowPairsJob(pairs=str(folder), out="unused", show=4, columns=2))
-    assert table.startswith("24 pairs, 12 changed, ")
-    assert "building extended 2" in table
-    beside, _ = pair_sheet(ShowPairsJob(pairs=str(folder), out="unused", show=4, columns=2, beside=str(folder)))
-    assert decode_image(beside).shape[0] > 1.8 * decode_image(alone).shape[0]
 
 
 # ----------------------------------------------------------------------------------------------------- settings
