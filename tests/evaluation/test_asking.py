@@ -109,8 +109,8 @@ def test_a_dialogue_of_which_one_answer_is_scored_is_no_single_question(
     tmp_path: Path, artifact: str, kind: str, single: int, in_dialogues: int
 ) -> None:
     job = job_of(tmp_path, artifact, types=[kind])
-    for captioner in (Answering(by_image), Answering(by_image)):  # the second time from the stored answers
-        scores = ask_questions(job, lambda captioner=captioner: captioner)
+    for _ in range(2):  # the second time from the stored answers
+        scores = ask_questions(job, lambda: Answering(by_image))
         counted = [sum(measures.questions for measures in scores_of(part).values()) for part in scores]
         assert counted == [single, in_dialogues]
 
