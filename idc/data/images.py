@@ -6,6 +6,7 @@ supports more, of which some start other programs (EPS) or are guessed (TGA); th
 Pixels are uint8 RGB ``(H, W, 3)``. Decisions, the same everywhere so that before and after stay comparable:
 
 - of 16 bits the upper 8 are used (65535 becomes 255), in grey as in colour, never stretched to one image's range;
+- RGB with another colour profile (ProPhoto, Adobe RGB, Display P3) becomes sRGB;
 - transparent pixels are composited over black: they mean "no data", and padding is zero elsewhere too;
 - the EXIF orientation is applied; of an animation the first frame is used.
 
@@ -26,6 +27,7 @@ from typing import Any
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from idc.data.color_profiles import to_srgb
 from idc.data.tiff_header import MAX_BLOCKS, refuse_large_blocks, tiff_directories
 
 __all__ = [
@@ -389,11 +391,12 @@ def _to_rgb(image: Image.Image, rounded: bool) -> np.ndarray:
         eight = (grey + 128) // 257 if rounded else grey // 256
         return np.repeat(eight.astype(np.uint8)[..., None], 3, axis=2)
     if image.mode in _ALPHA_MODES or "transparency" in image.info:
-        rgba = image.convert("RGBA")
+        rgba = to_srgb(image.convert("RGBA"))
         black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))
         return np.asarray(Image.alpha_composite(black, rgba).convert("RGB")).copy()
     if image.mode not in _PLAIN_MODES:
         raise ImageError("unsupported mode", image.mode)
+    image = to_srgb(image)
     return np.asarray(image.convert("RGB")).copy()
 
 
