@@ -17,7 +17,7 @@ _SAME = 0.01
 """Largest difference of a primary to that of sRGB in a profile that is sRGB."""
 
 
-def to_srgb(image: Image.Image) -> Image.Image:
+def apply_profile(image: Image.Image) -> Image.Image:
     """The image in sRGB, if its profile has three other primaries; the image itself without such a profile, and with
     one that is damaged or a table, as scanners and printers have."""
     profile = image.info.get("icc_profile")

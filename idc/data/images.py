@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from idc.data.color_profiles import to_srgb
+from idc.data.color_profiles import apply_profile
 from idc.data.tiff_header import MAX_BLOCKS, refuse_large_blocks, tiff_directories
 
 __all__ = [
@@ -391,12 +391,12 @@ def _to_rgb(image: Image.Image, rounded: bool) -> np.ndarray:
         eight = (grey + 128) // 257 if rounded else grey // 256
         return np.repeat(eight.astype(np.uint8)[..., None], 3, axis=2)
     if image.mode in _ALPHA_MODES or "transparency" in image.info:
-        rgba = to_srgb(image.convert("RGBA"))
+        rgba = apply_profile(image.convert("RGBA"))
         black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))
         return np.asarray(Image.alpha_composite(black, rgba).convert("RGB")).copy()
     if image.mode not in _PLAIN_MODES:
         raise ImageError("unsupported mode", image.mode)
-    image = to_srgb(image)
+    image = apply_profile(image)
     return np.asarray(image.convert("RGB")).copy()
 
 

@@ -12,16 +12,20 @@ from typing import Any
 import httpx2
 import numpy as np
 import pytest
+from rasterio.crs import CRS
 
-from idc.captioning.apply import Fault, Pixels
+from idc.captioning.apply import CaptionedPair, Fault, Pixels
 from idc.captioning.class_counts import count_classes
+from idc.captioning.contract import Candidate, Description
 from idc.captioning.loading import SHIPPED_SATELLITE, artifact_folder
 from idc.data.images import decode_image
+from idc.geo.pixel_grid import PixelGrid
 from idc.geo.placed_pair import decode_placed, placed_changes
 from idc.systems import load_captioner
 from serve import pair_reader
 from serve.api import create_api
-from serve.backend import EncodedPair
+from serve.backend import EncodedPair, Options
+from serve.captioner import captioned
 from serve.decoding import Decoders
 from serve.schema import CaptionAnswer
 from tests.geo.scenes import UTM, ground, write
@@ -167,6 +171,19 @@ def test_what_a_header_declares_is_refused_before_it_is_decoded(
         refused = ask(client, *files, polygons="georeferenced")
         assert (refused.status_code, refused.json()["error"]["code"]) == (413, "too_many_pixels")
         assert what in refused.json()["error"]["message"]
+
+
+def test_a_change_without_degrees_refuses_its_pair_alone() -> None:
+    """Of a coordinate system that gives longitude and latitude where it was checked, and none around a change."""
+    wkt = CRS.from_string("+proj=aeqd +datum=WGS84").to_wkt()
+    grid = PixelGrid((1.5e6, 0, -1.8e7, 0, -1.5e6, 1e7), wkt, np.ones((24, 24), bool))
+    changed = np.zeros((24, 24), np.float32)
+    changed[20:23] = 1
+    image = np.zeros((24, 24, 3), np.uint8)
+    pair = CaptionedPair(Pixels(image, image), Description((Candidate("new", -1.0),), change_map=changed))
+    error = captioned(pair, Options(), grid).error
+    assert error is not None
+    assert error.startswith("after: a change in the coordinate system ESRI:54032 has no outline")
 
 
 def test_the_decoder_process_has_the_same_pixels_and_grid(placed: EncodedPair, tmp_path: Path) -> None:
