@@ -90,7 +90,10 @@ class NimConfig(ConfigModel):
     probabilities and is masked as a whole; an image keeps at least one position."""
     loss: Literal["sdm", "infonce"] = "sdm"
     """The contrastive loss: sdm is similarity distribution matching (eq. 13 to 16), infonce that of table 7. Negatives
-    are the other pairs of a worker's micro-batch (the paper does not state whether they are gathered over its GPUs)."""
+    are the other pairs of a micro-batch, of all workers together, so that their number does not count; appendix E has
+    those of a "mini-batch" and does not say whether it is a GPU's. With `train.grad_accumulation` a pair has fewer of
+    them, as the micro-batches of a step are computed one after another: 8 times 1 is another loss than once 8. In
+    validation they are those of a worker's batch."""
     temperature: float = Field(0.02, gt=0)  # tau
     """Temperature tau of eq. 14; not stated in the paper. 0.02 is that of the loss's authors (IRRA)."""
     token_weight: float = Field(0.0, ge=0)
@@ -264,9 +267,8 @@ class PretrainJob(_RunConfig):
             yield "tokenizer: not used without MIR's discrete reconstruction; remove it"
         if reconstructs and self.mir.target != "discrete" and self.model.image.cnn == "stem":
             yield f"mir.target: {self.mir.target} needs the features of a frozen CNN, not of a stem that is trained"
-        micro = self.train.batch_size // (self.train.num_workers * self.train.grad_accumulation)
-        if self.nim.enabled and micro < 2:
-            yield f"train.batch_size: {micro} pair per micro-batch; the contrastive loss needs at least 2"
+        if self.nim.enabled and self.train.micro_batch_size < 2:
+            yield "train.batch_size: 1 pair per micro-batch; the contrastive loss needs at least 2"
 
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, cast
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import CLIPConfig, CLIPModel
@@ -23,6 +24,7 @@ from transformers.models.clip.modeling_clip import CLIPVisionEmbeddings
 from idc.systems.namc.config import CNN_STRIDE, ImageConfig, NimConfig
 from idc.training.task import mean_per_sample
 from idc.vision.pair_encoder.model import MEAN, STD
+from idc.vision.pair_encoder.task import gather_rows
 from idc.vision.pretrained import load_pretrained
 
 _IRRA_EPSILON = 1e-8
@@ -132,7 +134,7 @@ class DualEncoder(nn.Module):
         patches = MaskablePatches(vision.config)
         patches.load_state_dict(vision.embeddings.state_dict(), strict=False)
         vision.embeddings = patches
-        clip.logit_scale.requires_grad_(False)  # the temperature of the loss is fixed
+        del clip.logit_scale  # the temperature of the loss is fixed
         self.clip = clip
         width = clip.config.text_config.hidden_size
         self.text_mask = nn.Parameter(torch.randn(width) * 0.02)
@@ -233,27 +235,31 @@ def draw_masks(patches_NP: Tensor, words_NW: Tensor, uniform_NP: Tensor, uniform
     return image & ~(image.all(dim=1, keepdim=True) & kept), text
 
 
-def contrastive_loss(image_BE: Tensor, text_BE: Tensor, temperature: float, kind: str) -> Tensor:
+def contrastive_loss(image_BE: Tensor, text_BE: Tensor, temperature: float, kind: str, gather: bool = False) -> Tensor:
     """Loss of one subset (first or second images of the batch), mean over its pairs.
 
     ``sdm``: KL(p || q) in both directions (eq. 13 to 15), q from the identity: each image has one text.
     ``infonce``: the cross-entropy of the same distributions, in both directions.
+
+    Args:
+        gather: the distributions are over the texts and images of all workers.
     """
-    similar = cosines(image_BE, text_BE) / temperature
+    (images_AE, own_B), (texts_AE, _) = _all_rows(gather, image_BE), _all_rows(gather, text_BE)
+    both = (cosines(image_BE, texts_AE) / temperature, cosines(text_BE, images_AE) / temperature)
     if kind == "infonce":
-        goal = torch.arange(len(similar), device=similar.device)
-        return F.cross_entropy(similar, goal) + F.cross_entropy(similar.T, goal)
-    true = torch.eye(len(similar), device=similar.device)
-    total = similar.new_zeros(())
-    for logits in (similar, similar.T):
+        return F.cross_entropy(both[0], own_B) + F.cross_entropy(both[1], own_B)
+    true = F.one_hot(own_B, len(texts_AE)).float()
+    total = true.new_zeros(())
+    for logits in both:
         logs = logits.log_softmax(dim=1)
         total = total + (logs.exp() * (logs - (true + _IRRA_EPSILON).log())).sum(dim=1).mean()
     return total
 
 
 def token_loss(
-    patches_BPE: Tensor, tokens_BTE: Tensor, seen_BP: Tensor, words_BT: Tensor, threshold: Tensor, temperature: float
-) -> Tensor:
+    patches_BPE: Tensor, tokens_BTE: Tensor, seen_BP: Tensor, words_BT: Tensor, threshold: Tensor, temperature: float,
+    gather: bool = False,
+) -> Tensor:  # fmt: skip
     """Loss of the similarities that relevance is made of (eq. 1), of one subset.
 
     The similarity of a word to an image, that of its most similar patch, less ``threshold`` and over ``temperature``,
@@ -265,20 +271,47 @@ def token_loss(
     Args:
         seen_BP: patches that count.
         words_BT: tokens that count.
+        gather: the others are those of all workers.
     """
-    pairs, positions, length = len(patches_BPE), patches_BPE.shape[1], tokens_BTE.shape[1]
-    similar = cosines(patches_BPE.flatten(0, 1), tokens_BTE.flatten(0, 1)).view(pairs, positions, pairs, length)
-    hidden = -2.0  # below every cosine
-    of_words = similar.masked_fill(~seen_BP[:, :, None, None], hidden).amax(dim=1)  # (images, texts, T)
-    of_patches = similar.masked_fill(~words_BT, hidden).amax(dim=3).permute(2, 0, 1)  # (texts, images, P)
-    matching = torch.eye(pairs, device=similar.device).unsqueeze(-1)
+    (patches_APE, own_B), (seen_AP, _) = _all_rows(gather, patches_BPE), _all_rows(gather, seen_BP)
+    padding = (_longest(tokens_BTE) if gather else tokens_BTE.shape[1]) - tokens_BTE.shape[1]
+    tokens_ATE, _ = _all_rows(gather, F.pad(tokens_BTE, (0, 0, 0, padding)))
+    words_AT, _ = _all_rows(gather, F.pad(words_BT, (0, padding)))
 
-    def each(similar_BBX: Tensor) -> Tensor:
-        logits = (similar_BBX - threshold) / temperature
-        of_others = (1 - matching) * F.logsigmoid(-logits) / max(1, pairs - 1)
+    def similarities(patches_IPE: Tensor, tokens_DTE: Tensor) -> Tensor:
+        sizes = (*patches_IPE.shape[:2], *tokens_DTE.shape[:2])
+        return cosines(patches_IPE.flatten(0, 1), tokens_DTE.flatten(0, 1)).view(sizes)
+
+    hidden = -2.0  # below every cosine
+    similar_APBT = similarities(patches_APE, tokens_BTE)
+    of_words_ABT = similar_APBT.masked_fill(~seen_AP[:, :, None, None], hidden).amax(dim=1)
+    alone = len(patches_APE) == len(patches_BPE)
+    similar_BPAT = similar_APBT if alone else similarities(patches_BPE, tokens_ATE)
+    of_patches_ABP = similar_BPAT.masked_fill(~words_AT, hidden).amax(dim=3).permute(2, 0, 1)
+    matching = F.one_hot(own_B, len(patches_APE)).float().T.unsqueeze(-1)
+
+    def each(similar_ABX: Tensor) -> Tensor:
+        logits = (similar_ABX - threshold) / temperature
+        of_others = (1 - matching) * F.logsigmoid(-logits) / max(1, len(matching) - 1)
         return -(matching * F.logsigmoid(logits) + of_others).sum(dim=0)
 
-    return mean_per_sample(each(of_words), words_BT) + mean_per_sample(each(of_patches), seen_BP)
+    return mean_per_sample(each(of_words_ABT), words_BT) + mean_per_sample(each(of_patches_ABP), seen_BP)
+
+
+def _all_rows(gather: bool, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """As of :func:`gather_rows`, or the rows alone."""
+    if not gather:
+        return rows, torch.arange(len(rows), device=rows.device)
+    every, numbers = gather_rows(rows.float())  # floats, which every backend gathers
+    return every.to(rows.dtype), numbers
+
+
+def _longest(tokens_BTE: Tensor) -> int:
+    """T of the worker with the longest texts."""
+    length = torch.tensor(tokens_BTE.shape[1], device=tokens_BTE.device)
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(length, dist.ReduceOp.MAX)
+    return int(length)
 
 
 class Denoised(NamedTuple):
@@ -300,14 +333,15 @@ class Denoised(NamedTuple):
 
 
 class NoiseIdentification(nn.Module):
-    """The NIM module."""
+    """The NIM module. Workers of a training share their negatives; those of a validation, whose batches differ in
+    size, do not."""
 
     def __init__(self, config: NimConfig, image: ImageConfig, text_ids: int, max_length: int):
         super().__init__()
         self.config = config
         self.encoder = DualEncoder(build_clip(config, image, text_ids, max_length))
         # Only with its loss, so that other artifacts have no such parameter.
-        self.threshold = nn.Parameter(torch.tensor(_THRESHOLD)) if config.token_weight else None
+        self.threshold = nn.Parameter(torch.tensor([_THRESHOLD])) if config.token_weight else None
         if config.align_images == "raw":
             self.encoder.clip.vision_model.embeddings.mask.requires_grad_(False)  # no masked image is encoded
 
@@ -348,7 +382,9 @@ class NoiseIdentification(nn.Module):
         pairs = len(images_NHWC) // 2
         subsets = (slice(None, pairs), slice(pairs, None))
         loss = sum(
-            contrastive_loss(image.whole[subset], text.whole[subset], settings.temperature, settings.loss)
+            contrastive_loss(
+                image.whole[subset], text.whole[subset], settings.temperature, settings.loss, self.training
+            )
             for subset in subsets
         )
         of_tokens_loss = image.whole.new_zeros(())
@@ -360,6 +396,6 @@ class NoiseIdentification(nn.Module):
             for subset in subsets:
                 of_tokens_loss = of_tokens_loss + token_loss(
                     image.tokens[subset], text.tokens[subset], seen[subset], words[subset], self.threshold,
-                    settings.token_temperature,
+                    settings.token_temperature, self.training,
                 )  # fmt: skip
         return Denoised(masked_images, masked_words, denoised_text.tokens, cast(Tensor, loss), of_tokens_loss)

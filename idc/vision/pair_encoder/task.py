@@ -94,9 +94,7 @@ def pair_contrastive_loss(pairs_BE: Tensor, texts_BE: Tensor, scale: Tensor) -> 
     Returns:
         (loss, share of texts whose own pair is the nearest of all workers' pairs).
     """
-    all_pairs_AE, all_texts_AE = gather_embeddings(pairs_BE), gather_embeddings(texts_BE)
-    first = _rank() * len(pairs_BE)
-    own_B = torch.arange(first, first + len(pairs_BE), device=pairs_BE.device)
+    (all_pairs_AE, own_B), (all_texts_AE, _) = gather_rows(pairs_BE), gather_rows(texts_BE)
     with torch.autocast(pairs_BE.device.type, enabled=False):
         to_texts_BA = scale.float() * pairs_BE @ all_texts_AE.T
         to_pairs_BA = scale.float() * texts_BE @ all_pairs_AE.T
@@ -104,11 +102,13 @@ def pair_contrastive_loss(pairs_BE: Tensor, texts_BE: Tensor, scale: Tensor) -> 
     return loss, (to_pairs_BA.argmax(1) == own_B).float().mean()
 
 
-def gather_embeddings(mine: Tensor) -> Tensor:
-    """Concatenate the rows of all workers, by rank; gradients flow back to the worker that computed a row."""
+def gather_rows(mine: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of all workers, by rank, and which of them are mine; gradients flow back to the worker that computed a
+    row. All workers call it, with as many rows each."""
+    numbers = torch.arange(len(mine), device=mine.device)
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
-        return mine
-    return cast(Tensor, _Gather.apply(mine))
+        return mine, numbers
+    return cast(Tensor, _Gather.apply(mine)), numbers + dist.get_rank() * len(mine)
 
 
 class _Gather(torch.autograd.Function):
@@ -123,10 +123,6 @@ class _Gather(torch.autograd.Function):
         total = gradient.contiguous().clone()
         dist.all_reduce(total)
         return total.chunk(dist.get_world_size())[dist.get_rank()]
-
-
-def _rank() -> int:
-    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
 # -- data --------------------------------------------------------------------------------------------------------
