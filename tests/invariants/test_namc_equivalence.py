@@ -33,5 +33,5 @@ def test_the_numbers_do_not_depend_on_the_workers(loss: str, world: World, tmp_p
             tolerance = 1e-3 if key == "grad_norm" else 1e-4
             assert [line[key] for line in runs[name].log] == pytest.approx(expected, rel=tolerance), (name, key)
     losses = runs["plain"].losses
-    assert losses[-1] != pytest.approx(losses[0], rel=1e-2), "the weights moved by far more than rounding"
+    assert losses[-1] != pytest.approx(losses[0], rel=2e-3), "the weights moved by far more than rounding"
     assert runs["accumulated"].losses[0] != pytest.approx(losses[0], rel=1e-2), "half of the negatives, another loss"
