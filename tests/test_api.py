@@ -51,6 +51,8 @@ def test_the_python_of_the_pages_runs(
     exec(compile(code[number], page, "exec"), names)
     if "caption" in names:
         assert isinstance(names["caption"], idc.Caption)
+    scores = names["evaluation"].scores if "evaluation" in names else names.get("scores", {})
+    assert all(score > 0 for score in scores.values()), "an example of scores has captions that score"
 
 
 def test_files_images_and_arrays_give_the_same_and_lists_are_one_batch(files: tuple[Path, Path]) -> None:
