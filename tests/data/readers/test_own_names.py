@@ -91,3 +91,10 @@ def test_names_of_before_and_after_as_people_have_them(tmp_path: Path, before: s
 @pytest.mark.parametrize("name", ["a dog.png", "beforehand.png", "label.png", "plan.png"])
 def test_other_names_are_of_no_pair(name: str) -> None:
     assert role_and_key(PurePosixPath(name))[0] is None
+
+
+def test_images_of_a_data_set_are_found_in_either_form(tmp_path: Path) -> None:
+    rows = [{"img0": "caf\u00e9.png", "img1": "u\u0308.png", "sents": ["gone"], "uid": "u"}]
+    put(tmp_path / "in", {"train.json": json.dumps(rows), "images/cafe\u0301.png": 1, "images/\u00fc.png": 2})
+    prepare(tmp_path / "in", tmp_path / "out", "image_editing_request")
+    assert list(result(tmp_path / "out").values()) == [(1, 2, ["gone"])]
