@@ -33,7 +33,7 @@ class SharedPort:
         except OSError:
             self._shared.close()
             raise
-        self._folder = tempfile.mkdtemp(prefix="idc-serve-")
+        self._folder = tempfile.mkdtemp(prefix="idc-serve-", dir="/tmp")  # socket paths have at most 107 characters
         self.path = str(Path(self._folder) / "port")
         self._passing = socket.socket(socket.AF_UNIX)
         self._passing.bind(self.path)

@@ -9,6 +9,7 @@ import re
 import secrets
 import signal
 import socket
+import tempfile
 import threading
 import traceback
 from functools import partial
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _CLOSE_S = 5.0
 """How long the listener may take to send the rest of the responses to slow clients, after all requests are answered."""
+_LONGEST_TEMP_DIR = 39
+"""In bytes: the paths of Ray's sockets below it have 68 more, and may have 107 together."""
 _WITHOUT_PROXY = {
     "RAY_SERVE_ENABLE_HA_PROXY": "0",
     "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",  # else one thread per replica has a second listener, for all addresses
@@ -121,6 +124,8 @@ def _set_environment(config: CommandConfig, local: bool) -> None:
     # Serve's threads call Ray after its end, which would start it again, with a dashboard, and keep the process alive.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     if local:
+        if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TEMP_DIR:
+            os.environ.setdefault("RAY_TMPDIR", "/tmp")
         os.environ.update(_WITHOUT_PROXY | UNBOUNDED_CALLS)
         for name, value in _DEFAULTS.items():
             os.environ.setdefault(name, value)

@@ -202,6 +202,17 @@ def test_a_call_after_the_end_does_not_start_ray_again() -> None:
     assert "Ray has not been started yet" in done.stderr
 
 
+def test_it_serves_where_the_path_of_temporary_files_is_long(
+    artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Slurm's: below it the paths of Ray's sockets would be too long."""
+    folder = tmp_path / ("t" * 100)
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    with serving(tmp_path, f"models.demo={artifact}") as command, command.client() as client:
+        client.post("/v1/captions", files=LARGE[:2]).raise_for_status()
+
+
 def test_of_two_that_start_at_once_one_serves_and_the_other_reports_why_not(artifact: str, tmp_path: Path) -> None:
     port = free_port()
     both = [start(tmp_path, port, f"models.demo={artifact}") for _ in range(2)]
