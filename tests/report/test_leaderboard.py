@@ -174,8 +174,8 @@ def test_a_row_names_what_its_run_was_taught_by(root: Path) -> None:
 def test_protocols_splits_and_data_do_not_meet(root: Path) -> None:
     a_run(root, "ids-0", 0, 0.7, protocol="levir_ids")
     pairs_folder(root / "data/clevr_fog", {"pairs": str(root / "data/clevr")}, "fog12345",
-                 robustness={"of": "data1234", "data_set": "clevr_change", "kind": "fog", "severity": 5, "which": "both",
-                             "seed": 0})  # fmt: skip
+                 robustness={"of": "data1234", "data_set": "clevr_change", "kind": "fog", "severity": 5,
+                             "which": "both", "seed": 0})  # fmt: skip
     a_run(root, "foggy-0", 0, 0.6, pairs="data/clevr_fog")
     pairs_folder(root / "data/mine", {"format": "csv"}, "mine5678")
     a_run(root, "mine-0", 0, 0.5, pairs="data/mine")
