@@ -266,7 +266,8 @@ class LoadedCaptioner:
             candidates: maximum number of captions of a pair.
 
         Raises:
-            ValueError: an image cannot be read (all such images are named), or the lists differ in length.
+            ValueError: an image cannot be read (all such images are named), the captioner refuses a pair (its index is
+                named), or the lists differ in length.
         """
         if not isinstance(before, list | tuple) and not isinstance(after, list | tuple):
             return self([before], [after], beams=beams, candidates=candidates)[0]
@@ -276,7 +277,15 @@ class LoadedCaptioner:
         pairs = [Pixels(*pair) for pair in zip(images[: len(before)], images[len(before) :], strict=True)]
         with_map = "map" in self.captioner.capabilities
         options = DescribeOptions(beams, candidates, change_map=with_map, regions=True)
-        results = describe_batch(self.captioner, pairs, [options] * len(pairs))
+        try:
+            results = describe_batch(self.captioner, pairs, [options] * len(pairs))
+        except ValueError:
+            for index, pair in enumerate(pairs if len(pairs) > 1 else ()):
+                try:
+                    describe_batch(self.captioner, [pair], [options])
+                except ValueError as error:
+                    raise ValueError(f"pair {index} of the lists: {error}") from None
+            raise
         captions = []
         for pair, result in zip(pairs, results, strict=True):
             assert result.description is not None
