@@ -74,6 +74,7 @@ def run_server(config: CommandConfig) -> None:
     else:
         ray.init(address, **quiet)
     ended = threading.Event()
+    deployed = False
 
     def end(number: int, _frame: object) -> None:
         if ended.is_set() and number == signal.SIGINT:
@@ -98,6 +99,7 @@ def run_server(config: CommandConfig) -> None:
             verbose,
         )
         try:
+            deployed = True
             serve.run(application(ServeConfig(**settings), None if port is None else port.path), name=APPLICATION)
         except RuntimeError as error:
             log(event="deploy_failed", failure=str(error))
@@ -105,11 +107,12 @@ def run_server(config: CommandConfig) -> None:
         where = "localhost" if config.host in ("0.0.0.0", "::") else config.host
         _report(f"the page: http://{where}:{config.port}/  (API: /docs; stop with Ctrl-C)", verbose)
         asyncio.run(_until_ended(ended, config.scaling.drain_s, port, verbose))
-        if address is not None:
-            serve.delete(APPLICATION)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     finally:
+        if deployed and address is not None:
+            serve.delete(APPLICATION, _blocking=False)
+            serve.status()  # a later call of the controller: it has received the first one
         logging.getLogger("ray.serve").disabled = True  # its threads would report that Ray has ended
         ray.shutdown()
         if port is not None:

@@ -6,6 +6,7 @@ One server for most tests; the last of them ends it.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,10 +21,17 @@ from pathlib import Path
 import httpx2
 import psutil
 import pytest
+import torch
+from safetensors.torch import save_file
 
+from idc.training.artifact import CONFIG, read_artifact
+from idc.training.artifact_hashes import write_hashes
 from serve.schema import ErrorAnswer
+from tests.cluster.heads import clean_environment, running_head
 from tests.serve.bodies import picture
+from tests.serve.clustered import ROOT
 from tests.serve.command import Command, end, free_port, serving, start
+from tests.serve.local import TOKEN, tokens_of
 from tests.serve.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
@@ -211,6 +219,44 @@ def test_it_serves_where_the_path_of_temporary_files_is_long(
     monkeypatch.setenv("TMPDIR", str(folder))
     with serving(tmp_path, f"models.demo={artifact}") as command, command.client() as client:
         client.post("/v1/captions", files=LARGE[:2]).raise_for_status()
+
+
+def test_on_a_cluster_a_failed_deployment_and_a_second_sigint_leave_nothing_deployed(
+    artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ray.util import get_node_ip_address
+
+    broken = shutil.copytree(artifact, tmp_path / "broken")
+    save_file({"another": torch.zeros(1)}, broken / "model.safetensors")
+    write_hashes(broken, [CONFIG, *read_artifact(artifact).files])
+    token = f"auth={json.dumps({'mode': 'token', 'tokens': tokens_of(tester=TOKEN)})}"
+    node = f"--node-ip-address={get_node_ip_address()}"  # where a driver looks for it
+    with running_head(clean_environment(tmp_path, PYTHONPATH=str(ROOT)), node) as head:
+        monkeypatch.setenv("RAY_ADDRESS", head.address)
+
+        def deployed() -> dict[str, object]:
+            return dict(httpx2.get(f"{head.url}/api/serve/applications/", timeout=60).json()["applications"])
+
+        failing = start(tmp_path, free_port(), token, f"models.demo={broken}")
+        assert failing.process.wait(PATIENCE_S) == 1, failing.log.read_text()
+        assert "the application cannot start" in failing.log.read_text()
+        until(lambda: deployed() == {}, "the failed application is deleted")
+
+        with serving(tmp_path, token, f"models.demo={artifact}", *SETTINGS) as command, ThreadPoolExecutor(1) as thread:
+            assert list(deployed()) == ["captions"]
+            headers = {"Authorization": f"Bearer {TOKEN}"}
+            asked = thread.submit(httpx2.post, f"{command.url}/v1/captions", files=LARGE, headers=headers, timeout=300)
+            until(lambda: "idc_pairs_waiting 16.0" in metrics(command, headers), "16 pairs are waiting")
+            command.process.send_signal(signal.SIGINT)
+            until(lambda: "accepted requests are answered first" in command.log.read_text(), "it drains")
+            command.process.send_signal(signal.SIGINT)
+            assert command.process.wait(PATIENCE_S) == 130
+            until(lambda: deployed() == {}, "the application is deleted")
+            asked.exception()
+
+
+def metrics(command: Command, headers: dict[str, str]) -> str:
+    return httpx2.get(f"{command.url}/metrics", headers=headers, timeout=60).text
 
 
 def test_of_two_that_start_at_once_one_serves_and_the_other_reports_why_not(artifact: str, tmp_path: Path) -> None:
