@@ -206,7 +206,7 @@ def finish(folder: DatasetFolder, max_reject_share: float, extra: dict[str, Any]
         raise TooManyRejects(
             f"{counts.num_rejected} of {total} rows were rejected, more than max_reject_share={max_reject_share:g} "
             f"allows: {reasons}. The first is {first.row_id!r}: {first.reason}. All are in "
-            f"{folder.location}/rejects-*.parquet; fix or remove these rows, or raise max_reject_share if it is a setting"
+            f"{folder.location}/rejects-*.parquet; fix or remove these rows, or raise max_reject_share if there is one"
         )
     return folder.finish(extra)
 
