@@ -237,11 +237,6 @@ def test_on_a_cluster_a_failed_deployment_and_a_second_sigint_leave_nothing_depl
         def deployed() -> dict[str, object]:
             return dict(httpx2.get(f"{head.url}/api/serve/applications/", timeout=60).json()["applications"])
 
-        failing = start(tmp_path, free_port(), token, f"models.demo={broken}")
-        assert failing.process.wait(PATIENCE_S) == 1, failing.log.read_text()
-        assert "the application cannot start" in failing.log.read_text()
-        until(lambda: deployed() == {}, "the failed application is deleted")
-
         with serving(tmp_path, token, f"models.demo={artifact}", *SETTINGS) as command, ThreadPoolExecutor(1) as thread:
             assert list(deployed()) == ["captions"]
             headers = {"Authorization": f"Bearer {TOKEN}"}
@@ -253,6 +248,12 @@ def test_on_a_cluster_a_failed_deployment_and_a_second_sigint_leave_nothing_depl
             assert command.process.wait(PATIENCE_S) == 130
             until(lambda: deployed() == {}, "the application is deleted")
             asked.exception()
+
+        # Serve goes on at the port of the first command, which is why this one, which never serves, is the second.
+        failing = start(tmp_path, free_port(), token, f"models.demo={broken}")
+        assert failing.process.wait(PATIENCE_S) == 1, failing.log.read_text()
+        assert "the application cannot start" in failing.log.read_text()
+        until(lambda: deployed() == {}, "the failed application is deleted")
 
 
 def metrics(command: Command, headers: dict[str, str]) -> str:
