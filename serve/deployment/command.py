@@ -9,7 +9,6 @@ import re
 import secrets
 import signal
 import socket
-import tempfile
 import threading
 import traceback
 from functools import partial
@@ -21,7 +20,7 @@ from idc.captioning.loading import SHIPPED, SHIPPED_FOLDERS
 from idc.config import refuse
 from idc.cores import usable_cores
 from idc.data.remote_copies import is_uri
-from idc.loopback import collect_no_metrics, keep_ray_on_loopback
+from idc.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short
 from idc.redaction import secret_fault
 from idc.systems import HUB, REGIONS
 from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
 _CLOSE_S = 5.0
 """How long the listener may take to send the rest of the responses to slow clients, after all requests are answered."""
-_LONGEST_TEMP_DIR = 39
-"""In bytes: the paths of Ray's sockets below it have 68 more, and may have 107 together."""
 _WITHOUT_PROXY = {
     "RAY_SERVE_ENABLE_HA_PROXY": "0",
     "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",  # else one thread per replica has a second listener, for all addresses
@@ -127,13 +124,12 @@ def _set_environment(config: CommandConfig, local: bool) -> None:
     # Serve's threads call Ray after its end, which would start it again, with a dashboard, and keep the process alive.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     if local:
-        if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TEMP_DIR:
-            os.environ.setdefault("RAY_TMPDIR", "/tmp")
         os.environ.update(_WITHOUT_PROXY | UNBOUNDED_CALLS)
         for name, value in _DEFAULTS.items():
             os.environ.setdefault(name, value)
         collect_no_metrics()  # the application's own, at /metrics, are not Ray's
         keep_ray_on_loopback()
+        keep_ray_paths_short()
         if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
             # A token for this Ray alone; Ray would write one to the home folder.
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
