@@ -63,7 +63,8 @@ def _names() -> dict[str, Hostile]:
         "name: twins in unicode": Hostile(
             "folder",
             {**GOOD, **{f"{role}/{name}.png": 5 for role in ("before", "after") for name in (composed, decomposed)}},
-            ("good", composed, decomposed),
+            ("good",),
+            {composed: "duplicate pair id"},
         ),
         "name: a folder of a thousand levels": Hostile(
             "folder", {**GOOD, "before/" + "d/" * 300 + "x.png": 5}, ("good",), {"d/" * 300 + "x": "missing partner"}
