@@ -260,7 +260,7 @@ class DeepSpeedEngine:
             keep_gloo_on_loopback()
             backend = "nccl" if context.device.type == "cuda" else "gloo"
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
-            os.environ.setdefault("LOCAL_RANK", str(context.device.index or 0))
+        os.environ.setdefault("LOCAL_RANK", str(context.device.index or 0))  # DeepSpeed refuses to start without it
         deepspeed.init_distributed(dist_init_required=False, verbose=False)
         for parameter in task.parameters():  # channels-last ones; DeepSpeed broadcasts the bytes of the last dimension
             if parameter.dim() and parameter.stride(-1) != 1:

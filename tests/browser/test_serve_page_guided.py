@@ -48,8 +48,12 @@ class Served:
         before, after = (decode_image(path.read_bytes()) for path in self.files)
         return before, after
 
-    def answers(self, caption: str | None = None) -> list[str]:
-        """Those of the artifact itself, each after the ones before it; after its caption, if one is given."""
+    def answers(self, caption: str | None = None, empty: str = "") -> list[str]:
+        """Those of the artifact itself, each after the ones before it; after its caption, if one is given.
+
+        Args:
+            empty: the turn of an empty answer.
+        """
         captioner = load_captioner(self.artifact)
         assert isinstance(captioner, GuidedCaptioner)
         before, after = self.images
@@ -61,7 +65,7 @@ class Served:
             dialogue.append(Turn("user", question if dialogue else IMAGE * 2 + question))
             [answer] = captioner.answer([before], [after], [dialogue])
             answers.append(answer.text)
-            dialogue.append(Turn("assistant", answer.text))
+            dialogue.append(Turn("assistant", answer.text or empty))
         return answers
 
 
@@ -137,5 +141,5 @@ def test_four_questions_by_the_client_of_openai(served: Served) -> None:
             answer = client.chat.completions.create(model="demo", messages=turns).choices[0].message.content
             assert answer is not None
             said.append(answer)
-            turns.append({"role": "assistant", "content": answer})
-    assert said == served.answers()
+            turns.append({"role": "assistant", "content": answer or "-"})  # the interface drops empty turns
+    assert said == served.answers(empty="-")

@@ -137,7 +137,8 @@ def test_procap_from_a_tokenizer_on_object_storage(s3: Store, world: World) -> N
 def test_a_caption_of_an_artifact_on_object_storage(s3: Store, tmp_path: Path) -> None:
     write_table(tmp_path)
     pair = (str(tmp_path / "before1.png"), str(tmp_path / "after1.png"))
-    assert command("caption.py", "--artifact", MODEL, *pair) == command("caption.py", "--artifact", SHIPPED, *pair)
+    here, there = (command("caption.py", "--artifact", artifact, *pair) for artifact in (SHIPPED, MODEL))
+    assert there == here.replace(f"captioner {SHIPPED}]", f"captioner {MODEL}]")
 
 
 @pytest.mark.slow

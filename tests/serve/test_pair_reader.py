@@ -85,4 +85,4 @@ def test_base64_may_have_lines(space: str) -> None:
     lines = space.join(text[start : start + 76] for start in range(0, len(text), 76))
     pair = PairSource(lines, f"data:image/png;base64,{lines}{space}")
     request = ParsedRequest(None, Options(), (pair,), single=True, stream=False)
-    assert asyncio.run(RequestPairReader(LimitsConfig()).read(request)) == [EncodedPair(data, data)]
+    assert asyncio.run(RequestPairReader(LimitsConfig()).read(request)) == [EncodedPair(data, data, pixels=128)]
