@@ -9,10 +9,12 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from cluster.config import ClusterConfig
 from cluster.output import showing
@@ -79,7 +81,18 @@ def session(config: ClusterConfig | None = None, wanted: Wanted | None = None) -
                     check_cluster(wanted, config)
                 yield url
             finally:
+                started = _processes_of_workers() if address is None else []
                 ray.shutdown()
+                for process in started:
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
+
+
+def _processes_of_workers() -> list[psutil.Process]:
+    """Those that the raylet of a local Ray has started. Some outlive it, such as the controller of a training of which
+    a worker was killed."""
+    raylets = [child for child in psutil.Process().children() if child.name() == "raylet"]
+    return [process for raylet in raylets for process in raylet.children(recursive=True)]
 
 
 @contextmanager
