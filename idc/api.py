@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from PIL import Image, ImageDraw
 
-from idc.captioning.apply import DescribeOptions, Pixels, describe_batch
+from idc.captioning.apply import DescribeOptions, Fault, Pixels, describe_each
 from idc.captioning.contract import (
     Candidate,
     Captioner,
@@ -130,7 +130,7 @@ def evaluate(
         )
     if single := [name for name, value in truth.items() if isinstance(value, str)]:
         raise ValueError(f"references: a list of captions for each pair, but {single[0]} has a single text")
-    captions = {name: _alone(value) for name, value in captions.items()}
+    captions = {name: _unwrap_single(value) for name, value in captions.items()}
     for what, texts in (
         ("predictions", [*captions.items()]),
         ("references", [(n, t) for n in truth for t in truth[n]]),
@@ -277,17 +277,11 @@ class LoadedCaptioner:
         pairs = [Pixels(*pair) for pair in zip(images[: len(before)], images[len(before) :], strict=True)]
         with_map = "map" in self.captioner.capabilities
         options = DescribeOptions(beams, candidates, change_map=with_map, regions=True)
-        try:
-            results = describe_batch(self.captioner, pairs, [options] * len(pairs))
-        except ValueError:
-            for index, pair in enumerate(pairs if len(pairs) > 1 else ()):
-                try:
-                    describe_batch(self.captioner, [pair], [options])
-                except ValueError as error:
-                    raise ValueError(f"pair {index} of the lists: {error}") from None
-            raise
         captions = []
-        for pair, result in zip(pairs, results, strict=True):
+        for index, (pair, result) in enumerate(zip(pairs, describe_each(self.captioner, pairs, options), strict=True)):
+            if isinstance(result.pixels, Fault):
+                where = f"pair {index} of the lists: " if len(pairs) > 1 else ""
+                raise ValueError(f"{where}{result.pixels.error.detail}")
             assert result.description is not None
             captions.append(Caption(result.description, pair.before, pair.after))
         return captions
@@ -328,7 +322,7 @@ def _by_id(what: str, values: Any) -> dict[str, Any]:
     return texts
 
 
-def _alone(caption: Any) -> Any:
+def _unwrap_single(caption: Any) -> Any:
     """The caption itself, where it is the only one in a list."""
     return caption[0] if isinstance(caption, list | tuple) and len(caption) == 1 else caption
 

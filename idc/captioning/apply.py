@@ -163,6 +163,15 @@ def _completed(captioner: Captioner, result: CaptionedPair, option: DescribeOpti
     return result
 
 
+def describe_each(
+    captioner: Captioner, images: Sequence[Pixels | Fault], options: DescribeOptions
+) -> Iterator[CaptionedPair]:
+    """As :func:`describe_batch` with equal options, pair by pair behind the model; the result of a pair that the
+    captioner refuses is a :class:`Fault`."""
+    for result in _each_with_its_error(captioner, images, options):
+        yield _completed(captioner, result, options)
+
+
 def _each_with_its_error(
     captioner: Captioner, images: Sequence[Pixels | Fault], options: DescribeOptions
 ) -> list[CaptionedPair]:
@@ -227,9 +236,7 @@ def describe_rows(
         while len(waiting) > (1 if batch else 0):
             done, decoded = waiting.popleft()
             images = [future.result() for future in decoded]
-            results = _each_with_its_error(captioner, images, options)
-            for row, result in zip(done, results, strict=True):
-                yield row, _completed(captioner, result, options)
+            yield from zip(done, describe_each(captioner, images, options), strict=True)
         if not batch:
             return
 
