@@ -43,13 +43,13 @@ from tests.shell import SHELL  # noqa: E402, F401  (read before a Ray of this pr
 
 def _processes_of_ray() -> dict[psutil.Process, str]:
     """Those of all Rays that these tests have started, directly or by a command, with their command lines."""
-    found = {}
+    processes = {}
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             name = " ".join(process.cmdline()[:3])
             if ("ray::" in name or "/ray/" in name) and process.environ().get("TESTS_OF") == str(os.getpid()):
-                found[process] = name
-    return found
+                processes[process] = name
+    return processes
 
 
 @pytest.fixture(scope="session", autouse=True)

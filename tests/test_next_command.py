@@ -79,7 +79,7 @@ def test_what_a_training_was_given_is_given_to_the_next_job(
 def test_where_the_base_and_the_tracking_are_is_given_to_the_next_job() -> None:
     evaluate = load(EvaluateJob, None, {**LOADING, "out": "o"})
     calibrate = load(CalibrateJob, None, LOADING)
-    given = {"base.source=a base", "endpoint.url=http://endpoint/v1"}
+    settings = {"base.source=a base", "endpoint.url=http://endpoint/v1"}
     options = ["--artifact", ARTIFACT, "--base", "a base", "--endpoint", "http://endpoint/v1"]
     words = [
         shlex.split(command)
@@ -90,9 +90,9 @@ def test_where_the_base_and_the_tracking_are_is_given_to_the_next_job() -> None:
             next_command.after_promotion("captioner", "champion", "sqlite:///a b.db"),
         )
     ]
-    assert given <= set(words[0])
+    assert settings <= set(words[0])
     assert words[1][2:8] == options
-    assert {f"loading.{setting}" for setting in given} <= set(shlex.split(words[2][2].removeprefix("SERVE=")))
+    assert {f"loading.{setting}" for setting in settings} <= set(shlex.split(words[2][2].removeprefix("SERVE=")))
     assert "registry.tracking_uri=sqlite:///a b.db" in words[3]
     for command in words:
         assert list(faulty_command(shlex.join(command))) == []

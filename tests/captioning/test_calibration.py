@@ -298,14 +298,14 @@ def test_pairs_of_every_folder_of_the_training_count(artifact: Path, tmp_path: P
 def test_inputs_of_another_domain_that_must_be_warned_of(artifact: Path, tmp_path: Path) -> None:
     """Of brighter scenes few are warned of, unless the fit was given others of them."""
     folder = write_pairs(tmp_path / "pairs", {"train": scenes(0, 150), "val": scenes(1, 60)})
-    given, others = (write_pairs(tmp_path / f"{count}", {"test": brighter(count, count)}) for count in (8, 40))
+    examples, others = (write_pairs(tmp_path / f"{count}", {"test": brighter(count, count)}) for count in (8, 40))
     settings: dict[str, Any] = {"artifact": str(artifact), "pairs": folder, "outside": (others,)}
     without = CalibrateJob(**settings)
     assert run_calibration(without).unfamiliar[others].warned < 12
-    job = CalibrateJob(**settings, unlike=(given,))
+    job = CalibrateJob(**settings, unlike=(examples,))
     assert finished_calibration(job) is None
     unfamiliar = run_calibration(job).unfamiliar
-    assert (unfamiliar[given].warned, unfamiliar[others].warned) == (8, 40)
+    assert (unfamiliar[examples].warned, unfamiliar[others].warned) == (8, 40)
     assert finished_calibration(job) is not None
     assert finished_calibration(without) is None
 

@@ -59,11 +59,11 @@ def test_the_verdict_is_unsure_where_caption_and_probability_disagree_or_the_pro
 def test_of_an_unfamiliar_pair_the_verdict_is_unsure_whatever_the_caption_reads(
     best: Candidate, changed: float | None
 ) -> None:
-    found = Description((best,), changed=changed, familiarity=FAMILIAR_FROM / 2)
-    assert (found.verdict, found.verdict_text) == (
+    description = Description((best,), changed=changed, familiarity=FAMILIAR_FROM / 2)
+    assert (description.verdict, description.verdict_text) == (
         "unsure", "the images are unlike those that the model was trained on",
     )  # fmt: skip
-    assert Description((best,), changed=changed, familiarity=FAMILIAR_FROM).verdict_text != found.verdict_text
+    assert Description((best,), changed=changed, familiarity=FAMILIAR_FROM).verdict_text != description.verdict_text
 
 
 def test_only_a_pair_below_the_threshold_gets_a_warning_and_it_names_what_the_model_has_seen() -> None:

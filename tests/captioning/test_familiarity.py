@@ -78,8 +78,8 @@ def test_pairs_that_the_fit_was_given_as_unlike_are_unfamiliar_and_those_of_the_
         [pair_statistics(*pair) for pair in drawn]
         for drawn in (pairs(0, 300), pairs(1, 300), pairs(2, 300), brighter(3, 7), brighter(4, 100))
     )
-    for given, least, most in (([], 0.0, 0.2), (unlike, 0.95, 1.0)):
-        fitted = fit_familiarity(training, held_out, given)
+    for examples, least, most in (([], 0.0, 0.2), (unlike, 0.95, 1.0)):
+        fitted = fit_familiarity(training, held_out, examples)
         warned, of_domain = ([fitted.share(fitted.distance(row)) < 0.02 for row in rows] for rows in (more_unlike, new))
         assert least <= np.mean(warned) <= most
         assert np.mean(of_domain) < 0.06

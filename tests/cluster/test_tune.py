@@ -105,9 +105,9 @@ def test_procedures_are_built_where_a_row_needs_other_ones(
     """In a folder named by a relative path; after it has moved, the sweep finds all of it."""
     build = {"tokenizer": world.tokenizer, "depth": 2, "store_features": True}
     rows = [{"label": "k = 3", "settings": {"build.num_keyframes": 3}}]
-    given: dict[str, Any] = {"settings": {"procedures": None, "build": build}, "rows": rows}
+    settings: dict[str, Any] = {"settings": {"procedures": None, "build": build}, "rows": rows}
     monkeypatch.chdir(tmp_path)
-    result = run_here(small_sweep(world, Path("runs"), **given))
+    result = run_here(small_sweep(world, Path("runs"), **settings))
     assert not result.failed
     (built,) = Path("runs/steps").glob("procedures-*/")
     assert json.loads((built / "manifest.json").read_text())["extra"]["num_keyframes"] == 3
@@ -117,7 +117,7 @@ def test_procedures_are_built_where_a_row_needs_other_ones(
     before = [*written(Path("runs")).values()]
     moved = Path("runs").rename(tmp_path / "moved").absolute()
     monkeypatch.chdir(moved)
-    assert run_here(small_sweep(world, moved, **given)).rows == result.rows
+    assert run_here(small_sweep(world, moved, **settings)).rows == result.rows
     assert [*written(moved).values()] == before
     assert read_progress(moved / "small").trials[0].value == load_evaluation(*moved.glob("steps/ev*/")).scores["CIDEr"]
 

@@ -40,7 +40,7 @@ def served(*settings: str) -> Iterator[str]:
 def examples() -> dict[str, list[tuple[list[str], list[str]]]]:
     """Page -> per section the commands before its requests, and the scripts with the requests: the Python blocks so
     far as one, and the lines of curl."""
-    found: dict[str, list[tuple[list[str], list[str]]]] = {}
+    sections: dict[str, list[tuple[list[str], list[str]]]] = {}
     for page in PAGES:
         python = ""
         for section in re.split(r"^## ", page.read_text(encoding="utf-8"), flags=re.MULTILINE):
@@ -57,8 +57,8 @@ def examples() -> dict[str, list[tuple[list[str], list[str]]]]:
                     elif line.startswith(("make serve SERVE", "python jobs/wrap_vlm")):
                         before.append(line)
             if scripts:
-                found.setdefault(name_of(page), []).append((before, scripts))
-    return found
+                sections.setdefault(name_of(page), []).append((before, scripts))
+    return sections
 
 
 def test_the_pages_have_examples() -> None:

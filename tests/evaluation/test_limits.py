@@ -58,8 +58,10 @@ def test_captions_that_say_little_are_named(
     references: list[str], protocol_name: ProtocolName, limit: dict[str, str]
 ) -> None:
     rows = [ev.Prediction(pair_id=str(i), caption=text, references=[text]) for i, text in enumerate(references)]
-    found, _ = evaluate_captions(rows, by=protocol(protocol_name), metrics=("CIDEr",))
-    limits = {name: found.protocol[name] for name in ("undefined", "few pairs", "no spaces") if name in found.protocol}
+    scored, _ = evaluate_captions(rows, by=protocol(protocol_name), metrics=("CIDEr",))
+    limits = {
+        name: scored.protocol[name] for name in ("undefined", "few pairs", "no spaces") if name in scored.protocol
+    }
     assert limits.keys() == limit.keys()
     assert all(re.search(text, limits[name]) for name, text in limit.items())
 

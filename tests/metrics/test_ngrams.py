@@ -64,11 +64,11 @@ def test_cider_is_undefined_exactly_where_no_caption_can_score(seed: int) -> Non
 
     grams = NGrams([*references.values()], ["a b", "b", "zebra"][: len(references)])
     best = official({name: texts[0] for name, texts in references.items()})
-    found = float(grams.cider().mean())
-    assert np.isnan(found) == (best == 0), references
+    score = float(grams.cider().mean())
+    assert np.isnan(score) == (best == 0), references
     if best:
         said = dict(zip(references, ["a b", "b", "zebra"], strict=False))
-        assert found == pytest.approx(official(said), rel=1e-12)
+        assert score == pytest.approx(official(said), rel=1e-12)
 
 
 def test_bleu_of_summed_statistics_is_that_of_the_set() -> None:

@@ -131,11 +131,11 @@ def test_a_known_truth_is_the_upper_bound(page: HtmlPage) -> None:
 
 
 def test_a_score_that_is_not_defined_is_a_dash_and_has_no_bar() -> None:
-    made = evaluation()
+    defined = evaluation()
     undefined = {
-        "scores": {**made.scores, "CIDEr": math.nan}, "baselines": {}, "protocol": {"undefined": "CIDEr of all"}
+        "scores": {**defined.scores, "CIDEr": math.nan}, "baselines": {}, "protocol": {"undefined": "CIDEr of all"}
     }  # fmt: skip
-    shown = HtmlPage(render_report(RunReport("t", evaluations=[made.model_copy(update=undefined)] * 2)))
+    shown = HtmlPage(render_report(RunReport("t", evaluations=[defined.model_copy(update=undefined)] * 2)))
     assert "CIDEr-D, model –" in " ".join(shown.text.split()) or "– CIDEr-D, model" in " ".join(shown.text.split())
     assert "nan" not in shown.text
     assert "CIDEr of all" in shown.text

@@ -30,11 +30,11 @@ def clustered(folder: Path, home: Path) -> Iterator[httpx2.Client]:
     documents = yaml.safe_load_all((ROOT / "k8s" / "base" / "settings.yaml").read_text())
     settings = next(one["data"] for one in documents if one["metadata"]["name"] == "serve-settings")
     assert settings["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
-    own = {name: str(folder / name) for name in ("CONFIG_FILE_LOC", "SOCKET_PATH", "SERVER_STATE_FILE")}
-    own["SERVER_STATE_BASE"] = str(folder)
-    own |= {name: str(free_port()) for name in ("METRICS_PORT", "STATS_PORT")}
+    proxy = {name: str(folder / name) for name in ("CONFIG_FILE_LOC", "SOCKET_PATH", "SERVER_STATE_FILE")}
+    proxy["SERVER_STATE_BASE"] = str(folder)
+    proxy |= {name: str(free_port()) for name in ("METRICS_PORT", "STATS_PORT")}
     environment = clean_environment(
-        home, PYTHONPATH=str(ROOT), **settings, **{f"RAY_SERVE_HAPROXY_{name}": value for name, value in own.items()}
+        home, PYTHONPATH=str(ROOT), **settings, **{f"RAY_SERVE_HAPROXY_{name}": value for name, value in proxy.items()}
     )
     port = free_port()
     with running_head(environment) as head:

@@ -70,9 +70,9 @@ def test_images_are_decoded_as_far_as_there_is_room_for_their_pixels(artifact: s
     """The 128 of a request would take 1.5 GB together; the room is for 8, of 96 MB."""
     with running(artifact, "limits.image_pixels=4000000", "limits.timeout_s=300", "scaling.drain_s=300") as server:
         assert server.ask() == 200
-        found = cost(server, many_pixels)
-    assert found.found == "1 answered by 200"
-    assert found.growth("model") < 700, found.row()
+        attacked = cost(server, many_pixels)
+    assert attacked.found == "1 answered by 200"
+    assert attacked.growth("model") < 700, attacked.row()
 
 
 @pytest.mark.parametrize("attack", [half_open, slow_headers, slow_bodies])

@@ -131,9 +131,9 @@ def test_a_pair_that_the_model_refuses_fails_alone(tmp_path: Path, dialogue: Req
     [alone] = served.caption([good], [Options()])
     assert [one.error is None for one in results] == [True, False, True]
     assert "aspect ratio" in (results[1].error or "")
-    for one in (results[0], results[2]):
-        assert without_timing(one) == without_timing(alone)
-        assert one.answer == alone.answer
+    for result in (results[0], results[2]):
+        assert without_timing(result) == without_timing(alone)
+        assert result.answer == alone.answer
 
 
 class Crashing:

@@ -283,9 +283,9 @@ def test_connections_that_were_refused_give_way_first() -> None:
     with app(head_s=60, timeout_s=60, connections=8, connections_each=2) as served, ExitStack() as stack:
         honest = stack.enter_context(served.connect())
         assert answer_of(honest, GET) == (200, "0")  # and idle from now on, for longer than the others
-        for place in range(8):
+        for number in range(8):
             connection = stack.enter_context(socket.socket())
-            connection.bind((f"127.0.0.{2 + place % 4}", 0))
+            connection.bind((f"127.0.0.{2 + number % 4}", 0))
             connection.connect(("127.0.0.1", served.port))
             assert answer_of(connection, endless()) == (200, "0")
         for asked in (honest, stack.enter_context(served.connect())):

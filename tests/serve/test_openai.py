@@ -129,15 +129,15 @@ def test_other_interfaces_of_openai_name_the_one_that_is_served(client: openai.O
 
 def test_the_regions_that_differ_come_before_the_caption_of_an_unfamiliar_pair() -> None:
     unknown = [url(encode_png(with_disk(ground(), 60, 50, colour))) for colour in (RED, BLUE)]
-    known = [url((EXAMPLES / f"color-{name}.png").read_bytes()) for name in ("before", "after")]
+    seen = [url((EXAMPLES / f"color-{name}.png").read_bytes()) for name in ("before", "after")]
     shipped = artifact_folder(SHIPPED)
     with serving(create_api(local_config(shipped), LocalBackend(shipped))) as address:
-        result, of_known = (described(address, *pair) for pair in (unknown, known))
+        result, of_known = (described(address, *pair) for pair in (unknown, seen))
         assert result["regions_text"].startswith("One region changed: at the top left")
         assert [region["position"] for region in result["regions"]] == ["at the top left"]
         with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
             answer = client.chat.completions.create(model="demo", messages=question(*unknown), n=2)
-            familiar = client.chat.completions.create(model="demo", messages=question(*known))
+            familiar = client.chat.completions.create(model="demo", messages=question(*seen))
         first, second, *_ = (choice.message.content or "" for choice in answer.choices)
         assert first.startswith(f"Without a trained model: {result['regions_text']}\n")
         assert first.endswith(f": {result['caption']}")

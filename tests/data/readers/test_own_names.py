@@ -82,9 +82,9 @@ def test_a_table_in_utf_16_is_named(tmp_path: Path, name: str, encoding: str) ->
 def test_names_of_before_and_after_as_people_have_them(tmp_path: Path, before: str, after: str, pair: str) -> None:
     captions = json.dumps({unicodedata.normalize("NFD", pair): "gone"})
     manifest = prepare(put(tmp_path / "in", {before: 1, after: 2, "captions.json": captions}), tmp_path / "out", "auto")
-    (found,) = result(tmp_path / "out").items()
-    assert (found[0], found[1][2]) == (pair, ["gone"])
-    assert found[1][0] < found[1][1]
+    (row,) = result(tmp_path / "out").items()
+    assert (row[0], row[1][2]) == (pair, ["gone"])
+    assert row[1][0] < row[1][1]
     assert manifest.num_rejected == 0
 
 
