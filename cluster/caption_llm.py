@@ -117,7 +117,7 @@ class LlmQuestions:
             if isinstance(pixels, Fault):
                 faults[index] = pixels.named()
                 continue
-            prepared = self._captioner.prepare(*pixels)
+            prepared = self._captioner.prepare(*pixels.images)
             requests = prepared.requests
             questions += [
                 {

@@ -276,7 +276,7 @@ class LoadedCaptioner:
         images = _pixels([*before, *after])
         pairs = [Pixels(*pair) for pair in zip(images[: len(before)], images[len(before) :], strict=True)]
         with_map = "map" in self.captioner.capabilities
-        options = DescribeOptions(beams, candidates, change_map=with_map, regions=True)
+        options = DescribeOptions(beams, candidates, change_map=with_map, objects=True)
         captions = []
         for index, (pair, result) in enumerate(zip(pairs, describe_each(self.captioner, pairs, options), strict=True)):
             if isinstance(result.pixels, Fault):

@@ -21,7 +21,7 @@ from idc.captioning.apply import (
     Pixels,
     decode_pair,
     describe_batch,
-    with_regions,
+    with_objects,
 )
 from idc.captioning.class_counts import count_classes
 from idc.captioning.contract import (
@@ -157,7 +157,7 @@ class ServedCaptioner:
     def _answered(self, asked: Sequence[DecodedPair], max_tokens: int | None) -> list[PairResult]:
         """The answers in dialogues with one maximal length; the others' if the model fails for one of them."""
         captioner: AnsweringCaptioner = require(self.captioner, "answer")
-        befores, afters = zip(*(pair.pixels for pair in asked), strict=True)
+        befores, afters = zip(*(pair.pixels.images for pair in asked if isinstance(pair.pixels, Pixels)), strict=True)
         turns, hear = [pair.dialogue.turns for pair in asked if pair.dialogue], [pair.hear for pair in asked]
         started = perf_counter()
         try:
@@ -192,7 +192,7 @@ def _scene(description: Description, pixels: Pixels, grid: PixelGrid) -> ShownSc
     from idc.geo.placed_pair import placed_changes
 
     changes = placed_changes(description, grid)
-    return ShownScene(changes.sentence, changes.geojson, *(encode_png(_small(image)) for image in pixels))
+    return ShownScene(changes.sentence, changes.geojson, *(encode_png(_small(image)) for image in pixels.images))
 
 
 def _small(image: np.ndarray) -> np.ndarray:
@@ -205,7 +205,7 @@ def _small(image: np.ndarray) -> np.ndarray:
 def _shown(relevance: Relevance, pixels: Pixels) -> ShownRelevance:
     before, after = (
         encode_png(draw_map(stretched(weights), image.shape[:2]))
-        for weights, image in zip((relevance.before, relevance.after), pixels, strict=True)
+        for weights, image in zip((relevance.before, relevance.after), pixels.images, strict=True)
     )
     return ShownRelevance(relevance.words, before, after)
 
@@ -220,7 +220,7 @@ def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None = 
     assert result.description is not None
     description = result.description
     if options.regions != "never":
-        description = with_regions(description, result.pixels, options.regions == "always", text=False)
+        description = with_objects(description, result.pixels, options.regions == "always")
     try:
         scene = None if grid is None else _scene(description, result.pixels, grid)
     except ValueError as error:  # its coordinate system gives no longitude and latitude at one of the changes

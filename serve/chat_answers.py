@@ -127,7 +127,7 @@ def completion_of(
         usage=Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written),
         seen=None if seen is None else SeenAnswer(**seen.to_dict()),
         **({} if described is None else described.assessment.to_dict()),
-        regions_text=None if described is None else described.regions_text,
+        objects_text=None if described is None else described.objects_text,
     )
 
 

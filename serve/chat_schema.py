@@ -157,7 +157,7 @@ class AnswerMessage(ClosedModel):
     """Always ``assistant``."""
     content: str
     """The answer or the caption; before the first caption of a pair that the model is not familiar with, where the
-    images differ (``regions_text``)."""
+    images differ (``objects_text``)."""
     refusal: None = None
     """Always null."""
 

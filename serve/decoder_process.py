@@ -57,7 +57,7 @@ def _pair(before: bytes, after: bytes, max_pixels: int) -> tuple[bytes | memoryv
         pixels, grid = decode_placed(before, after, max_pixels)
     except ValueError as error:
         raise ImageError(NOT_COMPARABLE, str(error)) from None
-    images = [np.ascontiguousarray(image) for image in pixels]
+    images = [np.ascontiguousarray(image) for image in pixels.images]
     bits = np.packbits(grid.valid).tobytes()
     text = json.dumps({"transform": grid.transform, "crs": grid.crs}).encode()
     length = sum(image.nbytes for image in images) + len(bits) + len(text)

@@ -159,8 +159,8 @@ def _prepare(captioner: RemoteCaptioner, pair: DecodedPair, options: Options) ->
     pixels, dialogue = pair.pixels, pair.dialogue
     assert isinstance(pixels, Pixels)
     if dialogue is None:
-        return captioner.prepare(*pixels, candidates=options.candidates)
-    return captioner.prepare(*pixels, dialogue.turns, max_tokens=dialogue.max_tokens)
+        return captioner.prepare(*pixels.images, candidates=options.candidates)
+    return captioner.prepare(*pixels.images, dialogue.turns, max_tokens=dialogue.max_tokens)
 
 
 def _result(

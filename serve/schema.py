@@ -111,7 +111,7 @@ class AssessedAnswer(ClosedModel):
     """Why the verdict is ``unsure``, in words; otherwise null."""
     warning: str | None = None
     """Why the result cannot be trusted: the model has not seen such images; otherwise null."""
-    regions_text: str | None = None
+    objects_text: str | None = None
     """Where the images differ, as a sentence that no trained model wrote, to be read before the caption of an
     unfamiliar pair; null if the regions were not looked for."""
     seen: SeenAnswer | None = None

@@ -20,7 +20,7 @@ from idc.evaluation.score import evaluate_captions as score
 from idc.metrics.protocols import ProtocolName, protocol
 from idc.training.artifact import IDENTITY_TAG, artifact_identity
 from tests.captioning.toy import ToyCaptioner
-from tests.systems.regions.test_regions import BLUE, RED, ground, with_disk
+from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
 from tests.vlm.artifacts import wrapped
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -22,16 +22,27 @@ from idc.data.files import Reader
 from idc.data.image_cells import cell_bytes, cell_name
 from idc.data.images import MAX_PIXELS, ImageError, decode_image
 from idc.data.pipeline import Batch, good_rows, num_rows
-from idc.systems import regions_captioner
+from idc.systems import untrained_captioner
 
 Item = TypeVar("Item")
 
 
-class Pixels(NamedTuple):
-    """The decoded images of a pair, uint8 RGB (H, W, 3)."""
+@dataclass(frozen=True, eq=False)
+class Pixels:
+    """The decoded images of a pair, uint8 RGB (H, W, 3).
+
+    Attributes:
+        counted: bool (H, W) over the image after, the part in which differences count; None for all of it.
+    """
 
     before: np.ndarray
     after: np.ndarray
+    counted: np.ndarray | None = None
+
+    @property
+    def images(self) -> tuple[np.ndarray, np.ndarray]:
+        """Both images, before first."""
+        return self.before, self.after
 
 
 @dataclass(frozen=True)
@@ -63,14 +74,14 @@ class DescribeOptions:
     Attributes:
         beams, candidates, change_map: as :meth:`idc.captioning.contract.Captioner.describe`.
         imagine: also generate frames between the images.
-        regions: also look for the regions that differ where the captioner is not familiar with the pair.
+        objects: also say what ``objects`` says where the captioner is not familiar with the pair.
     """
 
     beams: int | None = None
     candidates: int = 1
     change_map: bool = False
     imagine: bool = False
-    regions: bool = False
+    objects: bool = False
 
     def check(self, captioner: Captioner) -> None:
         """Refuse options that a captioner does not support.
@@ -142,11 +153,14 @@ def _through_model(
             option.check(captioner)
             groups[DescribeOptions(option.beams, option.candidates, option.change_map)].append(index)
     for group, indices in groups.items():
-        befores, afters = zip(*(images[index] for index in indices), strict=True)  # type: ignore[arg-type]  # Pixels
+        pairs = [pixels for pixels in map(images.__getitem__, indices) if isinstance(pixels, Pixels)]
+        befores, afters = ([getattr(pair, role) for pair in pairs] for role in ("before", "after"))
+        counted = [pair.counted for pair in pairs]
         started = time.perf_counter()
         descriptions = captioner.describe(
-            befores, afters, beams=group.beams, candidates=group.candidates, change_map=group.change_map
-        )
+            befores, afters, beams=group.beams, candidates=group.candidates, change_map=group.change_map,
+            counted=None if all(part is None for part in counted) else counted,
+        )  # fmt: skip
         seconds = time.perf_counter() - started
         for index, before, after, described in zip(indices, befores, afters, descriptions, strict=True):
             description = replace(described, note=_nearly_black(before, after))
@@ -155,11 +169,11 @@ def _through_model(
 
 
 def _completed(captioner: Captioner, result: CaptionedPair, option: DescribeOptions) -> CaptionedPair:
-    """A result with its regions and frames, if they are asked for."""
-    if option.regions and result.description is not None and isinstance(result.pixels, Pixels):
-        result = result._replace(description=with_regions(result.description, result.pixels))
+    """A result with what `objects` says and its frames, if they are asked for."""
+    if option.objects and result.description is not None and isinstance(result.pixels, Pixels):
+        result = result._replace(description=with_objects(result.description, result.pixels))
     if option.imagine and isinstance(result.pixels, Pixels):
-        result = result._replace(frames=tuple(require(captioner, "imagine").imagine(*result.pixels)))
+        result = result._replace(frames=tuple(require(captioner, "imagine").imagine(*result.pixels.images)))
     return result
 
 
@@ -201,15 +215,13 @@ def _nearly_black(before: np.ndarray, after: np.ndarray) -> str | None:
     )
 
 
-def with_regions(
-    description: Description, pixels: Pixels, always: bool = False, text: bool | None = None
-) -> Description:
-    """The description with the regions that differ, if its captioner is not familiar with the pair (or ``always``) and
-    has none itself; ``text`` as :func:`idc.systems.regions_captioner`."""
-    if description.regions is not None or not (always or description.familiar is False):
+def with_objects(description: Description, pixels: Pixels, always: bool = False) -> Description:
+    """The description with what ``objects`` says, if its captioner is not familiar with the pair (or ``always``) and
+    it is not its own."""
+    if description.claims is not None or not (always or description.familiar is False):
         return description
-    [other] = regions_captioner(text).describe([pixels.before], [pixels.after])
-    return replace(description, regions=other.regions, regions_text=other.regions_text)
+    [other] = untrained_captioner().describe([pixels.before], [pixels.after], counted=[pixels.counted])
+    return replace(description, regions=other.regions, claims=other.claims, objects_text=other.objects_text)
 
 
 def describe_rows(

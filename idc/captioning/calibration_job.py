@@ -159,7 +159,8 @@ def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibrati
         for split, split_distances in distances.items():
             unfamiliar[split] = _unfamiliar(split, familiarity, split_distances)
         for path in (*job.unlike, *job.outside):
-            outside_distances = [familiarity.distance(pair_statistics(*pixels)) for pixels in _input_images(path)]
+            outside = (pair_statistics(*pixels.images) for pixels in _input_images(path))
+            outside_distances = [familiarity.distance(values) for values in outside]
             unfamiliar[path] = _unfamiliar(path, familiarity, outside_distances, distances[splits[-1]])
         calibration = calibration.model_copy(update={"unfamiliar": unfamiliar})
         familiarity.save(job.artifact)
@@ -168,7 +169,7 @@ def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibrati
 
 
 def _familiarity(job: CalibrateJob, held_out: _Measured) -> Familiarity:
-    unlike = (pair_statistics(*pixels) for path in job.unlike for pixels in _input_images(path))
+    unlike = (pair_statistics(*pixels.images) for path in job.unlike for pixels in _input_images(path))
     return fit_familiarity(_training_statistics(job), held_out.statistics, unlike)
 
 
@@ -272,7 +273,7 @@ def _measure(job: CalibrateJob, captioner: Captioner, split: str) -> _Measured:
             measured.inputs.append(inputs_of(result.description))
             measured.changed.append(changed)
             if job.familiarity:
-                measured.statistics.append(pair_statistics(*pixels))
+                measured.statistics.append(pair_statistics(*pixels.images))
     return measured
 
 

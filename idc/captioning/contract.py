@@ -29,6 +29,7 @@ UNSURE_BETWEEN = (0.25, 0.75)
 """For calibrated probabilities of a change in this open interval the verdict is "unsure"."""
 
 Verdict = Literal["changed", "unchanged", "unsure"]
+ClaimKind = Literal["appeared", "gone", "moved", "replaced", "changed"]
 Speed = Literal["auto", "exact", "fast", "bf16"]
 Capability = Literal["map", "imagine", "score", "sample", "answer"]
 
@@ -186,6 +187,40 @@ class Region:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """One thing that changed, as data.
+
+    Attributes:
+        kind: appeared, gone, moved, replaced (by another thing), or changed (the same thing looks different).
+        object: its name in the singular, such as "car"; "object" where the name is not sure, "words" for text, "region"
+            for a part that could not be named.
+        count: number of such things.
+        where: its place in words, such as "on the left"; of a moved thing the new one.
+        box_before, box_after: where it was and is: left, top, right and bottom in pixels of the image before, and of
+            the image after; right and bottom are the first ones outside. None where it was not there. Around all of
+            them where ``count`` is more than 1.
+        confidence: in [0, 1].
+        before, after: what it was and became, where that says more: the words that were read, the names of the replaced
+            and the replacing thing, the colours of a region.
+    """
+
+    kind: ClaimKind
+    object: str
+    count: int
+    where: str
+    box_before: tuple[int, int, int, int] | None
+    box_after: tuple[int, int, int, int] | None
+    confidence: float
+    before: str | None = None
+    after: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able dict with the field names that every API uses."""
+        boxes = {name: getattr(self, name) and list(getattr(self, name)) for name in ("box_before", "box_after")}
+        return {**asdict(self), **boxes}
+
+
+@dataclass(frozen=True)
 class Description:
     """The description of one pair.
 
@@ -206,7 +241,10 @@ class Description:
         tokens: numbers of tokens that were read and written for the candidates; None for a captioner without a text to
             read.
         regions: in which the images differ, the largest first; None if they were not looked for.
-        regions_text: the same as a sentence that no trained model wrote; None likewise.
+        claims: what changed, as data, by the captioner ``objects``; empty if it claims nothing, None if it was not
+            asked.
+        objects_text: its sentence, which no trained model wrote; None likewise.
+        captioner: name of the captioner that wrote the caption, where the one that was asked chose it (``auto``).
         doubt: why the captioner itself could not decide whether anything changed; None if it could.
         note: on the images themselves, for the warning; None for usual ones.
     """
@@ -223,7 +261,9 @@ class Description:
     seen: Seen | None = None
     tokens: tuple[int, int] | None = None
     regions: tuple[Region, ...] | None = None
-    regions_text: str | None = None
+    claims: tuple[Claim, ...] | None = None
+    objects_text: str | None = None
+    captioner: str | None = None
     doubt: str | None = None
     note: str | None = None
 
@@ -237,10 +277,12 @@ class Description:
         return {
             **self.best.to_dict(),
             **self.assessment.to_dict(),
+            "captioner": self.captioner,
             "seen": None if self.seen is None else self.seen.to_dict(),
             "attributes": self.attributes,
             "regions": None if self.regions is None else [region.to_dict() for region in self.regions],
-            "regions_text": self.regions_text,
+            "claims": None if self.claims is None else [claim.to_dict() for claim in self.claims],
+            "objects_text": self.objects_text,
             "candidates": [candidate.to_dict() for candidate in self.candidates],
         }
 
@@ -317,7 +359,7 @@ def assessment_text(fields: Mapping[str, Any]) -> str:
         verdict = f"{verdict}: {fields['verdict_text']}"
     elif fields["changed_probability"] is not None:
         verdict = f"{verdict} (probability of a change {100 * fields['changed_probability']:.0f} %)"
-    if fields["caption"] == fields["regions_text"]:
+    if fields["caption"] == fields["objects_text"]:
         return str(verdict)
     return f"confidence {100 * fields['confidence']:.0f} %; {verdict}"
 
@@ -329,9 +371,9 @@ def sentence_without_model(fields: Mapping[str, Any]) -> str | None:
     Args:
         fields: as of :func:`assessment_text`.
     """
-    if fields["familiar"] is not False or fields["regions_text"] is None:
+    if fields["familiar"] is not False or fields["objects_text"] is None:
         return None
-    return f"Without a trained model: {fields['regions_text']}"
+    return f"Without a trained model: {fields['objects_text']}"
 
 
 def stretched(values: np.ndarray) -> np.ndarray:
@@ -371,6 +413,20 @@ def number_of_pairs(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray])
     return len(befores)
 
 
+def equal_outside(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None) -> np.ndarray:
+    """The image before with the pixels of the image after where differences do not count (bool (H, W) over the image
+    after); images of other sizes are stretched."""
+    if counted is None:
+        return before
+    import cv2
+    import numpy as np
+
+    shape = before.shape[1::-1]
+    other = after if after.shape == before.shape else cv2.resize(after, shape, interpolation=cv2.INTER_AREA)
+    inside = cv2.resize(counted.astype(np.uint8), shape, interpolation=cv2.INTER_NEAREST) > 0
+    return np.where(inside[..., None], before, other)
+
+
 def beams_of(beams: int | None, candidates: int, validated: int) -> int:
     """Number of beams of a search for ``candidates`` captions: ``beams``, by default the artifact's own number
     (``validated``), or ``candidates`` if that is larger.
@@ -394,6 +450,7 @@ class SearchOptions(NamedTuple):
     beams: int | None = None
     candidates: int = 1
     change_map: bool = False
+    counted: Sequence[np.ndarray | None] | None = None
 
 
 class Captioner(Protocol):
@@ -408,6 +465,8 @@ class Captioner(Protocol):
 
     capabilities: frozenset[Capability]
     trained_on: str | None
+    compares_parts: bool = False
+    """Whether :meth:`_describe` reads :attr:`SearchOptions.counted`. To others the images are equal elsewhere."""
 
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
         """One caption per pair: the best one of :meth:`describe` with its defaults."""
@@ -421,6 +480,7 @@ class Captioner(Protocol):
         beams: int | None = None,
         candidates: int = 1,
         change_map: bool = False,
+        counted: Sequence[np.ndarray | None] | None = None,
     ) -> list[Description]:
         """Captions with confidences, one description per pair.
 
@@ -429,13 +489,17 @@ class Captioner(Protocol):
                 ``candidates`` if that is larger.
             candidates: maximum number of captions per pair; needs at least as many beams.
             change_map: also compute change maps (capability "map").
+            counted: per pair, bool (H, W) over the image after, the part in which differences count; None for all.
 
         Raises:
             ValueError: more candidates than beams, or not as many images before as after.
         """
         if not number_of_pairs(befores, afters):
             return []
-        return self._describe(befores, afters, SearchOptions(beams, candidates, change_map))
+        if counted is not None and not self.compares_parts:
+            equal = [equal_outside(*pair) for pair in zip(befores, afters, counted, strict=True)]
+            befores, counted = equal, None
+        return self._describe(befores, afters, SearchOptions(beams, candidates, change_map, counted))
 
     def _describe(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions

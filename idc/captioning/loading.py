@@ -12,25 +12,32 @@ from typing import Any, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from idc.captioning.auto import AutoCaptioner
 from idc.captioning.contract import Captioner, Speed
+from idc.captioning.familiarity import Familiarity
+from idc.captioning.objects_config import ObjectsConfig
 from idc.captioning.reranking import BestOfConfig, RerankedCaptioner
 from idc.chat_endpoint import EndpointConfig
 from idc.config import ConfigModel, load, missing
 from idc.shipped_weights import CAPTIONER, SATELLITE, shipped_weights
 from idc.systems import (
     HUB,
+    OBJECTS,
     PAIR_ENCODER,
     REGIONS,
     artifact_of_hub,
-    artifact_of_regions,
+    artifact_of_objects,
     is_of_hub,
     load_captioner,
     load_pair_encoder,
     load_remote,
     newest_captioner,
+    untrained_captioner,
 )
 from idc.training.artifact import captioning_identity, read_artifact
 
+AUTO = "auto"
+"""Names, in the place of an artifact, the captioner that chooses for each pair: a trained one or ``objects``."""
 SHIPPED = "shipped"
 """Names the captioner that comes with the program, where the folder of an artifact is expected."""
 SHIPPED_SATELLITE = "shipped-satellite"
@@ -69,6 +76,8 @@ class LoadConfig(ConfigModel):
     best_of: BestOfConfig | None = None
     """Draw several captions of each pair and keep those that score best, in place of a search
     (`best_of.samples=8`). Default: a search."""
+    objects: ObjectsConfig = ObjectsConfig()
+    """How `objects` names what changed, alone and beside other captioners."""
 
     @field_validator("endpoint")
     @classmethod
@@ -102,18 +111,18 @@ LOADING = frozenset(LoadConfig.model_fields)
 """Names of these settings in a job."""
 
 
-def artifact_folder(artifact: str) -> str:
+def artifact_folder(artifact: str, objects: ObjectsConfig | None = None) -> str:
     """The folder of an artifact, which is its own name except for those of :data:`SHIPPED_FOLDERS`, for
-    :data:`idc.systems.REGIONS`, and for a model of the hub (:data:`idc.systems.HUB`), of which all but the weights is
-    downloaded if it is not on this machine.
+    :data:`idc.systems.OBJECTS` (with the settings ``objects``) and :data:`idc.systems.REGIONS`, and for a model of the
+    hub (:data:`idc.systems.HUB`), of which all but the weights is downloaded if it is not on this machine.
 
     Raises:
         ValueError: the captioner that comes with the program is not on this machine, or the model cannot be had.
     """
     if artifact.startswith(HUB):
         return artifact_of_hub(artifact)
-    if artifact == REGIONS:
-        return artifact_of_regions()
+    if artifact in (OBJECTS, REGIONS):
+        return artifact_of_objects(artifact, objects)
     return str(_shipped_folder(artifact)) if artifact in SHIPPED_FOLDERS else artifact
 
 
@@ -165,7 +174,16 @@ class CaptionerLoader:
     """
 
     def __init__(self, artifact: str, config: LoadConfig, gpus: float = 0.0, threads: int | None = None) -> None:
-        self.artifact, self.threads, self.speed = artifact_folder(artifact), threads, config.speed
+        self.artifact: str
+        self.trained: CaptionerLoader | None = None
+        self.objects = config.objects
+        if artifact == AUTO:
+            self.name, _ = default_artifact()
+            self.trained = CaptionerLoader(self.name, config, gpus, threads)
+            self.artifact = self.trained.artifact
+            return
+        self.artifact = artifact_folder(artifact, config.objects)
+        self.threads, self.speed = threads, config.speed
         contents, self.base, self.endpoint = read_artifact(self.artifact), config.base.source, config.endpoint
         if contents.base is None and self.base is not None:
             raise ValueError(f"base.source: {artifact} has no base model; leave it out")
@@ -185,6 +203,9 @@ class CaptionerLoader:
                     self.judges[name] = CaptionerLoader(path, alone, gpus)
 
     def __call__(self) -> Captioner:
+        if self.trained is not None:
+            familiarity = Familiarity.read(self.artifact)
+            return AutoCaptioner(self.name, self.trained, familiarity, untrained_captioner(self.objects))
         if self.threads is not None:
             import torch
 

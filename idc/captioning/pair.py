@@ -61,7 +61,7 @@ def caption_pair(
     _prepare_outputs(map_to, frames_to)
     pixels = _read_pair(before, after, geotiffs)
     options = DescribeOptions(
-        beams, candidates, change_map=map_to is not None, imagine=frames_to is not None, regions=True
+        beams, candidates, change_map=map_to is not None, imagine=frames_to is not None, objects=True
     )
     [captioned] = describe_batch(CaptionerLoader(artifact, load)(), [pixels], [options])
     description = captioned.description
@@ -71,9 +71,9 @@ def caption_pair(
     return {
         "before": before,
         "after": after,
-        "captioner": artifact,
         "artifact": artifact_folder(artifact),
         **description.to_dict(),
+        "captioner": description.captioner or artifact,
         **_written(drawn, captioned.frames, map_to, frames_to),
     }
 

@@ -68,7 +68,7 @@ SCHEMA = pa.schema(
         pa.field("seen", pa.struct([("before", pa.list_(pa.int32())), ("after", pa.list_(pa.int32()))])),
         # of regions, and of pairs that the captioner is not familiar with: where and how the images differ
         pa.field("regions", pa.list_(pa.struct(_REGION))),
-        pa.field("regions_text", pa.string()),
+        pa.field("objects_text", pa.string()),
         pa.field("candidates", pa.list_(pa.struct(_CANDIDATE))),  # best first, the caption among them
         pa.field("captioner", pa.string(), False),  # the artifact that captioned the row
         pa.field(CHANGE_MAP, pa.binary()),  # a small grey PNG over the image after, if the captioner has maps
@@ -280,7 +280,7 @@ def stage(job: CaptionJob, source: InputRows, load: LoadCaptioner) -> StageSpec:
     kwargs = {
         "load": load,
         "reader": source.reader,
-        "options": DescribeOptions(job.beams, job.candidates, regions=True),
+        "options": DescribeOptions(job.beams, job.candidates, objects=True),
         "batch_size": job.batch_size,
         "max_pixels": job.max_pixels,
         "readers": job.readers,

@@ -125,7 +125,7 @@ class CaptionPairs:
             familiar[i] = result.description.familiar
             if self._change_maps and batch["mask"][i] is not None and result.description.change_map is not None:
                 mask = decode_image(batch["mask"][i])
-                scores[i] = score_pair(result.description.change_map, *result.pixels, mask)
+                scores[i] = score_pair(result.description.change_map, *result.pixels.images, mask)
         columns: Batch = {"pair_id": batch["pair_id"], "caption": captions, _FAMILIAR: familiar, "error": errors}
         return columns | {_MAP: scores} if self._change_maps else columns
 

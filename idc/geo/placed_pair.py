@@ -72,7 +72,7 @@ def _whole(scene: ScenePair) -> tuple[Pixels, np.ndarray]:
         for top in range(0, height, _STRIP):
             rows = Span(top, min(top + _STRIP, height), top, min(top + _STRIP, height))
             tile = reader.read(Tile(rows, Span(0, width, 0, width)))
-            for image, strip in zip((*images, valid), (*tile.pixels, tile.valid), strict=True):
+            for image, strip in zip((*images.images, valid), (*tile.pixels.images, tile.valid), strict=True):
                 image[top : top + _STRIP] = strip
     return images, valid
 

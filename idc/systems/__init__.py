@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from idc.captioning.contract import Captioner, Speed
+    from idc.captioning.objects_config import ObjectsConfig
     from idc.chat_endpoint import EndpointConfig
     from idc.data.pipeline import Runner
     from idc.vision.pair_encoder.model import PairEncoder
 
-SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff", "adpo", "changevg", "regions")
+SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff", "adpo", "changevg", "objects")
 HUB = "hf:"
 """A model of the hub, ``hf:ORG/NAME[@REVISION]``, in the place of an artifact."""
-REGIONS = "regions"
-"""Names the captioner without training in the place of an artifact."""
+OBJECTS, REGIONS = "objects", "regions"
+"""Name the captioner without training in the place of an artifact; ``regions`` is the one without a detector."""
 PAIR_ENCODER = "pair_encoder"
 """Name in the artifacts of the pair encoder, which is no captioner, but which captioners use."""
 
@@ -77,16 +78,27 @@ def is_of_hub(artifact: Path) -> bool:
     return artifact.parent == Path(cache_root()) and artifact.name.startswith("hf-")
 
 
-def artifact_of_regions() -> str:
-    """The folder of the artifact that :data:`REGIONS` stands for."""
-    folder: str = importlib.import_module("idc.systems.regions.named").regions_folder()
+def artifact_of_objects(name: str, config: ObjectsConfig | None = None) -> str:
+    """The folder of the artifact that :data:`OBJECTS` or :data:`REGIONS` stands for.
+
+    Raises:
+        ValueError: its detector is not on this machine, or cannot be used.
+    """
+    folder: str = importlib.import_module("idc.systems.objects.named").objects_folder(name, config)
     return folder
 
 
-def regions_captioner(text: bool | None = None) -> Captioner:
-    """The captioner without training, for pairs that another one is not familiar with; ``text``: whether it reads words
-    too (default: if the extra is installed)."""
-    captioner: Captioner = load_system(REGIONS).RegionsCaptioner(text)
+def untrained_captioner(config: ObjectsConfig | None = None) -> Captioner:
+    """The captioner without training, for pairs that another one is not familiar with.
+
+    Args:
+        config: its settings; by default its own, without the detector where that is not installed.
+
+    Raises:
+        ValueError: the detector is not on this machine, or cannot be used.
+    """
+    module = load_system(OBJECTS)
+    captioner: Captioner = module.usual_captioner() if config is None else module.ObjectsCaptioner(config)
     return captioner
 
 

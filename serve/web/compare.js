@@ -123,7 +123,7 @@ function dragToPan(stage) {
 // -- regions --------------------------------------------------------------------------------------------------------
 
 /** Where the images differ in a sentence, or nothing if that is the caption. */
-export function withoutModel({ regions_text: text, caption }) {
+export function withoutModel({ objects_text: text, caption }) {
   return text && text !== caption ? `Without a trained model: ${text}` : "";
 }
 

@@ -31,7 +31,7 @@ export function show({ answer, seconds, meaningful }, pair, time = null) {
   const changed = result.changed_probability;
   $("probability").hidden = changed === null;
   if (changed !== null) bar("changed", changed, `${inWords(changed)}, ${percent(changed)}`);
-  $("confidence-bar").hidden = result.caption === result.regions_text; // no model has chosen these words
+  $("confidence-bar").hidden = result.caption === result.objects_text; // no model has chosen these words
   bar("confidence", result.confidence, percent(result.confidence));
   const missing = [];
   const classes = result.classes ?? null; // absent from results that an earlier version has kept

@@ -15,12 +15,12 @@ from playwright.sync_api import Locator, Page, expect
 
 from idc.captioning.contract import Assessment
 from idc.captioning.loading import artifact_folder
-from idc.systems import regions_captioner
+from idc.systems import untrained_captioner
 from serve.api import create_api
 from tests.browser.driving import CONTRASTS, drop, pixels, too_wide, unnamed
 from tests.browser.served import SURE, Backend, Visit
 from tests.serve.local import LocalBackend, local_config, serving
-from tests.systems.regions.test_regions import RED, ground, with_disk
+from tests.systems.objects.test_regions import RED, ground, with_disk
 
 pytestmark = pytest.mark.slow
 
@@ -172,13 +172,13 @@ def test_zoom_by_buttons_keys_and_dragging(flats: tuple[Path, Path], visit: Visi
 def test_an_unfamiliar_pair_shows_the_regions_that_differ(
     width: int, scheme: str, backend: Backend, disks: tuple[Path, Path], visit: Visit
 ) -> None:
-    [expected] = regions_captioner().describe(*([np.asarray(Image.open(file))] for file in disks))
+    [expected] = untrained_captioner().describe(*([np.asarray(Image.open(file))] for file in disks))
     assert expected.regions is not None
     with visit(color_scheme=scheme, viewport={"width": width, "height": 740}, reduced_motion="reduce") as seen:
         page = seen.open()
         backend.assessment = UNFAMILIAR
         stage = asked(page, disks)
-        sentence = f"Without a trained model: {expected.regions_text}"
+        sentence = f"Without a trained model: {expected.objects_text}"
         expect(page.locator("#regions-first")).to_have_text(sentence)
         expect(page.locator("#said")).to_contain_text(sentence)
         expect(page.locator("#find")).to_be_hidden()

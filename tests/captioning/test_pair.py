@@ -25,8 +25,8 @@ from idc.data.store import iter_rows
 from idc.systems import load_captioner, newest_captioner
 from tests.conftest import Command
 from tests.geo import scenes
+from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
 from tests.systems.procap.world import World
-from tests.systems.regions.test_regions import BLUE, RED, ground, with_disk
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -125,7 +125,7 @@ def test_the_line_for_a_terminal_has_caption_confidence_and_verdict() -> None:
         **one,
         "familiar": None,
         "captioner": "runs/x/artifact",
-        "regions_text": None,
+        "objects_text": None,
         "verdict": "changed",
         "verdict_text": None,
         "changed_probability": 0.971,

@@ -12,7 +12,7 @@ from idc.evaluation.card import ShippedScores, check
 from idc.metrics.changes import says_no_change
 from idc.training.artifact import read_artifact
 from tests.captioning.disturbed_weights import disturbed_copy
-from tests.systems.regions.test_regions import KINDS
+from tests.systems.objects.test_regions import KINDS
 
 FOLDER = Path(artifact_folder(SHIPPED))
 

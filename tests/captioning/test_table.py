@@ -21,8 +21,8 @@ from idc.data.store import iter_rows, read_manifest, read_table
 from idc.metrics.change_maps import upsample
 from idc.systems import load_captioner
 from tests.data.test_images import bomb
+from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
 from tests.systems.procap.world import World
-from tests.systems.regions.test_regions import BLUE, RED, ground, with_disk
 
 
 def job(artifact: str, input: Path | str, out: Path | str, **settings: Any) -> CaptionJob:
@@ -236,9 +236,9 @@ def test_the_regions_that_differ_are_columns(tmp_path: Path) -> None:
         caption_rows(job(artifact, tmp_path / "pairs.csv", tmp_path / artifact), quiet)
         tables[artifact] = rows_of(tmp_path / artifact)
     changed, same = tables["regions"]
-    assert (changed["caption"], same["caption"]) == (changed["regions_text"], "No region changed.")
+    assert (changed["caption"], same["caption"]) == (changed["objects_text"], "No region changed.")
     assert (len(changed["regions"]), same["regions"]) == (1, [])
     assert changed["regions"][0]["position"] == "at the top left"
     unfamiliar = tables["shipped"][0]
     assert (unfamiliar["familiar"], unfamiliar["regions"]) == (False, changed["regions"])
-    assert unfamiliar["caption"] != unfamiliar["regions_text"] == changed["caption"]
+    assert unfamiliar["caption"] != unfamiliar["objects_text"] == changed["caption"]

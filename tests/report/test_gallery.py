@@ -134,7 +134,7 @@ def test_photographs_unreadable_images_and_unknown_types_in_a_table(pairs: Path,
     assert photographed["verdict"] == "unsure"
     text = " ".join(HtmlPage(page.read_text()).text.split())
     told = (
-        f"Without a trained model: {photographed['regions_text']} {photographed['caption']} {photographed['warning']}"
+        f"Without a trained model: {photographed['objects_text']} {photographed['caption']} {photographed['warning']}"
     )
     assert told in text
     assert text.count("Without a trained model: ") == 1

@@ -103,9 +103,9 @@ def test_regions_come_as_the_captioner_gives_them(client: httpx2.Client, artifac
         client.post("/v1/captions", files=form(PAIRS[0]), data={"regions": "always"}),
     ):
         (result,) = CaptionAnswer.model_validate_json(answer.raise_for_status().content).results
-        assert ([region.model_dump() for region in result.regions or ()], result.regions_text) == (
+        assert ([region.model_dump() for region in result.regions or ()], result.objects_text) == (
             told["regions"],
-            told["regions_text"],
+            told["objects_text"],
         )
     assert client.post("/v1/captions", json=body(PAIRS[0])).json()["results"][0]["regions"] is None
 

@@ -115,10 +115,10 @@ def test_regions_are_looked_for_in_unfamiliar_pairs_or_in_all() -> None:
         results = [one.description for one in shipped.caption([pair] * 3, options)]
         assert [one and one.familiar for one in results] == [familiar] * 3
         assert [one is not None and one.regions is not None for one in results] == looked_for
-        assert [one is not None and one.regions_text is not None for one in results] == looked_for
+        assert [one is not None and one.objects_text is not None for one in results] == looked_for
     [result] = ServedCaptioner(artifact_folder("regions")).caption([known], [Options()])
     assert result.description is not None
-    assert result.description.regions_text == result.captions[0].caption
+    assert result.description.objects_text == result.captions[0].caption
 
 
 @pytest.mark.parametrize("dialogue", [None, RequestDialogue((Turn("user", f"{IMAGE * 2}What changed?"),))])

@@ -23,7 +23,7 @@ from serve.conversation import turns_of
 from serve.intake import PairSource, last_pair
 from tests.serve.bodies import picture, url
 from tests.serve.local import TOKEN, LocalBackend, local_config, serving, tokens_of
-from tests.systems.regions.test_regions import BLUE, RED, ground, with_disk
+from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
 
 EXAMPLES = Path(serve.__file__).parent / "web" / "examples"
 BEFORE, AFTER = url(picture()), url(picture(40, 30, shade=140))
@@ -133,19 +133,19 @@ def test_the_regions_that_differ_come_before_the_caption_of_an_unfamiliar_pair()
     shipped = artifact_folder(SHIPPED)
     with serving(create_api(local_config(shipped), LocalBackend(shipped))) as address:
         result, of_known = (described(address, *pair) for pair in (unknown, seen))
-        assert result["regions_text"].startswith("One region changed: at the top left")
+        assert result["objects_text"].startswith("One region changed: at the top left")
         assert [region["position"] for region in result["regions"]] == ["at the top left"]
         with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
             answer = client.chat.completions.create(model="demo", messages=question(*unknown), n=2)
             familiar = client.chat.completions.create(model="demo", messages=question(*seen))
         first, second, *_ = (choice.message.content or "" for choice in answer.choices)
-        assert first.startswith(f"Without a trained model: {result['regions_text']}\n")
+        assert first.startswith(f"Without a trained model: {result['objects_text']}\n")
         assert first.endswith(f": {result['caption']}")
         assert second == result["candidates"][1]["caption"]
         assert answer.model_extra is not None
-        assert answer.model_extra["regions_text"] == result["regions_text"]
+        assert answer.model_extra["objects_text"] == result["objects_text"]
         assert familiar.model_extra is not None
-        assert familiar.model_extra["regions_text"] is None
+        assert familiar.model_extra["objects_text"] is None
         assert familiar.choices[0].message.content == of_known["caption"]
 
 

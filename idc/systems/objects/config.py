@@ -1,4 +1,5 @@
-"""There is nothing to set: thresholds are constants of ``detection.py``, each with its reason."""
+"""What may be set is in :mod:`idc.captioning.objects_config`; thresholds are constants of the modules, each with its
+reason."""
 
 from __future__ import annotations
 

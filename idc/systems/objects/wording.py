@@ -25,7 +25,7 @@ def region_sentence(regions: Sequence[Region], moved: bool, small: bool, shaded:
 
     Args:
         regions: the largest first.
-        moved, small, shaded, light: as in :class:`idc.systems.regions.detection.Comparison`.
+        moved, small, shaded, light: as in :class:`idc.systems.objects.comparison.Comparison`.
     """
     if regions:
         count = "one region" if len(regions) == 1 else f"{len(regions)} regions"

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from idc.systems.regions import captioner as captioner_module
-from idc.systems.regions import text as text_module
-from idc.systems.regions.captioner import RegionsCaptioner
-from idc.systems.regions.text import _without, read_words, text_sentence, words_differ
-from tests.systems.regions.test_regions import RED, described, ground, shifted, with_disk
+from idc.systems.objects import captioner as captioner_module
+from idc.systems.objects import text as text_module
+from idc.systems.objects.captioner import ObjectsCaptioner
+from idc.systems.objects.text import _without, read_words, text_sentence, words_differ
+from tests.systems.objects.test_regions import RED, described, ground, shifted, with_disk
 
 
 def sign(*lines: str, seed: int = 0) -> np.ndarray:
@@ -129,7 +129,7 @@ def test_a_strip_is_not_read_at_a_length_that_fills_the_memory(
 
 def test_without_the_extra_the_regions_are_described_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(captioner_module, "reads_text", lambda: False)
-    [description] = RegionsCaptioner().describe([sign("OPEN")], [sign("SHUT")])
+    [description] = ObjectsCaptioner().describe([sign("OPEN")], [sign("SHUT")])
     caption = description.best.caption
     assert "region" in caption
     assert "Text" not in caption

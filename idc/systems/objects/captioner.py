@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from idc.captioning.contract import Candidate, Capability, Captioner, Description, SearchOptions, Speed, beams_of
-from idc.systems.regions.detection import compare
-from idc.systems.regions.text import reads_text, text_sentence
-from idc.systems.regions.wording import INCOMPARABLE, region_of, region_sentence
+from idc.captioning.objects_config import ObjectsConfig
+from idc.systems.objects.comparison import compare
+from idc.systems.objects.text import reads_text, text_sentence
+from idc.systems.objects.wording import INCOMPARABLE, region_of, region_sentence
 from idc.training.artifact import read_artifact
 
 
-class RegionsCaptioner(Captioner):
+class ObjectsCaptioner(Captioner):
     """Names the regions in which two images differ; nothing is trained.
 
     The confidence is no probability of words: it is r / (1 + r) for the ratio r of the largest difference to the
@@ -25,9 +26,11 @@ class RegionsCaptioner(Captioner):
     capabilities: frozenset[Capability] = frozenset({"map"})
     trained_on: str | None = None
 
-    def __init__(self, text: bool | None = None):
-        """With ``text``, words that came and went are read too: by default if the extra is installed."""
-        self._text = reads_text() if text is None else text
+    compares_parts: bool = True
+
+    def __init__(self, config: ObjectsConfig | None = None):
+        self._config = config = config or ObjectsConfig()
+        self._text = reads_text() if config.text is None else config.text
 
     def _describe(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
@@ -40,14 +43,19 @@ class RegionsCaptioner(Captioner):
         ]
 
 
-def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> RegionsCaptioner:
+def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> ObjectsCaptioner:
     """The captioner of an artifact; it runs on the CPU in any case.
 
     Raises:
         ValueError: it is not an artifact of this system.
     """
-    read_artifact(path, system="regions")
-    return RegionsCaptioner()
+    saved = read_artifact(path, system="objects").config
+    return ObjectsCaptioner(ObjectsConfig(**{name: saved[name] for name in ObjectsConfig.model_fields}))
+
+
+def usual_captioner() -> ObjectsCaptioner:
+    """The captioner with its default settings, without a detector where none is installed."""
+    return ObjectsCaptioner()
 
 
 def _described(before: np.ndarray, after: np.ndarray, change_map: bool, read_text: bool) -> Description:
@@ -57,7 +65,7 @@ def _described(before: np.ndarray, after: np.ndarray, change_map: bool, read_tex
     if not comparison.comparable:
         return Description(
             (Candidate(INCOMPARABLE, math.log(0.5)),),
-            change_map=values, regions=(), regions_text=INCOMPARABLE, doubt="the two images are not comparable",
+            change_map=values, regions=(), objects_text=INCOMPARABLE, doubt="the two images are not comparable",
         )  # fmt: skip
     regions = tuple(
         region_of(mask, comparison.before, comparison.after, after.shape[:2]) for mask in comparison.regions
@@ -72,5 +80,5 @@ def _described(before: np.ndarray, after: np.ndarray, change_map: bool, read_tex
     doubt = "positions differ, and a change cannot be told from what the other view hides" if comparison.moved else None
     return Description(
         (Candidate(text, math.log(confidence)),),
-        change_map=values, regions=regions, regions_text=text, doubt=doubt,
+        change_map=values, regions=regions, objects_text=text, doubt=doubt,
     )  # fmt: skip

@@ -17,8 +17,8 @@ from idc.captioning.loading import artifact_folder
 from idc.data.images import decode_image
 from idc.metrics.change_maps import average_precision
 from idc.systems import REGIONS, is_captioner, load_captioner
-from idc.systems.regions.captioner import RegionsCaptioner
-from idc.systems.regions.wording import INCOMPARABLE, MIXED, colour_of
+from idc.systems.objects.captioner import ObjectsCaptioner
+from idc.systems.objects.wording import INCOMPARABLE, MIXED, colour_of
 
 HEIGHT, WIDTH = 240, 320
 RED, BLUE, GREEN = (200, 30, 30), (40, 60, 200), (40, 150, 50)
@@ -37,7 +37,7 @@ def with_disk(image: np.ndarray, x: int, y: int, colour: tuple[int, int, int], r
 
 
 def described(before: np.ndarray, after: np.ndarray) -> Description:
-    [description] = RegionsCaptioner().describe([before], [after], change_map=True)
+    [description] = ObjectsCaptioner().describe([before], [after], change_map=True)
     return description
 
 
@@ -57,7 +57,7 @@ def test_a_region_has_a_box_a_share_a_position_and_colours() -> None:
         "One region changed: at the top left (2 % of the picture, red before and blue after)."
     )
     assert description.verdict == "changed"
-    assert description.regions_text == description.best.caption
+    assert description.objects_text == description.best.caption
     assert description.to_dict()["regions"] == [region.to_dict()]
 
 

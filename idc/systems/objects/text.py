@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 from idc.cores import usable_cores
-from idc.systems.regions.alignment import warped_to
+from idc.systems.objects.alignment import warped_to
 
 _SURE = 0.97
 """Smallest confidence of a word. Of 150 real pairs without legible text two gave words, at most at 0.96 (a car from

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from idc.systems.regions.alignment import align, brightness_ratio, noise_of, share_in_agreement
+from idc.systems.objects.alignment import align, brightness_ratio, noise_of, share_in_agreement
 
 _SIDE = 512
 """Longer side at which images are compared, in pixels; larger ones are reduced."""

@@ -1,0 +1,29 @@
+"""Settings of the captioner ``objects``, which nothing is trained for. Imports nothing that is slow."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from idc.config import ConfigModel
+
+EMBEDDED, NONE = "embedded", "none"
+Mode = Literal["auto", "photographs", "exact"]
+
+
+class ObjectsConfig(ConfigModel):
+    """How `objects` compares two images and names what changed."""
+
+    detector: str = Field(EMBEDDED, min_length=1)
+    """What names objects: `embedded`, 80 everyday classes (the extra `objects`); the ONNX file of a YOLOX model;
+    `hf:ORG/NAME`, an object detector of the Hugging Face hub, or its folder; or `none`, with which regions are
+    described by position and colour alone."""
+    names: tuple[str, ...] = ()
+    """Names of the objects that may be said; for a detector that takes its classes as words, these words. Default: all
+    that the detector knows, but those that detectors confuse."""
+    mode: Mode = "auto"
+    """photographs: views and lights are aligned first. exact: every cluster of different pixels is a region, as for
+    screenshots and documents. auto: exact for two images of the same size most of whose pixels are equal."""
+    text: bool | None = None
+    """Whether words on the images are read. Default: if the extra `text` is installed."""
