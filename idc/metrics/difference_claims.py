@@ -81,7 +81,7 @@ from idc.schema import NO_CHANGE
 
 
 @dataclass(frozen=True)
-class Claim:
+class SentenceClaim:
     """A difference that a caption claims.
 
     Attributes:
@@ -105,7 +105,7 @@ class Claim:
 class Reading:
     """The claims of a caption in order, and whether it says that nothing changed (and claims nothing)."""
 
-    claims: tuple[Claim, ...]
+    claims: tuple[SentenceClaim, ...]
     no_change: bool
 
 
@@ -151,7 +151,7 @@ class _Part:
 @lru_cache(maxsize=65536)
 def read_claims(caption: str) -> Reading:
     """The claims of a caption. Never fails: of a text that claims nothing the reading is empty."""
-    claims: list[Claim] = []
+    claims: list[SentenceClaim] = []
     no_change = False
     last: list[_Subject] = []
     for sentence in _sentences(caption):
@@ -181,19 +181,21 @@ def read_claims(caption: str) -> Reading:
             if not subjects and part.kind is not None:
                 subjects = [_joined(part.where, where)]
             claims += [
-                Claim(part.kind, subject.described, part.old, part.new, subject.sides, subject.relations)
+                SentenceClaim(part.kind, subject.described, part.old, part.new, subject.sides, subject.relations)
                 for subject in subjects
             ]
             last, pending, where, previous = subjects, [], _Subject(frozenset()), part
         if pending and previous is not None and previous.object_last and previous.kind is not None:
             claims += [
-                Claim(previous.kind, subject.described, frozenset(), previous.new, subject.sides, subject.relations)
+                SentenceClaim(
+                    previous.kind, subject.described, frozenset(), previous.new, subject.sides, subject.relations
+                )
                 for subject in pending
             ]
     return Reading(tuple(claims), no_change and not claims)
 
 
-def _continues(claim: Claim, part: _Part) -> bool:
+def _continues(claim: SentenceClaim, part: _Part) -> bool:
     """Whether a segment without an object only goes on with the claim before: "... was two | and is now three"."""
     return claim.kind == part.kind and not (claim.new and part.new and claim.kind != COUNT)
 

@@ -39,7 +39,7 @@ from idc.data.rendered.captions import holds
 from idc.data.rendered.differences import DIFFERENCES, KINDS, Difference, differences_of
 from idc.data.rendered.referring import SIDES, on_side, thing_of, went
 from idc.data.rendered.scene import View
-from idc.metrics.difference_claims import Claim, read_claims
+from idc.metrics.difference_claims import SentenceClaim, read_claims
 from idc.metrics.difference_words import COUNT, FEWER, MORE, SIDE, TEXT
 from idc.metrics.hallucination import Truth, look_of, truth_in
 from idc.schema import NO_CHANGE
@@ -123,7 +123,7 @@ class Matched:
         says_no_change: whether the caption says that nothing changed.
     """
 
-    claims: tuple[Claim, ...]
+    claims: tuple[SentenceClaim, ...]
     verdicts: tuple[Verdict, ...]
     assigned: tuple[int | None, ...]
     truths: int
@@ -154,7 +154,7 @@ def match_caption(caption: str, truth: TrueDifferences) -> Matched:
     return match(reading.claims, truth, reading.no_change)
 
 
-def match(claims: Sequence[Claim], truth: TrueDifferences, says_no_change: bool = False) -> Matched:
+def match(claims: Sequence[SentenceClaim], truth: TrueDifferences, says_no_change: bool = False) -> Matched:
     """The one-to-one assignment of the module's text."""
     from scipy.optimize import linear_sum_assignment  # slow to import, and records of evaluations import this module
 
@@ -177,14 +177,14 @@ def match(claims: Sequence[Claim], truth: TrueDifferences, says_no_change: bool 
     return Matched(tuple(claims), tuple(verdicts), tuple(assigned), len(truths), says_no_change)
 
 
-def _grade(claim: Claim, difference: Difference, truth: TrueDifferences) -> int:
+def _grade(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) -> int:
     fits, kind = _fits(claim, difference, truth), claim.kind == difference.kind
     if fits and kind and _true(claim, difference, truth):
         return _RIGHT
     return _HALF if fits or kind else 0
 
 
-def _fits(claim: Claim, difference: Difference, truth: TrueDifferences) -> bool:
+def _fits(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) -> bool:
     """Whether the object that a claim names is that of a difference."""
     if not claim.described:
         alone = sum(other.kind == claim.kind for other in truth.differences) == 1
@@ -194,7 +194,7 @@ def _fits(claim: Claim, difference: Difference, truth: TrueDifferences) -> bool:
     return claim.described <= common and _is_there(claim, difference, truth)
 
 
-def _is_there(claim: Claim, difference: Difference, truth: TrueDifferences) -> bool:
+def _is_there(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) -> bool:
     """Whether the named sides and relations are the object's in an image that shows it."""
     if truth.views is None:
         return True
@@ -212,7 +212,7 @@ def _is_there(claim: Claim, difference: Difference, truth: TrueDifferences) -> b
     )
 
 
-def _true(claim: Claim, difference: Difference, truth: TrueDifferences) -> bool:
+def _true(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) -> bool:
     """Whether all that a claim says of the old and the new look is true."""
     old, new = (_facts(side) for side in (difference.before, difference.after))
     if difference.kind == COUNT:
@@ -245,7 +245,7 @@ def _side(side: str, difference: Difference, truth: TrueDifferences, moved_there
     return on_side(side, start, truth.views[0], 0.0)
 
 
-def worded(claim: Claim) -> str:
+def worded(claim: SentenceClaim) -> str:
     """A claim in words: "color of red cube: to blue"."""
     parts = [" ".join(value for _, value in sorted(claim.described)) or "an object"]
     parts += sorted(claim.sides)

@@ -51,6 +51,13 @@ def region_sentence(regions: Sequence[Region], moved: bool, small: bool, shaded:
     return text
 
 
+def where_of(box: tuple[float, float, float, float], size: tuple[int, int]) -> str:
+    """The position of a box (left, top, right, bottom) on an image of a size (height, width), both in pixels, in words:
+    "at the top left"."""
+    height, width = size
+    return _position(box[0] / width, box[1] / height, box[2] / width, box[3] / height)
+
+
 def region_of(mask: np.ndarray, before: np.ndarray, after: np.ndarray, size: tuple[int, int]) -> Region:
     """A region in words and numbers.
 
