@@ -15,7 +15,7 @@ from idc.data.rendered.draw import draw_scene
 from idc.data.rendered.scene import ORDERED_PAIRS, View
 from idc.data.rendered.sentences import several_captions, true_wordings
 from idc.data.text import words
-from idc.metrics.difference_claims import Claim, read_claims
+from idc.metrics.difference_claims import SentenceClaim, read_claims
 from idc.metrics.difference_lists import (
     F1,
     INVENTED,
@@ -128,7 +128,7 @@ def test_captions_in_other_words(caption: str, expected: tuple[Read, ...]) -> No
     assert reading.no_change == (not expected)
 
 
-def values(claim: Claim) -> tuple[Any, ...]:
+def values(claim: SentenceClaim) -> tuple[Any, ...]:
     """As the expected lists are written; steps of counts ("fewer by 2") are in none of them."""
     sides = [
         frozenset(value for _, value in side if " by " not in value) for side in (claim.described, claim.old, claim.new)
