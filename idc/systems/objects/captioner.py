@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -19,18 +19,17 @@ from idc.captioning.contract import (
     Speed,
     beams_of,
 )
-from idc.captioning.objects_config import EMBEDDED, NONE, ObjectsConfig
-from idc.systems.objects.claims import Changes, object_claims, region_claims
+from idc.captioning.objects_config import NONE, ObjectsConfig
+from idc.systems.objects.claims import Changes, claims_of
 from idc.systems.objects.comparison import Comparison, compare
-from idc.systems.objects.detectors import Detector, detector_identity, load_detector
+from idc.systems.objects.detectors import Detector, embedded_installed, load_detector
 from idc.systems.objects.sentence import sentence_of
-from idc.systems.objects.text import reads_text, text_sentence
+from idc.systems.objects.text import reads_text, word_claims
 from idc.systems.objects.wording import (
     INCOMPARABLE,
     MOVED,
     REGION,
     light_sentence,
-    region_of,
     region_sentence,
     unchanged_sentence,
 )
@@ -84,29 +83,24 @@ class ObjectsCaptioner(Captioner):
                 (Candidate(INCOMPARABLE, math.log(0.5)),), change_map=values, regions=(), claims=(),
                 objects_text=INCOMPARABLE, doubt="the two images are not comparable",
             )  # fmt: skip
-        regions = tuple(
-            region_of(mask, comparison.before, comparison.after, after.shape[:2]) for mask in comparison.regions
-        )
-        words = ""
+        changes = Changes(comparison, before.shape[:2], after.shape[:2])
+        words: list[Claim] = []
         # Strokes of letters are too thin for a region, and often for the difference: words may be all that changed.
         if (ratio > 1 or comparison.small) and not comparison.moved and self._text:
-            words = text_sentence(before, after, comparison.warp)
+            words = word_claims(before, after, comparison.warp, counted)
+        claims, explained = claims_of(changes, before, after, self._detector, self._config.names, words)
         if self._detector is None:
-            claims = tuple(region_claims(Changes(comparison, before.shape[:2], after.shape[:2]), ()))
-            text = region_sentence(regions, comparison.moved, comparison.small, comparison.shaded, comparison.light)
+            text = _region_text(changes, words)
         else:
-            claims, explained = object_claims(comparison, before, after, self._detector, self._config)
             if comparison.moved:
+                # What the other view hides differs too, and only an object with a name is no mere background.
                 claims = tuple(claim for claim in claims if claim.object != REGION)
             text = _sentence(claims, explained, comparison)
-        if words:
-            text = f"{text} {words}".rstrip() if claims else words
-        named = [claim.confidence for claim in claims]
-        confidence = min(named) if named else ratio / (1 + ratio) if words else 1 / (1 + ratio)
+        confidence = min((claim.confidence for claim in claims), default=1 / (1 + ratio))
         doubt = _HIDDEN if comparison.moved else None
         return Description(
             (Candidate(text, math.log(max(confidence, 1e-6))),),
-            change_map=values, regions=regions, claims=claims, objects_text=text, doubt=doubt,
+            change_map=values, regions=tuple(changes.regions), claims=claims, objects_text=text, doubt=doubt,
         )  # fmt: skip
 
 
@@ -120,13 +114,25 @@ def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto")
     return ObjectsCaptioner(ObjectsConfig(**{name: saved[name] for name in ObjectsConfig.model_fields}))
 
 
-def usual_captioner() -> ObjectsCaptioner:
-    """The captioner with its default settings, without a detector where none is installed."""
-    try:
-        detector_identity(EMBEDDED)
-    except ValueError:
-        return ObjectsCaptioner(ObjectsConfig(detector=NONE))
-    return ObjectsCaptioner()
+def usual_captioner(config: ObjectsConfig | None = None) -> ObjectsCaptioner:
+    """The captioner with these settings, loaded once per process; without a detector where none was chosen and none is
+    installed."""
+    settings = config or ObjectsConfig()
+    if "detector" not in settings.model_fields_set and not embedded_installed():
+        settings = settings.model_copy(update={"detector": NONE})
+    return _shared(settings)
+
+
+@lru_cache(maxsize=4)
+def _shared(config: ObjectsConfig) -> ObjectsCaptioner:
+    return ObjectsCaptioner(config)
+def _region_text(changes: Changes, words: Sequence[Claim]) -> str:
+    """The sentence without names of objects."""
+    comparison = changes.comparison
+    state = comparison.moved, comparison.small, comparison.shaded, comparison.light
+    if words and not changes.regions:
+        return sentence_of(words, explained=False)
+    return " ".join([region_sentence(changes.regions, *state), *([sentence_of(words, explained=False)] if words else [])])
 
 
 def _sentence(claims: Sequence[Claim], explained: bool, comparison: Comparison) -> str:

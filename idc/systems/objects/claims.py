@@ -14,7 +14,6 @@ import cv2
 import numpy as np
 
 from idc.captioning.contract import Claim, ClaimKind
-from idc.captioning.objects_config import ObjectsConfig
 from idc.systems.objects.comparison import Comparison
 from idc.systems.objects.detectors import Detector
 from idc.systems.objects.wording import MIXED, OBJECT, REGION, joined, region_of, where_of
@@ -150,47 +149,61 @@ class Changes:
         return joined(dict.fromkeys(where_of(box, self.size_after) for box in ordered))
 
 
-def object_claims(
-    comparison: Comparison, before: np.ndarray, after: np.ndarray, detector: Detector, config: ObjectsConfig
+def claims_of(
+    changes: Changes,
+    before: np.ndarray,
+    after: np.ndarray,
+    detector: Detector | None,
+    names: Sequence[str] = (),
+    words: Sequence[Claim] = (),
 ) -> tuple[tuple[Claim, ...], bool]:
-    """What changed: named objects, the surest first, then the regions that they do not explain, the largest first; and
-    whether named objects explain all that changed.
+    """What changed: named objects, the surest first, words, and the regions that these do not explain, the largest
+    first; and whether objects and words explain all that changed.
 
     Args:
-        comparison: of the two images.
         before, after: uint8 RGB (H, W, 3), of any sizes.
+        detector: None: objects are not named.
+        names: as in :attr:`idc.captioning.objects_config.ObjectsConfig.names`.
+        words: claims about words.
     """
-    if not comparison.regions:
-        return (), False
-    changes = Changes(comparison, before.shape[:2], after.shape[:2])
+    claims, certain = object_claims(changes, before, after, detector, names) if detector else ([], True)
+    claims += words
+    regions = region_claims(changes, claims) if detector else region_claims(changes, ())
+    return (*claims, *regions), certain and not changes.unexplained(claims)
+
+
+def object_claims(
+    changes: Changes, before: np.ndarray, after: np.ndarray, detector: Detector, names: Sequence[str] = ()
+) -> tuple[list[Claim], bool]:
+    """The claims about objects, and whether they name all that were seen where pixels changed: one that was seen, but
+    not surely, may be the one that is said to be gone, or another one that came."""
+    if not changes.regions:
+        return [], True
     crops = _crops(changes)
-    old = instances(before, [changes.on_before(crop) for crop in crops], detector, config.names, changes.on_after)
-    new = instances(after, crops, detector, config.names, lambda box: box)
-    claims = named_claims(old, new, changes, detector.high, config.names)
-    unexplained = changes.unexplained(claims)
+    old = instances(before, [changes.on_before(crop) for crop in crops], detector, names, changes.on_after)
+    new = instances(after, crops, detector, names, lambda box: box)
+    claims = named_claims(old, new, changes, detector.high, names)
     boxes = changes.places(claims)
-    # An object that was seen, but not surely, may be the one that is said to be gone, or one more that came.
-    unsure = any(
-        changes.share(item.place) >= _CHANGED and not any(_cover(item.place, box) > _EXPLAINED for box in boxes)
+    return claims, all(
+        changes.share(item.place) < _CHANGED or any(_cover(item.place, box) > _EXPLAINED for box in boxes)
         for item in (*old, *new)
     )
-    return (*claims, *region_claims(changes, claims)), not unexplained and not unsure
 
 
 def named_claims(
     old: Sequence[Instance], new: Sequence[Instance], changes: Changes, high: float, names: Sequence[str] = ()
-) -> tuple[Claim, ...]:
-    """The claims about objects.
+) -> list[Claim]:
+    """The claims about objects, by the rules.
 
     Args:
         old, new: the objects of the image before and of the image after, the surest first.
         high: score from which an object is trusted if two views agree.
-        names: as in :attr:`ObjectsConfig.names`.
+        names: as in :attr:`idc.captioning.objects_config.ObjectsConfig.names`.
     """
     sure_old, sure_new = (_sure(items, changes, high, names) for items in (old, new))
     gone = [item for item in sure_old if not any(_same(item, other) for other in new)]
     came = [item for item in sure_new if not any(_same(item, other) for other in old)]
-    claims = []
+    claims: list[Claim] = []
     for first, second in product(sure_old, sure_new):
         if _replaces(first, second, first in gone and second in came):
             claims.append(_claim("replaced", [first], [second], changes, first.name, second.name))
@@ -212,7 +225,7 @@ def named_claims(
         boxes = changes.places(claims)
         if _same(first, second) and not any(_cover(second.place, box) > _EXPLAINED for box in boxes):
             claims.append(_claim("changed", [first], [second], changes))
-    return tuple(claims)
+    return claims
 
 
 def region_claims(changes: Changes, claims: Sequence[Claim]) -> list[Claim]:
@@ -241,7 +254,7 @@ def instances(
     """The objects on an image, from the whole, its mirror image and crops of it, the surest first.
 
     Args:
-        names: as in :attr:`ObjectsConfig.names`.
+        names: as in :attr:`idc.captioning.objects_config.ObjectsConfig.names`.
         to_after: takes a box to the image after.
     """
     scale = min(1.0, _SIDE / max(image.shape[:2]))
