@@ -63,7 +63,7 @@ def _region_clauses(regions: Sequence[Claim], room: int, named: bool) -> list[st
     """Clauses of parts that could not be named: by colour where that says something, else by place."""
     coloured = [claim for claim in regions if claim.before is not None][: room if len(regions) <= room else 1]
     plain = [claim for claim in regions if claim not in coloured]
-    clauses = [f"a part {claim.where} changed from {claim.before} to {claim.after}" for claim in coloured]
+    clauses = [f"something {claim.where} changed from {claim.before} to {claim.after}" for claim in coloured]
     if plain:
         where = list(dict.fromkeys(claim.where for claim in plain))
         places = joined(where) if len(where) <= _CLAUSES else f"in several places, most {where[0]}"
