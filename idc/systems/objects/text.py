@@ -335,6 +335,12 @@ def _cut(image: np.ndarray, matrix: np.ndarray, size: tuple[int, int]) -> np.nda
     return cv2.warpPerspective(part, moved, (width, height), flags=flags, borderMode=cv2.BORDER_REPLICATE)
 
 
+def read_words(image: np.ndarray) -> list[tuple[Word, Box]]:
+    """All words on an image, which is read at its own size, line by line, with the boxes around them."""
+    words = [word for line in _lines(image) for word in _read(image, line)]
+    return [(word, _around([np.reshape(word[1], (-1, 2))])) for word in words]
+
+
 def _lines(image: np.ndarray) -> list[np.ndarray]:
     """Lines of text, their corners (4, 2) from the top left clockwise."""
     result = _reader()(cv2.cvtColor(image, cv2.COLOR_RGB2BGR), use_det=True, use_cls=False, use_rec=False)
