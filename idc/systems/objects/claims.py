@@ -274,7 +274,11 @@ def instances(
     height, width = small.shape[:2]
     parts = [tuple(round(scale * value) for value in crop) for crop in crops]
     parts = [(0, 0, width, height), *(part for part in parts if min(part[2] - part[0], part[3] - part[1]) > 4 * _EDGE)]
-    views = [pixels for x, y, right, bottom in parts for pixels in (small[y:bottom, x:right], small[y:bottom, x:right][:, ::-1])]
+    views = [
+        pixels
+        for x, y, right, bottom in parts
+        for pixels in (small[y:bottom, x:right], small[y:bottom, x:right][:, ::-1])
+    ]
     detections = []
     for view, detected in enumerate(detector.detect([np.ascontiguousarray(pixels) for pixels in views])):
         x, y, x_end, y_end = parts[view // 2]
