@@ -27,8 +27,6 @@ _PLACES = {
     "left": (0, 0, 43), "middle": (0, 23, 77), "right": (0, 57, 100), "top": (1, 0, 43), "bottom": (1, 57, 100),
 }  # fmt: skip
 """Word -> axis, and least and greatest centre that it may be said of: thirds of the image with a tenth as tolerance."""
-_Part = tuple[str, str, str]
-"""Kind, object and place of a change that must be in the truth."""
 
 
 class Change(NamedTuple):
@@ -97,12 +95,13 @@ def _agreeing(
     return None
 
 
-def _readings(claim: Claim, width: int) -> Iterator[tuple[list[_Part], bool]]:
-    """What a claim may mean, the most precise first: the changes that must all be true, and whether it names them."""
+def _readings(claim: Claim, width: int) -> Iterator[tuple[list[tuple[str, str, str]], bool]]:
+    """What a claim may mean, the most precise first: kind, object and place of the changes that must all be true, and
+    whether it names them."""
     name, where = claim.object, claim.where
     if claim.kind in ("gone", "appeared"):
         yield [(claim.kind, name, where)] * claim.count, True
-    elif claim.kind == "replaced":
+    elif claim.kind == "replaced" and name != "words":  # whose before and after are no names
         yield [("gone", claim.before or name, where), ("appeared", claim.after or name, where)], True
     elif claim.kind == "moved":
         left, _, right, _ = claim.box_before or (0, 0, 0, 0)

@@ -58,6 +58,7 @@ CASES: dict[str, tuple[Sequence[str], Sequence[Claim], str]] = {
         ["gone man 20 50", "appeared car 20 50"],
         [claim("replaced", "man", "at the left", before="man", after="vehicle")], "true",
     ),
+    "words": (["changed words 20 5"], [claim("replaced", "words", "at the top left", before="A", after="B")], "true"),
     "replaced by another thing": (
         ["gone man 20 50", "appeared car 20 50"],
         [claim("replaced", "man", "at the left", before="man", after="cup")], "false",
