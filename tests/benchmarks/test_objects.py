@@ -1,0 +1,123 @@
+"""Matching of claims with truths, and the report of the judging command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.object_truths import judge, truth_of
+from benchmarks.objects import KINDS, disturbed, report
+from idc.captioning.contract import Claim, ClaimKind
+
+SYNONYMS = {"man": ["person"], "car": ["vehicle"]}
+LEFT, RIGHT = (0, 0, 20, 50), (80, 0, 100, 50)
+
+
+def claim(kind: ClaimKind, name: str, where: str, count: int = 1, **fields: object) -> Claim:
+    boxes = {"box_before": None, "box_after": None, "confidence": 1.0}
+    return Claim(kind=kind, object=name, count=count, where=where, **{**boxes, **fields})  # type: ignore[arg-type]
+
+
+CASES: dict[str, tuple[Sequence[str], Sequence[Claim], str]] = {
+    "nothing of nothing": ([], [], "true"),
+    "nothing of something": (["gone car 20 50"], [], "silent"),
+    "nothing of a trifle": (["~moved car 20 50"], [], "true"),
+    "something of nothing": ([], [claim("changed", "region", "at the left")], "false"),
+    "by its name": (["gone man 20 50"], [claim("gone", "man", "on the left")], "true"),
+    "by a synonym": (["gone man 20 50"], [claim("gone", "person", "at the bottom left")], "false"),
+    "by a synonym, at its place": (["gone man 20 80"], [claim("gone", "person", "at the bottom left")], "true"),
+    "another thing": (["gone man 20 50"], [claim("gone", "car", "at the left")], "false"),
+    "the other way": (["gone man 20 50"], [claim("appeared", "man", "at the left")], "false"),
+    "the wrong side": (["gone man 20 50"], [claim("gone", "man", "at the right")], "false"),
+    "near a border": (["gone man 40 50"], [claim("gone", "man", "in the middle")], "true"),
+    "without a name": (["gone man 20 50"], [claim("gone", "object", "at the left")], "partly"),
+    "without a name, the other way": (["gone man 20 50"], [claim("appeared", "object", "at the left")], "false"),
+    "as a region": (["gone man 20 50"], [claim("changed", "region", "at the left")], "partly"),
+    "one of two": (["gone man 20 50", "gone man 50 50"], [claim("gone", "man", "at the left")], "partly"),
+    "two of two": (["gone car 20 50", "gone car 80 50"], [claim("gone", "car", "left and right", 2)], "true"),
+    "two of one": (["gone car 20 50"], [claim("gone", "car", "at the left", 2)], "false"),
+    "half a crowd": ([f"gone man {x} 50" for x in (5, 15, 50, 85, 95)], [claim("gone", "person", "", 3)], "true"),
+    "less of a crowd": ([f"gone man {x} 50" for x in (5, 15, 50, 85, 95)], [claim("gone", "person", "", 2)], "partly"),
+    "a true and a false clause": (
+        ["gone car 20 50"], [claim("gone", "car", "at the left"), claim("gone", "cup", "at the right")], "false",
+    ),
+    "moved": (["gone car 10 50", "appeared car 90 50"], [claim("moved", "car", "right", box_before=LEFT)], "true"),
+    "moved from elsewhere": (
+        ["gone car 10 50", "appeared car 90 50"], [claim("moved", "car", "right", box_before=RIGHT)], "false",
+    ),
+    "half of a move": (["gone car 10 50", "appeared car 90 50"], [claim("appeared", "car", "at the right")], "partly"),
+    "a crowd that moved": (
+        ["gone man 5 50", "appeared man 20 50", "appeared man 90 50"], [claim("moved", "person", "", 2)], "true",
+    ),
+    "moved a little": (["moved car 10 50"], [claim("moved", "car", "at the left", box_before=LEFT)], "true"),
+    "replaced": (
+        ["gone man 20 50", "appeared car 20 50"],
+        [claim("replaced", "man", "at the left", before="man", after="vehicle")], "true",
+    ),
+    "words": (["changed words 20 5"], [claim("replaced", "words", "at the top left", before="A", after="B")], "true"),
+    "replaced by another thing": (
+        ["gone man 20 50", "appeared car 20 50"],
+        [claim("replaced", "man", "at the left", before="man", after="cup")], "false",
+    ),
+    "another one, said as another look": (
+        ["gone man 20 50", "appeared man 20 50"], [claim("changed", "person", "at the left")], "partly",
+    ),
+    "another look of what is gone": (["gone man 20 50"], [claim("changed", "person", "at the left")], "false"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_verdict_of_claims(case: str) -> None:
+    lines, claims, expected = CASES[case]
+    verdict, wrong = judge(claims, truth_of(lines), 100, SYNONYMS)
+    assert verdict == expected
+    assert bool(wrong) == (expected == "false")
+
+
+def test_every_truth_can_be_read_and_lies_on_its_image() -> None:
+    sets = json.loads(Path(__file__).parents[2].joinpath("benchmarks/object_truths.json").read_text(encoding="utf-8"))[
+        "pairs"
+    ]
+    changes = [change for pairs in sets.values() for lines in pairs.values() for change in truth_of(lines)]
+    assert len(changes) > 100
+    assert all(0 <= value <= 100 for change in changes for value in change.centre)
+    with pytest.raises(ValueError, match="vanished car"):
+        truth_of(["vanished car 1 2"])
+
+
+def test_disturbed_pictures_keep_size_and_content() -> None:
+    image = np.random.default_rng(0).integers(60, 200, (40, 60, 3), dtype=np.uint8)
+    image = np.repeat(np.repeat(image[::8, ::8], 8, 0), 8, 1)
+    for kind, (first, second) in zip(KINDS, disturbed(image), strict=True):
+        assert first.shape == second.shape, kind
+        assert not np.array_equal(first, second), kind
+    assert np.array_equal(first[:-8, :-8], second[8:, 8:])
+
+
+def test_report_counts_verdicts_and_says_where_rule_and_eye_disagree() -> None:
+    common = {"sentence": "A car is gone.", "claims": [], "seconds": 1.0}
+    wrong = [claim("gone", "car", "at the left").to_dict()]
+    rows = [
+        {**common, "set": "preview_pairs", "id": "a", "verdict": "true", "wrong": [], "unchanged": False},
+        {**common, "set": "other_pairs", "id": "b", "verdict": "false", "wrong": wrong, "unchanged": True},
+    ]
+    others = [
+        {"kind": "noise", "set": "x", "id": "p, noise", "sentence": "s", "claimed": n, "wrong": []} for n in (0, 1)
+    ]
+    eye = {
+        "a": {"sentence": "A car is gone.", "verdict": "partly", "reason": "red"},
+        "b": {"sentence": "old", "verdict": "true"},
+    }
+    text = "\n".join(report(rows, others, eye))
+    assert "| all | 2 | 1 (50 %) | 0 (0 %) | 1 (50 %) | 0 (0 %) |" in text
+    assert "| sets no rule was tuned on | 1 | 1 (100 %) |" in text
+    assert "| all, by eye | 1 | 0 (0 %) | 1 (100 %) |" in text
+    assert "| pairs of two moments | 1 | 1 |" in text
+    assert "| same picture, noise | 2 | 1 |" in text
+    assert "- false: other_pairs/b: A car is gone. [wrong: gone car at the left]" in text
+    assert "- rule true, eye partly (red): preview_pairs/a" in text
+    assert "eye true" not in text
