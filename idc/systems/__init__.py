@@ -89,16 +89,15 @@ def artifact_of_objects(name: str, config: ObjectsConfig | None = None) -> str:
 
 
 def untrained_captioner(config: ObjectsConfig | None = None) -> Captioner:
-    """The captioner without training, for pairs that another one is not familiar with.
+    """The captioner without training, for pairs that another one is not familiar with; loaded once per process.
 
     Args:
-        config: its settings; by default its own, without the detector where that is not installed.
+        config: its settings; a detector that they do not name is left out where it is not installed.
 
     Raises:
         ValueError: the detector is not on this machine, or cannot be used.
     """
-    module = load_system(OBJECTS)
-    captioner: Captioner = module.usual_captioner() if config is None else module.ObjectsCaptioner(config)
+    captioner: Captioner = load_system(OBJECTS).usual_captioner(config)
     return captioner
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from idc.captioning.contract import Candidate, Capability, Captioner, Description, SearchOptions, Speed, beams_of
-from idc.captioning.objects_config import ObjectsConfig
+from idc.captioning.objects_config import NONE, ObjectsConfig
 from idc.systems.objects.comparison import compare
+from idc.systems.objects.detectors import embedded_installed
 from idc.systems.objects.text import reads_text, text_sentence
 from idc.systems.objects.wording import INCOMPARABLE, region_of, region_sentence
 from idc.training.artifact import read_artifact
@@ -53,9 +55,18 @@ def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto")
     return ObjectsCaptioner(ObjectsConfig(**{name: saved[name] for name in ObjectsConfig.model_fields}))
 
 
-def usual_captioner() -> ObjectsCaptioner:
-    """The captioner with its default settings, without a detector where none is installed."""
-    return ObjectsCaptioner()
+def usual_captioner(config: ObjectsConfig | None = None) -> ObjectsCaptioner:
+    """The captioner with these settings, loaded once per process; without a detector where none was chosen and none is
+    installed."""
+    settings = config or ObjectsConfig()
+    if "detector" not in settings.model_fields_set and not embedded_installed():
+        settings = settings.model_copy(update={"detector": NONE})
+    return _shared(settings)
+
+
+@lru_cache(maxsize=4)
+def _shared(config: ObjectsConfig) -> ObjectsCaptioner:
+    return ObjectsCaptioner(config)
 
 
 def _described(before: np.ndarray, after: np.ndarray, change_map: bool, read_text: bool) -> Description:

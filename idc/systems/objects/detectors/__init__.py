@@ -3,43 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
 
-import numpy as np
+from idc.captioning.objects_config import EMBEDDED, NONE
+from idc.config import did_you_mean
+from idc.systems.objects.detectors.contract import Detections, Detector
+from idc.systems.objects.detectors.embedded import EmbeddedDetector, embedded_identity, embedded_installed
 
-from idc.captioning.objects_config import NONE
-
-
-class Detections(NamedTuple):
-    """The objects on one image.
-
-    Attributes:
-        boxes: float32 (N, 4), left, top, right and bottom in pixels of the image.
-        names: of the classes, N.
-        scores: float32 (N,) in [0, 1], descending.
-    """
-
-    boxes: np.ndarray
-    names: tuple[str, ...]
-    scores: np.ndarray
-
-
-class Detector(Protocol):
-    """A loaded detector.
-
-    Attributes:
-        classes: names that it can give.
-        low: score from which boxes are returned.
-        high: score from which a box is trusted where two views of an image agree.
-    """
-
-    classes: tuple[str, ...]
-    low: float
-    high: float
-
-    def detect(self, images: Sequence[np.ndarray]) -> list[Detections]:
-        """The objects on images, uint8 RGB (H, W, 3) of any sizes."""
-        ...
+__all__ = ["Detections", "Detector", "detector_identity", "embedded_installed", "load_detector"]
 
 
 def load_detector(source: str, names: Sequence[str] = ()) -> Detector:
@@ -47,18 +17,32 @@ def load_detector(source: str, names: Sequence[str] = ()) -> Detector:
 
     Args:
         source: as :attr:`idc.captioning.objects_config.ObjectsConfig.detector`, but ``none``.
-        names: classes, for a detector that takes them as words.
+        names: classes, for a detector that takes them as words; one that does not must know them, and still gives all
+            that it knows.
 
     Raises:
-        ValueError: it is not on this machine, damaged, or of a kind that is not supported.
+        ValueError: it is not on this machine, damaged, or of a kind that is not supported, or does not know a name.
     """
-    raise NotImplementedError
+    if source != EMBEDDED:
+        raise ValueError(f"objects.detector: {source} cannot be loaded yet; take {EMBEDDED!r} or {NONE!r}")
+    return _knows(EmbeddedDetector(), names, source)
 
 
 def detector_identity(source: str) -> str | None:
-    """What the results of a detector depend on: the hash of its weights; None for :data:`NONE`.
+    """What the results of a detector depend on: the hash of its weights; None for ``none``.
 
     Raises:
         ValueError: as :func:`load_detector`.
     """
-    return None if source == NONE else source
+    if source == NONE:
+        return None
+    return embedded_identity() if source == EMBEDDED else source
+
+
+def _knows(detector: Detector, names: Sequence[str], source: str) -> Detector:
+    for name in names:
+        if name not in detector.classes:
+            raise ValueError(
+                f"objects.names: the detector {source} has no class {name!r}{did_you_mean(name, detector.classes)}"
+            )
+    return detector
