@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
+from idc.data.files import locate
+from idc.data.images import ImageError, decode_image, image_of
 from idc.data.textfiles import JsonError, parse_json
 
 Box = tuple[float, float, float, float]
@@ -38,7 +41,9 @@ def parts_of(value: Any) -> list[Box | str]:
             try:
                 return parts_of(parse_json(text))
             except JsonError as error:
-                raise ValueError(f"{value!r:.80} cannot be read ({error}); give {_BOX_HELP}, or a list of them") from None
+                raise ValueError(
+                    f"{value!r:.80} cannot be read ({error}); give {_BOX_HELP}, or a list of them"
+                ) from None
         return [_box(text.split(","))] if _BOX_TEXT.fullmatch(text) else [value]
     if isinstance(value, Sequence):
         if value and not isinstance(value[0], str | Sequence):
@@ -58,9 +63,25 @@ def _box(values: Any) -> Box:
     return left, top, right, bottom
 
 
-def read_parts(parts: Sequence[Box | str], read: Callable[[str], np.ndarray]) -> list[Part]:
-    """Parts with the pixels of masks in the place of their names."""
-    return [read(part) if isinstance(part, str) else part for part in parts]
+def read_parts(value: Any) -> list[Part]:
+    """As :func:`parts_of`, with the pixels of masks, which may also be images of Pillow or arrays. Reads the files that
+    are named: not for requests of others.
+
+    Raises:
+        ValueError: as :func:`parts_of`, or a mask cannot be read.
+    """
+    if isinstance(value, Image.Image | np.ndarray):
+        return [value if isinstance(value, np.ndarray) and value.dtype == bool else image_of(value)]
+    if isinstance(value, list | tuple) and any(isinstance(item, Image.Image | np.ndarray) for item in value):
+        return [part for item in value for part in read_parts(item)]
+    return [_read_mask(part) if isinstance(part, str) else part for part in parts_of(value)]
+
+
+def _read_mask(name: str) -> np.ndarray:
+    try:
+        return decode_image(locate(name).read())
+    except (OSError, ImageError) as error:
+        raise ValueError(f"the mask {name}: {error}; give an image, or a box: {_BOX_HELP}") from None
 
 
 def counted_part(size: tuple[int, int], ignore: Sequence[Part] = (), only: Sequence[Part] = ()) -> np.ndarray | None:

@@ -116,9 +116,9 @@ LOADING = frozenset(LoadConfig.model_fields)
 
 def artifact_folder(artifact: str, objects: ObjectsConfig | None = None) -> str:
     """The folder of an artifact, which is its own name except for those of :data:`SHIPPED_FOLDERS`, for
-    :data:`idc.systems.OBJECTS` (with the settings ``objects``) and :data:`idc.systems.REGIONS`, for :data:`AUTO`, of
-    which it is that of the trained captioner, and for a model of the hub (:data:`idc.systems.HUB`), of which all but the
-    weights is downloaded if it is not on this machine.
+    :data:`idc.systems.OBJECTS` (with the settings ``objects``) and :data:`idc.systems.REGIONS`, for :data:`AUTO` (that
+    of its trained captioner), and for a model of the hub (:data:`idc.systems.HUB`), of which all but the weights is
+    downloaded if it is not on this machine.
 
     Raises:
         ValueError: the captioner that comes with the program is not on this machine, or the model cannot be had.
@@ -178,7 +178,10 @@ class CaptionerLoader:
 
     def __init__(self, artifact: str, config: LoadConfig, gpus: float | None = 0.0, threads: int | None = None) -> None:
         self.objects, self.threads, self.speed = config.objects, threads, config.speed
+        self.artifact: str
         self.trained: CaptionerLoader | None = None
+        if self.objects.model_fields_set:
+            artifact_folder(untrained_name(self.objects), self.objects)  # refuses a detector that is not there
         if artifact == AUTO:
             self.name = newest_or_shipped()
             self.trained = CaptionerLoader(self.name, config, gpus, threads)
@@ -208,6 +211,8 @@ class CaptionerLoader:
             import cv2
 
             cv2.setNumThreads(self.threads)
+        if self.objects.model_fields_set:
+            untrained_captioner(self.objects)  # whose settings are refused once, and not in every pair that needs it
         if self.trained is not None:
             untrained = partial(untrained_captioner, self.objects)
             familiarity = Familiarity.read(self.artifact)
@@ -218,12 +223,14 @@ class CaptionerLoader:
             if self.threads is not None:
                 torch.set_num_threads(self.threads)
             self.device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        assert self.device is not None
         if self.endpoint is not None:
             return load_remote(self.artifact, self.endpoint)
         captioner = load_captioner(self.artifact, self.device, self.speed, self.base)
         return captioner if self.best_of is None else self._reranked(captioner, self.best_of)
 
     def _reranked(self, captioner: Captioner, config: BestOfConfig) -> RerankedCaptioner:
+        assert self.device is not None
         encoder = None if config.encoder is None else load_pair_encoder(config.encoder, self.device)
         judges = {name: load() for name, load in self.judges.items()}
         return RerankedCaptioner(captioner, config, **judges, encoder=encoder)
@@ -246,8 +253,9 @@ def in_options(message: object) -> str:
 
 
 def given_options(args: argparse.Namespace) -> LoadConfig:
-    """The settings of :func:`add_options`, and of an option ``--endpoint`` if the command has one."""
+    """The settings of :func:`add_options`, and of the options of ``jobs/caption.py`` if the command has them."""
     values = {"device": args.device, "speed": args.speed, "base.source": args.base}
     values["endpoint.url"] = getattr(args, "endpoint", None)
+    values |= {f"objects.{name}": getattr(args, name, None) for name in ("detector", "names", "mode")}
     values = {name: value for name, value in values.items() if value is not None}
     return load(LoadConfig, None, values)
