@@ -66,8 +66,13 @@ class Comparison(NamedTuple):
     light: float
 
 
-def compare(before: np.ndarray, after: np.ndarray) -> Comparison:
-    """Compare two images, uint8 RGB (H, W, 3) of any sizes."""
+def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None) -> Comparison:
+    """Compare two images.
+
+    Args:
+        before, after: uint8 RGB (H, W, 3), of any sizes.
+        counted: bool (H, W) over the image after, the part in which differences count; None for all.
+    """
     first, second = _resized(before), _resized(after)
     reach = max(1, round(_TOLERANCE * max(second.shape[:2])))
     aligned = align(first, second, reach)
@@ -75,6 +80,9 @@ def compare(before: np.ndarray, after: np.ndarray) -> Comparison:
     sigma = _SMOOTHING * (1 + 33 * noise)
     colour, other = (_lab(cv2.GaussianBlur(image, (0, 0), sigma)) for image in (aligned.lit, second))
     inner = cv2.erode(aligned.valid.astype(np.uint8), _disk(reach + 1), borderValue=1) > 0
+    if counted is not None:
+        # Where any pixel of a reduced one does not count, it does not count.
+        inner &= cv2.resize(counted.astype(np.float32), inner.shape[::-1], interpolation=cv2.INTER_AREA) > 0.999
     difference = _difference(colour, other, reach, sigma) * inner
     # Where everything differs a little (seasons, compression), only what stands out of it is a region.
     spread = 1.4826 * float(np.median(difference[inner])) if inner.any() else 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import cv2
 import numpy as np
@@ -10,45 +10,69 @@ import numpy as np
 from idc.captioning.contract import Region
 
 INCOMPARABLE = "No single region can be named: too much of the two images differs, or their views do."
-_MOVED = "Positions differ, as when the camera moves"
+MOVED = "Positions differ, as when the camera moves."
 _NAMED = 3
 """Number of regions that a sentence names."""
 _SURE = 0.6
 """Smallest share of a region's pixels that must have a colour for the region to be called by it."""
 MIXED = "mixed colours"
+OBJECT, REGION, WORDS = "object", "region", "words"
+"""Names in claims of what is no class of a detector: something whose name is not sure, a part of the image, text."""
 _WIDE = 0.6
 """Share of the image's width or height from which a region has no single position across it."""
 
 
 def region_sentence(regions: Sequence[Region], moved: bool, small: bool, shaded: bool, light: float) -> str:
-    """The caption of a pair that is comparable.
+    """The caption of a pair that is comparable, without names of objects.
 
     Args:
         regions: the largest first.
         moved, small, shaded, light: as in :class:`idc.systems.objects.comparison.Comparison`.
     """
-    if regions:
-        count = "one region" if len(regions) == 1 else f"{len(regions)} regions"
-        named = "; ".join(_region(region) for region in regions[:_NAMED])
-        if len(regions) > _NAMED:
-            total = _percent(sum(region.share for region in regions))
-            named = f"{total} of the picture in all, the largest {named}"
-        if moved:
-            text = (
-                f"{_MOVED}. Apart from that, {count} may have changed, or may be hidden in one of the views: {named}."
-            )
-        else:
-            text = f"at least {count}" if small else count
-            text = f"{text[0].upper()}{text[1:]} changed: {named}."
-    elif moved:
+    if not regions:
+        return unchanged_sentence("No region", moved, small, shaded, light)
+    count = "one region" if len(regions) == 1 else f"{len(regions)} regions"
+    named = "; ".join(_region(region) for region in regions[:_NAMED])
+    if len(regions) > _NAMED:
+        total = _percent(sum(region.share for region in regions))
+        named = f"{total} of the picture in all, the largest {named}"
+    if moved:
+        text = f"{MOVED} Apart from that, {count} may have changed, or may be hidden in one of the views: {named}."
+    else:
+        text = f"at least {count}" if small else count
+        text = f"{text[0].upper()}{text[1:]} changed: {named}."
+        if shaded:
+            text += " Other parts differ in brightness alone."
+    return f"{text}{light_sentence(light)}"
+
+
+def unchanged_sentence(subject: str, moved: bool, small: bool, shaded: bool, light: float) -> str:
+    """The caption where nothing is claimed.
+
+    Args:
+        subject: of the sentence: "Nothing", "No region".
+        moved, small, shaded, light: as of :func:`region_sentence`.
+    """
+    if moved:
         text = "No change was found, but positions differ, as when the camera moves."
     else:
-        text = "No region clearly changed." if small or shaded else "No region changed."
-    if shaded and not moved:
-        text += " Other parts differ in brightness alone." if regions else " Parts differ in brightness alone."
-    if not 0.8 < light < 1.25:
-        text += f" The rest of the picture became {'brighter' if light > 1 else 'darker'}."
-    return text
+        text = f"{subject} {'clearly ' if small or shaded else ''}changed."
+        if shaded:
+            text += " Parts differ in brightness alone."
+    return f"{text}{light_sentence(light)}"
+
+
+def light_sentence(light: float) -> str:
+    """A blank and a sentence on the light of what did not change, if it differs much; else empty."""
+    if 0.8 < light < 1.25:
+        return ""
+    return f" The rest of the picture became {'brighter' if light > 1 else 'darker'}."
+
+
+def joined(words: Iterable[str]) -> str:
+    """A list in words: "a, b and c"."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def where_of(box: tuple[float, float, float, float], size: tuple[int, int]) -> str:
@@ -123,7 +147,7 @@ def _position(left: float, top: float, right: float, bottom: float) -> str:
     down = "" if bottom - top > _WIDE or 1 / 3 <= y <= 2 / 3 else "top" if y < 0.5 else "bottom"
     if not across and not down:
         return "over most of it" if right - left > _WIDE and bottom - top > _WIDE else "in the middle"
-    return "at the " + " ".join(filter(None, (down, across)))
+    return f"at the {down} {across}".rstrip() if down else f"on the {across}"
 
 
 def _region(region: Region) -> str:

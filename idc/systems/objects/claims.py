@@ -1,0 +1,453 @@
+"""Claims about two images: the objects that a detector names on both, matched, where pixels changed, and the changed
+regions that they do not explain. What is not sure is claimed more vaguely, not wrongly.
+
+Boxes are (left, top, right, bottom) in pixels; the objects of both images are matched in the frame of the image after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from idc.captioning.contract import Claim, ClaimKind
+from idc.systems.objects.comparison import Comparison
+from idc.systems.objects.detectors import Detector
+from idc.systems.objects.wording import MIXED, OBJECT, REGION, joined, region_of, where_of
+
+Box = tuple[float, float, float, float]
+
+_SIDE = 1280
+"""Longer side at which objects are detected, in pixels; detectors take 300 to 640, of a crop too."""
+_CROPS = 4
+"""Number of crops: squares around the largest regions, which are detected on both images."""
+_CROP = 1.6
+"""Side of a crop, as a multiple of its region's longer side: an object is recognised by what is around it too."""
+_SMALLEST_CROP = 0.4
+"""Smallest side of a crop, as a share of the image's shorter side."""
+_EDGE = 4
+"""Boxes this near to an edge of a crop, in pixels, are cut off there, and dropped."""
+_SURE = 0.8
+"""Score from which one view is enough."""
+_CHANGED = 0.2
+"""Smallest share of a box whose pixels changed: an object does not fill its box."""
+_RIVAL = 0.6
+"""Share of an object's score from which another class at the same place makes the name unsure."""
+_RARE_SCORE, _RARE_VOTES = 0.7, 3
+"""Score and number of views from which a class of :data:`RARE` is said."""
+_MANY = 3
+"""If more than this many of one kind came and went, they are said to be in other places: which of them is which, and
+whether one was missed, cannot be decided."""
+_EXPLAINED = 0.5
+"""Share of a region inside the boxes of claims from which they explain it."""
+_AROUND = 0.15
+"""Share of a box's size by which it is enlarged for that, for shadows and reflections."""
+_MATTERS = 0.004
+"""Share of the image below which a region is not claimed next to named objects."""
+
+FAMILIES = {
+    **dict.fromkeys(("car", "bus", "truck", "train"), "vehicle"),
+    **dict.fromkeys(("cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe"), "animal"),
+}
+"""Classes that detectors take for each other -> what is said where views disagree."""
+VAGUE = {
+    **dict.fromkeys(("horse", "sheep", "cow"), "animal"),
+    **dict.fromkeys(
+        (
+            "cell phone", "remote", "mouse", "skis", "surfboard", "snowboard", "kite", "frisbee", "sports ball",
+            "baseball bat", "baseball glove", "parking meter", "fire hydrant", "traffic light", "tie", "toothbrush",
+            "hair drier", "bird", "vase", "toilet", "sink", "refrigerator", "toaster", "scissors", "clock",
+        ),
+        OBJECT,
+    ),
+}  # fmt: skip
+"""Classes that detectors give to other things too, with high scores (a car from above is a "cell phone") -> what is said
+instead."""
+RARE = frozenset((
+    "airplane", "boat", "train", "elephant", "bear", "zebra", "giraffe", "carrot", "hot dog", "sandwich", "donut",
+    "pizza", "broccoli", "cake", "bowl", "stop sign", "bed", "teddy bear",
+))  # fmt: skip
+"""Classes that are rare in everyday pictures, so that more of their detections are mistakes."""
+CARRIED = frozenset((
+    "tie", "skis", "snowboard", "surfboard", "skateboard", "backpack", "handbag", "suitcase", "umbrella", "cell phone",
+    "remote", "sports ball", "frisbee", "kite", "book", "baseball bat", "baseball glove", "tennis racket", "bottle",
+))  # fmt: skip
+"""Classes that are not claimed of a person who wears or holds them: detectors see them in clothes and limbs."""
+BACKGROUND = frozenset(("person", "chair", "couch", "bed", "dining table", "bench", "tv", "potted plant"))
+"""Classes that something stands on or in front of, or that stand in front of it: these two do not replace each other."""
+
+
+class Instance(NamedTuple):
+    """An object on one image, merged from several views.
+
+    Attributes:
+        name: what it is called; :data:`OBJECT` where that is not sure.
+        family: of :data:`FAMILIES`, or the name.
+        classes: that the views gave it, with a score near the highest one.
+        score: the highest one.
+        votes: number of views in which it was detected.
+        box: on its own image.
+        place: the box on the image after.
+    """
+
+    name: str
+    family: str
+    classes: frozenset[str]
+    score: float
+    votes: int
+    box: Box
+    place: Box
+
+
+class Changes:
+    """The regions of a comparison, and boxes from one image to the other."""
+
+    def __init__(self, comparison: Comparison, size_before: tuple[int, int], size_after: tuple[int, int]):
+        height, width = comparison.difference.shape
+        self.comparison, self.size_before, self.size_after = comparison, size_before, size_after
+        self.regions = [region_of(mask, comparison.before, comparison.after, size_after) for mask in comparison.regions]
+        self._scale = np.array([width / size_after[1], height / size_after[0]] * 2)
+        self._mask = np.any([np.zeros((height, width), bool), *comparison.regions], axis=0)
+
+    def share(self, box: Box) -> float:
+        """Share of a box on the image after whose pixels changed."""
+        part = self._mask[self.pixels(box)]
+        return float(part.mean()) if part.size else 0.0
+
+    def pixels(self, box: Box) -> tuple[slice, slice]:
+        """A box on the image after as rows and columns of the comparison."""
+        left, top, right, bottom = (max(0, round(value)) for value in np.array(box) * self._scale)
+        return slice(top, bottom), slice(left, right)
+
+    def on_before(self, box: Box) -> Box:
+        """A box of the image after, on the image before."""
+        return _warped(box, self.comparison.warp, self.size_before)
+
+    def on_after(self, box: Box) -> Box:
+        """A box of the image before, on the image after."""
+        return _warped(box, np.linalg.inv(self.comparison.warp), self.size_after)
+
+    def places(self, claims: Sequence[Claim]) -> list[Box]:
+        """The boxes of claims, on the image after."""
+        old = [self.on_after(claim.box_before) for claim in claims if claim.box_before]
+        return [*old, *(claim.box_after for claim in claims if claim.box_after)]
+
+    def unexplained(self, claims: Sequence[Claim]) -> list[int]:
+        """Indices of the regions that are not in the boxes of claims."""
+        explained = np.zeros(self._mask.shape, bool)
+        for box in self.places(claims):
+            explained[self.pixels(_enlarged(box, _AROUND))] = True
+        masks = enumerate(self.comparison.regions)
+        return [index for index, mask in masks if explained[mask].mean() <= _EXPLAINED]
+
+    def where(self, items: Sequence[Instance]) -> str:
+        """The places of objects in words, from left to right."""
+        ordered = sorted((item.place for item in items), key=lambda box: (box[0] + box[2], box[1] + box[3]))
+        return joined(dict.fromkeys(where_of(box, self.size_after) for box in ordered))
+
+
+def claims_of(
+    changes: Changes,
+    before: np.ndarray,
+    after: np.ndarray,
+    detector: Detector | None,
+    names: Sequence[str] = (),
+    words: Sequence[Claim] = (),
+) -> tuple[tuple[Claim, ...], bool]:
+    """What changed: named objects, the surest first, words, and the regions that these do not explain, the largest
+    first; and whether objects and words explain all that changed.
+
+    Args:
+        before, after: uint8 RGB (H, W, 3), of any sizes.
+        detector: None: objects are not named.
+        names: as in :attr:`idc.captioning.objects_config.ObjectsConfig.names`.
+        words: claims about words.
+    """
+    claims, certain = object_claims(changes, before, after, detector, names) if detector else ([], True)
+    claims += words
+    regions = region_claims(changes, claims) if detector else region_claims(changes, ())
+    return (*claims, *regions), certain and not changes.unexplained(claims)
+
+
+def object_claims(
+    changes: Changes, before: np.ndarray, after: np.ndarray, detector: Detector, names: Sequence[str] = ()
+) -> tuple[list[Claim], bool]:
+    """The claims about objects, and whether they name all that were seen where pixels changed: one that was seen, but
+    not surely, may be the one that is said to be gone, or another one that came."""
+    if not changes.regions:
+        return [], True
+    crops = _crops(changes)
+    old = instances(before, [changes.on_before(crop) for crop in crops], detector, names, changes.on_after)
+    new = instances(after, crops, detector, names, lambda box: box)
+    claims = named_claims(old, new, changes, detector.high, names)
+    boxes = changes.places(claims)
+    return claims, all(
+        changes.share(item.place) < _CHANGED or any(_cover(item.place, box) > _EXPLAINED for box in boxes)
+        for item in (*old, *new)
+    )
+
+
+def named_claims(
+    old: Sequence[Instance], new: Sequence[Instance], changes: Changes, high: float, names: Sequence[str] = ()
+) -> list[Claim]:
+    """The claims about objects, by the rules.
+
+    Args:
+        old, new: the objects of the image before and of the image after, the surest first.
+        high: score from which an object is trusted if two views agree.
+        names: as in :attr:`idc.captioning.objects_config.ObjectsConfig.names`.
+    """
+    sure_old, sure_new = (_sure(items, changes, high, names) for items in (old, new))
+    gone = [item for item in sure_old if not any(_same(item, other) for other in new)]
+    came = [item for item in sure_new if not any(_same(item, other) for other in old)]
+    claims: list[Claim] = []
+    for first, second in product(sure_old, sure_new):
+        if _replaces(first, second, first in gone and second in came):
+            claims.append(_claim("replaced", [first], [second], changes, first.name, second.name))
+            gone = [item for item in gone if item is not first]
+            came = [item for item in came if item is not second]
+    gone, came = _without_hidden(gone, came), _without_hidden(came, gone)
+    for family in dict.fromkeys(item.family for item in sorted([*gone, *came], key=lambda item: -item.score)):
+        first, second = ([item for item in items if item.family == family] for items in (gone, came))
+        several = len(first) + len(second) > _MANY
+        if first and second and family != OBJECT and (several or len(first) == len(second) == 1):
+            words = () if several else (changes.where(first), changes.where(second))
+            claims.append(_claim("moved", first, second, changes, *words))
+            continue
+        if first:
+            claims.append(_claim("gone", first, [], changes))
+        if second:
+            claims.append(_claim("appeared", [], second, changes))
+    for first, second in product(sure_old, sure_new):
+        boxes = changes.places(claims)
+        if _same(first, second) and not any(_cover(second.place, box) > _EXPLAINED for box in boxes):
+            claims.append(_claim("changed", [first], [second], changes))
+    return claims
+
+
+def region_claims(changes: Changes, claims: Sequence[Claim]) -> list[Claim]:
+    """Claims for the regions that other claims do not explain."""
+    result = []
+    for index in changes.unexplained(claims):
+        region, mask = changes.regions[index], changes.comparison.regions[index]
+        if claims and region.share < _MATTERS:
+            continue
+        ratio = float(changes.comparison.difference[mask].max()) / changes.comparison.threshold
+        colours = (region.before, region.after)
+        if colours[0] == colours[1] or MIXED in colours:
+            colours = (None, None)
+        box = _rounded(changes.on_before(region.box), changes.size_before)
+        result.append(Claim("changed", REGION, 1, region.position, box, region.box, ratio / (1 + ratio), *colours))
+    return result
+
+
+def instances(
+    image: np.ndarray,
+    crops: Sequence[Box],
+    detector: Detector,
+    names: Sequence[str],
+    to_after: Callable[[Box], Box],
+) -> list[Instance]:
+    """The objects on an image, from the whole, its mirror image and crops of it, the surest first.
+
+    Args:
+        names: as in :attr:`idc.captioning.objects_config.ObjectsConfig.names`.
+        to_after: takes a box to the image after.
+    """
+    scale = min(1.0, _SIDE / max(image.shape[:2]))
+    small = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else image
+    height, width = small.shape[:2]
+    parts = [tuple(round(scale * value) for value in crop) for crop in crops]
+    parts = [part for part in parts if min(part[2] - part[0], part[3] - part[1]) > 4 * _EDGE]
+    views = [small, small[:, ::-1], *(small[top:bottom, left:right] for left, top, right, bottom in parts)]
+    detections = []
+    for view, detected in enumerate(detector.detect([np.ascontiguousarray(pixels) for pixels in views])):
+        for values, name, score in zip(*detected, strict=True):
+            left, top, right, bottom = map(float, values)
+            if view == 1:
+                left, right = width - right, width - left
+            elif view > 1:
+                x, y, x_end, y_end = parts[view - 2]
+                left, top, right, bottom = left + x, top + y, right + x, bottom + y
+                cut_off = (0 < x > left - _EDGE, 0 < y > top - _EDGE, right + _EDGE > x_end < width)
+                if any(cut_off) or bottom + _EDGE > y_end < height:
+                    continue
+            box = (max(0.0, left), max(0.0, top), min(float(width), right), min(float(height), bottom))
+            if min(box[2] - box[0], box[3] - box[1]) >= _EDGE:
+                left, top, right, bottom = (value / scale for value in box)
+                detections.append(_Detection(float(score), name, view, (left, top, right, bottom)))
+    return [item._replace(place=to_after(item.box)) for item in _merged(detections, names)]
+
+
+class _Detection(NamedTuple):
+    score: float
+    name: str
+    view: int
+    box: Box
+
+    @property
+    def family(self) -> str:
+        return FAMILIES.get(self.name, self.name)
+
+
+def _merged(detections: Sequence[_Detection], names: Sequence[str]) -> list[Instance]:
+    """The detections of one family at one place, from all views, as one object."""
+    groups: list[list[_Detection]] = []
+    for detection in sorted(detections, key=lambda detection: (-detection.score, detection)):
+        for group in groups:
+            if detection.family == group[0].family and _one_object(detection.box, group[0].box):
+                group.append(detection)
+                break
+        else:
+            groups.append([detection])
+    result: list[Instance] = []
+    for group in groups:
+        score, _, _, box = best = group[0]
+        rivals = (other.name for other in detections if other.score >= _RIVAL * score and _iou(other.box, box) > 0.5)
+        classes = frozenset((best.name, *rivals))
+        votes = len({detection.view for detection in group})
+        name = _name(best.family, classes, score, votes, names)
+        if not any(item.family == best.family and _cover(box, item.box) > 0.8 for item in result):
+            result.append(Instance(name, best.family, classes, score, votes, box, box))
+    return result
+
+
+def _name(family: str, classes: frozenset[str], score: float, votes: int, names: Sequence[str]) -> str:
+    if len(classes) > 1:
+        return family if {FAMILIES.get(name) for name in classes} == {family} else OBJECT
+    [name] = classes
+    if names:
+        return name
+    if name in RARE and (votes < _RARE_VOTES or score < _RARE_SCORE):
+        return OBJECT
+    return VAGUE.get(name, name)
+
+
+def _sure(items: Sequence[Instance], changes: Changes, high: float, names: Sequence[str]) -> list[Instance]:
+    """The objects that may be claimed: trusted, where pixels changed, and no part of another one."""
+    people = [_enlarged(item.box, 0.2) for item in items if item.family == "person" and item.score > high / 2]
+    result: list[Instance] = []
+    for item in items:
+        trusted = item.score >= _SURE or (item.score >= high and item.votes >= 2)
+        if (
+            trusted
+            and not (names and not item.classes & set(names))
+            and changes.share(item.place) >= _CHANGED
+            and not (item.classes & CARRIED and any(_cover(item.box, person) > 0.6 for person in people))
+            and not any(_cover(item.box, other.box) > 0.85 for other in result)
+        ):
+            result.append(item if item.name != OBJECT else item._replace(family=OBJECT))
+    return result
+
+
+def _replaces(first: Instance, second: Instance, unmatched: bool) -> bool:
+    """Whether the second object is where the first one was, and is another one: of another kind, which takes up the
+    same place, or of the same family if the detector is sure of both names."""
+    if not 0.4 < _area(first.place) / max(_area(second.place), 1.0) < 2.5 or _iou(first.place, second.place) < 0.4:
+        return False
+    if first.family == second.family:
+        return not first.classes & second.classes and min(first.score, second.score) >= _SURE
+    return unmatched and not {first.family, second.family} & BACKGROUND
+
+
+def _without_hidden(items: Sequence[Instance], others: Sequence[Instance]) -> list[Instance]:
+    """The objects of one image without those that a larger one of the other image hides or uncovers."""
+    return [
+        item
+        for item in items
+        if not any(
+            other.family != item.family and _cover(item.place, other.place) > 0.5 and _area(other.place) > _area(item.place)
+            for other in others
+        )
+    ]  # fmt: skip
+
+
+def _claim(
+    kind: ClaimKind, first: Sequence[Instance], second: Sequence[Instance], changes: Changes, *words: str
+) -> Claim:
+    items = [*first, *second]
+    names = {item.name for item in items}
+    name = first[0].name if kind == "replaced" else items[0].family if len(names) > 1 else items[0].name
+    return Claim(
+        kind, name, max(len(first), len(second)), changes.where(second or first),
+        _around(first, changes.size_before), _around(second, changes.size_after),
+        min(item.score for item in items), *words,
+    )  # fmt: skip
+
+
+def _around(items: Sequence[Instance], size: tuple[int, int]) -> tuple[int, int, int, int] | None:
+    """The box around objects, in whole pixels of their image."""
+    if not items:
+        return None
+    boxes = np.array([item.box for item in items])
+    return _rounded((*boxes[:, :2].min(axis=0), *boxes[:, 2:].max(axis=0)), size)
+
+
+def _rounded(box: Box, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    """A box of at least one pixel inside an image of a size (height, width)."""
+    height, width = size
+    left, top = min(max(0, round(box[0])), width - 1), min(max(0, round(box[1])), height - 1)
+    return left, top, min(width, max(left + 1, round(box[2]))), min(height, max(top + 1, round(box[3])))
+
+
+def _crops(changes: Changes) -> list[Box]:
+    """Squares around the largest regions, on the image after; none where an earlier one shows the region."""
+    height, width = changes.size_after
+    crops: list[Box] = []
+    for left, top, right, bottom in (region.box for region in changes.regions):
+        if len(crops) == _CROPS:
+            break
+        side = max(_CROP * max(right - left, bottom - top), _SMALLEST_CROP * min(height, width))
+        across, down = min(side, width), min(side, height)
+        x = min(max((left + right - across) / 2, 0.0), width - across)
+        y = min(max((top + bottom - down) / 2, 0.0), height - down)
+        shows = any(_cover((left, top, right, bottom), _enlarged(crop, -0.1)) > 0.95 for crop in crops)
+        if not shows and across * down < 0.8 * height * width:
+            crops.append((x, y, x + across, y + down))
+    return crops
+
+
+def _same(item: Instance, other: Instance) -> bool:
+    """Whether two objects are of one family and at one place."""
+    if item.family != other.family and not item.classes & other.classes:
+        return False
+    covered = max(_cover(item.place, other.place), _cover(other.place, item.place))
+    return covered > 0.7 or _iou(item.place, other.place) > 0.3
+
+
+def _one_object(box: Box, other: Box) -> bool:
+    return _iou(box, other) > 0.45 or (_cover(box, other) > 0.8 and _cover(other, box) > 0.3)
+
+
+def _warped(box: Box, warp: np.ndarray, size: tuple[int, int]) -> Box:
+    """The box around a warped box, inside an image of a size (height, width)."""
+    left, top, right, bottom = box
+    corners = np.array([[(left, top), (right, top), (right, bottom), (left, bottom)]], np.float64)
+    x, y = cv2.perspectiveTransform(corners, warp)[0].T
+    x, y = x.clip(0, size[1]), y.clip(0, size[0])
+    return float(x.min()), float(y.min()), float(x.max()), float(y.max())
+
+
+def _enlarged(box: Box, share: float) -> Box:
+    across, down = share * (box[2] - box[0]), share * (box[3] - box[1])
+    return box[0] - across, box[1] - down, box[2] + across, box[3] + down
+
+
+def _area(box: Box) -> float:
+    return max(0.0, box[2] - box[0]) * max(0.0, box[3] - box[1])
+
+
+def _shared(box: Box, other: Box) -> float:
+    return _area((max(box[0], other[0]), max(box[1], other[1]), min(box[2], other[2]), min(box[3], other[3])))
+
+
+def _cover(box: Box, other: Box) -> float:
+    """Share of a box inside another one."""
+    return _shared(box, other) / max(_area(box), 1e-6)
+
+
+def _iou(box: Box, other: Box) -> float:
+    return _shared(box, other) / max(_area(box) + _area(other) - _shared(box, other), 1e-6)
