@@ -67,9 +67,7 @@ class ObjectsCaptioner(Captioner):
         beams_of(options.beams, options.candidates, validated=1)
         return [
             self._described(before, after, counted, options.change_map)
-            for before, after, counted in zip(
-                befores, afters, options.counted or [None] * len(afters), strict=True
-            )
+            for before, after, counted in zip(befores, afters, options.counted or [None] * len(afters), strict=True)
         ]
 
     def _described(
@@ -126,17 +124,23 @@ def usual_captioner(config: ObjectsConfig | None = None) -> ObjectsCaptioner:
 @lru_cache(maxsize=4)
 def _shared(config: ObjectsConfig) -> ObjectsCaptioner:
     return ObjectsCaptioner(config)
+
+
 def _region_text(changes: Changes, words: Sequence[Claim]) -> str:
     """The sentence without names of objects."""
-    comparison = changes.comparison
-    state = comparison.moved, comparison.small, comparison.shaded, comparison.light
-    if words and not changes.regions:
-        return sentence_of(words, explained=False)
-    return " ".join([region_sentence(changes.regions, *state), *([sentence_of(words, explained=False)] if words else [])])
+    text = region_sentence(changes.regions, *_state(changes.comparison))
+    if not words:
+        return text
+    of_words = sentence_of(words, explained=False)
+    return f"{text} {of_words}" if changes.regions else of_words
 
 
 def _sentence(claims: Sequence[Claim], explained: bool, comparison: Comparison) -> str:
     if not claims:
-        state = comparison.moved, comparison.small, comparison.shaded, comparison.light
-        return unchanged_sentence("Nothing", *state)
-    return f"{MOVED + ' ' if comparison.moved else ''}{sentence_of(claims, explained)}{light_sentence(comparison.light)}"
+        return unchanged_sentence("Nothing", *_state(comparison))
+    text = f"{sentence_of(claims, explained)}{light_sentence(comparison.light)}"
+    return f"{MOVED} {text}" if comparison.moved else text
+
+
+def _state(comparison: Comparison) -> tuple[bool, bool, bool, float]:
+    return comparison.moved, comparison.small, comparison.shaded, comparison.light

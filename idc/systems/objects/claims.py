@@ -64,8 +64,8 @@ VAGUE = {
         OBJECT,
     ),
 }  # fmt: skip
-"""Classes that detectors give to other things too, with high scores (a car from above is a "cell phone") -> what is said
-instead."""
+"""Classes that detectors give to other things too, with high scores (a car from above is a "cell phone") -> what is
+said instead."""
 RARE = frozenset((
     "airplane", "boat", "train", "elephant", "bear", "zebra", "giraffe", "carrot", "hot dog", "sandwich", "donut",
     "pizza", "broccoli", "cake", "bowl", "stop sign", "bed", "teddy bear",
@@ -77,7 +77,7 @@ CARRIED = frozenset((
 ))  # fmt: skip
 """Classes that are not claimed of a person who wears or holds them: detectors see them in clothes and limbs."""
 BACKGROUND = frozenset(("person", "chair", "couch", "bed", "dining table", "bench", "tv", "potted plant"))
-"""Classes that something stands on or in front of, or that stand in front of it: these two do not replace each other."""
+"""Classes that things stand on, or in front of, or that stand in front of things: one does not replace the other."""
 
 
 class Instance(NamedTuple):
@@ -211,16 +211,16 @@ def named_claims(
             came = [item for item in came if item is not second]
     gone, came = _without_hidden(gone, came), _without_hidden(came, gone)
     for family in dict.fromkeys(item.family for item in sorted([*gone, *came], key=lambda item: -item.score)):
-        first, second = ([item for item in items if item.family == family] for items in (gone, came))
-        several = len(first) + len(second) > _MANY
-        if first and second and family != OBJECT and (several or len(first) == len(second) == 1):
-            words = () if several else (changes.where(first), changes.where(second))
-            claims.append(_claim("moved", first, second, changes, *words))
+        left, arrived = ([item for item in items if item.family == family] for items in (gone, came))
+        several = len(left) + len(arrived) > _MANY
+        if left and arrived and family != OBJECT and (several or len(left) == len(arrived) == 1):
+            words = () if several else (changes.where(left), changes.where(arrived))
+            claims.append(_claim("moved", left, arrived, changes, *words))
             continue
-        if first:
-            claims.append(_claim("gone", first, [], changes))
-        if second:
-            claims.append(_claim("appeared", [], second, changes))
+        if left:
+            claims.append(_claim("gone", left, [], changes))
+        if arrived:
+            claims.append(_claim("appeared", [], arrived, changes))
     for first, second in product(sure_old, sure_new):
         boxes = changes.places(claims)
         if _same(first, second) and not any(_cover(second.place, box) > _EXPLAINED for box in boxes):
@@ -236,8 +236,8 @@ def region_claims(changes: Changes, claims: Sequence[Claim]) -> list[Claim]:
         if claims and region.share < _MATTERS:
             continue
         ratio = float(changes.comparison.difference[mask].max()) / changes.comparison.threshold
-        colours = (region.before, region.after)
-        if colours[0] == colours[1] or MIXED in colours:
+        colours: tuple[str | None, str | None] = (region.before, region.after)
+        if region.before == region.after or MIXED in colours:
             colours = (None, None)
         box = _rounded(changes.on_before(region.box), changes.size_before)
         result.append(Claim("changed", REGION, 1, region.position, box, region.box, ratio / (1 + ratio), *colours))
@@ -359,7 +359,9 @@ def _without_hidden(items: Sequence[Instance], others: Sequence[Instance]) -> li
         item
         for item in items
         if not any(
-            other.family != item.family and _cover(item.place, other.place) > 0.5 and _area(other.place) > _area(item.place)
+            other.family != item.family
+            and _cover(item.place, other.place) > 0.5
+            and _area(other.place) > _area(item.place)
             for other in others
         )
     ]  # fmt: skip

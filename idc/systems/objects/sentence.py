@@ -11,7 +11,7 @@ from idc.systems.objects.wording import OBJECT, REGION, WORDS, joined
 _CLAUSES = 3
 """Largest number of clauses: a sentence is no list."""
 _NUMBERS = ("no", "one", "two", "three", "four", "five")
-_PLURALS = {"person": "people", "sheep": "sheep", "skis": "skis", "scissors": "scissors", "knife": "knives", "mouse": "mice"}
+_PLURALS = {"person": "people", "sheep": "sheep", "skis": "skis", "scissors": "scissors", "knife": "knives"}
 
 
 def sentence_of(claims: Sequence[Claim], explained: bool) -> str:

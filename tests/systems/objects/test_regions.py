@@ -14,6 +14,7 @@ from sklearn.datasets import load_sample_image
 
 from idc.captioning.contract import Description
 from idc.captioning.loading import artifact_folder
+from idc.captioning.objects_config import NONE, ObjectsConfig
 from idc.data.images import decode_image
 from idc.metrics.change_maps import average_precision
 from idc.systems import REGIONS, is_captioner, load_captioner
@@ -37,7 +38,8 @@ def with_disk(image: np.ndarray, x: int, y: int, colour: tuple[int, int, int], r
 
 
 def described(before: np.ndarray, after: np.ndarray) -> Description:
-    [description] = ObjectsCaptioner().describe([before], [after], change_map=True)
+    captioner = ObjectsCaptioner(ObjectsConfig(detector=NONE, mode="photographs"))
+    [description] = captioner.describe([before], [after], change_map=True)
     return description
 
 
@@ -183,7 +185,7 @@ def test_the_change_is_found_under_noise_light_and_shift_where_pixel_difference_
 def test_one_that_moved_before_a_fixed_camera_leaves_two_regions() -> None:
     scene = with_disk(with_disk(ground(), 160, 40, BLUE), 160, 200, RED)
     description = described(with_disk(scene, 60, 120, GREEN), with_disk(scene, 250, 120, GREEN))
-    assert {region.position for region in description.regions or ()} == {"at the left", "at the right"}
+    assert {region.position for region in description.regions or ()} == {"on the left", "on the right"}
 
 
 def test_different_places_are_not_compared_region_by_region() -> None:
