@@ -81,7 +81,7 @@ def _read_mask(name: str) -> np.ndarray:
     try:
         return decode_image(locate(name).read())
     except (OSError, ImageError) as error:
-        raise ValueError(f"the mask {name}: {error}; give an image, or a box: {_BOX_HELP}") from None
+        raise ValueError(f"the mask {name}: {error}; give an image that is white there, or a box") from None
 
 
 def counted_part(size: tuple[int, int], ignore: Sequence[Part] = (), only: Sequence[Part] = ()) -> np.ndarray | None:
