@@ -1,13 +1,22 @@
-"""Object detectors behind one interface: images in, boxes with names and scores out."""
+"""Object detectors behind one interface: images in, boxes with names and scores out.
+
+Besides the one of the extra ``objects`` there is nothing to install: any YOLOX network in ONNX is read by OpenCV. Those
+of its authors (Megvii, Apache-2.0) are at github.com/Megvii-BaseDetection/YOLOX/releases, tag 0.1.1rc0:
+``yolox_nano.onnx`` (4 MB, 416 x 416), ``yolox_tiny.onnx`` (20 MB), ``yolox_s.onnx`` (36 MB, 640 x 640) and larger ones,
+all of 80 classes of COCO. Files of tag 0.0.1 want other colours and find little.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from idc.captioning.objects_config import EMBEDDED, NONE
 from idc.config import did_you_mean
+from idc.systems import HUB
 from idc.systems.objects.detectors.contract import Detections, Detector
 from idc.systems.objects.detectors.embedded import EmbeddedDetector, embedded_identity, embedded_installed
+from idc.systems.objects.detectors.yolox import YoloxDetector, yolox_identity
 
 __all__ = ["Detections", "Detector", "detector_identity", "embedded_installed", "load_detector"]
 
@@ -23,26 +32,52 @@ def load_detector(source: str, names: Sequence[str] = ()) -> Detector:
     Raises:
         ValueError: it is not on this machine, damaged, or of a kind that is not supported, or does not know a name.
     """
-    if source != EMBEDDED:
-        raise ValueError(f"objects.detector: {source} cannot be loaded yet; take {EMBEDDED!r} or {NONE!r}")
-    return _knows(EmbeddedDetector(), names, source)
+    detector: Detector
+    if source == EMBEDDED:
+        detector = EmbeddedDetector()
+    elif _is_model(source):
+        from idc.systems.objects.detectors.hub_detector import HubDetector
 
-
-def detector_identity(source: str) -> str | None:
-    """What the results of a detector depend on: the hash of its weights; None for ``none``.
-
-    Raises:
-        ValueError: as :func:`load_detector`.
-    """
-    if source == NONE:
-        return None
-    return embedded_identity() if source == EMBEDDED else source
-
-
-def _knows(detector: Detector, names: Sequence[str], source: str) -> Detector:
+        detector = HubDetector(source, names)
+    else:
+        detector = YoloxDetector(source)
     for name in names:
         if name not in detector.classes:
             raise ValueError(
                 f"objects.names: the detector {source} has no class {name!r}{did_you_mean(name, detector.classes)}"
             )
     return detector
+
+
+def detector_identity(source: str) -> str | None:
+    """What the results of a detector depend on: a hash of its weights; None for ``none``.
+
+    Raises:
+        ValueError: it is not on this machine or damaged.
+    """
+    if source == NONE:
+        return None
+    if source == EMBEDDED:
+        return embedded_identity()
+    if _is_model(source):
+        from idc.systems.objects.detectors.hub_detector import hub_identity
+
+        return hub_identity(source)
+    return yolox_identity(source)
+
+
+def _is_model(source: str) -> bool:
+    """Whether a source is a model of transformers; else it is a file.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    path = Path(source).expanduser()
+    if source.startswith(HUB) or path.is_dir():
+        return True
+    if path.is_file() or source.endswith(".onnx"):
+        return False
+    raise ValueError(
+        f"objects.detector: {source!r} is not {EMBEDDED}, {NONE}, an ONNX file, the folder of a model or "
+        f"{HUB}ORG/NAME{did_you_mean(source, (EMBEDDED, NONE))}"
+    )
