@@ -211,7 +211,7 @@ def _bare_share(settings: dict[str, Any], run_folder: Path, number: int, ready: 
     job = CaptionJob.model_validate(settings)
     source = open_rows(job.input, chunk_size=job.batch_size, limit=job.max_pairs)
     share = [batch for n, batch in enumerate(iter_chunks(source)) if n % job.actors == number]
-    captioner = LoggedLoader(CaptionerLoader(job.captioner, job, job.gpus_per_actor, threads=1), run_folder / "calls")()
+    captioner = LoggedLoader(CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads=1), run_folder / "calls")()
     ready.wait()
     for batch in share:
         captioner.describe(*([decode_image(data) for data in batch[role]] for role in ("before", "after")))
@@ -220,7 +220,7 @@ def _bare_share(settings: dict[str, Any], run_folder: Path, number: int, ready: 
 def _caption_once(settings: dict[str, Any], run_folder: str, cluster: dict[str, Any]) -> dict[str, float]:
     """Run one job in this process with its own Ray; return when Ray had started and when all rows were written."""
     job = CaptionJob.model_validate(settings)
-    load = LoggedLoader(CaptionerLoader(job.captioner, job, job.gpus_per_actor, threads=1), Path(run_folder) / "calls")
+    load = LoggedLoader(CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads=1), Path(run_folder) / "calls")
     with session(ClusterConfig.model_validate(cluster)):
         from cluster.data import run_chunks_on_ray  # imports Ray, so only after the session has set the environment
 

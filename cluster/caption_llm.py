@@ -66,7 +66,7 @@ def captioning_on(cluster: ClusterConfig, job: CaptionJob, config: CaptionLlmCon
         )
     if job.candidates > 1 or (job.beams or 1) > 1:
         raise ValueError("ray_llm: the engine returns one greedy caption; leave candidates and beams out")
-    if (tiled := captioner_of(job.captioner, config).family.in_vllm) is not None:
+    if (tiled := captioner_of(job.artifact, config).family.in_vllm) is not None:
         raise ValueError(f"ray_llm: {tiled}; leave ray_llm out, or take a model of another family")
 
     def run(
@@ -76,7 +76,7 @@ def captioning_on(cluster: ClusterConfig, job: CaptionJob, config: CaptionLlmCon
             with session(cluster):
                 answered = _answers(job, config, source, pending)
                 yield from write_replies(
-                    answered, captioner_of(job.captioner, config), folder, source, to_rows, pending
+                    answered, captioner_of(job.artifact, config), folder, source, to_rows, pending
                 )
 
         return run_pending(folder, source, results, **options)
@@ -95,7 +95,7 @@ def _answers(job: CaptionJob, config: CaptionLlmConfig, source: Source, pending:
         concurrency=job.actors,
         num_cpus=job.cpus_per_actor,
     )
-    model = config.model or captioner_of(job.captioner, config).model
+    model = config.model or captioner_of(job.artifact, config).model
     processor = build_processor(engine(config.model_copy(update={"model": model})), request, partial(reply_of_row))
     yield from processor(rows).iter_rows()
 
@@ -105,7 +105,7 @@ class LlmQuestions:
     the first has the chunk's other columns."""
 
     def __init__(self, job: CaptionJob, config: CaptionLlmConfig, source: Any):
-        self._captioner, self._source = captioner_of(job.captioner, config), source
+        self._captioner, self._source = captioner_of(job.artifact, config), source
         self._max_pixels = job.max_pixels
 
     def __call__(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -2,9 +2,9 @@
 
     import idc
 
-    captioner = idc.load("shipped")
+    captioner = idc.load()
     caption = captioner("before.png", "after.png")
-    print(caption.caption, caption.confidence, caption.verdict)
+    print(caption.caption, caption.verdict, caption.captioner)
 
 The names are those of the package itself (``idc.load``); this module is loaded when one of them is first used.
 """
@@ -17,17 +17,19 @@ import os
 import sys
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from idc.captioning.apply import DescribeOptions, Fault, Pixels, describe_each
+from idc.captioning.boxes import boxes_of, draw_boxes
 from idc.captioning.contract import (
     Candidate,
     Captioner,
+    Claim,
     Description,
     Region,
     Verdict,
@@ -35,9 +37,11 @@ from idc.captioning.contract import (
     draw_map,
     sentence_without_model,
 )
-from idc.captioning.loading import CaptionerLoader, LoadConfig
+from idc.captioning.counted import Box, read_parts
+from idc.captioning.loading import AUTO, CaptionerLoader, LoadConfig
+from idc.captioning.objects_config import Mode, ObjectsConfig
 from idc.captioning.pair import read_images
-from idc.data.images import encode_png, image_of
+from idc.data.images import encode_png, image_of, resize_image
 
 if TYPE_CHECKING:
     from idc.evaluation.record import Evaluation
@@ -45,32 +49,39 @@ if TYPE_CHECKING:
 
 ImageSource = str | os.PathLike[str] | Image.Image | np.ndarray
 """An image: a file or URI, an image of Pillow, or an array (H, W), (H, W, 3) or (H, W, 4) of uint8."""
+PartSource = Box | ImageSource
+"""A part of an image: left, top, right and bottom, or a mask, which is white there."""
 
 _REGISTRY = "models:/"
 _SHOWN = 320
 """Height of the images in a notebook, in pixels."""
-_RED = (230, 30, 120)
 
 
 def load(
-    source: str | os.PathLike[str] = "shipped",
+    source: str | os.PathLike[str] = AUTO,
     *,
     device: str | None = None,
     speed: str = "auto",
     base: str | None = None,
     endpoint: str | None = None,
+    detector: str | None = None,
+    names: Sequence[str] | None = None,
+    mode: Mode | None = None,
 ) -> LoadedCaptioner:
     """Load a captioner.
 
     Args:
-        source: an artifact's folder or URI; ``shipped``, the small one of rendered scenes that comes with the package;
-            ``regions``, which needs no training and names where and how much two images differ; ``hf:ORG/NAME``, a
-            vision-language model of the Hugging Face hub; ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``, a model
-            of the MLflow registry at ``MLFLOW_TRACKING_URI``.
+        source: ``auto``, for each pair the newest captioner below ``runs/`` or ``shipped``, if it is familiar with the
+            pair, else ``objects``; ``objects``, which needs no training and names what changed; ``regions``, the same
+            without names of objects; ``shipped``, the small one of rendered scenes that comes with the package; an
+            artifact's folder or URI; ``hf:ORG/NAME``, a vision-language model of the Hugging Face hub;
+            ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``, a model of the MLflow registry at
+            ``MLFLOW_TRACKING_URI``.
         device: torch device, e.g. ``cuda``; by default cuda if there is one.
         speed: as the option ``--speed`` of the commands: auto, exact, fast or bf16.
         base: folder of the artifact's base model, if it is not where the artifact was made.
         endpoint: URL of a server that runs the language model of a vision-language artifact.
+        detector, names, mode: of ``objects``, as in :class:`idc.captioning.objects_config.ObjectsConfig`.
 
     Raises:
         ValueError: there is no such captioner, or it cannot be loaded.
@@ -78,9 +89,11 @@ def load(
     name = os.fspath(source)
     if name.startswith(_REGISTRY):
         name = _from_registry(name)
+    settings = {"detector": detector, "names": names, "mode": mode}
+    objects = ObjectsConfig(**{field: value for field, value in settings.items() if value is not None})
     values = {"device": device, "speed": speed, "base": {"source": base}, "endpoint": endpoint and {"url": endpoint}}
-    loader = CaptionerLoader(name, LoadConfig.model_validate(values), gpus=_gpus(device))
-    return LoadedCaptioner(loader(), os.fspath(source))
+    loader = CaptionerLoader(name, LoadConfig.model_validate({**values, "objects": objects}), gpus=None)
+    return LoadedCaptioner(loader(), os.fspath(source), objects)
 
 
 def evaluate(
@@ -188,9 +201,19 @@ class Caption:
 
     @property
     def regions(self) -> tuple[Region, ...] | None:
-        """The regions that differ, the largest first; of the captioner ``regions``, and of pairs that the captioner is
-        not familiar with."""
+        """The regions that differ, the largest first; of ``objects``, alone or beside a captioner that is not familiar
+        with the pair."""
         return self.description.regions
+
+    @property
+    def claims(self) -> tuple[Claim, ...] | None:
+        """What changed, as data; of ``objects`` likewise."""
+        return self.description.claims
+
+    @property
+    def captioner(self) -> str | None:
+        """Name of the captioner that wrote the caption."""
+        return self.description.captioner
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able dict with the field names of all commands and APIs."""
@@ -203,8 +226,9 @@ class Caption:
         return f"Caption({self.caption!r}, confidence={self.confidence:.2f}, verdict={self.verdict!r})"
 
     def _repr_png_(self) -> bytes:
-        """The two images and the map side by side, with the regions as boxes."""
-        images = [_framed(self.before, ()), _framed(self.after, self.regions or ())]
+        """The two images with boxes, and the map, side by side."""
+        sides = zip((self.before, self.after), boxes_of(self.to_dict()), strict=True)
+        images = [Image.fromarray(draw_boxes(_shown(image), boxes, image.shape)) for image, boxes in sides]
         if self.map is not None:
             drawn = Image.fromarray(draw_map(self.map, self.after.shape[:2])).convert("RGB")
             images.append(drawn.resize(images[1].size))
@@ -217,7 +241,8 @@ class Caption:
 
     def _repr_html_(self) -> str:
         fields = self.to_dict()
-        texts = sentence_without_model(fields), self.caption, assessment_text(fields), self.warning
+        by = f"captioner {self.captioner}"
+        texts = sentence_without_model(fields), self.caption, f"{assessment_text(fields)}; {by}", self.warning
         first, *others = (html.escape(text) for text in texts if text is not None)
         picture = b64encode(self._repr_png_()).decode()
         text = "<br>".join([f"<b>{first}</b>", *others])
@@ -230,17 +255,25 @@ class LoadedCaptioner:
     Attributes:
         source: what it was loaded from.
         captioner: the captioner itself, for what only some can do (:data:`idc.captioning.contract.CAPABILITIES`).
+        objects: settings of ``objects``, which also speaks of pairs that the captioner is not familiar with.
     """
 
-    def __init__(self, captioner: Captioner, source: str) -> None:
-        self.captioner, self.source = captioner, source
+    def __init__(self, captioner: Captioner, source: str, objects: ObjectsConfig | None = None) -> None:
+        self.captioner, self.source, self.objects = captioner, source, objects or ObjectsConfig()
 
     def __repr__(self) -> str:
         return f"LoadedCaptioner({self.source!r})"
 
     @overload
     def __call__(
-        self, before: ImageSource, after: ImageSource, *, beams: int | None = None, candidates: int = 1
+        self,
+        before: ImageSource,
+        after: ImageSource,
+        *,
+        beams: int | None = None,
+        candidates: int = 1,
+        ignore: Sequence[PartSource] = (),
+        only: Sequence[PartSource] = (),
     ) -> Caption: ...
     @overload
     def __call__(
@@ -250,6 +283,8 @@ class LoadedCaptioner:
         *,
         beams: int | None = None,
         candidates: int = 1,
+        ignore: Sequence[PartSource] = (),
+        only: Sequence[PartSource] = (),
     ) -> list[Caption]: ...
     def __call__(
         self,
@@ -258,32 +293,41 @@ class LoadedCaptioner:
         *,
         beams: int | None = None,
         candidates: int = 1,
+        ignore: Sequence[PartSource] = (),
+        only: Sequence[PartSource] = (),
     ) -> Caption | list[Caption]:
         """Caption one pair, or the pairs of two lists of equal length, which are one batch of the model.
 
         Args:
             beams: of the search, 1 is greedy; by default as the artifact was validated.
             candidates: maximum number of captions of a pair.
+            ignore: parts in which differences do not count: boxes (left, top, right, bottom) in pixels of the image
+                after, or, if none of the four numbers is above 1, as shares of it; or masks, images that are white
+                there and are stretched to the image after.
+            only: parts outside of which differences do not count, likewise; by default the whole image.
 
         Raises:
             ValueError: an image cannot be read (all such images are named), the captioner refuses a pair (its index is
                 named), or the lists differ in length.
         """
         if not isinstance(before, list | tuple) and not isinstance(after, list | tuple):
-            return self([before], [after], beams=beams, candidates=candidates)[0]
+            return self([before], [after], beams=beams, candidates=candidates, ignore=ignore, only=only)[0]
         if not (isinstance(before, list | tuple) and isinstance(after, list | tuple)) or len(before) != len(after):
             raise ValueError("before and after: give two images, or two lists of the same length")
         images = _pixels([*before, *after])
-        pairs = [Pixels(*pair) for pair in zip(images[: len(before)], images[len(before) :], strict=True)]
+        parts = read_parts(ignore), read_parts(only)
+        sides = zip(images[: len(before)], images[len(before) :], strict=True)
+        pairs = [Pixels(*pair).counting(*parts) for pair in sides]
         with_map = "map" in self.captioner.capabilities
-        options = DescribeOptions(beams, candidates, change_map=with_map, objects=True)
+        options = DescribeOptions(beams, candidates, change_map=with_map, objects=self.objects)
         captions = []
         for index, (pair, result) in enumerate(zip(pairs, describe_each(self.captioner, pairs, options), strict=True)):
             if isinstance(result.pixels, Fault):
                 where = f"pair {index} of the lists: " if len(pairs) > 1 else ""
                 raise ValueError(f"{where}{result.pixels.error.detail}")
             assert result.description is not None
-            captions.append(Caption(result.description, pair.before, pair.after))
+            description = replace(result.description, captioner=result.description.captioner or self.source)
+            captions.append(Caption(description, pair.before, pair.after))
         return captions
 
 
@@ -299,15 +343,9 @@ def _pixels(sources: Sequence[ImageSource]) -> list[np.ndarray]:
     return pixels
 
 
-def _framed(pixels: np.ndarray, regions: Sequence[Region]) -> Image.Image:
-    """An image at the height of a notebook's, with the boxes of regions."""
-    scale = _SHOWN / pixels.shape[0]
-    image = Image.fromarray(pixels).resize((max(1, round(pixels.shape[1] * scale)), _SHOWN))
-    draw = ImageDraw.Draw(image)
-    for region in regions:
-        left, top, right, bottom = (round(value * scale) for value in region.box)
-        draw.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=_RED, width=2)
-    return image
+def _shown(pixels: np.ndarray) -> np.ndarray:
+    """An image at the height of a notebook's."""
+    return resize_image(pixels, (_SHOWN, max(1, round(pixels.shape[1] * _SHOWN / pixels.shape[0]))))
 
 
 def _by_id(what: str, values: Any) -> dict[str, Any]:
@@ -325,15 +363,6 @@ def _by_id(what: str, values: Any) -> dict[str, Any]:
 def _unwrap_single(caption: Any) -> Any:
     """The caption itself, where it is the only one in a list."""
     return caption[0] if isinstance(caption, list | tuple) and len(caption) == 1 else caption
-
-
-def _gpus(device: str | None) -> float:
-    """GPUs of this process, for the default device."""
-    if device is not None:
-        return 0.0
-    import torch
-
-    return float(torch.cuda.is_available())
 
 
 def _from_registry(name: str) -> str:

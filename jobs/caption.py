@@ -75,7 +75,6 @@ def main() -> None:
 
     args = cli(CaptionTableJob, __doc__)
     from cluster.session import run_chunks
-    from idc.captioning.loading import chosen_artifact
     from idc.captioning.table import PAGE, caption_rows
     from idc.next_command import after_captions
     from idc.report.gallery import write_gallery
@@ -84,7 +83,7 @@ def main() -> None:
     if args.local and args.config.ray_llm is not None:
         refuse(["--local: ray_llm needs Ray; leave one of them out"])
     try:
-        job = args.config.model_copy(update={"artifact": chosen_artifact(args.config.artifact)})
+        job = args.config
         if job.ray_llm is not None:
             from cluster.caption_llm import captioning_on
 
@@ -98,7 +97,7 @@ def main() -> None:
         raise SystemExit(f"caption: {error}") from None
     if job.show:
         print(f"page: {job.out}/{PAGE}")
-    print(f"next: {after_captions(str(job.artifact), job)}")
+    print(f"next: {after_captions(job.artifact, job)}")
 
 
 if __name__ == "__main__":

@@ -35,12 +35,11 @@ class Job(SceneJob):
 
 def main() -> None:
     args = cli(Job, __doc__, positional=("before", "after"))
+    job = args.config
     from cluster.session import run_chunks
-    from idc.captioning.loading import chosen_artifact
     from idc.geo.scene_job import caption_scene
 
     try:
-        job = args.config.model_copy(update={"artifact": chosen_artifact(args.config.artifact, georeferenced=True)})
         run = partial(run_chunks, args.local, job.cluster, processes=job.actors, job=job)
         result = caption_scene(job, run, args.local, args.overwrite)
     except (ValueError, OSError) as error:

@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from PIL import Image
 
 import idc
-from idc.captioning.contract import Description
+from idc.captioning.contract import Candidate, Claim, Description, Region
 from idc.captioning.loading import SHIPPED, artifact_folder
 from idc.evaluation.record import Prediction
 from idc.evaluation.score import evaluate_captions as score
@@ -70,13 +70,14 @@ def test_files_images_and_arrays_give_the_same_and_lists_are_one_batch(files: tu
     assert first.map.shape == BEFORE.shape[:2]
 
 
-def test_the_shipped_captioner_warns_of_a_pair_that_it_does_not_know_and_names_the_regions(
+def test_the_shipped_captioner_warns_of_a_pair_that_it_does_not_know_and_objects_comes_first(
     files: tuple[Path, Path],
 ) -> None:
-    caption = idc.load(device="cpu")(*files, candidates=2)
+    caption = idc.load(SHIPPED, device="cpu", detector="none")(*files, candidates=2)
     assert caption.warning is not None
     assert len(caption.candidates) == 2
     assert [region.position for region in caption.regions or ()] == ["at the top left"]
+    assert [claim.where for claim in caption.claims or ()] == ["at the top left"]
     page = caption._repr_html_()
     texts = ("red before and blue after", caption.caption, "unsure: the images are unlike", caption.warning)
     assert sorted(texts, key=page.index) == list(texts), "what to rely on comes first"
@@ -94,15 +95,42 @@ def test_a_result_draws_images_map_and_boxes_and_escapes_its_sentences() -> None
     captioner = idc.LoadedCaptioner(ToyCaptioner(lambda befores, afters: ["<b>no</b> & nothing"] * len(befores)), "toy")
     page = captioner(BEFORE, AFTER)._repr_html_()
     assert "&lt;b&gt;no&lt;/b&gt; &amp; nothing" in page
-    plain = np.asarray(Image.open(io.BytesIO(captioner(BEFORE, AFTER)._repr_png_())))
+    assert page.index("captioner toy") > page.index("nothing")
     drawn = np.asarray(Image.open(io.BytesIO(idc.load("regions")(BEFORE, AFTER)._repr_png_())))
-    width = round(BEFORE.shape[1] * 320 / BEFORE.shape[0])
-    assert plain.shape == (320, 2 * width + 4, 3)
-    assert drawn.shape == (320, 3 * width + 8, 3)
-    boxed = (plain != drawn[:, : plain.shape[1]]).any(axis=2)
-    rows, columns = np.nonzero(boxed)
-    assert columns.min() > width  # the box is on the image after
-    assert abs(rows.min() - 30 * 320 / 240) < 8
+    assert drawn.shape == (320, 3 * round(BEFORE.shape[1] * 320 / BEFORE.shape[0]) + 8, 3)
+
+
+BOX, OTHER = (20, 40, 60, 80), (100, 120, 140, 200)
+
+
+@pytest.mark.parametrize(
+    ("claims", "before", "after"),
+    [
+        ([("gone", "bottle", 1, BOX, None)], [BOX], []),
+        ([("appeared", "car", 3, None, OTHER)], [], [OTHER]),
+        ([("moved", "person", 1, BOX, OTHER)], [BOX], [OTHER]),
+        ([("replaced", "words", 1, BOX, BOX), ("gone", "bottle", 1, OTHER, None)], [BOX, OTHER], [BOX]),
+        ([], [], [OTHER]),
+    ],
+)
+def test_claims_are_boxes_with_names_on_their_images_and_regions_where_there_is_none(
+    claims: list[Any], before: list[Any], after: list[Any]
+) -> None:
+    region = Region(OTHER, 0.1, "in the middle", "red", "blue")
+    description = Description(
+        (Candidate("x", -1.0),), regions=(region,),
+        claims=tuple(Claim(*claim[:3], "here", *claim[3:], 0.9, "RUN", "STOP") for claim in claims),
+    )  # fmt: skip
+    black = np.zeros((320, 400, 3), np.uint8)
+    drawn = np.asarray(Image.open(io.BytesIO(idc.Caption(description, black, black)._repr_png_())))
+    for image, boxes in ((drawn[:, :400], before), (drawn[:, 404:], after)):
+        inked = image.max(axis=2) > 0
+        for left, top, right, bottom in boxes:
+            assert inked[top:bottom, [left, right - 1]].all()
+            assert inked[[top, bottom - 1], left:right].all()
+            assert inked[top - 10 : top - 4, left : left + 20].all() == bool(claims), "a plate with the name"
+            inked[top - 20 : bottom, left : left + 90] = inked[top:bottom, left:right] = False
+        assert not inked.any()
 
 
 @pytest.mark.parametrize(

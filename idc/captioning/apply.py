@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from idc.captioning.contract import Captioner, Description, beams_of, require
+from idc.captioning.counted import Part, counted_part
+from idc.captioning.objects_config import ObjectsConfig
 from idc.data.files import Reader
 from idc.data.image_cells import cell_bytes, cell_name
 from idc.data.images import MAX_PIXELS, ImageError, decode_image
@@ -38,6 +40,14 @@ class Pixels:
     before: np.ndarray
     after: np.ndarray
     counted: np.ndarray | None = None
+
+    def counting(self, ignore: Sequence[Part], only: Sequence[Part]) -> Pixels:
+        """The pair with the part that counts.
+
+        Raises:
+            ValueError: as :func:`idc.captioning.counted.counted_part`.
+        """
+        return replace(self, counted=counted_part(self.after.shape[:2], ignore, only))
 
     @property
     def images(self) -> tuple[np.ndarray, np.ndarray]:
@@ -74,14 +84,15 @@ class DescribeOptions:
     Attributes:
         beams, candidates, change_map: as :meth:`idc.captioning.contract.Captioner.describe`.
         imagine: also generate frames between the images.
-        objects: also say what ``objects`` says where the captioner is not familiar with the pair.
+        objects: settings with which ``objects`` also speaks where the captioner is not familiar with the pair; None: it
+            does not.
     """
 
     beams: int | None = None
     candidates: int = 1
     change_map: bool = False
     imagine: bool = False
-    objects: bool = False
+    objects: ObjectsConfig | None = None
 
     def check(self, captioner: Captioner) -> None:
         """Refuse options that a captioner does not support.
@@ -170,8 +181,8 @@ def _through_model(
 
 def _completed(captioner: Captioner, result: CaptionedPair, option: DescribeOptions) -> CaptionedPair:
     """A result with what `objects` says and its frames, if they are asked for."""
-    if option.objects and result.description is not None and isinstance(result.pixels, Pixels):
-        result = result._replace(description=with_objects(result.description, result.pixels))
+    if option.objects is not None and result.description is not None and isinstance(result.pixels, Pixels):
+        result = result._replace(description=with_objects(result.description, result.pixels, objects=option.objects))
     if option.imagine and isinstance(result.pixels, Pixels):
         result = result._replace(frames=tuple(require(captioner, "imagine").imagine(*result.pixels.images)))
     return result
@@ -215,12 +226,18 @@ def _nearly_black(before: np.ndarray, after: np.ndarray) -> str | None:
     )
 
 
-def with_objects(description: Description, pixels: Pixels, always: bool = False) -> Description:
+def with_objects(
+    description: Description, pixels: Pixels, always: bool = False, objects: ObjectsConfig | None = None
+) -> Description:
     """The description with what ``objects`` says, if its captioner is not familiar with the pair (or ``always``) and
-    it is not its own."""
+    it is not its own.
+
+    Args:
+        objects: its settings.
+    """
     if description.claims is not None or not (always or description.familiar is False):
         return description
-    [other] = untrained_captioner().describe([pixels.before], [pixels.after], counted=[pixels.counted])
+    [other] = untrained_captioner(objects).describe([pixels.before], [pixels.after], counted=[pixels.counted])
     return replace(description, regions=other.regions, claims=other.claims, objects_text=other.objects_text)
 
 
@@ -262,6 +279,7 @@ class BatchCaptioner:
         max_pixels: larger images are refused before they are decoded.
         readers: threads.
         maps: also compute change maps, if the captioner has them.
+        ignore, only: the part of every pair that counts (:func:`idc.captioning.counted.counted_part`).
     """
 
     def __init__(
@@ -273,17 +291,28 @@ class BatchCaptioner:
         max_pixels: int = MAX_PIXELS,
         readers: int = 2,
         maps: bool = False,
+        ignore: Sequence[Part] = (),
+        only: Sequence[Part] = (),
     ) -> None:
         self._captioner = load()
         if maps and "map" in self._captioner.capabilities:
             options = replace(options, change_map=True)
         self._options, self._batch_size = options, batch_size
-        self._reader, self._max_pixels = reader, max_pixels
+        self._reader, self._max_pixels, self._ignore, self._only = reader, max_pixels, ignore, only
         self._pool = ThreadPoolExecutor(readers, thread_name_prefix="decode")
         options.check(self._captioner)
 
     def __call__(self, batch: Batch) -> Iterator[tuple[int, CaptionedPair]]:
         """Positions of the rows without an error, and their results."""
-        decode = lambda i: decode_pair(batch["before"][i], batch["after"][i], self._reader, self._max_pixels)  # noqa: E731
+        decode = lambda i: self._decode(batch["before"][i], batch["after"][i])  # noqa: E731
         size = self._batch_size or max(1, num_rows(batch))
         return describe_rows(self._captioner, good_rows(batch), decode, self._pool, size, self._options)
+
+    def _decode(self, before: Any, after: Any) -> Pixels | Fault:
+        pixels = decode_pair(before, after, self._reader, self._max_pixels)
+        if isinstance(pixels, Fault):
+            return pixels
+        try:
+            return pixels.counting(self._ignore, self._only)
+        except ValueError as error:  # a box may be outside of some of the images alone
+            return Fault("pair", "", ImageError("not captioned", str(error)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -21,38 +21,49 @@ from idc.captioning.contract import (
     require,
 )
 from idc.captioning.familiarity import Familiarity
-from idc.systems import OBJECTS
 
 
 class AutoCaptioner(Captioner):
-    """Two captioners, of which each pair gets one: :attr:`Description.captioner` names it.
+    """Two captioners, of which each pair gets one: :attr:`Description.captioner` names it. Either is loaded when the
+    first pair needs it.
 
     Without a fitted familiarity nobody can tell which pairs are unlike the training images; then the trained captioner
     captions all.
 
     Args:
-        name: of the trained captioner.
-        load: loads it; called when the first pair is familiar to it.
+        trained_name: of the trained captioner.
+        load_trained: loads it.
         familiarity: of the trained captioner.
-        untrained: the captioner of all other pairs.
+        untrained_name, load_untrained: likewise of the captioner of all other pairs.
     """
 
     compares_parts: bool = True
 
     def __init__(
-        self, name: str, load: Callable[[], Captioner], familiarity: Familiarity | None, untrained: Captioner
+        self,
+        trained_name: str,
+        load_trained: Callable[[], Captioner],
+        familiarity: Familiarity | None,
+        untrained_name: str,
+        load_untrained: Callable[[], Captioner],
     ) -> None:
-        self.name, self.familiarity, self.untrained = name, familiarity, untrained
-        self._load = load
+        self.trained_name, self.untrained_name, self.familiarity = trained_name, untrained_name, familiarity
+        self._load_trained, self._load_untrained = load_trained, load_untrained
 
     @cached_property
     def trained(self) -> Captioner:
         """The trained captioner."""
-        return self._load()
+        return self._load_trained()
+
+    @cached_property
+    def untrained(self) -> Captioner:
+        """The captioner of the pairs that the trained one is not familiar with."""
+        return self._load_untrained()
 
     @property
-    def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]  # without loading it at the start
-        return self.trained.capabilities
+    def capabilities(self) -> Set[Capability]:  # type: ignore[override]  # without loading it at the start
+        """Those of the trained captioner, and change maps, which the other one always has."""
+        return _LazyCapabilities(lambda: self.trained)
 
     @property
     def trained_on(self) -> str | None:  # type: ignore[override]
@@ -64,7 +75,9 @@ class AutoCaptioner(Captioner):
         return require(self.trained, "imagine").frames_meaningful
 
     def imagine(self, before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
-        """By the trained captioner."""
+        """By the trained captioner; none of a pair that it is not familiar with."""
+        if not self._familiar(before, after, None):
+            return []
         return require(self.trained, "imagine").imagine(before, after)
 
     def answer(self, *arguments: Any, **options: Any) -> list[Answer]:
@@ -78,16 +91,17 @@ class AutoCaptioner(Captioner):
         counted = options.counted or [None] * len(afters)
         familiar = [self._familiar(*pair) for pair in zip(befores, afters, counted, strict=True)]
         descriptions: list[Description | None] = [None] * len(afters)
-        for chosen, name in ((True, self.name), (False, OBJECTS)):
+        for chosen, name in ((True, self.trained_name), (False, self.untrained_name)):
             indices = [index for index, value in enumerate(familiar) if value is chosen]
             if not indices:
                 continue
-            described = (self.trained if chosen else self.untrained).describe(
+            captioner = self.trained if chosen else self.untrained
+            described = captioner.describe(
                 [befores[index] for index in indices],
                 [afters[index] for index in indices],
                 beams=options.beams,
                 candidates=options.candidates,
-                change_map=options.change_map,
+                change_map=options.change_map and "map" in captioner.capabilities,
                 counted=[counted[index] for index in indices],
             )
             for index, description in zip(indices, described, strict=True):
@@ -98,3 +112,19 @@ class AutoCaptioner(Captioner):
         if self.familiarity is None:
             return True
         return self.familiarity(equal_outside(before, after, counted), after) >= FAMILIAR_FROM
+
+
+class _LazyCapabilities(Set[Capability]):
+    """The capabilities of a captioner, which is loaded when another one than "map" is asked for."""
+
+    def __init__(self, captioner: Callable[[], Captioner]) -> None:
+        self._captioner = captioner
+
+    def __contains__(self, capability: object) -> bool:
+        return capability == "map" or capability in self._captioner().capabilities
+
+    def __iter__(self) -> Iterator[Capability]:
+        return iter({"map", *self._captioner().capabilities})
+
+    def __len__(self) -> int:
+        return len({"map", *self._captioner().capabilities})

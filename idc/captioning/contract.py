@@ -365,15 +365,14 @@ def assessment_text(fields: Mapping[str, Any]) -> str:
 
 
 def sentence_without_model(fields: Mapping[str, Any]) -> str | None:
-    """Where the images differ, as the sentence to show before a caption that is not to be trusted; None for other
-    captions.
+    """What `objects` says, as the sentence to show before a caption that is not to be trusted; None for other captions.
 
     Args:
         fields: as of :func:`assessment_text`.
     """
     if fields["familiar"] is not False or fields["objects_text"] is None:
         return None
-    return f"Without a trained model: {fields['objects_text']}"
+    return f"objects: {fields['objects_text']}"
 
 
 def stretched(values: np.ndarray) -> np.ndarray:

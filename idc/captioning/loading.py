@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -33,11 +33,14 @@ from idc.systems import (
     load_remote,
     newest_captioner,
     untrained_captioner,
+    untrained_name,
 )
-from idc.training.artifact import captioning_identity, read_artifact
+from idc.training.artifact import artifact_identity, captioning_identity, read_artifact
+from idc.training.hashing import combined_hash
 
 AUTO = "auto"
-"""Names, in the place of an artifact, the captioner that chooses for each pair: a trained one or ``objects``."""
+"""Names, in the place of an artifact, the captioner that chooses for each pair: the one of :func:`newest_or_shipped`
+where it is familiar with the pair, else ``objects``."""
 SHIPPED = "shipped"
 """Names the captioner that comes with the program, where the folder of an artifact is expected."""
 SHIPPED_SATELLITE = "shipped-satellite"
@@ -113,12 +116,15 @@ LOADING = frozenset(LoadConfig.model_fields)
 
 def artifact_folder(artifact: str, objects: ObjectsConfig | None = None) -> str:
     """The folder of an artifact, which is its own name except for those of :data:`SHIPPED_FOLDERS`, for
-    :data:`idc.systems.OBJECTS` (with the settings ``objects``) and :data:`idc.systems.REGIONS`, and for a model of the
-    hub (:data:`idc.systems.HUB`), of which all but the weights is downloaded if it is not on this machine.
+    :data:`idc.systems.OBJECTS` (with the settings ``objects``) and :data:`idc.systems.REGIONS`, for :data:`AUTO` (that
+    of its trained captioner), and for a model of the hub (:data:`idc.systems.HUB`), of which all but the weights is
+    downloaded if it is not on this machine.
 
     Raises:
         ValueError: the captioner that comes with the program is not on this machine, or the model cannot be had.
     """
+    if artifact == AUTO:
+        artifact = newest_or_shipped()
     if artifact.startswith(HUB):
         return artifact_of_hub(artifact)
     if artifact in (OBJECTS, REGIONS):
@@ -127,8 +133,11 @@ def artifact_folder(artifact: str, objects: ObjectsConfig | None = None) -> str:
 
 
 def missing_artifact(artifact: str | None, field: str) -> Iterator[str]:
-    """Faults of an artifact that is not there. The hub is not asked."""
+    """Faults of an artifact that is not there, or is not one captioner. The hub is not asked."""
     if artifact is None or artifact.startswith(HUB):
+        return
+    if artifact == AUTO:
+        yield f"{field}: {AUTO} chooses a captioner for each pair; name one, such as {SHIPPED} or {OBJECTS}"
         return
     try:
         yield from missing(artifact_folder(artifact), field)
@@ -140,24 +149,17 @@ def _shipped_folder(name: str) -> Path:
     return shipped_weights(SHIPPED_FOLDERS[name], "the captioner", "name an artifact")
 
 
-def default_artifact(georeferenced: bool = False) -> tuple[str, str]:
-    """The captioner of a command to which none was named, and which one it is, in words: the newest one below
-    ``runs/``, or if there is none the one that comes with the program. For ``georeferenced`` images, the one for
-    satellite images that comes with the program."""
-    newest = None if georeferenced else newest_captioner()
-    if newest is not None:
-        return newest, f"{newest}, the newest one"
-    name = SHIPPED_SATELLITE if georeferenced else SHIPPED
-    chosen = f"the one that comes with the program, trained on {read_artifact(_shipped_folder(name)).trained_on}"
-    return name, f"{chosen}; {'for satellite images' if georeferenced else 'there is no other below runs/'}"
+def newest_or_shipped() -> str:
+    """The trained captioner of :data:`AUTO`: the newest one below ``runs/``, or if there is none :data:`SHIPPED`."""
+    return newest_captioner() or SHIPPED
 
 
-def chosen_artifact(artifact: str | None, georeferenced: bool = False) -> str:
-    """The artifact of a command: the one that was named, or :func:`default_artifact`, which a line on stderr names."""
-    if artifact is None:
-        artifact, chosen = default_artifact(georeferenced)
-        print(f"captioner: {chosen} (--artifact selects another)", file=sys.stderr)
-    return artifact
+def captioner_identity(artifact: str, objects: ObjectsConfig) -> str:
+    """A hash over all that the rows of a captioner depend on: its artifact, which has the familiarity, and what is said
+    of the pairs that it is not familiar with."""
+    names = {"named": artifact, "untrained": untrained_name(objects)}
+    hashes = {role: artifact_identity(artifact_folder(name, objects)) for role, name in names.items()}
+    return combined_hash(hashes | ({AUTO: AUTO} if artifact == AUTO else {}))
 
 
 class CaptionerLoader:
@@ -165,32 +167,34 @@ class CaptionerLoader:
 
     Args:
         artifact: its folder, or another name of :func:`artifact_folder`.
-        gpus: number of GPUs of the process that loads it; the default device is cuda if there are any.
-        threads: number of torch threads of the whole process; by default unchanged.
+        gpus: number of GPUs of the process that loads it; the default device is cuda if there are any. None: those that
+            torch has then.
+        threads: number of threads of torch and OpenCV in the whole process; by default unchanged.
 
     Raises:
         ValueError: the folder is not an artifact, or its base model is not on this machine, or another one; the same
             of those that `best_of` names. This is found before anything is started.
     """
 
-    def __init__(self, artifact: str, config: LoadConfig, gpus: float = 0.0, threads: int | None = None) -> None:
+    def __init__(self, artifact: str, config: LoadConfig, gpus: float | None = 0.0, threads: int | None = None) -> None:
+        self.objects, self.threads, self.speed = config.objects, threads, config.speed
         self.artifact: str
         self.trained: CaptionerLoader | None = None
-        self.objects = config.objects
+        if self.objects.model_fields_set:
+            artifact_folder(untrained_name(self.objects), self.objects)  # refuses a detector that is not there
         if artifact == AUTO:
-            self.name, _ = default_artifact()
+            self.name = newest_or_shipped()
             self.trained = CaptionerLoader(self.name, config, gpus, threads)
             self.artifact = self.trained.artifact
             return
         self.artifact = artifact_folder(artifact, config.objects)
-        self.threads, self.speed = threads, config.speed
         contents, self.base, self.endpoint = read_artifact(self.artifact), config.base.source, config.endpoint
         if contents.base is None and self.base is not None:
             raise ValueError(f"base.source: {artifact} has no base model; leave it out")
         if contents.base is not None and self.endpoint is None:
             # An artifact of a stranger may name any base; only what `hf:` named here is downloaded.
             contents.base.folder(self.base, download=is_of_hub(contents.path))
-        self.device = config.device or ("cuda" if gpus > 0 else "cpu")
+        self.device = config.device or (None if gpus is None else "cuda" if gpus > 0 else "cpu")
         self.best_of, self.judges = config.best_of, {}
         if config.best_of is not None:
             if self.endpoint is not None:
@@ -203,19 +207,30 @@ class CaptionerLoader:
                     self.judges[name] = CaptionerLoader(path, alone, gpus)
 
     def __call__(self) -> Captioner:
-        if self.trained is not None:
-            familiarity = Familiarity.read(self.artifact)
-            return AutoCaptioner(self.name, self.trained, familiarity, untrained_captioner(self.objects))
         if self.threads is not None:
+            import cv2
+
+            cv2.setNumThreads(self.threads)
+        if self.objects.model_fields_set:
+            untrained_captioner(self.objects)  # whose settings are refused once, and not in every pair that needs it
+        if self.trained is not None:
+            untrained = partial(untrained_captioner, self.objects)
+            familiarity = Familiarity.read(self.artifact)
+            return AutoCaptioner(self.name, self.trained, familiarity, untrained_name(self.objects), untrained)
+        if self.threads is not None or self.device is None:
             import torch
 
-            torch.set_num_threads(self.threads)
+            if self.threads is not None:
+                torch.set_num_threads(self.threads)
+            self.device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        assert self.device is not None
         if self.endpoint is not None:
             return load_remote(self.artifact, self.endpoint)
         captioner = load_captioner(self.artifact, self.device, self.speed, self.base)
         return captioner if self.best_of is None else self._reranked(captioner, self.best_of)
 
     def _reranked(self, captioner: Captioner, config: BestOfConfig) -> RerankedCaptioner:
+        assert self.device is not None
         encoder = None if config.encoder is None else load_pair_encoder(config.encoder, self.device)
         judges = {name: load() for name, load in self.judges.items()}
         return RerankedCaptioner(captioner, config, **judges, encoder=encoder)
@@ -238,8 +253,9 @@ def in_options(message: object) -> str:
 
 
 def given_options(args: argparse.Namespace) -> LoadConfig:
-    """The settings of :func:`add_options`, and of an option ``--endpoint`` if the command has one."""
+    """The settings of :func:`add_options`, and of the options of ``jobs/caption.py`` if the command has them."""
     values = {"device": args.device, "speed": args.speed, "base.source": args.base}
     values["endpoint.url"] = getattr(args, "endpoint", None)
+    values |= {f"objects.{name}": getattr(args, name, None) for name in ("detector", "names", "mode")}
     values = {name: value for name, value in values.items() if value is not None}
     return load(LoadConfig, None, values)

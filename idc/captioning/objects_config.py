@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from idc.config import ConfigModel
 
@@ -20,10 +20,15 @@ class ObjectsConfig(ConfigModel):
     `hf:ORG/NAME`, an object detector of the Hugging Face hub, or its folder; or `none`, with which regions are
     described by position and colour alone."""
     names: tuple[str, ...] = ()
-    """Names of the objects that may be said; for a detector that takes its classes as words, these words. Default: all
-    that the detector knows, but those that detectors confuse."""
+    """Names of the objects that may be said, as in `person,car`; for a detector that takes its classes as words, these
+    words. Default: all that the detector knows, but those that detectors confuse."""
     mode: Mode = "auto"
     """photographs: views and lights are aligned first. exact: every cluster of different pixels is a region, as for
     screenshots and documents. auto: exact for two images of the same size most of whose pixels are equal."""
     text: bool | None = None
     """Whether words on the images are read. Default: if the extra `text` is installed."""
+
+    @field_validator("names", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value

@@ -14,7 +14,8 @@ from PIL import Image
 
 from idc.captioning.apply import DescribeOptions, Pixels, describe_batch
 from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
-from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig, artifact_folder, chosen_artifact
+from idc.captioning.counted import read_parts
+from idc.captioning.loading import AUTO, DEFAULTS, SHIPPED_SATELLITE, CaptionerLoader, LoadConfig, artifact_folder
 from idc.data.files import Location, locate
 from idc.data.images import ImageError, decode_image, encode_png
 from idc.data.tiff_header import geo_header
@@ -39,16 +40,19 @@ def caption_pair(
     candidates: int = 1,
     map_to: str | None = None,
     frames_to: str | None = None,
+    ignore: Sequence[str] = (),
+    only: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Caption two image files or URIs with an artifact.
 
     Args:
-        artifact: its folder, or :data:`idc.captioning.loading.SHIPPED`.
+        artifact: its folder, or another name of a captioner.
         load: how the captioner is loaded.
         geotiffs: reads two GeoTIFFs, where rasterio is installed; by default they are images like others.
         beams, candidates: as :meth:`idc.captioning.contract.Captioner.describe`.
         map_to: PNG file for the change map, in the shape of the image after; its folder is created.
         frames_to: PNG or GIF file for generated frames between the images; its folder is created.
+        ignore, only: boxes and mask images of the part that counts (:mod:`idc.captioning.counted`).
 
     Returns:
         The object that ``--json`` prints.
@@ -59,21 +63,26 @@ def caption_pair(
         OSError: a file cannot be written; where that can be captioned out, before anything is captioned.
     """
     _prepare_outputs(map_to, frames_to)
-    pixels = _read_pair(before, after, geotiffs)
+    pixels = _read_pair(before, after, geotiffs).counting(read_parts(ignore), read_parts(only))
     options = DescribeOptions(
-        beams, candidates, change_map=map_to is not None, imagine=frames_to is not None, objects=True
+        beams, candidates, change_map=map_to is not None, imagine=frames_to is not None, objects=load.objects
     )
     [captioned] = describe_batch(CaptionerLoader(artifact, load)(), [pixels], [options])
     description = captioned.description
     assert description is not None
+    captioner = description.captioner or artifact
+    if map_to is not None and description.change_map is None:
+        raise ValueError(f"--map: {captioner}, to which this pair went, has no change map; name another: --artifact")
+    if frames_to is not None and not captioned.frames:
+        raise ValueError(f"--frames: {captioner}, to which this pair went, generates none; name another: --artifact")
     size = pixels.after.shape[:2]
     drawn = None if description.change_map is None else encode_png(draw_map(description.change_map, size))
     return {
         "before": before,
         "after": after,
-        "artifact": artifact_folder(artifact),
+        "artifact": artifact_folder(captioner, load.objects),
         **description.to_dict(),
-        "captioner": description.captioner or artifact,
+        "captioner": captioner,
         **_written(drawn, captioned.frames, map_to, frames_to),
     }
 
@@ -87,8 +96,8 @@ def caption_with_any(
     geotiffs: ReadGeotiffs | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Caption two image files with the given artifact; without one, with that of
-    :func:`idc.captioning.loading.chosen_artifact`, which a line on stderr names.
+    """Caption two image files with the given artifact; without one, with :data:`idc.captioning.loading.AUTO`, or two
+    GeoTIFFs with the one for satellite images.
 
     Args:
         load, geotiffs, options: as of :func:`caption_pair`.
@@ -96,18 +105,17 @@ def caption_with_any(
     Raises:
         ValueError, OSError: as :func:`caption_pair`.
     """
-    georeferenced = artifact is None and _georeferenced(before, after)
-    result = caption_pair(
-        chosen_artifact(artifact, georeferenced), before, after, load=load, geotiffs=geotiffs, **options
-    )
+    if artifact is None:
+        artifact = SHIPPED_SATELLITE if _georeferenced(before, after) else AUTO
+    result = caption_pair(artifact, before, after, load=load, geotiffs=geotiffs, **options)
     if result["warning"] is not None:
         print(result["warning"], file=sys.stderr)
     return result
 
 
 def caption_text(result: dict[str, Any]) -> str:
-    """The lines for a terminal: for an unfamiliar pair the regions that differ; caption, confidence, verdict and
-    captioner; then the other candidates.
+    """The lines for a terminal: for an unfamiliar pair what `objects` says; caption, confidence, verdict and captioner;
+    then the other candidates.
 
     Args:
         result: result of :func:`caption_pair`.

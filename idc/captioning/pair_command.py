@@ -6,9 +6,10 @@ import argparse
 import gc
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from idc.captioning.loading import add_options, given_options, in_options
+from idc.captioning.objects_config import Mode
 
 if TYPE_CHECKING:
     from idc.captioning.pair import ReadGeotiffs
@@ -29,10 +30,27 @@ def command(doc: str | None, geotiffs: ReadGeotiffs) -> None:
     parser.add_argument("after", help="image after the change")
     parser.add_argument(
         "--artifact",
-        help="a captioner: the artifact folder of its training run, shipped, shipped-satellite, regions (where and "
-        "how much), or hf:ORG/NAME (default: see above)",
+        help="a captioner: auto (default, see above), objects, regions, shipped, shipped-satellite, hf:ORG/NAME, or "
+        "the artifact folder of a training run",
     )
     add_options(parser)
+    parser.add_argument(
+        "--detector",
+        help="what names objects: embedded (default), the ONNX file of a YOLOX model, hf:ORG/NAME, or none",
+    )
+    parser.add_argument("--names", help="objects that may be named, as in person,car (default: see docs/captioning.md)")
+    parser.add_argument(
+        "--mode", choices=get_args(Mode), help="how images are compared: exact for screenshots and documents, "
+        "photographs, or auto (default)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ignore", action="append", metavar="PART", default=[], help="where differences do not count: "
+        "left,top,right,bottom in pixels of AFTER or in shares of it (0 to 1), or a mask image, which is white there; "
+        "may be given several times",
+    )  # fmt: skip
+    parser.add_argument(
+        "--only", action="append", metavar="PART", default=[], help="where differences count alone, likewise"
+    )
     parser.add_argument(
         "--endpoint",
         metavar="URL",
@@ -53,7 +71,8 @@ def command(doc: str | None, geotiffs: ReadGeotiffs) -> None:
     try:
         result = caption_with_any(
             args.before, args.after, artifact=args.artifact, load=given_options(args), beams=args.beams,
-            candidates=args.candidates, map_to=args.map, frames_to=args.frames, geotiffs=geotiffs,
+            candidates=args.candidates, map_to=args.map, frames_to=args.frames, ignore=args.ignore, only=args.only,
+            geotiffs=geotiffs,
         )  # fmt: skip
     except (OSError, ValueError) as error:
         print(in_options(error), file=sys.stderr)

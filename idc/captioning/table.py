@@ -14,20 +14,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from idc.captioning.apply import BatchCaptioner, DescribeOptions, Fault
 from idc.captioning.contract import beams_of, draw_map
+from idc.captioning.counted import Box, Part, parts_of, read_parts
 from idc.captioning.loading import (
+    AUTO,
     LOADING,
     CaptionerLoader,
     LoadCaptioner,
     LoadConfig,
-    artifact_folder,
+    captioner_identity,
     missing_artifact,
 )
 from idc.config import missing
@@ -53,6 +56,10 @@ _MAP_SIDE = 128
 _CANDIDATE = [("caption", pa.string()), ("confidence", pa.float64()), ("log_probability", pa.float64())]
 _REGION = [("box", pa.list_(pa.int32())), ("share", pa.float64()), ("position", pa.string()), ("before", pa.string()),
            ("after", pa.string())]  # fmt: skip
+_BOX = pa.list_(pa.int32())
+_CLAIM = [("kind", pa.string()), ("object", pa.string()), ("count", pa.int32()), ("where", pa.string()),
+          ("box_before", _BOX), ("box_after", _BOX), ("confidence", pa.float64()), ("before", pa.string()),
+          ("after", pa.string())]  # fmt: skip
 SCHEMA = pa.schema(
     [
         pa.field("row", pa.int64(), False),  # its number in the input, from 0
@@ -66,26 +73,29 @@ SCHEMA = pa.schema(
         pa.field("warning", pa.string()),  # reason not to trust the caption
         # [height, width] at which the model saw the images, if it reports it
         pa.field("seen", pa.struct([("before", pa.list_(pa.int32())), ("after", pa.list_(pa.int32()))])),
-        # of regions, and of pairs that the captioner is not familiar with: where and how the images differ
+        # of objects, which also speaks of pairs that another captioner is not familiar with: where and how the images
+        # differ, what changed as data, and as a sentence
         pa.field("regions", pa.list_(pa.struct(_REGION))),
+        pa.field("claims", pa.list_(pa.struct(_CLAIM))),
         pa.field("objects_text", pa.string()),
         pa.field("candidates", pa.list_(pa.struct(_CANDIDATE))),  # best first, the caption among them
-        pa.field("captioner", pa.string(), False),  # the artifact that captioned the row
+        pa.field("captioner", pa.string(), False),  # the one that captioned the row
         pa.field(CHANGE_MAP, pa.binary()),  # a small grey PNG over the image after, if the captioner has maps
         pa.field("error", pa.string()),  # "before: truncated image: ..."; then everything after pair_id is empty
     ]
 )
 
-_VERSION = 6
+_VERSION = 7
 """Incremented when the same input and settings would give other rows."""
 
 
 class CaptionJob(LoadConfig, AccessConfig):
     """Caption all pairs of an input; every row of it becomes a row of the output."""
 
-    artifact: str | None = None
-    """The captioner: the artifact folder of a training run, or `shipped`, the one that comes with the program. Default:
-    the newest captioner below runs/, or `shipped` if there is none."""
+    artifact: str = AUTO
+    """The captioner: `auto`, for each pair the newest captioner below runs/, or `shipped` if there is none, if it is
+    familiar with the pair, else `objects`; `objects`, which needs no training; `regions`, the same without names of
+    objects; `shipped`, the one that comes with the program; the artifact folder of a training run; or `hf:NAME`."""
     input: str
     """Pairs to caption: a folder of pairs of this project, Parquet (a file or a folder), CSV or JSON lines with the
     columns `before` and `after` (paths, URIs, in Parquet also the bytes), or a folder of images. Path or URI."""
@@ -103,6 +113,13 @@ class CaptionJob(LoadConfig, AccessConfig):
     """Beams of the search, 1 is greedy. Default: the number that the artifact was validated with."""
     candidates: int = Field(default=1, ge=1)
     """Captions per pair, best first, in the column `candidates`."""
+    ignore: tuple[str | Box, ...] = ()
+    """Parts of all pairs in which differences do not count: boxes left,top,right,bottom in pixels of the image after,
+    or, if none of the four numbers is above 1, as shares of its width and height (`ignore=0,0,1,0.1`;
+    `ignore=[[10,20,200,80],[0,300,640,360]]`); or image files, white where nothing counts, stretched to the image
+    after."""
+    only: tuple[str | Box, ...] = ()
+    """Parts outside of which differences do not count, as boxes or masks as in ignore. Default: the whole image."""
     batch_size: int = Field(default=32, ge=1)
     """Pairs per batch of the model; the decoded images of two batches are in memory."""
     chunk_size: int = Field(default=256, ge=1, le=100_000)
@@ -122,6 +139,11 @@ class CaptionJob(LoadConfig, AccessConfig):
     show: int = Field(default=40, ge=0)
     """Pairs on the page, evenly spaced over those with a caption. 0: no page."""
 
+    @field_validator("ignore", "only", mode="before")
+    @classmethod
+    def _parts(cls, value: Any) -> Any:
+        return parts_of(value)
+
     def faults(self) -> Iterator[str]:
         try:
             beams_of(self.beams, self.candidates, validated=1)
@@ -135,15 +157,13 @@ class CaptionJob(LoadConfig, AccessConfig):
         except ValueError as error:
             yield f"input, out: {error}"
 
-    @property
-    def captioner(self) -> str:
-        """The artifact, once :func:`idc.captioning.loading.chosen_artifact` has replaced the default."""
-        assert self.artifact is not None
-        return self.artifact
-
     def preflight(self) -> Iterator[str]:
-        yield from missing_artifact(self.artifact, "artifact")
+        if self.artifact != AUTO:
+            yield from missing_artifact(self.artifact, "artifact")
         yield from missing(self.input, "input")
+        for field in ("ignore", "only"):
+            for part in getattr(self, field):
+                yield from missing(part if isinstance(part, str) else None, field)
 
 
 HOW = frozenset({"actors", "cpus_per_actor", "gpus_per_actor", "readers", "show"}) | LOADING
@@ -220,19 +240,20 @@ def caption_rows(
     """
     if load is None:
         threads = None if local else max(1, int(job.cpus_per_actor))
-        load = CaptionerLoader(job.captioner, job, job.gpus_per_actor, threads)
+        load = CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads)
     source = open_rows(
         job.input, job.format, chunk_size=job.chunk_size, limit=job.max_pairs, split=job.split, access_config=job
     )
     folder = open_output(job, source, overwrite)
+    parts = read_parts(job.ignore), read_parts(job.only)
     if not folder.complete:
         for name in (PAGE, SUMMARY):  # of the captions that were there before
             if (folder.location / name).exists():
                 (folder.location / name).delete()
     results: list[ChunkResult] = []
     began = time.perf_counter()
-    rows = partial(to_rows, captioner=job.captioner)
-    run(folder, source, [stage(job, source, load)], rows, name="captions", watch=results.append)
+    rows = partial(to_rows, captioner=job.artifact)
+    run(folder, source, [stage(job, source, load, *parts)], rows, name="captions", watch=results.append)
     seconds = time.perf_counter() - began
     errors = Counter(_reason(row["error"]) for row in iter_rows(job.out, ["error"]) if row["error"] is not None)
     if job.jsonl is not None:
@@ -254,20 +275,21 @@ def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> 
     Raises:
         ValueError: it holds captions of other inputs or settings and ``overwrite`` is off, or another kind of data.
     """
-    from idc.training.artifact import artifact_identity
-
     out = files.locate(job.out)
     if (out / MANIFEST).exists() and (kind := read_manifest(out).kind) != KIND:
         raise ValueError(f"out: {job.out} holds {kind}, which this job does not replace; choose another folder")
     settings = job.model_dump(mode="json", include=set(CaptionJob.model_fields))
     counts = {name: value for name, value in settings.items() if name not in HOW | _PLACES | {"format"}}
     counts |= job.loading_identity()
+    masks = [
+        sha256(files.locate(part).read()).hexdigest() for part in (*job.ignore, *job.only) if isinstance(part, str)
+    ]
     return DatasetFolder.open_for_build(
         out,
         kind=KIND,
         schema=SCHEMA,
         fingerprint=fingerprint(
-            KIND, _VERSION, source.fingerprint, artifact_identity(artifact_folder(job.captioner)), counts
+            KIND, _VERSION, source.fingerprint, captioner_identity(job.artifact, job.objects), counts, masks
         ),
         config=settings,
         num_chunks=source.num_chunks,
@@ -275,16 +297,20 @@ def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> 
     )
 
 
-def stage(job: CaptionJob, source: InputRows, load: LoadCaptioner) -> StageSpec:
+def stage(
+    job: CaptionJob, source: InputRows, load: LoadCaptioner, ignore: Sequence[Part] = (), only: Sequence[Part] = ()
+) -> StageSpec:
     """The stage of a job, for its actors."""
     kwargs = {
         "load": load,
         "reader": source.reader,
-        "options": DescribeOptions(job.beams, job.candidates, objects=True),
+        "options": DescribeOptions(job.beams, job.candidates, objects=job.objects),
         "batch_size": job.batch_size,
         "max_pixels": job.max_pixels,
         "readers": job.readers,
         "maps": True,
+        "ignore": ignore,
+        "only": only,
     }
     return StageSpec(
         CaptionRows, kwargs, num_cpus=job.cpus_per_actor, num_gpus=job.gpus_per_actor, concurrency=job.actors
@@ -328,15 +354,19 @@ def table_batch(
         batch: with the columns ``row`` and ``pair_id``.
         rows: of :meth:`idc.captioning.contract.Description.to_dict`; empty for a row with a fault.
     """
-    names = [field.name for field in SCHEMA if field.name not in ("row", "pair_id", "captioner", "error")]
+    names = [field.name for field in SCHEMA if field.name not in ("row", "pair_id", "error")]
     out = {name: [row.get(name) for row in rows] for name in names}
     kept = {"row": batch["row"], "pair_id": batch["pair_id"]}
     return {**kept, **out, "fault": list(faults), "seconds": np.asarray(seconds), "error": [None] * len(rows)}
 
 
 def to_rows(batch: Batch, captioner: str) -> pa.Table:
-    """The rows of a part from a :func:`table_batch`."""
-    columns = {**batch, "error": batch["fault"], "captioner": [captioner] * num_rows(batch)}
+    """The rows of a part from a :func:`table_batch`.
+
+    Args:
+        captioner: the one of rows that name none.
+    """
+    columns = {**batch, "error": batch["fault"], "captioner": [name or captioner for name in batch["captioner"]]}
     return pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
 
 

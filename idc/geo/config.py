@@ -9,16 +9,16 @@ from typing import Literal
 
 from pydantic import Field
 
-from idc.captioning.loading import LoadConfig, missing_artifact
+from idc.captioning.loading import SHIPPED_SATELLITE, LoadConfig, missing_artifact
 from idc.config import missing, remote
 
 
 class SceneJob(LoadConfig):
     """Caption two GeoTIFFs of one place tile by tile; write one map, polygons and a sentence of what changed."""
 
-    artifact: str | None = None
+    artifact: str = SHIPPED_SATELLITE
     """The captioner, one with a change map: the artifact folder of a training run, `shipped-satellite`, `shipped`,
-    `regions` or `hf:NAME`. Default: `shipped-satellite`."""
+    `regions` or `hf:NAME`."""
     before: str
     """GeoTIFF before the change."""
     after: str
@@ -85,12 +85,6 @@ class SceneJob(LoadConfig):
         yield from missing_artifact(self.artifact, "artifact")
         for name in ("before", "after"):
             yield from _missing_file(getattr(self, name), name)
-
-    @property
-    def captioner(self) -> str:
-        """The artifact, once :func:`idc.captioning.loading.chosen_artifact` has replaced the default."""
-        assert self.artifact is not None
-        return self.artifact
 
 
 def _missing_file(path: str, field: str) -> Iterator[str]:

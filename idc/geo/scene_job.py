@@ -110,7 +110,7 @@ def caption_scene(
     source = TileSource(tiling.count, job.chunk_size)
     if load is None:
         threads = None if local else max(1, int(job.cpus_per_actor))
-        load = CaptionerLoader(job.captioner, job, job.gpus_per_actor, threads)
+        load = CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads)
     out = Path(job.out)
     folder = open_tiles(job, scene, source, str(out / TILES), overwrite)
     content = fingerprint(_VERSION, folder.manifest.fingerprint, [getattr(job, name) for name in _DERIVED])
@@ -202,7 +202,7 @@ def _merged(job: SceneJob, scene: ScenePair, tiling: Tiling, out: Path) -> dict[
             "verdicts": dict(sorted(tiles.verdicts.items())),
         },
         "warning": tiles.warning,
-        "artifact": job.captioner,
+        "artifact": job.artifact,
         "before": job.before,
         "after": job.after,
         "width": scene.width,

@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from idc.captioning.apply import Pixels, decode_pair
+from idc.captioning.boxes import boxes_of, draw_boxes
 from idc.captioning.contract import assessment_text, sentence_without_model
 from idc.captioning.loading import artifact_folder
 from idc.captioning.table import CHANGE_MAP, PAGE, SUMMARY, CaptionJob
@@ -32,6 +33,7 @@ from idc.metrics.hallucination import INVENTED, MISSED, Truth, hallucination, tr
 from idc.report.page import reduced, render_template
 from idc.report.pair_cards import GalleryItem
 from idc.schema import CHANGE_TYPES, NO_CHANGE
+from idc.systems import OBJECTS, REGIONS
 from idc.training.artifact import CARD, read_artifact
 
 _READ_TOGETHER = 16
@@ -67,10 +69,13 @@ class GallerySummary(_Record):
     """All that is counted; ``summary.json``."""
 
     captioner: str
-    """The artifact."""
+    """The captioner of the job."""
+    captions: dict[str, int]
+    """Captioner -> pairs that it captioned: one, but of `auto`."""
     system: str
+    """Of the trained captioner; likewise the next two."""
     card: str | None
-    """First line of the captioner's card."""
+    """First line of its card."""
     trained_on: str | None
     input: str
     pairs: int
@@ -120,18 +125,20 @@ def render_gallery(summary: GallerySummary, items: Sequence[GalleryItem]) -> str
     if (right := summary.right_type) is not None:
         tiles.append(("captions that name the right change type", f"{right.rate:.0%}", _counts(right)))
     named = [[name, f"{n:,}", f"{n / max(1, captioned):.1%}"] for name, n in summary.named_types.items()]
+    facts = {
+        "captioner": [f"{name}: {n:,} pairs" for name, n in summary.captions.items()],
+        "system": summary.system,
+        "card": summary.card,
+        "trained on": summary.trained_on,
+        "verdicts": [f"{count:,} {name}" for name, count in summary.verdicts.items()],
+    }
     return render_template(
         "gallery.html",
         title="Captioned pairs",
         subtitle=summary.input,
         tiles_shown=tiles,
-        captioner={
-            "captioner": f"{summary.captioner} ({summary.system})",
-            "card": summary.card or "none",
-            "trained on": summary.trained_on or "not recorded",
-            "verdicts": [f"{count:,} {name}" for name, count in summary.verdicts.items()],
-        },
-        named=named,
+        captioner={name: value for name, value in facts.items() if value is not None},
+        named=named if summary.named_types.keys() != {UNCLEAR} else [],
         types=[
             [name, f"{counts.unchanged.of:,}", *_cells(counts.right), *_cells(counts.unchanged)]
             for name, counts in summary.types.items()
@@ -175,30 +182,34 @@ def _object(meta: Any) -> dict[str, Any]:
 
 
 def _summarise(job: CaptionJob, truths: _Truths) -> GallerySummary:
-    artifact = read_artifact(artifact_folder(job.captioner))
     warned: Counter[bool | None] = Counter()
     verdicts: Counter[str] = Counter()
+    captions: Counter[str] = Counter()
     named: Counter[str] = Counter()
     table: dict[str, Counter[str]] = {}
     claimed: list[tuple[str, Truth]] = []
     rows = 0
-    for row in iter_rows(job.out, ["row", "caption", "verdict", "familiar"]):
+    for row in iter_rows(job.out, ["row", "caption", "verdict", "familiar", "captioner"]):
         rows += 1
         if row["caption"] is None:
             continue
         said = named_type(row["caption"]) or UNCLEAR
         warned[None if row["familiar"] is None else not row["familiar"]] += 1
         verdicts[row["verdict"]] += 1
+        captions[row["captioner"]] += 1
         named[said] += 1
         if (actual := truths.get(row["row"])) is not None:
             kind, truth = actual
             table.setdefault(kind, Counter())[said] += 1
             if truth is not None:
                 claimed.append((row["caption"], truth))
+    trained = next((name for name in captions if name not in (OBJECTS, REGIONS)), next(iter(captions), job.artifact))
+    artifact = read_artifact(artifact_folder(trained, job.objects))
     card = artifact.path / CARD
     judged = warned[True] + warned[False]
     return GallerySummary(
-        captioner=job.captioner,
+        captioner=job.artifact,
+        captions=dict(captions.most_common()),
         system=artifact.system,
         card=card.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") if card.exists() else None,
         trained_on=artifact.trained_on,
@@ -287,14 +298,18 @@ def _items(job: CaptionJob, shown: Sequence[dict[str, Any]], truths: _Truths) ->
         pixels = decode_pair(batch["before"][index], batch["after"][index], source.reader, job.max_pixels)
         if not isinstance(pixels, Pixels):
             continue
+        before, after = (
+            draw_boxes(reduced(image), boxes, image.shape)
+            for image, boxes in zip(pixels.images, boxes_of(row), strict=True)
+        )
         yield GalleryItem(
             pair_id=row["pair_id"],
-            before=reduced(pixels.before),
-            after=reduced(pixels.after),
+            before=before,
+            after=after,
             caption=row["caption"],
             change_type=truths[row["row"]][0] if row["row"] in truths else None,
             named_type=named_type(row["caption"]),
-            note=assessment_text(row),
+            note=f"{assessment_text(row)}; captioner {row['captioner']}",
             warning=row["warning"],
             without_model=sentence_without_model(row),
             change_map=None if row[CHANGE_MAP] is None else decode_image(row[CHANGE_MAP])[..., 0] / np.float32(255),

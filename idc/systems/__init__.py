@@ -88,6 +88,14 @@ def artifact_of_objects(name: str, config: ObjectsConfig | None = None) -> str:
     return folder
 
 
+def untrained_name(config: ObjectsConfig) -> str:
+    """Name of :func:`untrained_captioner` with these settings."""
+    if "detector" in config.model_fields_set:
+        return REGIONS if config.detector == "none" else OBJECTS
+    installed = importlib.import_module("idc.systems.objects.detectors").embedded_installed()
+    return OBJECTS if installed else REGIONS
+
+
 def untrained_captioner(config: ObjectsConfig | None = None) -> Captioner:
     """The captioner without training, for pairs that another one is not familiar with; loaded once per process.
 

@@ -160,7 +160,10 @@ def write_artifact(
         trained_on: what the model was trained on, as in "This model has only seen {trained_on}.".
         base: the model of others that it needs.
     """
-    from safetensors.torch import save_file
+    if state_dict:
+        from safetensors.torch import save_file
+    else:
+        from safetensors.numpy import save_file  # without torch, which an artifact without weights has no need of
 
     path = Path(path)
     partial = path.with_name(f".{path.name}.partial")

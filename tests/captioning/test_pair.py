@@ -18,7 +18,7 @@ from PIL import Image
 
 from idc.captioning import pair as pair_module
 from idc.captioning.contract import draw_map
-from idc.captioning.loading import SHIPPED, artifact_folder
+from idc.captioning.loading import SHIPPED
 from idc.captioning.pair import caption_pair, caption_text
 from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows
@@ -163,29 +163,15 @@ def runs(captioner_artifact: Path, tmp_path: Path) -> Path:
     return runs
 
 
-def test_the_newest_captioner_below_runs_is_taken_and_named(
+def test_the_newest_captioner_below_runs_is_the_trained_one_of_auto(
     runs: Path, files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caption: Caption
 ) -> None:
+    """It has no familiarity, so that all pairs are its own."""
     assert newest_captioner(str(runs)) == str(runs / "sweep" / "new" / "artifact")
     monkeypatch.chdir(tmp_path)
     done = caption(*files, "--json")
     assert json.loads(done.stdout)["captioner"] == json.loads(done.stdout)["artifact"] == "runs/sweep/new/artifact"
-    assert "captioner: runs/sweep/new/artifact, the newest one" in done.stderr
-
-
-def test_the_captioner_that_comes_with_the_program_is_taken_where_none_was_trained(
-    files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caption: Caption
-) -> None:
-    monkeypatch.chdir(tmp_path)  # without runs/
-    chosen = caption(*files, "--json")
-    found = json.loads(chosen.stdout)
-    assert Path(found["artifact"]) == ROOT / "idc" / "weights" / "clevr_like"
-    trained_on = load_captioner(artifact_folder(SHIPPED)).trained_on
-    assert trained_on is not None
-    assert f"captioner: the one that comes with the program, trained on {trained_on};" in chosen.stderr
-    named = caption(*files, "--artifact", "shipped", "--json")
-    assert json.loads(named.stdout) == found
-    assert "captioner:" not in named.stderr
+    assert done.stderr == ""
 
 
 def test_two_geotiffs_are_captioned_by_the_one_for_satellite_images(
@@ -197,7 +183,7 @@ def test_two_geotiffs_are_captioned_by_the_one_for_satellite_images(
     after = scenes.write(tmp_path / "after.TIF", scenes.ground(1)[:64, :64])
     chosen = caption(before, after, "--json")
     assert Path(json.loads(chosen.stdout)["artifact"]) == ROOT / "idc" / "weights" / "satellite_guide"
-    assert "captioner: the one that comes with the program, trained on rendered satellite images" in chosen.stderr
+    assert json.loads(chosen.stdout)["captioner"] == "shipped-satellite"
     named = str(runs / "old" / "artifact")
     assert json.loads(caption(before, after, "--artifact", named, "--json").stdout)["artifact"] == named
     plain = tmp_path / "after.png"
@@ -251,5 +237,7 @@ def test_what_differs_is_said_before_the_caption_of_an_unfamiliar_pair(tmp_path:
     sentence = "One region changed: at the top left (2 % of the picture, red before and blue after)."
     assert caption(*images, "--artifact", "regions").stdout == f"{sentence}  [changed; captioner regions]\n"
     first, line = caption(*images, "--artifact", SHIPPED).stdout.splitlines()
-    assert first == f"Without a trained model: {sentence}"
+    assert first.startswith("objects: ")
+    assert first != f"objects: {sentence}", "with a detector"
+    assert caption(*images, "--artifact", SHIPPED, "--detector", "none").stdout.startswith(f"objects: {sentence}\n")
     assert line.endswith("%; unsure: the images are unlike those that the model was trained on; captioner shipped]")

@@ -151,7 +151,7 @@ def test_beams_are_a_search_without_samples() -> None:
     captioner = RerankedCaptioner(table, BestOfConfig())  # type: ignore[arg-type]  # a table
     (first, *_) = described(captioner, beams=4, candidates=2)
     assert first.best.caption == "of the search"
-    assert table.asked == [{"beams": 4, "candidates": 2, "change_map": False}]
+    assert table.asked == [{"beams": 4, "candidates": 2, "change_map": False, "counted": None}]
 
 
 def test_without_any_text_the_search_remains(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,19 +226,23 @@ def test_a_loader_can_travel_and_sets_the_threads(artifact: str) -> None:
         torch.set_num_threads(before)
 
 
-def test_the_regions_that_differ_are_columns(tmp_path: Path) -> None:
+def test_regions_and_claims_are_columns(tmp_path: Path) -> None:
     """Of the captioner without training, and of a pair that another captioner is not familiar with."""
     for name, pixels in (("before", with_disk(ground(), 60, 50, RED)), ("after", with_disk(ground(), 60, 50, BLUE))):
         (tmp_path / f"{name}.png").write_bytes(encode_png(pixels))
     (tmp_path / "pairs.csv").write_text("before,after\nbefore.png,after.png\nbefore.png,before.png\n")
     tables = {}
     for artifact in ("regions", "shipped"):
-        caption_rows(job(artifact, tmp_path / "pairs.csv", tmp_path / artifact), quiet)
+        settings = {"objects.detector": "none"}
+        caption_rows(job(artifact, tmp_path / "pairs.csv", tmp_path / artifact, **settings), quiet)
         tables[artifact] = rows_of(tmp_path / artifact)
     changed, same = tables["regions"]
     assert (changed["caption"], same["caption"]) == (changed["objects_text"], "No region changed.")
     assert (len(changed["regions"]), same["regions"]) == (1, [])
     assert changed["regions"][0]["position"] == "at the top left"
+    assert [(claim["kind"], claim["object"]) for claim in changed["claims"]] == [("changed", "region")]
     unfamiliar = tables["shipped"][0]
-    assert (unfamiliar["familiar"], unfamiliar["regions"]) == (False, changed["regions"])
+    assert [unfamiliar[name] for name in ("familiar", "regions", "claims")] == [
+        False, changed["regions"], changed["claims"]
+    ]  # fmt: skip
     assert unfamiliar["caption"] != unfamiliar["objects_text"] == changed["caption"]

@@ -132,7 +132,10 @@ def usual_captioner(config: ObjectsConfig | None = None) -> ObjectsCaptioner:
     settings = config or ObjectsConfig()
     if "detector" not in settings.model_fields_set and not embedded_installed():
         settings = settings.model_copy(update={"detector": NONE})
-    return _shared(settings)
+    captioner = _shared(settings)
+    if settings.model_fields_set & {"detector", "names"}:
+        captioner._detector  # noqa: B018  # what was chosen is refused here once, not at every pair that differs
+    return captioner
 
 
 @lru_cache(maxsize=4)
