@@ -43,7 +43,6 @@ JOB_OF = {
     "robustness/": "robustness",
     "card/clevr_like": "make_card",
     "card/satellite_guide": "make_guide_card",
-    "claims/": "claims",
     "mining/": "mine_pairs",
     "m3diff/finetune_": "finetune_m3diff",
     "m3diff/paper": "finetune_m3diff",
@@ -88,7 +87,6 @@ INPUTS: dict[str, dict[str, Any]] = {
     "robustness": {},
     "make_card": {},
     "make_guide_card": {},
-    "claims": {},
     "mine_pairs": {"heap": "heap", "out": "mined"},
     "build_changeimti": {"pairs": "pairs", "out": "changeimti"},
 }
