@@ -86,8 +86,8 @@ def table_of(result: SweepResult) -> SweepTable:
         for column in result.columns
     ]
     if effects:
-        seeds = min(row.effects[title].seeds for row in result.rows for title in row.effects)
-        over = "seeds and pairs" if seeds > 1 else "the pairs alone, for these trainings and no others"
+        fewest = min(row.effects[title].seeds for row in result.rows for title in row.effects)
+        over = "seeds and pairs" if fewest > 1 else "the pairs alone, for these trainings and no others"
         meanings.append((f"less {result.control}", f"difference from that row, with its 95 % interval over {over}"))
     return SweepTable(
         titles,
