@@ -229,7 +229,7 @@ def test_help_as_a_user_asks_for_it(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("job", ["caption", "imagine", "promote", "register", "render", "status"])
+@pytest.mark.parametrize("job", ["caption", "imagine", "promote", "register", "render"])
 def test_help_of_a_light_job_loads_neither_arrays_nor_tables_nor_images(job: str, tmp_path: Path) -> None:
     done, loaded = run(job, "--help", cwd=tmp_path, watched=("numpy", "pyarrow", "PIL", "asyncio"))
     assert done.returncode == 0, done.stderr
