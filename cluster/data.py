@@ -59,13 +59,12 @@ def run_chunks_on_ray(
         RuntimeError: a stage raised another error; the message names the chunk and the error.
     """
     groups = _fit(_groups(stages))
-    cores = sum(group[0].num_cpus * _bounds(group[0])[1] for group in groups)
 
     def results(pending: list[int]) -> Generator[ChunkResult, None, None]:
         with _data_settings(no_progress_timeout_s):
             yield from _results(folder, source, groups, to_rows, pending)
 
-    return run_pending(folder, source, results, cores, **options)
+    return run_pending(folder, source, results, **options)
 
 
 @contextmanager

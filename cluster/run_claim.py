@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import time
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from cluster.tracking import flat
-from idc import heartbeat
 from idc.provenance import ORIGIN, command_line, commit
 from idc.training.config import OPERATIONAL, TrainConfig
 from idc.training.run_storage import CHECKPOINTS, RunFolder
 
 CONFIG, RESULT, FATAL = "config.json", "result.json", "fatal.json"
+_LOCK = ".lock"
+"""File that is locked as long as a process works on a run; the lock ends with the process."""
 
 
 def claim(run: RunFolder, record: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
@@ -47,16 +51,36 @@ def claim(run: RunFolder, record: dict[str, Any], overwrite: bool) -> dict[str, 
 
 def _without_progress(run: RunFolder) -> bool:
     """Whether a run has ended before its first checkpoint, so that nothing is lost if another takes its name. A run on
-    object storage gives no sign of life, so only one that was stopped by a fatal error counts."""
+    object storage has no lock, so only one that was stopped by a fatal error counts."""
     if run.exists(RESULT) or run.exists("artifact"):
         return False
     if run.local is None:
         return run.exists(FATAL) and not run.exists(CHECKPOINTS)
     from idc.training.context import complete_checkpoints
 
-    sign = heartbeat.read_heartbeat(run.local)
-    ended = sign is not None and (bool(sign.get("ended")) or heartbeat.gone(sign, time.time()) is not None)
-    return ended and not complete_checkpoints(run.local / CHECKPOINTS)
+    return _has_ended(run.local) and not complete_checkpoints(run.local / CHECKPOINTS)
+
+
+@contextmanager
+def working_on(folder: Path | None) -> Iterator[None]:
+    """Lock a run's folder, if it is on a file system, against other runs. On several machines the file system must
+    support flock (NFS 4 does)."""
+    if folder is None:
+        yield
+        return
+    with (folder / _LOCK).open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+def _has_ended(folder: Path) -> bool:
+    """Whether no process works on a run. One without a lock file is about to begin."""
+    try:
+        with (folder / _LOCK).open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (FileNotFoundError, BlockingIOError):
+        return False
+    return True
 
 
 def _differing(saved: dict[str, Any], record: dict[str, Any]) -> list[str]:

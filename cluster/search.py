@@ -20,12 +20,13 @@ from cluster.trials import ENVIRONMENT, LOST, Reporter, Workspace, resources, ru
 from idc import logs
 from idc.atomic import write_json
 from idc.data.store import fingerprint
-from idc.report.sweep.live_page import update_page
 from idc.sweep.chain import TrialSteps, chain_of, train_sections
 from idc.sweep.config import SearchConfig
 from idc.sweep.plan import TrialPlan
-from idc.sweep.progress import has_ended, mark_ended, mark_started
 from idc.sweep.summary import SearchedTrial
+
+_ENDED = ".ended"
+"""Suffix of a file next to a trial's: the driver has seen its end, also that of one that was stopped early."""
 
 
 def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial]:
@@ -37,8 +38,11 @@ def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial
     total = _watched_steps(workspace, search)
     begun = _read_trials(workspace)
     ended = {
-        key: trial for key, trial in begun.items() if trial.state != "stopped early" or has_ended(workspace.folder, key)
+        key: trial
+        for key, trial in begun.items()
+        if trial.state != "stopped early" or _trial_file(workspace, key).with_suffix(_ENDED).exists()
     }
+    report = Reporter(workspace, search.num_trials)
     worst = -float("inf") if search.mode == "max" else float("inf")
     if begun:
         print(f"{workspace.job.name}: resuming the search; {len(ended)} of {len(begun)} trials have ended", flush=True)
@@ -51,16 +55,21 @@ def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial
                 super().after_report(run_context, metrics, checkpoint)
 
     class Ends(tune.Callback):
+        def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            report.started(_label(search.expand(trial.config)))
+
         def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
-            update_page(workspace.folder)
+            value = f"{search.metric} {100 * result[search.metric]:.1f}"
+            print(f"step {result['step']}: {_label(search.expand(trial.config))}: {value}", flush=True)
 
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             settings = search.expand(trial.config)
-            key = _search_key(settings)
-            if key not in ended:
-                _write_last(_trial_file(workspace, key), settings, search.metric, trial.last_result or {})
-                mark_ended(workspace.folder, key)
-            update_page(workspace.folder)
+            path = _trial_file(workspace, _search_key(settings))
+            if path.stem not in ended:
+                _write_last(path, settings, search.metric, trial.last_result or {})
+                path.with_suffix(_ENDED).touch()
+                state = SearchedTrial.model_validate_json(path.read_text("utf-8")).state
+                print(f"{state}: {_label(settings)}", flush=True)
 
         on_trial_error = on_trial_complete
 
@@ -82,12 +91,8 @@ def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial
 
         if not path.exists():
             record(None, 0, "stopped early")
-        steps = _search_steps(workspace, settings)
-        label = ", ".join(f"{key} = {value:.3g}" if isinstance(value, float) else f"{key} = {value}" for key, value in
-                          settings.items())  # fmt: skip
-        mark_started(workspace.folder, path.stem, label, [step.name for step in steps.work])
         try:
-            *before, last = steps.work
+            *before, last = _search_steps(workspace, settings).work
             for step in before:
                 run_step(step, workspace)
             callbacks = [Validations()] if workspace.job.trials.mode == "ray_train" else []
@@ -121,11 +126,16 @@ def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial
     searched = list(_read_trials(workspace).values())
     sign = -1 if search.mode == "max" else 1
     searched.sort(key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))
-    report = Reporter(workspace, len(searched))
     for trial in searched:
         values = {search.metric: trial.value} if trial.value is not None else {}
         report.track(_search_key(trial.settings), trial.settings, values, trial.value)
     return searched
+
+
+def _label(settings: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{key} = {value:.3g}" if isinstance(value, float) else f"{key} = {value}" for key, value in settings.items()
+    )
 
 
 def _trial_file(workspace: Workspace, key: str) -> Path:

@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from cluster.ray_internals import dashboard_url, torch_trainer
-from cluster.run_claim import FATAL, RESULT, claim
+from cluster.run_claim import FATAL, RESULT, claim, working_on
 from cluster.tracking import MlflowTracker, flat
 from cluster.waiting import waiting_notice
 from idc import logs
 from idc.data.manifest import manifests_read_once
-from idc.heartbeat import Heartbeat
 from idc.redaction import redacted
 from idc.training.config import TrackingConfig, TrainConfig
 from idc.training.run_storage import RunFolder, scratch_root, stored
@@ -105,9 +104,8 @@ def launch(
     train = train.model_copy(update={"tracking": _tracking(train.tracking, run)})
     tracker: MlflowTracker | None = None
     finished = False
-    cores, gpus = train.num_workers * train.cpus_per_worker, train.num_workers * train.gpus_per_worker
     try:
-        with Heartbeat(run.local, "training", cores=cores, gpus=gpus):  # first: a run without a sign counts as alive
+        with working_on(run.local):  # first: a run without a lock counts as alive
             if train.tracking.enabled:
                 tracker = MlflowTracker(train.tracking, run.local, name, parent)
                 tracker.params(flat(record))

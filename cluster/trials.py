@@ -166,10 +166,14 @@ def failure_of(workspace: Workspace, key: str) -> str:
 
 
 class Reporter:
-    """Prints a trial's result on the driver, and tracks it as a child of the sweep's MLflow run."""
+    """Prints on the driver which trials have begun, and their results; tracks these as children of the sweep's MLflow
+    run."""
 
     def __init__(self, workspace: Workspace, total: int):
         self.workspace, self.total, self.number = workspace, total, 0
+
+    def started(self, label: str) -> None:
+        print(f"begun: {label}", flush=True)
 
     def __call__(self, plan: TrialPlan) -> None:
         self.number += 1

@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -30,11 +30,8 @@ from cluster.trials import (
     run_trial,
 )
 from idc.atomic import write_json
-from idc.heartbeat import Heartbeat
-from idc.report.sweep.live_page import LivePage, update_page
 from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SweepJob
 from idc.sweep.plan import TrialPlan, plan_table, spread_out
-from idc.sweep.progress import mark_started, write_plan
 from idc.sweep.summary import SearchedTrial, SweepResult, TrialResult, summarise_sweep
 
 
@@ -64,12 +61,7 @@ def run_sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, ove
         if tracker is not None:
             tracker.params(flat(job.model_dump(mode="json", exclude={"rows", "note"})))
         plans = plan_table(workspace.job, str(workspace.store)) if job.search is None else []
-        _write_plan(workspace, plans)
-        with (
-            Heartbeat(workspace.folder, "sweep"),
-            LivePage(workspace.folder),
-            nullcontext() if local else session(cluster, Wanted(job, out=job.runs)),
-        ):
+        with nullcontext() if local else session(cluster, Wanted(job, out=job.runs)):
             searched: list[SearchedTrial] = []
             if job.search is not None:
                 searched = run_search(workspace, job.search)
@@ -106,15 +98,6 @@ def _claim(workspace: Workspace, overwrite: bool) -> None:
     write_json(path, identity)
 
 
-def _write_plan(workspace: Workspace, plans: Sequence[TrialPlan]) -> None:
-    """Write the plan that :mod:`idc.sweep.progress` reads."""
-    job, search = workspace.job, workspace.job.search
-    metric, mode = (search.metric, search.mode) if search is not None else (job.columns[0].metric, "max")
-    total = search.num_trials if search is not None else len(plans)
-    trials = [(plan.key, plan.label, plan.required) for plan in plans]
-    write_plan(workspace.folder, job.title or job.name, metric, mode, total, workspace.store, trials)
-
-
 def _table(workspace: Workspace, plans: Sequence[TrialPlan]) -> dict[str, TrialResult]:
     """Run the trials that are not done; returns the results of all that are, by key."""
     waiting = {plan.key: plan for plan in plans if result_of(workspace, plan) is None}
@@ -123,11 +106,9 @@ def _table(workspace: Workspace, plans: Sequence[TrialPlan]) -> dict[str, TrialR
     report = Reporter(workspace, len(order))
     if workspace.local:
         for plan in order:
-            mark_started(workspace.folder, plan.key, plan.label, plan.required)
-            update_page(workspace.folder)
+            report.started(plan.label)
             run_trial(plan, workspace)
             report(plan)
-            update_page(workspace.folder)
     elif order:
         _tune_table(workspace, order, report)
     return {plan.key: result for plan in plans if (result := result_of(workspace, plan)) is not None}
@@ -142,25 +123,23 @@ def _alone(workspace: Workspace, plans: Sequence[TrialPlan]) -> None:
         run_step(step, workspace, alone=True)
 
 
-def _tune_table(workspace: Workspace, order: Sequence[TrialPlan], report: Callable[[TrialPlan], None]) -> None:
+def _tune_table(workspace: Workspace, order: Sequence[TrialPlan], report: Reporter) -> None:
     os.environ.update(ENVIRONMENT)
     from ray import tune
 
     plans = {plan.key: plan for plan in order}
 
     def trainable(config: dict[str, Any]) -> None:
-        plan = plans[config["trial"]]
-        mark_started(workspace.folder, plan.key, plan.label, plan.required)
-        tune.report({"ok": run_trial(plan, workspace)})
+        tune.report({"ok": run_trial(plans[config["trial"]], workspace)})
 
     class Progress(tune.Callback):
+        def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            report.started(plans[trial.config["trial"]].label)
+
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             report(plans[trial.config["trial"]])
-            update_page(workspace.folder)
 
-        def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            report(plans[trial.config["trial"]])
-            update_page(workspace.folder)
+        on_trial_error = on_trial_complete
 
     shutil.rmtree(workspace.folder / "tune", ignore_errors=True)  # the trials' own files record what is done
     # Tune looks for its own result files, which these trials do not write, and would warn about each missing one.

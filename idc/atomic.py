@@ -64,11 +64,3 @@ def read_object(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def modified(path: Path) -> float | None:
-    """When a file was written last; None if it does not exist."""
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return None

@@ -1,9 +1,9 @@
-"""The records of the data sets and their columns at rest: pairs, instructions and preferences.
+"""The records of the data sets and their columns at rest: pairs and instructions.
 
 Between the parts of the program rows travel as columns, in batches and Arrow tables: the contract is
-:func:`pair_arrow_schema` and its siblings. :class:`ChangePair`, :class:`Instruction` and :class:`Preference` are single
-rows as objects, checked when they are made: for code that makes or reads rows one by one. The formats for one's own
-data are documented in ``docs/data.md``.
+:func:`pair_arrow_schema` and its sibling. :class:`ChangePair` and :class:`Instruction` are single rows as objects,
+checked when they are made: for code that makes or reads rows one by one. The formats for one's own data are documented
+in ``docs/data.md``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 PAIR_SCHEMA_VERSION = 1
 INSTRUCTION_SCHEMA_VERSION = 1
-PREFERENCE_SCHEMA_VERSION = 1
 
 SPLITS = ("train", "val", "test")
 """The three splits. Models are selected on ``val``; ``test`` is touched once."""
@@ -239,63 +238,7 @@ class Instruction:
         return cls(turns=tuple(turns), **_common(where, row))
 
 
-@dataclass(frozen=True, slots=True)
-class Preference:
-    """Two answers to one prompt of which one is better: a row of kind ``preferences``.
-
-    Attributes:
-        row_id, images, split, of_pair, source, meta: as of :class:`Instruction`.
-        prompt: with :data:`IMAGE` in the place of each image.
-        chosen, rejected: the better and the worse answer.
-        chosen_score, rejected_score: by the measure of the source, both or neither; the higher, the better.
-    """
-
-    row_id: str
-    images: tuple[bytes | str, ...]
-    prompt: str
-    chosen: str
-    rejected: str
-    chosen_score: float | None = None
-    rejected_score: float | None = None
-    split: str = "train"
-    of_pair: str | None = None
-    source: str = ""
-    meta: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        where = _row_name("preferences", self)
-        for name in ("prompt", "chosen", "rejected"):
-            _require_text(getattr(self, name), f"{where}: {name}")
-        for name in ("chosen", "rejected"):
-            if IMAGE in getattr(self, name):
-                raise ValueError(f"{where}: {name} has {IMAGE} in it; only the prompt shows images")
-            score = getattr(self, f"{name}_score")
-            if score is not None and not _is_number(score):
-                raise ValueError(f"{where}: {name}_score is {score!r}, not a finite number")
-        if self.chosen == self.rejected:
-            raise ValueError(f"{where}: chosen and rejected are the same text {self.chosen!r}; leave the row out")
-        if (self.chosen_score is None) != (self.rejected_score is None):
-            raise ValueError(f"{where}: chosen_score and rejected_score: give both or neither")
-        _check_images(where, self.images, "prompt", self.prompt.count(IMAGE))
-
-    def to_row(self) -> dict[str, Any]:
-        """The row of :func:`preference_arrow_schema`; errors as of :meth:`ChangePair.to_row`."""
-        return _to_row("preferences", self)
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Preference:
-        """The inverse of :meth:`to_row`; other columns are ignored.
-
-        Raises:
-            ValueError: naming the row and the field.
-        """
-        texts = ("prompt", "chosen", "rejected")
-        where = _row_of("preferences", row, ("row_id", "images", *texts))
-        scores: dict[str, Any] = {name: row.get(name) for name in ("chosen_score", "rejected_score")}
-        return cls(**{name: row[name] for name in texts}, **scores, **_common(where, row))
-
-
-def _row_name(kind: str, row: Instruction | Preference) -> str:
+def _row_name(kind: str, row: Instruction) -> str:
     if not isinstance(row.row_id, str) or not row.row_id:
         raise ValueError(f"{kind}: row_id is {row.row_id!r}; every row needs a text that is unique in its data set")
     if row.split not in SPLITS:
@@ -326,7 +269,7 @@ def _common(where: str, row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _to_row(kind: str, record: Instruction | Preference) -> dict[str, Any]:
+def _to_row(kind: str, record: Instruction) -> dict[str, Any]:
     for number, image in enumerate(record.images):
         _require_bytes(image, f"{kind} row {record.row_id!r}: images[{number}]")
     lists = {name: list(value) for name, value in asdict(record).items() if isinstance(value, tuple)}
@@ -411,25 +354,11 @@ def instruction_arrow_schema() -> pa.Schema:
             pa.field("task", pa.string()),
         ]
     )
-    return _dialogue_schema([pa.field("turns", pa.list_(turn), nullable=False)])
-
-
-def preference_arrow_schema() -> pa.Schema:
-    """The columns of a :class:`Preference` at rest."""
-    import pyarrow as pa
-
-    texts = [pa.field(name, pa.string(), nullable=False) for name in ("prompt", "chosen", "rejected")]
-    return _dialogue_schema([*texts, pa.field("chosen_score", pa.float64()), pa.field("rejected_score", pa.float64())])
-
-
-def _dialogue_schema(columns: list[pa.Field]) -> pa.Schema:
-    import pyarrow as pa
-
     return pa.schema(
         [
             pa.field("row_id", pa.string(), nullable=False),
             pa.field("images", pa.list_(pa.binary()), nullable=False),
-            *columns,
+            pa.field("turns", pa.list_(turn), nullable=False),
             pa.field("split", pa.string(), nullable=False),
             pa.field("of_pair", pa.string()),
             pa.field("source", pa.string(), nullable=False),

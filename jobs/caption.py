@@ -71,7 +71,7 @@ def main() -> None:
         command(__doc__, _geotiffs)
         return
     from cluster.caption_job import CaptionTableJob
-    from idc.config import cli, refuse
+    from idc.config import cli
 
     args = cli(CaptionTableJob, __doc__)
     from cluster.session import run_chunks
@@ -80,14 +80,8 @@ def main() -> None:
     from idc.report.gallery import write_gallery
 
     run: Callable[..., Manifest] = partial(run_chunks, args.local, args.config.cluster, job=args.config)
-    if args.local and args.config.ray_llm is not None:
-        refuse(["--local: ray_llm needs Ray; leave one of them out"])
     try:
         job = args.config
-        if job.ray_llm is not None:
-            from cluster.caption_llm import captioning_on
-
-            run = captioning_on(job.cluster, job, job.ray_llm)
         done = caption_rows(job, run, args.local, args.overwrite)
         print(f"{job.out}: {done.text()}")
         if not done.captioned:

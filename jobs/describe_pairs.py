@@ -4,7 +4,6 @@
         endpoint.model=Qwen/Qwen2-VL-7B-Instruct
     python jobs/describe_pairs.py pairs=data/cc3m/pairs out=data/trial max_pairs=100 price_prompt=0.15 \\
         price_completion=0.6 endpoint.url=https://api.openai.com/v1 endpoint.model=gpt-4o-mini
-    python jobs/describe_pairs.py pairs=data/cc3m/pairs out=data/cc3m/described describer=ray_llm ray_llm.replicas=8
     python jobs/describe_pairs.py --local --config jobs/configs/namc/describe_oracle.yaml pairs=data/demo/pairs \\
         out=data/demo/described oracle.noise=0.2
 
@@ -19,8 +18,7 @@ import sys
 from functools import partial
 
 from cluster.config import ClusterConfig
-from idc.config import cli, refuse
-from idc.data.descriptions.asking import Ask
+from idc.config import cli
 from idc.data.descriptions.config import DescribeJob
 from idc.next_command import after_descriptions
 
@@ -29,7 +27,7 @@ class Job(DescribeJob):
     """Describe pairs, and the cluster to do it on."""
 
     cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (describer=oracle without --local, and describer=ray_llm)."""
+    """The Ray cluster (describer=oracle without --local)."""
 
 
 def main() -> None:
@@ -41,15 +39,8 @@ def main() -> None:
     from idc.report.descriptions.descriptions_page import write_descriptions_page
 
     job = args.config
-    if args.local and job.describer == "ray_llm":
-        refuse(["--local: describer=ray_llm needs Ray; leave one of them out"])
     try:
-        ask: Ask = ask_endpoint
-        if job.describer == "ray_llm":
-            from cluster.language_model import asking_on
-
-            ask = asking_on(job.cluster)
-        describe_pairs(job, partial(run_chunks, args.local, job.cluster, job=job), ask, args.overwrite)
+        describe_pairs(job, partial(run_chunks, args.local, job.cluster, job=job), ask_endpoint, args.overwrite)
         print(write_descriptions_page(job))
         print(f"next: {after_descriptions(job.out)}")
     except ValueError as error:

@@ -8,9 +8,8 @@
 
 Two pairs per scene: one with a change, one with distractors only; with render.ordered_pairs=true eight of each training
 scene; with render.several (several.yaml) one pair per scene, with none to five changes; with render.satellite one
-satellite pair in LEVIR-CC's manner (jobs/export_levir.py writes LEVIR-MCI's layout). Scene n of a seed has the same
-pixels and captions whatever the number of workers, with Ray or without. With --local, workers are processes of this
-machine. The same command continues a killed build.
+satellite pair in LEVIR-CC's manner. Scene n of a seed has the same pixels and captions whatever the number of workers,
+with Ray or without. With --local, workers are processes of this machine. The same command continues a killed build.
 """
 
 from __future__ import annotations

@@ -299,7 +299,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
         [
             "format: 'clevr' is not one of auto, folder, csv, jsonl, parquet, clevr_change, clevr_dc, spot_the_diff, "
             "image_editing_request, birds_to_words, levir, omnidiff, instruct_pix2pix, cdvqa, qag360k, procap_hdf5, "
-            "hugging_face, webdataset, video",
+            "hugging_face",
             "chunk_sise: no such setting; did you mean 'chunk_size'?",
             "val_share + test_share is 1.4, more than 1",
             "source: no such file or folder: 'nowhere'",

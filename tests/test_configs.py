@@ -41,9 +41,6 @@ JOB_OF = {
     "sft/finetune_": "finetune_sft",
     "benchmark/": "benchmark",
     "robustness/": "robustness",
-    "card/clevr_like": "make_card",
-    "card/satellite_guide": "make_guide_card",
-    "claims/": "claims",
     "mining/": "mine_pairs",
     "m3diff/finetune_": "finetune_m3diff",
     "m3diff/paper": "finetune_m3diff",
@@ -86,9 +83,6 @@ INPUTS: dict[str, dict[str, Any]] = {
     "train_twincap": {},
     "benchmark": {},
     "robustness": {},
-    "make_card": {},
-    "make_guide_card": {},
-    "claims": {},
     "mine_pairs": {"heap": "heap", "out": "mined"},
     "build_changeimti": {"pairs": "pairs", "out": "changeimti"},
 }
@@ -235,7 +229,7 @@ def test_help_as_a_user_asks_for_it(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("job", ["caption", "imagine", "make_card", "promote", "register", "render", "status"])
+@pytest.mark.parametrize("job", ["caption", "imagine", "promote", "register", "render"])
 def test_help_of_a_light_job_loads_neither_arrays_nor_tables_nor_images(job: str, tmp_path: Path) -> None:
     done, loaded = run(job, "--help", cwd=tmp_path, watched=("numpy", "pyarrow", "PIL", "asyncio"))
     assert done.returncode == 0, done.stderr

@@ -24,8 +24,6 @@ FORBIDDEN = {
     "idc/config.py": HEAVY,
     "idc/atomic.py": HEAVY,
     "idc/logs.py": HEAVY,
-    "idc/heartbeat.py": HEAVY,
-    "idc/status": HEAVY,
     "idc/schema.py": HEAVY,
     "idc/provenance.py": HEAVY,
     "idc/data": HEAVY,
@@ -359,7 +357,7 @@ def test_every_system_folder_is_listed_and_has_the_same_files() -> None:
 
 
 LIGHT = ("idc/__init__.py", "idc/api.py", "idc/config.py", "idc/schema.py", "idc/provenance.py", "idc/data/",
-         "idc/metrics/", "idc/evaluation/", "idc/report/", "idc/sweep/", "idc/status/", "idc/heartbeat.py",
+         "idc/metrics/", "idc/evaluation/", "idc/report/", "idc/sweep/",
          "idc/logs.py", "idc/captioning/", "idc/systems/__init__.py", "serve/")  # fmt: skip
 """Importing these loads no heavy library; so do all ``config.py``."""
 

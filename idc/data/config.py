@@ -27,8 +27,6 @@ Format = Literal[
     "qag360k",
     "procap_hdf5",
     "hugging_face",
-    "webdataset",
-    "video",
 ]
 AnyFormat = Literal["auto", Format]
 
@@ -69,31 +67,6 @@ class HuggingFaceConfig(ConfigModel):
     """Name of the configuration, for a data set on the hub that has several."""
     revision: str | None = None
     """Commit, tag or branch of a data set on the hub."""
-
-
-class WebdatasetConfig(ConfigModel):
-    """Names of the members of WebDataset shards; `key.before.png` is the member `before` of the sample `key`."""
-
-    before: str = "before"
-    """The before image: the part of its name between key and suffix, or all after the key, such as `0.jpg`."""
-    after: str = "after"
-    """The after image."""
-    mask: str = "mask"
-    """The change mask."""
-
-
-class VideoConfig(ConfigModel):
-    """Cutting pairs from clips of a fixed camera."""
-
-    distance: int = Field(default=30, ge=1)
-    """Number of frames from the before to the after image."""
-    every: int = Field(default=30, ge=1)
-    """Number of frames from the start of a pair to the start of the next."""
-    min_change: float = Field(default=0.0, ge=0, le=255)
-    """Least mean difference between the two images (0 to 255); pairs below it are left out, because a fixed camera
-    mostly sees no change."""
-    max_side: int | None = Field(default=None, ge=16)
-    """Longer side of the stored frames in pixels; larger frames are downscaled. Default: original size."""
 
 
 Corruption = Literal[
@@ -160,10 +133,6 @@ class ImportConfig(AccessConfig):
     """Settings of format=procap_hdf5."""
     hugging_face: HuggingFaceConfig = HuggingFaceConfig()
     """Settings of format=hugging_face."""
-    webdataset: WebdatasetConfig = WebdatasetConfig()
-    """Settings of format=webdataset."""
-    video: VideoConfig = VideoConfig()
-    """Settings of format=video."""
 
     def faults(self) -> Iterator[str]:
         if self.val_share + self.test_share > 1:
@@ -176,9 +145,8 @@ class ImportJob(ImportConfig):
     """Import pairs into a data set folder."""
 
     source: str
-    """Source to import: the folder of an official data set, a folder of images, shards or clips, or a file (csv, jsonl,
-    parquet, webdataset, video); for hugging_face a folder written by `save_to_disk`, or a name on the hub. Path or
-    URI."""
+    """Source to import: the folder of an official data set, a folder of images, or a file (csv, jsonl, parquet);
+    for hugging_face a folder written by `save_to_disk`, or a name on the hub. Path or URI."""
     format: AnyFormat = "auto"
     """The layout of the source (docs/data.md); "auto" recognises it by the files, and fails if several match."""
     out: str

@@ -18,7 +18,7 @@ from idc.config import missing
 from idc.data import files
 from idc.data.object_store import answered
 from idc.data.textfiles import JsonError, decode_text, parse_json
-from idc.schema import INSTRUCTION_SCHEMA_VERSION, PAIR_SCHEMA_VERSION, PREFERENCE_SCHEMA_VERSION
+from idc.schema import INSTRUCTION_SCHEMA_VERSION, PAIR_SCHEMA_VERSION
 
 AnyPath = str | os.PathLike[str] | files.Location
 """Types that public functions take for a folder: a local path, a URI or a location."""
@@ -27,7 +27,6 @@ MANIFEST = "manifest.json"
 SCHEMA_VERSIONS = {
     "pairs": PAIR_SCHEMA_VERSION,
     "instructions": INSTRUCTION_SCHEMA_VERSION,
-    "preferences": PREFERENCE_SCHEMA_VERSION,
     "procedures": 1,
 }
 """Version of the columns of each kind of folder; a folder with a newer one is refused."""

@@ -36,7 +36,6 @@ from idc.data.store import (
     read_schema,
 )
 from idc.data.stored_rows import iter_rejects, opened_part
-from idc.heartbeat import Heartbeat
 from idc.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -241,14 +240,12 @@ def run_pending(
     folder: DatasetFolder,
     source: Source,
     results: Callable[[list[int]], Generator[ChunkResult, None, None]],
-    cores: float = 1.0,
     **options: Unpack[RunOptions],
 ) -> Manifest:
     """Run the pending chunks of ``folder``, then complete it: the common part of all executors.
 
     Args:
         results: gives one result for each of these chunks, in any order. It is closed when the caller is interrupted.
-        cores: number of cores that it uses.
 
     Raises:
         TooManyRejects: see :func:`finish`.
@@ -261,7 +258,7 @@ def run_pending(
     if pending := folder.pending():
         progress, name = options.get("progress", True), options.get("name", "chunks")
         with closing(results(pending)) as done:
-            _show(done, folder, len(pending), progress, name, options.get("watch"), cores)
+            _show(done, folder, len(pending), progress, name, options.get("watch"))
     return finish(folder, options.get("max_reject_share", 0.05), options.get("extra"))
 
 
@@ -316,20 +313,17 @@ def _show(
     progress: bool,
     name: str,
     watch: Callable[[ChunkResult], None] | None,
-    cores: float,
 ) -> None:
-    """Consume the results and show the progress: chunks done, rows, rejects; ``cores`` are in use."""
+    """Consume the results and show the progress: chunks done, rows, rejects."""
     total, rows, rejects = folder.num_chunks, 0, 0
     before = total - pending
-    sign = Heartbeat(folder.location.local, "data", cores=cores)
-    with sign, Progress(total, name, "chunk", done=before, show=progress) as shown:
+    with Progress(total, name, "chunk", done=before, show=progress) as shown:
         for done, result in enumerate(results, start=before + 1):
             rows += result.num_rows
             rejects += result.num_rejects
             shown.update(done, rows=rows, rejects=rejects)
             if watch is not None:
                 watch(result)
-    sign.remove()
 
 
 class FolderSource:

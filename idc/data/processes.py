@@ -53,7 +53,7 @@ def run_processes(
         return run_local(folder, source, stages, to_rows, **options)
 
     results = partial(_results, folder, source, stages, to_rows, processes)
-    return run_pending(folder, source, results, processes, **options)
+    return run_pending(folder, source, results, **options)
 
 
 def _results(

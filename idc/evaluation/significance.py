@@ -216,7 +216,7 @@ def compare_evaluations(job: CompareJob) -> SystemComparison:
 def pairs_to_see(interval: Interval, pairs: int, effect: float) -> int:
     """How many pairs a paired test of these two trainings takes to see a difference of ``effect`` in 80 % of
     repetitions, by the interval of their difference over ``pairs``, whose width shrinks as the root of their number.
-    Two other trainings differ further, by their seeds (:func:`idc.evaluation.effects.pairs_needed`)."""
+    Two other trainings differ further, by their seeds (:mod:`idc.evaluation.effects`)."""
     assert effect > 0, effect
     normal = statistics.NormalDist()
     inside = normal.inv_cdf((1 + LEVEL) / 2)

@@ -7,13 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from idc.config import ConfigModel, did_you_mean, missing
+from idc.config import ConfigModel, missing
 from idc.data.config import Perturbation
 from idc.evaluation.config import EvaluateSection
-from idc.report.paper_claims.config import SEED_MARK, ClaimMetric
 
 Severity = Annotated[int, Field(ge=1, le=5)]
-TableMetric = ClaimMetric | Literal["invented_share", "BLEU-4", "METEOR", "ROUGE-L", "SPICE"]
 
 
 class RealSource(ConfigModel):
@@ -81,34 +79,6 @@ class ReportJob(ConfigModel):
             named += [(f"real.{i}.{name}", getattr(source, name)) for name in ("evaluation", "pairs", "procedures")]
         for field, path in named:
             yield from missing(path, field)
-
-
-class TabulateJob(ConfigModel):
-    """Put evaluations of several settings on the same pairs into a table."""
-
-    rows: dict[str, str] = Field(min_length=1)
-    """Name of a row -> folder of its evaluation, with `{seed}` in the place of a number where it has several seeds:
-    `rows.SFT=runs/sft-{seed}/evaluation`. A row without evaluations is empty."""
-    metrics: tuple[TableMetric, ...] = Field(
-        ("right_object", "right_type", "difference_f1", "invented_share", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr"),
-        min_length=1,
-    )
-    """The columns."""
-    against: str | None = None
-    """Row that is subtracted from each other one, in a second table: with intervals over seeds and pairs, and the
-    number of pairs that would show a difference of `percent`. For metrics that are means over the pairs: the first
-    three, and CIDEr."""
-    percent: float = Field(2.0, gt=0)
-    """That difference, in percent of the score of `against`."""
-    out: str | None = Field(None, min_length=1)
-    """Markdown file for the tables; they are printed in either case."""
-
-    def faults(self) -> Iterator[str]:
-        if self.against is not None and self.against not in self.rows:
-            yield f"against: no row is called {self.against!r}{did_you_mean(self.against, list(self.rows))}"
-        for name, folder in self.rows.items():
-            if folder.count(SEED_MARK) > 1:
-                yield f"rows.{name}: {folder!r} has {SEED_MARK} in it more than once"
 
 
 class RobustnessJob(ConfigModel):

@@ -31,11 +31,6 @@ def render_template(template: str, **values: Any) -> str:
     return _templates().get_template(template).render(values)
 
 
-def standalone_svg(label: str, drawing: Markup, width: float, height: float) -> str:
-    """A drawing of :mod:`idc.report.charts` as a file of its own, with the colours of the pages."""
-    return render_template("standalone.svg", label=label, drawing=drawing, width=f"{width:g}", height=f"{height:g}")
-
-
 def picture(image: np.ndarray, alt: str, edge: int = IMAGE_EDGE) -> Markup:
     """An image, uint8 RGB ``(H, W, 3)``, as an ``<img>`` with its data, reduced to ``edge`` pixels.
 

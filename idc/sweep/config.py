@@ -239,6 +239,9 @@ class SweepJob(ConfigModel):
     """Each row is repeated with each of these as the chain's seeds."""
     columns: tuple[ColumnConfig, ...] = Field(CAPTION_COLUMNS, min_length=1)
     """The table's columns."""
+    control: str | None = Field(None, min_length=1)
+    """Label of a row from which the other rows of its group are told apart: further columns have their differences in
+    CIDEr, right_type, right_object and difference_f1, with 95 % intervals over seeds and pairs."""
     plot: PlotConfig | None = None
     """The figure, if the paper has one."""
     trials: TrialsConfig = TrialsConfig()
@@ -348,6 +351,9 @@ class SweepJob(ConfigModel):
             for title in row.published:
                 if title not in titles:
                     yield f"rows.{number}.published.{title}: no such column{did_you_mean(title, titles)}"
+        ran = [row.label for row in self.table if not row.quoted]
+        if self.control is not None and self.control not in ran:
+            yield f"control: no row that is run has the label {self.control!r}{did_you_mean(self.control, ran)}"
         if self.plot is not None:
             if self.plot.column not in titles:
                 hint = did_you_mean(self.plot.column, titles)

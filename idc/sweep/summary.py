@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
+from idc.evaluation.effects import SeededEffect
 from idc.evaluation.record import Baseline, Evaluation, Spread, load_evaluation, spread
 from idc.sweep.chain import Step
 from idc.sweep.config import (
@@ -25,6 +26,7 @@ from idc.sweep.config import (
     RowConfig,
     SweepJob,
 )
+from idc.sweep.effects import PAIRED, effect
 from idc.sweep.plan import TrialPlan
 
 _ANSWERS = "answers"
@@ -70,6 +72,8 @@ class ResultRow(_Record):
     """Seeds of the finished trials."""
     values: dict[str, Spread | None]
     """Column title -> mean and spread over the seeds; scores times 100."""
+    effects: dict[str, SeededEffect] = {}
+    """Column title -> difference from the control row, over the seeds that both have."""
     published: dict[str, float]
     group: str = ""
     quoted: bool = False
@@ -167,6 +171,7 @@ class SweepResult(_Record):
     note: str
     system: str
     columns: list[ColumnConfig]
+    control: str | None = None
     rows: list[ResultRow]
     plot: PlotConfig | None
     baselines: list[BaselineRow] = Field(validation_alias=AliasChoices("baselines", "floors"))
@@ -214,6 +219,7 @@ def summarise_sweep(
                 settings=row.settings,
                 seeds=[plan.seed for plan in plans],
                 values=values,
+                effects=_effects(job, rows, number, done, store),
                 published=row.published,
                 group=row.group,
                 quoted=row.quoted,
@@ -229,6 +235,7 @@ def summarise_sweep(
         note=job.note,
         system=job.system,
         columns=list(job.columns),
+        control=job.control,
         rows=table,
         plot=job.plot,
         baselines=_baselines(job, rows, done, store),
@@ -248,6 +255,28 @@ def summarise_sweep(
         settings={"base": job.base, **job.settings},
         seconds=seconds,
     )
+
+
+def _effects(
+    job: SweepJob, rows: Sequence[RowConfig], number: int, done: Sequence[tuple[TrialPlan, TrialResult]], store: Path
+) -> dict[str, SeededEffect]:
+    """Column title -> effect of a row against the control row of its group; empty without one, and for itself."""
+    of_group = [other.group == rows[number].group and other.label == job.control for other in rows]
+    if not any(of_group) or of_group[number]:
+        return {}
+    control, treatment = (
+        {plan.seed: store / result.evaluation for plan, result in done if plan.row == row}
+        for row in (of_group.index(True), number)
+    )
+    if not (seeds := sorted(control.keys() & treatment.keys())):
+        return {}
+    folders = [[of_row[seed] for seed in seeds] for of_row in (control, treatment)]
+    effects = {
+        column.title: effect(column.metric, *folders)
+        for column in job.columns
+        if column.subset is None and column.metric in PAIRED
+    }
+    return {title: of_column for title, of_column in effects.items() if of_column is not None}
 
 
 def ordering(column: ColumnConfig, rows: Sequence[ResultRow]) -> Ordering | None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
-import platform
 import resource
 import shutil
 import sys
@@ -42,7 +40,7 @@ Export = Callable[[dict[str, Tensor], dict[str, float]], None]
 """Writes the artifact from the stored weights (``Task.stored``) and their validation metrics; called on rank 0."""
 
 RANK_0 = ".rank0.json"
-"""Where rank 0 of the last start runs, and the steps of the whole run; read by ``jobs/status.py``."""
+"""File of the steps of the whole run, for the figures of a cluster's metrics."""
 _VALIDATION = 1 << 40
 
 
@@ -85,8 +83,7 @@ def fit(
     run = _Run(task, loaders, context, train)
     with run.full_disk_explained(context.run_dir):
         if run.is_main:
-            rank_0 = {"node": platform.node(), "pid": os.getpid(), "steps": run.total}
-            write_json(context.run_dir / RANK_0, rank_0)
+            write_json(context.run_dir / RANK_0, {"steps": run.total})
         run.resume()
         run.train_steps()
         return run.finish(export)

@@ -8,10 +8,10 @@ import pytest
 from sklearn.datasets import load_sample_images
 
 from idc.captioning.loading import SHIPPED, SHIPPED_SATELLITE, CaptionerLoader, LoadConfig, artifact_folder
-from idc.evaluation.card import ShippedScores, check
 from idc.metrics.changes import says_no_change
 from idc.training.artifact import read_artifact
 from tests.captioning.disturbed_weights import disturbed_copy
+from tests.shipped_scores import caption_differences
 from tests.systems.objects.test_regions import KINDS
 
 FOLDER = Path(artifact_folder(SHIPPED))
@@ -29,9 +29,7 @@ def test_it_is_a_whole_artifact_of_at_most_30_mb() -> None:
 @pytest.mark.parametrize("which", [0, pytest.param(-1, marks=pytest.mark.slow)])
 def test_its_stored_scores_come_out(which: int) -> None:
     """Of the first few scenes, and of all of the check; rendered anew here."""
-    scores = ShippedScores.read(FOLDER)
-    stored = scores.checks[which]
-    assert stored.differences(check(str(FOLDER), scores.render, stored.scenes)) == []
+    assert caption_differences(FOLDER, FOLDER, which) == []
 
 
 @pytest.mark.parametrize("name", [SHIPPED, SHIPPED_SATELLITE])
@@ -48,9 +46,7 @@ def test_an_image_of_any_kind_is_equal_to_itself(name: str) -> None:
 
 def test_other_weights_have_other_scores(tmp_path: Path) -> None:
     other = disturbed_copy(FOLDER, tmp_path / "other")
-    scores = ShippedScores.read(FOLDER)
-    stored = scores.checks[0]
-    assert stored.differences(check(str(other), scores.render, stored.scenes)) != []
+    assert caption_differences(FOLDER, other, 0) != []
 
 
 def test_photographs_get_a_warning_that_names_its_training_images() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from cluster.run_claim import working_on
 from cluster.tracking import RUN_TAG, MlflowTracker, flat
 from cluster.train import launch
-from idc.heartbeat import Heartbeat
 from idc.training.config import TrackingConfig, TrainConfig
 from idc.training.loop import read_log
 from tests.invariants.harness import Run, largest_difference, run_cases
@@ -229,7 +229,7 @@ def test_a_run_with_a_checkpoint_and_one_that_lives_own_their_name(tmp_path: Pat
         start(tmp_path / "stopped", UNTRACKED, {"size": 40}, local=True)
     with pytest.raises(ValueError, match="'CIDEr' is not measured"):
         start(tmp_path / "alive", {**bad, "checkpoint_every": 20}, {"size": 40}, local=True)
-    with Heartbeat(tmp_path / "alive", "training"), pytest.raises(ValueError, match="another config"):
+    with working_on(tmp_path / "alive"), pytest.raises(ValueError, match="another config"):
         start(tmp_path / "alive", UNTRACKED, {"size": 40}, local=True)
 
 

@@ -18,7 +18,6 @@ from cluster.config import ClusterConfig
 from cluster.tune import run_sweep
 from idc.evaluation.record import load_evaluation
 from idc.sweep.config import SearchConfig, SweepJob
-from idc.sweep.progress import read_progress
 from idc.sweep.summary import SweepResult
 from idc.training.loop import read_log
 from tests.faults.canary import Canary
@@ -119,7 +118,6 @@ def test_procedures_are_built_where_a_row_needs_other_ones(
     monkeypatch.chdir(moved)
     assert run_here(small_sweep(world, moved, **settings)).rows == result.rows
     assert [*written(moved).values()] == before
-    assert read_progress(moved / "small").trials[0].value == load_evaluation(*moved.glob("steps/ev*/")).scores["CIDEr"]
 
 
 def test_a_training_goes_on_from_its_checkpoint(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,18 +1,16 @@
-"""Small examples of the layouts that keep their images in files of their own kind: InstructPix2Pix, ProCap's HDF5 and
-WebDataset shards. The others are in :mod:`tests.data.small_sets`."""
+"""Small examples of the layouts that keep their images in files of their own kind: InstructPix2Pix and ProCap's
+HDF5. The others are in :mod:`tests.data.small_sets`."""
 
 from __future__ import annotations
 
 import io
 import json
-import tarfile
 from typing import Any
 
 import h5py
 import numpy as np
 
 from tests.data.official_layouts import Expected, Official, more
-from tests.data.readers.test_own import picture
 
 
 def instruct_pix2pix() -> Official:
@@ -102,63 +100,4 @@ def procap_hdf5() -> Official:
     return Official("procap_hdf5", files, pairs, damage, {"000001c", "000002c", "000003nc"})
 
 
-def shard(samples: dict[str, dict[str, Any]]) -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as tar:
-        for key, members in samples.items():
-            for ending, content in members.items():
-                data = picture(content) if isinstance(content, int) else content.encode()
-                info = tarfile.TarInfo(f"{key}.{ending}")
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
-    return stream.getvalue()
-
-
-def webdataset() -> Official:
-    """Captions in a text, in a JSON of one and of several; splits by the shard's name and by the JSON."""
-    first = {
-        "a/0": {"before.png": 1, "after.png": 2, "txt": "cube zero moved\nit moved"},
-        "a/1": {"before.png": 3, "after.jpg": 4, "json": json.dumps({"caption": "cube one is gone", "camera": 7})},
-    }
-    second = {
-        "2": {"before.png": 5, "after.png": 6, "json": json.dumps({"captions": ["cube two"], "split": "valid"})},
-        "3": {"before.png": 7, "after.png": 8, "mask.png": 9, "json": json.dumps({"captions": ["cube three is gone"]})},
-    }
-    files: dict[str, int | str | bytes] = {"train-000000.tar": shard(first), "test-000000.tar": shard(second)}
-    pairs: Expected = {
-        "2": ("val", 5, 6, ["cube two"]),
-        "3": ("test", 7, 8, ["cube three is gone"]),
-        "a/0": ("train", 1, 2, ["cube zero moved", "it moved"]),
-        "a/1": ("train", 3, 4, ["cube one is gone"]),
-    }
-
-    def damage(files: dict[str, Any]) -> dict[str, str]:
-        bad: dict[str, dict[str, Any]] = {
-            "3": {"before.png": 1, "after.png": 2},
-            "4": {"before.png": 1, "txt": "alone"},
-            "5": {"before.png": 1, "after.png": 2, "json": "{"},
-            "6": {"before.png": 1, "after.png": 2, "json": '{"split": "holdout"}'},
-            "7": {"before.png": 1, "after.png": 2, "json": "[1]"},
-            "8": {"before.png": 1, "after.png": "no picture"},
-        }
-        files["train-000001.tar"] = shard(bad)
-        files["train-000002.tar"] = b"no tar at all" * 100
-        whole = shard({"10": {"before.png": 1, "after.png": 2}})
-        cut = whole.index(b"10.after.png") + 520
-        files["train-000003.tar"] = whole[:cut]
-        return {
-            "train-000001.tar:3": "duplicate pair id",
-            "4": "missing partner",
-            "5": "bad row",
-            "6": "bad split",
-            "7": "bad row",
-            "8": "not an image",
-            "train-000002.tar": "bad file",
-            "train-000003.tar": "bad file",
-            "10": "missing partner",
-        }
-
-    return Official("webdataset", files, pairs, damage)
-
-
-OFFICIAL = {make.__name__: make for make in (instruct_pix2pix, procap_hdf5, webdataset)}
+OFFICIAL = {make.__name__: make for make in (instruct_pix2pix, procap_hdf5)}

@@ -115,10 +115,10 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
         files.locate(source / "after" / "fifo.png").read()
 
 
-@pytest.mark.parametrize("format", ["csv", "jsonl", "parquet", "webdataset", "video"])
+@pytest.mark.parametrize("format", ["csv", "jsonl", "parquet"])
 def test_a_fifo_as_source_is_an_error(format: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    for source in (tmp_path / f"t.{format}", tmp_path / "in" / "t.parquet", tmp_path / "in" / "t.tar"):
+    for source in (tmp_path / f"t.{format}", tmp_path / "in" / "t.parquet"):
         os.mkfifo(source)
     for source in (tmp_path / f"t.{format}", tmp_path / "in"):
         with pytest.raises(ValueError, match=str(source)):

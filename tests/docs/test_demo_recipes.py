@@ -28,7 +28,7 @@ NOT_RUN = {
     r"data/several/pairs out=runs/m3diff|STEPS|steps/EVALUATION": "hours; tests/systems/m3diff",
     r"s3://|gs://": "object storage; tests/cluster/test_commands_on_object_store.py",
     r"dashboard=|/shared/idc": "a cluster; tests/cluster",
-    r"describer=ray_llm|gpu\.yaml": "GPUs",
+    r"gpu\.yaml": "GPUs",
     r"(_paper|_official|_clip4idc|mining/paper|m3diff/paper)\.yaml": "GPUs and data sets of the papers' size",
     r"jobs/sweep\.py": "minutes to days; tests/sweep and tests/cluster/test_tune.py run small ones",
     r"jobs/convert\.py|runs/official/": "the authors' weights; tests/systems/procap/test_convert.py",

@@ -1,4 +1,4 @@
-"""The effect of a change over seeds and pairs: against loops, textbook intervals, repetitions with a known truth."""
+"""The effect of a change over seeds and pairs: against textbook intervals and repetitions with a known truth."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from idc.evaluation.effects import Components, pairs_needed, seeded_effect
+from idc.evaluation.effects import seeded_effect
 
-T_975 = {2: 4.302653, 4: 2.776445, 1e9: 1.959964}
+T_975 = {2: 4.302653, 3: 3.182446, 4: 2.776445, 6: 2.446912, 1e9: 1.959964}
 """Quantiles of Student's distribution, from a printed table."""
-T_80 = {2: 1.060660, 1e9: 0.841621}
 
 
 def drawn(seeds: int, pairs: int, a: float, b: float, e: float, rng: np.random.Generator) -> np.ndarray:
@@ -20,7 +19,7 @@ def drawn(seeds: int, pairs: int, a: float, b: float, e: float, rng: np.random.G
     return of_seeds + of_pairs + rng.normal(0, e**0.5, (seeds, pairs))
 
 
-def test_the_variances_are_those_of_the_analysis_of_variance() -> None:
+def test_the_interval_is_that_of_the_analysis_of_variance() -> None:
     difference = drawn(4, 7, 0.5, 2.0, 1.0, np.random.default_rng(0)) + 0.3
     control = np.random.default_rng(1).random((4, 7))
     found = seeded_effect(control, control + difference)
@@ -31,19 +30,16 @@ def test_the_variances_are_those_of_the_analysis_of_variance() -> None:
     of_seeds = 7 * sum((value - mean) ** 2 for value in by_seed) / 3
     of_pairs = 4 * sum((value - mean) ** 2 for value in by_pair) / 6
     rest = sum((difference[s][i] - by_seed[s] - by_pair[i] + mean) ** 2 for s in seeds for i in pairs) / 18
-    assert found.components is not None
-    assert found.components.rest == pytest.approx(rest)
-    assert found.components.seeds == pytest.approx((of_seeds - rest) / 7)
-    assert found.components.pairs == pytest.approx((of_pairs - rest) / 4)
+    half = math.sqrt((T_975[3] ** 2 * of_seeds + T_975[6] ** 2 * (of_pairs - rest)) / 28)
+    assert of_seeds > rest < of_pairs
     assert found.effect == pytest.approx(mean)
-    assert found.treatment - found.control == pytest.approx(mean)
+    assert (found.interval.low, found.interval.high) == pytest.approx((mean - half, mean + half), rel=1e-5)
     assert (found.seeds, found.pairs) == (4, 7)
 
 
 def test_if_only_seeds_vary_the_interval_is_students_over_the_seeds() -> None:
     difference = np.tile(np.array([[1.0], [2.0], [3.0]]), (1, 50))
     found = seeded_effect(np.zeros((3, 50)), difference)
-    assert found.interval is not None
     half = T_975[2] / math.sqrt(3)  # the deviation of 1, 2, 3 is 1
     assert (found.interval.low, found.interval.high) == pytest.approx((2 - half, 2 + half), rel=1e-5)
 
@@ -51,22 +47,19 @@ def test_if_only_seeds_vary_the_interval_is_students_over_the_seeds() -> None:
 def test_if_only_pairs_vary_the_interval_is_students_over_the_pairs() -> None:
     difference = np.tile(np.array([[1.0, 2.0, 3.0, 4.0, 5.0]]), (3, 1))
     found = seeded_effect(np.zeros((3, 5)), difference)
-    assert found.interval is not None
     half = T_975[4] * math.sqrt(2.5 / 5)
     assert (found.interval.low, found.interval.high) == pytest.approx((3 - half, 3 + half), rel=1e-5)
 
 
 def test_an_effect_without_spread_is_certain_and_one_seed_has_an_interval_over_the_pairs_alone() -> None:
     certain = seeded_effect(np.zeros((3, 4)), np.ones((3, 4)))
-    assert certain.interval is not None
     assert (certain.interval.low, certain.interval.high) == (1, 1)
     difference = np.random.default_rng(4).normal(1, 2, (1, 400))
     alone = seeded_effect(np.zeros((1, 400)), difference)
-    assert (alone.effect, alone.interval, alone.components) == (pytest.approx(difference.mean()), None, None)
-    assert alone.of_pairs is not None
+    assert alone.effect == pytest.approx(difference.mean())
     half = T_975[1e9] * difference.std() / 20
-    assert alone.of_pairs.low == pytest.approx(difference.mean() - half, abs=0.02)
-    assert alone.of_pairs.high == pytest.approx(difference.mean() + half, abs=0.02)
+    assert alone.interval.low == pytest.approx(difference.mean() - half, abs=0.02)
+    assert alone.interval.high == pytest.approx(difference.mean() + half, abs=0.02)
 
 
 @pytest.mark.parametrize(("a", "b", "e"), [(0.0, 1.0, 1.0), (0.01, 1.0, 1.0), (1.0, 1.0, 1.0)])
@@ -74,32 +67,5 @@ def test_the_interval_holds_the_truth_in_95_of_100_repetitions(a: float, b: floa
     rng, held = np.random.default_rng(2), 0
     for _ in range(300):
         found = seeded_effect(np.zeros((3, 100)), drawn(3, 100, a, b, e, rng))
-        assert found.interval is not None
         held += found.interval.low <= 0 <= found.interval.high
     assert 0.92 <= held / 300 < 1
-
-
-def test_the_pairs_that_an_effect_takes() -> None:
-    """(t + t)^2 B / D^2 without a spread over seeds; the rest shrinks with the seeds, and has their quantiles."""
-    many, three = T_975[1e9] + T_80[1e9], T_975[2] + T_80[2]
-    needed = pairs_needed(Components(seeds=0.0, pairs=0.25, rest=0.0), 0.03, 3)
-    assert needed == pytest.approx(many**2 * 0.25 / 0.03**2, rel=2e-3)
-    rest_too = pairs_needed(Components(seeds=0.0, pairs=0.25, rest=0.3), 0.03, 3)
-    assert rest_too == pytest.approx((many**2 * 0.25 + three**2 * 0.3 / 3) / 0.03**2, rel=2e-3)
-    limit = 3 * 0.03**2 / three**2  # of A, with three seeds and pairs without end
-    assert pairs_needed(Components(seeds=0.99 * limit, pairs=0.25, rest=0.0), 0.03, 3) is not None
-    assert pairs_needed(Components(seeds=1.01 * limit, pairs=0.25, rest=0.0), 0.03, 3) is None
-    assert pairs_needed(Components(seeds=1.01 * limit, pairs=0.25, rest=0.0), 0.03, 5) is not None
-
-
-def test_with_the_pairs_that_it_takes_an_effect_is_seen_in_80_of_100_repetitions() -> None:
-    components = Components(seeds=0.001, pairs=0.5, rest=0.5)
-    pairs = pairs_needed(components, 0.2, 5)
-    assert pairs is not None
-    rng, seen = np.random.default_rng(3), 0
-    for _ in range(300):
-        difference = drawn(5, pairs, components.seeds, components.pairs, components.rest, rng) + 0.2
-        found = seeded_effect(np.zeros((5, pairs)), difference)
-        assert found.interval is not None
-        seen += found.interval.low > 0
-    assert 0.7 <= seen / 300 <= 0.92

@@ -1,12 +1,9 @@
-"""Hostile data sets in official layouts, shards and HDF5 files: each with what must come of it."""
+"""Hostile data sets in official layouts and HDF5 files: each with what must come of it."""
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -14,7 +11,6 @@ import numpy as np
 from tests.data.container_sets import OFFICIAL as MORE
 from tests.data.container_sets import frames
 from tests.data.official_layouts import Official
-from tests.data.readers.test_own import picture
 from tests.data.small_sets import OFFICIAL
 from tests.faults.hostile import OUTSIDE, Content, Hostile, Surroundings, fifo, link
 
@@ -88,73 +84,6 @@ def damaged_entries() -> dict[str, Hostile]:
 # ------------------------------------------------------------------------------------------------ shards and HDF5
 
 
-def tar(members: dict[str, bytes | Callable[[tarfile.TarInfo], None]]) -> bytes:
-    """A shard; a function makes another kind of member."""
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as file:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            if callable(content):
-                content(info)
-                file.addfile(info)
-            else:
-                info.size = len(content)
-                file.addfile(info, io.BytesIO(content))
-    return out.getvalue()
-
-
-def kind(type_: bytes, target: str = "") -> Callable[[tarfile.TarInfo], None]:
-    def make(info: tarfile.TarInfo) -> None:
-        info.type, info.linkname = type_, target
-
-    return make
-
-
-SAMPLE: dict[str, Any] = {
-    "good.before.png": picture(1),
-    "good.after.png": picture(2),
-    "good.json": b'{"split": "train"}',
-}
-
-
-def shard_entries() -> dict[str, Hostile]:
-    def shard(members: dict[str, Any], **outcome: Any) -> Hostile:
-        return Hostile("webdataset", {"train-0.tar": tar({**SAMPLE, **members})}, **outcome)
-
-    def x(text: bytes, code: str = "bad row") -> Hostile:
-        members = {"x.before.png": picture(3), "x.after.png": picture(4), "x.json": text}
-        return shard(members, pairs=("good",), rejects={"x": code})
-
-    def linked(type_: bytes, target: str) -> Hostile:
-        members = {"x.before.png": kind(type_, target), "x.after.png": picture(4)}
-        rejects = {"train-0.tar:x.before.png": "unreadable file", "x": "missing partner"}
-        return shard(members, pairs=("good",), rejects=rejects)
-
-    names = {f"{prefix}x.{role}.png": picture(5) for prefix in ("../../", "/etc/") for role in ("before", "after")}
-    out = {
-        "names that lead away": shard(names, pairs=("good", "../../x", "/etc/x")),
-        "a link": linked(tarfile.SYMTYPE, "/etc/passwd"),
-        "a hard link": linked(tarfile.LNKTYPE, "/etc/passwd"),
-        "a device": linked(tarfile.CHRTYPE, ""),
-        "a FIFO": linked(tarfile.FIFOTYPE, ""),
-        "no tar": Hostile("webdataset", {"train-0.tar": b"I am no tar" * 200}, error="has no samples"),
-        "compressed": Hostile("webdataset", {"train-0.tar": b"\x1f\x8b\x08\0" + bytes(2000)}, error="has no samples"),
-        "empty": Hostile("webdataset", {"train-0.tar": b""}, error="has no samples"),
-        "NaN": x(b'{"iou": NaN}'),
-        "digits": x(b'{"iou": ' + b"1" * 5_000 + b"}"),
-        "captions of numbers": x(b'{"captions": [1]}'),
-    }  # fmt: skip
-    out["a mask by name"] = shard(
-        {
-            "x.before.png": picture(3),
-            "x.after.png": picture(4),
-            "x.json": b'{"mask": "/etc/passwd", "error": "bad file: no"}',
-        },
-        pairs=("good", "x"),
-    )
-    return {f"webdataset: {name}": entry for name, entry in out.items()}
-
-
 def hdf5_entries() -> dict[str, Hostile]:
     """Links to other files are in ``test_outside_reads.py``."""
 
@@ -188,4 +117,4 @@ def hdf5_entries() -> dict[str, Hostile]:
 
 def entries() -> dict[str, Hostile]:
     """By name."""
-    return annotation_entries() | damaged_entries() | shard_entries() | hdf5_entries()
+    return annotation_entries() | damaged_entries() | hdf5_entries()

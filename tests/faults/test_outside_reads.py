@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,8 @@ import pytest
 from idc.data.config import ImportConfig
 from idc.data.readers import open_reader
 from idc.data.store import iter_rows, read_rejects
-from idc.data.video_frames import count_frames
 from tests.data.official_layouts import grey
-from tests.data.readers.test_own import picture, prepare, put
+from tests.data.readers.test_own import prepare, put
 from tests.faults.outside import CANARY, Listener, evil_names
 
 
@@ -198,58 +195,6 @@ def test_an_hdf5_file_that_is_a_link_or_no_file(tmp_path: Path) -> None:
     assert {reject.row_id: reject.code for reject in read_rejects(tmp_path / "out")} == {
         "a": "unreadable file", "ac": "outside the source", "train/txt/x.json:a.png": "duplicate pair id",
     }  # fmt: skip
-
-
-def test_webdataset_links_and_doubled_members(tmp_path: Path, secret: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "notes.md").write_text("about")
-    with tarfile.open(tmp_path / "in" / "a.tar", "w") as tar:
-        for name in ("good.before.png", "good.after.png", "two.before.png", "two.before.png", "two.after.png"):
-            member = tarfile.TarInfo(name)
-            member.size = len(picture(1))
-            tar.addfile(member, io.BytesIO(picture(1)))
-        for name in ("evil.before.png", "evil.after.png"):
-            member = tarfile.TarInfo(name)
-            member.type, member.linkname = tarfile.SYMTYPE, str(secret)
-            tar.addfile(member)
-    outside = tmp_path / "b.tar"
-    outside.write_bytes((tmp_path / "in" / "a.tar").read_bytes())
-    (tmp_path / "in" / "b.tar").symlink_to(outside)
-    manifest = prepare(tmp_path / "in", tmp_path / "out", "webdataset")
-    assert [row["pair_id"] for row in iter_rows(tmp_path / "out")] == ["good"]
-    assert {reject.row_id: reject.code for reject in read_rejects(tmp_path / "out")} == {
-        "a.tar:two": "duplicate pair id", "a.tar:evil.before.png": "unreadable file",
-        "a.tar:evil.after.png": "unreadable file", "b.tar": "outside the source",
-    }  # fmt: skip
-    assert any("notes.md" in note for note in manifest.extra["notes"])
-
-
-def test_a_play_list_is_no_video(tmp_path: Path, host: Listener) -> None:
-    import cv2
-
-    secret, good = tmp_path / "secret.avi", tmp_path / "in" / "good.avi"
-    good.parent.mkdir()
-    for path in (secret, good):
-        writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 10, (32, 32))  # type: ignore[attr-defined]
-        for _ in range(40):
-            writer.write(np.full((32, 32, 3), CANARY if path == secret else 10, np.uint8))
-        writer.release()
-    lists = {
-        "hls.mp4": f"#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\n{secret}\n#EXTINF:4,\nhttp://{host.address}/x.ts\n",
-        "concat.mp4": "ffconcat version 1.0\nfile ../secret.avi\n",
-        "stream0001.mp4": f"v=0\nc=IN IP4 {host.address.partition(':')[0]}\nm=video 9 RTP/AVP 96\n",
-    }
-    put(tmp_path / "in", {**lists, "more.txt": "no clip"})
-    (tmp_path / "in" / "link.avi").symlink_to(secret)
-    os.mkfifo(tmp_path / "in" / "fifo.mp4")
-    manifest = prepare(tmp_path / "in", tmp_path / "out", "video")
-    assert [row["pair_id"] for row in iter_rows(tmp_path / "out")] == ["good.avi-0000000"]
-    codes = {reject.row_id: reject.code for reject in read_rejects(tmp_path / "out")}
-    assert codes == {**dict.fromkeys([*lists, "fifo.mp4"], "bad file"), "link.avi": "outside the source"}
-    assert any("more.txt" in note for note in manifest.extra["notes"])
-    assert host.connections == 0
-    with pytest.raises(ValueError, match="cannot be read as a video"):
-        count_frames(str(tmp_path / "in" / "hls.mp4"))
 
 
 def test_a_hugging_face_folder_stays_below_itself(tmp_path: Path, secret: Path, host: Listener) -> None:

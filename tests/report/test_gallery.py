@@ -23,12 +23,12 @@ from idc.data.pipeline import run_local
 from idc.data.rendered.config import RenderJob
 from idc.data.rendered.render import open_rendering
 from idc.data.store import iter_rows
-from idc.evaluation.card import ShippedScores
 from idc.metrics.changes import named_type
 from idc.metrics.hallucination import hallucination, truth_of
 from idc.report.gallery import GallerySummary, write_gallery
 from tests.data.readers.test_own import put
 from tests.report.html_page import HtmlPage
+from tests.shipped_scores import render_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENES = 6
@@ -38,7 +38,7 @@ SCENES = 6
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Scenes like the training images of the captioner that comes with the program: two pairs of each."""
     folder = tmp_path_factory.mktemp("rendered") / "pairs"
-    config = ShippedScores.read(artifact_folder(SHIPPED)).render.model_copy(update={"num_scenes": SCENES})
+    config = render_settings(Path(artifact_folder(SHIPPED)), SCENES)
     run_local(*open_rendering(RenderJob(out=str(folder), render=config)), name="rendering", progress=False)
     return folder
 

@@ -6,7 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from idc.evaluation.record import spread
+from idc.evaluation.effects import SeededEffect
+from idc.evaluation.record import Interval, spread
 from idc.report.sweep.sweep_page import render_sweep, write_sweep
 from idc.report.sweep.sweep_table import sweep_markdown
 from idc.sweep.config import ColumnConfig, PlotConfig
@@ -69,6 +70,20 @@ def test_a_search_lists_its_trials() -> None:
     page = HtmlPage(render_sweep(result(searched=searched, search_metric="CIDEr"), {}))
     for wanted in ("2 trials, 1 of them to their end", "91.0", "0.001235", "ValueError: the loss is nan"):
         assert wanted in page.text, wanted
+
+
+def test_differences_from_the_control_row_have_columns() -> None:
+    effect = SeededEffect(seeds=2, pairs=440, effect=0.1, interval=Interval(low=-0.012, high=0.212))
+    rows = result().rows
+    rows[1] = rows[1].model_copy(update={"effects": {"C": effect}})
+    compared = result(rows=rows, control="k = 1")
+    shown = sweep_markdown(compared)
+    assert "| TPS | C | C, less k = 1 | TPS (paper) |" in shown
+    assert "| 102.0 ± 1.4 | +10.0 (-1.2 to +21.2) | 699.04 |" in shown
+    assert "| baseline, constant |  |  | 89.1 |  |  |  |" in shown
+    page = HtmlPage(render_sweep(compared, {}))
+    assert "+10.0 (-1.2 to +21.2)" in page.text
+    assert "its 95 % interval over seeds and pairs" in page.text
 
 
 def test_three_files_are_written(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whether the paper's order held, counted by hand; columns of claims."""
+"""Whether the paper's order held, counted by hand; columns of claims; differences from the control row."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 
 from idc.config import ConfigError, load
-from idc.evaluation.record import Prediction, spread
+from idc.evaluation.record import Prediction, save, spread
 from idc.evaluation.score import evaluate_captions
 from idc.metrics.difference_lists import OfNumber
 from idc.metrics.hallucination import hallucination, truth_of
+from idc.schema import ChangePair
 from idc.sweep.chain import Step
-from idc.sweep.config import JUDGE, TRAINING_COSTS, ColumnConfig
-from idc.sweep.summary import ResultRow, _results, _training_costs, _value, column_score, ordering
+from idc.sweep.config import JUDGE, TRAINING_COSTS, ColumnConfig, RowConfig
+from idc.sweep.effects import effect
+from idc.sweep.summary import ResultRow, _effects, _results, _training_costs, _value, column_score, ordering
 from idc.training.config import TrainConfig
+from tests.folders import write_rows
 
 CIDER = ColumnConfig(title="C", metric="CIDEr")
 
@@ -159,3 +162,71 @@ def test_costs_of_a_training_are_those_of_the_trials_last_one(tmp_path: Path) ->
     assert memory is not None
     assert (speed.values, memory.values) == ([1.5, 3.5], [2.0, 28.6])
     assert [_value(column, [], _training_costs(tmp_path, plans[2:])) for column in columns] == [None, None]
+
+
+# -- differences from the control row --------------------------------------------------------------------------------
+
+
+def evaluated(store: Path, name: str, pairs: str, right: set[int], count: int = 6) -> None:
+    """An evaluation of dropped objects, of which the caption names those of ``right``, and an unchanged pair."""
+    captions = [
+        f"the red cube is {'gone' if n in right else 'blue'}" if n else "nothing has changed" for n in range(count)
+    ]
+    if name.startswith("treatment"):
+        captions = [
+            text.replace("red cube", "green ball") if n not in right else text for n, text in enumerate(captions)
+        ]
+    predictions = [
+        Prediction(pair_id=f"p{n}", caption=caption, references=["the red cube is gone", "it is gone"],
+                   change_type="drop" if n else "none")
+        for n, caption in enumerate(captions)
+    ]  # fmt: skip
+    evaluation, rows = evaluate_captions(predictions, metrics=("CIDEr",), constant_candidates=["x"])
+    protocol = {**evaluation.protocol, "pairs": pairs}
+    save(store / name, evaluation.model_copy(update={"protocol": protocol, "split": "test"}), rows)
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Six rendered pairs; the red cube is gone from all but the first."""
+    red, gray = (
+        {"size": "small", "color": color, "material": "rubber", "shape": "cube", "x": x, "y": 0.0}
+        for color, x in (("red", 0.0), ("gray", 2.0))
+    )
+    rows = [
+        ChangePair(f"p{n}", b"a", b"b", ("x",), "drop" if n else "none", "test", source=f"rendered:{n}",
+                   meta={"before": [red, gray], "after": [gray] if n else [red, gray]}).to_row()
+        for n in range(6)
+    ]  # fmt: skip
+    return str(write_rows(tmp_path_factory.mktemp("rendered") / "pairs", rows))
+
+
+def test_a_row_is_compared_with_the_control_row_of_its_group_by_the_seeds_of_both(
+    rendered: str, tmp_path: Path
+) -> None:
+    rows = [RowConfig(label="plain", group=group) for group in ("a", "b")]
+    rows += [RowConfig(label="new", group="b"), RowConfig(label="new", group="c")]
+    right = {"control-0": {1}, "control-1": {1, 2}, "treatment-0": {1, 2, 3}, "treatment-1": {2, 3}, "treatment-2": {4}}
+    for name, of in right.items():
+        evaluated(tmp_path, name, rendered, of)
+    done: Any = [
+        (SimpleNamespace(row=2 if name.startswith("t") else 1, seed=int(name[-1])), SimpleNamespace(evaluation=name))
+        for name in right
+    ]
+    metrics = ("right_object", "right_type", "CIDEr", "BLEU-4", "difference_f1")
+    job: Any = SimpleNamespace(control="plain", columns=[ColumnConfig(title=name, metric=name) for name in metrics])
+    effects = _effects(job, rows, 2, done, tmp_path)
+    assert list(effects) == ["right_object", "right_type", "CIDEr"]
+    # Seeds 0 and 1: the treatment names the cube in 3 and 2 of the 5 changed pairs, the control always.
+    assert (effects["right_object"].seeds, effects["right_object"].pairs) == (2, 5)
+    assert effects["right_object"].effect == pytest.approx((3 + 2 - 5 - 5) / 10)
+    # Of all 6 pairs the right type, of the unchanged one too: 4 and 3 against 2 and 3.
+    assert effects["right_type"].effect == pytest.approx((4 + 3 - 2 - 3) / 12)
+    assert effects["right_type"].interval.low < effects["right_type"].effect < effects["right_type"].interval.high
+    assert [_effects(job, rows, number, done, tmp_path) for number in (0, 1, 3)] == [{}, {}, {}]
+
+
+def test_other_pairs_are_not_compared(rendered: str, tmp_path: Path) -> None:
+    evaluated(tmp_path, "control-0", rendered, {1})
+    evaluated(tmp_path, "treatment-0", rendered, {1}, count=5)
+    assert effect("right_type", [tmp_path / "control-0"], [tmp_path / "treatment-0"]) is None

@@ -95,18 +95,13 @@ yields each pair with None if it was answered, or with the reason why not. Close
 
 def asked_with(job: DescribeJob) -> list[Any]:
     """All that every answer depends on. An address is part of it: one name may denote other models elsewhere."""
-    where = without_credentials(job.endpoint.url).rstrip("/") if job.describer == "endpoint" else "ray"
-    return [where, model_of(job), job.prompt, job.instruction, job.temperature, job.max_tokens, job.max_side]
+    where = without_credentials(job.endpoint.url).rstrip("/")
+    return [where, job.endpoint.model, job.prompt, job.instruction, job.temperature, job.max_tokens, job.max_side]
 
 
 def key_of(job: DescribeJob, source: FolderSource, pair_id: str, number: int, image_captions: ImageCaptions) -> str:
     """The key of an answer in the log. The folder's fingerprint stands for the content of the pair."""
     return fingerprint(VERSION, asked_with(job), source.manifest.fingerprint, pair_id, number, image_captions)
-
-
-def model_of(job: DescribeJob) -> str:
-    """The requested name of the model."""
-    return job.endpoint.model if job.describer == "endpoint" else job.ray_llm.model
 
 
 def data_url(image: bytes, max_side: int | None) -> str:
@@ -195,7 +190,7 @@ class _Progress:
         """The progress of a round, to be closed after it."""
         self.number = number
         again = f", question {number}" if number > 1 else ""
-        self.shown = Progress(questions, f"asking {model_of(self.job)}{again}", "pair")
+        self.shown = Progress(questions, f"asking {self.job.endpoint.model}{again}", "pair")
         return self.shown
 
     def refuses(self, record: Mapping[str, Any]) -> bool:

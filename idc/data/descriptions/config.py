@@ -18,21 +18,6 @@ Instruction = Literal["cc3m", "instruct_pix2pix", "spot_the_diff"]
 """The structured instructions of appendix D.2, by their sources."""
 
 
-class RayLlmConfig(ConfigModel):
-    """A vision-language model in vLLM on the cluster's GPUs, by Ray Data (ray.data.llm)."""
-
-    model: str = "Qwen/Qwen2-VL-7B-Instruct"
-    """Hub id or folder (the default is the paper's)."""
-    replicas: int = Field(default=1, ge=1)
-    """Copies of the model, each on `tensor_parallel` GPUs."""
-    tensor_parallel: int = Field(default=1, ge=1)
-    """GPUs per copy."""
-    batch_size: int = Field(default=32, ge=1)
-    """Pairs passed to a copy at once."""
-    max_model_len: int = Field(default=8192, ge=1)
-    """Longest prompt with its images and answer, in tokens."""
-
-
 class OracleConfig(ConfigModel):
     """The describer of rendered pairs, which reads their scene graphs and disturbs a known share of what it writes."""
 
@@ -66,9 +51,9 @@ class DescribeJob(ConfigModel):
     """Folder of pairs to describe. Path or URI."""
     out: str = Field(min_length=1)
     """Folder of pairs to write, with descriptions.json and a page of examples. Path or URI."""
-    describer: Literal["endpoint", "ray_llm", "oracle"] = "endpoint"
-    """endpoint: a model behind OpenAI's chat completions. ray_llm: a model in vLLM on the cluster's GPUs. oracle:
-    rendered pairs from their scene graphs, with known noise."""
+    describer: Literal["endpoint", "oracle"] = "endpoint"
+    """endpoint: a model behind OpenAI's chat completions. oracle: rendered pairs from their scene graphs, with known
+    noise."""
     prompt: Literal["structured", "conventional"] = "structured"
     """structured: NAMC's instruction and template; an answer that does not follow the template, or only says what is
     not there, is refused and asked for again. The template is sent as the paper prints it, without the list of verbs.
@@ -113,13 +98,11 @@ class DescribeJob(ConfigModel):
     """Pairs with pictures on the page; 0: no page."""
     endpoint: EndpointConfig = EndpointConfig()
     """Settings of describer=endpoint."""
-    ray_llm: RayLlmConfig = RayLlmConfig()
-    """Settings of describer=ray_llm."""
     oracle: OracleConfig = OracleConfig()
     """Settings of describer=oracle."""
 
     def faults(self) -> Iterator[str]:
-        for name in ("endpoint", "ray_llm", "oracle"):
+        for name in ("endpoint", "oracle"):
             if name != self.describer and getattr(self, name) != type(self).model_fields[name].default:
                 yield f"{name}: not used with describer={self.describer}; leave it out"
         if self.describer == "oracle":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from idc.answer_log import AnswerLog
-from idc.data.descriptions.asking import Ask, accepted, answers_to, asked_with, model_of, settle
+from idc.data.descriptions.asking import Ask, accepted, answers_to, asked_with, settle
 from idc.data.descriptions.config import DescribeJob
 from idc.data.descriptions.instructions import ImageCaptions, instruction_of, read_image_captions
 from idc.data.descriptions.oracle import describe_by_oracle
@@ -79,7 +79,7 @@ def origin_of(job: DescribeJob) -> str:
     """Which describer, in words: the source of the captions."""
     if job.describer == "oracle":
         return f"oracle of rendered scenes, noise {job.oracle.noise:g} (seed {job.oracle.seed})"
-    return f"{model_of(job)}, {job.prompt} prompt"
+    return f"{job.endpoint.model}, {job.prompt} prompt"
 
 
 def _settings(job: DescribeJob, captions: Mapping[str, ImageCaptions]) -> list[Any]:

@@ -61,14 +61,6 @@ def _open(format: Format, path: str | os.PathLike[str] | files.Location, config:
         from idc.data.readers.procap_hdf5 import ProcapHdf5Reader
 
         return ProcapHdf5Reader(location, config)
-    if format == "webdataset":
-        from idc.data.readers.webdataset import WebdatasetReader
-
-        return WebdatasetReader(location, config)
-    if format == "video":
-        from idc.data.readers.video import VideoReader
-
-        return VideoReader(location, config)
     from idc.data.readers.annotations import AnnotationReader, ReadPairs
 
     read: ReadPairs

@@ -35,7 +35,7 @@ from idc.data.validation.duplicates import digest
 from idc.progress import tracked
 from idc.schema import SPLITS
 
-_SPLIT_BY_LAYOUT: frozenset[Format] = frozenset({"clevr_change", "instruct_pix2pix", "procap_hdf5", "video"})
+_SPLIT_BY_LAYOUT: frozenset[Format] = frozenset({"clevr_change", "instruct_pix2pix", "procap_hdf5"})
 """Formats whose readers give every pair a split; checking it would be slow."""
 _READERS = 8
 """Images read at the same time."""

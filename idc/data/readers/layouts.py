@@ -2,7 +2,7 @@
 
 Official layouts are recognised by the names of their annotation files and, where several data sets use the same names
 (``train.json``, ``splits.json``), by the keys in them. They come before the general formats (a folder of image pairs,
-Parquet files, shards, clips), because the images of many official layouts form such a folder too.
+Parquet files), because the images of many official layouts form such a folder too.
 """
 
 from __future__ import annotations
@@ -19,17 +19,13 @@ from idc.data.config import Format, ImportJob, SpotTheDiffConfig, ValidateJob
 from idc.data.images import IMAGE_SUFFIXES
 from idc.data.readers.annotations import Annotations
 from idc.data.readers.own_folder import role_and_key
-from idc.data.readers.video import SUFFIXES
 from idc.data.store import MANIFEST
 from idc.schema import SPLITS
 
 _HEAD = 64 * 1024
 """Bytes of an annotation file that are searched for its keys."""
 _TABLES: dict[str, Format] = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl"}
-_FILES: dict[str, Format] = {
-    **{**_TABLES, ".json": "jsonl", ".parquet": "parquet", ".tar": "webdataset"},
-    **dict.fromkeys(SUFFIXES, "video"),
-}
+_FILES: dict[str, Format] = {**_TABLES, ".json": "jsonl", ".parquet": "parquet"}
 
 
 @dataclass(frozen=True)
@@ -193,13 +189,9 @@ def _general(root: files.Location, follow_links: bool) -> Iterator[Layout]:
     roles = {role_and_key(name)[0]: name for name in reversed(names) if name.suffix.lower() in IMAGE_SUFFIXES}
     if "before" in roles and "after" in roles:
         yield Layout("folder", f"{roles['before']}, {roles['after']}")
-    if clip := next((n for n in names if n.suffix.lower() in SUFFIXES), None):
-        yield Layout("video", str(clip))
     top = [name for name in names if name.parent == PurePosixPath()]
     if MANIFEST not in inside and (part := next((n for n in top if n.suffix == ".parquet"), None)):
         yield Layout("parquet", str(part))
-    if shard := next((n for n in top if n.suffix == ".tar"), None):
-        yield Layout("webdataset", str(shard))
     for table in top:
         if (format := _TABLES.get(table.suffix.lower())) and _names_pairs(root / str(table)):
             yield Layout(format, str(table), source=str(table))

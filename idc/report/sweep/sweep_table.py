@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from idc.evaluation.effects import SeededEffect
 from idc.evaluation.record import Spread
 from idc.sweep.config import JUDGE, QUESTIONS, RIGHT_TYPE, TOKENS_PER_SECOND, TRAINING_COSTS
 from idc.sweep.summary import ResultRow, SweepResult
@@ -27,6 +28,7 @@ class TableRow:
         name: of the setting or baseline.
         seeds: their number, or "quoted"; empty for a baseline.
         cells: (text, the single values) for each column.
+        effects: differences from the control row, for the columns that have any.
         printed: the paper's numbers, for the columns that have any.
         ours: whether it was run here.
     """
@@ -35,6 +37,7 @@ class TableRow:
     seeds: str
     cells: list[tuple[str, str]]
     printed: list[str]
+    effects: list[str]
     ours: bool = False
 
 
@@ -44,6 +47,7 @@ class SweepTable:
 
     Attributes:
         titles: of the columns.
+        effects: titles of the columns whose differences from the control row are shown.
         paper: titles of the columns for which the paper prints numbers.
         rows: in the order of the sweep, baselines after the last row of their group.
         meanings: (title, what the column measures).
@@ -51,6 +55,7 @@ class SweepTable:
     """
 
     titles: list[str]
+    effects: list[str]
     paper: list[str]
     rows: list[TableRow]
     meanings: list[tuple[str, str]]
@@ -61,24 +66,32 @@ def table_of(result: SweepResult) -> SweepTable:
     """The table of a sweep."""
     titles = [column.title for column in result.columns]
     paper = [title for title in titles if any(title in row.published for row in result.rows)]
+    effects = [title for title in titles if any(title in row.effects for row in result.rows)]
     last = {row.group: row for row in result.rows}
     rows = []
     for row in result.rows:
         cells = [(_printed(result, title, row.values.get(title)), _each(row.values.get(title))) for title in titles]
         seeds = "quoted" if row.quoted else str(len(row.seeds))
         published = [_published(row, title) for title in paper]
-        rows.append(TableRow(_joined(row.group, row.label), seeds, cells, published, not row.quoted))
+        against = [_effect(row.effects.get(title)) for title in effects]
+        rows.append(TableRow(_joined(row.group, row.label), seeds, cells, published, against, not row.quoted))
         for baseline in result.baselines if last[row.group] is row else ():
             if baseline.group == row.group:
                 numbers = [f"{baseline.values[title]:.1f}" if title in baseline.values else "" for title in titles]
                 name = _joined(baseline.group, f"baseline, {baseline.name}")
-                rows.append(TableRow(name, "", [(number, "") for number in numbers], ["" for _ in paper]))
+                cells = [(number, "") for number in numbers]
+                rows.append(TableRow(name, "", cells, [""] * len(paper), [""] * len(effects)))
     meanings = [
         (column.title, _meaning(column.metric, column.subset) + "; lower is better" * column.lower_is_better)
         for column in result.columns
     ]
+    if effects:
+        fewest = min(row.effects[title].seeds for row in result.rows for title in row.effects)
+        over = "seeds and pairs" if fewest > 1 else "the pairs alone, for these trainings and no others"
+        meanings.append((f"less {result.control}", f"difference from that row, with its 95 % interval over {over}"))
     return SweepTable(
         titles,
+        [f"{title}, less {result.control}" for title in effects],
         paper,
         rows,
         meanings,
@@ -89,11 +102,12 @@ def table_of(result: SweepResult) -> SweepTable:
 def sweep_markdown(result: SweepResult) -> str:
     """The table as GitHub's Markdown, with the lines below it."""
     table = table_of(result)
-    head = ["", "seeds", *table.titles, *(f"{title} (paper)" for title in table.paper)]
+    head = ["", "seeds", *table.titles, *table.effects, *(f"{title} (paper)" for title in table.paper)]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for row in table.rows:
         name = row.name.replace("|", "\\|")
-        lines.append("| " + " | ".join([name, row.seeds, *(text for text, _ in row.cells), *row.printed]) + " |")
+        cells = [name, row.seeds, *(text for text, _ in row.cells), *row.effects, *row.printed]
+        lines.append("| " + " | ".join(cells) + " |")
     notes = [ordering.sentence() for ordering in result.orderings]
     notes += [f"Baseline: {text}." for text in table.baselines]
     notes += [f"No result: {label}: {why}" for label, why in result.failed.items()]
@@ -121,6 +135,13 @@ def _printed(result: SweepResult, title: str, value: Spread | None) -> str:
     form = {TOKENS_PER_SECOND: ".0f", **dict.fromkeys(TRAINING_COSTS, ".2f")}.get(metric, ".1f")
     text = f"{value.mean:{form}}"
     return f"{text} ± {value.std:{form}}" if len(value.values) > 1 else text
+
+
+def _effect(effect: SeededEffect | None) -> str:
+    if effect is None:
+        return ""
+    low, high = effect.interval.low, effect.interval.high
+    return f"{100 * effect.effect:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
 
 
 def _each(value: Spread | None) -> str:

@@ -9,16 +9,10 @@ from typing import Any, Literal
 from pydantic import Field
 from pydantic_core import to_jsonable_python
 
-from idc.config import ConfigModel, missing, remote
-from idc.data.manifest import missing_pairs
-from idc.data.ranked_captions import Columns
+from idc.config import ConfigModel, missing
 from idc.training.config import GroupConfig, TrainConfig
 from idc.vlm.config import TuneConfig
 from idc.vlm.tuning_config import TuningJob
-
-ImageNegative = Literal["swapped", "twice"]
-ORDERS = {"right": (0, 1), "swapped": (1, 0), "twice": (0, 0)}
-"""Name -> which of a pair's images are shown."""
 
 
 class RetrieverConfig(ConfigModel):
@@ -47,14 +41,10 @@ class RetrieverConfig(ConfigModel):
 class ReferenceConfig(ConfigModel):
     """The reference policy pi_ref: the model as the training starts."""
 
-    by: Literal["adapters", "copy", "stored"] = "adapters"
+    by: Literal["adapters", "copy"] = "adapters"
     """adapters: the model with its adapters switched off, for free but for a second vision pass where tower and
     projector have adapters too (`tune.lora.targets=all`). copy: a frozen copy of all weights in memory, where more than
-    adapters is trained. stored: log-probabilities that are computed before the first step, once for all runs with the
-    same base, pairs, prompt and captions: no second model, and no second forward pass. With objective=adpo they are
-    those of all candidates, which pays for few candidates only (`redraw=false`)."""
-    folder: str | None = Field(None, min_length=1)
-    """Folder of stored log-probabilities; made if it does not exist. Default: `reference` in the run's folder."""
+    adapters is trained."""
 
 
 class AdpoJob(TuningJob):
@@ -67,9 +57,6 @@ class AdpoJob(TuningJob):
     objective: Literal["sft", "dpo", "adpo"] = "adpo"
     """sft: cross-entropy of the captions. dpo: equation 2, the negative drawn from the bank with equal chances (tables
     1 to 3, "w/o Retrieval Adversarial"). adpo: equations 3 to 7."""
-    preferences: str | None = None
-    """Folder of ranked captions (jobs/import_preferences.py), with objective=dpo: its training split is learned, with
-    its own questions about two images each, in place of drawn negatives; `pairs` are validated alone."""
     beta: float = Field(0.1, gt=0)
     """Sharpness of the preference. Not stated; 0.1 is DPO's own default."""
     candidates: int = Field(128, ge=2)
@@ -80,21 +67,9 @@ class AdpoJob(TuningJob):
     is unchanged every sentence that says so."""
     redraw: bool = True
     """False: a sample has the same candidates in every epoch. Not stated."""
-    negatives: int = Field(1, ge=1)
-    """K, negatives of a sample, all different. More than the paper's 1: the chosen caption is to be the first of a
-    Plackett-Luce ranking of the K + 1, from the same vision pass."""
-    image_negatives: tuple[ImageNegative, ...] = ()
-    """Further negatives of pairs that are changed, by their images: the right caption with the images exchanged
-    (swapped), or with the first image in both places (twice). Not in the paper. A caption that names no direction
-    ("the cube has moved") is as right for exchanged images."""
-    image_weight: float = Field(1.0, gt=0)
-    """Weight of the loss of each of `image_negatives` against that of the captions."""
     true_negatives: Literal["keep", "drop"] = "keep"
     """drop: no candidate is a caption that is true of the pair, by its scene (rendered pairs; others have none). The
     share of true captions among the drawn is logged in either case."""
-    alternate: tuple[int, int] | None = None
-    """Steps in which only the policy learns, then only the retriever, in turn, e.g. [4, 1]. Default: both in every
-    step, as in algorithm 1. Adam still moves a group a little in the steps of the other, by its averages."""
     retriever: RetrieverConfig | None = None
     """The retriever, with objective=adpo."""
     reference: ReferenceConfig = ReferenceConfig()
@@ -126,80 +101,26 @@ class AdpoJob(TuningJob):
                 f"objective: {self.objective!r} "
                 + ("needs retriever.encoder" if self.objective == "adpo" else "has no retriever; set retriever=null")
             )
-        if self.preferences is not None:
-            default = type(self).model_fields
-            drawn = ("redraw", "negatives", "true_negatives", "more_pairs")
-            set_here = [name for name in drawn if getattr(self, name) != default[name].get_default()]
-            if self.objective != "dpo" or set_here or self.reference.by == "stored":
-                yield (
-                    "preferences: needs objective=dpo, and nothing is drawn or stored; leave out "
-                    + ", ".join(set_here or ["retriever" if self.objective != "dpo" else "reference.by=stored"])
-                )
         if self.captions == "together" and self.objective != "sft":
             yield f"captions: together is for objective=sft; objective={self.objective} prefers one caption at a visit"
-        if self.negatives > self.candidates:
-            yield f"negatives={self.negatives} are more than candidates={self.candidates}"
-        if self.alternate is not None and (self.objective == "dpo" or min(self.alternate) < 1):
-            yield f"alternate: {list(self.alternate)} must be two numbers of at least 1, with objective=adpo"
-        if self.retriever is not None and not self.retriever.learns:
-            for name, value in (("alternate", self.alternate), ("retriever.baseline", self.retriever.baseline)):
-                if value is not None:
-                    yield f"{name}: retriever.learns=false leaves nothing for it to do; leave it out"
-        if len(set(self.image_negatives)) < len(self.image_negatives):
-            yield f"image_negatives: {', '.join(self.image_negatives)}: one of them is there twice"
+        if self.retriever is not None and not self.retriever.learns and self.retriever.baseline is not None:
+            yield "retriever.baseline: retriever.learns=false leaves nothing for it to do; leave it out"
         if self.tune.language == "lora" and self.tune.lora.dropout:
             yield f"tune.lora.dropout: {self.tune.lora.dropout} makes log-probabilities noisy; set it to 0"
         whole = self.tune.language != "lora" or self.tune.tower or self.tune.projector
         if self.reference.by == "adapters" and whole:
             yield (
-                "reference.by: 'adapters' switched off are the reference only if nothing else is trained; take 'copy' "
-                "or 'stored', or train adapters alone"
+                "reference.by: 'adapters' switched off are the reference only if nothing else is trained; take 'copy', "
+                "or train adapters alone"
             )
-        if self.reference.folder is not None and self.reference.by != "stored":
-            yield f"reference.folder: is of stored log-probabilities, and reference.by={self.reference.by!r}"
 
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()
         if self.retriever is not None:
             yield from missing(self.retriever.encoder, "retriever.encoder")
-        if self.preferences is not None:
-            yield from missing_pairs(self.preferences, "preferences", kind="preferences")
 
 
-class ExportPreferencesJob(AdpoJob):
-    """Write the negatives that a run with these settings draws in its first pass over the pairs: with
-    `retriever.encoder=runs/adpo/retriever` those of a trained retriever. Settings of the training itself have no
-    effect."""
-
-    out: str = Field(min_length=1)
-    """Folder for `preferences.jsonl` and the images that it names."""
-    columns: Columns = "trl"
-    """trl: `prompt`, `chosen`, `rejected` as messages. llama_factory: `conversations`, `chosen`, `rejected` (its format
-    sharegpt, with `ranking: true`)."""
-    scorer: str | None = Field(None, min_length=1)
-    """Artifact of a captioner that filters: a negative to which it gives at least the probability per token of the
-    least probable caption of the pair may be true, and is left out. Default: all are written."""
-
-    device: str = Field("cpu", min_length=1)
-    """Torch device of the retriever and the scorer."""
-
-    def faults(self) -> Iterator[str]:
-        yield from super().faults()
-        yield from remote(self.out, "out", "an export")
-        if self.objective == "sft" or self.preferences is not None:
-            yield "objective: negatives are drawn with dpo or adpo, and not if there are preferences"
-        if self.image_negatives:
-            yield "image_negatives: they are no captions; leave them out"
-
-    def preflight(self) -> Iterator[str]:
-        yield from super().preflight()
-        yield from missing(self.scorer, "scorer")
-
-
-_PREFERENCE_FIELDS = (
-    "preferences", "beta", "candidates", "redraw", "negatives", "image_negatives", "image_weight", "true_negatives",
-    "alternate", "retriever", "reference",
-)  # fmt: skip
+_PREFERENCE_FIELDS = ("beta", "candidates", "redraw", "true_negatives", "retriever", "reference")
 
 
 def is_captioner(saved: dict[str, Any]) -> bool:

@@ -1,37 +1,25 @@
 """ADPO: preferences of captions over drawn negatives, policy and retriever in one training step; its entry and
 artifact.
 
-One vision pass a step serves the chosen caption and all negatives, policy and reference. Letters: B pairs, K negatives,
-N candidates, M = 1 + K + image negatives: the answers of a pair.
+One vision pass a step serves the chosen caption and the negative, policy and reference. Letters: B pairs, N candidates;
+2: the answers of a pair, chosen and rejected.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from idc.atomic import write_text
-from idc.report.negatives_page import DrawnNegative, negatives_page
 from idc.systems.adpo.caption_bank import is_true
-from idc.systems.adpo.collapse import CollapseWatch
-from idc.systems.adpo.config import ORDERS, AdpoJob
-from idc.systems.adpo.data import PreferenceSamples, RankedSamples, make_loaders, preference_parts, visits
-from idc.systems.adpo.preference_losses import (
-    START,
-    draw,
-    draw_log_probabilities,
-    preference_losses,
-    retriever_losses,
-)
+from idc.systems.adpo.config import AdpoJob
+from idc.systems.adpo.data import PreferenceSamples, make_loaders, preference_parts
+from idc.systems.adpo.preference_losses import START, draw, preference_losses, retriever_losses
 from idc.systems.adpo.retriever import Retriever, frame_size, save_retriever
-from idc.systems.adpo.stored_reference import StoredReference, reference_key
 from idc.training.context import Context
 from idc.training.data import Loaders
 from idc.training.task import Batch
@@ -44,8 +32,8 @@ from idc.vlm.system import TunedSystem
 
 Logs = dict[str, Tensor | float]
 
-NEGATIVES, RETRIEVER, REFERENCE = "negatives", "retriever", "reference"
-"""In a run's folder: pages of drawn negatives, the trained retriever, stored log-probabilities."""
+RETRIEVER = "retriever"
+"""In a run's folder: the trained retriever."""
 
 
 class PreferenceTask(SftTask):
@@ -69,18 +57,11 @@ class PreferenceTask(SftTask):
         # After the model was prepared: the copy computes in the same number formats, so that the first margin is 0.
         self.frozen = copy.deepcopy(self.model).requires_grad_(False) if job.reference.by == "copy" else None
         # Both are stored: a run goes on with them.
-        self.register_buffer("baseline", torch.tensor(START + _more_than_one(job.negatives)))
+        self.register_buffer("baseline", torch.tensor(START))
         self.register_buffer("calls", torch.tensor(0))
-        self.parts: Sequence[PreferenceSamples | RankedSamples] = ()
+        self.parts: Sequence[PreferenceSamples] = ()
         self.truths = False
-        self.watch = CollapseWatch(job)
         self._rewards: list[Tensor] = []
-        self._last: dict[str, Any] = {}
-
-    @property
-    def step(self) -> int:
-        """Number of the optimizer step, from 0."""
-        return int(self.calls) // self.job.train.grad_accumulation
 
     def param_groups(self) -> list[dict[str, Any]]:
         more = []
@@ -96,12 +77,11 @@ class PreferenceTask(SftTask):
         models = [] if self.frozen is None else [self.frozen]
         return [*models, self.retriever] if self.job.retriever is not None else models
 
-    def use(self, parts: Sequence[PreferenceSamples | RankedSamples], rank: int = 0) -> None:
+    def use(self, parts: Sequence[PreferenceSamples]) -> None:
         """Take the bank of these folders."""
         self.parts = parts
         # Of all pairs or of none: what is logged must have the same names on all ranks.
         self.truths = all(part.has_truths() for part in parts)
-        self.watch.speaks = rank == 0
         if self.job.retriever is not None:
             self.retriever.read(parts[0].bank.texts)
 
@@ -110,26 +90,24 @@ class PreferenceTask(SftTask):
     def training_step(self, batch: Batch) -> tuple[Tensor, Logs]:
         encoded = self.encode(batch)
         log_q_BN, cosines_BN = self._retrieved(batch)
-        picks_BK = draw(log_q_BN, batch["noise"], self.job.negatives)
-        answers = self._asked(batch, picks_BK)
+        picks_B1 = draw(log_q_BN, batch["noise"])[:, None]
+        answers = self._answer_ids(batch, picks_B1)
         # First the reference: the policy's graph is then the only one alive.
-        reference_BM = self._reference(batch, answers, encoded, picks_BK)
-        policy_BM = self._log_p(self.model, batch, answers, encoded)
-        ratios_BM = policy_BM - reference_BM
-        count = 1 + self.job.negatives
-        rewards_B = preference_losses(self.job.beta * ratios_BM[:, :count])
-        policy_loss = rewards_B.mean() + self.job.image_weight * self._image_losses(
-            ratios_BM[:, count:], ratios_BM, batch
-        )
-        log_draws_B = draw_log_probabilities(log_q_BN, picks_BK)
-        loss = policy_loss
+        reference_B2 = self._reference(batch, answers, encoded)
+        policy_B2 = self._log_p(self.model, batch, answers, encoded)
+        ratios_B2 = policy_B2 - reference_B2
+        rewards_B = preference_losses(self._margins(ratios_B2))
+        loss = rewards_B.mean()
+        logs = self._logs(batch, ratios_B2, policy_B2, log_q_BN, cosines_BN, picks_B1)
         if self.job.retriever is not None and self.job.retriever.learns:
-            retriever_loss = retriever_losses(rewards_B, self._subtracted(), log_draws_B).mean()
-            policy_on, retriever_on = self._learning()
-            loss = policy_on * policy_loss + retriever_on * retriever_loss
-        logs = self._logs(batch, ratios_BM, policy_BM, policy_loss, log_q_BN, cosines_BN, picks_BK)
-        self._count(rewards_B.detach(), logs)
+            log_q_B = log_q_BN.gather(1, picks_B1)[:, 0]
+            loss = loss + retriever_losses(rewards_B, self._subtracted(), log_q_B).mean()
+        self._count(rewards_B.detach())
         return loss, logs
+
+    def _margins(self, ratios_B2: Tensor) -> Tensor:
+        """M(theta) of equation 2, (B,)."""
+        return self.job.beta * (ratios_B2[:, 0] - ratios_B2[:, 1])
 
     def _retrieved(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """log q and cosines of the candidates; without a retriever the same for all."""
@@ -139,37 +117,23 @@ class PreferenceTask(SftTask):
         log_q: tuple[Tensor, Tensor] = self.retriever(batch["frames"], batch["candidates"])
         return log_q
 
-    def _asked(self, batch: Batch, picks_BK: Tensor) -> list[list[tuple[int, str]]]:
-        """(number in the bank, order of the images) of each pair's answers: chosen, negatives, image negatives."""
-        drawn = batch["candidates"].gather(1, picks_BK).tolist()
+    def _answer_ids(self, batch: Batch, picks_B1: Tensor) -> list[list[Sequence[int]]]:
+        """Ids of each pair's answers: chosen, rejected."""
+        ids = self.parts[0].bank.answers
+        rejected = batch["candidates"].gather(1, picks_B1)[:, 0]
         return [
-            [(chosen, "right"), *((caption, "right") for caption in negatives),
-             *((chosen, order) for order in self.job.image_negatives)]
-            for chosen, negatives in zip(batch["chosen"].tolist(), drawn, strict=True)
-        ]  # fmt: skip
+            [ids[number] for number in pair] for pair in zip(batch["chosen"].tolist(), rejected.tolist(), strict=True)
+        ]
 
-    def _log_p(self, model: Any, batch: Batch, answers: Sequence[Sequence[tuple[int, str]]], encoded: Any) -> Tensor:
-        """log p of each pair's answers (B, M)."""
-        bank = self.parts[0].bank
-        prompts, ids, images = [], [], []
-        for pair, of_pair in enumerate(answers):
-            for order in ("right", *self.job.image_negatives):  # in which _asked has them
-                prompts.append(batch["prompts"][pair][order])
-                ids.append([bank.answers[caption] for caption, shown in of_pair if shown == order])
-                images.append([2 * pair + image for image in ORDERS[order]])
-        totals, _ = answer_log_probabilities(model, prompts, ids, encoded, batch, images, self.family)
+    def _log_p(self, model: Any, batch: Batch, answers: Sequence[Sequence[Sequence[int]]], encoded: Any) -> Tensor:
+        """log p of each pair's answers (B, 2)."""
+        images = [[2 * pair, 2 * pair + 1] for pair in range(len(answers))]
+        totals, _ = answer_log_probabilities(model, batch["prompt"], answers, encoded, batch, images, self.family)
         return totals.view(len(answers), -1)
 
     @torch.no_grad()
-    def _reference(
-        self, batch: Batch, answers: Sequence[Sequence[tuple[int, str]]], encoded: Any, picks_BK: Tensor
-    ) -> Tensor:
-        """log p of the answers under the reference (B, M)."""
-        if self.job.reference.by == "stored":
-            chosen_B1, candidates_BN, more = batch["stored"].split(
-                [1, batch["candidates"].shape[1], len(self.job.image_negatives)], dim=1
-            )
-            return torch.cat([chosen_B1, candidates_BN.gather(1, picks_BK), more], dim=1)
+    def _reference(self, batch: Batch, answers: Sequence[Sequence[Sequence[int]]], encoded: Any) -> Tensor:
+        """log p of the answers under the reference (B, 2)."""
         model = self.model if self.frozen is None else self.frozen
         with without_adapters(model):  # of a copy they are as they started, and change nothing
             if self._vision_is_trained():
@@ -183,31 +147,17 @@ class PreferenceTask(SftTask):
             for name, parameter in self.model.named_parameters()
         )
 
-    def _image_losses(self, negatives_BI: Tensor, ratios_BM: Tensor, batch: Batch) -> Tensor:
-        """The sum over the kinds of the mean over samples; a pair to which they say nothing counts as 0."""
-        margins_BI = self.job.beta * (ratios_BM[:, :1] - negatives_BI)
-        return (F.softplus(-margins_BI) * batch["changed"][:, None]).mean(dim=0).sum()
-
     # -- what goes on from step to step --------------------------------------------------------------------------------
 
     def _subtracted(self) -> Tensor | float:
         assert self.job.retriever is not None
         return 0.0 if self.job.retriever.baseline is None else self.baseline
 
-    def _learning(self) -> tuple[float, float]:
-        """1 or 0 for policy and retriever."""
-        if self.job.alternate is None:
-            return 1.0, 1.0
-        policy, retriever = self.job.alternate
-        of_policy = self.step % (policy + retriever) < policy
-        return float(of_policy), float(not of_policy)
-
     @torch.no_grad()
-    def _count(self, rewards_B: Tensor, logs: Logs) -> None:
+    def _count(self, rewards_B: Tensor) -> None:
         """Count the micro-batch. At the end of a step the baseline becomes the running mean of the rewards of all
         micro-batches and ranks, so that it does not depend on how the batch was cut, and is the same on all ranks."""
         self._rewards.append(rewards_B.mean())
-        self.watch.add(logs)
         self.calls += 1
         if int(self.calls) % self.job.train.grad_accumulation:
             return
@@ -219,86 +169,34 @@ class PreferenceTask(SftTask):
                 mean /= dist.get_world_size()
             self.baseline.mul_(decay).add_((1 - decay) * mean)
         self._rewards = []
-        if self.step % self.job.train.log_every == 0:
-            self.watch.look(self.step)
 
     # -- what is logged ------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def _logs(
-        self, batch: Batch, ratios_BM: Tensor, policy_BM: Tensor, policy_loss: Tensor, log_q_BN: Tensor,
-        cosines_BN: Tensor, picks_BK: Tensor,
-    ) -> Logs:  # fmt: skip
-        """``margin`` is M(theta, phi), ``ahead`` the share above 0. Of the negatives the mean over all K."""
-        count = 1 + self.job.negatives
-        margins_BK = self.job.beta * (ratios_BM[:, :1] - ratios_BM[:, 1:count])
-        logs: Logs = {
-            "policy_loss": policy_loss.detach(),
-            "margin": margins_BK.mean(),
-            "ahead": (margins_BK > 0).float().mean(),
-            "log_p_chosen": policy_BM[:, 0].mean(),
-            "log_p_rejected": policy_BM[:, 1:count].mean(),
-            "log_ratio_chosen": ratios_BM[:, 0].mean(),
-            "log_ratio_rejected": ratios_BM[:, 1:count].mean(),
-        }
-        for number, order in enumerate(self.job.image_negatives):
-            margins_B = self.job.beta * (ratios_BM[:, 0] - ratios_BM[:, count + number]) * batch["changed"]
-            logs[f"margin_{order}"] = margins_B.mean()
-        q_BK = log_q_BN.gather(1, picks_BK).exp()
-        ranks_BK = (log_q_BN[:, None] > log_q_BN.gather(1, picks_BK)[..., None]).sum(dim=2) + 1
+        self, batch: Batch, ratios_B2: Tensor, policy_B2: Tensor, log_q_BN: Tensor, cosines_BN: Tensor, picks_B1: Tensor
+    ) -> Logs:
+        """``margin`` is M(theta, phi), ``ahead`` the share above 0."""
+        margins_B = self._margins(ratios_B2)
+        losses = preference_losses(margins_B).mean()
+        logs: Logs = {"policy_loss": losses, "margin": margins_B.mean(), "ahead": (margins_B > 0).float().mean()}
+        for number, name in enumerate(("chosen", "rejected")):
+            logs |= {
+                f"log_p_{name}": policy_B2[:, number].mean(), f"log_ratio_{name}": ratios_B2[:, number].mean()
+            }  # fmt: skip
         if self.job.retriever is not None:
             logs |= {
-                "reward": preference_losses(self.job.beta * ratios_BM[:, :count]).mean(),
+                "reward": losses,
                 "q_entropy": -(log_q_BN.exp() * log_q_BN).sum(dim=1).mean(),
-                "q_largest": log_q_BN.exp().amax(dim=1).mean(),
-                "drawn_rank": ranks_BK.float().mean(),
-                "drawn_cosine": cosines_BN.gather(1, picks_BK).mean(),
+                "drawn_rank": (log_q_BN > log_q_BN.gather(1, picks_B1)).sum(dim=1).float().mean() + 1,
+                "drawn_cosine": cosines_BN.gather(1, picks_B1).mean(),
             }
-        drawn = batch["candidates"].gather(1, picks_BK).tolist()
-        texts = self.parts[0].bank.texts
         if self.truths:
-            true = [[is_true(texts[caption], truth) for caption in negatives]
-                    for negatives, truth in zip(drawn, batch["truth"], strict=True)]  # fmt: skip
-            logs["true_negatives"] = sum(map(sum, true)) / (len(true) * self.job.negatives)
-        self._last = {
-            "name": batch["name"], "row": batch["row"], "truth": batch["truth"], "chosen": batch["chosen"].tolist(),
-            "drawn": drawn, "margin": margins_BK, "q": q_BK, "rank": ranks_BK,
-        }  # fmt: skip
+            texts = self.parts[0].bank.texts
+            drawn = batch["candidates"].gather(1, picks_B1)[:, 0].tolist()
+            true = [is_true(texts[caption], truth) for caption, truth in zip(drawn, batch["truth"], strict=True)]
+            logs["true_negatives"] = sum(true) / len(true)
         return logs
-
-    @torch.no_grad()
-    def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
-        """As of the base class; rank 0 also writes a page of the negatives that were drawn last."""
-        metrics = super().validate(loader, context)
-        if context.rank == 0:
-            self.watch.compare(metrics.get("CIDEr"), self.step)
-            if self._last:
-                page = context.run_dir / NEGATIVES / f"step_{self.step:08d}.html"
-                page.parent.mkdir(exist_ok=True)
-                write_text(page, negatives_page(self._drawn(), self.step))
-        return metrics
-
-    def _drawn(self) -> list[DrawnNegative]:
-        last, bank = self._last, self.parts[0].bank
-        q, ranks, margins = (last[key].float().cpu().tolist() for key in ("q", "rank", "margin"))
-        negatives = []
-        for pair, (part, row) in enumerate(last["row"]):
-            before, after = self.parts[part].images(row)
-            for number, caption in enumerate(last["drawn"][pair]):
-                truth = last["truth"][pair]
-                negatives.append(DrawnNegative(
-                    pair_id=last["name"][pair], before=before, after=after,
-                    chosen=bank.texts[last["chosen"][pair]], negative=bank.texts[caption],
-                    margin=margins[pair][number],
-                    q=q[pair][number] if self.job.retriever is not None else None, rank=int(ranks[pair][number]),
-                    true=None if truth is None else is_true(bank.texts[caption], truth),
-                ))  # fmt: skip
-        return negatives
-
-
-def _more_than_one(negatives: int) -> float:
-    """Added to the loss at the start, ln 2, by further negatives: it is ln(1 + K)."""
-    return float(torch.log(torch.tensor((1 + negatives) / 2)))
 
 
 class Adpo(TunedSystem[AdpoJob]):
@@ -317,29 +215,17 @@ class Adpo(TunedSystem[AdpoJob]):
     def loaders(self, job: AdpoJob, family: Family, context: Context) -> Loaders:
         if job.objective == "sft":
             return super().loaders(job, family, context)
-        stored = None
-        if job.reference.by == "stored":
-            folder = Path(job.reference.folder or context.run_dir / REFERENCE)
-            stored = StoredReference(folder, reference_key(job))
-            stored.refuse_other()
-        return make_loaders(job, family, context, frame_size(job.retriever) if job.retriever else None, stored)
+        return make_loaders(job, family, context, frame_size(job.retriever) if job.retriever else None)
 
     def before_training(self, job: AdpoJob, task: SftTask, loaders: Loaders, context: Context) -> None:
         if isinstance(task, PreferenceTask):
-            parts = preference_parts(loaders)
-            task.use(parts, context.rank)
-            if parts[0].stored is not None:
-                parts[0].stored.prepare(parts, visits(job, loaders), task, context)
+            task.use(preference_parts(loaders))
 
     def exported(self, job: AdpoJob, state: Mapping[str, Tensor], context: Context) -> None:
         if job.retriever is not None and job.retriever.learns:
             prefix = "retriever.visual."
             visual = {name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)}
             save_retriever(job.retriever, visual, context.run_dir / RETRIEVER)
-
-    def trained_on(self, job: AdpoJob) -> str:
-        ranked = {} if job.preferences is None else {"pairs": job.preferences, "more_pairs": ()}
-        return super().trained_on(job.model_copy(update=ranked))
 
     def card(self, job: AdpoJob) -> str:
         return {

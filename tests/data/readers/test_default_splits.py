@@ -18,7 +18,6 @@ from idc.data.config import ValidateJob
 from idc.data.importing import open_import
 from idc.data.store import Manifest, iter_rows
 from idc.data.validation.run import validate
-from tests.data.container_sets import shard
 from tests.data.readers.test_own import import_job, picture, prepare, put
 
 
@@ -102,11 +101,11 @@ def test_the_order_of_the_pairs_and_the_chunks_do_not_matter(tmp_path: Path) -> 
     assert set(forward.values()) == {"train", "val", "test"}
 
 
-def test_images_in_the_rows_of_shards(tmp_path: Path) -> None:
-    """Bytes without names; samples of one image are in one split."""
-    samples = {f"{n:04d}": {"before.png": n % 20, "after.png": 100 + n} for n in range(60)}
-    put(tmp_path / "in", {"part-0.tar": shard(samples)})
-    _, splits = imported(tmp_path / "in", tmp_path / "out", "webdataset", val_share=0.3, test_share=0.3)
+def test_images_in_the_rows_of_a_table(tmp_path: Path) -> None:
+    """Bytes without names; pairs with one image are in one split."""
+    rows = [{"pair_id": f"{n:04d}", "before": picture(n % 20), "after": picture(100 + n)} for n in range(60)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    _, splits = imported(tmp_path / "t.parquet", tmp_path / "out", "parquet", val_share=0.3, test_share=0.3)
     assert all(len({splits[f"{n + k:04d}"] for k in (0, 20, 40)}) == 1 for n in range(20))
     assert len(set(splits.values())) == 3
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,9 @@ from idc.data.rows import open_rows
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.run import validate
 from idc.schema import ChangePair
-from tests.data.container_sets import instruct_pix2pix, procap_hdf5, shard
+from tests.data.container_sets import instruct_pix2pix, procap_hdf5
 from tests.data.official_layouts import Official
-from tests.data.readers.test_own import FOLDERS, picture, prepare, put, table_images
+from tests.data.readers.test_own import FOLDERS, prepare, put, table_images
 from tests.data.small_sets import OFFICIAL
 
 NAMES = {"before": "images/1.png", "after": "images/2.png"}
@@ -163,12 +161,6 @@ def test_a_byte_order_mark_is_in_no_caption(tmp_path: Path) -> None:
     table = tmp_path / "lines/t.jsonl"
     table.write_text(mark + table.read_text())
     assert imported(tmp_path / "marked", table, "jsonl")[0] == pairs == {"p1": ["moved"]}
-    samples: dict[str, Any] = {
-        "a": {"before.png": 1, "after.png": 2, "txt": f"{mark}moved"},
-        "b": {"before.png": 1, "after.png": 2, "json": f'{mark}{{"caption": "gone"}}'},
-    }
-    put(tmp_path / "tar", {"train-0.tar": shard(samples)})
-    assert imported(tmp_path / "shards", tmp_path / "tar", "webdataset")[0] == {"a": ["moved"], "b": ["gone"]}
 
 
 @pytest.mark.parametrize("make", [*OFFICIAL.values(), instruct_pix2pix, procap_hdf5], ids=lambda make: make.__name__)
@@ -186,8 +178,6 @@ def test_only_line_ends_end_a_caption(tmp_path: Path) -> None:
     expected = ["a\u2028line\x0cfeed\x85and\x1cmore", "gone", "moved"]
     pairs, _ = imported(tmp_path / "f", put(tmp_path / "in", {**FOLDERS["two folders"], "x.txt": text}), "folder")
     assert pairs["x"] == expected
-    put(tmp_path / "tar", {"train-0.tar": shard({"a": {"before.png": 1, "after.png": 2, "txt": text}})})
-    assert imported(tmp_path / "w", tmp_path / "tar", "webdataset")[0] == {"a": expected}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -238,44 +228,6 @@ def test_text_files_of_no_pair_are_counted(tmp_path: Path) -> None:
     assert manifest.extra["captions_without_pair"] == 2
     assert any("captions/z.txt" in note for note in manifest.extra["notes"])
     assert any("w\\" in note or "w?" in note for note in manifest.extra["notes"])
-
-
-# ------------------------------------------------------------------------------------------------ shards
-
-
-def test_what_stands_twice_in_a_shard_is_a_reject(tmp_path: Path) -> None:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        for key in ("a", "a", "b", "c"):
-            names = {"before.png": 1, "after.png": 2} | ({"before.bmp": 3} if key == "b" else {})
-            for name, value in names.items():
-                info = tarfile.TarInfo(f"{key}.{name}")
-                info.size = len(picture(value))
-                tar.addfile(info, io.BytesIO(picture(value)))
-    put(tmp_path / "in", {"train-0.tar": out.getvalue()})
-    pairs, rejects = imported(tmp_path, tmp_path / "in", "webdataset")
-    assert list(pairs) == ["c"]
-    assert {name: reason.split(":")[0] for name, reason in rejects.items()} == {
-        "train-0.tar:a": "duplicate pair id", "b": "bad row",
-    }  # fmt: skip
-
-
-def test_captions_of_both_members_are_kept(tmp_path: Path) -> None:
-    images = {"before.png": 1, "after.png": 2}
-    samples: dict[str, Any] = {
-        "a": {**images, "txt": "moved\n", "json": '{"caption": "moved", "captions": ["gone"]}'},
-        "b": {**images, "txt": "moved", "json": '{"n": 1e999}'},
-        "c": {**images, "json": f'{{"caption": {SURROGATE}}}'},
-        "d": {**images, "json": '{"caption": "a", "caption": "b"}'},
-        "e": {**images, "json": DEEP},
-        "f": {**images, "json": LONG},
-    }
-    put(tmp_path / "in", {"train-0.tar": shard(samples)})
-    pairs, rejects = imported(tmp_path, tmp_path / "in", "webdataset")
-    assert pairs == {"a": ["gone", "moved"]}
-    assert {name: reason.split(":")[0] for name, reason in rejects.items()} == {
-        "b": "bad row", "c": "not UTF-8", "d": "bad row", "e": "bad row", "f": "bad row",
-    }  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------ annotation files

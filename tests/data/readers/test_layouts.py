@@ -36,13 +36,11 @@ def test_official_layouts_whole_and_damaged(name: str, tmp_path: Path) -> None:
     assert found(damaged) == expected(official)
 
 
-def test_questions_clips_and_saved_sets(tmp_path: Path) -> None:
-    (tmp_path / "clips").mkdir()
+def test_questions_and_saved_sets(tmp_path: Path) -> None:
     folders = {
         "cdvqa": more_readers.cdvqa(tmp_path / "cdvqa"),
         "qag360k": more_readers.qag360k(tmp_path / "qag360k"),
         "hugging_face": more_readers.saved(tmp_path / "saved", more_readers.hugging_rows()),
-        "video": more_readers.film(tmp_path / "clips" / "a.avi", [0, 1, 2]).parent,
     }
     assert {name: found(folder)[0] for name, folder in folders.items()} == {name: name for name in folders}
 
@@ -53,10 +51,7 @@ def test_a_folder_of_pairs(layout: str, tmp_path: Path) -> None:
 
 
 def test_files(tmp_path: Path) -> None:
-    names = {
-        "t.csv": "csv", "t.TSV": "csv", "t.jsonl": "jsonl", "t.parquet": "parquet", "t.tar": "webdataset",
-        "t.mp4": "video",
-    }  # fmt: skip
+    names = {"t.csv": "csv", "t.TSV": "csv", "t.jsonl": "jsonl", "t.parquet": "parquet"}
     put(tmp_path, dict.fromkeys([*names, "t.dat"], "x"))
     put(tmp_path, {"parts/0.parquet": "x"})
     assert {name: found(tmp_path / name)[0] for name in names} == names

@@ -1,4 +1,4 @@
-"""Readers of generated, questioned, packed and filmed pairs: whole and damaged, through all that is done with pairs."""
+"""Readers of generated, questioned and packed pairs: whole and damaged, through all that is done with pairs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 
@@ -17,7 +16,7 @@ from idc.data.importing import open_import
 from idc.data.readers import open_reader
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.run import validate
-from tests.data.container_sets import OFFICIAL, hdf5, instruct_pix2pix, procap_hdf5, shard, webdataset
+from tests.data.container_sets import OFFICIAL, hdf5, instruct_pix2pix, procap_hdf5
 from tests.data.official_layouts import (
     Expected,
     Official,
@@ -129,10 +128,10 @@ def test_annotations_alone(tmp_path: Path) -> None:
     check_annotations_alone(official, tmp_path / "procap")
 
 
-@pytest.mark.parametrize("name", ["instruct_pix2pix", "procap_hdf5", "webdataset", "video", "cdvqa", "qag360k"])
+@pytest.mark.parametrize("name", ["instruct_pix2pix", "procap_hdf5", "cdvqa", "qag360k"])
 def test_another_folder_is_refused(name: str, tmp_path: Path) -> None:
     put(tmp_path / "in", {"x.png": 1, "notes.md": "x"})
-    with pytest.raises(ValueError, match=r"layout|no shards|not a video"):
+    with pytest.raises(ValueError, match="layout"):
         open_reader(name, str(tmp_path / "in"), ImportConfig())  # type: ignore[arg-type]
 
 
@@ -147,14 +146,6 @@ def test_channels_of_hdf5(tmp_path: Path) -> None:
         (row,) = iter_rows(tmp_path / channels)
         assert row["pair_id"] == "76"
         assert decode_image(row["before"])[0, 0].tolist() == expected
-
-
-def test_members_of_shards_by_other_names(tmp_path: Path) -> None:
-    samples = {"x": {"0.jpg": 1, "1.jpg": 2, "edit.txt": "no"}, "y": {"0.jpg": 3, "1.jpg": 4, "txt": "yes"}}
-    put(tmp_path / "in", {"part-0.tar": shard(samples)})
-    settings = {"webdataset": {"before": "0.jpg", "after": "1"}, "val_share": 0.0, "test_share": 0.0}
-    prepare(tmp_path / "in/part-0.tar", tmp_path / "out", "webdataset", **settings)
-    assert found(tmp_path / "out") == {"x": ("train", 1, 2, []), "y": ("train", 3, 4, ["yes"])}
 
 
 # ------------------------------------------------------------------------------------------------ with questions
@@ -266,60 +257,11 @@ def test_qag360k(tmp_path: Path) -> None:
     assert any("extra.json" in note for note in manifest.extra["notes"])
 
 
-# ------------------------------------------------------------------------------------------------ filmed
-
-
-def film(path: Path, values: list[int]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 10, (32, 24))
-    for value in values:
-        writer.write(np.full((24, 32, 3), value, np.uint8))
-    writer.release()
-    return path
-
-
-def test_video(tmp_path: Path) -> None:
-    film(tmp_path / "in/a.avi", [10 * n for n in range(20)])
-    film(tmp_path / "in/b.avi", [50] * 12)
-    film(tmp_path / "in/short.avi", [50] * 3)
-    settings = {"video": {"distance": 4, "every": 3}, "val_share": 0.2, "test_share": 0.2, "chunk_size": 2}
-    manifest = prepare(tmp_path / "in", tmp_path / "out", "video", **settings)
-    pairs = found(tmp_path / "out")
-    assert [name for name in pairs if name.startswith("a.avi")] == [f"a.avi-{start:07d}" for start in range(0, 16, 3)]
-    for name, (split, before, after, captions) in pairs.items():
-        start = int(name[-7:])
-        assert abs(before - (10 * start if name[0] == "a" else 50)) <= 3
-        assert abs(after - (10 * (start + 4) if name[0] == "a" else 50)) <= 3
-        assert captions == []
-        held_out = {"a.avi-0000012": "val", "a.avi-0000015": "test", "b.avi-0000006": "test"}
-        assert split == held_out.get(name, "train")
-    assert any("short.avi" in note for note in manifest.extra["notes"])
-    still = {**settings, "video": {"distance": 4, "every": 3, "min_change": 5, "max_side": 16}}
-    prepare(tmp_path / "in", tmp_path / "moving", "video", **still)
-    rows = list(iter_rows(tmp_path / "moving"))
-    assert {row["pair_id"][:5] for row in rows} == {"a.avi"}
-    assert decode_image(rows[0]["before"]).shape == (12, 16, 3)
-    assert validate(ValidateJob(pairs=str(tmp_path / "out")), progress=False).result.usable_pairs == len(pairs)
-
-
-def test_damaged_video(tmp_path: Path) -> None:
-    film(tmp_path / "in/a.avi", [10 * n for n in range(20)])
-    (tmp_path / "in/b.mp4").write_bytes(b"no video")
-    manifest = prepare(tmp_path / "in", tmp_path / "out", "video", video={"distance": 4, "every": 4})
-    assert [(reject.row_id, reject.code) for reject in read_rejects(tmp_path / "out")] == [("b.mp4", "bad file")]
-    assert manifest.num_rows == 4
-    with pytest.raises(ValueError, match="cannot be read as a video"):
-        open_reader("video", str(tmp_path / "in/b.mp4"), ImportConfig())
-    with pytest.raises(ValueError, match="none has 31 frames"):
-        open_reader("video", str(tmp_path / "in/a.avi"), ImportConfig())
-
-
 def test_readers_travel_to_workers(tmp_path: Path) -> None:
     """A worker's copy reads the same chunk, also where files must be opened again."""
     source = saved(tmp_path / "hf", hugging_rows())
     for format, path, settings in (
         ("hugging_face", source, {"hugging_face": COLUMNS}),
-        ("webdataset", webdataset().write(tmp_path / "tar"), {}),
         ("procap_hdf5", procap_hdf5().write(tmp_path / "h5"), {}),
     ):
         job = ImportJob(format=format, source=str(path), out=str(tmp_path / "out" / format), **settings)

@@ -45,29 +45,25 @@ def frozen_copy(task: PreferenceTask) -> Any:
     return load_model(task.job.base.source, BaseConfig(source=task.job.base.source))  # type: ignore[arg-type]
 
 
-def margin(
-    task: PreferenceTask, row: dict[str, Any], chosen: str, rejected: str, of_rejected: Sequence[int] = (0, 1)
-) -> Tensor:
-    """M(theta) of equation 2; ``of_rejected``: which images the rejected caption is said of."""
+def margin(task: PreferenceTask, row: dict[str, Any], chosen: str, rejected: str) -> Tensor:
+    """M(theta) of equation 2."""
     pair = (row["before"], row["after"])
     reference = frozen_copy(task)
-    shown = [pair[index] for index in of_rejected]
     with torch.no_grad():
-        of_reference = log_p(task, reference, pair, chosen) - log_p(task, reference, shown, rejected)
+        of_reference = log_p(task, reference, pair, chosen) - log_p(task, reference, pair, rejected)
     return task.job.beta * (
-        log_p(task, task.model, pair, chosen) - log_p(task, task.model, shown, rejected) - of_reference
+        log_p(task, task.model, pair, chosen) - log_p(task, task.model, pair, rejected) - of_reference
     )
 
 
 def losses(
-    task: PreferenceTask, rows: Sequence[dict[str, Any]], chosen: Sequence[str], rejected: Sequence[Sequence[str]]
+    task: PreferenceTask, rows: Sequence[dict[str, Any]], chosen: Sequence[str], rejected: Sequence[str]
 ) -> list[Tensor]:
-    """-log of the chance that the chosen one is ranked first; for one negative -log sigmoid(M)."""
-    every = []
-    for row, text, negatives in zip(rows, chosen, rejected, strict=True):
-        margins = [margin(task, row, text, negative) for negative in negatives]
-        every.append(torch.log(1 + sum(torch.exp(-value) for value in margins)))
-    return every
+    """-log sigmoid(M)."""
+    return [
+        torch.log(1 + torch.exp(-margin(task, row, text, negative)))
+        for row, text, negative in zip(rows, chosen, rejected, strict=True)
+    ]
 
 
 def log_q(task: PreferenceTask, frames: Tensor, candidates: Sequence[int]) -> Tensor:

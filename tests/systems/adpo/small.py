@@ -96,7 +96,7 @@ def job_of(kind: str, pairs: Path | str, **settings: Any) -> AdpoJob:
 
 def loaders_of(job: AdpoJob, kind: str, run: Path) -> Loaders:
     size = frame_size(job.retriever) if job.retriever else None
-    return make_loaders(job, found(kind).family, LocalContext(run), size, None)
+    return make_loaders(job, found(kind).family, LocalContext(run), size)
 
 
 def task_of(job: AdpoJob, kind: str, loaders: Loaders) -> PreferenceTask:

@@ -1,4 +1,4 @@
-"""Runs: what is drawn, what is stored and loads again, stored references, what is logged and warned of, bad input."""
+"""Runs: what is drawn, what is stored and loads again, what is logged, bad input."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ import torch
 from safetensors.torch import load_file
 
 from idc.config import ConfigError
-from idc.data.store import DatasetFolder, read_manifest
 from idc.demo import demo_steps
 from idc.metrics.difference_lists import true_differences
 from idc.systems import load_captioner
 from idc.systems.adpo.caption_bank import CaptionBank, is_true
-from idc.systems.adpo.collapse import CollapseWatch
 from idc.systems.adpo.data import preference_parts
 from idc.systems.adpo.task import train
 from idc.training.artifact import ADAPTER, read_artifact
@@ -37,7 +35,6 @@ from tests.systems.adpo.small import (
     encoder_folder,
     job_of,
     loaders_of,
-    pairs_folder,
     rows_of,
     task_of,
 )
@@ -127,7 +124,7 @@ def test_true_captions_of_rendered_pairs_are_known_and_can_be_left_out(pairs: Pa
     for keep in ("keep", "drop"):
         loaders = loaders_of(job_of(KIND, folder, true_negatives=keep, candidates=8), KIND, folder)
         part = preference_parts(loaders)[0]
-        index = next(n for n in range(len(part)) if part.get(n, 0).name == "pair-0")
+        index = next(n for n in range(len(part)) if part.rows[part.get(n, 0).row[1]]["pair_id"] == "pair-0")
         texts = {part.bank.texts[number] for epoch in range(20) for number in part.get(index, epoch).candidates}
         assert ("a red thing was added" in texts) == (keep == "keep")
         task = task_of(job_of(KIND, folder, true_negatives=keep, candidates=8), KIND, loaders)
@@ -179,15 +176,6 @@ def test_the_captioner_scores_and_merged_it_is_a_plain_model(trained: Path, tmp_
     assert [s.total for s in merged[0]] == pytest.approx([s.total for s in scores[0]], rel=1e-6)
 
 
-def test_validation_writes_a_page_of_drawn_negatives(trained: Path) -> None:
-    pages = sorted(path.name for path in (trained / "negatives").iterdir())
-    assert pages == ["step_00000002.html", "step_00000004.html"]
-    text = (trained / "negatives" / pages[0]).read_text()
-    assert text.count('<article class="card">') == 4
-    assert "rank" in text
-    assert "true of their pairs" in text
-
-
 def test_sft_is_supervised_tuning(pairs: Path, tmp_path: Path) -> None:
     """The same numbers as the system of that name."""
     from idc.systems.sft.config import SftJob
@@ -200,151 +188,23 @@ def test_sft_is_supervised_tuning(pairs: Path, tmp_path: Path) -> None:
     assert [line["loss"] for line in adpo] == [line["loss"] for line in sft]
 
 
-def test_ranked_captions_are_learned_with_their_own_questions(pairs: Path, tmp_path: Path) -> None:
-    """The chosen one wins over the rejected one of its row."""
-    from idc.schema import Preference, preference_arrow_schema
-
-    rows = [
-        Preference(
-            f"row-{n}", (row["before"], row["after"]), "<image><image> What is new?", row["captions"][0], "a bird"
-        )
-        for n, row in enumerate(rows_of(8))
-    ]
-    folder = DatasetFolder.open_for_build(
-        tmp_path / "ranked", kind="preferences", schema=preference_arrow_schema(), fingerprint="x", config={},
-        num_chunks=1,
-    )  # fmt: skip
-    folder.write_chunk(0, [row.to_row() for row in rows])
-    folder.finish()
-    settings = {"objective": "dpo", "preferences": str(tmp_path / "ranked"), "train.steps": 12}
-    run(pairs, tmp_path / "run", **settings)
-    lines = read_log(tmp_path / "run" / "log.jsonl")
-    assert lines[0]["margin"] == 0
-    assert lines[-1]["margin"] > 0.2
-    assert lines[-1]["ahead"] == 1
-    assert "true_negatives" not in lines[0]
-    (page,) = (tmp_path / "run" / "negatives").iterdir()
-    assert "bird" in page.read_text()
-    for wrong, text in (
-        ({"objective": "adpo"}, "preferences: needs objective=dpo"),
-        ({"negatives": 2}, "leave out negatives"),
-        ({"reference.by": "stored"}, "leave out reference[.]by=stored"),
-    ):
-        with pytest.raises(ConfigError, match=text):
-            job_of(KIND, pairs, **{**settings, **wrong})
-    with pytest.raises(ValueError, match="preferences"):
-        run(pairs, tmp_path / "other", **{**settings, "preferences": str(pairs)})
-
-
-# -- stored references ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("objective", ["dpo", "adpo"])
-def test_stored_log_probabilities_are_those_of_switched_off_adapters_and_of_a_copy(
-    pairs: Path, tmp_path: Path, objective: str
-) -> None:
+def test_switched_off_adapters_and_a_copy_are_the_same_reference(pairs: Path, tmp_path: Path, objective: str) -> None:
     logs = {}
-    for by in ("adapters", "copy", "stored"):
-        settings = {"objective": objective, "reference.by": by, "image_negatives": ["swapped"]}
-        run(pairs, tmp_path / by, **settings)
+    for by in ("adapters", "copy"):
+        run(pairs, tmp_path / by, objective=objective, **{"reference.by": by})
         logs[by] = read_log(tmp_path / by / "log.jsonl")
-    for name in ("margin", "loss", "log_ratio_rejected", "grad_norm", "margin_swapped"):
+    for name in ("margin", "loss", "log_ratio_rejected", "grad_norm"):
         values = {by: [line[name] for line in lines] for by, lines in logs.items()}
         assert values["copy"] == pytest.approx(values["adapters"], rel=1e-5, abs=1e-6), name
-        assert values["stored"] == pytest.approx(values["adapters"], rel=1e-4, abs=2e-6), name
     assert logs["adapters"][-1]["margin"] != 0
-    assert read_manifest(tmp_path / "stored" / "reference").complete
 
 
-def test_a_model_that_is_tuned_whole_needs_no_second_one(pairs: Path, tmp_path: Path) -> None:
-    logs = {}
-    for by in ("copy", "stored"):
-        run(pairs, tmp_path / by, objective="dpo", tune=WHOLE, **{"reference.by": by})
-        logs[by] = read_log(tmp_path / by / "log.jsonl")
-    for name in ("margin", "loss", "grad_norm"):
-        assert [line[name] for line in logs["stored"]] == pytest.approx(
-            [line[name] for line in logs["copy"]], rel=1e-3, abs=2e-6
-        )
-    assert load_file(tmp_path / "stored" / "artifact" / "model.safetensors").keys() == (
-        load_file(tmp_path / "copy" / "artifact" / "model.safetensors").keys()
-    ), "the copy is not in the artifact"
-
-
-def test_a_stored_folder_is_used_again_and_one_of_another_key_refused(
-    pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from idc.systems.adpo import stored_reference
-
-    shared = {"objective": "dpo", "reference.by": "stored", "reference.folder": str(tmp_path / "stored")}
-    run(pairs, tmp_path / "first", **shared)
-    part = sorted((tmp_path / "stored").glob("part-*"))[0].read_bytes()
-    monkeypatch.setattr(stored_reference, "reference_rows", None)
-    run(pairs, tmp_path / "second", beta=0.3, **shared)
-    assert sorted((tmp_path / "stored").glob("part-*"))[0].read_bytes() == part
-    other: dict[str, dict[str, Any]] = {
-        "another prompt": {"prompt.text": "<image><image> What is new?"},
-        "another base model": {"base.source": str(tiny_folder("internvl", 32))},
-        "other pairs": {"pairs": pairs_folder(tmp_path / "other", train=8)},
-        "lacks": {"train.seed": 5},
-    }
-    for text, settings in other.items():
-        with pytest.raises(ValueError, match=text):
-            run(settings.pop("pairs", pairs), tmp_path / "third", **{**shared, **settings})
-
-
-def test_a_killed_computation_goes_on(pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from idc.systems.adpo import stored_reference
-
-    monkeypatch.setattr(stored_reference, "_PAIRS", 4)
-    reference_rows, scored = stored_reference.reference_rows, []
-
-    def stop(*arguments: Any) -> list[dict[str, Any]]:
-        scored.append(arguments[1])
-        if len(scored) == 6:
-            raise KeyboardInterrupt
-        return reference_rows(*arguments)
-
-    settings = {"objective": "dpo", "reference.by": "stored"}
-    monkeypatch.setattr(stored_reference, "reference_rows", stop)
-    with pytest.raises(KeyboardInterrupt):
-        run(pairs, tmp_path / "run", **settings)
-    assert len(list((tmp_path / "run" / "reference").glob("part-*"))) == 1
-    run(pairs, tmp_path / "run", **settings)
-    again = scored[6:]
-    assert again
-    assert not set(again) & set(scored[:4]), "the pairs of the finished chunk are not scored again"
-
-
-# -- warnings -------------------------------------------------------------------------------------------------------
-
-
-def test_collapse_is_warned_of_once_with_what_to_change(pairs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def watched(**values: float) -> str:
-        watch = CollapseWatch(job_of(KIND, pairs))
-        usual = {"margin": 0.1, "q_largest": 0.3, "log_ratio_chosen": 0.1, "log_ratio_rejected": -0.2}
-        for step in (10, 20):
-            watch.add({**usual, **{name: torch.tensor(value) for name, value in values.items()}})
-            watch.look(step)
-        return capsys.readouterr().err
-
-    assert watched() == ""
-    text = watched(q_largest=0.99)
-    assert text.count("\n") == 1
-    assert "raise retriever.tau" in text
-    assert "raise beta" in watched(log_ratio_chosen=-8.0, log_ratio_rejected=-20.0)
-    assert watched(log_ratio_chosen=1.0, log_ratio_rejected=-20.0) == "", "only the negatives fall: as wanted"
-
-
-def test_margins_that_grow_without_better_captions_are_warned_of(
-    pairs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    watch = CollapseWatch(job_of(KIND, pairs))
-    for step, (margin, score) in enumerate([(0.1, 1.0), (0.5, 1.1), (2.0, 0.8)]):
-        watch.add({"margin": margin, "q_largest": 0.3, "log_ratio_chosen": 0.0, "log_ratio_rejected": 0.0})
-        watch.look(step)
-        watch.compare(score, step)
-        text = capsys.readouterr().err
-        assert ("CIDEr fell from 1.100 to 0.800" in text) == (step == 2)
+def test_the_copy_is_not_in_the_artifact(pairs: Path, tmp_path: Path) -> None:
+    run(pairs, tmp_path / "copy", objective="dpo", tune=WHOLE, **{"reference.by": "copy"})
+    run(pairs, tmp_path / "sft", objective="sft", tune=WHOLE)
+    weights = [load_file(tmp_path / name / "artifact" / "model.safetensors").keys() for name in ("copy", "sft")]
+    assert weights[0] == weights[1]
 
 
 # -- bad input ------------------------------------------------------------------------------------------------------
@@ -358,11 +218,9 @@ def test_margins_that_grow_without_better_captions_are_warned_of(
         ({"objective": "dpo", "retriever": {"encoder": "x"}}, "has no retriever; set retriever=null"),
         ({"objective": "sft", "beta": 0.2}, "'sft' has no use for beta; take dpo or adpo, or set beta=0.1"),
         ({"tune.lora.dropout": 0.1}, "tune.lora.dropout: 0.1 makes log-probabilities noisy; set it to 0"),
-        ({"tune": WHOLE}, "take 'copy' or 'stored'"),
+        ({"tune": WHOLE}, "take 'copy', or train adapters alone"),
         ({"captions": "together"}, "captions: together is for objective=sft"),
-        ({"negatives": 7}, "negatives=7 are more than candidates=6"),
-        ({"reference.folder": "x"}, "reference.folder: is of stored log-probabilities"),
-        ({"alternate": [0, 2]}, "must be two numbers of at least 1"),
+        ({"retriever.learns": False, "retriever.baseline": 0.9}, "leaves nothing for it to do"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(pairs: Path, settings: dict[str, Any], text: str) -> None:

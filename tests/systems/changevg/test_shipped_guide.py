@@ -27,10 +27,10 @@ from idc.data.rendered.render import open_rendering
 from idc.data.store import iter_rows
 from idc.geo.config import SceneJob
 from idc.geo.scene_job import caption_scene
-from idc.systems.changevg.guide_card import GuideScores, check_guide
 from idc.training.artifact import captioning_identity, read_artifact
 from tests.captioning.disturbed_weights import disturbed_copy
 from tests.geo.scenes import UTM, write
+from tests.shipped_scores import guide_differences, render_settings, stored_scores
 
 FOLDER = Path(artifact_folder(SHIPPED_SATELLITE))
 GRID = from_origin(500_000, 5_300_000, 1.25, 1.25)
@@ -50,17 +50,16 @@ def test_it_is_a_whole_artifact_of_at_most_8_mb() -> None:
 
 def test_nine_of_ten_rendered_pairs_are_right() -> None:
     """What it is shipped for: whether anything changed, on the test pairs and on those of the check."""
-    scores = GuideScores.read(FOLDER)
-    assert scores.notes.right / scores.notes.pairs >= 0.9
-    assert all(check.right / check.pairs >= 0.85 for check in scores.checks)
+    scores = stored_scores(FOLDER)
+    (binary,) = [answer for answer in scores["notes"]["answers"] if answer["type"] == "binary"]
+    assert binary["scores"]["Accuracy"] >= 0.9
+    assert all(check["right"] / check["pairs"] >= 0.85 for check in scores["checks"])
 
 
 @pytest.mark.parametrize("which", [0, pytest.param(-1, marks=pytest.mark.slow)])
 def test_its_stored_scores_come_out(which: int) -> None:
     """Of the first few pairs, and of all of the check; rendered anew here."""
-    scores = GuideScores.read(FOLDER)
-    stored = scores.checks[which]
-    assert stored.differences(check_guide(str(FOLDER), scores.render, stored.pairs)) == []
+    assert guide_differences(FOLDER, FOLDER, which) == []
 
 
 def test_few_pairs_like_the_training_images_are_warned_of_and_nearly_all_real_ones() -> None:
@@ -75,8 +74,8 @@ def test_few_pairs_like_the_training_images_are_warned_of_and_nearly_all_real_on
 def test_polygons_of_a_scene_lie_where_the_truth_is(tmp_path: Path) -> None:
     """Of 36 new rendered pairs side by side, as one GeoTIFF, in tiles of the size that it has learned; in larger ones
     less so."""
-    render = GuideScores.read(FOLDER).render.model_copy(update={"num_scenes": 36})
-    run_local(*open_rendering(RenderJob(out=str(tmp_path / "pairs"), render=render)), progress=False)
+    job = RenderJob(out=str(tmp_path / "pairs"), render=render_settings(FOLDER, 36))
+    run_local(*open_rendering(job), progress=False)
     rows = list(iter_rows(tmp_path / "pairs"))
     familiarity = Familiarity.read(FOLDER)
     assert familiarity is not None
@@ -120,9 +119,7 @@ def side_by_side(images: list[np.ndarray]) -> np.ndarray:
 
 def test_other_weights_have_other_scores(tmp_path: Path) -> None:
     other = disturbed_copy(FOLDER, tmp_path / "other")
-    scores = GuideScores.read(FOLDER)
-    stored = scores.checks[0]
-    assert stored.differences(check_guide(str(other), scores.render, stored.pairs)) != []
+    assert guide_differences(FOLDER, other, 0) != []
     assert captioning_identity(other) != captioning_identity(FOLDER)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from cluster.caption_llm import CaptionLlmConfig, captioner_of
 from idc.captioning.loading import CaptionerLoader, LoadConfig, artifact_folder
 from idc.chat_endpoint import EndpointConfig
 from idc.systems.zeroshot.config import WrapJob
@@ -76,7 +75,6 @@ def test_a_model_behind_an_endpoint_needs_no_weights_here(asked: list[str], cach
         assert CaptionerLoader("hf:org/tiny", there)()(BEFORES, AFTERS) == list(CAPTIONS)
         wrap(WrapJob(base=base, weights=False, out=str(made)))
         assert CaptionerLoader(str(made), there)()(BEFORES, AFTERS) == list(CAPTIONS)
-    assert captioner_of("hf:org/tiny", CaptionLlmConfig()).model == "org/tiny"
     assert [path for path in asked if "resolve" in path]
     assert not [path for path in asked if path.endswith(".safetensors")]
     with pytest.raises(ValueError, match=r"org/tiny at revision \w+ is only partly on this machine: download it once"):

@@ -1,8 +1,7 @@
-"""Satellite pairs: the same from the same index; masks and lists agree with the pixels; an export reads back."""
+"""Satellite pairs: the same from the same index; masks and lists agree with the pixels."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections import Counter
@@ -13,10 +12,7 @@ import numpy as np
 import pytest
 
 from idc.config import ConfigError, load
-from idc.data.config import ImportJob
-from idc.data.images import decode_image, encode_png
-from idc.data.importing import open_import
-from idc.data.levir_layout import ExportLevirJob, export_levir
+from idc.data.images import decode_image
 from idc.data.pipeline import StageSpec, run_local
 from idc.data.processes import run_processes
 from idc.data.rendered.config import RenderConfig, RenderJob
@@ -26,7 +22,7 @@ from idc.data.rendered.satellite.canvas import GroundNoise
 from idc.data.rendered.satellite.config import DistractorConfig, SatelliteConfig
 from idc.data.rendered.satellite.satellite_pairs import RenderSatellitePairs
 from idc.data.rendered.satellite.siting import work_of
-from idc.data.store import iter_rows, read_manifest, read_table
+from idc.data.store import iter_rows
 from idc.schema import NO_CHANGE, ChangePair
 from tests.data.rendered.satellite.conftest import NO_DISTRACTORS, satellite_config
 
@@ -229,60 +225,6 @@ def test_a_site_that_has_no_room_is_a_reject(tmp_path: Path) -> None:
     )
     batch = RenderSatellitePairs(tiny)({"index": [0, 1]})
     assert all(error.startswith("unplaceable scene: 60 sites of 20 m were drawn") for error in batch["error"])
-
-
-# -------------------------------------------------------------------------------------------- LEVIR-MCI's layout
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("satellite") / "pairs"
-    run_local(*open_rendering(job(out)), progress=False)
-    return out
-
-
-def test_the_export_reads_back_as_the_same_pairs(folder: Path, tmp_path: Path) -> None:
-    written = export_levir(ExportLevirJob(pairs=str(folder), out=str(tmp_path / "levir")))
-    assert written == read_manifest(folder).rows_by_split
-    reading = ImportJob(source=str(tmp_path / "levir"), out=str(tmp_path / "again"), format="levir")
-    imported = run_local(*open_import(reading), progress=False)
-    assert (imported.num_rows, imported.num_rejected) == (24, 0)
-    columns = ["pair_id", "before", "after", "captions", "change_type", "split", "mask"]
-    rows = [
-        sorted(read_table(path, columns).to_pylist(), key=lambda r: r["pair_id"])
-        for path in (folder, tmp_path / "again")
-    ]
-    for expected, row in zip(*rows, strict=True):
-        row["captions"] = [text.strip(" .") for text in row["captions"]]
-        assert row == expected
-    flags = {row["pair_id"]: json.loads(row["meta"])["changeflag"] for row in iter_rows(tmp_path / "again")}
-    assert flags == {row["pair_id"]: json.loads(row["meta"])["changeflag"] for row in iter_rows(folder)}
-
-
-def test_labels_and_sentences_are_written_as_the_authors_write_them(folder: Path, tmp_path: Path) -> None:
-    export_levir(ExportLevirJob(pairs=str(folder), out=str(tmp_path)))
-    record = json.loads((tmp_path / "LevirCCcaptions.json").read_text())["images"][1]
-    assert record["filename"] == "s0-000001.png"
-    assert record["filepath"] == record["split"]
-    sentence = record["sentences"][0]
-    assert sentence["raw"] == f" {' '.join(sentence['tokens'])} ."
-    label = cv2.imread(str(tmp_path / "images" / record["split"] / "label" / record["filename"]))
-    assert (label == 255).all(-1).any()
-    with pytest.raises(ValueError, match="holds an export already"):
-        export_levir(ExportLevirJob(pairs=str(folder), out=str(tmp_path)))
-
-
-def test_a_mask_of_other_values_is_refused(tmp_path: Path) -> None:
-    from idc.data.pipeline import StageSpec as Stage
-
-    class Recolored:
-        def __call__(self, batch: dict[str, list[object]]) -> dict[str, list[object]]:
-            return {**batch, "mask": [encode_png(np.full((64, 64), 85, np.uint8))] * len(batch["mask"])}
-
-    build, source, stages = open_rendering(job(tmp_path / "pairs", num_scenes=1))
-    run_local(build, source, [*stages, Stage(Recolored)], progress=False)
-    with pytest.raises(ValueError, match=r"pair 's0-000000': its mask has 85; a class mask has 0, 128 \(road\), 255"):
-        export_levir(ExportLevirJob(pairs=str(tmp_path / "pairs"), out=str(tmp_path / "levir")))
 
 
 # ----------------------------------------------------------------------------------------------------- settings
