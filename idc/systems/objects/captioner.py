@@ -98,7 +98,7 @@ class ObjectsCaptioner(Captioner):
                 claims = tuple(claim for claim in claims if claim.object != REGION)
             text = _sentence(claims, explained, comparison)
         confidence = min((claim.confidence for claim in claims), default=1 / (1 + ratio))
-        doubt = _HIDDEN if comparison.moved else None
+        doubt = _HIDDEN if comparison.moved and not (self._detector and claims) else None
         return Description(
             (Candidate(text, math.log(max(confidence, 1e-6))),),
             change_map=values, regions=tuple(changes.regions), claims=claims, objects_text=text, doubt=doubt,

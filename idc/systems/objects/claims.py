@@ -123,9 +123,12 @@ class Changes:
         self._scale = np.array([width / size_after[1], height / size_after[0]] * 2)
         self._mask = np.any([np.zeros((height, width), bool), *comparison.regions], axis=0)
 
-    def share(self, box: Box) -> float:
-        """Share of a box on the image after whose pixels changed."""
-        part = self._mask[self.pixels(box)]
+    def share(self, box: Box, outside: Sequence[Box] = ()) -> float:
+        """Share of a box on the image after whose pixels changed, not counting those in other boxes."""
+        mask = self._mask.copy() if outside else self._mask
+        for other in outside:
+            mask[self.pixels(other)] = False
+        part = mask[self.pixels(box)]
         return float(part.mean()) if part.size else 0.0
 
     def pixels(self, box: Box) -> tuple[slice, slice]:
@@ -221,7 +224,7 @@ def named_claims(
             claims.append(_claim("replaced", [first], [second], changes, first.name, second.name))
             gone = [item for item in gone if item is not first]
             came = [item for item in came if item is not second]
-    gone, came = _without_hidden(gone, came), _without_hidden(came, gone)
+    gone, came = _without_hidden(gone, came, changes), _without_hidden(came, gone, changes)
     for family in dict.fromkeys(item.family for item in sorted([*gone, *came], key=lambda item: -item.score)):
         left, arrived = ([item for item in items if item.family == family] for items in (gone, came))
         several = len(left) + len(arrived) > _MANY
@@ -234,8 +237,7 @@ def named_claims(
         if arrived:
             claims.append(_claim("appeared", [], arrived, changes))
     for first, second in product(sure_old, sure_new):
-        boxes = changes.places(claims)
-        if _same(first, second) and not any(_cover(second.place, box) > _EXPLAINED for box in boxes):
+        if _same(first, second) and changes.share(second.place, changes.places(claims)) >= _CHANGED:
             claims.append(_claim("changed", [first], [second], changes))
     return claims
 
@@ -274,13 +276,10 @@ def instances(
     height, width = small.shape[:2]
     parts = [tuple(round(scale * value) for value in crop) for crop in crops]
     parts = [(0, 0, width, height), *(part for part in parts if min(part[2] - part[0], part[3] - part[1]) > 4 * _EDGE)]
-    views = [
-        pixels
-        for x, y, right, bottom in parts
-        for pixels in (small[y:bottom, x:right], small[y:bottom, x:right][:, ::-1])
-    ]
+    cuts = [np.ascontiguousarray(small[y:bottom, x:right]) for x, y, right, bottom in parts]
+    views = [view for cut in cuts for view in (cut, np.ascontiguousarray(cut[:, ::-1]))]
     detections = []
-    for view, detected in enumerate(detector.detect([np.ascontiguousarray(pixels) for pixels in views])):
+    for view, detected in enumerate(detector.detect(views)):
         x, y, x_end, y_end = parts[view // 2]
         for values, name, score in zip(*detected, strict=True):
             left, top, right, bottom = map(float, values)
@@ -353,7 +352,7 @@ def _sure(items: Sequence[Instance], changes: Changes, high: float, names: Seque
             trusted
             and not (names and not item.classes & set(names))
             and changes.share(item.place) >= _CHANGED
-            and not (item.classes & CARRIED and any(_cover(item.box, person) > 0.6 for person in people))
+            and not (item.classes & CARRIED - set(names) and any(_cover(item.box, person) > 0.6 for person in people))
             and not any(_cover(item.box, other.box) > 0.85 or _iou(item.box, other.box) > 0.5 for other in result)
         ):
             result.append(item if item.name != OBJECT else item._replace(family=OBJECT))
@@ -370,18 +369,15 @@ def _replaces(first: Instance, second: Instance, unmatched: bool) -> bool:
     return unmatched and not {first.family, second.family} & BACKGROUND
 
 
-def _without_hidden(items: Sequence[Instance], others: Sequence[Instance]) -> list[Instance]:
-    """The objects of one image without those that a larger one of the other image hides or uncovers."""
-    return [
-        item
-        for item in items
-        if not any(
-            other.family != item.family
-            and _cover(item.place, other.place) > 0.5
-            and _area(other.place) > _area(item.place)
-            for other in others
-        )
-    ]  # fmt: skip
+def _without_hidden(items: Sequence[Instance], others: Sequence[Instance], changes: Changes) -> list[Instance]:
+    """The objects of one image without those that a larger one of the other image hides or uncovers: they must also
+    have changed where it is not."""
+    result = []
+    for item in items:
+        larger = [other for other in others if other.family != item.family and _area(other.place) > _area(item.place)]
+        if changes.share(item.place, [other.place for other in larger]) >= _CHANGED:
+            result.append(item)
+    return result
 
 
 def _claim(
