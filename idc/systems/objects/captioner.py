@@ -12,7 +12,7 @@ import numpy as np
 from idc.captioning.contract import Candidate, Capability, Captioner, Description, SearchOptions, Speed, beams_of
 from idc.captioning.objects_config import NONE, ObjectsConfig
 from idc.systems.objects.comparison import compare
-from idc.systems.objects.detectors import embedded_installed
+from idc.systems.objects.detectors import embedded_installed, load_detector
 from idc.systems.objects.text import reads_text, text_sentence
 from idc.systems.objects.wording import INCOMPARABLE, region_of, region_sentence
 from idc.training.artifact import read_artifact
@@ -61,6 +61,8 @@ def usual_captioner(config: ObjectsConfig | None = None) -> ObjectsCaptioner:
     settings = config or ObjectsConfig()
     if "detector" not in settings.model_fields_set and not embedded_installed():
         settings = settings.model_copy(update={"detector": NONE})
+    if "detector" in settings.model_fields_set and settings.detector != NONE:
+        load_detector(settings.detector, settings.names)  # its errors before any pair
     return _shared(settings)
 
 
