@@ -36,6 +36,7 @@ def _clause(claim: Claim, explained: bool) -> str:
         from idc.systems.objects.text import words_clause
 
         return words_clause(claim)
+    explained &= claim.object != OBJECT
     several = claim.count > 1
     things = _counted(claim.object, claim.count) if explained or not several else plural(claim.object)
     match claim.kind:
@@ -56,7 +57,8 @@ def _clause(claim: Claim, explained: bool) -> str:
             return f"{things} {claim.where} has been replaced by {again + other if again else _counted(other, 1)}"
         case "moved":
             return f"the {claim.object} {claim.where} has moved or been replaced"
-    return f"the {claim.object} {claim.where} has moved a little, or is another one"
+    moves = claim.object == "person" or claim.object in {*FAMILIES, *FAMILIES.values()}
+    return f"the {claim.object} {claim.where} {'has moved a little, or is another one' if moves else 'looks different'}"
 
 
 def _region_clauses(regions: Sequence[Claim], room: int, named: bool) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
-from idc.captioning.contract import Claim
+from idc.captioning.contract import Claim, ClaimKind
 from idc.cores import usable_cores
 from idc.systems.objects.alignment import warped_to
 from idc.systems.objects.wording import where_of
@@ -96,11 +96,7 @@ def reads_text() -> bool:
 
 
 def word_claims(
-    before: np.ndarray,
-    after: np.ndarray,
-    warp: np.ndarray | None = None,
-    counted: np.ndarray | None = None,
-    where: Sequence[Box] | None = None,
+    before: np.ndarray, after: np.ndarray, warp: np.ndarray | None = None, counted: np.ndarray | None = None
 ) -> list[Claim]:
     """The words that became others at their position, appeared, or are gone, from top to bottom.
 
@@ -108,28 +104,23 @@ def word_claims(
         before, after: uint8 RGB (H, W, 3), of any sizes, of the same view.
         warp: homography from pixels of the image after to those of the image before; by default none moved.
         counted: bool (H, W) over the image after; words whose centre is not counted are left out.
-        where: boxes on the image after; words that touch them are read. By default all parts that differ are.
     """
     warp = np.eye(3) if warp is None else warp
     size = after.shape[:2]
-    boxes = _parts(before, after, warp) if where is None else [_with_line(box) for box in where]
-    changes, budget = [], _BUDGET if where is None else np.inf
-    for box in sorted(_joined([_inside(box, size) for box in boxes]), key=_area):
-        limit = _PIXELS if where is None else _BUDGET
-        scale = min(_ENLARGED, max(1.0, _SHORT_SIDE / _short_side(box)), (limit / _area(box)) ** 0.5)
+    changes: list[Change] = []
+    budget = float(_BUDGET)
+    for box in sorted(_joined([_inside(box, size) for box in _parts(before, after, warp)]), key=_area):
+        short_side = max(1.0, min(box[2] - box[0], box[3] - box[1]))
+        scale = min(_ENLARGED, max(1.0, _SHORT_SIDE / short_side), (_PIXELS / _area(box)) ** 0.5)
         budget -= scale**2 * _area(box)
         if budget < 0:
             break
         changes += _changes_in(before, after, warp, box, scale)
     changes = [
-        change
-        for change in _without_moved(_once(changes))
-        if (where is None or any(_touch(change.box, box) for box in where))
-        and (counted is None or counted[_centre(change.box, size)])
+        change for change in _without_moved(_once(changes)) if counted is None or counted[_centre(change.box, size)]
     ]
-    return [
-        _claim(change, warp, before.shape[:2], size) for change in sorted(changes, key=lambda change: change.box[1])
-    ]
+    changes.sort(key=lambda change: change.box[1])
+    return [_claim(change, warp, before.shape[:2], size) for change in changes]
 
 
 def text_sentence(before: np.ndarray, after: np.ndarray, warp: np.ndarray | None = None) -> str:
@@ -152,22 +143,22 @@ def words_clause(claim: Claim) -> str:
 
 
 def _claim(change: Change, warp: np.ndarray, size_before: tuple[int, int], size: tuple[int, int]) -> Claim:
-    corners = np.array(change.box, float).reshape(2, 2)[[[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1]] * 4]
-    moved = cv2.perspectiveTransform(corners[None], np.asarray(warp, float))[0]
-    boxes = [_pixels(box, shape) for box, shape in ((_around([moved]), size_before), (change.box, size))]
-    kind = "changed" if change.before is None else "replaced"
+    left, top, right, bottom = change.box
+    corners = np.array([[[left, top], [right, top], [right, bottom], [left, bottom]]])
+    box_before: Box | None = _around([cv2.perspectiveTransform(corners, np.asarray(warp, float))[0]])
+    box_after: Box | None = change.box
+    kind: ClaimKind = "changed" if change.before is None else "replaced"
     if change.before == "":
-        kind, boxes[0] = "appeared", None
+        kind, box_before = "appeared", None
     elif change.after == "":
-        kind, boxes[1] = "gone", None
-    count = max(1, *(len((words or "").split()) for words in (change.before, change.after)))
+        kind, box_after = "gone", None
     return Claim(
         kind=kind,
         object="words",
-        count=count,
+        count=max(1, *(len((words or "").split()) for words in (change.before, change.after))),
         where=where_of(change.box, size),
-        box_before=boxes[0],
-        box_after=boxes[1],
+        box_before=box_before and _pixels(box_before, size_before),
+        box_after=box_after and _pixels(box_after, size),
         confidence=round(change.confidence, 4),
         before=_shortened(change.before),
         after=_shortened(change.after),
@@ -231,7 +222,7 @@ def _changes_in(before: np.ndarray, after: np.ndarray, warp: np.ndarray, box: Bo
     greys = [cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32) for image in images]
 
     def difference(*quads: np.ndarray) -> float:
-        return max(difference_of_letters(*greys, quad) for quad in quads)
+        return max(difference_of_letters(greys[0], greys[1], quad) for quad in quads)
 
     # A word that is cut by the border of the part, and not of the image, is not known.
     ends = (2.0 if left > 0 else -np.inf, width - 2.0 if right < after.shape[1] else np.inf)
@@ -240,12 +231,12 @@ def _changes_in(before: np.ndarray, after: np.ndarray, warp: np.ndarray, box: Bo
     for pair in _positions(first, second):
         if difference(*pair[0], *pair[1]) <= _MISREAD:
             continue
-        words = [
-            [word for line in lines or others for word in _read(image, line)]
-            for image, lines, others in zip(images, pair, pair[::-1], strict=True)
-        ]
+        words, others = (
+            [word for line in pair[at] or pair[1 - at] for word in _read(image, line)]
+            for at, image in enumerate(images)
+        )
         detected = any(_share(line, other) > 0.5 for line in pair[0] for other in pair[1])
-        change = _compared(*words, detected, difference, ends)
+        change = _compared(words, others, detected, difference, ends)
         if change is not None:
             x, y = (np.array(change.box[at::2]) * to_after[at, at] + to_after[at, 2] for at in (0, 1))
             changes.append(change._replace(box=(float(x[0]), float(y[0]), float(x[1]), float(y[1]))))
@@ -264,7 +255,7 @@ def _compared(
     Args:
         detected: whether the same line was detected on both images.
         difference: of the letters in the quadrilaterals of words; none: they are the same, however read.
-        ends: words that are not between them, from left to right, are cut.
+        ends: words beyond them, from left to right, are cut.
     """
     lines = first, second
 
@@ -307,11 +298,11 @@ def _once(changes: list[Change]) -> list[Change]:
 
 def _without_moved(changes: list[Change]) -> list[Change]:
     """Words that are at another position afterwards are neither gone nor new."""
-    befores, afters = (Counter(_key(change[at]) for change in changes if change[at]) for at in (0, 1))
-    moved = befores & afters
+    befores = Counter(_key(change.before) for change in changes if change.before)
+    moved = befores & Counter(_key(change.after) for change in changes if change.after)
     left = []
     for change in changes:
-        before, after = ("" if words and moved[_key(words)] else words for words in change[:2])
+        before, after = ("" if words and moved[_key(words)] else words for words in (change.before, change.after))
         if before != "" or after != "":
             left.append(change._replace(before=before, after=after))
     return left
@@ -325,10 +316,10 @@ def _positions(first: list[np.ndarray], second: list[np.ndarray]) -> list[tuple[
         near = [group for group in groups if any(_one_row(line[1], other[1]) for other in group)]
         groups = [group for group in groups if not any(group is other for other in near)]
         groups.append([line, *(member for group in near for member in group)])
-    return [
-        tuple(sorted((line for side, line in group if side == at), key=lambda line: line[:, 0].min()) for at in (0, 1))
-        for group in groups
-    ]
+    sides = [[[line for side, line in group if side == at] for at in (0, 1)] for group in groups]
+    for side_lines in (row for pair in sides for row in pair):
+        side_lines.sort(key=lambda quad: float(quad[:, 0].min()))
+    return [(pair[0], pair[1]) for pair in sides]
 
 
 def _one_row(line: np.ndarray, other: np.ndarray) -> bool:
@@ -356,7 +347,9 @@ def _cut(image: np.ndarray, matrix: np.ndarray, size: tuple[int, int]) -> np.nda
     part = image[y:bottom, x:right]
     if not part.size:
         return np.zeros((height, width, *image.shape[2:]), image.dtype)
-    reduction = max(np.linalg.norm(bounds[1] - bounds[0]) / width, np.linalg.norm(bounds[3] - bounds[0]) / height)
+    reduction = float(
+        max(np.linalg.norm(bounds[1] - bounds[0]) / width, np.linalg.norm(bounds[3] - bounds[0]) / height)
+    )
     if reduction > 1.5:
         part = cv2.GaussianBlur(part, (0, 0), reduction / 3)  # a smaller part has not the detail of the image
     moved = np.array([[1, 0, -x], [0, 1, -y], [0, 0, 1.0]]) @ matrix
@@ -460,16 +453,16 @@ def _inside(box: Box, size: tuple[int, int]) -> Box:
 
 def _joined(boxes: list[Box]) -> list[Box]:
     """Boxes, of which two are one where that is no larger than both, and is not reduced."""
-    boxes, joined = list(boxes), []
-    while boxes:
-        box = boxes.pop()
+    left, joined = list(boxes), list[Box]()
+    while left:
+        box = left.pop()
         both = {other: _around([_corners(box), _corners(other)]) for other in joined}
         near = next((other for other in joined if _area(both[other]) <= min(_area(box) + _area(other), _PIXELS)), None)
         if near is None:
             joined.append(box)
         else:
             joined.remove(near)
-            boxes.append(both[near])
+            left.append(both[near])
     return joined
 
 
