@@ -35,7 +35,7 @@ _GAP = 12
 _PIXELS = 300_000
 """Size to which a larger part is reduced: 0.08 seconds of a core."""
 _BUDGET = 1_000_000
-"""Number of pixels that are read on an image, of the smallest parts first: signs are smaller than what else moves."""
+"""Number of pixels that are read on an image, of the parts that differ most first: letters are in strong contrast."""
 _ENLARGED = 3.0
 """Largest enlargement of a part: letters of 9 pixels are read at 27."""
 _SHORT_SIDE = 256
@@ -44,10 +44,10 @@ _MARGIN = 16
 """Smallest margin around a part, where its line may continue."""
 _LINE = 48
 """Height at which the reader takes a line."""
-_READ = 0.6
-"""Smallest confidence of what was read at all, ..."""
+_READ = 0.8
+"""Smallest mean confidence of a line: less has what is read into textures, ..."""
 _SURE = 0.9
-"""... and of words that are quoted."""
+"""... and of a word that is quoted."""
 _SHORTEST = 3
 """Smallest number of letters and digits that appear, are gone, or are quoted without the words beside them."""
 _QUOTED = 6
@@ -109,13 +109,12 @@ def word_claims(
     size = after.shape[:2]
     changes: list[Change] = []
     budget = float(_BUDGET)
-    for box in sorted(_joined([_inside(box, size) for box in _parts(before, after, warp)]), key=_area):
+    for box in _joined([_inside(box, size) for box in _parts(before, after, warp)]):
         short_side = max(1.0, min(box[2] - box[0], box[3] - box[1]))
         scale = min(_ENLARGED, max(1.0, _SHORT_SIDE / short_side), (_PIXELS / _area(box)) ** 0.5)
-        budget -= scale**2 * _area(box)
-        if budget < 0:
-            break
-        changes += _changes_in(before, after, warp, box, scale)
+        if scale**2 * _area(box) <= budget:
+            budget -= scale**2 * _area(box)
+            changes += _changes_in(before, after, warp, box, scale)
     changes = [
         change for change in _without_moved(_once(changes)) if counted is None or counted[_centre(change.box, size)]
     ]
@@ -174,7 +173,7 @@ def _shortened(words: str | None) -> str | None:
 
 def _parts(before: np.ndarray, after: np.ndarray, warp: np.ndarray) -> list[Box]:
     """Boxes on the image after in which small windows differ from the image before, at the displacement, of a pixel, at
-    which they agree best."""
+    which they agree best; those that differ most first."""
     second, scale = _reduced(after)
     first, scale_before = _reduced(before)
     scales = np.diag([*scale_before, 1.0]) @ warp @ np.diag([1 / scale[0], 1 / scale[1], 1.0])
@@ -192,7 +191,10 @@ def _parts(before: np.ndarray, after: np.ndarray, warp: np.ndarray) -> list[Box]
     usual = float(np.median(difference[::4, ::4]))
     mask = (difference > _OTHER_WINDOW * energy + 4 * usual + _TRACE**2) & inside
     joined = cv2.dilate(mask.astype(np.uint8), np.ones((_GAP // 2 + 1, _GAP + 1), np.uint8))
-    boxes = cv2.connectedComponentsWithStats(joined, connectivity=8)[2][1:, :4].astype(float)
+    _, labels, stats, _ = cv2.connectedComponentsWithStats(joined, connectivity=8)
+    peaks = np.zeros(len(stats), np.float32)
+    np.maximum.at(peaks, labels[mask], difference[mask])
+    boxes = stats[np.argsort(-peaks[1:], kind="stable") + 1, :4].astype(float)
     boxes[:, 2:] += boxes[:, :2]
     return [_with_line(tuple(box)) for box in boxes / [*scale, *scale]]
 
@@ -283,7 +285,7 @@ def _compared(
             return Change(None, None, box, surest) if detected and surest >= _SURE else None
     elif confidence < _SURE or max(letters) < _SHORTEST or detected or box[0] < ends[0] or box[2] > ends[1]:
         return None  # a texture, or letters on the other image that could not be read
-    before, after = (" ".join(word.text for word in part) for part in parts)
+    before, after = (" ".join(word.text.replace('"', "'") for word in part) for part in parts)
     return Change(before, after, box, confidence)
 
 
@@ -326,7 +328,7 @@ def _one_row(line: np.ndarray, other: np.ndarray) -> bool:
     """Whether two lines of about the same height overlap, by half of the height of the lower one."""
     (left, top), (right, bottom) = np.maximum(line.min(0), other.min(0)), np.minimum(line.max(0), other.max(0))
     lower, higher = sorted(np.ptp(quad[:, 1]) for quad in (line, other))
-    return bool(right > left and bottom - top > 0.5 * lower and higher < 2 * lower)
+    return bool(right > left and bottom - top > 0.5 * lower and higher < 1.6 * lower)
 
 
 def _share(line: np.ndarray, other: np.ndarray) -> float:
@@ -452,17 +454,16 @@ def _inside(box: Box, size: tuple[int, int]) -> Box:
 
 
 def _joined(boxes: list[Box]) -> list[Box]:
-    """Boxes, of which two are one where that is no larger than both, and is not reduced."""
-    left, joined = list(boxes), list[Box]()
-    while left:
-        box = left.pop()
-        both = {other: _around([_corners(box), _corners(other)]) for other in joined}
-        near = next((other for other in joined if _area(both[other]) <= min(_area(box) + _area(other), _PIXELS)), None)
-        if near is None:
-            joined.append(box)
-        else:
-            joined.remove(near)
-            left.append(both[near])
+    """Boxes in their order, of which two are one where that is no larger than both, and is not reduced."""
+    joined: list[Box] = []
+    for box in boxes:
+        at = len(joined)
+        for number, other in enumerate(joined):
+            union = _around([_corners(box), _corners(other)])
+            if _area(union) <= min(_area(box) + _area(other), _PIXELS):
+                box, at = union, number
+                break
+        joined[at : at + 1] = [box]
     return joined
 
 
