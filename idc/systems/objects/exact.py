@@ -21,6 +21,7 @@ from idc.systems.objects.pixel_changes import (
     around_all,
     clusters_of,
     different_pixels,
+    is_lossy,
     moves_between,
     shifted_box,
     slices_of,
@@ -31,7 +32,7 @@ from idc.systems.objects.text import read_words, words_clause
 from idc.systems.objects.wording import colour_of, where_of
 
 IDENTICAL = "The two images are identical."
-ONLY_RENDERING = "No change is visible: pixels differ only as in another rendering of the same edges."
+ONLY_RENDERING = "No visible change: the images are the same up to anti-aliasing and compression."
 _MOST_DIFFERENT = 0.5
 """Share of the pixels that may differ: a row that is added to a page of text moves everything below."""
 _FLAT = 0.5
@@ -39,14 +40,12 @@ _FLAT = 0.5
 which three quarters of the pixels can be equal (compressed films), have 0.02 to 0.4 then."""
 _NAMED = 3
 """Number of claims that the sentence says."""
-_MOST_READ = 40
+_MOST_READ = 24
 """Clusters in which words are read, the largest first."""
 _LINE = 4
 """Largest thickness of a line or border, in pixels."""
 _PLAIN = 0.6
 """Share of a cluster's pixels that must have a colour for it to be that of the cluster."""
-_FIRST = ("row", "words")
-"""Objects whose claims are said first; then the largest."""
 _ROW = 8
 """Smallest shift, in pixels, that is one by an added or removed row."""
 _ENLARGED = ((24, 3.0), (60, 2.0))
@@ -59,6 +58,8 @@ _FILLED = 0.7
 """Share of a box that differs where the ground behind its content does."""
 _ALL = 0.9
 """Share of a cluster's pixels that must have the colour around it for nothing to be there."""
+_PART = 0.4
+"""Share of a cluster's pixels, not moved, above which what moved in it is a part of the change."""
 _TRACE = 6
 """Pixels that a move may leave at its edges."""
 
@@ -109,14 +110,15 @@ class _Words(NamedTuple):
 
 
 def is_exact_pair(before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether two images are drawn ones of one size most of whose pixels are exactly equal."""
+    """Whether two images of one size are drawn ones, most of whose pixels are exactly equal, and none is a compressed
+    copy of the other."""
     if before.shape != after.shape:
         return False
     different = (before != after).any(axis=-1)
     if different.mean() > _MOST_DIFFERENT:
         return False
     flat = (after[:-1, :-1] == after[1:, :-1]).all(axis=-1) & (after[:-1, :-1] == after[:-1, 1:]).all(axis=-1)
-    return bool(flat.size and flat.mean() >= _FLAT)
+    return bool(flat.size and flat.mean() >= _FLAT and not is_lossy(before, after))
 
 
 def exact_changes(
@@ -139,7 +141,8 @@ def exact_changes(
     if not different.any():
         sentence = IDENTICAL if (before == after).all() else ONLY_RENDERING
         return ExactChanges((), (), np.zeros(different.shape, np.float32), sentence)
-    unmoved, moves = unmoved_pixels(before, after, different, moves_between(before, after, different))
+    moves = _whole_moves(different, before, after)
+    unmoved, moves = unmoved_pixels(before, after, different, moves)
     labels, boxes = clusters_of(unmoved)
     moves = together(moves)
     clusters = [_Cluster(box, labels[slices_of(box)] == number) for number, box in enumerate(boxes, 1)]
@@ -157,7 +160,7 @@ def exact_changes(
         said += _move_claims(move, [(clusters[number].box, words[number]) for number in row], different.shape)
     for number in left:
         said += _cluster_claims(before, after, clusters[number], words[number])
-    said.sort(key=lambda entry: (entry[0].object not in _FIRST, -max(map(area_of, _boxes_of(entry[0])))))
+    said.sort(key=lambda entry: (not _is_reading(entry[0]), -max(map(area_of, _boxes_of(entry[0])))))
     boxes = [cluster.box for cluster in clusters] + [move.after for move in moves]
     regions = sorted(
         (_region(box, before, after, different) for box in boxes if different[slices_of(box)].any()),
@@ -174,6 +177,23 @@ def _is_trace(cluster: _Cluster, moves: list[Move]) -> bool:
     """Whether a few pixels are what a move left at its edges."""
     near = any(_overlap(around(cluster.box, 2, (1 << 20, 1 << 20)), box) for move in moves for box in (move.before, move.after))
     return near and int(cluster.mask.sum()) <= _TRACE
+
+
+def _whole_moves(different: np.ndarray, before: np.ndarray, after: np.ndarray) -> list[Move]:
+    """The moves but those of a part of what changed: a letter that is in the old and in the new word did not move."""
+    moves = moves_between(before, after, different)
+    unmoved = unmoved_pixels(before, after, different, moves)[0]
+    labels, boxes = clusters_of(different)
+    changed = [
+        around(box, 3, different.shape)
+        for number, box in enumerate(boxes, 1)
+        if unmoved[slices_of(box)][labels[slices_of(box)] == number].mean() > _PART
+    ]
+    return [move for move in moves if not any(_is_inside(move.after, box) for box in changed)]
+
+
+def _is_inside(box: Box, other: Box) -> bool:
+    return other[0] <= box[0] and other[1] <= box[1] and box[2] <= other[2] and box[3] <= other[3]
 
 
 def _overlap(box: Box, other: Box) -> bool:
@@ -346,6 +366,11 @@ def _article(word: str) -> str:
     return "an" if word[0] in "aeiou" else "a"
 
 
+def _is_reading(claim: Claim) -> bool:
+    """Whether a claim is of another text: these are said first, then the largest."""
+    return claim.object in ("row", "words") and claim.kind != "changed"
+
+
 def _boxes_of(claim: Claim) -> list[Box]:
     return [box for box in (claim.box_before, claim.box_after) if box is not None]
 
@@ -394,6 +419,8 @@ def _read(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> _Words:
             if cluster.mask[slices_of(shifted_box(place, -cluster.box[0], -cluster.box[1]))].any():
                 words.append(_Word(word.text, word.key, place, word.confidence))
         sides.append(words)
+    if max(sum(map(str.isalnum, _letters(words))) for words in sides) < 2 and not _letters(sum(sides, [])).isdigit():
+        return _Words([], [])  # an icon that looks like a letter
     return _Words(*sides)
 
 
