@@ -22,11 +22,11 @@ from idc.systems.objects.pixel_changes import (
     clusters_of,
     different_pixels,
     is_lossy,
-    moves_between,
     shifted_box,
     slices_of,
     together,
     unmoved_pixels,
+    whole_moves,
 )
 from idc.systems.objects.text import read_words, words_clause
 from idc.systems.objects.wording import colour_of, where_of
@@ -58,8 +58,6 @@ _FILLED = 0.7
 """Share of a box that differs where the ground behind its content does."""
 _ALL = 0.9
 """Share of a cluster's pixels that must have the colour around it for nothing to be there."""
-_PART = 0.4
-"""Share of a cluster's pixels, not moved, above which what moved in it is a part of the change."""
 _TRACE = 6
 """Pixels that a move may leave at its edges."""
 
@@ -103,7 +101,7 @@ class _Words(NamedTuple):
     after: list[_Word]
 
     def changed(self) -> tuple[list[_Word], list[_Word]]:
-        """The words that the other image does not have, or has less often; none if only the gaps were read otherwise."""
+        """The words that the other image has not, or less often; none if only the gaps were read otherwise."""
         if _letters(self.before) == _letters(self.after):
             return [], []
         return _without(self.before, self.after), _without(self.after, self.before)
@@ -141,7 +139,7 @@ def exact_changes(
     if not different.any():
         sentence = IDENTICAL if (before == after).all() else ONLY_RENDERING
         return ExactChanges((), (), np.zeros(different.shape, np.float32), sentence)
-    moves = _whole_moves(different, before, after)
+    moves = whole_moves(before, after, different)
     unmoved, moves = unmoved_pixels(before, after, different, moves)
     labels, boxes = clusters_of(unmoved)
     moves = together(moves)
@@ -175,25 +173,10 @@ def exact_changes(
 
 def _is_trace(cluster: _Cluster, moves: list[Move]) -> bool:
     """Whether a few pixels are what a move left at its edges."""
-    near = any(_overlap(around(cluster.box, 2, (1 << 20, 1 << 20)), box) for move in moves for box in (move.before, move.after))
+    near = any(
+        _overlap(around(cluster.box, 2, (1 << 20, 1 << 20)), box) for move in moves for box in (move.before, move.after)
+    )
     return near and int(cluster.mask.sum()) <= _TRACE
-
-
-def _whole_moves(different: np.ndarray, before: np.ndarray, after: np.ndarray) -> list[Move]:
-    """The moves but those of a part of what changed: a letter that is in the old and in the new word did not move."""
-    moves = moves_between(before, after, different)
-    unmoved = unmoved_pixels(before, after, different, moves)[0]
-    labels, boxes = clusters_of(different)
-    changed = [
-        around(box, 3, different.shape)
-        for number, box in enumerate(boxes, 1)
-        if unmoved[slices_of(box)][labels[slices_of(box)] == number].mean() > _PART
-    ]
-    return [move for move in moves if not any(_is_inside(move.after, box) for box in changed)]
-
-
-def _is_inside(box: Box, other: Box) -> bool:
-    return other[0] <= box[0] and other[1] <= box[1] and box[2] <= other[2] and box[3] <= other[3]
 
 
 def _overlap(box: Box, other: Box) -> bool:
@@ -218,7 +201,11 @@ def _move_claims(move: Move, row: list[tuple[Box, _Words]], size: tuple[int, ...
     if not row:
         return [(claim, f"a region of {_measured(move.after)} {claim.where} {way}")]
     box = around_all([box for box, _ in row])
-    words = [word for _, read in sorted(row, key=lambda entry: entry[0][0]) for word in (read.after if dy > 0 else read.before)]
+    words = [
+        word
+        for _, read in sorted(row, key=lambda entry: entry[0][0])
+        for word in (read.after if dy > 0 else read.before)
+    ]
     text = _joined(words)
     kind: ClaimKind = "appeared" if dy > 0 else "gone"
     confidence = min((word.confidence for word in words), default=1.0)
@@ -261,9 +248,13 @@ def _words_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words
     grounds = _grounds(before, cluster) | _grounds(after, cluster)
     if colours[0] != colours[1] and not {colours[0].code, colours[1].code} & grounds:
         names = _names(*colours)
-        return Claim("changed", "words", 1, where, box, box, 1.0, *names), f"{text} changed from {names[0]} to {names[1]}"
+        return Claim(
+            "changed", "words", 1, where, box, box, 1.0, *names
+        ), f"{text} changed from {names[0]} to {names[1]}"
     heights = [np.median([word.box[3] - word.box[1] for word in read]) for read in words]
-    look = "became larger" if heights[1] > 1.1 * heights[0] else "became smaller" if heights[0] > 1.1 * heights[1] else ""
+    look = (
+        "became larger" if heights[1] > 1.1 * heights[0] else "became smaller" if heights[0] > 1.1 * heights[1] else ""
+    )
     return Claim("changed", "words", 1, where, box, box, 1.0), f"{text} {look or 'changed in look'}"
 
 
@@ -314,7 +305,7 @@ def _look_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> tup
     is_ground = second.share >= _ALL and second.code in _grounds(after, cluster)
     region = f"a region of {_measured(box)} {where}"
     thing = "line" if _is_line(cluster) else "border" if _is_border(cluster.mask) else "region"
-    names = _names(first, second) if plain else (None, None)
+    names: tuple[str | None, str | None] = _names(first, second) if plain else (None, None)
     background = plain and _FILLED <= cluster.mask.mean() < 1
     if was_ground == is_ground or background:
         kind: ClaimKind = "changed"
@@ -333,8 +324,8 @@ def _look_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> tup
         else:
             what = f"{_article(colour)} {colour} area" if colour else "something"
             clause = f"{what} of {_measured(box)} {'appeared' if was_ground else 'is gone'} {where}"
-    places = (None if kind == "appeared" else box, None if kind == "gone" else box)
-    return Claim(kind, thing, 1, where, *places, 1.0, *names), clause
+    boxes = (None if kind == "appeared" else box, None if kind == "gone" else box)
+    return Claim(kind, thing, 1, where, *boxes, 1.0, *names), clause
 
 
 def _is_line(cluster: _Cluster) -> bool:
@@ -347,7 +338,12 @@ def _is_border(mask: np.ndarray) -> bool:
     if min(mask.shape) < 3 * _LINE:
         return False
     inside = mask[_LINE:-_LINE, _LINE:-_LINE].sum()
-    sides = (mask[:_LINE].any(axis=0), mask[-_LINE:].any(axis=0), mask[:, :_LINE].any(axis=1), mask[:, -_LINE:].any(axis=1))
+    sides = (
+        mask[:_LINE].any(axis=0),
+        mask[-_LINE:].any(axis=0),
+        mask[:, :_LINE].any(axis=1),
+        mask[:, -_LINE:].any(axis=1),
+    )
     return bool(inside <= 0.05 * mask.sum() and all(side.mean() >= 0.4 for side in sides))
 
 
@@ -415,11 +411,12 @@ def _read(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> _Words:
         words = []
         for word, corners in read_words(part):
             (left, top), (right, bottom) = (np.reshape(corners, (2, 2)) - _MARGIN) / scale + box[:2]
-            place = max(int(left), 0), max(int(top), 0), int(np.ceil(right)), int(np.ceil(bottom))
-            if cluster.mask[slices_of(shifted_box(place, -cluster.box[0], -cluster.box[1]))].any():
-                words.append(_Word(word.text, word.key, place, word.confidence))
+            area = max(int(left), 0), max(int(top), 0), int(np.ceil(right)), int(np.ceil(bottom))
+            if cluster.mask[slices_of(shifted_box(area, -cluster.box[0], -cluster.box[1]))].any():
+                words.append(_Word(word.text, word.key, area, word.confidence))
         sides.append(words)
-    if max(sum(map(str.isalnum, _letters(words))) for words in sides) < 2 and not _letters(sum(sides, [])).isdigit():
+    texts = ["".join(filter(str.isalnum, "".join(word.text for word in words))) for words in sides]
+    if max(map(len, texts)) < 2 and not any(map(str.isdigit, texts)):
         return _Words([], [])  # an icon that looks like a letter
     return _Words(*sides)
 

@@ -42,8 +42,10 @@ _APART = (48, 32)
 """Patches at most this far apart, across and down, are of one moved block."""
 _MOST_MOVES = 12
 """Distances by which content may move."""
+_PART = 0.4
+"""Share of a cluster's pixels, not moved, above which what moved in it is a part of the change."""
 _SAME = 0.95
-"""Share of the pixels that must be equal where content is said to have moved by a distance at which other content did."""
+"""Share of the pixels that must be equal where content is said to have moved by a distance by which other did."""
 
 
 class Move(NamedTuple):
@@ -115,8 +117,8 @@ def is_lossy(before: np.ndarray, after: np.ndarray) -> bool:
 
 
 def different_pixels(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """The pixels, bool (H, W), that differ by more than anti-aliasing and noise: those of the clusters that have a pixel
-    which differs clearly, and is none of anti-aliasing, or that differ faintly and evenly."""
+    """The pixels, bool (H, W), that differ by more than anti-aliasing and noise: those of the clusters that differ
+    faintly and evenly, or have a pixel that differs clearly and is none of anti-aliasing."""
     distance = cv2.absdiff(before, after).max(axis=-1)
     mask = distance > 0
     if not mask.any():
@@ -240,6 +242,23 @@ def unmoved_pixels(
     return left(), moves
 
 
+def whole_moves(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> list[Move]:
+    """The moves but those of a part of what changed: a letter that is in the old and in the new word did not move."""
+    moves = moves_between(before, after, different)
+    unmoved = unmoved_pixels(before, after, different, moves)[0]
+    labels, boxes = clusters_of(different)
+    changed = [
+        around(box, 3, different.shape)
+        for number, box in enumerate(boxes, 1)
+        if unmoved[slices_of(box)][labels[slices_of(box)] == number].mean() > _PART
+    ]
+    return [move for move in moves if not any(_is_inside(move.after, box) for box in changed)]
+
+
+def _is_inside(box: Box, other: Box) -> bool:
+    return other[0] <= box[0] and other[1] <= box[1] and box[2] <= other[2] and box[3] <= other[3]
+
+
 def together(moves: list[Move]) -> list[Move]:
     """One move for all by the same distance, or by a pixel more or less, as rounding has it; the largest first."""
     groups: list[list[Move]] = []
@@ -250,7 +269,10 @@ def together(moves: list[Move]) -> list[Move]:
             groups.append([move])
         else:
             group.append(move)
-    return [Move(group[0].by, *(around_all(list(boxes)) for boxes in list(zip(*group, strict=True))[1:])) for group in groups]
+    return [
+        Move(group[0].by, *(around_all(list(boxes)) for boxes in list(zip(*group, strict=True))[1:]))
+        for group in groups
+    ]
 
 
 def _detail(image: np.ndarray) -> np.ndarray:

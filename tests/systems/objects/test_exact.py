@@ -59,20 +59,23 @@ def page_with(size: int, text: str) -> np.ndarray:
     return np.array(image)
 
 
-@pytest.mark.parametrize(
-    ("after", "box", "clause"),
-    [
-        (changed("line", (20, 46, 620, 46), fill=WHITE), (20, 46, 621, 47), "A region of 601 x 1 px at the top lost its light grey line."),
-        (changed("line", (20, 250, 300, 250), fill=GREY), (20, 250, 301, 251), "A region of 281 x 1 px at the left got a light grey line."),
-        (changed("rectangle", (420, 70, 600, 160), outline=RED), (420, 70, 601, 161), "The border of a region of 181 x 91 px at the top right changed from light grey to red."),
-        (changed("rectangle", (40, 400, 239, 439), fill=BLUE), (40, 400, 240, 440), "A blue area of 200 x 40 px appeared at the bottom left."),
-        (changed("line", [(430 + 10 * x, 300 + 30 * (x * x % 7) / 7) for x in range(17)], fill=RED), (430, 300, 591, 318), "A region of 161 x 18 px at the right changed from blue to red."),
-    ],
-    ids=["line gone", "line", "border", "area", "line of a plot"],
-)  # fmt: skip
-def test_what_differs_is_said_with_its_place_and_colours(
-    after: np.ndarray, box: tuple[int, ...], clause: str
-) -> None:
+PLOT = [(430 + 10 * x, 300 + 30 * (x * x % 7) / 7) for x in range(17)]
+CASES = {
+    "line gone": (changed("line", (20, 46, 620, 46), fill=WHITE), (20, 46, 621, 47),
+                  "A region of 601 x 1 px at the top lost its light grey line."),
+    "line": (changed("line", (20, 250, 300, 250), fill=GREY), (20, 250, 301, 251),
+             "A region of 281 x 1 px at the left got a light grey line."),
+    "border": (changed("rectangle", (420, 70, 600, 160), outline=RED), (420, 70, 601, 161),
+               "The border of a region of 181 x 91 px at the top right changed from light grey to red."),
+    "area": (changed("rectangle", (40, 400, 239, 439), fill=BLUE), (40, 400, 240, 440),
+             "A blue area of 200 x 40 px appeared at the bottom left."),
+    "line of a plot": (changed("line", PLOT, fill=RED), (430, 300, 591, 318),
+                       "A region of 161 x 18 px at the right changed from blue to red."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("after", "box", "clause"), CASES.values(), ids=list(CASES))
+def test_what_differs_is_said_with_its_place_and_colours(after: np.ndarray, box: tuple[int, ...], clause: str) -> None:
     changes = compared(after)
     [claim] = changes.claims
     assert (claim.box_after or claim.box_before) == box
@@ -97,7 +100,8 @@ def test_of_a_number_in_a_cell_the_whole_is_read() -> None:
     changes = compared(np.array(screen(rows)), read_text=True)
     assert changes.sentence == 'The word "3390.25" became "3890.25" at the top left.'
     [claim] = changes.claims
-    assert claim.box_after is not None and 138 <= claim.box_after[1] < claim.box_after[3] <= 154
+    assert claim.box_after is not None
+    assert 138 <= claim.box_after[1] < claim.box_after[3] <= 154
 
 
 def test_words_that_deny_a_change_are_a_change() -> None:
@@ -113,8 +117,10 @@ def test_a_row_that_is_added_or_gone_moves_all_below(at: int) -> None:
     assert added.sentence.startswith('A row with the words "Signal 501.20" was added at the ')
     assert added.sentence.endswith("left, and everything below moved down by 24 px.")
     row, below = added.claims
-    assert row.box_after is not None and abs(row.box_after[1] - 90 - 24 * at) < 8
-    assert below.box_before is not None and below.box_after == tuple(np.add(below.box_before, (0, 24, 0, 24)))
+    assert row.box_after is not None
+    assert abs(row.box_after[1] - 90 - 24 * at) < 8
+    assert below.box_before is not None
+    assert below.box_after == tuple(np.add(below.box_before, (0, 24, 0, 24)))
     gone = compared(np.array(screen()), more, read_text=True)
     assert gone.sentence.startswith('A row with the words "Signal 501.20" was removed at the ')
     assert gone.sentence.endswith("moved up by 24 px.")
@@ -131,7 +137,8 @@ def test_what_is_elsewhere_moved_and_nothing_else_did(by: tuple[int, int]) -> No
 
     changes = compared(button(200 + by[0], 380 + by[1]), button(200, 380))
     [claim] = changes.claims
-    assert claim.kind == "moved" and claim.box_before is not None
+    assert claim.kind == "moved"
+    assert claim.box_before is not None
     assert claim.box_after == tuple(np.add(claim.box_before, (*by, *by)))
     assert np.abs(np.subtract(claim.box_before, (200, 380, 291, 411))).max() <= 1
 
@@ -142,7 +149,8 @@ def test_at_most_three_clauses_are_said_and_all_claims_are_listed() -> None:
         ImageDraw.Draw(image).rectangle((20 + 80 * number, 400, 40 + 80 * number, 410 + number), fill=RED)
     changes = compared(np.array(image))
     assert len(changes.claims) == 7
-    assert changes.sentence.count(" appeared ") == 3 and changes.sentence.endswith("; and 4 more.")
+    assert changes.sentence.count(" appeared ") == 3
+    assert changes.sentence.endswith("; and 4 more.")
 
 
 def test_what_does_not_count_is_not_compared() -> None:
@@ -164,7 +172,8 @@ def test_compression_is_no_change_and_its_copy_no_exact_pair(quality: int) -> No
     before = np.array(screen())
     after = jpeg(before, quality)
     assert (before == after).all(axis=-1).mean() > 0.5
-    assert is_lossy(before, after) and not is_exact_pair(before, after)
+    assert is_lossy(before, after)
+    assert not is_exact_pair(before, after)
     assert compared(after).sentence == ONLY_RENDERING
 
 
@@ -173,7 +182,13 @@ def test_anti_aliasing_of_the_same_edge_is_no_change() -> None:
     before = with_disk(np.array(screen()), 300, 330, RED, 30)
     near = np.zeros(before.shape[:2], bool)
     near[290:370, 260:340] = True
-    edge = near & (before[..., 1] > 40) & (before[..., 1] < 240) & (before[..., 0] != before[..., 1]) & (before[..., 0] > 199)
+    edge = (
+        near
+        & (before[..., 1] > 40)
+        & (before[..., 1] < 240)
+        & (before[..., 0] != before[..., 1])
+        & (before[..., 0] > 199)
+    )
     after = before.copy()
     after[edge] = (0.7 * before[edge] + 0.3 * np.array(RED)).astype(np.uint8)
     assert int(np.abs(after.astype(int) - before).max()) > 40
@@ -206,7 +221,8 @@ def test_clusters_are_those_of_a_search_from_pixel_to_pixel(reach: tuple[int, in
         y, x = np.transpose(cluster)
         expected.append((x.min(), y.min(), x.max() + 1, y.max() + 1))
     labels, boxes = clusters_of(mask, reach)
-    assert sorted(boxes) == sorted(expected) and len(boxes) > 3
+    assert sorted(boxes) == sorted(expected)
+    assert len(boxes) > 3
     assert ((labels > 0) == mask).all()
 
 
@@ -227,7 +243,8 @@ def test_patches_are_those_of_a_search_by_their_bytes() -> None:
     points = zip(*(map(tuple, side) for side in _equal_patches(before, after, different)), strict=True)
     actual = {(tuple(map(int, here)), tuple(map(int, there))) for here, there in points}
     assert expected <= actual  # a patch at the edge of a plain one has detail beside it
-    assert len(expected) > 1000 and len(actual) < 1.1 * len(expected)
+    assert len(expected) > 1000
+    assert len(actual) < 1.1 * len(expected)
     assert {move.by for move in moves_between(before, after, different)} == {(0, -24)}
 
 
@@ -247,7 +264,9 @@ def _anti_aliased_pixel(image: np.ndarray, other: np.ndarray, y: int, x: int) ->
     """Mapbox's pixelmatch, index.js, function `antialiased`, away from the image's edge."""
 
     def around(y: int, x: int) -> list[tuple[int, int]]:
-        return [(min(max(y + j, 0), 39), min(max(x + i, 0), 39)) for j in (-1, 0, 1) for i in (-1, 0, 1) if (j, i) != (0, 0)]
+        return [
+            (min(max(y + j, 0), 39), min(max(x + i, 0), 39)) for j in (-1, 0, 1) for i in (-1, 0, 1) if (j, i) != (0, 0)
+        ]
 
     def light(place: tuple[int, int]) -> float:
         return float(image[place].astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32))
