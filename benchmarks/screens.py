@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.measurement import markdown_table
-from benchmarks.screen_pages import OPERATORS, Screens, changed_screens, chromium
+from benchmarks.screen_pages import CONTROLS, OPERATORS, Screens, changed_screens, chromium, control_screens
 from idc.captioning.contract import Claim
 from idc.metrics.changes import says_no_change
-from idc.systems.objects.exact import exact_changes
+from idc.systems.objects.exact import exact_changes, is_exact_pair
 
 SAME_WORDS = ("colour", "size", "font", "border", "position", "order", "icon", "1 px shift")
 """Operators that do not change what there is to read."""
