@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ DESCRIPTIONS = (
 _DOWNLOADED = ["*.json", "*.txt", "*.jinja", "*.model"]
 _DESCRIBED = "descriptions-"
 """Prefix of a fingerprint without the weights."""
+_HUB_NAME = re.compile(r"hf:(?P<source>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?", re.ASCII)
 _INDEX = "model.safetensors.index.json"
 _MAX_HEADER = 100 * 2**20  # of the safetensors format
 _PLACES, _PIECE = 16, 4096
@@ -120,6 +122,18 @@ class BaseName:
 
     def __str__(self) -> str:
         return self.source + (f" at revision {self.revision}" if self.revision else "")
+
+
+def hub_id(name: str) -> tuple[str, str | None]:
+    """Model and revision of a name with :data:`idc.systems.HUB`.
+
+    Raises:
+        ValueError: it does not have the form ``hf:ORG/NAME[@REVISION]``.
+    """
+    match = _HUB_NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name!r} does not have the form hf:ORG/NAME or hf:ORG/NAME@REVISION")
+    return match["source"], match["revision"]
 
 
 def locate_base(

@@ -177,22 +177,27 @@ def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "c
     Raises:
         ValueError: weights are missing or of other shapes.
     """
-    from safetensors import SafetensorError
     from transformers import AutoModelForImageTextToText
+
+    options = {"dtype": weight_type(config, device), "attn_implementation": config.attention}
+    return load_whole(AutoModelForImageTextToText, folder, **options).to(device)
+
+
+def load_whole(auto: Any, folder: Path, **options: Any) -> Any:
+    """:func:`load_model` by one of transformers' automatic classes, with options of its own."""
+    from safetensors import SafetensorError
     from transformers.utils import logging as transformers_logging
 
     if not sys.stderr.isatty():
         transformers_logging.disable_progress_bar()
-    auto: Any = AutoModelForImageTextToText  # its stub does not know output_loading_info
     try:
         model, report = auto.from_pretrained(
             folder,
             trust_remote_code=False,
-            dtype=weight_type(config, device),
-            attn_implementation=config.attention,
             local_files_only=True,
             use_safetensors=True,  # pickled weights could run code
             output_loading_info=True,
+            **options,
         )
     except (OSError, RuntimeError, ValueError, ImportError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:300]
@@ -201,4 +206,4 @@ def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "c
         raise ValueError(
             f"{folder} is incomplete: {len(missing)} weights are missing, first {missing[0]}; download it again"
         )
-    return model.to(device).eval()
+    return model.eval()

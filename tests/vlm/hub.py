@@ -10,7 +10,19 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def point_to(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask this hub, in this process."""
+    from huggingface_hub import constants
+    from huggingface_hub.hf_api import api
+
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(api, "endpoint", endpoint)
 
 
 @contextmanager

@@ -12,9 +12,8 @@ from pathlib import Path
 from idc.data.remote_copies import cache_root
 from idc.systems.zeroshot.config import ZeroShotConfig
 from idc.training.artifact import CONFIG
+from idc.training.base import hub_id
 from idc.vlm.config import BaseConfig
-
-_NAME = re.compile(r"hf:(?P<source>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?", re.ASCII)
 
 
 def config_of(name: str) -> ZeroShotConfig:
@@ -23,10 +22,8 @@ def config_of(name: str) -> ZeroShotConfig:
     Raises:
         ValueError: it does not have the form ``hf:ORG/NAME[@REVISION]``.
     """
-    match = _NAME.fullmatch(name)
-    if match is None:
-        raise ValueError(f"{name!r} does not have the form hf:ORG/NAME or hf:ORG/NAME@REVISION")
-    return ZeroShotConfig(base=BaseConfig(**match.groupdict(), download=True))
+    source, revision = hub_id(name)
+    return ZeroShotConfig(base=BaseConfig(source=source, revision=revision, download=True))
 
 
 def artifact_of(name: str) -> str:

@@ -17,7 +17,7 @@ from idc.training.artifact import read_artifact
 from idc.vlm.base import find_base
 from idc.vlm.config import BaseConfig
 from tests.vlm.endpoint import endpoint
-from tests.vlm.hub import COMMIT, serving_hub
+from tests.vlm.hub import COMMIT, point_to, serving_hub
 from tests.vlm.speaking import CAPTIONS, pairs, speaking_folder
 
 KIND = "qwen3_vl"
@@ -40,15 +40,6 @@ def asked(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     with serving_hub(speaking_folder(KIND)) as (url, paths):
         point_to(url, monkeypatch)
         yield paths
-
-
-def point_to(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub import constants
-    from huggingface_hub.hf_api import api
-
-    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}")
-    monkeypatch.setattr(api, "endpoint", endpoint)
 
 
 def test_a_model_of_the_hub_captions_and_its_size_is_named_first(

@@ -9,6 +9,7 @@ all of 80 classes of COCO. Files of tag 0.0.1 want other colours and find little
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from idc.captioning.objects_config import EMBEDDED, NONE
@@ -22,7 +23,7 @@ __all__ = ["Detections", "Detector", "detector_identity", "embedded_installed", 
 
 
 def load_detector(source: str, names: Sequence[str] = ()) -> Detector:
-    """Load a detector.
+    """The detector of a source, loaded once per process.
 
     Args:
         source: as :attr:`idc.captioning.objects_config.ObjectsConfig.detector`, but ``none``.
@@ -32,6 +33,12 @@ def load_detector(source: str, names: Sequence[str] = ()) -> Detector:
     Raises:
         ValueError: it is not on this machine, damaged, or of a kind that is not supported, or does not know a name.
     """
+    return _loaded(source, tuple(names), detector_identity(source))
+
+
+@lru_cache(maxsize=4)
+def _loaded(source: str, names: tuple[str, ...], identity: str | None) -> Detector:
+    """``identity`` is of the files as they are now."""
     detector: Detector
     if source == EMBEDDED:
         detector = EmbeddedDetector()

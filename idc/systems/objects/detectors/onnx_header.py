@@ -13,6 +13,8 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 """Kinds of fields in protobuf's wire format."""
 _GRAPH, _METADATA = 7, 14
 _INITIALIZER, _INPUT, _OUTPUT = 5, 11, 12
+_NAME, _LOCATION = 8, 14
+"""Of a tensor; with a location its values are in another file."""
 
 
 class OnnxHeader(NamedTuple):
@@ -32,7 +34,8 @@ def read_onnx_header(path: Path) -> OnnxHeader:
     try:
         model = list(_fields(memoryview(path.read_bytes())))
         graph = [field for number, value in model if number == _GRAPH for field in _fields(value)]
-        weights = {_text(dict(_fields(value))[8]) for number, value in graph if number == _INITIALIZER}
+        tensors = [dict(_fields(value)) for number, value in graph if number == _INITIALIZER]
+        weights = {_text(tensor[_NAME]) for tensor in tensors}
         inputs, outputs = (
             dict(_name_and_shape(value) for number, value in graph if number == kind) for kind in (_INPUT, _OUTPUT)
         )
@@ -42,6 +45,8 @@ def read_onnx_header(path: Path) -> OnnxHeader:
         raise ValueError(f"{path} is not an ONNX file, or only a part of one") from error
     if not inputs or not outputs:
         raise ValueError(f"{path} is not an ONNX file, or only a part of one")
+    if any(any(tensor.get(_LOCATION, b"")) for tensor in tensors):
+        raise ValueError(f"{path} keeps its weights in other files, which are not read")
     # Older files list their weights among the inputs.
     return OnnxHeader({name: shape for name, shape in inputs.items() if name not in weights}, outputs, metadata)
 

@@ -54,12 +54,13 @@ def model(
     input_shape: Sequence[int | str],
     output_shape: Sequence[int | str],
     metadata: Mapping[str, str] = {},
+    location: int = 0,
 ) -> bytes:
-    """A network from ``images`` to ``output``."""
+    """A network from ``images`` to ``output``; with location 1 its weights are said to be in another file."""
     graph = message(
         *((1, item) for item in nodes),
         (2, "graph"),
-        *((5, tensor(name, values)) for name, values in weights.items()),
+        *((5, tensor(name, values) + message((14, location))) for name, values in weights.items()),
         (11, _value("images", input_shape)),
         (12, _value("output", output_shape)),
     )

