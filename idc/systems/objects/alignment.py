@@ -84,15 +84,21 @@ def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
     return Alignment(moved_before, moved, warp, valid & inside, shift, sure)
 
 
-def share_in_agreement(before: np.ndarray, after: np.ndarray, where: np.ndarray, noise: float) -> float:
+def share_in_agreement(
+    before: np.ndarray, after: np.ndarray, where: np.ndarray, noise: float, least: float = 0.0
+) -> float:
     """Share in [0, 1] of the textured blocks of a part of the images (bool (H, W)) that have a similar texture in both;
     NaN where there is hardly any texture.
 
     Args:
         noise: standard deviation of the images' noise; weaker textures do not count.
+        least: smallest share of the part's blocks that must be textured.
     """
     correlation, textured = _textures(before, after, where, noise)
-    return float((correlation[textured] > _SIMILAR).mean()) if textured.sum() >= _MIN_BLOCKS else math.nan
+    blocks = cv2.resize(where.astype(np.uint8), textured.shape[::-1], interpolation=cv2.INTER_NEAREST).sum()
+    if textured.sum() < max(_MIN_BLOCKS, least * blocks):
+        return math.nan
+    return float((correlation[textured] > _SIMILAR).mean())
 
 
 def brightness_ratio(before: float, after: float) -> float:

@@ -23,6 +23,7 @@ from idc.captioning.objects_config import NONE, ObjectsConfig
 from idc.systems.objects.claims import Changes, claims_of
 from idc.systems.objects.comparison import Comparison, compare
 from idc.systems.objects.detectors import Detector, embedded_installed, load_detector
+from idc.systems.objects.exact import exact_changes, is_exact_pair
 from idc.systems.objects.sentence import sentence_of
 from idc.systems.objects.text import reads_text, word_claims
 from idc.systems.objects.wording import (
@@ -73,6 +74,8 @@ class ObjectsCaptioner(Captioner):
     def _described(
         self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None, change_map: bool
     ) -> Description:
+        if self._config.mode == "exact" or (self._config.mode == "auto" and is_exact_pair(before, after)):
+            return _exact(before, after, counted, change_map, self._text)
         comparison = compare(before, after, counted)
         ratio = float(comparison.difference.max()) / comparison.threshold
         values = comparison.difference / (comparison.difference + comparison.threshold) if change_map else None
@@ -95,11 +98,22 @@ class ObjectsCaptioner(Captioner):
                 claims = tuple(claim for claim in claims if claim.object != REGION)
             text = _sentence(claims, explained, comparison)
         confidence = min((claim.confidence for claim in claims), default=1 / (1 + ratio))
-        doubt = _HIDDEN if comparison.moved else None
+        doubt = _HIDDEN if comparison.moved and not (self._detector and claims) else None
         return Description(
             (Candidate(text, math.log(max(confidence, 1e-6))),),
             change_map=values, regions=tuple(changes.regions), claims=claims, objects_text=text, doubt=doubt,
         )  # fmt: skip
+
+
+def _exact(
+    before: np.ndarray, after: np.ndarray, counted: np.ndarray | None, change_map: bool, read_text: bool
+) -> Description:
+    changes = exact_changes(before, after, counted, read_text)
+    confidence = min((claim.confidence for claim in changes.claims), default=1.0)
+    return Description(
+        (Candidate(changes.sentence, math.log(confidence)),), change_map=changes.difference if change_map else None,
+        regions=changes.regions, claims=changes.claims, objects_text=changes.sentence,
+    )  # fmt: skip
 
 
 def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> ObjectsCaptioner:

@@ -22,7 +22,7 @@ Box = tuple[float, float, float, float]
 
 _SIDE = 1280
 """Longer side at which objects are detected, in pixels; detectors take 300 to 640, of a crop too."""
-_CROPS = 4
+_CROPS = 3
 """Number of crops: squares around the largest regions, which are detected on both images."""
 _CROP = 1.6
 """Side of a crop, as a multiple of its region's longer side: an object is recognised by what is around it too."""
@@ -31,9 +31,17 @@ _SMALLEST_CROP = 0.4
 _EDGE = 4
 """Boxes this near to an edge of a crop, in pixels, are cut off there, and dropped."""
 _SURE = 0.8
-"""Score from which one view is enough."""
+"""Score from which a name is trusted though another one was at its place in the other image."""
+_TRUSTED = ((1.0, 2), (0.8, 3))
+"""Share of the detector's high score, and number of views that it takes with it: one view alone may name anything."""
+_CUT_OFF = 5.0
+"""Multiple of a box's area up to which one around it may show the same object, of which the smaller one is a part."""
 _CHANGED = 0.2
 """Smallest share of a box whose pixels changed: an object does not fill its box."""
+_TOUCHED = 0.05
+"""Share of a box whose pixels changed from which its object may have changed."""
+_LARGE = 0.02
+"""Share of the image from which a box is large: smaller objects are often missed, so that they cannot be counted."""
 _RIVAL = 0.6
 """Share of an object's score from which another class at the same place makes the name unsure."""
 _RARE_SCORE, _RARE_VOTES = 0.7, 3
@@ -45,6 +53,9 @@ _EXPLAINED = 0.5
 """Share of a region inside the boxes of claims from which they explain it."""
 _AROUND = 0.15
 """Share of a box's size by which it is enlarged for that, for shadows and reflections."""
+_CLEAR = 1.3
+"""Multiple of the threshold that a region without a name must reach: clipped highlights, and what else of the light was
+not evened out, stay below it."""
 _MATTERS = 0.004
 """Share of the image below which a region is not claimed next to named objects."""
 
@@ -112,9 +123,12 @@ class Changes:
         self._scale = np.array([width / size_after[1], height / size_after[0]] * 2)
         self._mask = np.any([np.zeros((height, width), bool), *comparison.regions], axis=0)
 
-    def share(self, box: Box) -> float:
-        """Share of a box on the image after whose pixels changed."""
-        part = self._mask[self.pixels(box)]
+    def share(self, box: Box, outside: Sequence[Box] = ()) -> float:
+        """Share of a box on the image after whose pixels changed, not counting those in other boxes."""
+        mask = self._mask.copy() if outside else self._mask
+        for other in outside:
+            mask[self.pixels(other)] = False
+        part = mask[self.pixels(box)]
         return float(part.mean()) if part.size else 0.0
 
     def pixels(self, box: Box) -> tuple[slice, slice]:
@@ -175,8 +189,8 @@ def claims_of(
 def object_claims(
     changes: Changes, before: np.ndarray, after: np.ndarray, detector: Detector, names: Sequence[str] = ()
 ) -> tuple[list[Claim], bool]:
-    """The claims about objects, and whether they name all that were seen where pixels changed: one that was seen, but
-    not surely, may be the one that is said to be gone, or another one that came."""
+    """The claims about objects, and whether these are large, and no other ones were seen where pixels changed: one that
+    was missed, or seen, but not surely, may be the one that is said to be gone, or another one that came."""
     if not changes.regions:
         return [], True
     crops = _crops(changes)
@@ -184,8 +198,9 @@ def object_claims(
     new = instances(after, crops, detector, names, lambda box: box)
     claims = named_claims(old, new, changes, detector.high, names)
     boxes = changes.places(claims)
-    return claims, all(
-        changes.share(item.place) < _CHANGED or any(_cover(item.place, box) > _EXPLAINED for box in boxes)
+    height, width = changes.size_after
+    return claims, all(_area(box) >= _LARGE * height * width for box in boxes) and all(
+        changes.share(item.place) < _TOUCHED or any(_cover(item.place, box) > _EXPLAINED for box in boxes)
         for item in (*old, *new)
     )
 
@@ -209,7 +224,7 @@ def named_claims(
             claims.append(_claim("replaced", [first], [second], changes, first.name, second.name))
             gone = [item for item in gone if item is not first]
             came = [item for item in came if item is not second]
-    gone, came = _without_hidden(gone, came), _without_hidden(came, gone)
+    gone, came = _without_hidden(gone, came, changes), _without_hidden(came, gone, changes)
     for family in dict.fromkeys(item.family for item in sorted([*gone, *came], key=lambda item: -item.score)):
         left, arrived = ([item for item in items if item.family == family] for items in (gone, came))
         several = len(left) + len(arrived) > _MANY
@@ -222,8 +237,7 @@ def named_claims(
         if arrived:
             claims.append(_claim("appeared", [], arrived, changes))
     for first, second in product(sure_old, sure_new):
-        boxes = changes.places(claims)
-        if _same(first, second) and not any(_cover(second.place, box) > _EXPLAINED for box in boxes):
+        if _same(first, second) and changes.share(second.place, changes.places(claims)) >= _CHANGED:
             claims.append(_claim("changed", [first], [second], changes))
     return claims
 
@@ -233,9 +247,9 @@ def region_claims(changes: Changes, claims: Sequence[Claim]) -> list[Claim]:
     result = []
     for index in changes.unexplained(claims):
         region, mask = changes.regions[index], changes.comparison.regions[index]
-        if claims and region.share < _MATTERS:
-            continue
         ratio = float(changes.comparison.difference[mask].max()) / changes.comparison.threshold
+        if ratio < _CLEAR or (claims and region.share < _MATTERS):
+            continue
         colours: tuple[str | None, str | None] = (region.before, region.after)
         if region.before == region.after or MIXED in colours:
             colours = (None, None)
@@ -251,7 +265,7 @@ def instances(
     names: Sequence[str],
     to_after: Callable[[Box], Box],
 ) -> list[Instance]:
-    """The objects on an image, from the whole, its mirror image and crops of it, the surest first.
+    """The objects on an image, from views of it: the whole, crops, and their mirror images; the surest first.
 
     Args:
         names: as in :attr:`idc.captioning.objects_config.ObjectsConfig.names`.
@@ -261,20 +275,20 @@ def instances(
     small = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else image
     height, width = small.shape[:2]
     parts = [tuple(round(scale * value) for value in crop) for crop in crops]
-    parts = [part for part in parts if min(part[2] - part[0], part[3] - part[1]) > 4 * _EDGE]
-    views = [small, small[:, ::-1], *(small[top:bottom, left:right] for left, top, right, bottom in parts)]
+    parts = [(0, 0, width, height), *(part for part in parts if min(part[2] - part[0], part[3] - part[1]) > 4 * _EDGE)]
+    cuts = [np.ascontiguousarray(small[y:bottom, x:right]) for x, y, right, bottom in parts]
+    views = [view for cut in cuts for view in (cut, np.ascontiguousarray(cut[:, ::-1]))]
     detections = []
-    for view, detected in enumerate(detector.detect([np.ascontiguousarray(pixels) for pixels in views])):
+    for view, detected in enumerate(detector.detect(views)):
+        x, y, x_end, y_end = parts[view // 2]
         for values, name, score in zip(*detected, strict=True):
             left, top, right, bottom = map(float, values)
-            if view == 1:
-                left, right = width - right, width - left
-            elif view > 1:
-                x, y, x_end, y_end = parts[view - 2]
-                left, top, right, bottom = left + x, top + y, right + x, bottom + y
-                cut_off = (0 < x > left - _EDGE, 0 < y > top - _EDGE, right + _EDGE > x_end < width)
-                if any(cut_off) or bottom + _EDGE > y_end < height:
-                    continue
+            if view % 2:
+                left, right = x_end - x - right, x_end - x - left
+            left, top, right, bottom = left + x, top + y, right + x, bottom + y
+            cut_off = (0 < x > left - _EDGE, 0 < y > top - _EDGE, right + _EDGE > x_end < width)
+            if any(cut_off) or bottom + _EDGE > y_end < height:
+                continue
             box = (max(0.0, left), max(0.0, top), min(float(width), right), min(float(height), bottom))
             if min(box[2] - box[0], box[3] - box[1]) >= _EDGE:
                 left, top, right, bottom = (value / scale for value in box)
@@ -310,6 +324,8 @@ def _merged(detections: Sequence[_Detection], names: Sequence[str]) -> list[Inst
         classes = frozenset((best.name, *rivals))
         votes = len({detection.view for detection in group})
         name = _name(best.family, classes, score, votes, names)
+        if name == OBJECT:  # then views that name it differently agree that something is there
+            votes = len({other.view for other in detections if _iou(other.box, box) > 0.5})
         if not any(item.family == best.family and _cover(box, item.box) > 0.8 for item in result):
             result.append(Instance(name, best.family, classes, score, votes, box, box))
     return result
@@ -331,13 +347,13 @@ def _sure(items: Sequence[Instance], changes: Changes, high: float, names: Seque
     people = [_enlarged(item.box, 0.2) for item in items if item.family == "person" and item.score > high / 2]
     result: list[Instance] = []
     for item in items:
-        trusted = item.score >= _SURE or (item.score >= high and item.votes >= 2)
+        trusted = any(item.score >= share * high and item.votes >= votes for share, votes in _TRUSTED)
         if (
             trusted
             and not (names and not item.classes & set(names))
             and changes.share(item.place) >= _CHANGED
-            and not (item.classes & CARRIED and any(_cover(item.box, person) > 0.6 for person in people))
-            and not any(_cover(item.box, other.box) > 0.85 for other in result)
+            and not (item.classes & CARRIED - set(names) and any(_cover(item.box, person) > 0.6 for person in people))
+            and not any(_cover(item.box, other.box) > 0.85 or _iou(item.box, other.box) > 0.5 for other in result)
         ):
             result.append(item if item.name != OBJECT else item._replace(family=OBJECT))
     return result
@@ -353,18 +369,15 @@ def _replaces(first: Instance, second: Instance, unmatched: bool) -> bool:
     return unmatched and not {first.family, second.family} & BACKGROUND
 
 
-def _without_hidden(items: Sequence[Instance], others: Sequence[Instance]) -> list[Instance]:
-    """The objects of one image without those that a larger one of the other image hides or uncovers."""
-    return [
-        item
-        for item in items
-        if not any(
-            other.family != item.family
-            and _cover(item.place, other.place) > 0.5
-            and _area(other.place) > _area(item.place)
-            for other in others
-        )
-    ]  # fmt: skip
+def _without_hidden(items: Sequence[Instance], others: Sequence[Instance], changes: Changes) -> list[Instance]:
+    """The objects of one image without those that a larger one of the other image hides or uncovers: they must also
+    have changed where it is not."""
+    result = []
+    for item in items:
+        larger = [other for other in others if other.family != item.family and _area(other.place) > _area(item.place)]
+        if changes.share(item.place, [other.place for other in larger]) >= _CHANGED:
+            result.append(item)
+    return result
 
 
 def _claim(
@@ -402,7 +415,8 @@ def _crops(changes: Changes) -> list[Box]:
     for left, top, right, bottom in (region.box for region in changes.regions):
         if len(crops) == _CROPS:
             break
-        side = max(_CROP * max(right - left, bottom - top), _SMALLEST_CROP * min(height, width))
+        longer, shorter = max(right - left, bottom - top), min(height, width)
+        side = max(min(_CROP * longer, shorter), longer, _SMALLEST_CROP * shorter)
         across, down = min(side, width), min(side, height)
         x = min(max((left + right - across) / 2, 0.0), width - across)
         y = min(max((top + bottom - down) / 2, 0.0), height - down)
@@ -414,10 +428,10 @@ def _crops(changes: Changes) -> list[Box]:
 
 def _same(item: Instance, other: Instance) -> bool:
     """Whether two objects are of one family and at one place."""
-    if item.family != other.family and not item.classes & other.classes:
+    if item.name != OBJECT and item.family != other.family and not item.classes & other.classes:
         return False
-    covered = max(_cover(item.place, other.place), _cover(other.place, item.place))
-    return covered > 0.7 or _iou(item.place, other.place) > 0.3
+    smaller, larger = sorted((item.place, other.place), key=_area)
+    return _iou(smaller, larger) > 0.3 or (_cover(smaller, larger) > 0.7 and _area(larger) < _CUT_OFF * _area(smaller))
 
 
 def _one_object(box: Box, other: Box) -> bool:

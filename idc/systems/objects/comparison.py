@@ -31,6 +31,9 @@ _THICKNESS = 1.5
 _COMPARABLE = 0.75
 """Smallest share of the textures outside the regions that must agree. It lies between the surveillance and edited pairs
 that were looked at (0.79 and more) and the satellite pairs in which everything differs."""
+_TEXTURED = 0.2
+"""Smallest share of that part that has a texture, for this to be required: on a plain floor the only textures are those
+that compression leaves."""
 _SAME_HUE = 10.0
 """Median distance of hue and chroma in CIELAB below which a region whose texture stays the same is in another light."""
 _MOST = 0.5
@@ -96,7 +99,7 @@ def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = 
         aligned.sure
         and threshold <= 2 * THRESHOLD
         and covered.mean() <= _MOST
-        and not share_in_agreement(aligned.lit, second, rest, noise) < _COMPARABLE
+        and not share_in_agreement(aligned.lit, second, rest, noise, _TEXTURED) < _COMPARABLE
     )
     levels = (float(image[rest].mean()) if rest.any() else 1.0 for image in (aligned.before, second))
     return Comparison(

@@ -36,6 +36,7 @@ def _clause(claim: Claim, explained: bool) -> str:
         from idc.systems.objects.text import words_clause
 
         return words_clause(claim)
+    explained &= claim.object != OBJECT
     several = claim.count > 1
     things = _counted(claim.object, claim.count) if explained or not several else plural(claim.object)
     match claim.kind:
@@ -56,14 +57,15 @@ def _clause(claim: Claim, explained: bool) -> str:
             return f"{things} {claim.where} has been replaced by {again + other if again else _counted(other, 1)}"
         case "moved":
             return f"the {claim.object} {claim.where} has moved or been replaced"
-    return f"the {claim.object} {claim.where} has moved a little, or is another one"
+    moves = claim.object == "person" or claim.object in {*FAMILIES, *FAMILIES.values()}
+    return f"the {claim.object} {claim.where} {'has moved a little, or is another one' if moves else 'looks different'}"
 
 
 def _region_clauses(regions: Sequence[Claim], room: int, named: bool) -> list[str]:
     """Clauses of parts that could not be named: by colour where that says something, else by place."""
     coloured = [claim for claim in regions if claim.before is not None][: room if len(regions) <= room else 1]
     plain = [claim for claim in regions if claim not in coloured]
-    clauses = [f"a part {claim.where} changed from {claim.before} to {claim.after}" for claim in coloured]
+    clauses = [f"something {claim.where} changed from {claim.before} to {claim.after}" for claim in coloured]
     if plain:
         where = list(dict.fromkeys(claim.where for claim in plain))
         places = joined(where) if len(where) <= _CLAUSES else f"in several places, most {where[0]}"

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
-from idc.captioning.contract import Claim
+from idc.captioning.contract import Claim, ClaimKind
 from idc.cores import usable_cores
 from idc.systems.objects.alignment import warped_to
 from idc.systems.objects.wording import where_of
@@ -54,20 +54,24 @@ _QUOTED = 6
 """Number of words that a claim quotes."""
 _ALIKE = str.maketrans("01i25|", "ollzsl")
 """Characters that the reader takes for others of the same shape (after lower case)."""
+_MISREAD = 0.06
+"""Share of a word's contrast up to which its letters are the same, however they are read: in noise, blur, compression
+and other light equal words differ by at most 0.043, a digit among others by 0.084 and more."""
 _LETTER = 24
 """Height at which the pixels of a word are compared."""
 _SHIFT = 3
 """Displacements of a word that do not count, at that height."""
-_OTHER_LETTER = 0.3
-"""Share of a word's contrast from which a window as large as a letter differs: equal words in noise, blur and
-compression stay below it, other letters do not."""
+_NO_LETTER = 0.3
+"""Share from which a word is not there on the other image: it may be too blurred there to be read."""
+_OTHER_WINDOW = 0.15
+"""Share of the contrast from which a part differs."""
 
 
 class Word(NamedTuple):
-    """A word that was read; ``box`` is (left, top, right, bottom) in pixels, ``confidence`` in [0, 1]."""
+    """A word that was read; ``corners`` (4, 2) in pixels, from the top left clockwise; ``confidence`` in [0, 1]."""
 
     text: str
-    box: Box
+    corners: np.ndarray
     confidence: float = 1.0
 
     @property
@@ -92,11 +96,7 @@ def reads_text() -> bool:
 
 
 def word_claims(
-    before: np.ndarray,
-    after: np.ndarray,
-    warp: np.ndarray | None = None,
-    counted: np.ndarray | None = None,
-    where: Sequence[Box] | None = None,
+    before: np.ndarray, after: np.ndarray, warp: np.ndarray | None = None, counted: np.ndarray | None = None
 ) -> list[Claim]:
     """The words that became others at their position, appeared, or are gone, from top to bottom.
 
@@ -104,28 +104,23 @@ def word_claims(
         before, after: uint8 RGB (H, W, 3), of any sizes, of the same view.
         warp: homography from pixels of the image after to those of the image before; by default none moved.
         counted: bool (H, W) over the image after; words whose centre is not counted are left out.
-        where: boxes on the image after; words that touch them are read. By default all parts that differ are.
     """
     warp = np.eye(3) if warp is None else warp
     size = after.shape[:2]
-    boxes = _parts(before, after, warp) if where is None else [_with_line(box) for box in where]
-    changes, budget = [], _BUDGET if where is None else np.inf
-    for box in sorted(_joined([_inside(box, size) for box in boxes]), key=_area):
-        limit = _PIXELS if where is None else _BUDGET
-        scale = min(_ENLARGED, max(1.0, _SHORT_SIDE / _short_side(box)), (limit / _area(box)) ** 0.5)
+    changes: list[Change] = []
+    budget = float(_BUDGET)
+    for box in sorted(_joined([_inside(box, size) for box in _parts(before, after, warp)]), key=_area):
+        short_side = max(1.0, min(box[2] - box[0], box[3] - box[1]))
+        scale = min(_ENLARGED, max(1.0, _SHORT_SIDE / short_side), (_PIXELS / _area(box)) ** 0.5)
         budget -= scale**2 * _area(box)
         if budget < 0:
             break
         changes += _changes_in(before, after, warp, box, scale)
     changes = [
-        change
-        for change in _without_moved(changes)
-        if (where is None or any(_touch(change.box, box) for box in where))
-        and (counted is None or counted[_centre(change.box, size)])
+        change for change in _without_moved(_once(changes)) if counted is None or counted[_centre(change.box, size)]
     ]
-    return [
-        _claim(change, warp, before.shape[:2], size) for change in sorted(changes, key=lambda change: change.box[1])
-    ]
+    changes.sort(key=lambda change: change.box[1])
+    return [_claim(change, warp, before.shape[:2], size) for change in changes]
 
 
 def text_sentence(before: np.ndarray, after: np.ndarray, warp: np.ndarray | None = None) -> str:
@@ -148,22 +143,22 @@ def words_clause(claim: Claim) -> str:
 
 
 def _claim(change: Change, warp: np.ndarray, size_before: tuple[int, int], size: tuple[int, int]) -> Claim:
-    corners = np.array(change.box, float).reshape(2, 2)[[[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1]] * 4]
-    moved = cv2.perspectiveTransform(corners[None], np.asarray(warp, float))[0]
-    boxes = [_pixels(box, shape) for box, shape in ((_around([moved]), size_before), (change.box, size))]
-    kind = "changed" if change.before is None else "replaced"
+    left, top, right, bottom = change.box
+    corners = np.array([[[left, top], [right, top], [right, bottom], [left, bottom]]])
+    box_before: Box | None = _around([cv2.perspectiveTransform(corners, np.asarray(warp, float))[0]])
+    box_after: Box | None = change.box
+    kind: ClaimKind = "changed" if change.before is None else "replaced"
     if change.before == "":
-        kind, boxes[0] = "appeared", None
+        kind, box_before = "appeared", None
     elif change.after == "":
-        kind, boxes[1] = "gone", None
-    count = max(1, *(len((words or "").split()) for words in (change.before, change.after)))
+        kind, box_after = "gone", None
     return Claim(
         kind=kind,
         object="words",
-        count=count,
+        count=max(1, *(len((words or "").split()) for words in (change.before, change.after))),
         where=where_of(change.box, size),
-        box_before=boxes[0],
-        box_after=boxes[1],
+        box_before=box_before and _pixels(box_before, size_before),
+        box_after=box_after and _pixels(box_after, size),
         confidence=round(change.confidence, 4),
         before=_shortened(change.before),
         after=_shortened(change.after),
@@ -195,15 +190,11 @@ def _parts(before: np.ndarray, after: np.ndarray, warp: np.ndarray) -> list[Box]
             displaced = first - padded[y : y + height, x : x + width]
             np.minimum(difference, cv2.blur(displaced**2, side), out=difference)
     usual = float(np.median(difference[::4, ::4]))
-    mask = (difference > 2 * _OTHER_LETTER * energy / 2 + 4 * usual + _TRACE**2) & inside
+    mask = (difference > _OTHER_WINDOW * energy + 4 * usual + _TRACE**2) & inside
     joined = cv2.dilate(mask.astype(np.uint8), np.ones((_GAP // 2 + 1, _GAP + 1), np.uint8))
     boxes = cv2.connectedComponentsWithStats(joined, connectivity=8)[2][1:, :4].astype(float)
-    return [
-        _with_margin(
-            (x / scale[0], y / scale[1], (x + w) / scale[0], (y + h) / scale[1]), 0.25 * h / scale[1] + _MARGIN
-        )
-        for x, y, w, h in boxes
-    ]
+    boxes[:, 2:] += boxes[:, :2]
+    return [_with_line(tuple(box)) for box in boxes / [*scale, *scale]]
 
 
 def _reduced(image: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
@@ -229,16 +220,23 @@ def _changes_in(before: np.ndarray, after: np.ndarray, warp: np.ndarray, box: Bo
     to_after = np.array([[(right - left) / width, 0, left], [0, (bottom - top) / height, top], [0, 0, 1]])
     images = [_cut(image, matrix, (height, width)) for image, matrix in ((before, warp @ to_after), (after, to_after))]
     greys = [cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32) for image in images]
+
+    def difference(*quads: np.ndarray) -> float:
+        return max(difference_of_letters(greys[0], greys[1], quad) for quad in quads)
+
+    # A word that is cut by the border of the part, and not of the image, is not known.
+    ends = (2.0 if left > 0 else -np.inf, width - 2.0 if right < after.shape[1] else np.inf)
     first, second = (_lines(image) for image in images)
     changes = []
     for pair in _positions(first, second):
-        if not _differ(greys, _around([line for lines in pair for line in lines])):
+        if difference(*pair[0], *pair[1]) <= _MISREAD:
             continue
-        words = [
-            [word for line in lines or others for word in _read(image, line)]
-            for image, lines, others in zip(images, pair, pair[::-1], strict=True)
-        ]
-        change = _compared(*words, tuple(map(bool, pair)), lambda box: _differ(greys, box))
+        words, others = (
+            [word for line in pair[at] or pair[1 - at] for word in _read(image, line)]
+            for at, image in enumerate(images)
+        )
+        detected = any(_share(line, other) > 0.5 for line in pair[0] for other in pair[1])
+        change = _compared(words, others, detected, difference, ends)
         if change is not None:
             x, y = (np.array(change.box[at::2]) * to_after[at, at] + to_after[at, 2] for at in (0, 1))
             changes.append(change._replace(box=(float(x[0]), float(y[0]), float(x[1]), float(y[1]))))
@@ -246,51 +244,65 @@ def _changes_in(before: np.ndarray, after: np.ndarray, warp: np.ndarray, box: Bo
 
 
 def _compared(
-    first: list[Word], second: list[Word], detected: tuple[bool, bool], differ: Callable[[Box], bool]
+    first: list[Word],
+    second: list[Word],
+    detected: bool,
+    difference: Callable[..., float],
+    ends: tuple[float, float] = (-np.inf, np.inf),
 ) -> Change | None:
     """The words of one position, from the first to the last that differs.
 
     Args:
-        detected: whether a line was detected there before, and after.
-        differ: whether pixels in a box do; words of which they do not are the same, however they are read.
+        detected: whether the same line was detected on both images.
+        difference: of the letters in the quadrilaterals of words; none: they are the same, however read.
+        ends: words beyond them, from left to right, are cut.
     """
-    all_words = first, second
+    lines = first, second
 
     def same(word: Word, other: Word) -> bool:
-        return word.key == other.key or not differ(_around([_corners(word.box), _corners(other.box)]))
+        return word.key == other.key or difference(word.corners, other.corners) <= _MISREAD
 
     shorter = min(len(first), len(second))
     start = next((at for at in range(shorter) if not same(first[at], second[at])), shorter)
     end = next((at for at in range(shorter - start) if not same(first[-1 - at], second[-1 - at])), shorter - start)
-    parts = [words[start : len(words) - end] for words in all_words]
-    if not any(parts):
+    parts = [words[start : len(words) - end] for words in lines]
+    quads = [word.corners for part in parts for word in part]
+    if not quads or difference(*quads) <= (_MISREAD if first and second else _NO_LETTER):
         return None
-    box = _around([_corners(word.box) for part in parts for word in part])
-    if not differ(box):
-        return None
+    box = _around(quads)
     confidence = min(word.confidence for part in parts for word in part)
-    counts = [sum(character.isalnum() for word in part for character in word.text) for part in parts]
+    letters = [sum(character.isalnum() for word in part for character in word.text) for part in parts]
     if first and second:
-        if max(counts) < 1:
+        if min(letters) < _SHORTEST and max(map(len, lines)) <= _QUOTED:
+            parts = list(lines)
+        box_of_all = _around([word.corners for part in parts for word in part])
+        if box_of_all[0] < ends[0] or box_of_all[2] > ends[1]:
             return None
-        if min(counts) < _SHORTEST and max(map(len, all_words)) <= _QUOTED:
-            parts = list(all_words)
         if confidence < _SURE:
-            surest = max(float(np.mean([word.confidence for word in words])) for words in all_words)
-            return Change(None, None, box, surest) if all(detected) and surest >= _SURE else None
-    elif confidence < _SURE or max(counts) < _SHORTEST or all(detected):
+            surest = max(float(np.mean([word.confidence for word in words])) for words in lines)
+            return Change(None, None, box, surest) if detected and surest >= _SURE else None
+    elif confidence < _SURE or max(letters) < _SHORTEST or detected or box[0] < ends[0] or box[2] > ends[1]:
         return None  # a texture, or letters on the other image that could not be read
     before, after = (" ".join(word.text for word in part) for part in parts)
     return Change(before, after, box, confidence)
 
 
+def _once(changes: list[Change]) -> list[Change]:
+    """Changes without those that were read in another part too, there shorter."""
+    chosen: list[Change] = []
+    for change in sorted(changes, key=lambda change: (change.before is None, change.box[0] - change.box[2])):
+        if not any(_touch(change.box, other.box) for other in chosen):
+            chosen.append(change)
+    return chosen
+
+
 def _without_moved(changes: list[Change]) -> list[Change]:
     """Words that are at another position afterwards are neither gone nor new."""
-    befores, afters = (Counter(_key(change[at]) for change in changes if change[at]) for at in (0, 1))
-    moved = befores & afters
+    befores = Counter(_key(change.before) for change in changes if change.before)
+    moved = befores & Counter(_key(change.after) for change in changes if change.after)
     left = []
     for change in changes:
-        before, after = ("" if words and moved[_key(words)] else words for words in change[:2])
+        before, after = ("" if words and moved[_key(words)] else words for words in (change.before, change.after))
         if before != "" or after != "":
             left.append(change._replace(before=before, after=after))
     return left
@@ -304,16 +316,24 @@ def _positions(first: list[np.ndarray], second: list[np.ndarray]) -> list[tuple[
         near = [group for group in groups if any(_one_row(line[1], other[1]) for other in group)]
         groups = [group for group in groups if not any(group is other for other in near)]
         groups.append([line, *(member for group in near for member in group)])
-    return [
-        tuple(sorted((line for side, line in group if side == at), key=lambda line: line[:, 0].min()) for at in (0, 1))
-        for group in groups
-    ]
+    sides = [[[line for side, line in group if side == at] for at in (0, 1)] for group in groups]
+    for side_lines in (row for pair in sides for row in pair):
+        side_lines.sort(key=lambda quad: float(quad[:, 0].min()))
+    return [(pair[0], pair[1]) for pair in sides]
 
 
 def _one_row(line: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two lines overlap, by half of the height of the lower one."""
+    """Whether two lines of about the same height overlap, by half of the height of the lower one."""
     (left, top), (right, bottom) = np.maximum(line.min(0), other.min(0)), np.minimum(line.max(0), other.max(0))
-    return bool(right > left and bottom - top > 0.5 * min(np.ptp(line[:, 1]), np.ptp(other[:, 1])))
+    lower, higher = sorted(np.ptp(quad[:, 1]) for quad in (line, other))
+    return bool(right > left and bottom - top > 0.5 * lower and higher < 2 * lower)
+
+
+def _share(line: np.ndarray, other: np.ndarray) -> float:
+    """Intersection over union of the boxes around two lines."""
+    low, high = np.maximum(line.min(0), other.min(0)), np.minimum(line.max(0), other.max(0))
+    shared = float(np.prod(np.maximum(high - low, 0)))
+    return shared / (float(np.prod(np.ptp(line, axis=0)) + np.prod(np.ptp(other, axis=0))) - shared)
 
 
 def _cut(image: np.ndarray, matrix: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -327,12 +347,20 @@ def _cut(image: np.ndarray, matrix: np.ndarray, size: tuple[int, int]) -> np.nda
     part = image[y:bottom, x:right]
     if not part.size:
         return np.zeros((height, width, *image.shape[2:]), image.dtype)
-    reduction = max(np.linalg.norm(bounds[1] - bounds[0]) / width, np.linalg.norm(bounds[3] - bounds[0]) / height)
+    reduction = float(
+        max(np.linalg.norm(bounds[1] - bounds[0]) / width, np.linalg.norm(bounds[3] - bounds[0]) / height)
+    )
     if reduction > 1.5:
         part = cv2.GaussianBlur(part, (0, 0), reduction / 3)  # a smaller part has not the detail of the image
     moved = np.array([[1, 0, -x], [0, 1, -y], [0, 0, 1.0]]) @ matrix
     flags = (cv2.INTER_CUBIC if reduction < 1 else cv2.INTER_LINEAR) | cv2.WARP_INVERSE_MAP
     return cv2.warpPerspective(part, moved, (width, height), flags=flags, borderMode=cv2.BORDER_REPLICATE)
+
+
+def read_words(image: np.ndarray) -> list[tuple[Word, Box]]:
+    """All words on an image, which is read at its own size, line by line, with the boxes around them."""
+    words = [word for line in _lines(image) for word in _read(image, line)]
+    return [(word, _around([np.reshape(word[1], (-1, 2))])) for word in words]
 
 
 def _lines(image: np.ndarray) -> list[np.ndarray]:
@@ -343,11 +371,7 @@ def _lines(image: np.ndarray) -> list[np.ndarray]:
 
 def _read(image: np.ndarray, line: np.ndarray) -> list[Word]:
     """The words of a line."""
-    width, height = (max(np.linalg.norm(line[a] - line[b]), np.linalg.norm(line[c] - line[d]))
-                     for a, b, c, d in ((0, 1, 3, 2), (0, 3, 1, 2)))  # fmt: skip
-    shape = _LINE, max(_LINE // 2, round(_LINE * width / max(height, 1.0)))
-    corners = np.array([[0, 0], [shape[1], 0], [shape[1], shape[0]], [0, shape[0]]], np.float32)
-    patch = _cut(image, cv2.getPerspectiveTransform(corners, line), shape)
+    patch = _flat(image, line, _LINE)
     result = _reader()(
         cv2.cvtColor(patch, cv2.COLOR_RGB2BGR), use_det=False, use_cls=False, use_rec=True, return_word_box=True
     )
@@ -355,19 +379,27 @@ def _read(image: np.ndarray, line: np.ndarray) -> list[Word]:
     if not text or result.scores[0] < _READ:
         return []
     columns = iter(column for word in info.word_cols for column in word)
-    at = [None if character.isspace() else next(columns) for character in text]
+    at = [np.nan if character.isspace() else next(columns) for character in text]
     words, start = [], 0
-    for end in [*(number for number, column in enumerate(at) if column is None), len(text)]:
+    for end in [*np.flatnonzero(np.isnan(at)), len(text)]:
         part = text[start:end]
         if any(map(str.isalnum, part)):
             # Half a column wider than the centres of the first and the last character.
-            ends = np.array([at[start] - 0.5, at[end - 1] + 1.5]) / info.line_txt_len
-            sides = [line[0] + (line[1] - line[0]) * end_[None] for end_ in ends[:, None]]
-            lower = [line[3] + (line[2] - line[3]) * end_[None] for end_ in ends[:, None]]
-            confidence = float(np.mean(info.confs[start:end]))
-            words.append(Word(part, _around([np.concatenate([*sides, *lower])]), confidence))
+            ends = np.array([at[start] - 0.5, at[end - 1] + 1.5, at[end - 1] + 1.5, at[start] - 0.5])[:, None]
+            corners = line[[0, 0, 3, 3]] + ends / info.line_txt_len * (line[[1, 1, 2, 2]] - line[[0, 0, 3, 3]])
+            words.append(Word(part, corners, float(np.mean(info.confs[start:end]))))
         start = end + 1
     return words
+
+
+def _flat(image: np.ndarray, quad: np.ndarray, height: int, border: int = 0) -> np.ndarray:
+    """A quadrilateral as a rectangle of a height, with a border of pixels around it."""
+    sides = np.linalg.norm(quad[[1, 2, 3, 3]] - quad[[0, 3, 0, 2]], axis=1)
+    sides[2:] = np.linalg.norm(quad[3] - quad[0]), np.linalg.norm(quad[2] - quad[1])
+    width = max(height // 2, round(height * sides[:2].max() / max(sides[2:].max(), 1.0)))
+    ends = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32) + border
+    matrix = cv2.getPerspectiveTransform(ends, quad.astype(np.float32))
+    return _cut(image, matrix, (height + 2 * border, width + 2 * border))
 
 
 @lru_cache(maxsize=1)
@@ -384,21 +416,12 @@ def _reader() -> Any:
     )
 
 
-def _differ(greys: Sequence[np.ndarray], box: Box) -> bool:
-    """Whether two images have other letters in a box, whatever their light and sharpness: a window of a letter's size
-    differs, at the displacement at which the two agree best."""
-    return difference_of_words(*greys, box) > _OTHER_LETTER
-
-
-def difference_of_words(before: np.ndarray, after: np.ndarray, box: Box) -> float:
-    """The largest difference of such a window, as a share of the contrast; of float32 (H, W)."""
-    left, top, right, bottom = box
-    scale = _LETTER / max(bottom - top, 1.0)
-    height, width = _LETTER, max(_LETTER, round(scale * (right - left)))
-    matrix = np.array([[1 / scale, 0, left - _SHIFT / scale], [0, 1 / scale, top - _SHIFT / scale], [0, 0, 1]])
-    size = (height + 2 * _SHIFT, width + 2 * _SHIFT)
-    first = _cut(before, matrix, size)[_SHIFT:-_SHIFT, _SHIFT:-_SHIFT]
-    second = _cut(after, matrix, size)
+def difference_of_letters(before: np.ndarray, after: np.ndarray, quad: np.ndarray) -> float:
+    """The difference of two images (float32, (H, W)) in the window, as large as a letter, of a quadrilateral where they
+    differ most: a share of the contrast, whatever their light, at the displacement at which the two agree best."""
+    second = _flat(after, quad, _LETTER, _SHIFT)
+    first = _flat(before, quad, _LETTER, _SHIFT)[_SHIFT:-_SHIFT, _SHIFT:-_SHIFT]
+    height, width = first.shape
     contrast = max(first.std(), second.std(), 1.0)
     best = np.inf
     for y in range(2 * _SHIFT + 1):
@@ -408,7 +431,8 @@ def difference_of_words(before: np.ndarray, after: np.ndarray, box: Box) -> floa
                 for patch in (first, second[y : y + height, x : x + width])
             ]
             windows = cv2.blur((pair[0] - pair[1]) ** 2 / 2, (_LETTER // 2, _LETTER))
-            best = min(best, float(windows[_LETTER // 2, _LETTER // 4 : -_LETTER // 4 + 1].max()))
+            middle = windows[_LETTER // 2, _LETTER // 4 : max(width - _LETTER // 4, _LETTER // 4) + 1]
+            best = min(best, float(middle.max()))
     return best
 
 
@@ -417,14 +441,10 @@ def _key(words: str) -> str:
 
 
 def _with_line(box: Box) -> Box:
-    """A box with as much of its line as a word may have on both sides."""
+    """A box with its surroundings, as much of them as a word may extend to both sides."""
     left, top, right, bottom = box
-    height = max(bottom - top, _MARGIN)
-    return left - 8 * height, top - height, right + 8 * height, bottom + height
-
-
-def _with_margin(box: Box, margin: float) -> Box:
-    return box[0] - margin, box[1] - margin, box[2] + margin, box[3] + margin
+    height = max(_MARGIN, min(bottom - top, right - left))
+    return left - 8 * height, top - height / 2, right + 8 * height, bottom + height / 2
 
 
 def _inside(box: Box, size: tuple[int, int]) -> Box:
@@ -432,16 +452,17 @@ def _inside(box: Box, size: tuple[int, int]) -> Box:
 
 
 def _joined(boxes: list[Box]) -> list[Box]:
-    """Boxes, of which those that touch are one."""
-    boxes, joined = list(boxes), []
-    while boxes:
-        box = boxes.pop()
-        near = next((other for other in joined if _touch(box, other)), None)
+    """Boxes, of which two are one where that is no larger than both, and is not reduced."""
+    left, joined = list(boxes), list[Box]()
+    while left:
+        box = left.pop()
+        both = {other: _around([_corners(box), _corners(other)]) for other in joined}
+        near = next((other for other in joined if _area(both[other]) <= min(_area(box) + _area(other), _PIXELS)), None)
         if near is None:
             joined.append(box)
         else:
             joined.remove(near)
-            boxes.append(_around([_corners(box), _corners(near)]))
+            left.append(both[near])
     return joined
 
 

@@ -1,0 +1,415 @@
+"""Screens and documents: two images of one size most of whose pixels are equal. Nothing is aligned and no light is
+evened out; every cluster of different pixels is a region, and content that moved is said to have moved.
+
+Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and bottom the first ones outside.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from idc.captioning.contract import Claim, ClaimKind, Region, equal_outside
+from idc.systems.objects.pixel_changes import (
+    Box,
+    Move,
+    area_of,
+    around,
+    around_all,
+    clusters_of,
+    different_pixels,
+    moves_between,
+    shifted_box,
+    slices_of,
+    together,
+    unmoved_pixels,
+)
+from idc.systems.objects.text import read_words, words_clause
+from idc.systems.objects.wording import colour_of, where_of
+
+IDENTICAL = "The two images are identical."
+ONLY_RENDERING = "No change is visible: pixels differ only as in another rendering of the same edges."
+_MOST_DIFFERENT = 0.5
+"""Share of the pixels that may differ: a row that is added to a page of text moves everything below."""
+_FLAT = 0.5
+"""Share of the pixels of a drawn image that are equal to those to the right and below. Photographs of fixed cameras, of
+which three quarters of the pixels can be equal (compressed films), have 0.02 to 0.4 then."""
+_NAMED = 3
+"""Number of claims that the sentence says."""
+_MOST_READ = 40
+"""Clusters in which words are read, the largest first."""
+_LINE = 4
+"""Largest thickness of a line or border, in pixels."""
+_PLAIN = 0.6
+"""Share of a cluster's pixels that must have a colour for it to be that of the cluster."""
+_FIRST = ("row", "words")
+"""Objects whose claims are said first; then the largest."""
+_ROW = 8
+"""Smallest shift, in pixels, that is one by an added or removed row."""
+_ENLARGED = ((24, 3.0), (60, 2.0))
+"""Parts up to this height, in pixels, are enlarged this much for reading."""
+_MARGIN = 12
+"""Pixels around what is read."""
+_MOST_EXTENDED = (160, 24)
+"""Pixels by which a cluster is extended at most, across and down, to the whole of a word of which a part differs."""
+_FILLED = 0.7
+"""Share of a box that differs where the ground behind its content does."""
+_ALL = 0.9
+"""Share of a cluster's pixels that must have the colour around it for nothing to be there."""
+_TRACE = 6
+"""Pixels that a move may leave at its edges."""
+
+
+class ExactChanges(NamedTuple):
+    """What differs between two screens.
+
+    Attributes:
+        claims: the most telling first.
+        regions: the parts of the image after that differ, the largest first.
+        difference: float32 (H, W) in [0, 1], 0 where the pixels are equal or differ as two renderings do.
+        sentence: the caption.
+    """
+
+    claims: tuple[Claim, ...]
+    regions: tuple[Region, ...]
+    difference: np.ndarray
+    sentence: str
+
+
+class _Cluster(NamedTuple):
+    """Different pixels near each other: their box, and which of its pixels they are."""
+
+    box: Box
+    mask: np.ndarray
+
+
+class _Word(NamedTuple):
+    """A word that was read, and the box around it on its image."""
+
+    text: str
+    key: str
+    box: Box
+    confidence: float
+
+
+class _Words(NamedTuple):
+    """What is read in a cluster before and after: words with a pixel that differs."""
+
+    before: list[_Word]
+    after: list[_Word]
+
+    def changed(self) -> tuple[list[_Word], list[_Word]]:
+        """The words that the other image does not have, or has less often; none if only the gaps were read otherwise."""
+        if _letters(self.before) == _letters(self.after):
+            return [], []
+        return _without(self.before, self.after), _without(self.after, self.before)
+
+
+def is_exact_pair(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether two images are drawn ones of one size most of whose pixels are exactly equal."""
+    if before.shape != after.shape:
+        return False
+    different = (before != after).any(axis=-1)
+    if different.mean() > _MOST_DIFFERENT:
+        return False
+    flat = (after[:-1, :-1] == after[1:, :-1]).all(axis=-1) & (after[:-1, :-1] == after[:-1, 1:]).all(axis=-1)
+    return bool(flat.size and flat.mean() >= _FLAT)
+
+
+def exact_changes(
+    before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None, read_text: bool = True
+) -> ExactChanges:
+    """Compare two images of one size pixel by pixel.
+
+    Args:
+        counted: bool (H, W), the part in which differences count; None for all.
+        read_text: whether words are read, by the extra ``text``.
+
+    Raises:
+        ValueError: the images have different sizes.
+    """
+    if before.shape != after.shape:
+        sizes = " and ".join(f"{image.shape[1]} x {image.shape[0]}" for image in (before, after))
+        raise ValueError(f"mode=exact compares images of the same size, got {sizes}; use mode=photographs, or auto")
+    before = equal_outside(before, after, counted)
+    different = different_pixels(before, after)
+    if not different.any():
+        sentence = IDENTICAL if (before == after).all() else ONLY_RENDERING
+        return ExactChanges((), (), np.zeros(different.shape, np.float32), sentence)
+    unmoved, moves = unmoved_pixels(before, after, different, moves_between(before, after, different))
+    labels, boxes = clusters_of(unmoved)
+    moves = together(moves)
+    clusters = [_Cluster(box, labels[slices_of(box)] == number) for number, box in enumerate(boxes, 1)]
+    clusters = [cluster for cluster in clusters if not _is_trace(cluster, moves)]
+    clusters.sort(key=lambda cluster: -area_of(cluster.box))
+    words = [
+        _read(before, after, cluster) if read_text and number < _MOST_READ else _Words([], [])
+        for number, cluster in enumerate(clusters)
+    ]
+    said: list[tuple[Claim, str]] = []
+    left = list(range(len(clusters)))
+    for move in moves:
+        row = [number for number in left if _is_row(clusters[number].box, move)]
+        left = [number for number in left if number not in row]
+        said += _move_claims(move, [(clusters[number].box, words[number]) for number in row], different.shape)
+    for number in left:
+        said += _cluster_claims(before, after, clusters[number], words[number])
+    said.sort(key=lambda entry: (entry[0].object not in _FIRST, -max(map(area_of, _boxes_of(entry[0])))))
+    boxes = [cluster.box for cluster in clusters] + [move.after for move in moves]
+    regions = sorted(
+        (_region(box, before, after, different) for box in boxes if different[slices_of(box)].any()),
+        key=lambda region: -region.share,
+    )
+    distance = cv2.absdiff(before, after).max(axis=-1).astype(np.float32) / 255
+    # The faintest difference is to be seen on a map.
+    difference = np.where(different, 0.25 + 0.75 * distance, 0).astype(np.float32)
+    sentence = _sentence([clause for _, clause in said if clause])
+    return ExactChanges(tuple(claim for claim, _ in said), tuple(regions), difference, sentence)
+
+
+def _is_trace(cluster: _Cluster, moves: list[Move]) -> bool:
+    """Whether a few pixels are what a move left at its edges."""
+    near = any(_overlap(around(cluster.box, 2, (1 << 20, 1 << 20)), box) for move in moves for box in (move.before, move.after))
+    return near and int(cluster.mask.sum()) <= _TRACE
+
+
+def _overlap(box: Box, other: Box) -> bool:
+    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
+
+
+def _is_row(box: Box, move: Move) -> bool:
+    """Whether a box is in the band by which everything below moved."""
+    dx, dy = move.by
+    if dx or abs(dy) < _ROW:
+        return False
+    bottom = max(move.before[1], move.after[1])
+    return box[1] >= bottom - abs(dy) - 4 and box[3] <= bottom + 4 and box[0] < move.after[2] and move.after[0] < box[2]
+
+
+def _move_claims(move: Move, row: list[tuple[Box, _Words]], size: tuple[int, ...]) -> list[tuple[Claim, str]]:
+    """The claim of a move, after that of the row which made it, if there is one."""
+    (dx, dy), size = move.by, (size[0], size[1])
+    claim = Claim("moved", "region", 1, where_of(move.after, size), move.before, move.after, 1.0)
+    directions = [(abs(dx), "right" if dx > 0 else "left"), (abs(dy), "down" if dy > 0 else "up")]
+    way = "moved " + " and ".join(f"{direction} by {length} px" for length, direction in directions if length)
+    if not row:
+        return [(claim, f"a region of {_measured(move.after)} {claim.where} {way}")]
+    box = around_all([box for box, _ in row])
+    words = [word for _, read in sorted(row, key=lambda entry: entry[0][0]) for word in (read.after if dy > 0 else read.before)]
+    text = _joined(words)
+    kind: ClaimKind = "appeared" if dy > 0 else "gone"
+    confidence = min((word.confidence for word in words), default=1.0)
+    where = where_of(box, size)
+    if dy > 0:
+        added = Claim(kind, "row", 1, where, None, box, confidence, after=text)
+    else:
+        added = Claim(kind, "row", 1, where, box, None, confidence, before=text)
+    quoted = f' with the words "{text}"' if text else ""
+    clause = f"a row{quoted} was {'added' if dy > 0 else 'removed'} {where}"
+    return [(added, f"{clause}, and everything below {way}"), (claim, "")]
+
+
+def _cluster_claims(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words: _Words) -> list[tuple[Claim, str]]:
+    """The claims of a cluster: of its words, and of the rest where that is the larger part."""
+    claims = []
+    rest = cluster.mask.copy()
+    filled = rest.mean() >= _FILLED and not any(words.changed())
+    if (words.before or words.after) and not filled:
+        claims.append(_words_claim(before, after, cluster, words))
+        for word in words.before + words.after:
+            rest[slices_of(shifted_box(word.box, -cluster.box[0], -cluster.box[1]))] = False
+    if not claims or rest.sum() > _PLAIN * cluster.mask.sum():
+        claims.append(_look_claim(before, after, cluster))
+    return claims
+
+
+def _words_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words: _Words) -> tuple[Claim, str]:
+    """Other words, or the same in another look."""
+    box, where = cluster.box, where_of(cluster.box, before.shape[:2])
+    gone, new = words.changed()
+    if gone or new:
+        kind: ClaimKind = "replaced" if gone and new else "gone" if gone else "appeared"
+        first, second = _joined(gone), _joined(new)
+        confidence = min(word.confidence for word in gone + new)
+        claim = Claim(kind, "words", 1, where, box if gone else None, box if new else None, confidence, first, second)
+        return claim, words_clause(claim)
+    text = f'the words "{_joined(words.before)}" {where}'
+    colours = [_colour(image[slices_of(box)][cluster.mask]) for image in (before, after)]
+    grounds = _grounds(before, cluster) | _grounds(after, cluster)
+    if colours[0] != colours[1] and not {colours[0].code, colours[1].code} & grounds:
+        names = _names(*colours)
+        return Claim("changed", "words", 1, where, box, box, 1.0, *names), f"{text} changed from {names[0]} to {names[1]}"
+    heights = [np.median([word.box[3] - word.box[1] for word in read]) for read in words]
+    look = "became larger" if heights[1] > 1.1 * heights[0] else "became smaller" if heights[0] > 1.1 * heights[1] else ""
+    return Claim("changed", "words", 1, where, box, box, 1.0), f"{text} {look or 'changed in look'}"
+
+
+class _Colour(NamedTuple):
+    """The most frequent colour of some pixels, and the share of them that have it."""
+
+    code: int
+    share: float
+
+    @property
+    def rgb(self) -> tuple[int, int, int]:
+        """Red, green and blue."""
+        return self.code >> 16, self.code >> 8 & 255, self.code & 255
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        return colour_of(np.array([self.rgb], np.float32) / 255)
+
+
+def _colour(pixels: np.ndarray) -> _Colour:
+    codes, counts = np.unique(pixels.astype(np.int64) @ (1 << 16, 1 << 8, 1), return_counts=True)
+    return _Colour(int(codes[counts.argmax()]), float(counts.max() / counts.sum()))
+
+
+def _names(first: _Colour, second: _Colour) -> tuple[str, str]:
+    """Two colours in words, or in hex where the words are the same."""
+    if first.name != second.name:
+        return first.name, second.name
+    return f"#{first.code:06x}", f"#{second.code:06x}"
+
+
+def _grounds(image: np.ndarray, cluster: _Cluster) -> set[int]:
+    """The colour around a cluster, and that between its pixels: what shows where nothing is."""
+    outer = around(cluster.box, 3, image.shape[:2])
+    outside = np.ones((outer[3] - outer[1], outer[2] - outer[0]), bool)
+    outside[slices_of(shifted_box(cluster.box, -outer[0], -outer[1]))] = False
+    parts = [image[slices_of(outer)][outside], image[slices_of(cluster.box)][~cluster.mask]]
+    return {_colour(part).code for part in parts if len(part)}
+
+
+def _look_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> tuple[Claim, str]:
+    """What differs in a cluster without words: a line, a border, a plain background or anything else."""
+    box, where = cluster.box, where_of(cluster.box, before.shape[:2])
+    first, second = (_colour(image[slices_of(box)][cluster.mask]) for image in (before, after))
+    plain = first.share >= _PLAIN and second.share >= _PLAIN
+    was_ground = first.share >= _ALL and first.code in _grounds(before, cluster)
+    is_ground = second.share >= _ALL and second.code in _grounds(after, cluster)
+    region = f"a region of {_measured(box)} {where}"
+    thing = "line" if _is_line(cluster) else "border" if _is_border(cluster.mask) else "region"
+    names = _names(first, second) if plain else (None, None)
+    background = plain and _FILLED <= cluster.mask.mean() < 1
+    if was_ground == is_ground or background:
+        kind: ClaimKind = "changed"
+        if thing != "region":
+            clause = f"the {thing} of {region}"
+        else:
+            clause = f"the background of {region}" if background else region
+        clause += f" changed from {names[0]} to {names[1]}" if plain else " changed"
+    else:
+        kind = "appeared" if was_ground else "gone"
+        present = second if was_ground else first
+        colour = present.name if present.share >= (0.2 if thing != "region" else _PLAIN) else ""
+        names = (None, colour or None) if was_ground else (colour or None, None)
+        if thing != "region":
+            clause = f"{region} {'got a' if was_ground else 'lost its'} {colour} {thing}".replace("  ", " ")
+        else:
+            what = f"{_article(colour)} {colour} area" if colour else "something"
+            clause = f"{what} of {_measured(box)} {'appeared' if was_ground else 'is gone'} {where}"
+    places = (None if kind == "appeared" else box, None if kind == "gone" else box)
+    return Claim(kind, thing, 1, where, *places, 1.0, *names), clause
+
+
+def _is_line(cluster: _Cluster) -> bool:
+    left, top, right, bottom = cluster.box
+    return min(right - left, bottom - top) <= _LINE and max(right - left, bottom - top) >= 3 * _LINE
+
+
+def _is_border(mask: np.ndarray) -> bool:
+    """Whether the pixels are along all four sides, and nowhere else; a broken line is one too."""
+    if min(mask.shape) < 3 * _LINE:
+        return False
+    inside = mask[_LINE:-_LINE, _LINE:-_LINE].sum()
+    sides = (mask[:_LINE].any(axis=0), mask[-_LINE:].any(axis=0), mask[:, :_LINE].any(axis=1), mask[:, -_LINE:].any(axis=1))
+    return bool(inside <= 0.05 * mask.sum() and all(side.mean() >= 0.4 for side in sides))
+
+
+def _region(box: Box, before: np.ndarray, after: np.ndarray, different: np.ndarray) -> Region:
+    part = slices_of(box)
+    mask = different[part]
+    names = [colour_of(image[part][mask].astype(np.float32) / 255) for image in (before, after)]
+    return Region(box, float(mask.sum() / different.size), where_of(box, different.shape[:2]), *names)
+
+
+def _measured(box: Box) -> str:
+    return f"{box[2] - box[0]} x {box[3] - box[1]} px"
+
+
+def _article(word: str) -> str:
+    return "an" if word[0] in "aeiou" else "a"
+
+
+def _boxes_of(claim: Claim) -> list[Box]:
+    return [box for box in (claim.box_before, claim.box_after) if box is not None]
+
+
+def _letters(words: list[_Word]) -> str:
+    return "".join(word.key for word in words)
+
+
+def _without(words: list[_Word], others: list[_Word]) -> list[_Word]:
+    """The words that the others do not have, or have less often."""
+    left = Counter(word.key for word in others)
+    remaining = []
+    for word in words:
+        left[word.key] -= 1
+        if left[word.key] < 0:
+            remaining.append(word)
+    return remaining
+
+
+def _joined(words: list[_Word]) -> str | None:
+    return " ".join(word.text.replace('"', "'") for word in words) or None
+
+
+def _sentence(clauses: list[str]) -> str:
+    text = "; ".join(clauses[:_NAMED])
+    if len(clauses) > _NAMED:
+        text += f"; and {len(clauses) - _NAMED} more"
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _read(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> _Words:
+    """The words in a cluster that have a different pixel, before and after."""
+    if _is_line(cluster):
+        return _Words([], [])
+    box = _box_of_words(before, after, cluster.box)
+    scale = next((scale for height, scale in _ENLARGED if box[3] - box[1] <= height), 1.0)
+    sides = []
+    for image in (before, after):
+        part = cv2.resize(image[slices_of(box)], None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)
+        # In its own colour around: letters at the edge are read better.
+        part = cv2.copyMakeBorder(part, *(_MARGIN,) * 4, cv2.BORDER_REPLICATE)
+        words = []
+        for word, corners in read_words(part):
+            (left, top), (right, bottom) = (np.reshape(corners, (2, 2)) - _MARGIN) / scale + box[:2]
+            place = max(int(left), 0), max(int(top), 0), int(np.ceil(right)), int(np.ceil(bottom))
+            if cluster.mask[slices_of(shifted_box(place, -cluster.box[0], -cluster.box[1]))].any():
+                words.append(_Word(word.text, word.key, place, word.confidence))
+        sides.append(words)
+    return _Words(*sides)
+
+
+def _box_of_words(before: np.ndarray, after: np.ndarray, box: Box) -> Box:
+    """The box, extended to whole letters and words: up and down to an even row, left and right to an even gap."""
+    left, top, right, bottom = box
+    height, width = before.shape[:2]
+
+    def even(part: tuple[slice, slice]) -> bool:
+        return all((image[part] == image[part][:1, :1]).all() for image in (before, after))
+
+    for _ in range(_MOST_EXTENDED[1]):
+        top -= top > 0 and not even((slice(top, top + 1), slice(left, right)))
+        bottom += bottom < height and not even((slice(bottom - 1, bottom), slice(left, right)))
+    gap = max(3, (bottom - top) // 3)
+    for _ in range(_MOST_EXTENDED[0]):
+        left -= left > 0 and not even((slice(top, bottom), slice(left, left + gap)))
+        right += right < width and not even((slice(top, bottom), slice(right - gap, right)))
+    return around((left, top, right, bottom), 3, (height, width))

@@ -1,0 +1,269 @@
+"""Which pixels of two screens differ, their clusters, and what moved without a change of any pixel.
+
+Anti-aliasing of the same edge and the noise of compression do not count. Moved content is recognised by patches that
+occur once in what differs of either image, as patience diff does with lines.
+
+Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and bottom the first ones outside.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+Box = tuple[int, int, int, int]
+
+_JOINED = (14, 9)
+"""Different pixels at most this far apart, across and down, are of one cluster: letters of a line, lines of a text."""
+_LETTERS = (4, 2)
+"""The same for parts that are compared with what moved: rows may move by different distances, after rounding."""
+_FAINT = 8
+"""Differences of at most this many levels in 255 count only where they are even: a plain colour that changed a little.
+Rounding and compression are not even."""
+_EVEN = 0.9
+_PATCH = (12, 8)
+"""Width and height of the patches by which moved content is recognised: two small letters."""
+_MIN_VOTES = 24
+"""Patches that must have moved by the same distance."""
+_APART = (48, 32)
+"""Patches at most this far apart, across and down, are of one moved block."""
+_MOST_MOVES = 12
+"""Distances by which content may move."""
+_SAME = 0.95
+"""Share of the pixels that must be equal where content is said to have moved by a distance at which other content did."""
+
+
+class Move(NamedTuple):
+    """Content of a box before that is in a box after; ``by`` is the distance right and down."""
+
+    by: tuple[int, int]
+    before: Box
+    after: Box
+
+
+def clusters_of(mask: np.ndarray, reach: tuple[int, int] = _JOINED) -> tuple[np.ndarray, list[Box]]:
+    """The clusters of a mask's pixels, joined where they are at most ``reach`` apart across and down, also by way of
+    others: labels (H, W), 0 outside, and the box of each label from 1."""
+    # Rectangles of this size, the lower right corner on a pixel, touch (diagonals included) up to this distance.
+    grown = cv2.dilate(mask.astype(np.uint8), np.ones(reach[::-1], np.uint8), anchor=(0, 0))
+    count, labels = cv2.connectedComponents(grown, connectivity=8)
+    labels = labels * mask
+    y, x = np.nonzero(mask)
+    numbers = labels[y, x]
+    low, high = np.full((count, 2), max(mask.shape)), np.zeros((count, 2), int)
+    np.minimum.at(low, numbers, np.stack([x, y], axis=1))
+    np.maximum.at(high, numbers, np.stack([x, y], axis=1) + 1)
+    return labels, [(int(a), int(b), int(c), int(d)) for (a, b), (c, d) in zip(low[1:], high[1:], strict=True)]
+
+
+def anti_aliased(image: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Whether each pixel of an image is probably one of anti-aliasing, bool (H, W): by the rule of pixelmatch (Mapbox,
+    ISC licence; Vysniauskas 2009). At most two of its neighbours are as bright, others are brighter and darker, and the
+    brightest or the darkest one has three neighbours of its own colour, in both images."""
+    light = image.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
+    around = _neighbours(light) - light
+    plain = _neighbours(_has_siblings(image) & _has_siblings(other))
+    darkest, brightest = (
+        np.take_along_axis(plain, index[None], axis=0)[0] for index in (around.argmin(axis=0), around.argmax(axis=0))
+    )
+    between = ((around == 0).sum(axis=0) <= 2) & (around.min(axis=0) < 0) & (around.max(axis=0) > 0)
+    return np.asarray(between & (darkest | brightest))
+
+
+def _has_siblings(image: np.ndarray) -> np.ndarray:
+    code = _codes(image)
+    return np.asarray((_neighbours(code) == code).sum(axis=0) > 2)
+
+
+def _neighbours(values: np.ndarray) -> np.ndarray:
+    """The eight neighbours (8, H, W); the edge's pixels are repeated beyond it."""
+    padded = np.pad(values, 1, mode="edge")
+    height, width = values.shape
+    return np.stack([
+        padded[1 + y : 1 + y + height, 1 + x : 1 + x + width]
+        for y in (-1, 0, 1) for x in (-1, 0, 1) if (x, y) != (0, 0)
+    ])  # fmt: skip
+
+
+def _codes(image: np.ndarray) -> np.ndarray:
+    """The colour of each pixel as one number."""
+    red, green, blue = (image[..., channel].astype(np.int64) for channel in range(3))
+    return red << 16 | green << 8 | blue
+
+
+def different_pixels(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """The pixels, bool (H, W), that differ by more than anti-aliasing and noise: those of the clusters that have a pixel
+    which differs clearly, and is none of anti-aliasing, or that differ faintly and evenly."""
+    distance = cv2.absdiff(before, after).max(axis=-1)
+    mask = distance > 0
+    if not mask.any():
+        return mask
+    window = slices_of(around(bounds_of(mask), 3, mask.shape))
+    first, second, part, far = before[window], after[window], mask[window], distance[window]
+    clear = part & (far > _FAINT)
+    clear &= ~(anti_aliased(first, second) | anti_aliased(second, first))
+    labels, boxes = clusters_of(part)
+    count = len(boxes) + 1
+    strong = np.bincount(labels[clear], minlength=count) > 0
+    change = second[part].astype(float) - first[part]
+    sizes = np.maximum(np.bincount(labels[part], minlength=count), 1)
+    even = np.zeros(count, bool)
+    for channel in range(3):
+        total = np.abs(np.bincount(labels[part], change[:, channel], count))
+        even |= (total >= _EVEN * np.bincount(labels[part], np.abs(change[:, channel]), count)) & (total >= 1)
+    even &= (np.bincount(labels[part], far[part], count) / sizes <= _FAINT) & (sizes >= 16)
+    result = np.zeros_like(mask)
+    result[window] = part & (strong | even)[labels]
+    return result
+
+
+def moves_between(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> list[Move]:
+    """Content of the image before that is elsewhere in the image after, pixel by pixel; the largest first."""
+    corners, others = _equal_patches(before, after, different)
+    distances, inverse, votes = np.unique(corners - others, axis=0, return_inverse=True, return_counts=True)
+    detail = _detail(after)
+    moves: list[Move] = []
+    for index in np.argsort(-votes, kind="stable")[:_MOST_MOVES]:
+        seeds = np.zeros(different.shape, bool)
+        x, y = corners[inverse.ravel() == index].T
+        seeds[y, x] = True
+        dx, dy = (int(value) for value in distances[index])
+        shown = detail & _moved_here(before, after, (dx, dy))
+        for left, top, right, bottom in clusters_of(seeds, _APART)[1]:
+            if seeds[top:bottom, left:right].sum() >= _MIN_VOTES:
+                x0, y0, x1, y1 = bounds_of(shown[top : bottom + _PATCH[1] - 1, left : right + _PATCH[0] - 1])
+                box = (left + x0, top + y0, left + x1, top + y1)
+                moves.append(Move((dx, dy), shifted_box(box, -dx, -dy), box))
+    return sorted(moves, key=lambda move: -area_of(move.after))
+
+
+def _equal_patches(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The upper left corners x, y (N, 2) after, and before, of patches that are equal, have detail and a different
+    pixel, and occur once in either image."""
+    sides = []
+    for image in (after, before):
+        kernel = np.ones(_PATCH[::-1], np.uint8)
+        detailed, near = (
+            cv2.dilate(mask.astype(np.uint8), kernel, anchor=(0, 0)) > 0 for mask in (_detail(image), different)
+        )
+        code = _window_codes(image)
+        y, x = np.nonzero((detailed & near)[: code.shape[0], : code.shape[1]])
+        codes, first, counts = np.unique(code[y, x], return_index=True, return_counts=True)
+        sides.append((codes[counts == 1], np.stack([x, y], axis=1)[first[counts == 1]]))
+    _, here, there = np.intersect1d(sides[0][0], sides[1][0], assume_unique=True, return_indices=True)
+    return sides[0][1][here], sides[1][1][there]
+
+
+def _window_codes(image: np.ndarray) -> np.ndarray:
+    """A hash of the patch at the right and below each pixel at which a whole one fits."""
+    code = _codes(image).astype(np.uint64)
+    factor = np.uint64(0x9E3779B97F4A7C15)  # odd, so that multiplying loses nothing modulo 2 ** 64
+    for axis, length in ((1, _PATCH[0]), (0, _PATCH[1])):
+        places = code.shape[axis] - length + 1
+        total = np.zeros_like(code[: max(places, 0)] if axis == 0 else code[:, : max(places, 0)])
+        for start in range(length if places > 0 else 0):
+            total = total * factor + (code[start : start + places] if axis == 0 else code[:, start : start + places])
+            total ^= total >> np.uint64(31)
+        code = total
+    return code
+
+
+def _moved_here(before: np.ndarray, after: np.ndarray, by: tuple[int, int]) -> np.ndarray:
+    """Where the image after shows what the image before shows at ``by`` to the left and above."""
+    height, width = after.shape[:2]
+    dx, dy = by
+    result = np.zeros((height, width), bool)
+    if abs(dx) < width and abs(dy) < height:
+        here = np.s_[max(dy, 0) : height + min(dy, 0), max(dx, 0) : width + min(dx, 0)]
+        there = np.s_[max(-dy, 0) : height - max(dy, 0), max(-dx, 0) : width - max(dx, 0)]
+        result[here] = (after[here] == before[there]).all(axis=-1)
+    return result
+
+
+def unmoved_pixels(
+    before: np.ndarray, after: np.ndarray, different: np.ndarray, moves: list[Move]
+) -> tuple[np.ndarray, list[Move]]:
+    """The different pixels that moves do not account for, bool (H, W): at which the image after has detail that came
+    from nowhere, or that of the image before went nowhere; plain ground is covered and uncovered by what moves. With
+    the moves of what is not unique, such as lines, by the same distances."""
+    details = _detail(after), _detail(before)
+    equal = {move.by: _moved_here(before, after, move.by) for move in moves}
+    gone = {by: _moved_here(after, before, (-by[0], -by[1])) for by in equal}
+    came, went = np.zeros_like(different), np.zeros_like(different)
+    for move in moves:
+        here, there = slices_of(move.after), slices_of(move.before)
+        came[here] |= equal[move.by][here]
+        went[there] |= gone[move.by][there]
+    moves = list(moves)
+
+    def left() -> np.ndarray:
+        return different & ((~came & ~went) | (~came & details[0]) | (~went & details[1]))
+
+    labels, boxes = clusters_of(left(), _LETTERS) if moves else (different, [])
+    for number, box in enumerate(boxes, 1):
+        part = slices_of(box)
+        mask = labels[part] == number
+        for moved, shown, detail, side in ((came, equal, details[0], 1), (went, gone, details[1], -1)):
+            new = mask & ~moved[part] & detail[part]
+            by = next((by for by in equal if new.any() and shown[by][part][new].mean() >= _SAME), None)
+            if by is not None:
+                moved[part] |= shown[by][part]
+                other = shifted_box(box, -side * by[0], -side * by[1])
+                moves.append(Move(by, *((other, box) if side > 0 else (box, other))))
+    return left(), moves
+
+
+def together(moves: list[Move]) -> list[Move]:
+    """One move for all by the same distance, or by a pixel more or less, as rounding has it; the largest first."""
+    groups: list[list[Move]] = []
+    for move in sorted(moves, key=lambda move: -area_of(move.after)):
+        near = (group for group in groups if max(abs(np.subtract(group[0].by, move.by))) <= 1)
+        group = next(near, None)
+        if group is None:
+            groups.append([move])
+        else:
+            group.append(move)
+    return [Move(group[0].by, *(around_all(list(boxes)) for boxes in list(zip(*group, strict=True))[1:])) for group in groups]
+
+
+def _detail(image: np.ndarray) -> np.ndarray:
+    """Where a pixel differs from a neighbour."""
+    code = _codes(image)
+    return np.asarray((_neighbours(code) != code).any(axis=0))
+
+
+def bounds_of(mask: np.ndarray) -> Box:
+    """The box around a mask's pixels, of which there is at least one."""
+    columns, rows = (np.flatnonzero(mask.any(axis=axis)) for axis in (0, 1))
+    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+
+
+def slices_of(box: Box) -> tuple[slice, slice]:
+    """The box as an index of an image."""
+    return slice(box[1], box[3]), slice(box[0], box[2])
+
+
+def area_of(box: Box) -> int:
+    """The number of its pixels."""
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+def shifted_box(box: Box, dx: int, dy: int) -> Box:
+    """The box displaced, without what is then left of or above the image."""
+    return max(box[0] + dx, 0), max(box[1] + dy, 0), max(box[2] + dx, 0), max(box[3] + dy, 0)
+
+
+def around_all(boxes: list[Box]) -> Box:
+    """The box around several."""
+    low, high = np.min(boxes, axis=0), np.max(boxes, axis=0)
+    return int(low[0]), int(low[1]), int(high[2]), int(high[3])
+
+
+def around(box: Box, margin: int, size: tuple[int, ...]) -> Box:
+    """The box with a margin, inside an image of a size (height, width)."""
+    return (
+        max(box[0] - margin, 0), max(box[1] - margin, 0),
+        min(box[2] + margin, size[1]), min(box[3] + margin, size[0]),
+    )  # fmt: skip
