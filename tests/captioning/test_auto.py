@@ -203,7 +203,7 @@ def test_the_identity_of_captions_follows_the_captioner_its_familiarity_and_the_
     Familiarity(familiarity.mean + 1, familiarity.whitening, familiarity.distances).save(other)
     identities = [
         first, newer, identity(), identity(names="bottle"), identity(mode="exact"), identity(detector="none"),
-        identity(SHIPPED), identity(SHIPPED, names="bottle"), identity(OBJECTS),
+        identity("runs/mine/artifact"), identity(SHIPPED), identity(SHIPPED, names="bottle"), identity(OBJECTS),
     ]  # fmt: skip
     assert len(set(identities)) == len(identities)
 
