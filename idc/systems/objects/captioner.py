@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
+import cv2
 import numpy as np
 
 from idc.captioning.contract import (
@@ -20,7 +23,7 @@ from idc.captioning.contract import (
     beams_of,
 )
 from idc.captioning.objects_config import NONE, ObjectsConfig
-from idc.systems.objects.claims import Changes, claims_of
+from idc.systems.objects.claims import Changes, Named, object_claims, other_regions, region_claims
 from idc.systems.objects.comparison import Comparison, compare
 from idc.systems.objects.detectors import Detector, embedded_installed, load_detector
 from idc.systems.objects.exact import exact_changes, is_exact_pair
@@ -29,20 +32,22 @@ from idc.systems.objects.text import reads_text, word_claims
 from idc.systems.objects.wording import (
     INCOMPARABLE,
     MOVED,
-    REGION,
+    OBJECT,
     light_sentence,
     region_sentence,
     unchanged_sentence,
 )
 from idc.training.artifact import read_artifact
 
+_SIDE = 1600
+"""Longer side to which larger photographs are reduced: neither objects nor words need more."""
 _HIDDEN = "positions differ, and a change cannot be told from what the other view hides"
 
 
 class ObjectsCaptioner(Captioner):
     """Names the objects that came, went or moved between two images, and the regions that differ; nothing is trained.
 
-    The confidence is no probability of words. It is that of the least certain claim in the sentence: of a named object
+    The confidence is no probability of words. It is that of the least certain claim: of a named object
     the detector's highest score, of a region r / (1 + r) for the ratio r of its largest difference to the threshold;
     1 / (1 + r) where nothing changed, and 0.5 where the images are not comparable.
     """
@@ -76,6 +81,19 @@ class ObjectsCaptioner(Captioner):
     ) -> Description:
         if self._config.mode == "exact" or (self._config.mode == "auto" and is_exact_pair(before, after)):
             return _exact(before, after, counted, change_map, self._text)
+        first, second = (_reduced(image) for image in (before, after))
+        if counted is not None and counted.shape != second.shape[:2]:
+            counted = cv2.resize(counted.astype(np.uint8), second.shape[1::-1], interpolation=cv2.INTER_NEAREST) > 0
+        description = self._of_photographs(first, second, counted, change_map)
+        factors = [
+            np.divide(full.shape[:2][::-1] * 2, small.shape[:2][::-1] * 2)
+            for full, small in ((before, first), (after, second))
+        ]
+        return _resized_boxes(description, *factors) if (np.array(factors) != 1).any() else description
+
+    def _of_photographs(
+        self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None, change_map: bool
+    ) -> Description:
         comparison = compare(before, after, counted)
         ratio = float(comparison.difference.max()) / comparison.threshold
         values = comparison.difference / (comparison.difference + comparison.threshold) if change_map else None
@@ -85,24 +103,68 @@ class ObjectsCaptioner(Captioner):
                 objects_text=INCOMPARABLE, doubt="the two images are not comparable",
             )  # fmt: skip
         changes = Changes(comparison, before.shape[:2], after.shape[:2])
+        named = Named([], [], complete=True)
+        if self._detector is not None:
+            named = object_claims(changes, before, after, self._detector, self._config.names)
         words: list[Claim] = []
         # Strokes of letters are too thin for a region, and often for the difference: words may be all that changed.
         if (ratio > 1 or comparison.small) and not comparison.moved and self._text:
-            words = word_claims(before, after, comparison.warp, counted)
-        claims, explained = claims_of(changes, before, after, self._detector, self._config.names, words)
+            first, second = _without_objects(before, after, named.claims, changes)
+            words = word_claims(first, second, comparison.warp, counted)
+        places = [*named.places, *changes.places(words)]
         if self._detector is None:
+            regions = region_claims(changes, range(len(changes.regions)))
             text = _region_text(changes, words)
         else:
-            if comparison.moved:
-                # What the other view hides differs too, and only an object with a name is no mere background.
-                claims = tuple(claim for claim in claims if claim.object != REGION)
-            text = _sentence(claims, explained, comparison)
+            # Where the camera moved, what the other view hides differs too, and only a named object is no background.
+            regions = [] if comparison.moved else region_claims(changes, other_regions(changes, places))
+            explained = named.complete and not changes.unexplained(places)
+            text = _sentence([*named.claims, *words, *regions], explained, comparison)
+        claims = (*named.claims, *words, *regions)
         confidence = min((claim.confidence for claim in claims), default=1 / (1 + ratio))
         doubt = _HIDDEN if comparison.moved and not (self._detector and claims) else None
         return Description(
             (Candidate(text, math.log(max(confidence, 1e-6))),),
             change_map=values, regions=tuple(changes.regions), claims=claims, objects_text=text, doubt=doubt,
         )  # fmt: skip
+
+
+def _reduced(image: np.ndarray) -> np.ndarray:
+    """An image at most :data:`_SIDE` wide and high."""
+    scale = _SIDE / max(image.shape[:2])
+    if scale >= 1:
+        return image
+    height, width = (max(1, round(scale * length)) for length in image.shape[:2])
+    return cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+
+
+def _resized_boxes(description: Description, before: np.ndarray, after: np.ndarray) -> Description:
+    """The description with boxes multiplied by (x, y, x, y) factors of both images."""
+
+    def box(values: tuple[int, int, int, int] | None, factors: np.ndarray) -> Any:
+        return None if values is None else tuple(int(value) for value in np.round(values * factors))
+
+    claims = (
+        replace(claim, box_before=box(claim.box_before, before), box_after=box(claim.box_after, after))
+        for claim in description.claims or ()
+    )
+    regions = (replace(region, box=box(region.box, after)) for region in description.regions or ())
+    return replace(description, claims=tuple(claims), regions=tuple(regions))
+
+
+def _without_objects(
+    before: np.ndarray, after: np.ndarray, claims: Sequence[Claim], changes: Changes
+) -> tuple[np.ndarray, np.ndarray]:
+    """Both images without the single objects that came, went or moved: words on them are no change of their own."""
+    single = [claim for claim in claims if claim.kind != "changed" and claim.object != OBJECT and claim.count == 1]
+    places = changes.places(single)
+    if not places:
+        return before, after
+    images = before.copy(), after.copy()
+    for box in places:
+        for image, (left, top, right, bottom) in zip(images, (changes.on_before(box), box), strict=True):
+            image[round(top) : round(bottom), round(left) : round(right)] = 128
+    return images
 
 
 def _exact(
@@ -132,7 +194,7 @@ def usual_captioner(config: ObjectsConfig | None = None) -> ObjectsCaptioner:
     settings = config or ObjectsConfig()
     if "detector" not in settings.model_fields_set and not embedded_installed():
         settings = settings.model_copy(update={"detector": NONE})
-    if settings.model_fields_set & {"detector", "names"} and settings.detector != NONE:
+    if "detector" in settings.model_fields_set and settings.detector != NONE:
         load_detector(settings.detector, settings.names)  # its errors before any pair
     return _shared(settings)
 

@@ -6,7 +6,7 @@ Boxes are (left, top, right, bottom) in pixels; the objects of both images are m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -145,17 +145,22 @@ class Changes:
         return _warped(box, np.linalg.inv(self.comparison.warp), self.size_after)
 
     def places(self, claims: Sequence[Claim]) -> list[Box]:
-        """The boxes of claims, on the image after."""
+        """The boxes of claims about single things, on the image after."""
         old = [self.on_after(claim.box_before) for claim in claims if claim.box_before]
         return [*old, *(claim.box_after for claim in claims if claim.box_after)]
 
-    def unexplained(self, claims: Sequence[Claim]) -> list[int]:
-        """Indices of the regions that are not in the boxes of claims."""
+    def unexplained(self, places: Sequence[Box]) -> list[int]:
+        """Indices of the regions that are not in these boxes on the image after."""
         explained = np.zeros(self._mask.shape, bool)
-        for box in self.places(claims):
+        for box in places:
             explained[self.pixels(_enlarged(box, _AROUND))] = True
         masks = enumerate(self.comparison.regions)
         return [index for index, mask in masks if explained[mask].mean() <= _EXPLAINED]
+
+    def ratio(self, index: int) -> float:
+        """The largest difference in a region, divided by the threshold."""
+        mask = self.comparison.regions[index]
+        return float(self.comparison.difference[mask].max()) / self.comparison.threshold
 
     def where(self, items: Sequence[Instance]) -> str:
         """The places of objects in words, from left to right."""
@@ -163,93 +168,100 @@ class Changes:
         return joined(dict.fromkeys(where_of(box, self.size_after) for box in ordered))
 
 
-def claims_of(
-    changes: Changes,
-    before: np.ndarray,
-    after: np.ndarray,
-    detector: Detector | None,
-    names: Sequence[str] = (),
-    words: Sequence[Claim] = (),
-) -> tuple[tuple[Claim, ...], bool]:
-    """What changed: named objects, the surest first, words, and the regions that these do not explain, the largest
-    first; and whether objects and words explain all that changed.
+class Named(NamedTuple):
+    """The claims about objects.
 
-    Args:
-        before, after: uint8 RGB (H, W, 3), of any sizes.
-        detector: None: objects are not named.
-        names: as in :attr:`idc.captioning.objects_config.ObjectsConfig.names`.
-        words: claims about words.
+    Attributes:
+        claims: the surest first.
+        places: boxes of their objects, one by one, on the image after.
+        complete: the objects are large, and no other ones were seen where pixels changed. One that was missed, or seen,
+            but not surely, may be the one that is said to be gone, or another one that came.
     """
-    claims, certain = object_claims(changes, before, after, detector, names) if detector else ([], True)
-    claims += words
-    regions = region_claims(changes, claims) if detector else region_claims(changes, ())
-    return (*claims, *regions), certain and not changes.unexplained(claims)
+
+    claims: list[Claim]
+    places: list[Box]
+    complete: bool
 
 
 def object_claims(
     changes: Changes, before: np.ndarray, after: np.ndarray, detector: Detector, names: Sequence[str] = ()
-) -> tuple[list[Claim], bool]:
-    """The claims about objects, and whether these are large, and no other ones were seen where pixels changed: one that
-    was missed, or seen, but not surely, may be the one that is said to be gone, or another one that came."""
+) -> Named:
+    """The claims about the objects that a detector names.
+
+    Args:
+        before, after: uint8 RGB (H, W, 3), of any sizes.
+        names: as in :attr:`idc.captioning.objects_config.ObjectsConfig.names`.
+    """
     if not changes.regions:
-        return [], True
+        return Named([], [], complete=True)
     crops = _crops(changes)
     old = instances(before, [changes.on_before(crop) for crop in crops], detector, names, changes.on_after)
     new = instances(after, crops, detector, names, lambda box: box)
-    claims = named_claims(old, new, changes, detector.high, names)
-    boxes = changes.places(claims)
+    claims, places = _named_claims(old, new, changes, detector.high, names)
     height, width = changes.size_after
-    return claims, all(_area(box) >= _LARGE * height * width for box in boxes) and all(
-        changes.share(item.place) < _TOUCHED or any(_cover(item.place, box) > _EXPLAINED for box in boxes)
+    complete = all(_area(box) >= _LARGE * height * width for box in places) and all(
+        changes.share(item.place) < _TOUCHED or any(_cover(item.place, box) > _EXPLAINED for box in places)
         for item in (*old, *new)
     )
+    return Named(claims, places, complete)
 
 
-def named_claims(
-    old: Sequence[Instance], new: Sequence[Instance], changes: Changes, high: float, names: Sequence[str] = ()
-) -> list[Claim]:
-    """The claims about objects, by the rules.
+def _named_claims(
+    old: Sequence[Instance], new: Sequence[Instance], changes: Changes, high: float, names: Sequence[str]
+) -> tuple[list[Claim], list[Box]]:
+    """The claims by the rules, and the boxes of their objects.
 
     Args:
         old, new: the objects of the image before and of the image after, the surest first.
         high: score from which an object is trusted if two views agree.
-        names: as in :attr:`idc.captioning.objects_config.ObjectsConfig.names`.
     """
     sure_old, sure_new = (_sure(items, changes, high, names) for items in (old, new))
     gone = [item for item in sure_old if not any(_same(item, other) for other in new)]
     came = [item for item in sure_new if not any(_same(item, other) for other in old)]
     claims: list[Claim] = []
+    places: list[Box] = []
+    crowds: set[str] = set()
+
+    def claim(kind: ClaimKind, first: Sequence[Instance], second: Sequence[Instance], *words: str) -> None:
+        claims.append(_claim(kind, first, second, changes, *words))
+        places.extend(item.place for item in (*first, *second))
+
     for first, second in product(sure_old, sure_new):
-        if _replaces(first, second, first in gone and second in came):
-            claims.append(_claim("replaced", [first], [second], changes, first.name, second.name))
-            gone = [item for item in gone if item is not first]
-            came = [item for item in came if item is not second]
+        if not {first.place, second.place} & set(places) and _replaces(first, second, first in gone and second in came):
+            claim("replaced", [first], [second], first.name, second.name)
+    gone, came = ([item for item in items if item.place not in places] for items in (gone, came))
     gone, came = _without_hidden(gone, came, changes), _without_hidden(came, gone, changes)
     for family in dict.fromkeys(item.family for item in sorted([*gone, *came], key=lambda item: -item.score)):
         left, arrived = ([item for item in items if item.family == family] for items in (gone, came))
         several = len(left) + len(arrived) > _MANY
         if left and arrived and family != OBJECT and (several or len(left) == len(arrived) == 1):
-            words = () if several else (changes.where(left), changes.where(arrived))
-            claims.append(_claim("moved", left, arrived, changes, *words))
+            claim("moved", left, arrived, *(() if several else (changes.where(left), changes.where(arrived))))
+            crowds |= {family} if several else set()
             continue
         if left:
-            claims.append(_claim("gone", left, [], changes))
+            claim("gone", left, [])
         if arrived:
-            claims.append(_claim("appeared", [], arrived, changes))
+            claim("appeared", [], arrived)
     for first, second in product(sure_old, sure_new):
-        if _same(first, second) and changes.share(second.place, changes.places(claims)) >= _CHANGED:
-            claims.append(_claim("changed", [first], [second], changes))
-    return claims
+        alike = first.family not in crowds and _same(first, second)
+        if alike and changes.share(second.place, places) >= _CHANGED:
+            claim("changed", [first], [second])
+    return claims, places
 
 
-def region_claims(changes: Changes, claims: Sequence[Claim]) -> list[Claim]:
-    """Claims for the regions that other claims do not explain."""
+def other_regions(changes: Changes, places: Sequence[Box]) -> list[int]:
+    """Indices of the regions outside the boxes of claims that are worth a claim of their own: clearly different, and
+    large if there are other claims."""
+    least = _MATTERS if places else 0.0
+    indices = changes.unexplained(places)
+    return [index for index in indices if changes.ratio(index) >= _CLEAR and changes.regions[index].share >= least]
+
+
+def region_claims(changes: Changes, indices: Iterable[int]) -> list[Claim]:
+    """Claims for regions, by their indices."""
     result = []
-    for index in changes.unexplained(claims):
-        region, mask = changes.regions[index], changes.comparison.regions[index]
-        ratio = float(changes.comparison.difference[mask].max()) / changes.comparison.threshold
-        if ratio < _CLEAR or (claims and region.share < _MATTERS):
-            continue
+    for index in indices:
+        region, ratio = changes.regions[index], changes.ratio(index)
         colours: tuple[str | None, str | None] = (region.before, region.after)
         if region.before == region.after or MIXED in colours:
             colours = (None, None)

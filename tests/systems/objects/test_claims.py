@@ -351,7 +351,7 @@ def claim(kind: str, name: str, count: int = 1, *words: str | None, where: str =
          "An object on the left has been replaced by another object."),
         ([claim("changed", "region"), claim("changed", "region", where="at the top")], False,
          "Something changed on the left and at the top."),
-        ([claim("changed", "region", where=f"{where} left") for where in ("at the top", "on the", "at the bottom", "far")],
+        ([claim("changed", "region", where=f"{where} left") for where in ("at the top", "on the", "far", "near")],
          False, "Something changed in several places, most at the top left."),
         ([claim("gone", name) for name in ("car", "cup", "dog", "cat")], True,
          "A car on the left is gone; a cup on the left is gone; a dog on the left is gone."),
