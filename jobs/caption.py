@@ -3,19 +3,23 @@
     python jobs/caption.py before.png after.png
     python jobs/caption.py before.png after.png --json --candidates 3
     python jobs/caption.py before.png after.png --map map.png --frames film.gif
+    python jobs/caption.py before.png after.png --ignore 0,0,1,0.1 --ignore 420,300,640,360
+    python jobs/caption.py before.png after.png --detector yolox_s.onnx --names person,car,bottle
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png
-    python jobs/caption.py --artifact regions before.png after.png
     python jobs/caption.py --artifact hf:Qwen/Qwen2.5-VL-3B-Instruct --device cuda before.png after.png
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input pairs.csv --out captions --local
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input data/demo/pairs --out captions --actors 2
     python jobs/caption.py input= --help         the settings of the last two
 
-Without --artifact, the newest captioner below runs/ is loaded, else the one that comes with the program; two GeoTIFFs
-are captioned by its one for satellite images (shipped-satellite; polygons of what changed: jobs/caption_scene.py). A
-line on stderr names it.
+Without --artifact it is auto: the newest captioner below runs/, else the one that comes with the program (shipped), if
+the images are like those that it was trained on, which are rendered scenes; for all others, such as photographs and
+screenshots, objects. The printed line names the one that spoke. Two GeoTIFFs are captioned by shipped-satellite
+(polygons of what changed: jobs/caption_scene.py).
 
---artifact regions needs no trained model: it names the regions in which the images differ. The same is printed before
-the caption of a pair that its captioner is not familiar with.
+--artifact objects needs no training: an object detector names what came, went or moved, words on both images are read,
+and what has no name is said by its place. --artifact regions is the same without a detector: places and colours. A
+captioner that is named is used for any pair; of one that is unlike its training images the verdict is unsure, and what
+objects says is printed first.
 
 --artifact hf:ORG/NAME[@REVISION] is a vision-language model of the Hugging Face hub: it is downloaded if it is not on
 this machine, after a line with its size, and asked what changed (jobs/wrap_vlm.py: with a prompt of yours).

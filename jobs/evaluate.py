@@ -46,7 +46,7 @@ def main() -> None:
     job = args.config
     try:
         if job.artifact is not None:
-            job = job.model_copy(update={"artifact": artifact_folder(job.artifact)})
+            job = job.model_copy(update={"artifact": artifact_folder(job.artifact, job.objects)})
         files = caption_files(job)
         evaluation = None if args.overwrite else finished_evaluation(job, files)
     except (ValueError, OSError) as error:

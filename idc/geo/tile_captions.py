@@ -76,7 +76,7 @@ def open_tiles(job: SceneJob, scene: ScenePair, source: TileSource, folder: str,
     """
     images = [[file_hash(image.path), image.bands] for image in (scene.before, scene.after)]
     settings = {name: getattr(job, name) for name in _MATTERS} | job.loading_identity()
-    identity = artifact_identity(artifact_folder(job.artifact))
+    identity = artifact_identity(artifact_folder(job.artifact, job.objects))
     content = fingerprint(KIND, _VERSION, images, scene.resampled, scene.scaling, scene.nodata, identity, settings)
     options: dict[str, Any] = {
         "kind": KIND, "schema": SCHEMA, "fingerprint": content, "config": job.model_dump(mode="json"),

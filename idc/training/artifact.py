@@ -19,6 +19,7 @@ An artifact without base, adapter and processor is written as version 1, which e
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import math
 import shutil
@@ -160,11 +161,8 @@ def write_artifact(
         trained_on: what the model was trained on, as in "This model has only seen {trained_on}.".
         base: the model of others that it needs.
     """
-    if state_dict:
-        from safetensors.torch import save_file
-    else:
-        from safetensors.numpy import save_file  # without torch, which an artifact without weights has no need of
-
+    # Without weights nothing of torch is needed, whose import takes seconds.
+    save_file = importlib.import_module(f"safetensors.{'torch' if state_dict else 'numpy'}").save_file
     path = Path(path)
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)

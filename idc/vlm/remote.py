@@ -53,7 +53,7 @@ class RemoteParts(NamedTuple):
     trained_on: str | None
 
 
-def parts_of(path: Path | str) -> RemoteParts:
+def remote_parts(path: Path | str) -> RemoteParts:
     """The parts of an artifact whose config has the sections ``base``, ``prompt`` and ``generation`` in ``job``, and
     whose model is a base with nothing added but adapters. The base need not be on this machine.
 
@@ -288,7 +288,7 @@ def load_remote(path: Path | str, endpoint: EndpointConfig) -> RemoteCaptioner:
     Raises:
         ValueError: the model was tuned, and ``endpoint.model`` is missing.
     """
-    return RemoteCaptioner(path, parts_of(path), endpoint)
+    return RemoteCaptioner(path, remote_parts(path), endpoint)
 
 
 def messages_of(turns: Sequence[Turn], images: Sequence[np.ndarray]) -> list[dict[str, Any]]:

@@ -89,10 +89,15 @@ def test_without_a_familiarity_the_trained_captioner_captions_all() -> None:
     assert described.change_map is None, "the toy has none"
 
 
-@pytest.mark.parametrize(("pair", "loaded"), [(BOTTLES, False), (RENDERED, True)])
-def test_a_photograph_does_not_load_torch(pair: tuple[Path, Path], loaded: bool, folder: Path) -> None:
-    job = ROOT / "jobs" / "caption.py"
-    code = f"import runpy, sys; runpy.run_path({str(job)!r}, run_name='__main__'); print('torch' in sys.modules)"
+COMMAND = f"import runpy; runpy.run_path({str(ROOT / 'jobs' / 'caption.py')!r}, run_name='__main__')"
+PYTHON = "import idc; print(idc.load()(*sys.argv[1:]))"
+
+
+@pytest.mark.parametrize(
+    ("code", "pair", "loaded"), [(COMMAND, BOTTLES, False), (PYTHON, BOTTLES, False), (COMMAND, RENDERED, True)]
+)
+def test_a_photograph_does_not_load_torch(code: str, pair: tuple[Path, Path], loaded: bool, folder: Path) -> None:
+    code = f"import sys; {code}; print('torch' in sys.modules)"
     # TMPDIR: with an empty cache, as at the first call.
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, pair)], capture_output=True, text=True, check=True,
@@ -113,7 +118,8 @@ def fields_of(interface: str, command: Command, folder: Path, **settings: Any) -
         loading = {"source": settings.pop("artifact")} if "artifact" in settings else {}
         parts = {name: [tuple(map(float, value.split(",")))] for name, value in settings.items()}
         return idc.load(**loading)(*BOTTLES, **parts).to_dict()
-    [row] = rows_of(write_table(folder / "pairs.csv", BOTTLES), "captions", **settings)
+    out = settings.get("artifact", AUTO)
+    [row] = rows_of(write_table(folder / "pairs.csv", BOTTLES), out, **settings)
     return row
 
 
@@ -144,6 +150,8 @@ def test_parts_that_do_not_count_are_left_out_in_every_interface(
     interface: str, setting: str, caption: str, command: Command, folder: Path
 ) -> None:
     assert fields_of(interface, command, folder, **{setting: LEFT})["caption"] == caption
+    beside = fields_of(interface, command, folder, artifact=SHIPPED, **{setting: LEFT})
+    assert beside["objects_text"] == caption
 
 
 def test_a_trained_captioner_sees_no_difference_in_a_part_that_does_not_count() -> None:
@@ -195,7 +203,7 @@ def test_the_identity_of_captions_follows_the_captioner_its_familiarity_and_the_
     Familiarity(familiarity.mean + 1, familiarity.whitening, familiarity.distances).save(other)
     identities = [
         first, newer, identity(), identity(names="bottle"), identity(mode="exact"), identity(detector="none"),
-        identity(SHIPPED), identity(SHIPPED, names="bottle"), identity(OBJECTS),
+        identity("runs/mine/artifact"), identity(SHIPPED), identity(SHIPPED, names="bottle"), identity(OBJECTS),
     ]  # fmt: skip
     assert len(set(identities)) == len(identities)
 

@@ -87,7 +87,7 @@ def test_the_weights_of_the_wheel_caption_where_nothing_was_trained(installed: P
     found = json.loads(done.stdout)
     assert Path(found["artifact"]) == installed / "idc" / "weights" / "clevr_like"
     assert found["caption"]
-    assert "the one that comes with the program" in done.stderr
+    assert found["captioner"] == "shipped"
 
 
 def test_the_command_lists_all_and_refuses_an_unknown_one(installed: Path, tmp_path: Path) -> None:
