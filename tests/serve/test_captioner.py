@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 import serve
-from idc.captioning.loading import AUTO, SHIPPED, artifact_folder
+from idc.captioning.loading import AUTO, SHIPPED, LoadConfig, artifact_folder
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows
@@ -131,6 +131,15 @@ def test_auto_lets_the_one_speak_that_knows_such_images() -> None:
         [alone] = ServedCaptioner(artifact_folder(name)).caption([pair], [Options()])
         assert alone.description is not None
         assert result == replace(alone.description, captioner=name)
+
+
+def test_after_its_warm_up_nothing_is_loaded_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = ServedCaptioner(AUTO, LoadConfig(objects=ObjectsConfig(text=False)))
+    served.warm_up()
+    for loader in ("idc.captioning.loading.load_captioner", "idc.systems.objects.captioner.load_detector"):
+        monkeypatch.setattr(loader, None)
+    results = served.caption([RENDERED, BOTTLES], [Options()] * 2)
+    assert [result.description and result.description.captioner for result in results] == [SHIPPED, OBJECTS]
 
 
 def test_what_does_not_count_is_each_pairs_own_in_one_batch() -> None:
