@@ -24,7 +24,7 @@ from serve.versions import NO_REGISTRY, SCHEME, absolute_uri
 if TYPE_CHECKING:
     from ray.serve import Application
 
-LOCAL = Path(__file__).parent / "configs" / "local.yaml"
+LOCAL_CONFIG = Path(__file__).parent / "configs" / "local.yaml"
 
 
 def build(args: dict[str, Any]) -> Application:
@@ -49,10 +49,10 @@ def build(args: dict[str, Any]) -> Application:
 
 
 def default_settings(argv: Sequence[str]) -> list[str]:
-    """The arguments in front of a command line without ``--config``: :data:`LOCAL`, without its model if the command
-    line names models."""
+    """The arguments in front of a command line without ``--config``: :data:`LOCAL_CONFIG`, without its model if the
+    command line names some."""
     named = any(word.lstrip("-").startswith("models") for word in argv)
-    return ["--config", str(LOCAL), *(["models=null"] if named else [])]
+    return ["--config", str(LOCAL_CONFIG), *(["models=null"] if named else [])]
 
 
 def main() -> None:

@@ -83,9 +83,13 @@ class ServedCaptioner:
         self.abilities = Abilities(trained_on, maps, imagines, meaningful, self._answers)
 
     def warm_up(self) -> None:
-        """Caption a pair, so that all is loaded and allocated before the first request: also what ``objects`` needs."""
-        noise = np.random.default_rng(0).integers(0, 256, (2, 64, 64, 3), np.uint8)
-        self._captioned([Pixels(*noise)], [Options(objects="always")], [None])
+        """Caption a pair with a change, so that all is loaded and allocated before the first request, also the detector
+        and the reader of words."""
+        tiles = np.random.default_rng(0).integers(60, 200, (12, 16, 3), np.uint8)
+        before = resize_image(tiles, (240, 320))
+        after = before.copy()
+        after[80:160:4, 60:160] = 255
+        self._captioned([Pixels(before, after)], [Options(objects="always")], [None])
 
     def unsupported(self, options: Options) -> str | None:
         """The reason why pairs cannot be captioned with these options, or None."""

@@ -16,7 +16,7 @@ const still = matchMedia("(prefers-reduced-motion: reduce)");
 export function showImages(pair) {
   const { before, after } = pair;
   for (const stage of document.querySelectorAll("#result .stage")) {
-    const { url, width, height } = pair[stage.dataset.side ?? "after"];
+    const { url, width, height } = pair[stage.dataset.image ?? "after"];
     stage.style.setProperty("--ratio", url === null ? 1 : width / height);
     for (const image of stage.querySelectorAll("img")) {
       const { url } = pair[image.className];
@@ -125,7 +125,7 @@ function dragToPan(stage) {
 export function showClaims(claims, pair) {
   const seen = claims ?? [];
   for (const figure of document.querySelectorAll(".named")) {
-    const { side } = figure.querySelector(".stage").dataset;
+    const { image: side } = figure.querySelector(".stage").dataset;
     figure.hidden = pair.before.url === null || pair.after.url === null || !seen.length;
     const boxes = seen.flatMap((claim, index) => {
       const box = claim[`box_${side}`];
@@ -167,7 +167,7 @@ function listed(claim, pair) {
   button.addEventListener("click", () => {
     if (!claim[`box_${side}`] || pair[side].width === null) return;
     const [left, top, right, bottom] = claim[`box_${side}`].map((value, axis) => value / [pair[side].width, pair[side].height][axis % 2]);
-    zoomTo(0.5 / Math.max(right - left, bottom - top), [(left + right) / 2, (top + bottom) / 2]);
+    zoomTo(0.85 / Math.max(right - left, bottom - top), [(left + right) / 2, (top + bottom) / 2]);
   });
   item.append(button);
   return item;
