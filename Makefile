@@ -1,4 +1,4 @@
-# Everything starts here: `make demo`, `make serve`, `make bench` and `make test` install what they need into .venv first.
+# Everything starts here: `make demo`, `make serve` and `make test` install what they need into .venv first.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TOGETHER := --numprocesses 2 --dist loadfile
 RUFF := $(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-.PHONY: setup demo serve bench benchmarks-page test test-all lint
+.PHONY: setup demo serve test test-all lint
 
 setup: $(VENV)/.installed
 
@@ -25,13 +25,6 @@ demo: setup
 
 serve: setup
 	$(BIN)/python -m serve.app $(SERVE)
-
-# Status 2 (of make; the job's own is 1) if something became worse than the record.
-bench: setup
-	$(BIN)/python jobs/benchmark.py --config jobs/configs/benchmark/demo.yaml compare=true skip_missing=true $(BENCH)
-
-benchmarks-page: setup
-	$(BIN)/python -m benchmarks.page
 
 # The tests leave the cores idle here and there: mypy, a minute without its cache, runs beside them and reports behind them.
 define tests

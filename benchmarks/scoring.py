@@ -1,21 +1,23 @@
-"""Time to score a split of CLEVR-Change's size, by part, here and with ``pycocoevalcap`` on the same captions; a second
-evaluation of the same references; METEOR in one and two processes."""
+"""Time to score a split of CLEVR-Change's size, here and with ``pycocoevalcap`` on the same captions.
+
+python -m benchmarks.scoring
+python -m benchmarks.scoring pairs=500 rounds=1
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from benchmarks.measurement import Measurement, peak_memory_mib, this_environment
-from idc.config import ConfigModel
-from idc.cores import usable_cores
+from benchmarks.measurement import Row, by_turns, markdown
+from idc.config import ConfigModel, cli
 from idc.data.rendered.captions import ATTRIBUTES, SUBSETS, SYNONYMS, TEMPLATES, SceneDescription, phrase
 from idc.data.rendered.scene import Thing
 from idc.evaluation.kept import Kept
@@ -23,7 +25,6 @@ from idc.evaluation.record import Prediction
 from idc.evaluation.score import evaluate_captions
 from idc.metrics import java
 from idc.metrics.coco import BLEU_ORDERS, CocoScorer
-from idc.metrics.paraphrases import Paraphrases, words_of
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 
 _VALUES = {
@@ -46,116 +47,55 @@ class ScoringConfig(ConfigModel):
     """Runs of each kind."""
 
 
-def measure_scoring(config: ScoringConfig) -> Iterator[Measurement]:
-    """Seconds of scoring here over ``pycocoevalcap``, and of a whole evaluation over scoring alone; Java included."""
+def measure_scoring(config: ScoringConfig) -> Iterator[Row]:
+    """Seconds of scoring here over ``pycocoevalcap``, of a whole evaluation over scoring alone, and of a second one of
+    the same references over the first; Java's start included.
+
+    Raises:
+        ValueError: the two scorers, or the two evaluations, have different scores.
+    """
     predictions = generated(config.pairs, config.references)
     references = {p.pair_id: p.references for p in predictions}
     captions = {p.pair_id: p.caption for p in predictions}
     # Captions of other pairs, as many distinct ones as the nearest-neighbour baseline has.
     nearest = dict(zip(captions, reversed([texts[0] for texts in references.values()]), strict=True))
-    seconds: dict[str, list[float]] = {"own": [], "official": [], "whole": [], "again": [], "one": [], "two": []}
-    words = words_of(java.tokenize([*captions.values(), *(text for texts in references.values() for text in texts)]))
-    table = None if words is None else java.paraphrases(words)
-    scores_by_kind: dict[str, Any] = {}
-    meteors: dict[str, np.ndarray] = {}
-    memory: dict[str, list[float]] = {"one": [], "two": []}
-    parts: list[dict[str, float]] = []
-    official_parts: list[dict[str, float]] = []
-    for number in range(config.rounds):
-        folder = tempfile.TemporaryDirectory(prefix="idc-benchmark-")
-        for kind in ("own", "official", "whole", "again", *("one", "two")[:: 1 if number % 2 == 0 else -1]):
-            java._tokens_of.clear()  # as in a fresh process
-            began = time.perf_counter()
-            if kind == "own":
-                with CocoScorer(references) as scorer:
-                    scores_here = scorer.score(captions)
-                parts.append(dict(scorer.seconds))
-            elif kind == "official":
-                official, spent = _official(references, captions)
-                official_parts.append(spent)
-            elif kind in ("whole", "again"):  # the second finds what the first has kept
-                evaluation, _ = evaluate_captions(
-                    predictions,
-                    constant_candidates=list(captions.values())[:200],
-                    nearest=nearest,
-                    resamples=1000,
-                    kept=Kept(folder.name),
-                )
-                scores_by_kind[kind] = {
-                    "captions": evaluation.scores,
-                    **{n: b.scores for n, b in evaluation.baselines.items()},
-                }
-            else:
-                meteors[kind] = _meteor(references, captions, table, 1 if kind == "one" else 2, memory[kind])
-            seconds[kind].append(time.perf_counter() - began)
-        folder.cleanup()
-        if scores_by_kind["whole"] != scores_by_kind["again"] or not np.array_equal(meteors["one"], meteors["two"]):
-            raise ValueError("scoring: scores differ between a first and a second evaluation, or by METEOR's processes")
-    where = this_environment(usable_cores())
-    size = f"{config.pairs} predictions, {config.references} references each, Java's start included"
-    apart = max(abs(scores_here.overall[name] - official[name]) for name in official)
-    yield Measurement(
-        part="scoring",
-        title=f"scoring a split, here over pycocoevalcap ({size})",
-        unit="s",
-        aim="here below 60 s",
-        above=seconds["own"],
-        below=seconds["official"],
-        more={"parts": parts, "official_parts": official_parts, "largest_difference_of_a_score": apart},
-        environment=where,
-    )
-    yield Measurement(
-        part="scoring",
-        title=f"a whole evaluation with {len(evaluation.baselines)} baselines, {len(evaluation.subsets)} subsets, "
-        "breakdowns "
-        f"and intervals over scoring alone ({size})",
-        unit="s",
-        aim="below 60 s",
-        above=seconds["whole"],
-        below=seconds["own"],
-        more={"parts": evaluation.seconds},
-        environment=where,
-    )
-    yield Measurement(
-        part="scoring",
-        title=f"a second evaluation of the same references over the first ({size})",
-        unit="s",
-        aim="",
-        above=seconds["again"],
-        below=seconds["whole"],
-        environment=where,
-    )
-    yield Measurement(
-        part="scoring",
-        title=f"METEOR in two processes over one, with the paraphrases of the words that occur ({size})",
-        unit="s",
-        aim="",
-        above=seconds["two"],
-        below=seconds["one"],
-        more={"peak_mib_per_process": memory},
-        environment=where,
-    )
+    scores: dict[str, Any] = {}
 
+    def own() -> None:
+        java._tokens_of.clear()  # as in a fresh process
+        with CocoScorer(references) as scorer:
+            scores["own"] = dict(scorer.score(captions).overall)
 
-def _meteor(
-    references: dict[str, list[str]],
-    captions: dict[str, str],
-    table: Paraphrases | None,
-    processes: int,
-    memory: list[float],
-) -> np.ndarray:
-    """METEOR's numbers of all captions; appends the peak memory of its largest process."""
-    meteor = java.Meteor(table, processes)
-    try:
-        tokens = iter(java.tokenize([*captions.values(), *(text for texts in references.values() for text in texts)]))
-        hypotheses = {name: next(tokens) for name in captions}
-        numbers = meteor.statistics(
-            {name: [next(tokens) for _ in texts] for name, texts in references.items()}, hypotheses
-        )
-        memory.append(max(peak_memory_mib(process) for process in meteor.pids))
-        return numbers
-    finally:
-        meteor.close()
+    def official() -> None:
+        scores["official"] = _official(references, captions)
+
+    def evaluate(name: str, folder: str) -> None:
+        java._tokens_of.clear()
+        evaluation, _ = evaluate_captions(
+            predictions, constant_candidates=list(captions.values())[:200], nearest=nearest, resamples=1000,
+            kept=Kept(folder),
+        )  # fmt: skip
+        baselines = {baseline: row.scores for baseline, row in evaluation.baselines.items()}
+        scores[name] = {"captions": evaluation.scores, **baselines}
+
+    seconds: dict[str, list[float]] = {}
+    for _ in range(config.rounds):
+        with tempfile.TemporaryDirectory(prefix="idc-benchmark-") as folder:
+            actions: dict[str, Callable[[], None]] = {"own": own, "official": official}
+            # The second evaluation finds what the first has kept.
+            actions |= {name: partial(evaluate, name, folder) for name in ("whole", "again")}
+            for name, values in by_turns(actions, 1).items():
+                seconds.setdefault(name, []).extend(values)
+        apart = max(abs(scores["own"][name] - value) for name, value in scores["official"].items())
+        if scores["whole"] != scores["again"] or apart > 1e-9:
+            raise ValueError(f"scoring: scores differ, by {apart} from pycocoevalcap's or between two evaluations")
+    size = f"{config.pairs} predictions, {config.references} references each"
+    for above, below, title in (
+        ("own", "official", "scoring a split, here over pycocoevalcap"),
+        ("whole", "own", "a whole evaluation with baselines, subsets and intervals over scoring alone"),
+        ("again", "whole", "a second evaluation of the same references over the first"),
+    ):
+        yield Row(f"{title} ({size})", "s", seconds[above], seconds[below])
 
 
 def generated(pairs: int, references: int) -> list[Prediction]:
@@ -200,8 +140,8 @@ def _caption(kind: str, template: int, thing: Thing, other: Thing, value: str, r
     return TEMPLATES[kind][template].format(d=phrase(thing, description, rng), v=word)
 
 
-def _official(references: dict[str, list[str]], captions: dict[str, str]) -> tuple[dict[str, float], dict[str, float]]:
-    """The scores of ``pycocoevalcap``'s own classes, and the seconds of each part."""
+def _official(references: dict[str, list[str]], captions: dict[str, str]) -> dict[str, float]:
+    """The scores of ``pycocoevalcap``'s own classes."""
     from pycocoevalcap.bleu.bleu import Bleu
     from pycocoevalcap.cider.cider import Cider
     from pycocoevalcap.meteor.meteor import Meteor
@@ -210,18 +150,19 @@ def _official(references: dict[str, list[str]], captions: dict[str, str]) -> tup
 
     path = os.environ.get("PATH", "")
     os.environ["PATH"] = f"{Path(java.java()).parent}{os.pathsep}{path}"  # pycocoevalcap runs the first `java` in PATH
-    spent: dict[str, float] = {}
-    scores: dict[str, float] = {}
     try:
-        began = time.perf_counter()
         gts = PTBTokenizer().tokenize({name: [{"caption": c} for c in texts] for name, texts in references.items()})
         res = PTBTokenizer().tokenize({name: [{"caption": text}] for name, text in captions.items()})
-        spent["tokenising"] = time.perf_counter() - began
-        for name, scorer in (("BLEU", Bleu(4)), ("METEOR", None), ("ROUGE-L", Rouge()), ("CIDEr", Cider())):
-            began = time.perf_counter()
-            value, _ = (scorer or Meteor()).compute_score(gts, res)
-            spent[name] = time.perf_counter() - began
-            scores |= dict(zip(BLEU_ORDERS, map(float, value), strict=True)) if name == "BLEU" else {name: float(value)}
+        scorers = {"METEOR": Meteor(), "ROUGE-L": Rouge(), "CIDEr": Cider()}
+        scores = {name: float(scorer.compute_score(gts, res)[0]) for name, scorer in scorers.items()}
+        return scores | dict(zip(BLEU_ORDERS, map(float, Bleu(4).compute_score(gts, res)[0]), strict=True))
     finally:
         os.environ["PATH"] = path
-    return scores, spent
+
+
+def main() -> None:
+    print(markdown(measure_scoring(cli(ScoringConfig, __doc__, local=False, overwrite=False).config)))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,7 @@
 
 Self-attention keys and values are cached; cross-attention keys and values are computed once per batch. ``cached=False``
 runs the whole prefix again at every step and gives the same tokens; it exists for comparison (see
-``tests/test_decoding.py`` and ``jobs/benchmark.py``).
+``tests/test_decoding.py`` and ``benchmarks/captioning.py``).
 
 Scoring rule: the score of a hypothesis is (sum of its tokens' log-probabilities, end token included) / length **
 length_penalty, where length is the number of generated tokens, end token included. A hypothesis that reaches

@@ -140,7 +140,7 @@ def test_no_class_of_transformers_runs_code_of_a_model() -> None:
 PRIVATE = {
     "ray": {"cluster/ray_internals.py", "cluster/process_group.py", "serve/deployment/ray_internals.py",
             "cluster/launch/wait_for_nodes.py"},
-    "torch": {"idc/nn/packed.py", "benchmarks/hardware.py"},
+    "torch": {"idc/nn/packed.py"},
     "uvicorn": {"serve/listener.py"},
 }  # fmt: skip
 """Library -> modules that use its private interfaces: a package whose name begins with "_", such a name of its own, the
@@ -177,11 +177,10 @@ def test_private_interfaces_of_a_library_are_in_its_modules() -> None:
     assert found == PRIVATE
 
 
-def test_nothing_imports_the_benchmarks_but_their_job() -> None:
+def test_nothing_imports_the_benchmarks() -> None:
     for path in python_files("idc", "cluster", "jobs", "serve"):
-        if path != ROOT / "jobs" / "benchmark.py":
-            found = [module for module in modules_of(path) if is_within(module, "benchmarks")]
-            assert not found, f"{path.relative_to(ROOT)} imports {found[0]}"
+        found = [module for module in modules_of(path) if is_within(module, "benchmarks")]
+        assert not found, f"{path.relative_to(ROOT)} imports {found[0]}"
 
 
 def test_the_program_imports_no_tests() -> None:

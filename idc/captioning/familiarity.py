@@ -8,7 +8,7 @@ of the training domain (the pair itself included) whose distance is at least as 
 of that domain about a share t has a familiarity of at most t.
 
 Simple statistics rather than features of the captioner: they separated photographs and corrupted images from rendered
-scenes better than pooled features of ProCap's image tokenizer, alone or together with these (BENCHMARKS.md).
+scenes better than pooled features of ProCap's image tokenizer, alone or together with these.
 """
 
 from __future__ import annotations

@@ -50,10 +50,8 @@ def load_captioner(artifact: str, device: str = "cpu", speed: Speed = "auto", ba
     Raises:
         ValueError: it is not an artifact of a captioner, or its base is not on this machine.
     """
-    from idc.huge_pages import use_huge_pages
     from idc.training.artifact import read_artifact
 
-    use_huge_pages()
     record = read_artifact(artifact)
     options = {} if base is None else {"base": base}
     captioner: Captioner = load_system(record.system).load_captioner(record.path, device=device, speed=speed, **options)

@@ -144,8 +144,8 @@ class TrainConfig(ConfigModel):
     """Recompute activations in the backward pass instead of storing them: less memory, slower, the same losses. Refused
     for a system that has no part for it."""
     compile: bool = False
-    """`torch.compile` for the parts that the system names. The first steps wait for it; needs a C++ compiler on a CPU.
-    `jobs/benchmark.py` measures the gain."""
+    """`torch.compile` for the parts that the system names. The first steps wait for it; needs a C++ compiler
+    on a CPU."""
     engine: Literal["torch", "deepspeed"] = "torch"
     """Implementation of parameters and optimizer."""
     zero_stage: int = Field(0, ge=0, le=3)

@@ -137,6 +137,8 @@ class TinyConfig(ConfigModel):
     """Width of the language model."""
     layers: int = Field(2, ge=1)
     """Layers of the language model."""
+    heads: int = Field(4, ge=2, multiple_of=2)
+    """Attention heads of tower and language model; keys and values of the second have half as many."""
     tower_width: int = Field(32, ge=16, multiple_of=16)
     """Width of the vision tower."""
     tower_layers: int = Field(2, ge=1)

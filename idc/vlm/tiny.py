@@ -45,8 +45,6 @@ _CHAT = (
     "{%- endfor -%}{%- endif -%}<|im_end|>{{ '\\n' }}{%- endfor -%}"
     "{%- if add_generation_prompt -%}<|im_start|>assistant{{ '\\n' }}{%- endif -%}"
 )
-_HEADS = 4
-"""Attention heads of tower and language model; keys and values of the second have half as many."""
 _ROPE_THETA = 10.0
 """Base of the rotary positions of Qwen's small language models: with 1e6 neighbouring rows of a small grid turn by
 0.016 rad, and a narrow head cannot tell them apart."""
@@ -134,8 +132,8 @@ def new_model(config: TinyConfig, tokenizer: Any) -> Any:
         "hidden_size": config.width,
         "intermediate_size": 2 * config.width,
         "num_hidden_layers": config.layers,
-        "num_attention_heads": _HEADS,
-        "num_key_value_heads": _HEADS // 2,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.heads // 2,
         "tie_word_embeddings": True,
         "bos_token_id": None,
         "eos_token_id": tokenizer.eos_token_id,
@@ -147,12 +145,12 @@ def new_model(config: TinyConfig, tokenizer: Any) -> Any:
         "patch_size": config.patch,
     }
     if config.family in ("qwen2_5_vl", "qwen3_vl"):
-        third = config.width // _HEADS // 2 // 3
-        sections = [config.width // _HEADS // 2 - 2 * third, third, third]
+        third = config.width // config.heads // 2 // 3
+        sections = [config.width // config.heads // 2 - 2 * third, third, third]
         text["rope_parameters"] = {"rope_type": "default", "rope_theta": _ROPE_THETA, "mrope_section": sections}
         tower |= {
             "depth": config.tower_layers,
-            "num_heads": _HEADS,
+            "num_heads": config.heads,
             "spatial_merge_size": 2,
             "temporal_patch_size": 2,
             "out_hidden_size": config.width,
@@ -165,7 +163,7 @@ def new_model(config: TinyConfig, tokenizer: Any) -> Any:
             "tie_word_embeddings": True,
         }
         if config.family == "qwen3_vl":
-            text |= {"head_dim": config.width // _HEADS}
+            text |= {"head_dim": config.width // config.heads}
             tower |= {
                 "num_position_embeddings": (config.side // config.patch) ** 2,
                 "deepstack_visual_indexes": [0],
@@ -180,7 +178,7 @@ def new_model(config: TinyConfig, tokenizer: Any) -> Any:
     text["model_type"] = "qwen2"
     tower |= {
         "num_hidden_layers": config.tower_layers,
-        "num_attention_heads": _HEADS,
+        "num_attention_heads": config.heads,
     }
     if config.family == "llava_onevision":
         side = config.side

@@ -329,7 +329,7 @@ def test_a_killed_search_is_rebuilt_from_its_trials(world: World, tmp_path: Path
     first = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         until = time.monotonic() + 240
-        while not list(trials.glob("*.ended")) or len(list(trials.glob("*.started"))) < 2:
+        while not list(trials.glob("*.ended")) or len(list(trials.glob("search-*.json"))) < 2:
             assert first.poll() is None, "the search ended before it could be killed"
             assert time.monotonic() < until
             time.sleep(0.05)

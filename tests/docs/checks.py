@@ -235,7 +235,7 @@ def _faulty_idc(arguments: list[str]) -> Iterator[str]:
 def _faulty_make(arguments: list[str]) -> Iterator[str]:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-    modules = {"DEMO": "jobs.demo", "SERVE": "serve.app", "BENCH": "jobs.benchmark"}
+    modules = {"DEMO": "jobs.demo", "SERVE": "serve.app"}
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if equals and name in modules:

@@ -113,7 +113,7 @@ def test_every_package_that_is_imported_is_a_dependency() -> None:
     assert "rasterio" in names(extras["geo"])
     assert needed["jobs"] <= base
     assert needed["serve"] <= base | serve
-    assert needed["cluster"] | needed["benchmarks"] <= base | serve | {"deepspeed", "trl"}  # trl: of the tests
+    assert needed["cluster"] | needed["benchmarks"] <= base | serve | {"deepspeed"}
 
 
 MODULES = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "PyYAML", "sklearn": "scikit-learn",

@@ -1,54 +1,196 @@
-"""The manifests of ``k8s/``, without a cluster: all of them are right, and a wrong field in any is found and named.
+"""The manifests of ``k8s/``, without a cluster: as they are built, by the published schemas and by what must hold.
 
 They are built by a builder of our own, on every machine; where ``kubectl`` is installed, it must build the same.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import re
+import shlex
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from string import Template
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509 import DNSName, SubjectAlternativeName, load_pem_x509_certificate
 
 from cluster import train_metrics
+from idc.config import load
+from serve.config import ServeConfig
 from serve.prometheus import ServingMetrics
-from tests.k8s.checks import built_faults, source_faults
-from tests.k8s.kustomize import K8S, ROOT, TEMPLATES, build, builders, built, kustomizations
-from tests.k8s.ourselves import entrypoint_faults, environment
+from tests.docs.checks import faulty_command
+from tests.k8s.kustomize import K8S, ROOT, build, builders, built, kustomizations
 from tests.k8s.pods import clusters_of, pods_of
-from tests.k8s.schemas import KUBERNETES, OWN
-from tests.k8s.sizes import quantity
-from tests.k8s.wrong_fields import WRONG, WRONG_TOGETHER
 
 Doc = dict[str, Any]
 FOLDERS = kustomizations()
 JOBS = [name for name in FOLDERS if name.startswith("jobs/")]
+APPLIED = [name for name in FOLDERS if name != "secrets"]
+KUBERNETES = "1.34"
+"""Version of the schemas of the package ``kubernetes-validate``."""
+FOREIGN = ("ray.io", "kueue.x-k8s.io", "gateway.networking.k8s.io")
+"""Groups whose kinds are in no package; of their pods the template is checked."""
 
 
-# -- what is there ------------------------------------------------------------------------------------------------
+def locked(package: str) -> str:
+    (version,) = re.findall(rf"^{package}==(\S+)", (ROOT / "requirements.lock").read_text("utf-8"), re.MULTILINE)
+    return str(version)
 
 
-def test_every_file_has_the_right_fields() -> None:
-    assert list(source_faults(K8S)) == []
+def secret_docs(folder: Path) -> list[Doc]:
+    """The Secrets of a copy of ``k8s/secrets``, whose values ``make.sh`` writes."""
+    copied = Path(shutil.copytree(K8S / "secrets", folder, ignore=shutil.ignore_patterns("*.env", "tls.*")))
+    subprocess.run(["sh", "make.sh"], cwd=copied, check=True, capture_output=True)
+    return build(copied)
 
 
-@pytest.mark.parametrize("name", FOLDERS)
-def test_what_is_applied_is_right(name: str) -> None:
-    assert list(built_faults(K8S, name)) == []
+# -- what is applied ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in FOLDERS if name != "secrets"])
+@pytest.mark.parametrize("name", APPLIED)
+def test_fields_are_those_of_the_published_schemas(name: str) -> None:
+    for doc in built(name):
+        if doc["apiVersion"].partition("/")[0] not in FOREIGN:
+            kubernetes_validate.validate(doc, KUBERNETES, strict=True)
+        for pods in pods_of(doc):
+            metadata = {"name": "pod", **pods.template.get("metadata", {})}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pods.spec}
+            kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+
+
+def test_a_wrong_field_of_a_pod_is_found() -> None:
+    (service,) = [doc for doc in built("base") if doc["kind"] == "RayService"]
+    pods = next(pods_of(service))
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": {**pods.spec, "container": []}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("name", APPLIED)
 def test_every_builder_of_this_machine_builds_the_same(name: str) -> None:
     for builder, make in builders().items():
         assert by_name(make(K8S / name)) == by_name(built(name)), builder
+
+
+@pytest.mark.parametrize("name", APPLIED)
+def test_names_exist(name: str, tmp_path: Path) -> None:
+    """Of ServiceAccounts, claims, ConfigMaps and Secrets with their keys; the selector of a Service has pods."""
+    docs = built(name)
+    every = [*docs, *built("base"), *secret_docs(tmp_path / "secrets")]
+    keys = {(doc["kind"], doc["metadata"]["name"]): {*doc.get("data", {})} for doc in every}
+    for doc in docs:
+        for kind, wanted, key in references(doc):
+            assert (kind, wanted) in keys, f"{doc['kind']}/{doc['metadata']['name']}: there is no {kind} {wanted!r}"
+            assert key is None or key in keys[kind, wanted], f"there is no key {key!r} in {kind} {wanted!r}"
+        if doc["kind"] == "Service":
+            labels = [pods.labels for source in every for pods in pods_of(source)]
+            assert any(doc["spec"]["selector"].items() <= each.items() for each in labels), doc["metadata"]["name"]
+
+
+def references(value: Any) -> Iterator[tuple[str, str, str | None]]:
+    """(kind, name, key) of what a document names."""
+    fields = {
+        "secretKeyRef": ("Secret", "name"),
+        "configMapKeyRef": ("ConfigMap", "name"),
+        "configMapRef": ("ConfigMap", "name"),
+        "configMap": ("ConfigMap", "name"),
+        "secret": ("Secret", "secretName"),
+        "persistentVolumeClaim": ("PersistentVolumeClaim", "claimName"),
+    }
+    for item in value if isinstance(value, list) else ():
+        yield from references(item)
+    for name, item in value.items() if isinstance(value, dict) else ():
+        if name == "serviceAccountName":
+            yield "ServiceAccount", item, None
+        elif name in fields and isinstance(item, dict) and fields[name][1] in item and not item.get("optional"):
+            yield fields[name][0], item[fields[name][1]], item.get("key")
+        yield from references(item)
+
+
+def test_no_manifest_has_a_secret() -> None:
+    assert not [name for name in APPLIED for doc in built(name) if doc["kind"] == "Secret"]
+
+
+@pytest.mark.parametrize("name", APPLIED)
+def test_clusters_are_as_the_operator_needs_them(name: str) -> None:
+    """Tokens, no workers on the head, the versions of the lock; of a RayService a port named serve on every pod, which
+    is the one that Serve listens on, and no requests to the head."""
+    for doc in built(name):
+        for _, cluster in clusters_of(doc):
+            assert cluster["authOptions"]["mode"] == "token"
+            assert cluster["rayVersion"] == locked("ray")
+            assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+        if doc["kind"] == "RayService":
+            config, cluster = yaml.safe_load(doc["spec"]["serveConfigV2"]), doc["spec"]["rayClusterConfig"]
+            assert doc["spec"]["excludeHeadPodFromServeSvc"]
+            for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+                ports = {
+                    port["name"]: port["containerPort"] for port in group["template"]["spec"]["containers"][0]["ports"]
+                }
+                assert ports["serve"] == config["http_options"]["port"]
+
+
+@pytest.mark.parametrize("name", APPLIED)
+def test_images_are_those_of_the_lock_or_have_a_digest(name: str) -> None:
+    version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
+    assert version is not None
+    own = {
+        "idc": {f"{version[1]}-ray{locked('ray')}-{kind}" for kind in ("cpu", "cuda")},
+        "idc-mlflow": {locked("mlflow")},
+    }
+    for doc in built(name):
+        for pods in pods_of(doc):
+            for path, container in pods.containers():
+                image, _, tag = container["image"].rpartition("/")[2].partition(":")
+                right = tag in own[image] if image in own else re.fullmatch(r"[^@]+@sha256:[0-9a-f]{64}", tag)
+                assert right, f"{doc['metadata']['name']}: {path}.image: {container['image']}"
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_command_of_a_job_is_accepted(name: str) -> None:
+    """By its own parser, with the folders of the cluster and with runs in a bucket; Kueue has its queue."""
+    (job,) = built(name)
+    for settings in (by_name(built(place))["ConfigMap", "settings"]["data"] for place in ("base", "overlays/s3")):
+        command = Template(job["spec"]["entrypoint"]).substitute(settings).replace("/app/", "")
+        assert list(faulty_command(shlex.join(shlex.split(command)))) == []
+    assert settings["IDC_RUNS"].startswith("s3://")
+    (queue,) = [doc for doc in built("overlays/kueue") if doc["kind"] == "LocalQueue"]
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == queue["metadata"]["name"]
+
+
+def test_there_is_a_job_for_every_main_command() -> None:
+    scripts = {script for name in JOBS for script in re.findall(r"/app/jobs/(\w+)\.py", entrypoint(name))}
+    assert scripts == {
+        "render", "import_dataset", "mine_pairs", "describe_pairs", "train_tokenizer", "pretrain_procap",
+        "finetune_procap", "pretrain_namc", "finetune_namc", "train_twincap", "sweep", "evaluate",
+        "register", "promote",
+    }  # fmt: skip
+    assert {name: built(name)[0]["metadata"]["name"] for name in JOBS} == {name: name[5:] for name in JOBS}
+
+
+def test_serving_has_the_config_that_is_documented() -> None:
+    production = yaml.safe_load((ROOT / "serve" / "configs" / "production.yaml").read_text(encoding="utf-8"))
+    (service,) = [doc for doc in built("base") if doc["kind"] == "RayService"]
+    assert yaml.safe_load(service["spec"]["serveConfigV2"]) == production
+    settings = by_name(built("base"))["ConfigMap", "serve-settings"]["data"]
+    module, _, function = settings["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"].partition(":")
+    assert hasattr(__import__(module, fromlist=[function]), function)
+    for app in production["applications"]:
+        module, _, function = app["import_path"].partition(":")
+        assert hasattr(importlib.import_module(module), function)
+        load(ServeConfig, overrides=app["args"])  # refuses what is wrong
+
+
+# -- secrets, MLflow, metrics ---------------------------------------------------------------------------------------
 
 
 def test_the_secrets_are_those_of_their_files(tmp_path: Path) -> None:
@@ -78,92 +220,6 @@ def test_the_secrets_are_those_of_their_files(tmp_path: Path) -> None:
     command = ["git", "check-ignore", *(f"k8s/secrets/{name}" for name in names)]
     ignored = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     assert len(ignored.stdout.splitlines()) == len(names)
-
-
-def test_no_manifest_has_a_secret() -> None:
-    for name in FOLDERS:
-        assert name == "secrets" or not [doc for doc in built(name) if doc["kind"] == "Secret"]
-
-
-def test_there_is_a_job_for_every_main_command() -> None:
-    scripts = {script for name in JOBS for script in re.findall(r"/app/jobs/(\w+)\.py", entrypoint(name))}
-    assert scripts == {
-        "render", "import_dataset", "mine_pairs", "describe_pairs", "train_tokenizer", "pretrain_procap",
-        "finetune_procap", "pretrain_namc", "finetune_namc", "train_twincap", "sweep", "evaluate",
-        "register", "promote",
-    }  # fmt: skip
-    assert {name: built(name)[0]["metadata"]["name"] for name in JOBS} == {name: name[5:] for name in JOBS}
-
-
-def test_serving_has_the_config_that_is_documented() -> None:
-    production = yaml.safe_load((ROOT / "serve" / "configs" / "production.yaml").read_text(encoding="utf-8"))
-    (service,) = [doc for doc in built("base") if doc["kind"] == "RayService"]
-    assert yaml.safe_load(service["spec"]["serveConfigV2"]) == production
-    settings = by_name(built("base"))["ConfigMap", "serve-settings"]["data"]
-    module, _, function = settings["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"].partition(":")
-    assert hasattr(__import__(module, fromlist=[function]), function)
-
-
-def test_a_job_has_a_queue() -> None:
-    (queue,) = [doc for doc in built("overlays/kueue") if doc["kind"] == "LocalQueue"]
-    for name in JOBS:
-        (job,) = built(name)
-        assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == queue["metadata"]["name"]
-        assert job["metadata"]["namespace"] == queue["metadata"]["namespace"]
-
-
-@pytest.mark.parametrize("name", JOBS)
-def test_the_queue_admits_a_job(name: str) -> None:
-    """Kueue leaves a job waiting for ever that asks for a resource without a quota, or for more than it."""
-    (queue,) = [doc["spec"] for doc in built("overlays/kueue") if doc["kind"] == "ClusterQueue"]
-    ((group,), (flavor,)) = queue["resourceGroups"], queue["resourceGroups"][0]["flavors"]
-    quota = {one["name"]: quantity(one["nominalQuota"]) for one in flavor["resources"]}
-    assert list(quota) == group["coveredResources"]
-    (job,) = built(name)
-    asked = requested([job])
-    assert {key: total for key, total in asked.items() if total > quota.get(key, 0)} == {}
-
-
-def test_dev_fits_its_node_during_an_upgrade_of_its_own() -> None:
-    """Not with a job's worker besides, which then waits: the page says so."""
-    text = (K8S / "README.md").read_text(encoding="utf-8")
-    ((cores, memory),) = re.findall(r"one node of (\d+) cores and (\d+) GiB", text)
-    docs = built("overlays/dev")
-    second = [doc for doc in docs if doc["kind"] == "RayService"]
-    asked = requested([*docs, *second, *built("monitoring")])
-    system = {"cpu": 1.0, "memory": 2 * 2**30}  # of the kubelet, DNS, operators
-    assert asked["cpu"] + system["cpu"] <= int(cores)
-    assert asked["memory"] + system["memory"] <= int(memory) * 2**30
-    assert asked["memory"] > 24 * 2**30, "a smaller node would do: say so"
-
-
-def requested(docs: list[Doc]) -> dict[str, float]:
-    """What all pods that always run ask for, with the container of the autoscaler."""
-    totals: dict[str, float] = {}
-    asking = [
-        (pods.replicas, container["resources"]["requests"])
-        for doc in docs
-        for pods in pods_of(doc)
-        for container in pods.spec["containers"]
-    ]
-    asking += [
-        (1, cluster["autoscalerOptions"]["resources"]["requests"])
-        for doc in docs
-        for _, cluster in clusters_of(doc)
-        if "autoscalerOptions" in cluster
-    ]
-    for replicas, requests in asking:
-        for key, value in requests.items():
-            totals[key] = totals.get(key, 0.0) + replicas * quantity(value)
-    return totals
-
-
-@pytest.mark.parametrize("name", JOBS)
-def test_a_job_takes_runs_in_a_bucket(name: str) -> None:
-    (job,) = built(name)
-    settings = environment(built("overlays/s3"))
-    assert settings["IDC_RUNS"].startswith("s3://")
-    assert list(entrypoint_faults(job, settings)) == []
 
 
 def test_every_pod_denies_what_is_not_allowed() -> None:
@@ -228,67 +284,10 @@ def serve_metrics() -> set[str]:
     return {name for path in sources for name in re.findall(r'"(serve_[a-z_]+)"', path.read_text(encoding="utf-8"))}
 
 
-# -- what is found ------------------------------------------------------------------------------------------------
-
-
-def named(table: dict[tuple[str, ...], list[tuple[str, str, str]]]) -> list[Any]:
-    """The rows of a table of mistakes as parameters, named by file and wrong text."""
-    return [pytest.param(*key, *row, id=f"{key[-1]} {row[1]}") for key, rows in table.items() for row in rows]
-
-
-@pytest.mark.parametrize(("file", "right", "wrong", "said"), named(WRONG))
-def test_a_wrong_field_is_found_in_its_file(file: str, right: str, wrong: str, said: str, copied: Path) -> None:
-    change(copied / file, right, wrong)
-    found = list(source_faults(copied))
-    assert found
-    assert all(fault.startswith(f"{file}: ") for fault in found)
-    assert any(re.search(said, fault) for fault in found), found
-
-
-@pytest.mark.parametrize(("name", "file", "right", "wrong", "said"), named(WRONG_TOGETHER))
-def test_a_wrong_value_is_found_in_what_is_applied(
-    name: str, file: str, right: str, wrong: str, said: str, copied: Path
-) -> None:
-    change(copied / file, right, wrong)
-    found = list(built_faults(copied, name))
-    assert any(re.search(f"^{name}: .*{said}", fault) for fault in found), found
-
-
-def test_the_builder_refuses_what_it_does_not_know(copied: Path) -> None:
-    for wrong, said in (
-        ("commonLabels: {a: b}\n", "commonLabels"),
-        ("patches: [{target: {kind: Nothing}, patch: '[]'}]\n", "nothing of that kind"),
-    ):
-        text = (K8S / "overlays" / "kueue" / "kustomization.yaml").read_text(encoding="utf-8")
-        (copied / "overlays" / "kueue" / "kustomization.yaml").write_text(text + wrong)
-        with pytest.raises(ValueError, match=said):
-            build(copied / "overlays" / "kueue")
-
-
-def test_what_is_written_by_hand_is_said_to_be() -> None:
-    """The page names every kind whose schema is ours, and the version of those that are published."""
-    text = (K8S / "README.md").read_text(encoding="utf-8")
-    assert {kind for _, kind in OWN if kind not in text} == set()
-    assert f"Kubernetes {KUBERNETES}" in text
-    assert [name for name in TEMPLATES if not (K8S / name).is_dir()] == []
-
-
-@pytest.fixture
-def copied(tmp_path: Path) -> Path:
-    """A copy of ``k8s/``, without the secrets of whoever runs the tests."""
-    return Path(shutil.copytree(K8S, tmp_path / "k8s", ignore=shutil.ignore_patterns("*.env")))
-
-
-def change(path: Path, right: str, wrong: str) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert right in text
-    path.write_text(text.replace(right, wrong, 1))
-
-
 def by_name(docs: list[Doc]) -> dict[tuple[str, str], Doc]:
-    found = {(doc["kind"], doc["metadata"]["name"]): doc for doc in docs}
-    assert len(found) == len(docs)
-    return found
+    named = {(doc["kind"], doc["metadata"]["name"]): doc for doc in docs}
+    assert len(named) == len(docs)
+    return named
 
 
 def entrypoint(name: str) -> str:

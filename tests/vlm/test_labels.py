@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.processors import processor_of
 from idc.schema import IMAGE, Turn
 from idc.vlm.base import read_family
 from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs, with_answers
@@ -24,6 +23,7 @@ from idc.vlm.chat import Chat, EncodedDialogue
 from idc.vlm.families import family_class
 from idc.vlm.family import Family
 from tests.vlm.models import every_family, found, model, picture, tiny_folder
+from tests.vlm.processors import processor_of
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
 COUNTS = {True: 200, False: 40}

@@ -11,7 +11,6 @@ import pytest
 import torch
 import transformers
 
-from benchmarks.processors import without_videos
 from idc.data.images import encode_png
 from idc.systems.sft.captioner import load_captioner
 from idc.training.artifact import read_artifact
@@ -23,6 +22,7 @@ from idc.vlm.dialogue import caption_turns
 from idc.vlm.merging import merge
 from tests.vlm.artifacts import TEXT, speaking_folder
 from tests.vlm.models import every_family, picture
+from tests.vlm.processors import without_videos
 
 AUTO = "AutoProcessor.from_pretrained(folder)"
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from benchmarks.processors import processor_of
 from idc.data.images import decode_image
 from idc.vlm.dialogue import caption_turns
 from tests.systems.adpo import naive
 from tests.systems.adpo.small import WHOLE, batch_of, job_of, loaders_of, moved, pairs_folder, task_of
+from tests.vlm.processors import processor_of
 
 
 @pytest.mark.parametrize("kind", ["qwen2_5_vl", "internvl"])

@@ -1,33 +1,41 @@
-"""A training step of ProCap's stages: the gain of each optimisation, and the utilisation of the hardware."""
+"""A training step of ProCap's first stage with random weights: the gain of each optimisation, the share of the device's
+peak, and what Ray Train and DeepSpeed add to the bare loop.
+
+    python -m benchmarks.training
+    python -m benchmarks.training device=cuda precision=bf16 batch_size=32 rounds=0
+    python -m benchmarks.training encoder.width=128 encoder.layers=4 grid=[4,4] rounds=3   # the size of the demo
+
+By default at the paper's CLEVR-Change size.
+"""
 
 from __future__ import annotations
 
+import json
+import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from idc.config import ConfigModel
-from idc.systems.procap.config import DecoderConfig, EncoderConfig
+from benchmarks.measurement import Row, by_turns, markdown, sync_of
+from idc.config import ConfigModel, cli
+from idc.systems.procap.config import EncoderConfig
 
 if TYPE_CHECKING:
     import torch
 
     from idc.systems.procap.model import ProcedureEncoder, Shapes
-    from idc.systems.procap.task import FinetuneTask, PretrainTask
-    from idc.training.task import Task
-from benchmarks.measurement import Measurement, by_turns, this_environment
+    from idc.systems.procap.task import PretrainTask
 
 
-class PretrainingConfig(ConfigModel):
+class TrainingConfig(ConfigModel):
     """A training step, by default at the paper's CLEVR-Change size, with random weights and samples."""
 
     encoder: EncoderConfig = EncoderConfig(init="normal")
     """Procedure encoder."""
-    decoder: DecoderConfig = DecoderConfig()
-    """Text decoder of stage 2."""
     grid: tuple[int, int] = (14, 14)
     """Patches per column and per row."""
     feature_dim: int = Field(256, ge=1)
@@ -44,8 +52,10 @@ class PretrainingConfig(ConfigModel):
     """Timed steps of each kind, after one warm-up."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16: also measure bf16 autocast; needs hardware support."""
-    compile: bool = False
-    """Also measure torch.compile."""
+    rounds: int = Field(0, ge=0)
+    """Rounds of the bare loop, DeepSpeed and DeepSpeed on Ray Train, in turns; 0: not measured."""
+    steps: int = Field(8, ge=1)
+    """Optimizer steps of such a round, after two that do not count."""
     peak_tflops: float | None = Field(None, gt=0)
     """The device's published peak in this precision, 10^12 operations per second (A40 bf16: 150, A100: 312, H100: 989).
     Default: that of the fastest of three large matrix products on the device, which is lower."""
@@ -59,7 +69,6 @@ class TrainingStep:
     """A training step, always on the same random batch.
 
     Args:
-        stage: of ProCap.
         everywhere: the last block of stage 1 computes all positions.
         onednn: see :func:`idc.training.engines.make_engine`.
         loop: the optimizer goes through the parameters in a loop over torch's operations.
@@ -67,13 +76,11 @@ class TrainingStep:
 
     def __init__(
         self,
-        config: PretrainingConfig,
+        config: TrainingConfig,
         folder: str,
         *,
         precision: Literal["fp32", "bf16"] = "fp32",
         everywhere: bool = False,
-        compiled: bool = False,
-        stage: Literal[1, 2] = 1,
         onednn: bool | None = None,
         loop: bool = False,
     ):
@@ -85,19 +92,18 @@ class TrainingStep:
         from idc.training.engines import TorchEngine, make_engine, param_groups
 
         torch.manual_seed(0)
-        task: Task = make_task(config) if stage == 1 else make_captioning_task(config)
+        task = make_task(config)
         if everywhere:
             task.get_submodule("encoder").__class__ = everywhere_encoder()
         context = LocalContext(folder, use_gpu=config.device.startswith("cuda"))
         groups, schedules = param_groups(task)
-        train = TrainConfig(steps=1, batch_size=config.batch_size, precision=precision, compile=compiled)
+        train = TrainConfig(steps=1, batch_size=config.batch_size, precision=precision)
         self.engine = make_engine(task.to(context.device).train(), groups, context, train, onednn)
         if loop:
             assert isinstance(self.engine, TorchEngine)
             for group in self.engine.optimizer.param_groups:
                 group.update(fused=False, foreach=False)
-        make = random_batch if stage == 1 else random_captions
-        self.batch = to_device(make(config), context.device)
+        self.batch = to_device(random_batch(config), context.device)
         self.rates = [1e-4 for _ in schedules]
 
     def __call__(self) -> float:
@@ -110,7 +116,7 @@ def no_pixels(images: torch.Tensor) -> torch.Tensor:
     raise AssertionError("the samples hold features")
 
 
-def make_task(config: PretrainingConfig) -> PretrainTask:
+def make_task(config: TrainingConfig) -> PretrainTask:
     from idc.data.text import PAD
     from idc.systems.procap.config import PretrainJob
     from idc.systems.procap.task import PretrainTask
@@ -118,17 +124,7 @@ def make_task(config: PretrainingConfig) -> PretrainTask:
     return PretrainTask(PretrainJob(procedures="random", encoder=config.encoder), make_shapes(config), PAD, no_pixels)
 
 
-def make_captioning_task(config: PretrainingConfig) -> FinetuneTask:
-    from idc.data.text import SPECIALS, Vocabulary
-    from idc.systems.procap.config import FinetuneJob
-    from idc.systems.procap.task import FinetuneTask
-
-    job = FinetuneJob(procedures="random", encoder=config.encoder, decoder=config.decoder)
-    vocabulary = Vocabulary([f"word{n}" for n in range(config.vocabulary_size - len(SPECIALS))])
-    return FinetuneTask(job, config.encoder, make_shapes(config), vocabulary, no_pixels)
-
-
-def make_shapes(config: PretrainingConfig) -> Shapes:
+def make_shapes(config: TrainingConfig) -> Shapes:
     from idc.systems.procap.model import Shapes
 
     return Shapes(config.num_keyframes, config.grid, config.feature_dim, config.codebook_size, config.vocabulary_size)
@@ -154,7 +150,7 @@ def everywhere_encoder() -> type[ProcedureEncoder]:
     return Everywhere
 
 
-def random_batch(config: PretrainingConfig) -> dict[str, torch.Tensor]:
+def random_batch(config: TrainingConfig) -> dict[str, torch.Tensor]:
     """A batch in the format of :func:`idc.systems.procap.data.collate`, with masks drawn as in training."""
     import torch
 
@@ -184,90 +180,118 @@ def random_batch(config: PretrainingConfig) -> dict[str, torch.Tensor]:
     }
 
 
-def random_captions(config: PretrainingConfig) -> dict[str, torch.Tensor]:
-    """A batch of stage 2 in the format of :func:`idc.systems.procap.data.collate`, with captions of full length."""
-    import torch
-
-    from idc.data.text import SPECIALS
-
-    generator, shapes = torch.Generator().manual_seed(0), make_shapes(config)
-    size = (config.batch_size, config.decoder.max_length)
-    ids = torch.randint(len(SPECIALS), shapes.vocabulary_size, size, generator=generator)
-    ends = torch.randn(config.batch_size, 2, shapes.patches, shapes.feature_dim, generator=generator)
-    return {"ends": ends.half(), "ids": ids[:, :-1], "targets": ids[:, 1:]}
-
-
-def measure_pretraining(config: PretrainingConfig) -> Iterator[Measurement]:
-    """Last block only at positions that a loss reads over all positions; bf16 over fp32; compiled over uncompiled;
-    utilisation of the hardware.
+def measure_training(config: TrainingConfig) -> Iterator[Row]:
+    """Last block only at positions that a loss reads over all positions; the optimizer in one pass; oneDNN over MKL;
+    bf16 over fp32; the share of the peak; then the loop.
 
     Raises:
-        ValueError: the two kinds of last block have different losses in float32.
+        ValueError: two kinds of a step have different losses in float32.
     """
     import torch
 
-    from idc.training.linears import onednn_is_exact, onednn_pays
+    from idc.training.linears import onednn_is_exact
 
     torch.set_num_threads(config.threads)
-    where = this_environment(config.threads, config.device)
-    cuda = config.device.startswith("cuda")
-    sync = torch.cuda.synchronize if cuda else (lambda: None)
     with tempfile.TemporaryDirectory(prefix="idc-benchmark-") as folder:
         steps = {"everywhere": TrainingStep(config, folder, everywhere=True), "read": TrainingStep(config, folder)}
-        if not cuda:
+        if config.device == "cpu":
             steps["loop"] = TrainingStep(config, folder, loop=True)
-            if onednn_is_exact():
-                steps |= {
-                    "mkl": TrainingStep(config, folder, onednn=False),
-                    "onednn": TrainingStep(config, folder, onednn=True),
-                }
+        if config.device == "cpu" and onednn_is_exact():
+            steps |= {name: TrainingStep(config, folder, onednn=name == "onednn") for name in ("mkl", "onednn")}
         if config.precision == "bf16":
             steps["bf16"] = TrainingStep(config, folder, precision="bf16")
-        if config.compile:
-            steps["compiled"] = TrainingStep(config, folder, precision=config.precision, compiled=True)
-        actions: dict[str, Callable[[], Any]] = dict(steps)
-        first = {name: action() for name, action in actions.items()}  # also the warm-up
-        for name in first.keys() & {"read", "loop", "mkl", "onednn"}:
+        first = {name: step() for name, step in steps.items()}  # also the warm-up
+        for name in first.keys() - {"bf16"}:
             if abs(first[name] - first["everywhere"]) > 1e-4 * abs(first["everywhere"]):
                 raise ValueError(
-                    f"pretraining: the loss is {first[name]} in the step {name!r} and {first['everywhere']} in "
+                    f"training: the loss is {first[name]} in the step {name!r} and {first['everywhere']} in "
                     "'everywhere'; only equal losses can be compared"
                 )
-        seconds = by_turns(actions, config.repeats, sync)
-        fastest = "compiled" if config.compile else "bf16" if config.precision == "bf16" else "read"
+        seconds = by_turns(dict(steps), config.repeats, sync_of(config.device))
         plain = "bf16" if config.precision == "bf16" else "read"
-        work = count_flops(steps[plain])  # the counter cannot see compiled kernels, which do the same work
+        work = count_flops(steps[plain])
     encoder = config.encoder
     size = f"{config.batch_size} samples, k = {config.num_keyframes}, encoder {encoder.layers}x{encoder.width}"
-
-    def measured(title: str, unit: str, aim: str, above: Sequence[float], below: Sequence[float], **more: Any) -> Any:
-        return Measurement(
-            part="pretraining", title=f"{title} ({size}, {more.pop('precision', 'fp32')})", unit=unit, aim=aim,
-            above=list(above), below=list(below), more=more, environment=where,
-        )  # fmt: skip
-
     rates = {name: [config.batch_size / second for second in values] for name, values in seconds.items()}
-    yield measured("stage 1, last block only where it is read over everywhere", "samples/s", "", rates["read"],
-                   rates["everywhere"], losses=first)  # fmt: skip
-    if "loop" in rates:
-        yield measured("stage 1, optimizer in one pass over a loop of operations", "samples/s", "", rates["read"],
-                       rates["loop"])  # fmt: skip
-    if "onednn" in rates:
-        yield measured("stage 1, linear layers by oneDNN over MKL", "samples/s", "", rates["onednn"], rates["mkl"],
-                       chosen_here=onednn_pays())  # fmt: skip
-    if config.precision == "bf16":
-        yield measured("stage 1, bf16 over fp32", "samples/s", "", rates["bf16"], rates["read"], precision="bf16")
-    if config.compile:
-        yield measured("stage 1, torch.compile over without", "samples/s", "", rates["compiled"], rates[plain],
-                       precision=config.precision)  # fmt: skip
-    peak, source = config.peak_tflops, "the published peak"
-    if peak is None:
-        peak, source = matrix_tflops(config), "its fastest matrix product"
-    done = [work / second / 1e12 for second in seconds[fastest]]
-    yield measured(
-        f"stage 1, model FLOP/s over {source}", "TFLOP/s", "at least 0.40 on a GPU", done, [peak] * len(done),
-        precision=config.precision, flops_of_a_step=work,
-    )  # fmt: skip
+    for above, below, title in (
+        ("read", "everywhere", "last block only where it is read over everywhere"),
+        ("read", "loop", "optimizer in one pass over a loop of operations"),
+        ("onednn", "mkl", "linear layers by oneDNN over MKL"),
+        ("bf16", "read", "bf16 over fp32"),
+    ):
+        if {above, below} <= rates.keys():
+            yield Row(f"stage 1, {title} ({size})", "samples/s", rates[above], rates[below])
+    peak = config.peak_tflops or matrix_tflops(config)
+    done = [work / second / 1e12 for second in seconds[plain]]
+    source = "its fastest matrix product" if config.peak_tflops is None else "the published peak"
+    title = f"stage 1, {plain if plain == 'bf16' else 'fp32'}, model FLOP/s over {source} ({size})"
+    yield Row(title, "TFLOP/s", done, [peak] * len(done), more={"flops_of_a_step": work})
+    if config.rounds:
+        yield from measure_loop(config)
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "torch": {"engine": "torch"},
+    "deepspeed": {"engine": "deepspeed"},
+    "ray": {"engine": "deepspeed"},
+}
+"""Runs of the loop and their settings; the last is on Ray Train."""
+
+
+def measure_loop(config: TrainingConfig) -> Iterator[Row]:
+    """Seconds of a step of DeepSpeed, and of DeepSpeed on Ray Train with one worker, over the bare loop in torch: a run
+    of each per round, in turns, with the same samples, seed and threads."""
+    from cluster.config import ClusterConfig
+    from cluster.session import session
+    from cluster.train import launch
+    from idc.training.config import TrainConfig
+
+    seconds: dict[str, list[float]] = {name: [] for name in RUNS}
+    with tempfile.TemporaryDirectory(prefix="idc-benchmark-") as folder, session(ClusterConfig()):
+        for number in range(config.rounds):
+            for name in list(RUNS)[:: 1 if number % 2 == 0 else -1]:
+                train = TrainConfig.model_validate({
+                    "steps": config.steps + 2, "batch_size": config.batch_size, "log_every": 1, "eval_every": 0,
+                    "checkpoint_every": 10**6, "keep_best": None, "cpus_per_worker": config.threads,
+                    "tracking": {"enabled": False}, **RUNS[name],
+                })  # fmt: skip
+                run = Path(folder) / f"{name}-{number}"
+                payload = config.model_dump(mode="json")
+                launch("benchmarks.training:loop_entry", payload, train, run, local=name != "ray")
+                lines = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+                seconds[name].append(statistics.median(line["seconds_per_step"] for line in lines[2:]))
+    for name, title in (("deepspeed", "DeepSpeed"), ("ray", "Ray Train + DeepSpeed (1 worker)")):
+        yield Row(f"a training step, {title} over the bare torch loop", "s/step", seconds[name], seconds["torch"])
+
+
+def loop_entry(payload: dict[str, Any], context: Any) -> dict[str, Any]:
+    """A training of stage 1 on random samples."""
+    import torch
+
+    from idc.training.config import TrainConfig
+    from idc.training.data import Loader, Loaders
+    from idc.training.loop import fit
+
+    config = TrainingConfig.model_validate({name: payload[name] for name in TrainingConfig.model_fields})
+    train = TrainConfig.model_validate(payload["train"])
+    torch.manual_seed(0)
+
+    def collate(samples: Sequence[int]) -> dict[str, Any]:
+        return random_batch(config.model_copy(update={"batch_size": len(samples)}))
+
+    dataset = _Numbers()
+    loader = Loader.from_config(dataset, collate, train, context.rank, context.world_size)
+    return fit(make_task(config), Loaders(loader, None), context, train)
+
+
+class _Numbers:
+    """The samples of :func:`loop_entry`, which are drawn when they are collated."""
+
+    def __len__(self) -> int:
+        return 1024
+
+    def get(self, index: int, epoch: int) -> int:
+        return index
 
 
 def count_flops(action: Callable[[], Any]) -> int:
@@ -293,7 +317,7 @@ def count_flops(action: Callable[[], Any]) -> int:
     return int(counter.get_total_flops())
 
 
-def matrix_tflops(config: PretrainingConfig) -> float:
+def matrix_tflops(config: TrainingConfig) -> float:
     """10^12 operations per second of the fastest of three products of large square matrices."""
     import torch
 
@@ -305,3 +329,12 @@ def matrix_tflops(config: PretrainingConfig) -> float:
     sync = torch.cuda.synchronize if cuda else (lambda: None)
     by_turns(product, 1, sync)
     return 2 * side**3 / min(by_turns(product, 3, sync)["product"]) / 1e12
+
+
+def main() -> None:
+    config = cli(TrainingConfig, __doc__, local=False, overwrite=False).config
+    print(markdown(measure_training(config), config.device))
+
+
+if __name__ == "__main__":
+    main()

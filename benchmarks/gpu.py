@@ -1,0 +1,167 @@
+"""What one GPU does, with random weights: ProCap's stage 1 and captioning at the paper's size, and steps of SFT and DPO
+with adapters on a vision-language model of 3 billion weights: tokens per second, share of the peak, peak memory.
+
+    python -m benchmarks.gpu
+    python -m benchmarks.gpu peak_tflops=989          # the published peak of an H100 in bf16
+    python -m benchmarks.gpu device=cpu tiny=true     # as the tests run it
+
+Within eight minutes on one card. Writes the random model into a temporary folder, 6 GB.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from benchmarks.captioning import CaptioningConfig, measure_captioning
+from benchmarks.measurement import Row, by_turns, markdown, sync_of
+from benchmarks.training import TrainingConfig, count_flops, matrix_tflops, measure_training
+from idc.config import ConfigModel, cli, load
+
+_WORDINGS = (
+    "the small red metal cube was added",
+    "the large blue rubber sphere has moved to the left",
+    "there is no difference between the two images",
+)
+_TINY: dict[str, dict[str, Any]] = {
+    "training": {
+        "encoder": {"width": 32, "layers": 2, "heads": 4, "text_length": 6, "init": "normal"}, "grid": (3, 4),
+        "feature_dim": 10, "codebook_size": 16, "vocabulary_size": 30, "batch_size": 4,
+    },
+    "captioning": {
+        "tokenizer": {"image_size": 32, "channels": 8, "channel_mult": (1, 1, 2), "res_blocks": 1, "norm_groups": 4,
+                      "codebook_size": 16, "latent_dim": 12},
+        "encoder": {"width": 32, "layers": 2, "heads": 4, "text_length": 6, "init": "normal"},
+        "decoder": {"width": 32, "layers": 2, "heads": 4, "feedforward": 64},
+        "vocabulary_size": 30, "images_at_once": 4, "steps": 9,
+    },
+    "model": {"width": 32, "layers": 1, "tower_width": 32, "tower_layers": 1, "side": 64, "patch": 16},
+}  # fmt: skip
+_LARGE = {"width": 2048, "layers": 36, "heads": 16, "tower_width": 1280, "tower_layers": 32, "side": 224, "patch": 14}
+"""Qwen2.5-VL-3B's widths and depths."""
+
+
+class GpuConfig(ConfigModel):
+    """One GPU."""
+
+    batch_size: int = Field(32, ge=1)
+    """Pairs of ProCap's steps and captions."""
+    pairs: int = Field(8, ge=1)
+    """Pairs of a step of the vision-language model."""
+    repeats: int = Field(3, ge=1)
+    """Timed rounds."""
+    peak_tflops: float | None = Field(None, gt=0)
+    """The device's published peak in bf16. Default: its fastest matrix product."""
+    tiny: bool = False
+    """Small sizes in float32, to try the command without a GPU."""
+    device: str = "cuda"
+    """Torch device."""
+
+
+def measure_gpu(config: GpuConfig) -> Iterator[Row]:
+    """All rows."""
+    common = {
+        "device": config.device, "repeats": config.repeats, "precision": "fp32" if config.tiny else "bf16",
+        "batch_size": config.batch_size,
+    }  # fmt: skip
+    tiny = {name: values if config.tiny else {} for name, values in _TINY.items()}
+    training = load(
+        TrainingConfig, None, {**common, "peak_tflops": config.peak_tflops, "threads": 1, **tiny["training"]}
+    )
+    yield from measure_training(training)
+    yield from measure_captioning(load(CaptioningConfig, None, {**common, "threads": 1, **tiny["captioning"]}))
+    peak = config.peak_tflops or matrix_tflops(training)
+    with tempfile.TemporaryDirectory(prefix="idc-benchmark-") as folder:
+        yield from _tuning(config, Path(folder), peak)
+
+
+def _tuning(config: GpuConfig, folder: Path, peak: float) -> Iterator[Row]:
+    """A step of SFT and one of DPO, with adapters of rank 16 on the language model."""
+    import torch
+
+    from idc.systems.adpo.config import AdpoJob
+    from idc.systems.adpo.data import collate_preferences, samples_of
+    from idc.systems.adpo.task import SYSTEM, PreferenceTask
+    from idc.training.data import to_device
+    from idc.vlm.base import find_base, load_model
+    from idc.vlm.chat import Chat
+    from idc.vlm.config import TinyConfig
+    from idc.vlm.samples import DialogueSamples, collate_samples
+    from idc.vlm.tiny import make_tiny
+
+    size = load(TinyConfig, None, {"family": "qwen2_5_vl", **(_TINY["model"] if config.tiny else _LARGE)})
+    base = make_tiny(size, _WORDINGS * 4, folder / "base")
+    pairs = _write_pairs(folder / "pairs", config.pairs, size.side)
+    device = torch.device(config.device)
+    for objective in ("sft", "dpo"):
+        job = load(AdpoJob, None, {
+            "objective": objective, "pairs": pairs, "captions": "one", "tune": {"lora": {"rank": 16, "dropout": 0}},
+            "base": {"source": str(base), "dtype": "float32" if config.tiny else "bfloat16"},
+        })  # fmt: skip
+        model = find_base(job.base)
+        chat = Chat(model.family, job.cutoff)
+        task = SYSTEM.task(job, load_model(model.folder, job.base, device), model.family, {})
+        if isinstance(task, PreferenceTask):
+            (part,) = samples_of(job, chat, None).values()
+            task.use([part])
+            samples = [part.get(index, 0) for index in range(config.pairs)]
+            batch, answers = collate_preferences(samples, model.family), 2
+        else:
+            dialogues = DialogueSamples(job.pairs, "train", chat, job.prompt, 0)
+            batch = collate_samples([dialogues.get(index, 0) for index in range(config.pairs)], model.family)
+            answers = 1
+        batch, task = to_device({**batch, "num_samples": config.pairs}, device), task.to(device).train()
+        optimizer = torch.optim.AdamW([weight for weight in task.parameters() if weight.requires_grad], lr=1e-4)
+
+        def step(task: Any = task, batch: Any = batch, optimizer: Any = optimizer) -> None:
+            task.training_step(batch)[0].backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+        step()
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        seconds = by_turns({"step": step}, config.repeats, sync_of(config.device))["step"]
+        memory = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else float("nan")
+        work = count_flops(step)
+        weights = sum(parameter.numel() for parameter in task.parameters()) / 1e9
+        title = f"{objective.upper()} with adapters, {weights:.2f} B weights, {answers * config.pairs} captions"
+        yield Row(f"{title}: captions", "captions/s", [answers * config.pairs / second for second in seconds])
+        done = [work / second / 1e12 for second in seconds]
+        yield Row(f"{title}: FLOP/s over the peak", "TFLOP/s", done, [peak] * len(done), more={"peak_GiB": memory})
+
+
+def _write_pairs(folder: Path, count: int, side: int) -> str:
+    """A folder of pairs of noise with captions, as many of each split."""
+    import numpy as np
+
+    from idc.data.images import encode_png
+    from idc.data.store import DatasetFolder
+    from idc.schema import ChangePair, pair_arrow_schema
+
+    rng = np.random.default_rng(0)
+    rows = []
+    for split in ("train", "val"):
+        for number in range(count):
+            before, after = (encode_png(rng.integers(0, 256, (side, side, 3), np.uint8)) for _ in range(2))
+            captions = (_WORDINGS[number % len(_WORDINGS)],)
+            rows.append(ChangePair(f"{split}-{number}", before, after, captions=captions, split=split).to_row())
+    pairs = DatasetFolder.open_for_build(
+        folder, kind="pairs", schema=pair_arrow_schema(), fingerprint="noise", config={}, num_chunks=1
+    )
+    pairs.write_chunk(0, rows)
+    pairs.finish()
+    return str(folder)
+
+
+def main() -> None:
+    config = cli(GpuConfig, __doc__, local=False, overwrite=False).config
+    print(markdown(measure_gpu(config), config.device))
+
+
+if __name__ == "__main__":
+    main()
