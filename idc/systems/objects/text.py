@@ -271,13 +271,15 @@ def _compared(
     end = next((at for at in range(shorter - start) if not same(first[-1 - at], second[-1 - at])), shorter - start)
     parts = [words[start : len(words) - end] for words in lines]
     quads = [word.corners for part in parts for word in part]
-    if not quads:
+    keys = ["".join(filter(str.isalnum, "".join(word.key for word in part))) for part in parts]
+    if not quads or keys[0] == keys[1]:
         return None
-    if difference(*quads) <= _MISREAD if first and second else difference(*quads, blur=_BLURRED) <= _NO_LETTER:
+    letters = [sum(character.isalnum() for word in part for character in word.text) for part in parts]
+    # A letter too few is more often misread than another one, and changes more pixels where it is not.
+    if difference(*quads) <= _MISREAD if letters[0] == letters[1] else difference(*quads, blur=_BLURRED) <= _NO_LETTER:
         return None
     box = _around(quads)
     confidence = min(word.confidence for part in parts for word in part)
-    letters = [sum(character.isalnum() for word in part for character in word.text) for part in parts]
     if first and second:
         if min(letters) < _SHORTEST and max(map(len, lines)) <= _QUOTED:
             parts = list(lines)

@@ -197,6 +197,8 @@ def line(text: str, confidence: float = 1.0) -> list[Word]:
         ("OPEN", "SHUT", {"difference": 0.05}, None),
         ("OPEN", "SHUT", {"difference": 0.2}, ("OPEN", "SHUT")),
         ("EXIT", "", {"difference": 0.2}, None),
+        ("17:32.01", "17:32 01", {}, None),
+        ("05-7-02", "05-7-2", {"difference": 0.2}, None),
         ("12:30", "12:45", {"ends": (0.5, 90)}, None),
         ("12:30", "12:45", {"ends": (-1, 4)}, None),
     ],
