@@ -248,7 +248,7 @@ def test_lines_are_joined_by_position_as_in_a_naive_closure() -> None:
         shared = min(a[2, 1], b[2, 1]) - max(a[0, 1], b[0, 1])
         heights = sorted((a[2, 1] - a[0, 1], b[2, 1] - b[0, 1]))
         across = min(a[1, 0], b[1, 0]) > max(a[0, 0], b[0, 0])
-        return bool(across and shared > heights[0] / 2 and heights[1] < 2 * heights[0])
+        return bool(across and shared > heights[0] / 2 and heights[1] < 1.6 * heights[0])
 
     for _ in range(30):
         first, second = ([quad() for _ in range(6)] for _ in range(2))
