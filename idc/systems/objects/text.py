@@ -62,7 +62,9 @@ _LETTER = 24
 _SHIFT = 3
 """Displacements of a word that do not count, at that height."""
 _NO_LETTER = 0.3
-"""Share from which a word is not there on the other image: it may be too blurred there to be read."""
+"""Share from which a word is not there on the other image ..."""
+_BLURRED = 3.0
+"""... with this blur of both, at that height: it may be too blurred on one of them to be read."""
 _OTHER_WINDOW = 0.15
 """Share of the contrast from which a part differs."""
 
@@ -223,8 +225,8 @@ def _changes_in(before: np.ndarray, after: np.ndarray, warp: np.ndarray, box: Bo
     images = [_cut(image, matrix, (height, width)) for image, matrix in ((before, warp @ to_after), (after, to_after))]
     greys = [cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32) for image in images]
 
-    def difference(*quads: np.ndarray) -> float:
-        return max(difference_of_letters(greys[0], greys[1], quad) for quad in quads)
+    def difference(*quads: np.ndarray, blur: float = 0.0) -> float:
+        return max(difference_of_letters(greys[0], greys[1], quad, blur) for quad in quads)
 
     # A word that is cut by the border of the part, and not of the image, is not known.
     ends = (2.0 if left > 0 else -np.inf, width - 2.0 if right < after.shape[1] else np.inf)
@@ -269,11 +271,15 @@ def _compared(
     end = next((at for at in range(shorter - start) if not same(first[-1 - at], second[-1 - at])), shorter - start)
     parts = [words[start : len(words) - end] for words in lines]
     quads = [word.corners for part in parts for word in part]
-    if not quads or difference(*quads) <= (_MISREAD if first and second else _NO_LETTER):
+    keys = ["".join(filter(str.isalnum, "".join(word.key for word in part))) for part in parts]
+    if not quads or keys[0] == keys[1]:
+        return None
+    letters = [sum(character.isalnum() for word in part for character in word.text) for part in parts]
+    # A letter too few is more often misread than another one, and changes more pixels where it is not.
+    if difference(*quads) <= _MISREAD if letters[0] == letters[1] else difference(*quads, blur=_BLURRED) <= _NO_LETTER:
         return None
     box = _around(quads)
     confidence = min(word.confidence for part in parts for word in part)
-    letters = [sum(character.isalnum() for word in part for character in word.text) for part in parts]
     if first and second:
         if min(letters) < _SHORTEST and max(map(len, lines)) <= _QUOTED:
             parts = list(lines)
@@ -418,11 +424,14 @@ def _reader() -> Any:
     )
 
 
-def difference_of_letters(before: np.ndarray, after: np.ndarray, quad: np.ndarray) -> float:
+def difference_of_letters(before: np.ndarray, after: np.ndarray, quad: np.ndarray, blur: float = 0.0) -> float:
     """The difference of two images (float32, (H, W)) in the window, as large as a letter, of a quadrilateral where they
-    differ most: a share of the contrast, whatever their light, at the displacement at which the two agree best."""
-    second = _flat(after, quad, _LETTER, _SHIFT)
-    first = _flat(before, quad, _LETTER, _SHIFT)[_SHIFT:-_SHIFT, _SHIFT:-_SHIFT]
+    differ most: a share of the contrast, whatever their light, at the displacement at which the two agree best, with a
+    blur of both."""
+    first, second = (_flat(image, quad, _LETTER, _SHIFT) for image in (before, after))
+    if blur:
+        first, second = (cv2.GaussianBlur(patch, (0, 0), blur) for patch in (first, second))
+    first = first[_SHIFT:-_SHIFT, _SHIFT:-_SHIFT]
     height, width = first.shape
     contrast = max(first.std(), second.std(), 1.0)
     best = np.inf

@@ -44,13 +44,13 @@ def sign(text: str, letter: int = 24, width: int = 640, place: tuple[int, int] =
 
 
 def noisy(image: np.ndarray, sigma: float = 5) -> np.ndarray:
-    cv2.setRNGSeed(round(image.mean() * 1e6) % 2**30)  # another one for each image
-    noise = cv2.randn(np.empty(image.shape, np.float32), (0,) * 3, (sigma,) * 3)
-    return (image + noise).clip(0, 255).astype(np.uint8)
+    rng = np.random.default_rng(image.sum())  # another one for each image
+    return (image + rng.normal(0, sigma, image.shape)).clip(0, 255).astype(np.uint8)
 
 
 def compressed(image: np.ndarray, quality: int = 80) -> np.ndarray:
-    return cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1], 1)
+    encoded = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
+    return np.asarray(cv2.imdecode(encoded, cv2.IMREAD_COLOR))
 
 
 def clauses(claims: list[Claim]) -> list[str]:
@@ -80,7 +80,8 @@ def test_words_that_changed_are_read(before: str, after: str, letter: int, width
     for box, text in ((claim.box_before, before), (claim.box_after, after)):
         assert (box is None) == (text == "")
         if box is not None:
-            assert x - letter < box[0] < box[2] < x + 10 * letter and y - letter < box[1] < box[3] < y + 2 * letter
+            assert x - letter < box[0] < box[2] < x + 10.5 * letter
+            assert y - letter < box[1] < box[3] < y + 2 * letter
 
 
 SAME_WORDS = {
@@ -109,15 +110,17 @@ def test_one_letter_differs_and_no_word_under_noise_blur_and_light(name: str) ->
     left, top, right, bottom = left - 4, top - 6, right + 4, bottom + 6
     quad = np.array([[left, top], [right, top], [right, bottom], [left, bottom]], float)
 
-    def difference(first: np.ndarray, second: np.ndarray) -> float:
+    def difference(first: np.ndarray, second: np.ndarray, blur: float = 0.0) -> float:
         greys = [cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32) for image in (first, second)]
-        return difference_of_letters(greys[0], greys[1], quad)
+        return difference_of_letters(greys[0], greys[1], quad, blur)
 
     before = sign("B12")
     other = difference(before, SAME_WORDS[name](sign("B17")))
     assert difference(before, SAME_WORDS[name](before)) < other / 2
     assert other > text_module._MISREAD
-    assert difference(before, SAME_WORDS[name](sign(""))) > text_module._NO_LETTER
+    assert difference(before, SAME_WORDS[name](sign("")), text_module._BLURRED) > text_module._NO_LETTER
+    soft = cv2.GaussianBlur(before, (0, 0), 5)
+    assert difference(soft, SAME_WORDS[name](before), text_module._BLURRED) < text_module._NO_LETTER, "hardly legible"
 
 
 def test_the_difference_of_letters_is_that_of_its_definition() -> None:
@@ -148,8 +151,7 @@ def test_words_are_told_in_the_frames_of_both_images_and_where_they_count() -> N
     wide = cv2.copyMakeBorder(before, 30, 0, 50, 0, cv2.BORDER_REPLICATE)
     [claim] = word_claims(wide, after, np.array([[1, 0, 50], [0, 1, 30], [0, 0, 1.0]]))
     assert (claim.object, claim.before, claim.after) == ("words", "OPEN", "SHUT")
-    assert claim.box_before is not None and claim.box_after is not None
-    assert np.abs(np.subtract(claim.box_before, claim.box_after) - (50, 30, 50, 30)).max() <= 1
+    assert np.abs(np.subtract(claim.box_before or (), claim.box_after or ()) - (50, 30, 50, 30)).max() <= 1
     counted = np.ones(after.shape[:2], bool)
     assert len(word_claims(before, after, counted=counted)) == 1
     counted[:150, 250:] = False
@@ -195,6 +197,8 @@ def line(text: str, confidence: float = 1.0) -> list[Word]:
         ("OPEN", "SHUT", {"difference": 0.05}, None),
         ("OPEN", "SHUT", {"difference": 0.2}, ("OPEN", "SHUT")),
         ("EXIT", "", {"difference": 0.2}, None),
+        ("17:32.01", "17:32 01", {}, None),
+        ("05-7-02", "05-7-2", {"difference": 0.2}, None),
         ("12:30", "12:45", {"ends": (0.5, 90)}, None),
         ("12:30", "12:45", {"ends": (-1, 4)}, None),
     ],
@@ -205,7 +209,7 @@ def test_readings_of_a_position(before: str, after: str, options: dict, expected
         line(before, confidence),
         line(after, options.get("other", confidence)),
         options.get("detected", False),
-        lambda *quads: options.get("difference", 1.0),
+        lambda *quads, blur=0.0: options.get("difference", 1.0),
         options.get("ends", (-np.inf, np.inf)),
     )
     assert (change and change[:2]) == expected
@@ -215,7 +219,7 @@ def test_words_between_the_first_and_the_last_that_differ_are_those_of_a_naive_s
     rng = np.random.default_rng(1)
     for _ in range(200):
         first, second = (list(rng.choice(["abcd", "hijk", "opqr"], rng.integers(1, 6))) for _ in range(2))
-        change = _compared(line(" ".join(first)), line(" ".join(second)), True, lambda *quads: 1.0)
+        change = _compared(line(" ".join(first)), line(" ".join(second)), True, lambda *quads, blur=0.0: 1.0)
         trims = [
             (start + end, first[start : len(first) - end], second[start : len(second) - end])
             for start, end in product(range(6), repeat=2)
@@ -244,7 +248,7 @@ def test_lines_are_joined_by_position_as_in_a_naive_closure() -> None:
         shared = min(a[2, 1], b[2, 1]) - max(a[0, 1], b[0, 1])
         heights = sorted((a[2, 1] - a[0, 1], b[2, 1] - b[0, 1]))
         across = min(a[1, 0], b[1, 0]) > max(a[0, 0], b[0, 0])
-        return bool(across and shared > heights[0] / 2 and heights[1] < 2 * heights[0])
+        return bool(across and shared > heights[0] / 2 and heights[1] < 1.6 * heights[0])
 
     for _ in range(30):
         first, second = ([quad() for _ in range(6)] for _ in range(2))
@@ -273,10 +277,13 @@ def test_rows_that_moved_down_leave_the_new_one() -> None:
 
 def test_no_more_is_read_of_a_large_photograph_that_differs_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader's time goes with the pixels, and these are bounded."""
-    lines, read = text_module._lines, []
-    monkeypatch.setattr(
-        text_module, "_lines", lambda image: (read.append(image.shape[0] * image.shape[1]), lines(image))[1]
-    )
+    lines, read = text_module._lines, list[int]()
+
+    def counting(image: np.ndarray) -> list[np.ndarray]:
+        read.append(image.shape[0] * image.shape[1])
+        return lines(image)
+
+    monkeypatch.setattr(text_module, "_lines", counting)
     flower = cv2.resize(load_sample_image("flower.jpg"), (4000, 2669))
     word_claims(sign("OPEN", 80, 4000)[:2669], flower)
     assert 0 < sum(read) <= 2.1 * text_module._BUDGET
@@ -296,7 +303,8 @@ def test_all_words_of_an_image() -> None:
     words = read_words(sign("LINE 3\nRUNNING", 20))
     assert [word.text for word, _ in words] == ["LINE", "3", "RUNNING"]
     boxes = np.array([box for _, box in words])
-    assert boxes[0, 2] <= boxes[1, 0] + 6 and boxes[2, 1] > boxes[0, 1] + 10, "beside and below"
+    assert boxes[0, 2] <= boxes[1, 0] + 6, "beside it"
+    assert boxes[2, 1] > boxes[0, 1] + 10, "below it"
 
 
 def test_without_the_extra_no_words_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
