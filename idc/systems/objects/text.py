@@ -35,7 +35,7 @@ _GAP = 12
 _PIXELS = 300_000
 """Size to which a larger part is reduced: 0.08 seconds of a core."""
 _BUDGET = 1_000_000
-"""Number of pixels that are read on an image, of the smallest parts first: signs are smaller than what else moves."""
+"""Number of pixels that are read on an image, of the parts that differ most first: letters are in strong contrast."""
 _ENLARGED = 3.0
 """Largest enlargement of a part: letters of 9 pixels are read at 27."""
 _SHORT_SIDE = 256
@@ -44,10 +44,10 @@ _MARGIN = 16
 """Smallest margin around a part, where its line may continue."""
 _LINE = 48
 """Height at which the reader takes a line."""
-_READ = 0.6
-"""Smallest confidence of what was read at all, ..."""
+_READ = 0.8
+"""Smallest mean confidence of a line: less has what is read into textures, ..."""
 _SURE = 0.9
-"""... and of words that are quoted."""
+"""... and of a word that is quoted."""
 _SHORTEST = 3
 """Smallest number of letters and digits that appear, are gone, or are quoted without the words beside them."""
 _QUOTED = 6
@@ -62,7 +62,9 @@ _LETTER = 24
 _SHIFT = 3
 """Displacements of a word that do not count, at that height."""
 _NO_LETTER = 0.3
-"""Share from which a word is not there on the other image: it may be too blurred there to be read."""
+"""Share from which a word is not there on the other image ..."""
+_BLURRED = 3.0
+"""... with this blur of both, at that height: it may be too blurred on one of them to be read."""
 _OTHER_WINDOW = 0.15
 """Share of the contrast from which a part differs."""
 
@@ -109,13 +111,12 @@ def word_claims(
     size = after.shape[:2]
     changes: list[Change] = []
     budget = float(_BUDGET)
-    for box in sorted(_joined([_inside(box, size) for box in _parts(before, after, warp)]), key=_area):
+    for box in _joined([_inside(box, size) for box in _parts(before, after, warp)]):
         short_side = max(1.0, min(box[2] - box[0], box[3] - box[1]))
         scale = min(_ENLARGED, max(1.0, _SHORT_SIDE / short_side), (_PIXELS / _area(box)) ** 0.5)
-        budget -= scale**2 * _area(box)
-        if budget < 0:
-            break
-        changes += _changes_in(before, after, warp, box, scale)
+        if scale**2 * _area(box) <= budget:
+            budget -= scale**2 * _area(box)
+            changes += _changes_in(before, after, warp, box, scale)
     changes = [
         change for change in _without_moved(_once(changes)) if counted is None or counted[_centre(change.box, size)]
     ]
@@ -174,7 +175,7 @@ def _shortened(words: str | None) -> str | None:
 
 def _parts(before: np.ndarray, after: np.ndarray, warp: np.ndarray) -> list[Box]:
     """Boxes on the image after in which small windows differ from the image before, at the displacement, of a pixel, at
-    which they agree best."""
+    which they agree best; those that differ most first."""
     second, scale = _reduced(after)
     first, scale_before = _reduced(before)
     scales = np.diag([*scale_before, 1.0]) @ warp @ np.diag([1 / scale[0], 1 / scale[1], 1.0])
@@ -192,7 +193,10 @@ def _parts(before: np.ndarray, after: np.ndarray, warp: np.ndarray) -> list[Box]
     usual = float(np.median(difference[::4, ::4]))
     mask = (difference > _OTHER_WINDOW * energy + 4 * usual + _TRACE**2) & inside
     joined = cv2.dilate(mask.astype(np.uint8), np.ones((_GAP // 2 + 1, _GAP + 1), np.uint8))
-    boxes = cv2.connectedComponentsWithStats(joined, connectivity=8)[2][1:, :4].astype(float)
+    _, labels, stats, _ = cv2.connectedComponentsWithStats(joined, connectivity=8)
+    peaks = np.zeros(len(stats), np.float32)
+    np.maximum.at(peaks, labels[mask], difference[mask])
+    boxes = stats[np.argsort(-peaks[1:], kind="stable") + 1, :4].astype(float)
     boxes[:, 2:] += boxes[:, :2]
     return [_with_line(tuple(box)) for box in boxes / [*scale, *scale]]
 
@@ -221,8 +225,8 @@ def _changes_in(before: np.ndarray, after: np.ndarray, warp: np.ndarray, box: Bo
     images = [_cut(image, matrix, (height, width)) for image, matrix in ((before, warp @ to_after), (after, to_after))]
     greys = [cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32) for image in images]
 
-    def difference(*quads: np.ndarray) -> float:
-        return max(difference_of_letters(greys[0], greys[1], quad) for quad in quads)
+    def difference(*quads: np.ndarray, blur: float = 0.0) -> float:
+        return max(difference_of_letters(greys[0], greys[1], quad, blur) for quad in quads)
 
     # A word that is cut by the border of the part, and not of the image, is not known.
     ends = (2.0 if left > 0 else -np.inf, width - 2.0 if right < after.shape[1] else np.inf)
@@ -267,7 +271,9 @@ def _compared(
     end = next((at for at in range(shorter - start) if not same(first[-1 - at], second[-1 - at])), shorter - start)
     parts = [words[start : len(words) - end] for words in lines]
     quads = [word.corners for part in parts for word in part]
-    if not quads or difference(*quads) <= (_MISREAD if first and second else _NO_LETTER):
+    if not quads:
+        return None
+    if difference(*quads) <= _MISREAD if first and second else difference(*quads, blur=_BLURRED) <= _NO_LETTER:
         return None
     box = _around(quads)
     confidence = min(word.confidence for part in parts for word in part)
@@ -283,7 +289,7 @@ def _compared(
             return Change(None, None, box, surest) if detected and surest >= _SURE else None
     elif confidence < _SURE or max(letters) < _SHORTEST or detected or box[0] < ends[0] or box[2] > ends[1]:
         return None  # a texture, or letters on the other image that could not be read
-    before, after = (" ".join(word.text for word in part) for part in parts)
+    before, after = (" ".join(word.text.replace('"', "'") for word in part) for part in parts)
     return Change(before, after, box, confidence)
 
 
@@ -326,7 +332,7 @@ def _one_row(line: np.ndarray, other: np.ndarray) -> bool:
     """Whether two lines of about the same height overlap, by half of the height of the lower one."""
     (left, top), (right, bottom) = np.maximum(line.min(0), other.min(0)), np.minimum(line.max(0), other.max(0))
     lower, higher = sorted(np.ptp(quad[:, 1]) for quad in (line, other))
-    return bool(right > left and bottom - top > 0.5 * lower and higher < 2 * lower)
+    return bool(right > left and bottom - top > 0.5 * lower and higher < 1.6 * lower)
 
 
 def _share(line: np.ndarray, other: np.ndarray) -> float:
@@ -416,11 +422,14 @@ def _reader() -> Any:
     )
 
 
-def difference_of_letters(before: np.ndarray, after: np.ndarray, quad: np.ndarray) -> float:
+def difference_of_letters(before: np.ndarray, after: np.ndarray, quad: np.ndarray, blur: float = 0.0) -> float:
     """The difference of two images (float32, (H, W)) in the window, as large as a letter, of a quadrilateral where they
-    differ most: a share of the contrast, whatever their light, at the displacement at which the two agree best."""
-    second = _flat(after, quad, _LETTER, _SHIFT)
-    first = _flat(before, quad, _LETTER, _SHIFT)[_SHIFT:-_SHIFT, _SHIFT:-_SHIFT]
+    differ most: a share of the contrast, whatever their light, at the displacement at which the two agree best, with a
+    blur of both."""
+    first, second = (_flat(image, quad, _LETTER, _SHIFT) for image in (before, after))
+    if blur:
+        first, second = (cv2.GaussianBlur(patch, (0, 0), blur) for patch in (first, second))
+    first = first[_SHIFT:-_SHIFT, _SHIFT:-_SHIFT]
     height, width = first.shape
     contrast = max(first.std(), second.std(), 1.0)
     best = np.inf
@@ -452,17 +461,16 @@ def _inside(box: Box, size: tuple[int, int]) -> Box:
 
 
 def _joined(boxes: list[Box]) -> list[Box]:
-    """Boxes, of which two are one where that is no larger than both, and is not reduced."""
-    left, joined = list(boxes), list[Box]()
-    while left:
-        box = left.pop()
-        both = {other: _around([_corners(box), _corners(other)]) for other in joined}
-        near = next((other for other in joined if _area(both[other]) <= min(_area(box) + _area(other), _PIXELS)), None)
-        if near is None:
-            joined.append(box)
-        else:
-            joined.remove(near)
-            left.append(both[near])
+    """Boxes in their order, of which two are one where that is no larger than both, and is not reduced."""
+    joined: list[Box] = []
+    for box in boxes:
+        at = len(joined)
+        for number, other in enumerate(joined):
+            union = _around([_corners(box), _corners(other)])
+            if _area(union) <= min(_area(box) + _area(other), _PIXELS):
+                box, at = union, number
+                break
+        joined[at : at + 1] = [box]
     return joined
 
 
