@@ -174,6 +174,8 @@ _LETTERING = re.compile(
     r"|\bno (?:doubt|(?:fewer|less) than)\b"
 )
 """Signs with "no" on them, "no doubt", "no fewer than": no denial of a change."""
+_QUOTATION = re.compile(r'\b(words?|became) "[^"]*"')
+"""Words that are read on the images, whatever they say."""
 
 
 READ = 4000
@@ -185,7 +187,7 @@ def clauses(caption: str) -> list[Clause]:
     text = " ".join(caption[:READ].lower().replace("\u2019", "'").split())
     # Tokenised texts write "do n't" or "don t", hurried ones "dont".
     text = re.sub(r"\b(ca|do|does|did|is|are|was|were|has|have|had|could|would)(?: n't|n t|nt)\b", r"\1n't", text)
-    text = _LETTERING.sub("the sign", text)
+    text = _LETTERING.sub("the sign", _QUOTATION.sub(r"\1 it", text))
     text = _HEADING.sub("no change", text)
     text = re.sub(_EXCEPT, ". besides", re.sub(_ONLY, ". solely", text))  # marks exceptions for _classified
     text = _EXCEPTION_FIRST.sub(r"\1. ", text)

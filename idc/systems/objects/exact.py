@@ -21,17 +21,18 @@ from idc.systems.objects.pixel_changes import (
     around_all,
     clusters_of,
     different_pixels,
-    moves_between,
+    is_lossy,
     shifted_box,
     slices_of,
     together,
     unmoved_pixels,
+    whole_moves,
 )
 from idc.systems.objects.text import read_words, words_clause
 from idc.systems.objects.wording import colour_of, where_of
 
 IDENTICAL = "The two images are identical."
-ONLY_RENDERING = "No change is visible: pixels differ only as in another rendering of the same edges."
+ONLY_RENDERING = "No visible change: the images are the same up to anti-aliasing and compression."
 _MOST_DIFFERENT = 0.5
 """Share of the pixels that may differ: a row that is added to a page of text moves everything below."""
 _FLAT = 0.5
@@ -39,14 +40,12 @@ _FLAT = 0.5
 which three quarters of the pixels can be equal (compressed films), have 0.02 to 0.4 then."""
 _NAMED = 3
 """Number of claims that the sentence says."""
-_MOST_READ = 40
+_MOST_READ = 24
 """Clusters in which words are read, the largest first."""
 _LINE = 4
 """Largest thickness of a line or border, in pixels."""
 _PLAIN = 0.6
 """Share of a cluster's pixels that must have a colour for it to be that of the cluster."""
-_FIRST = ("row", "words")
-"""Objects whose claims are said first; then the largest."""
 _ROW = 8
 """Smallest shift, in pixels, that is one by an added or removed row."""
 _ENLARGED = ((24, 3.0), (60, 2.0))
@@ -102,21 +101,22 @@ class _Words(NamedTuple):
     after: list[_Word]
 
     def changed(self) -> tuple[list[_Word], list[_Word]]:
-        """The words that the other image does not have, or has less often; none if only the gaps were read otherwise."""
+        """The words that the other image has not, or less often; none if only the gaps were read otherwise."""
         if _letters(self.before) == _letters(self.after):
             return [], []
         return _without(self.before, self.after), _without(self.after, self.before)
 
 
 def is_exact_pair(before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether two images are drawn ones of one size most of whose pixels are exactly equal."""
+    """Whether two images of one size are drawn ones, most of whose pixels are exactly equal, and none is a compressed
+    copy of the other."""
     if before.shape != after.shape:
         return False
     different = (before != after).any(axis=-1)
     if different.mean() > _MOST_DIFFERENT:
         return False
     flat = (after[:-1, :-1] == after[1:, :-1]).all(axis=-1) & (after[:-1, :-1] == after[:-1, 1:]).all(axis=-1)
-    return bool(flat.size and flat.mean() >= _FLAT)
+    return bool(flat.size and flat.mean() >= _FLAT and not is_lossy(before, after))
 
 
 def exact_changes(
@@ -139,7 +139,8 @@ def exact_changes(
     if not different.any():
         sentence = IDENTICAL if (before == after).all() else ONLY_RENDERING
         return ExactChanges((), (), np.zeros(different.shape, np.float32), sentence)
-    unmoved, moves = unmoved_pixels(before, after, different, moves_between(before, after, different))
+    moves = whole_moves(before, after, different)
+    unmoved, moves = unmoved_pixels(before, after, different, moves)
     labels, boxes = clusters_of(unmoved)
     moves = together(moves)
     clusters = [_Cluster(box, labels[slices_of(box)] == number) for number, box in enumerate(boxes, 1)]
@@ -157,7 +158,7 @@ def exact_changes(
         said += _move_claims(move, [(clusters[number].box, words[number]) for number in row], different.shape)
     for number in left:
         said += _cluster_claims(before, after, clusters[number], words[number])
-    said.sort(key=lambda entry: (entry[0].object not in _FIRST, -max(map(area_of, _boxes_of(entry[0])))))
+    said.sort(key=lambda entry: (not _is_reading(entry[0]), -max(map(area_of, _boxes_of(entry[0])))))
     boxes = [cluster.box for cluster in clusters] + [move.after for move in moves]
     regions = sorted(
         (_region(box, before, after, different) for box in boxes if different[slices_of(box)].any()),
@@ -172,7 +173,9 @@ def exact_changes(
 
 def _is_trace(cluster: _Cluster, moves: list[Move]) -> bool:
     """Whether a few pixels are what a move left at its edges."""
-    near = any(_overlap(around(cluster.box, 2, (1 << 20, 1 << 20)), box) for move in moves for box in (move.before, move.after))
+    near = any(
+        _overlap(around(cluster.box, 2, (1 << 20, 1 << 20)), box) for move in moves for box in (move.before, move.after)
+    )
     return near and int(cluster.mask.sum()) <= _TRACE
 
 
@@ -198,7 +201,11 @@ def _move_claims(move: Move, row: list[tuple[Box, _Words]], size: tuple[int, ...
     if not row:
         return [(claim, f"a region of {_measured(move.after)} {claim.where} {way}")]
     box = around_all([box for box, _ in row])
-    words = [word for _, read in sorted(row, key=lambda entry: entry[0][0]) for word in (read.after if dy > 0 else read.before)]
+    words = [
+        word
+        for _, read in sorted(row, key=lambda entry: entry[0][0])
+        for word in (read.after if dy > 0 else read.before)
+    ]
     text = _joined(words)
     kind: ClaimKind = "appeared" if dy > 0 else "gone"
     confidence = min((word.confidence for word in words), default=1.0)
@@ -241,9 +248,13 @@ def _words_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words
     grounds = _grounds(before, cluster) | _grounds(after, cluster)
     if colours[0] != colours[1] and not {colours[0].code, colours[1].code} & grounds:
         names = _names(*colours)
-        return Claim("changed", "words", 1, where, box, box, 1.0, *names), f"{text} changed from {names[0]} to {names[1]}"
+        return Claim(
+            "changed", "words", 1, where, box, box, 1.0, *names
+        ), f"{text} changed from {names[0]} to {names[1]}"
     heights = [np.median([word.box[3] - word.box[1] for word in read]) for read in words]
-    look = "became larger" if heights[1] > 1.1 * heights[0] else "became smaller" if heights[0] > 1.1 * heights[1] else ""
+    look = (
+        "became larger" if heights[1] > 1.1 * heights[0] else "became smaller" if heights[0] > 1.1 * heights[1] else ""
+    )
     return Claim("changed", "words", 1, where, box, box, 1.0), f"{text} {look or 'changed in look'}"
 
 
@@ -294,7 +305,7 @@ def _look_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> tup
     is_ground = second.share >= _ALL and second.code in _grounds(after, cluster)
     region = f"a region of {_measured(box)} {where}"
     thing = "line" if _is_line(cluster) else "border" if _is_border(cluster.mask) else "region"
-    names = _names(first, second) if plain else (None, None)
+    names: tuple[str | None, str | None] = _names(first, second) if plain else (None, None)
     background = plain and _FILLED <= cluster.mask.mean() < 1
     if was_ground == is_ground or background:
         kind: ClaimKind = "changed"
@@ -313,8 +324,8 @@ def _look_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> tup
         else:
             what = f"{_article(colour)} {colour} area" if colour else "something"
             clause = f"{what} of {_measured(box)} {'appeared' if was_ground else 'is gone'} {where}"
-    places = (None if kind == "appeared" else box, None if kind == "gone" else box)
-    return Claim(kind, thing, 1, where, *places, 1.0, *names), clause
+    boxes = (None if kind == "appeared" else box, None if kind == "gone" else box)
+    return Claim(kind, thing, 1, where, *boxes, 1.0, *names), clause
 
 
 def _is_line(cluster: _Cluster) -> bool:
@@ -327,7 +338,12 @@ def _is_border(mask: np.ndarray) -> bool:
     if min(mask.shape) < 3 * _LINE:
         return False
     inside = mask[_LINE:-_LINE, _LINE:-_LINE].sum()
-    sides = (mask[:_LINE].any(axis=0), mask[-_LINE:].any(axis=0), mask[:, :_LINE].any(axis=1), mask[:, -_LINE:].any(axis=1))
+    sides = (
+        mask[:_LINE].any(axis=0),
+        mask[-_LINE:].any(axis=0),
+        mask[:, :_LINE].any(axis=1),
+        mask[:, -_LINE:].any(axis=1),
+    )
     return bool(inside <= 0.05 * mask.sum() and all(side.mean() >= 0.4 for side in sides))
 
 
@@ -344,6 +360,11 @@ def _measured(box: Box) -> str:
 
 def _article(word: str) -> str:
     return "an" if word[0] in "aeiou" else "a"
+
+
+def _is_reading(claim: Claim) -> bool:
+    """Whether a claim is of another text: these are said first, then the largest."""
+    return claim.object in ("row", "words") and claim.kind != "changed"
 
 
 def _boxes_of(claim: Claim) -> list[Box]:
@@ -390,10 +411,13 @@ def _read(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> _Words:
         words = []
         for word, corners in read_words(part):
             (left, top), (right, bottom) = (np.reshape(corners, (2, 2)) - _MARGIN) / scale + box[:2]
-            place = max(int(left), 0), max(int(top), 0), int(np.ceil(right)), int(np.ceil(bottom))
-            if cluster.mask[slices_of(shifted_box(place, -cluster.box[0], -cluster.box[1]))].any():
-                words.append(_Word(word.text, word.key, place, word.confidence))
+            area = max(int(left), 0), max(int(top), 0), int(np.ceil(right)), int(np.ceil(bottom))
+            if cluster.mask[slices_of(shifted_box(area, -cluster.box[0], -cluster.box[1]))].any():
+                words.append(_Word(word.text, word.key, area, word.confidence))
         sides.append(words)
+    texts = ["".join(filter(str.isalnum, "".join(word.text for word in words))) for words in sides]
+    if max(map(len, texts)) < 2 and not any(map(str.isdigit, texts)):
+        return _Words([], [])  # an icon that looks like a letter
     return _Words(*sides)
 
 

@@ -22,7 +22,18 @@ _LETTERS = (4, 2)
 _FAINT = 8
 """Differences of at most this many levels in 255 count only where they are even: a plain colour that changed a little.
 Rounding and compression are not even."""
+_STRONG = 128
+"""Differences of more levels are none of anti-aliasing of the same edge."""
 _EVEN = 0.9
+"""Length of a cluster's mean difference, as a share of the mean length, from which it is even."""
+_NOISE, _NOISY, _SPREAD = 8, 0.14, 0.01
+"""A pair is lossy if at least this share of the image differs, and of its different pixels this share by at most so
+many levels and otherwise than the next pixel. Of JPEG copies of pages 0.16 and more do, of pages with as large a change
+0.1 and less."""
+_LOSSY = 80
+"""Levels of brightness by which compressed letters may differ."""
+_SMALLEST_EVEN = 16
+"""Pixels of the smallest such area."""
 _PATCH = (12, 8)
 """Width and height of the patches by which moved content is recognised: two small letters."""
 _MIN_VOTES = 24
@@ -31,8 +42,10 @@ _APART = (48, 32)
 """Patches at most this far apart, across and down, are of one moved block."""
 _MOST_MOVES = 12
 """Distances by which content may move."""
+_PART = 0.4
+"""Share of a cluster's pixels, not moved, above which what moved in it is a part of the change."""
 _SAME = 0.95
-"""Share of the pixels that must be equal where content is said to have moved by a distance at which other content did."""
+"""Share of the pixels that must be equal where content is said to have moved by a distance by which other did."""
 
 
 class Move(NamedTuple):
@@ -93,29 +106,43 @@ def _codes(image: np.ndarray) -> np.ndarray:
     return red << 16 | green << 8 | blue
 
 
+def is_lossy(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether most pixels that differ do so as compression leaves them: faintly, and neighbours by another amount."""
+    change = after.astype(np.int16) - before
+    distance = np.abs(change).max(axis=-1)
+    step = np.abs(np.diff(change, axis=1, append=change[:, -1:])).max(axis=-1)
+    noisy = (distance > 0) & (distance <= _NOISE) & (step > 1)
+    share = float((distance > 0).mean())
+    return share >= _SPREAD and float(noisy.mean()) >= _NOISY * share
+
+
 def different_pixels(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """The pixels, bool (H, W), that differ by more than anti-aliasing and noise: those of the clusters that have a pixel
-    which differs clearly, and is none of anti-aliasing, or that differ faintly and evenly."""
+    """The pixels, bool (H, W), that differ by more than anti-aliasing and noise: those of the clusters that differ
+    faintly and evenly, or have a pixel that differs clearly and is none of anti-aliasing."""
     distance = cv2.absdiff(before, after).max(axis=-1)
     mask = distance > 0
     if not mask.any():
         return mask
+    lossy = is_lossy(before, after)
     window = slices_of(around(bounds_of(mask), 3, mask.shape))
-    first, second, part, far = before[window], after[window], mask[window], distance[window]
-    clear = part & (far > _FAINT)
-    clear &= ~(anti_aliased(first, second) | anti_aliased(second, first))
-    labels, boxes = clusters_of(part)
-    count = len(boxes) + 1
-    strong = np.bincount(labels[clear], minlength=count) > 0
-    change = second[part].astype(float) - first[part]
-    sizes = np.maximum(np.bincount(labels[part], minlength=count), 1)
-    even = np.zeros(count, bool)
-    for channel in range(3):
-        total = np.abs(np.bincount(labels[part], change[:, channel], count))
-        even |= (total >= _EVEN * np.bincount(labels[part], np.abs(change[:, channel]), count)) & (total >= 1)
-    even &= (np.bincount(labels[part], far[part], count) / sizes <= _FAINT) & (sizes >= 16)
-    result = np.zeros_like(mask)
-    result[window] = part & (strong | even)[labels]
+    first, second, mask, distance = before[window], after[window], mask[window], distance[window]
+    if lossy:  # colours are compressed more than brightness
+        distance = cv2.absdiff(*(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) for image in (first, second)))
+    clear = mask & (distance > (_LOSSY if lossy else _FAINT))
+    clear &= ~(anti_aliased(first, second) | anti_aliased(second, first)) | (distance > _STRONG)
+    labels, boxes = clusters_of(mask)
+    inside, count = labels[mask], len(boxes) + 1
+    counts = np.bincount(labels[clear], minlength=count) > 0
+    if not lossy:
+        change = second[mask].astype(float) - first[mask]
+        sums = [np.bincount(inside, channel, count) for channel in change.T]
+        lengths = np.bincount(inside, np.linalg.norm(change, axis=1), count)
+        faint = np.bincount(inside, distance[mask], count) <= _FAINT * np.bincount(inside, minlength=count)
+        large = np.bincount(inside, minlength=count) >= _SMALLEST_EVEN
+        counts |= (np.linalg.norm(sums, axis=0) >= _EVEN * lengths) & faint & large
+    counts[0] = False
+    result = np.zeros(before.shape[:2], bool)
+    result[window] = mask & counts[labels]
     return result
 
 
@@ -215,6 +242,23 @@ def unmoved_pixels(
     return left(), moves
 
 
+def whole_moves(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> list[Move]:
+    """The moves but those of a part of what changed: a letter that is in the old and in the new word did not move."""
+    moves = moves_between(before, after, different)
+    unmoved = unmoved_pixels(before, after, different, moves)[0]
+    labels, boxes = clusters_of(different)
+    changed = [
+        around(box, 3, different.shape)
+        for number, box in enumerate(boxes, 1)
+        if unmoved[slices_of(box)][labels[slices_of(box)] == number].mean() > _PART
+    ]
+    return [move for move in moves if not any(_is_inside(move.after, box) for box in changed)]
+
+
+def _is_inside(box: Box, other: Box) -> bool:
+    return other[0] <= box[0] and other[1] <= box[1] and box[2] <= other[2] and box[3] <= other[3]
+
+
 def together(moves: list[Move]) -> list[Move]:
     """One move for all by the same distance, or by a pixel more or less, as rounding has it; the largest first."""
     groups: list[list[Move]] = []
@@ -225,7 +269,10 @@ def together(moves: list[Move]) -> list[Move]:
             groups.append([move])
         else:
             group.append(move)
-    return [Move(group[0].by, *(around_all(list(boxes)) for boxes in list(zip(*group, strict=True))[1:])) for group in groups]
+    return [
+        Move(group[0].by, *(around_all(list(boxes)) for boxes in list(zip(*group, strict=True))[1:]))
+        for group in groups
+    ]
 
 
 def _detail(image: np.ndarray) -> np.ndarray:

@@ -1,0 +1,281 @@
+"""Screens compared pixel by pixel: drawn ones whose changes are known, and slow second implementations."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from idc.metrics.changes import says_no_change
+from idc.systems.objects.exact import IDENTICAL, ONLY_RENDERING, ExactChanges, exact_changes, is_exact_pair
+from idc.systems.objects.pixel_changes import (
+    _PATCH,
+    _equal_patches,
+    anti_aliased,
+    clusters_of,
+    different_pixels,
+    is_lossy,
+    moves_between,
+)
+from tests.systems.objects.test_regions import ground, with_disk
+
+WHITE, GREY, BLACK, RED, BLUE = (255, 255, 255), (200, 204, 210), (20, 20, 20), (200, 30, 30), (40, 60, 200)
+ROWS = ("Harbour 1204.50", "Invoice 88.10", "Window 3390.25", "Ladder 17.75", "Copper 642.00", "Meadow 95.30")
+
+
+def screen(rows: tuple[str, ...] = ROWS, pitch: int = 24) -> Image.Image:
+    """A page: a heading with a rule below it, a card, a plot, and a table of rows."""
+    image = Image.new("RGB", (640, 480), WHITE)
+    draw = ImageDraw.Draw(image)
+    draw.text((20, 10), "Quarterly overview", fill=BLACK, font=ImageFont.load_default(24))
+    draw.line((20, 46, 620, 46), fill=GREY)
+    draw.rectangle((420, 70, 600, 160), outline=GREY)
+    draw.line([(430 + 10 * x, 300 + 30 * (x * x % 7) / 7) for x in range(17)], fill=BLUE)
+    for number, row in enumerate(rows):
+        draw.text((20, 90 + pitch * number), row, fill=BLACK, font=ImageFont.load_default(14))
+    return image
+
+
+def changed(draw_on: str, *arguments: object, rows: tuple[str, ...] = ROWS, **options: object) -> np.ndarray:
+    image = screen(rows)
+    getattr(ImageDraw.Draw(image), draw_on)(*arguments, **options)
+    return np.array(image)
+
+
+def compared(after: np.ndarray, before: np.ndarray | None = None, read_text: bool = False) -> ExactChanges:
+    first = np.array(screen()) if before is None else before
+    changes = exact_changes(first, after, read_text=read_text)
+    assert says_no_change(changes.sentence) == (not changes.claims)
+    assert (changes.difference.max() > 0) == bool(changes.claims)
+    return changes
+
+
+def page_with(size: int, text: str) -> np.ndarray:
+    image = screen()
+    ImageDraw.Draw(image).text((300, 380), text, fill=BLACK, font=ImageFont.load_default(size))
+    return np.array(image)
+
+
+PLOT = [(430 + 10 * x, 300 + 30 * (x * x % 7) / 7) for x in range(17)]
+CASES = {
+    "line gone": (changed("line", (20, 46, 620, 46), fill=WHITE), (20, 46, 621, 47),
+                  "A region of 601 x 1 px at the top lost its light grey line."),
+    "line": (changed("line", (20, 250, 300, 250), fill=GREY), (20, 250, 301, 251),
+             "A region of 281 x 1 px at the left got a light grey line."),
+    "border": (changed("rectangle", (420, 70, 600, 160), outline=RED), (420, 70, 601, 161),
+               "The border of a region of 181 x 91 px at the top right changed from light grey to red."),
+    "area": (changed("rectangle", (40, 400, 239, 439), fill=BLUE), (40, 400, 240, 440),
+             "A blue area of 200 x 40 px appeared at the bottom left."),
+    "line of a plot": (changed("line", PLOT, fill=RED), (430, 300, 591, 318),
+                       "A region of 161 x 18 px at the right changed from blue to red."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("after", "box", "clause"), CASES.values(), ids=list(CASES))
+def test_what_differs_is_said_with_its_place_and_colours(after: np.ndarray, box: tuple[int, ...], clause: str) -> None:
+    changes = compared(after)
+    [claim] = changes.claims
+    assert (claim.box_after or claim.box_before) == box
+    assert [region.box for region in changes.regions] == [box]
+    assert changes.sentence == clause
+
+
+def test_colours_of_one_name_are_given_in_hex_and_faint_ones_count() -> None:
+    before, after = (changed("rectangle", (40, 400, 239, 439), fill=fill) for fill in ("#f8f9fa", "#f1f3f4"))
+    changes = compared(after, before)
+    assert changes.sentence == "A region of 200 x 40 px at the bottom left changed from #f8f9fa to #f1f3f4."
+
+
+@pytest.mark.parametrize("size", [12, 16, 24, 40, 60])
+def test_words_of_any_size_are_read(size: int) -> None:
+    [claim] = compared(page_with(size, "Log in"), page_with(size, "Sign up"), read_text=True).claims
+    assert (claim.kind, claim.object, claim.before, claim.after) == ("replaced", "words", "Sign up", "Log in")
+
+
+def test_of_a_number_in_a_cell_the_whole_is_read() -> None:
+    rows = (*ROWS[:2], "Window 3890.25", *ROWS[3:])
+    changes = compared(np.array(screen(rows)), read_text=True)
+    assert changes.sentence == 'The word "3390.25" became "3890.25" at the top left.'
+    [claim] = changes.claims
+    assert claim.box_after is not None
+    assert 138 <= claim.box_after[1] < claim.box_after[3] <= 154
+
+
+def test_words_that_deny_a_change_are_a_change() -> None:
+    changes = compared(page_with(24, "No changes"), page_with(24, "Draft saved"), read_text=True)
+    assert "No changes" in changes.sentence
+
+
+@pytest.mark.parametrize("at", [1, 4])
+def test_a_row_that_is_added_or_gone_moves_all_below(at: int) -> None:
+    more = np.array(screen((*ROWS[:at], "Signal 501.20", *ROWS[at:])))
+    added = compared(more, read_text=True)
+    assert [(claim.kind, claim.object) for claim in added.claims] == [("appeared", "row"), ("moved", "region")]
+    assert added.sentence.startswith('A row with the words "Signal 501.20" was added at the ')
+    assert added.sentence.endswith("left, and everything below moved down by 24 px.")
+    row, below = added.claims
+    assert row.box_after is not None
+    assert abs(row.box_after[1] - 90 - 24 * at) < 8
+    assert below.box_before is not None
+    assert below.box_after == tuple(np.add(below.box_before, (0, 24, 0, 24)))
+    gone = compared(np.array(screen()), more, read_text=True)
+    assert gone.sentence.startswith('A row with the words "Signal 501.20" was removed at the ')
+    assert gone.sentence.endswith("moved up by 24 px.")
+
+
+@pytest.mark.parametrize("by", [(1, 0), (0, 1), (13, -6), (-40, 25)])
+def test_what_is_elsewhere_moved_and_nothing_else_did(by: tuple[int, int]) -> None:
+    def button(x: int, y: int) -> np.ndarray:
+        image = screen()
+        draw = ImageDraw.Draw(image)
+        draw.rectangle((x, y, x + 90, y + 30), fill=BLUE)
+        draw.text((x + 12, y + 6), "Sign up", fill=WHITE, font=ImageFont.load_default(16))
+        return np.array(image)
+
+    changes = compared(button(200 + by[0], 380 + by[1]), button(200, 380))
+    [claim] = changes.claims
+    assert claim.kind == "moved"
+    assert claim.box_before is not None
+    assert claim.box_after == tuple(np.add(claim.box_before, (*by, *by)))
+    assert np.abs(np.subtract(claim.box_before, (200, 380, 291, 411))).max() <= 1
+
+
+def test_at_most_three_clauses_are_said_and_all_claims_are_listed() -> None:
+    image = screen()
+    for number in range(7):
+        ImageDraw.Draw(image).rectangle((20 + 80 * number, 400, 40 + 80 * number, 410 + number), fill=RED)
+    changes = compared(np.array(image))
+    assert len(changes.claims) == 7
+    assert changes.sentence.count(" appeared ") == 3
+    assert changes.sentence.endswith("; and 4 more.")
+
+
+def test_what_does_not_count_is_not_compared() -> None:
+    after = changed("rectangle", (40, 400, 239, 439), fill=BLUE)
+    counted = np.ones(after.shape[:2], bool)
+    counted[390:450] = False
+    assert exact_changes(np.array(screen()), after, counted, False).sentence == IDENTICAL
+    after[20:30, 500:520] = RED
+    [claim] = exact_changes(np.array(screen()), after, counted, False).claims
+    assert claim.box_after == (500, 20, 520, 30)
+
+
+def jpeg(image: np.ndarray, quality: int) -> np.ndarray:
+    return np.asarray(cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1], 1))
+
+
+@pytest.mark.parametrize("quality", [95, 80, 70])
+def test_compression_is_no_change_and_its_copy_no_exact_pair(quality: int) -> None:
+    before = np.array(screen())
+    after = jpeg(before, quality)
+    assert (before == after).all(axis=-1).mean() > 0.5
+    assert is_lossy(before, after)
+    assert not is_exact_pair(before, after)
+    assert compared(after).sentence == ONLY_RENDERING
+
+
+def test_anti_aliasing_of_the_same_edge_is_no_change() -> None:
+    """A disk whose edge is blended with the ground in another way, as by another library."""
+    before = with_disk(np.array(screen()), 300, 330, RED, 30)
+    near = np.zeros(before.shape[:2], bool)
+    near[290:370, 260:340] = True
+    edge = (
+        near
+        & (before[..., 1] > 40)
+        & (before[..., 1] < 240)
+        & (before[..., 0] != before[..., 1])
+        & (before[..., 0] > 199)
+    )
+    after = before.copy()
+    after[edge] = (0.7 * before[edge] + 0.3 * np.array(RED)).astype(np.uint8)
+    assert int(np.abs(after.astype(int) - before).max()) > 40
+    assert compared(after, before).sentence == ONLY_RENDERING
+    assert compared(before, before).sentence == IDENTICAL
+
+
+def test_a_pair_is_exact_if_it_is_drawn_and_mostly_equal() -> None:
+    page = np.array(screen())
+    assert is_exact_pair(page, changed("rectangle", (0, 0, 639, 200), fill=BLUE))
+    assert not is_exact_pair(page, changed("rectangle", (0, 0, 639, 300), fill=BLUE)), "most pixels differ"
+    assert not is_exact_pair(page, page[:-1])
+    assert not is_exact_pair(ground(), with_disk(ground(), 60, 50, RED)), "a photograph"
+    with pytest.raises(ValueError, match=r"mode=exact .*640 x 480 and 640 x 479.*mode=photographs"):
+        exact_changes(page, page[:-1])
+
+
+@pytest.mark.parametrize("reach", [(1, 1), (4, 2), (3, 6)])
+def test_clusters_are_those_of_a_search_from_pixel_to_pixel(reach: tuple[int, int]) -> None:
+    mask = np.random.default_rng(1).random((40, 60)) < 0.02
+    left, expected = set(zip(*np.nonzero(mask), strict=True)), []
+    while left:
+        cluster, queue = [], [left.pop()]
+        while queue:
+            y, x = queue.pop()
+            cluster.append((y, x))
+            near = {p for p in left if abs(p[0] - y) <= reach[1] and abs(p[1] - x) <= reach[0]}
+            left -= near
+            queue += near
+        y, x = np.transpose(cluster)
+        expected.append((x.min(), y.min(), x.max() + 1, y.max() + 1))
+    labels, boxes = clusters_of(mask, reach)
+    assert sorted(boxes) == sorted(expected)
+    assert len(boxes) > 3
+    assert ((labels > 0) == mask).all()
+
+
+def test_patches_are_those_of_a_search_by_their_bytes() -> None:
+    before, after = np.array(screen())[80:200, :200], np.array(screen(ROWS[1:]))[80:200, :200]
+    different = different_pixels(before, after)
+    width, height = _PATCH
+    sides = []
+    for image in (after, before):
+        places = defaultdict(list)
+        for y in range(image.shape[0] - height + 1):
+            for x in range(image.shape[1] - width + 1):
+                patch = image[y : y + height, x : x + width]
+                if different[y : y + height, x : x + width].any() and (patch != patch[0, 0]).any():
+                    places[patch.tobytes()].append((x, y))
+        sides.append({patch: where[0] for patch, where in places.items() if len(where) == 1})
+    expected = {(sides[0][patch], sides[1][patch]) for patch in sides[0].keys() & sides[1].keys()}
+    points = zip(*(map(tuple, side) for side in _equal_patches(before, after, different)), strict=True)
+    actual = {(tuple(map(int, here)), tuple(map(int, there))) for here, there in points}
+    assert expected <= actual  # a patch at the edge of a plain one has detail beside it
+    assert len(expected) > 1000
+    assert len(actual) < 1.1 * len(expected)
+    assert {move.by for move in moves_between(before, after, different)} == {(0, -24)}
+
+
+def test_anti_aliasing_is_that_of_pixelmatch() -> None:
+    image = cv2.circle(np.full((40, 40, 3), 255, np.uint8), (20, 19), 11, BLUE, -1, cv2.LINE_AA)
+    other = cv2.circle(image.copy(), (24, 19), 5, RED, 2, cv2.LINE_AA)
+    for first, second in ((image, other), (other, image)):
+        inner = np.zeros((40, 40), bool)
+        for y in range(1, 39):
+            for x in range(1, 39):
+                inner[y, x] = _anti_aliased_pixel(first, second, y, x)
+        assert inner.sum() > 10
+        assert (anti_aliased(first, second)[1:-1, 1:-1] == inner[1:-1, 1:-1]).all()
+
+
+def _anti_aliased_pixel(image: np.ndarray, other: np.ndarray, y: int, x: int) -> bool:
+    """Mapbox's pixelmatch, index.js, function `antialiased`, away from the image's edge."""
+
+    def around(y: int, x: int) -> list[tuple[int, int]]:
+        return [
+            (min(max(y + j, 0), 39), min(max(x + i, 0), 39)) for j in (-1, 0, 1) for i in (-1, 0, 1) if (j, i) != (0, 0)
+        ]
+
+    def light(place: tuple[int, int]) -> float:
+        return float(image[place].astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32))
+
+    def many_siblings(picture: np.ndarray, place: tuple[int, int]) -> bool:
+        return sum((picture[near] == picture[place]).all() for near in around(*place)) > 2
+
+    deltas = [light(place) - light((y, x)) for place in around(y, x)]
+    if sum(delta == 0 for delta in deltas) > 2 or min(deltas) >= 0 or max(deltas) <= 0:
+        return False
+    ends = [around(y, x)[int(np.argmin(deltas))], around(y, x)[int(np.argmax(deltas))]]
+    return any(many_siblings(image, end) and many_siblings(other, end) for end in ends)
