@@ -180,10 +180,10 @@ def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "c
     from transformers import AutoModelForImageTextToText
 
     options = {"dtype": weight_type(config, device), "attn_implementation": config.attention}
-    return load_whole(AutoModelForImageTextToText, folder, **options).to(device)
+    return load_transformers_model(AutoModelForImageTextToText, folder, **options).to(device)
 
 
-def load_whole(auto: Any, folder: Path, **options: Any) -> Any:
+def load_transformers_model(auto: Any, folder: Path, **options: Any) -> Any:
     """:func:`load_model` by one of transformers' automatic classes, with options of its own."""
     from safetensors import SafetensorError
     from transformers.utils import logging as transformers_logging

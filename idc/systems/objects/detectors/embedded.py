@@ -35,9 +35,9 @@ class EmbeddedDetector:
 
     classes = COCO_NAMES
     low = 0.2
-    """Half of its boxes below are of nothing."""
+    """So low that a box at least is left of most objects that are there: it says that one may be, and names nothing."""
     high = 0.5
-    """Its scores are spread over the classes of a softmax; what it names at a half or more is mostly there."""
+    """Each class has a sigmoid: from a half on it is more probable than not."""
 
     def __init__(self) -> None:
         folder = _checked_folder()

@@ -26,7 +26,7 @@ from idc.systems import HUB
 from idc.systems.objects.detectors.coco import COCO_NAMES
 from idc.systems.objects.detectors.contract import Detections, detections_of
 from idc.training.base import BaseName, full_hash, hub_id, locate_base
-from idc.vlm.base import load_whole, model_type, refuse_code
+from idc.vlm.base import load_transformers_model, model_type, refuse_code
 
 _AS_IN_COCO = {
     "motorbike": "motorcycle", "aeroplane": "airplane", "sofa": "couch", "pottedplant": "potted plant",
@@ -69,7 +69,7 @@ class HubDetector:
         try:
             refuse_code(folder)
             self._processor = _processor(folder, takes_words)
-            self._model = load_whole(auto, folder, dtype=torch.float32).to(self._device)
+            self._model = load_transformers_model(auto, folder, dtype=torch.float32).to(self._device)
         except ValueError as error:
             raise ValueError(f"objects.detector: {error}") from None
         self._texts: list[str] | None = None

@@ -39,9 +39,9 @@ class YoloxDetector:
     """
 
     low = 0.2
-    """Objectness times the class's probability; of YOLOX-Nano's boxes below, most are of nothing."""
+    """As of the embedded detector: a box says that an object may be there."""
     high = 0.45
-    """A little less than for a softmax: the product of two probabilities."""
+    """Objectness times the class's probability, each of two thirds."""
 
     def __init__(self, path: Path | str) -> None:
         self._lock = threading.Lock()  # a network holds its input and output
