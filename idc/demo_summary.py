@@ -102,20 +102,15 @@ def closing(result: dict[str, Any], folder: str) -> list[str]:
     lines = [f"{name:{width}}{_figures(result['captioners'][name])}" for name in names]
     untrained = max(scores["CIDEr"] for scores in result["baselines"].values())
     lines[0] += f"; {result['pairs']} held-out pairs, best untrained baseline CIDEr {100 * untrained:.1f}"
-    setting = "" if result["artifact"] == SERVED else f' SERVE="models.demo={result["artifact"]}"'
     ends = {
         "page": result["report"],
         "compare": result["leaderboard"],
-        "serve": f"make serve{setting}",
+        "serve": f'make serve SERVE="models.demo={result["artifact"]}"',
         "caption": f".venv/bin/python jobs/caption.py --artifact {result['artifact']} BEFORE AFTER",
         "runs": f".venv/bin/{tracked_runs(f'sqlite:///runs/{folder}/mlflow.db', '1')}",
         "figures": str(Path("runs") / folder / "result.json"),
     }
     return [*lines, *(f"{name:{width}}{text}" for name, text in ends.items())]
-
-
-SERVED = "runs/demo/twincap-0/artifact"
-"""The captioner that serve/configs/demo.yaml serves."""
 
 
 def _figures(captioner: Mapping[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """Serve captions over HTTP on Ray Serve, from one machine or a cluster.
 
-    python -m serve.app                                          # on http://127.0.0.1:8000: the demo's model, or
-                                                                 # the one that comes with the program
+    python -m serve.app                                          # on http://127.0.0.1:8000: the captioner `auto`
     python -m serve.app models.demo=runs/my-run/artifact port=8001
     serve deploy serve/configs/production.yaml                   # on a running cluster; KubeRay takes the same file
 
@@ -16,9 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from idc.captioning.loading import SHIPPED
 from idc.config import ConfigError, cli, load
-from idc.training.artifact import CONFIG
 from serve.config import CommandConfig, ServeConfig
 from serve.deployment.application import application
 from serve.deployment.command import run_server
@@ -27,7 +24,7 @@ from serve.versions import NO_REGISTRY, SCHEME, absolute_uri
 if TYPE_CHECKING:
     from ray.serve import Application
 
-DEMO = Path(__file__).parent / "configs" / "demo.yaml"
+LOCAL_CONFIG = Path(__file__).parent / "configs" / "local.yaml"
 
 
 def build(args: dict[str, Any]) -> Application:
@@ -52,13 +49,10 @@ def build(args: dict[str, Any]) -> Application:
 
 
 def default_settings(argv: Sequence[str]) -> list[str]:
-    """The arguments in front of a command line without ``--config``: :data:`DEMO`; and if its models were not trained
-    here, in their place those of the command line, or the captioner that comes with the program if it names none."""
-    root = Path(os.environ.get("IDC_ROOT", ""))
-    if all((root / source / CONFIG).exists() for source in load(CommandConfig, str(DEMO)).models.values()):
-        return ["--config", str(DEMO)]
+    """The arguments in front of a command line without ``--config``: :data:`LOCAL_CONFIG`, without its model if the
+    command line names some."""
     named = any(word.lstrip("-").startswith("models") for word in argv)
-    return ["--config", str(DEMO), "models=null", *([] if named else [f"models.{SHIPPED}={SHIPPED}"])]
+    return ["--config", str(LOCAL_CONFIG), *(["models=null"] if named else [])]
 
 
 def main() -> None:

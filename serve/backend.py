@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from idc.captioning.contract import Answer, Candidate, Description
+from idc.captioning.counted import Box
 from idc.schema import Turn
 from serve.pieces import Hear
 
-RegionsOption = Literal["never", "unfamiliar", "always"]
-"""For which pairs the regions that differ are looked for: none, those that the model is not familiar with, or all."""
+ObjectsOption = Literal["never", "unfamiliar", "always"]
+"""For which pairs ``objects`` is asked too: none, those that the model is not familiar with, or all."""
 PolygonsOption = Literal["never", "georeferenced", "always"]
 """For which pairs the changes are returned as polygons: those of two GeoTIFFs; always: others are refused."""
 
@@ -25,7 +26,7 @@ class Options:
         candidates: captions per pair.
         change_map: whether to return a change map.
         imagine: whether to return frames between the images.
-        regions: whether to look, without a trained model, for the regions that differ.
+        objects: whether to say, beside the caption, what ``objects`` says.
         polygons: whether to return the changes of GeoTIFFs as polygons.
     """
 
@@ -33,7 +34,7 @@ class Options:
     candidates: int = 1
     change_map: bool = False
     imagine: bool = False
-    regions: RegionsOption = "unfamiliar"
+    objects: ObjectsOption = "unfamiliar"
     polygons: PolygonsOption = "never"
 
 
@@ -58,7 +59,8 @@ class EncodedPair:
     Attributes:
         dialogue: the text of the conversation; None for a caption.
         placed: both are GeoTIFFs, and polygons are wanted.
-        pixels: of both images together, as their headers declare.
+        pixels: of both images and of the masks together, as their headers declare.
+        ignore, only: as of :func:`idc.captioning.counted.counted_part`, masks as image files.
     """
 
     before: bytes
@@ -66,6 +68,8 @@ class EncodedPair:
     dialogue: RequestDialogue | None = None
     placed: bool = False
     pixels: int = 0
+    ignore: tuple[Box | bytes, ...] = ()
+    only: tuple[Box | bytes, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,8 +128,8 @@ class PairResult:
         classes: if a change map is requested and the model has classes.
         scene: of two GeoTIFFs, if polygons are requested.
         frames: PNGs from before to after, or None.
-        error: reason for the user, ``"before: ..."``, ``"after: ..."``, ``"pair: ..."``, or of a dialogue
-            ``"messages: ..."`` or ``"n: ..."``; None if the pair was captioned or answered.
+        error: reason for the user, ``"before: ..."``, ``"after: ..."``, ``"pair: ..."``, ``"ignore, only: ..."``, or of
+            a dialogue ``"messages: ..."`` or ``"n: ..."``; None if the pair was captioned or answered.
         internal: the error is a fault of the server.
         model_ms: model time of the batch that contained the pair.
         batch: number of pairs in that batch.
@@ -154,7 +158,8 @@ class Abilities:
     """Properties of a loaded model.
 
     Attributes:
-        trained_on, imagined_meaningful: as in :class:`idc.captioning.contract.Captioner`.
+        trained_on, imagined_meaningful: as in :class:`idc.captioning.contract.Captioner`; None of ``auto``, which
+            trusts the trained captioner with no pair unlike its training data.
         can_map, can_imagine, can_answer: its capabilities.
     """
 

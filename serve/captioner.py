@@ -23,6 +23,7 @@ from idc.captioning.apply import (
     describe_batch,
     with_objects,
 )
+from idc.captioning.auto import AutoCaptioner
 from idc.captioning.class_counts import count_classes
 from idc.captioning.contract import (
     MAP_SIDE,
@@ -31,11 +32,13 @@ from idc.captioning.contract import (
     Description,
     Relevance,
     draw_map,
+    equal_outside,
     require,
     stretched,
 )
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
-from idc.data.images import MAX_PIXELS, ImageError, encode_png, resize_image
+from idc.captioning.objects_config import ObjectsConfig
+from idc.data.images import MAX_PIXELS, ImageError, decode_image, encode_png, resize_image
 from idc.geo.pixel_grid import PixelGrid
 from serve.backend import (
     Abilities,
@@ -49,7 +52,7 @@ from serve.backend import (
 )
 from serve.conversation import CANNOT_ANSWER, fault_of, is_question
 from serve.decoder_process import NOT_COMPARABLE
-from serve.decoding import DecodedPair, placed_fault
+from serve.decoding import DecodedPair, masks_fault, placed_fault, with_counted
 from serve.log import log
 
 
@@ -60,22 +63,33 @@ class ServedCaptioner:
         artifact: folder of the artifact.
         load: how it is loaded.
         gpus: number of GPUs of the process; the default device is cuda if there are any.
-        threads: number of torch threads of the whole process; by default unchanged.
+        threads: number of torch's and OpenCV's threads of the whole process; by default unchanged.
 
     Attributes:
         abilities: training data and supported options.
+        objects: settings of ``objects``.
 
     Raises:
         ValueError: the folder is not the artifact of a captioner.
     """
 
     def __init__(self, artifact: str, load: LoadConfig = DEFAULTS, gpus: float = 0.0, threads: int | None = None):
-        self.captioner = CaptionerLoader(artifact, load, gpus, threads)()
+        self.captioner, self.objects = CaptionerLoader(artifact, load, gpus, threads)(), load.objects
         imagines = "imagine" in self.captioner.capabilities
         meaningful = imagines and require(self.captioner, "imagine").frames_meaningful
         self._answers = "answer" in self.captioner.capabilities
         maps = "map" in self.captioner.capabilities
-        self.abilities = Abilities(self.captioner.trained_on, maps, imagines, meaningful, self._answers)
+        trained_on = None if isinstance(self.captioner, AutoCaptioner) else self.captioner.trained_on
+        self.abilities = Abilities(trained_on, maps, imagines, meaningful, self._answers)
+
+    def warm_up(self) -> None:
+        """Caption a pair with a change, so that all is loaded and allocated before the first request, also the detector
+        and the reader of words."""
+        tiles = np.random.default_rng(0).integers(60, 200, (12, 16, 3), np.uint8)
+        before = resize_image(tiles, (240, 320))
+        after = before.copy()
+        after[80:160:4, 60:160] = 255
+        self._captioned([Pixels(before, after)], [Options(objects="always")], [None])
 
     def unsupported(self, options: Options) -> str | None:
         """The reason why pairs cannot be captioned with these options, or None."""
@@ -87,8 +101,16 @@ class ServedCaptioner:
 
     def decode(self, pair: EncodedPair) -> DecodedPair:
         """The pixels of both images. It does not use the model and may run in another thread at the same time."""
-        if not pair.placed:
-            return DecodedPair(decode_pair(pair.before, pair.after), pair.dialogue)
+        decoded = (
+            self._placed(pair) if pair.placed else DecodedPair(decode_pair(pair.before, pair.after), pair.dialogue)
+        )
+        try:
+            masks = {part: decode_image(part) for part in (*pair.ignore, *pair.only) if isinstance(part, bytes)}
+        except ImageError as error:
+            return DecodedPair(masks_fault(error), pair.dialogue)
+        return with_counted(decoded, pair, masks)
+
+    def _placed(self, pair: EncodedPair) -> DecodedPair:
         from idc.geo.placed_pair import decode_placed  # rasterio, which a server may lack
 
         try:
@@ -130,7 +152,7 @@ class ServedCaptioner:
         wanted = [_options(option, grid is not None) for option, grid in zip(options, grids, strict=True)]
         try:
             described = describe_batch(self.captioner, images, wanted)
-            return [captioned(*each) for each in zip(described, options, grids, strict=True)]
+            return [captioned(*each, self.objects) for each in zip(described, options, grids, strict=True)]
         except Exception as error:
             if len(images) == 1:
                 return [failed(error, "pair: not captioned")]
@@ -157,7 +179,9 @@ class ServedCaptioner:
     def _answered(self, asked: Sequence[DecodedPair], max_tokens: int | None) -> list[PairResult]:
         """The answers in dialogues with one maximal length; the others' if the model fails for one of them."""
         captioner: AnsweringCaptioner = require(self.captioner, "answer")
-        befores, afters = zip(*(pair.pixels.images for pair in asked if isinstance(pair.pixels, Pixels)), strict=True)
+        pairs = [pair.pixels for pair in asked if isinstance(pair.pixels, Pixels)]
+        befores = [equal_outside(pixels.before, pixels.after, pixels.counted) for pixels in pairs]
+        afters = [pixels.after for pixels in pairs]
         turns, hear = [pair.dialogue.turns for pair in asked if pair.dialogue], [pair.hear for pair in asked]
         started = perf_counter()
         try:
@@ -210,17 +234,18 @@ def _shown(relevance: Relevance, pixels: Pixels) -> ShownRelevance:
     return ShownRelevance(relevance.words, before, after)
 
 
-def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None = None) -> PairResult:
-    """The result of a described pair, with its pictures drawn, and its regions looked for if the options ask for it.
+def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None, objects: ObjectsConfig) -> PairResult:
+    """The result of a described pair, with its pictures drawn, and what ``objects`` says if the options ask for it.
 
     Args:
         grid: of a pair of GeoTIFFs whose polygons are wanted and whose change map was computed.
+        objects: settings of ``objects``.
     """
     assert isinstance(result.pixels, Pixels)
     assert result.description is not None
     description = result.description
-    if options.regions != "never":
-        description = with_objects(description, result.pixels, options.regions == "always")
+    if options.objects != "never":
+        description = with_objects(description, result.pixels, options.objects == "always", objects)
     try:
         scene = None if grid is None else _scene(description, result.pixels, grid)
     except ValueError as error:  # its coordinate system gives no longitude and latitude at one of the changes

@@ -16,7 +16,7 @@ from serve.backend import PairResult
 from serve.chat_schema import AnswerMessage, ChatAnswer, Choice, Chunk, ChunkChoice, Delta, LastChunk, Usage
 from serve.errors import ApiError
 from serve.pieces import Hear, pieces
-from serve.schema import AssessedAnswer, SeenAnswer
+from serve.schema import AssessedAnswer
 from serve.service import AdmittedJob
 from serve.streaming import Events, respond, server_sent_event
 
@@ -95,10 +95,11 @@ def completion_of(
     read, written = 0, sum(len(caption.caption.split()[:max_words]) for caption in result.captions)
     if described is not None and described.tokens is not None:
         read, written = described.tokens
-    seen = None if described is None else described.seen
+    fields = {} if described is None else described.to_dict()
     choices = []
     if (said := result.answer) is not None:
-        read, written, seen = said.prompt_tokens, said.tokens, said.seen
+        read, written = said.prompt_tokens, said.tokens
+        fields = {"seen": None if said.seen is None else said.seen.to_dict()}
         text = before(said.text, stop)
         choices.append(
             Choice(
@@ -125,14 +126,12 @@ def completion_of(
         **common,
         choices=choices,
         usage=Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written),
-        seen=None if seen is None else SeenAnswer(**seen.to_dict()),
-        **({} if described is None else described.assessment.to_dict()),
-        objects_text=None if described is None else described.objects_text,
+        **{name: value for name, value in fields.items() if name in AssessedAnswer.model_fields},
     )
 
 
 def _content(result: PairResult) -> str:
-    """The best caption; of a pair that the model is not familiar with after the regions that differ."""
+    """The best caption; of a pair that the model is not familiar with after what ``objects`` says."""
     described = result.description
     assert described is not None
     caption, sentence = described.best.caption, sentence_without_model(described.to_dict())

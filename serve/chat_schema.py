@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from serve.backend import ModelStatus
-from serve.schema import AssessedAnswer, ClosedModel
+from serve.schema import AssessedAnswer, ClosedModel, Parts
 
 # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -132,6 +132,10 @@ class ChatRequest(_Open):
     """Refused unless ``text``."""
     tool_choice: str | dict[str, Any] | None = None
     """Refused if it forces a call: a captioner calls no tools."""
+    ignore: Parts = ()
+    """As of ``/v1/captions``: what does not count (not a field of the OpenAI interface)."""
+    only: Parts = ()
+    """The only part that counts; likewise."""
 
 
 # -- responses ----------------------------------------------------------------------------------------------------
@@ -156,8 +160,8 @@ class AnswerMessage(ClosedModel):
     role: Literal["assistant"] = "assistant"
     """Always ``assistant``."""
     content: str
-    """The answer or the caption; before the first caption of a pair that the model is not familiar with, where the
-    images differ (``objects_text``)."""
+    """The answer or the caption; before the first caption of a pair that the model is not familiar with, what
+    ``objects`` says (``objects_text``)."""
     refusal: None = None
     """Always null."""
 

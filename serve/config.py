@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from idc.captioning.loading import CaptionerLoader, LoadConfig, artifact_folder
+from idc.captioning.loading import AUTO, CaptionerLoader, LoadConfig, artifact_folder
 from idc.config import ConfigModel
 from idc.data.remote_copies import is_uri
 from idc.loopback import is_loopback
@@ -88,6 +88,8 @@ class LimitsConfig(ConfigModel):
     """Maximal number of candidates per pair."""
     beams: int = Field(8, gt=0)
     """Maximal beam width."""
+    parts: int = Field(64, gt=0)
+    """Maximal number of boxes and masks in ``ignore``, and in ``only``."""
     text_chars: int = Field(100_000, gt=0)
     """Maximal number of characters of a conversation's text."""
     turns: int = Field(100, gt=0)
@@ -191,8 +193,10 @@ class ServeConfig(ConfigModel):
     """An application: its models, its clients and its resources."""
 
     models: dict[str, str]
-    """Model name -> its artifact: a folder, ``models:/captioner@champion``, ``models:/captioner/7``, or ``shipped`` or
-    ``shipped-satellite`` for the captioners that come with the program."""
+    """Model name -> its artifact: a folder, ``models:/captioner@champion``, ``models:/captioner/7``, ``shipped`` or
+    ``shipped-satellite`` for the captioners that come with the program, ``objects``, which needs no training, or
+    ``auto``: for each pair the newest trained captioner below ``runs/`` (else ``shipped``) if it is familiar with it,
+    else ``objects``."""
     default: str | None = None
     """Model of requests that name none; by default the first."""
     auth: AuthConfig
@@ -213,6 +217,8 @@ class ServeConfig(ConfigModel):
             yield "models: empty; name at least one, as in models.demo=runs/demo/finetune-0/artifact"
         if self.default is not None and self.default not in self.models:
             yield f"default: {self.default!r} is not one of the models ({', '.join(self.models)})"
+        if self.loading.endpoint is not None and AUTO in self.models.values():
+            yield "models: auto runs here; with loading.endpoint name an artifact, as in models.vlm=runs/qwen/artifact"
         drain_s, timeout_s = self.scaling.drain_s, self.limits.timeout_s
         if drain_s < timeout_s:
             yield (
@@ -246,12 +252,12 @@ class CommandConfig(ServeConfig):
             )
 
     def preflight(self) -> Iterator[str]:
-        resolver = Resolver(self.registry.tracking_uri)
+        resolver = Resolver(self.registry.tracking_uri, self.loading.objects)
         for name, source in self.models.items():
             try:
-                folder = Path(artifact_folder(source))
-                if not is_uri(source) and not source.startswith(SCHEME) and not (folder / "config.json").exists():
-                    yield f"models.{name}: no artifact at {source!r}; name the artifact folder of a run, or `shipped`"
+                named = source == AUTO or is_uri(source) or source.startswith(SCHEME)
+                if not named and not (Path(artifact_folder(source, self.loading.objects)) / "config.json").exists():
+                    yield f"models.{name}: no artifact at {source!r}; name the artifact folder of a run, or `auto`"
                     continue
                 resolver.resolve(source)
                 if not source.startswith(SCHEME):

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import weakref
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -28,6 +28,7 @@ from serve.backend import EncodedPair, RequestDialogue
 from serve.decoder_process import REPLY, REQUEST
 from serve.pieces import Hear
 
+_NAME = "bytes of a request"
 Decoded = TypeVar("Decoded")
 """What a decoder returns."""
 
@@ -78,14 +79,20 @@ class Decoders:
 
     async def pair(self, pair: EncodedPair) -> DecodedPair:
         """The pixels of both images, or why there are none."""
-        if pair.placed:
-            return await self._placed(pair)
+        decoded = await self._placed(pair) if pair.placed else await self._images(pair)
+        try:
+            masks = {part: await self._image(part) for part in (*pair.ignore, *pair.only) if isinstance(part, bytes)}
+        except ImageError as error:
+            return DecodedPair(masks_fault(error), pair.dialogue)
+        return with_counted(decoded, pair, masks)
+
+    async def _images(self, pair: EncodedPair) -> DecodedPair:
         images = []
         for role, data in (("before", pair.before), ("after", pair.after)):
             try:
                 images.append(await self._image(data))
             except ImageError as error:
-                return DecodedPair(Fault(role, "bytes of a request", error), pair.dialogue)
+                return DecodedPair(Fault(role, _NAME, error), pair.dialogue)
         return DecodedPair(Pixels(*images), pair.dialogue)
 
     async def _image(self, data: bytes) -> np.ndarray:
@@ -253,7 +260,27 @@ class _Process:
 def placed_fault(error: ImageError) -> Fault:
     """The fault of a pair of GeoTIFFs, of the image that its error names first."""
     role = "after" if error.detail.startswith("after") else "before"
-    return Fault(role, "bytes of a request", error)
+    return Fault(role, _NAME, error)
+
+
+def masks_fault(error: ImageError) -> Fault:
+    """The fault of a mask."""
+    return Fault("ignore, only", _NAME, error)
+
+
+def with_counted(decoded: DecodedPair, pair: EncodedPair, masks: Mapping[bytes, np.ndarray]) -> DecodedPair:
+    """A pair with the part in which differences count, or why there is none.
+
+    Args:
+        masks: the decoded image of each mask.
+    """
+    if not isinstance(decoded.pixels, Pixels):
+        return decoded
+    parts = ([masks[part] if isinstance(part, bytes) else part for part in each] for each in (pair.ignore, pair.only))
+    try:
+        return decoded._replace(pixels=decoded.pixels.counting(*parts))
+    except ValueError as error:
+        return decoded._replace(pixels=masks_fault(ImageError("not possible", str(error))))
 
 
 def _ended(process: subprocess.Popen[bytes]) -> None:

@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from idc.captioning.apply import CaptionedPair, Pixels
+from idc.captioning.contract import equal_outside
+from idc.captioning.objects_config import ObjectsConfig
 from idc.chat_endpoint import EndpointError, NotAnswered, RequestRefused
 from idc.cores import usable_cores
 from serve.backend import Busy, EncodedPair, Options, PairResult, Upstream
@@ -91,7 +93,9 @@ class EndpointBackend(VersionedModels):
         except EndpointError as error:
             raise self._fault(error) from None
         ms = 1000 * (time.perf_counter() - started)
-        return await loop.run_in_executor(self._threads, _result, captioner, decoded, prepared, replies, options, ms)
+        return await loop.run_in_executor(
+            self._threads, _result, captioner, decoded, prepared, replies, options, ms, served.objects
+        )
 
     async def _ask(
         self, captioner: RemoteCaptioner, messages: list[dict[str, Any]], options: dict[str, Any], hear: Hear | None
@@ -158,9 +162,10 @@ class EndpointBackend(VersionedModels):
 def _prepare(captioner: RemoteCaptioner, pair: DecodedPair, options: Options) -> PreparedRequest:
     pixels, dialogue = pair.pixels, pair.dialogue
     assert isinstance(pixels, Pixels)
+    images = equal_outside(pixels.before, pixels.after, pixels.counted), pixels.after
     if dialogue is None:
-        return captioner.prepare(*pixels.images, candidates=options.candidates)
-    return captioner.prepare(*pixels.images, dialogue.turns, max_tokens=dialogue.max_tokens)
+        return captioner.prepare(*images, candidates=options.candidates)
+    return captioner.prepare(*images, dialogue.turns, max_tokens=dialogue.max_tokens)
 
 
 def _result(
@@ -170,6 +175,7 @@ def _result(
     replies: list[list[Reply]],
     options: Options,
     ms: float,
+    objects: ObjectsConfig,
 ) -> PairResult:
     from serve.captioner import captioned
 
@@ -178,7 +184,7 @@ def _result(
     if dialogue is not None:
         return PairResult(answer=prepared.answer(replies[0][0]), model_ms=ms, batch=1)
     description = captioner.description(prepared, replies, options.candidates)
-    return captioned(CaptionedPair(pixels, description, (), ms / 1000, 1), options)
+    return captioned(CaptionedPair(pixels, description, (), ms / 1000, 1), options, None, objects)
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -16,6 +16,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
+from idc.captioning.counted import Box
 from idc.config import did_you_mean
 from serve.backend import Options, RequestDialogue
 from serve.chat_schema import ChatRequest
@@ -26,6 +27,8 @@ from serve.schema import CaptionOptions, CaptionRequest
 
 _MAX_TOKENS = 200_000
 """Maximal number of strings, lists and mappings in a JSON body; more take seconds to parse."""
+_PARTS = ("ignore", "only")
+"""Options whose values are boxes and masks."""
 
 Body = TypeVar("Body", bound=BaseModel)
 Source = str | UploadFile
@@ -61,6 +64,7 @@ class ParsedRequest:
         include_usage: whether a streamed chat completion ends with its usage.
         stop: a chat completion's texts end before the first of these.
         max_tokens: most words of a chat completion's captions; None for no limit. Answers have that of the dialogue.
+        ignore, only: parts of the images after that do not count, and that alone count.
     """
 
     model: str | None
@@ -72,6 +76,8 @@ class ParsedRequest:
     include_usage: bool = False
     stop: tuple[str, ...] = ()
     max_tokens: int | None = None
+    ignore: tuple[Box | Source, ...] = ()
+    only: tuple[Box | Source, ...] = ()
 
 
 class Intake:
@@ -91,7 +97,9 @@ class Intake:
             form = await self._form(request)
             try:
                 options, pairs = _of_form(form)
-                yield _job(options, pairs, len(pairs) == 1)
+                ignore, only = ([file for file in form.getlist(name) if not isinstance(file, str)] for name in _PARTS)
+                job = _job(options, pairs, len(pairs) == 1)
+                yield replace(job, ignore=(*job.ignore, *ignore), only=(*job.only, *only))
             finally:
                 await form.close()
             return
@@ -122,6 +130,8 @@ class Intake:
             include_usage=body.stream_options is not None and body.stream_options.include_usage,
             stop=tuple(body.stop or ()),
             max_tokens=body.max_completion_tokens or body.max_tokens,
+            ignore=body.ignore,
+            only=body.only,
         )
 
     def _dialogue(self, body: ChatRequest, pair: PairSource) -> RequestDialogue | None:
@@ -161,7 +171,7 @@ class Intake:
             ApiError: 400 it is damaged, 413 it has too many parts.
         """
         _refuse_packed(request)
-        most = 2 * self._limits.pairs
+        most = 2 * self._limits.pairs + len(_PARTS)
         parser = MultiPartParser(request.headers, request.stream(), max_files=most, max_fields=32, max_part_size=4096)
         try:
             return await parser.parse()
@@ -172,8 +182,8 @@ class Intake:
 
 
 def _job(body: CaptionOptions, pairs: tuple[PairSource, ...], single: bool) -> ParsedRequest:
-    options = Options(body.beams, body.candidates, body.change_map, body.imagine, body.regions, body.polygons)
-    return ParsedRequest(body.model, options, pairs, single, body.stream)
+    options = Options(body.beams, body.candidates, body.change_map, body.imagine, body.objects, body.polygons)
+    return ParsedRequest(body.model, options, pairs, single, body.stream, ignore=body.ignore, only=body.only)
 
 
 def _numbered(pairs: Iterator[tuple[Source, Source, str | None]]) -> tuple[PairSource, ...]:
@@ -185,10 +195,12 @@ def _numbered(pairs: Iterator[tuple[Source, Source, str | None]]) -> tuple[PairS
 
 
 def _of_form(form: FormData) -> tuple[CaptionOptions, tuple[PairSource, ...]]:
-    """Options and files of a form: as many ``before`` as ``after``, in the same order."""
+    """Options and files of a form: as many ``before`` as ``after``, in the same order; without the files of masks."""
     files = {name: form.getlist(name) for name in ("before", "after")}
+    texts: dict[str, Any] = {name: value for name, value in form.items() if name not in files}
+    texts |= {name: [text for text in form.getlist(name) if isinstance(text, str)] for name in _PARTS}
     try:
-        options = CaptionOptions.model_validate({name: value for name, value in form.items() if name not in files})
+        options = CaptionOptions.model_validate(texts)
     except ValidationError as error:
         raise _invalid(error, CaptionOptions) from None
     for name, values in files.items():

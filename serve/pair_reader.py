@@ -8,8 +8,11 @@ import asyncio
 import base64
 import re
 import string
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 
+from idc.captioning.counted import Box
 from idc.data.images import FORMAT_NAMES, ImageError, open_image, refused_format
 from idc.data.tiff_header import geo_header
 from serve.backend import EncodedPair, PolygonsOption
@@ -36,20 +39,47 @@ class RequestPairReader:
         """The image files of all pairs, their headers checked; a refused pair is represented by the reason.
 
         Raises:
-            ApiError: the only pair of a ``single`` job is refused.
+            ApiError: the only pair of a ``single`` job is refused, or a mask.
         """
         polygons = job.options.polygons
+        ignore, ignore_pixels = await self._parts(job.ignore, "ignore")
+        only, only_pixels = await self._parts(job.only, "only")
+
+        async def read(pair: PairSource) -> EncodedPair:
+            encoded = await self._pair(pair, polygons)
+            pixels = encoded.pixels + ignore_pixels + only_pixels
+            return replace(encoded, pixels=pixels, ignore=ignore, only=only)
+
         if job.single:
-            (pair,) = job.pairs
-            return [await self._pair(pair, polygons)]
+            return [await read(*job.pairs)]
 
         async def pair_or_reason(pair: PairSource) -> EncodedPair | str:
             try:
-                return await self._pair(pair, polygons)
+                return await read(pair)
             except ApiError as error:
                 return error.message
 
         return await asyncio.gather(*(pair_or_reason(pair) for pair in job.pairs))
+
+    async def _parts(self, parts: Sequence[Box | Source], field: str) -> tuple[tuple[Box | bytes, ...], int]:
+        """Boxes and the files of masks, their headers checked, and the number of the masks' pixels.
+
+        Raises:
+            ApiError: 422 there are too many; as :meth:`_encoded`.
+        """
+        if len(parts) > self._limits.parts:
+            message = f"{field}: {len(parts)} boxes and masks exceed the limit of {self._limits.parts}"
+            raise ApiError(422, "too_many_parts", message, field)
+        received: list[Box | bytes] = []
+        pixels = 0
+        for part in parts:
+            if not isinstance(part, tuple):
+                file = self._file(await self._received(part, field), field)
+                pixels += await asyncio.to_thread(self._check_header, file, field)
+                received.append(file)
+            else:
+                received.append(part)
+        return tuple(received), pixels
 
     async def _pair(self, pair: PairSource, polygons: PolygonsOption) -> EncodedPair:
         sources = zip((pair.before, pair.after), pair.fields, strict=True)

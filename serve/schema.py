@@ -5,12 +5,20 @@ An image in JSON is a data URL (``data:image/png;base64,...``), plain base64, or
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from idc.captioning.contract import Verdict
-from serve.backend import Options, PolygonsOption, RegionsOption
+from idc.captioning.contract import ClaimKind, Verdict
+from idc.captioning.counted import parts_of
+from serve.backend import ObjectsOption, Options, PolygonsOption
+
+_Box = Annotated[list[float], Field(min_length=4, max_length=4)]
+Parts = Annotated[
+    tuple[Any, ...],
+    BeforeValidator(lambda value: tuple(parts_of(value)), json_schema_input_type=list[_Box] | str),
+]
+"""Parts of the image after: boxes, and texts that encode masks."""
 
 
 class ClosedModel(BaseModel):
@@ -43,9 +51,14 @@ class CaptionOptions(ClosedModel):
     """Also return a map of where the pair changed."""
     imagine: bool = False
     """Also return the frames that the model imagines between the images."""
-    regions: RegionsOption = Options.regions
-    """Also say, without a trained model, in which regions the images differ: never, for pairs that the model is not
-    familiar with, or always. It takes up to half a second per pair."""
+    objects: ObjectsOption = Options.objects
+    """Also say what ``objects`` says, without training: never, for pairs that the model is not familiar with, or
+    always."""
+    ignore: Parts = ()
+    """What does not count, in all pairs: boxes ``[[left, top, right, bottom], ...]`` in pixels of the image after, or
+    as shares from 0 to 1; or a mask, an image that is white there (a data URL; in a form also a file)."""
+    only: Parts = ()
+    """The only part that counts, in all pairs; likewise."""
     polygons: PolygonsOption = "never"
     """Also return the changes as polygons in longitude and latitude: never, of pairs of two GeoTIFFs, or always, where
     other images are refused. The model needs a change map, the server rasterio."""
@@ -93,6 +106,31 @@ class SeenAnswer(ClosedModel):
     """Of the image after."""
 
 
+class ClaimAnswer(ClosedModel):
+    """One thing that changed."""
+
+    kind: ClaimKind
+    """``replaced``: by another thing; ``changed``: the same thing looks different."""
+    object: str
+    """Its name in the singular; ``object`` where the name is not sure, ``words`` for text, ``region`` for a part that
+    could not be named."""
+    count: int
+    """Number of such things."""
+    where: str
+    """Its place in words; of a moved thing the new one."""
+    box_before: list[int] | None
+    """Left, top, right and bottom in pixels of the image before, right and bottom the first ones outside; null where
+    it was not there. Around all of them where ``count`` is more than 1."""
+    box_after: list[int] | None
+    """Likewise of the image after."""
+    confidence: float
+    """0 to 1."""
+    before: str | None
+    """What it was, where that says more: the words that were read, the replaced thing, the colour of a region."""
+    after: str | None
+    """What it became."""
+
+
 class AssessedAnswer(ClosedModel):
     """How far the captions of a pair can be trusted. Every field is null if there is no caption; in an answer to a
     question only ``seen`` is not."""
@@ -111,9 +149,14 @@ class AssessedAnswer(ClosedModel):
     """Why the verdict is ``unsure``, in words; otherwise null."""
     warning: str | None = None
     """Why the result cannot be trusted: the model has not seen such images; otherwise null."""
+    captioner: str | None = None
+    """The captioner that wrote the caption, where the model chose it (``auto``): ``objects``, or a trained one; null
+    where the model itself wrote it."""
     objects_text: str | None = None
-    """Where the images differ, as a sentence that no trained model wrote, to be read before the caption of an
-    unfamiliar pair; null if the regions were not looked for."""
+    """What changed as ``objects`` says it, which nothing was trained for; to be read before the caption of a pair that
+    the model is not familiar with. Null if it was not asked."""
+    claims: list[ClaimAnswer] | None = None
+    """The same as data; null if it was not asked."""
     seen: SeenAnswer | None = None
     """At what size the model saw the images; null if it does not report it."""
 

@@ -66,7 +66,8 @@ class Service:
             slots.enter_context(self._queued(context.caller, len(job.pairs)))
             images = await self._reader.read(job)
             # Without the texts of the body, which would otherwise stay in memory until a stream ends.
-            job = replace(job, pairs=tuple(replace(pair, before="", after="", dialogue=None) for pair in job.pairs))
+            pairs = tuple(replace(pair, before="", after="", dialogue=None) for pair in job.pairs)
+            job = replace(job, pairs=pairs, ignore=(), only=())
             return AdmittedJob(self, context, job, model, images, slots.pop_all())
 
     def _check_options(self, job: ParsedRequest) -> None:

@@ -18,7 +18,7 @@ class VersionedModels:
 
     def __init__(self, config: ServeConfig):
         self._config = config
-        self._resolver = Resolver(config.registry.tracking_uri)
+        self._resolver = Resolver(config.registry.tracking_uri, config.loading.objects)
         self._served = {
             name: ModelStatus(name, "unknown", error="the version has not been looked up yet")
             for name in sorted(config.models, key=lambda name: name != config.default_model)

@@ -1,5 +1,6 @@
 """Versions of a model source: ``models:/captioner@champion``, a folder or its URI (``s3://...``), a model of the hub
-(``hf:ORG/NAME``), or ``shipped``, the captioner that comes with the program -> its current version -> a local artifact.
+(``hf:ORG/NAME``), ``shipped``, the captioner that comes with the program, or ``auto`` -> its current version -> a local
+artifact. That of ``auto`` has a hash of the trained captioner and of ``objects`` with its settings.
 
 MLflow is imported when the first ``models:/`` source is used; folders do not need it.
 """
@@ -16,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from idc.captioning.loading import artifact_folder
+from idc.captioning.loading import AUTO, artifact_folder, newest_or_shipped
+from idc.captioning.objects_config import ObjectsConfig
 from idc.config import missing_database
 from idc.data.remote_copies import is_uri, local_folder
 from idc.redaction import redacted
-from idc.systems import HUB
+from idc.systems import HUB, untrained_name
 from idc.training.artifact import CONFIG, IDENTITY_TAG, Artifact, artifact_identity, check_weights, read_artifact
 
 if TYPE_CHECKING:
@@ -48,9 +50,11 @@ class Resolver:
 
     Args:
         tracking_uri: tracking URI of MLflow; by default the environment variable MLFLOW_TRACKING_URI.
+        objects: settings of ``objects``.
     """
 
-    def __init__(self, tracking_uri: str | None = None):
+    def __init__(self, tracking_uri: str | None = None, objects: ObjectsConfig | None = None):
+        self._objects = objects or ObjectsConfig()
         self._uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
         self._shown = redacted(str(self._uri))
         self._hashes: dict[Path, tuple[object, str]] = {}
@@ -69,12 +73,12 @@ class Resolver:
                 artifact.
         """
         if not source.startswith(SCHEME):
-            return f"{source}@{self._hash(_checked(self._folder(source)))}"
+            return f"{source}@{self._contents(source)}"
         wanted = _parse(source)
         return f"{SCHEME}{wanted.name}/{self._version(wanted).version}"
 
     def fetch(self, version: str, cache: str | Path | None = None) -> Path:
-        """A local folder with the artifact of a version from :meth:`resolve`.
+        """A local folder with the artifact of a version from :meth:`resolve`; ``auto`` itself.
 
         It is downloaded once: other processes wait for the first one, and an interrupted download is discarded. A
         cached version is used even if the registry does not respond.
@@ -86,11 +90,11 @@ class Resolver:
             ValueError: as :meth:`resolve`, or the artifact cannot be downloaded or differs from the registered one.
         """
         if not version.startswith(SCHEME):
-            folder, _, digest = version.rpartition("@")
-            artifact = _checked(local_folder(folder, stale=True) if is_uri(folder) else self._folder(folder))
-            if self._hash(artifact) != digest:
-                raise ValueError(f"{folder} has changed since it was looked up; the next look-up uses the new contents")
-            return artifact.path
+            source, _, digest = version.rpartition("@")
+            folder = str(local_folder(source, stale=True)) if is_uri(source) else source
+            if self._contents(folder) != digest:
+                raise ValueError(f"{source} has changed since it was looked up; the next look-up uses the new contents")
+            return Path(AUTO) if source == AUTO else _checked(self._folder(folder)).path
         wanted = _parse(version)
         if wanted.version is None:
             raise ValueError(f"{version} is an alias, which may change: resolve it to a version first")
@@ -119,10 +123,16 @@ class Resolver:
     def _folder(self, source: str) -> str:
         """The folder of a source; for a model of the hub that of its artifact, which takes seconds to look up."""
         if not source.startswith(HUB):
-            return source
+            return artifact_folder(source, self._objects)
         if source not in self._of_hub:
             self._of_hub[source] = artifact_folder(source)
         return self._of_hub[source]
+
+    def _contents(self, source: str) -> str:
+        """Hash of the contents of a source that is not in a registry."""
+        if source != AUTO:
+            return self._hash(_checked(self._folder(source)))
+        return _short(self._contents(newest_or_shipped()) + self._contents(untrained_name(self._objects)))
 
     def _hash(self, artifact: Artifact) -> str:
         """Hash of the contents of a folder; they are read again when the files have changed."""

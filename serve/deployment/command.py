@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from idc import logs
-from idc.captioning.loading import SHIPPED, SHIPPED_FOLDERS
+from idc.captioning.loading import AUTO, SHIPPED_FOLDERS, newest_or_shipped
 from idc.config import refuse
 from idc.cores import usable_cores
 from idc.data.remote_copies import is_uri
 from idc.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short
 from idc.redaction import secret_fault
-from idc.systems import HUB, REGIONS
+from idc.systems import HUB, OBJECTS, REGIONS
 from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
 from serve.deployment.application import APPLICATION, UNBOUNDED_CALLS, application
 from serve.deployment.ray_internals import forward_output
@@ -86,11 +86,12 @@ def run_server(config: CommandConfig) -> None:
             http_options={"host": config.host, "port": config.port},
             logging_config={"log_level": "WARNING"},
         )
-        settings = config.model_dump(include=set(ServeConfig.model_fields))
+        # Unset ones stay unset: a detector that nobody named may be missing.
+        settings = config.model_dump(include=set(ServeConfig.model_fields), exclude_unset=True)
         settings["models"] = {name: _absolute(source) for name, source in config.models.items()}
         uri = absolute_uri(config.registry.tracking_uri)
         if uri is not None and secret_fault(uri) is None:  # else replicas read it from their own environment
-            settings["registry"]["tracking_uri"] = uri
+            settings.setdefault("registry", {})["tracking_uri"] = uri
         _report(
             f"loading the model{'s' * (len(config.models) > 1)}: {', '.join(map(_named, config.models.items()))}",
             verbose,
@@ -215,14 +216,14 @@ async def _drain(fronts: DeploymentHandle, timeout_s: float, port: SharedPort | 
 
 
 def _named(model: tuple[str, str]) -> str:
-    """The name of a model, and that it comes with the program if it does."""
+    """The name of a model; of ``auto`` also whom it chooses from."""
     name, source = model
-    return f"{name} (comes with the program; `make demo` trains another)" if source == SHIPPED else name
+    return f"{name} (objects; for images like its training's {newest_or_shipped()})" if source == AUTO else name
 
 
 def _absolute(source: str) -> str:
     """An absolute folder, because the replicas run in another one; a ``models:/`` source, a model of the hub, a URI and
-    the captioners that come with the program and ``regions`` unchanged."""
-    if source in (*SHIPPED_FOLDERS, REGIONS) or source.startswith((SCHEME, HUB)) or is_uri(source):
+    the names of captioners unchanged."""
+    if source in (*SHIPPED_FOLDERS, AUTO, OBJECTS, REGIONS) or source.startswith((SCHEME, HUB)) or is_uri(source):
         return source
     return str(Path(source).resolve())

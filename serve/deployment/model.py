@@ -35,7 +35,7 @@ class Model:
         enter_root()
         bind_to_node_address()
         self._config = config
-        self._resolver = Resolver(config.registry.tracking_uri)
+        self._resolver = Resolver(config.registry.tracking_uri, config.loading.objects)
         self._decoders = Decoders(
             max(2, round(config.scaling.cpus)), config.limits.decode_s, config.limits.image_pixels
         )
@@ -76,7 +76,9 @@ class Model:
         scaling = self._config.scaling
         folder = self._resolver.fetch(version, self._config.registry.cache)
         threads = max(1, int(scaling.cpus))
-        return ServedCaptioner(str(folder), self._config.loading, scaling.gpus, threads)
+        captioner = ServedCaptioner(str(folder), self._config.loading, scaling.gpus, threads)
+        captioner.warm_up()
+        return captioner
 
     async def warm(self, version: str) -> Abilities | str:
         """Load a version. Returns its abilities, or the reason why it cannot be loaded."""

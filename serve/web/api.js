@@ -44,15 +44,16 @@ const refused = new Map(); // name of a model -> the options that it refused
 
 /**
  * The response for a pair of images from intake.js; `model` may be empty for the default, and `description` is that of
- * the model, if it is known: what it cannot do is not asked for. `regions` is "unfamiliar" or "always".
+ * the model, if it is known: what it cannot do is not asked for. `objects` is "unfamiliar" or "always".
  */
-export async function caption(before, after, { model, description, regions }, signal) {
+export async function caption({ before, after, parts }, { model, description, objects }, signal) {
   const form = new FormData();
   form.append("before", before.file, before.name);
   form.append("after", after.file, after.name);
   if (model) form.append("model", model);
   form.append("candidates", CANDIDATES);
-  form.append("regions", regions);
+  form.append("objects", objects);
+  if (parts.boxes.length) form.append(parts.use, JSON.stringify(parts.boxes));
   form.append("polygons", "georeferenced"); // of two GeoTIFFs alone
   const without = refused.get(model) ?? new Set();
   if (description?.can_map === false) without.add("change_map");
@@ -64,15 +65,15 @@ export async function caption(before, after, { model, description, regions }, si
     const option = error instanceof Fault ? OPTIONS[error.message.split(":", 1)[0]] : undefined;
     if (!option || without.has(option)) throw error;
     refused.set(model, without.add(option));
-    return caption(before, after, { model, description, regions }, signal);
+    return caption({ before, after, parts }, { model, description, objects }, signal);
   }
 }
 
 /** The chat completion of a conversation that begins with a pair and goes on with `turns`, {role, content} each. */
-export async function answer({ before, after }, turns, model, signal) {
+export async function answer({ before, after, parts }, turns, model, signal) {
   const urls = await Promise.all([before, after].map(({ file }) => dataUrl(file)));
   const images = urls.map((url) => ({ type: "image_url", image_url: { url } }));
-  const body = { messages: [{ role: "user", content: images }, ...turns], ...(model && { model }) };
+  const body = { messages: [{ role: "user", content: images }, ...turns], ...(model && { model }), [parts.use]: parts.boxes };
   const type = { "Content-Type": "application/json" };
   return call("v1/chat/completions", { method: "POST", body: JSON.stringify(body), headers: type, signal });
 }
@@ -125,7 +126,7 @@ const upload = (side, name) => `-F ${quote(`${side}=@"${name.replaceAll("\\", "\
  * its answer has some.
  * It requests no pictures, which would fill the terminal, and refers to the token by a variable.
  */
-export function curl(before, after, model, polygons) {
+export function curl({ before, after, parts }, model, polygons) {
   const same = before.name === after.name;
   const nameOf = (side, image) => (same ? `${side}-${image.name}` : image.name);
   const names = { before: nameOf("before", before), after: nameOf("after", after) };
@@ -135,6 +136,7 @@ export function curl(before, after, model, polygons) {
   if (model) lines.push(`-F ${quote(`model=${model}`)}`);
   lines.push(`-F candidates=${CANDIDATES}`);
   if (polygons) lines.push("-F polygons=always");
+  if (parts.boxes.length) lines.push(`-F ${quote(`${parts.use}=${JSON.stringify(parts.boxes)}`)}`);
   const command = lines.join(" \\\n  ");
   if (!before.address || !after.address) return { command, needs: [names.before, names.after] };
   const fetches = [["before", before], ["after", after]].map(([side, image]) => `-o ${quote(names[side])} ${quote(image.address)}`);

@@ -4,6 +4,7 @@ import { Fault, caption, curl, keepToken, models } from "./api.js";
 import { begin, end, listenToQuestions } from "./dialogue.js";
 import { drawHistory, forget, keepForTab, keptForTab, remember } from "./history.js";
 import { inOrder, listen, readImage } from "./intake.js";
+import { WHOLE, listenToParts, showParts } from "./parts.js";
 import { asJson, asSentence, hide, show } from "./result.js";
 
 const $ = (id) => document.getElementById(id);
@@ -12,7 +13,7 @@ const SLOW_MS = 3000;
 const slots = Object.fromEntries(SIDES.map((side) => [side, document.querySelector(`.slot[data-side=${side}]`)]));
 const examples = new URL("examples/", import.meta.url);
 
-let pair = { before: null, after: null, truth: null }; // images from intake.js
+let pair = { before: null, after: null, truth: null, parts: WHOLE }; // images from intake.js, parts from parts.js
 let asking = null; // the AbortController of the current request
 let answered = null; // {answer, pair, model} of the displayed result
 let descriptions = []; // of the models
@@ -42,7 +43,7 @@ function clearFaults(sides = SIDES) {
 /** Applies `changes` to the pair; results and requests of the previous pair are discarded. */
 function setPair(changes) {
   const old = pair;
-  pair = { ...pair, truth: null, ...changes };
+  pair = { ...pair, truth: null, parts: WHOLE, ...changes };
   asking?.abort();
   clearFaults(SIDES.filter((side) => side in changes));
   hide();
@@ -68,6 +69,7 @@ function drawPair() {
   // Not `disabled`: such a button gets no focus, so that screen readers could not read the reason.
   $("ask").setAttribute("aria-disabled", String(missing.length > 0));
   $("swap").setAttribute("aria-disabled", String(missing.length === 2));
+  showParts(pair);
   $("shapes").textContent = difference(pair.before, pair.after);
   $("why").textContent = missing.length ? `Add the image ${missing.join(" and the image ")} first.` : "";
 }
@@ -88,7 +90,7 @@ async function reopen({ pair: kept, shown, time }, scroll = true) {
   try {
     const [before, after] = await Promise.all(images);
     if (pair !== current) return; // another pair was chosen meanwhile
-    setPair({ before, after, truth: kept.truth });
+    setPair({ before, after, truth: kept.truth, parts: kept.parts ?? WHOLE });
   } catch {
     return complain(new Fault("The browser no longer has the images of this result."));
   }
@@ -133,12 +135,17 @@ async function fetchExample(name) {
   const address = new URL(name, examples).href;
   const response = await fetch(address);
   if (!response.ok) throw new Fault(`The example ${name} cannot be loaded (status ${response.status}).`);
-  return readImage(new File([await response.blob()], name, { type: "image/png" }), address);
+  const blob = await response.blob();
+  return readImage(new File([blob], name.split("/").at(-1), { type: blob.type }), address);
 }
 
 async function drawExamples() {
-  const response = await fetch(new URL("examples.json", examples));
-  const items = (await response.json()).map((example) => {
+  const read = async (name) => (await fetch(new URL(name, examples))).json();
+  const [photographs, rendered] = await Promise.all(["photographs/pairs.json", "examples.json"].map(read));
+  const inFolder = ({ before, after, ...rest }) => ({ ...rest, before: `photographs/${before}`, after: `photographs/${after}` });
+  const credits = new Set(photographs.map(({ attribution, licence }) => `${attribution}. ${licence}`));
+  $("credit").textContent = `Photographs: ${[...credits].join("; ")}`;
+  const items = [...photographs.map(inFolder), ...rendered].map((example) => {
     const button = document.createElement("button");
     for (const side of SIDES) {
       const image = document.createElement("img");
@@ -159,8 +166,8 @@ async function drawExamples() {
 
 // -- the request ----------------------------------------------------------------------------------------------------
 
-/** Asks for the pair's captions; `regions` is for which pairs those that differ are found: "unfamiliar" or "always". */
-async function ask(regions = "unfamiliar") {
+/** Asks for the pair's captions; `objects` is for which pairs `objects` is asked too: "unfamiliar" or "always". */
+async function ask(objects = "unfamiliar") {
   if (!pair.before || !pair.after) return; // #why shows the reason
   asking?.abort();
   const current = (asking = new AbortController());
@@ -174,7 +181,7 @@ async function ask(regions = "unfamiliar") {
   }, SLOW_MS);
   const started = performance.now();
   try {
-    const answer = await caption(asked.before, asked.after, { model, description: described(model), regions }, current.signal);
+    const answer = await caption(asked, { model, description: described(model), objects }, current.signal);
     const seconds = (performance.now() - started) / 1000;
     if (typeof described(model)?.can_imagine !== "boolean") await drawModels(); // the model had to be started first
     if (current.signal.aborted) return;
@@ -182,7 +189,7 @@ async function ask(regions = "unfamiliar") {
     $("waiting").textContent = ""; // before scrolling, because this line moves everything below
     present(shown);
     keepForTab(asked, shown);
-    if (regions !== "always") remember(asked, shown).then(redrawHistory); // else the same captions again
+    if (objects !== "always") remember(asked, shown).then(redrawHistory); // else the same captions again
   } catch (error) {
     if (current.signal.aborted) return;
     hide();
@@ -279,7 +286,7 @@ function copyBySelecting(text) {
 
 $("copy-json").addEventListener("click", () => copy(asJson(answered.answer), "Copied, without the pictures."));
 $("copy-curl").addEventListener("click", () => {
-  const { command, needs } = curl(answered.pair.before, answered.pair.after, answered.model, Boolean(answered.answer.results[0].scene));
+  const { command, needs } = curl(answered.pair, answered.model, Boolean(answered.answer.results[0].scene));
   copy(command, needs.length ? `Copied. Run it in the folder that holds ${needs.join(" and ")}.` : "Copied.");
 });
 
@@ -312,6 +319,11 @@ $("theme").addEventListener("change", () => {
 });
 listenToQuestions((error) => error.status === 401 && (askForToken(error), true));
 listen(slots, take, (text) => complain(new Fault(text)));
+listenToParts((parts) => {
+  clearFaults([]);
+  pair = { ...pair, parts };
+  showParts(pair);
+}, (text) => complain(new Fault(text)));
 drawPair();
 redrawHistory();
 keptForTab().then((kept) => kept && !pair.before && !pair.after && reopen(kept, false)); // after a reload

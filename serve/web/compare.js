@@ -1,24 +1,23 @@
-// The two images of a result in one frame: the slider between them, one of them alone (flip, blink), zoom, and the
-// regions that differ as boxes. The change map follows the zoom and has the same boxes.
+// The images of a result: each with its claims as boxes, and both in one frame with the slider between them, or one of
+// them alone (flip, blink). All pictures, the change map too, follow the zoom.
 
 const $ = (id) => document.getElementById(id);
 const BLINK_MS = 600; // fewer than three flashes a second, as WCAG 2.3.1 asks
 const MOST_ZOOM = 16;
 const STEP = 1.5; // of a press on a zoom button
 const PAN = 0.15; // of the frame, of a press on an arrow key
-const SVG = "http://www.w3.org/2000/svg";
 const KEYS = { b: flip, "+": () => zoomBy(STEP), "=": () => zoomBy(STEP), "-": () => zoomBy(1 / STEP), 0: () => zoomTo(1) };
 const ARROWS = { ArrowLeft: [-PAN, 0], ArrowRight: [PAN, 0], ArrowUp: [0, -PAN], ArrowDown: [0, PAN] };
 
-const stages = [...document.querySelectorAll("#compare, #map-figure .stage")];
+const stages = [...document.querySelectorAll("#figures .stage")];
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 /** Shows the images of a pair, {before, after} from intake.js, unmagnified. Returns whether the browser can. */
 export function showImages(pair) {
   const { before, after } = pair;
-  const ratio = after.url === null ? 1 : after.width / after.height;
-  for (const stage of document.querySelectorAll(".stage")) {
-    stage.style.setProperty("--ratio", ratio);
+  for (const stage of document.querySelectorAll("#result .stage")) {
+    const { url, width, height } = pair[stage.dataset.image ?? "after"];
+    stage.style.setProperty("--ratio", url === null ? 1 : width / height);
     for (const image of stage.querySelectorAll("img")) {
       const { url } = pair[image.className];
       image.hidden = url === null;
@@ -120,56 +119,54 @@ function dragToPan(stage) {
   for (const end of ["pointerup", "pointercancel"]) stage.addEventListener(end, () => { last = null; });
 }
 
-// -- regions --------------------------------------------------------------------------------------------------------
+// -- claims ---------------------------------------------------------------------------------------------------------
 
-/** Where the images differ in a sentence, or nothing if that is the caption. */
-export function withoutModel({ objects_text: text, caption }) {
-  return text && text !== caption ? `Without a trained model: ${text}` : "";
-}
-
-/**
- * Shows the regions that differ as boxes and as a list, with their sentence: before the caption of a pair that the model
- * is not familiar with, else above the list. `regions` is null if they were not looked
- * for, which `#find` offers.
- */
-export function showRegions(result, after) {
-  const { regions, familiar } = result;
-  const text = withoutModel(result);
-  $("find").hidden = Boolean(regions);
-  $("regions").hidden = !regions;
-  $("regions-first").textContent = familiar === false ? text : "";
-  $("regions-text").textContent = familiar === false ? "" : text;
-  $("boxes-label").hidden = !regions?.length;
-  const size = after.width === null ? null : [after.width, after.height];
-  for (const drawing of document.querySelectorAll("svg.boxes")) {
-    drawing.replaceChildren(...(size ? (regions ?? []) : []).map(({ box }) => drawn(box)));
-    if (size) drawing.setAttribute("viewBox", `0 0 ${size.join(" ")}`);
-    drawing.toggleAttribute("hidden", !size || !regions?.length);
-    drawing.setAttribute("aria-label", `Boxes of ${regions?.length ?? 0} regions that differ`);
+/** Shows claims as a list and, with their names, as boxes on both images; none or null hides both. */
+export function showClaims(claims, pair) {
+  const seen = claims ?? [];
+  for (const figure of document.querySelectorAll(".named")) {
+    const { image: side } = figure.querySelector(".stage").dataset;
+    figure.hidden = pair.before.url === null || pair.after.url === null || !seen.length;
+    const boxes = seen.flatMap((claim, index) => {
+      const box = claim[`box_${side}`];
+      return box && pair[side].width !== null ? [framed(box, pair[side], claim.kind, `${index + 1} ${nameOf(claim, side)}`)] : [];
+    });
+    figure.querySelector(".boxes").replaceChildren(...boxes);
   }
-  $("region-list").replaceChildren(...(regions ?? []).map((region) => listed(region, size)));
+  $("claims").hidden = !seen.length;
+  $("claims").replaceChildren(...seen.map((claim) => listed(claim, pair)));
 }
 
-function drawn([left, top, right, bottom]) {
-  const box = document.createElementNS(SVG, "g");
-  for (const name of ["edge", "line"]) {
-    const rectangle = document.createElementNS(SVG, "rect");
-    Object.entries({ class: name, x: left, y: top, width: right - left, height: bottom - top }).forEach(([key, value]) =>
-      rectangle.setAttribute(key, value));
-    box.append(rectangle);
-  }
-  return box;
+/** What a claim is about; with `side`, as it is named on that image. */
+function nameOf({ object, count, kind, ...sides }, side) {
+  const name = (kind === "replaced" && sides[side]) || object;
+  return count > 1 ? `${count} × ${name}` : name;
 }
 
-/** A region in words; pressing it magnifies its box. */
-function listed({ box, share, position, before, after }, size) {
+/** A frame at `box` (left, top, right, bottom) of an image of a size, in the colour of its kind, with a text. */
+export function framed(box, { width, height }, kind, text) {
+  const frame = document.createElement("div");
+  frame.dataset.kind = kind;
+  const [left, top, right, bottom] = box.map((value, axis) => (100 * value) / [width, height][axis % 2]);
+  Object.assign(frame.style, { left: `${left}%`, top: `${top}%`, width: `${right - left}%`, height: `${bottom - top}%` });
+  if (!text) return frame;
+  const label = document.createElement("span");
+  label.textContent = text;
+  label.className = `${top < 10 ? "inside" : ""} ${left > 60 ? "leftwards" : ""}`; // so that the frame's edge cuts none
+  frame.append(label);
+  return frame;
+}
+
+/** A claim in words; pressing it magnifies its box. */
+function listed(claim, pair) {
   const item = document.createElement("li");
   const button = document.createElement("button");
-  const colours = before === after ? "" : `, ${before} before and ${after} after`;
-  button.textContent = `${position}, ${(100 * share).toFixed(share < 0.01 ? 1 : 0)} % of the picture${colours}`;
+  const values = ["before", "after"].filter((side) => claim[side]).map((side) => `${side}: ${claim[side]}`);
+  button.textContent = [`${claim.kind}: ${nameOf(claim)}`, claim.where, ...values].join(", ");
+  const side = claim.box_after ? "after" : "before";
   button.addEventListener("click", () => {
-    if (size === null) return;
-    const [left, top, right, bottom] = box.map((value, axis) => value / size[axis % 2]);
+    if (!claim[`box_${side}`] || pair[side].width === null) return;
+    const [left, top, right, bottom] = claim[`box_${side}`].map((value, axis) => value / [pair[side].width, pair[side].height][axis % 2]);
     zoomTo(0.85 / Math.max(right - left, bottom - top), [(left + right) / 2, (top + bottom) / 2]);
   });
   item.append(button);
@@ -184,7 +181,6 @@ $("blink").addEventListener("click", blink);
 $("larger").addEventListener("click", () => zoomBy(STEP));
 $("smaller").addEventListener("click", () => zoomBy(1 / STEP));
 $("whole").addEventListener("click", () => zoomTo(1));
-$("boxes").addEventListener("change", () => $("result").classList.toggle("boxless", !$("boxes").checked));
 stages.forEach(dragToPan);
 still.addEventListener("change", offerBlinking);
 offerBlinking();

@@ -1,5 +1,6 @@
 // Storage in this browser only: the last results with their images, and the pair of each open tab.
 
+import { chosenByModel } from "./result.js";
 import { clear, keep, newest } from "./store.js";
 
 const MOST_ANSWERS = 20;
@@ -11,9 +12,9 @@ const sizeOf = ({ pair, shown }) =>
   (pair.before?.file.size ?? 0) + (pair.after?.file.size ?? 0) + (shown ? JSON.stringify(shown).length : 0);
 
 /** The part of a pair from intake.js that can be stored; `readImage` restores the rest. */
-function keepable({ before, after, truth }) {
+function keepable({ before, after, truth, parts }) {
   const [first, second] = [before, after].map((image) => image && { file: image.file, address: image.address });
-  return { before: first, after: second, truth };
+  return { before: first, after: second, truth, parts };
 }
 
 function kept(id, pair, shown) {
@@ -64,10 +65,10 @@ export async function drawHistory(section, list, reopen) {
       const text = document.createElement("span");
       const caption = line(results[0].caption, "");
       const when = new Date(record.time).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
-      const sure = `${Math.round(100 * results[0].confidence)} %`;
+      const sure = chosenByModel(results[0]) ? `${Math.round(100 * results[0].confidence)} % · ` : "";
       const verdict = results[0].verdict === "unsure" ? "unsure · " : "";
       const doubt = results[0].familiar === false ? "unfamiliar images · " : "";
-      text.append(caption, line(`${verdict}${doubt}${sure} · ${model} · ${when}`, "soft small"));
+      text.append(caption, line(`${verdict}${doubt}${sure}${results[0].captioner ?? model} · ${when}`, "soft small"));
       button.append(picture(record.thumbnails.before, "before"), picture(record.thumbnails.after, "after"), text);
       button.addEventListener("click", () => reopen(record));
       const item = document.createElement("li");

@@ -1,6 +1,6 @@
 // Shows a result: warning, verdict, caption, bars, the images (compare.js), the change map, imagined frames, candidates.
 
-import { showImages, showRegions, stopBlinking, withoutModel } from "./compare.js";
+import { showClaims, showImages, stopBlinking } from "./compare.js";
 
 const $ = (id) => document.getElementById(id);
 const FRAME_MS = 700;
@@ -31,19 +31,20 @@ export function show({ answer, seconds, meaningful }, pair, time = null) {
   const changed = result.changed_probability;
   $("probability").hidden = changed === null;
   if (changed !== null) bar("changed", changed, `${inWords(changed)}, ${percent(changed)}`);
-  $("confidence-bar").hidden = result.caption === result.objects_text; // no model has chosen these words
+  $("confidence-bar").hidden = !chosenByModel(result);
   bar("confidence", result.confidence, percent(result.confidence));
-  const missing = [];
   const classes = result.classes ?? null; // absent from results that an earlier version has kept
   const scene = result.scene ?? null;
-  if (!showMap(result.change_map, classes)) missing.push("This model has no change map.");
+  showMap(result.change_map, classes);
   showRelevance(result.relevance ?? null);
   showFilm(result.frames, meaningful);
   showClasses(classes);
   showScene(scene);
-  if (!showImages(scene ? shownByServer(pair, scene) : pair)) missing.push("This browser cannot show the format of the images; the server can read them.");
-  $("missing").textContent = missing.join(" ");
-  showRegions(result, pair.after);
+  const shown = showImages(scene ? shownByServer(pair, scene) : pair);
+  $("missing").textContent = shown ? "" : "This browser cannot show the format of the images; the server can read them.";
+  showClaims(result.claims, pair);
+  $("find").hidden = result.objects_text !== null;
+  $("speaker").textContent = `Captioner: ${result.captioner ?? answer.model}`;
   showCandidates(result.candidates);
   const batch = answer.timing.largest_batch;
   $("about").textContent =
@@ -66,21 +67,27 @@ function sizes(seen) {
 
 /** The result in a sentence, for screen readers. */
 export function asSentence(result) {
-  const { caption, verdict, verdict_text: reason, warning, familiar, classes, scene } = result;
+  const { caption, verdict, verdict_text: reason, warning, familiar, classes, scene, objects_text: text } = result;
   const sentences = [warning, verdict === "unsure" ? `${VERDICTS.unsure}: ${reason}.` : null, `Caption: ${caption}`];
   if (classes) sentences.push(`Counted: ${classes.counts.map(({ name, count }) => `${name} ${count}`).join(", ")}.`);
   if (scene) sentences.push(scene.sentence);
-  sentences.splice(familiar === false ? 2 : sentences.length, 0, withoutModel(result));
+  if (text && text !== caption) sentences.splice(familiar === false ? 2 : sentences.length, 0, text);
   return sentences.filter(Boolean).join(" ");
 }
 
-function showVerdict({ verdict, verdict_text: reason, warning, familiar }) {
+/** Whether a trained model wrote the caption: then its confidence is that of the words. */
+export const chosenByModel = ({ caption, objects_text: text }) => caption !== text;
+
+function showVerdict({ verdict, verdict_text: reason, warning, familiar, caption, objects_text: text }) {
   const shown = $("result").dataset;
   shown.verdict = verdict ?? "";
   shown.familiar = familiar === false ? "no" : "";
   $("verdict").hidden = !VERDICTS[verdict];
   $("verdict-name").textContent = VERDICTS[verdict] ?? "";
   $("verdict-text").textContent = reason ? `${reason[0].toUpperCase()}${reason.slice(1)}.` : "";
+  $("objects").hidden = !text || text === caption;
+  $("objects-text").textContent = text ?? "";
+  $("readings")[familiar === false ? "before" : "after"]($("objects"));
   $("warning").hidden = !warning;
   $("warning-text").textContent = warning ?? "";
 }
@@ -125,10 +132,9 @@ const colourOf = (number) => CLASS_COLOURS[(number - 1) % CLASS_COLOURS.length];
 /** Shows the change map; with `classes` each pixel in the colour of its class, and none of the background. */
 function showMap(dataUrl, classes) {
   $("map-figure").hidden = !dataUrl;
-  if (!dataUrl) return false;
+  if (!dataUrl) return;
   paint($("map"), dataUrl, MAP_COLOUR, classes?.map);
   fade();
-  return true;
 }
 
 /**

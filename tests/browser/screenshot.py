@@ -1,8 +1,8 @@
 """A screenshot of the served page with a result, or with a name that ends in .gif a moving picture of its use.
 
-python -m tests.browser.screenshot idc/weights/clevr_like docs/serve.png
-python -m tests.browser.screenshot idc/weights/clevr_like docs/serve.gif
-python -m tests.browser.screenshot idc/weights/clevr_like docs/serve_photograph.png --pair before.jpg after.jpg
+python -m tests.browser.screenshot auto docs/serve.png --examples 13
+python -m tests.browser.screenshot auto docs/serve_photograph.png
+python -m tests.browser.screenshot auto docs/serve.gif --examples 1 3 13
 """
 
 from __future__ import annotations
@@ -19,27 +19,24 @@ from tests.browser.chromium import chromium
 from tests.serve.local import LocalBackend, local_config, serving
 
 
-def usage(page: Page, example: int) -> Iterator[tuple[bytes, int]]:
-    """Screenshots of an example that is captioned and looked at, each with its milliseconds."""
+def usage(page: Page, examples: list[int]) -> Iterator[tuple[bytes, int]]:
+    """Screenshots of examples that are captioned and looked at, each with its milliseconds."""
     page.locator("#examples img").first.wait_for()
     yield page.screenshot(), 1200
-    page.locator("#examples button").nth(example - 1).click()
-    page.locator("#map[data-drawn]").wait_for()
-    page.mouse.move(0, 0)
-    page.locator("#result").scroll_into_view_if_needed()
-    page.evaluate("document.querySelector('#result').scrollIntoView()")
-    yield page.screenshot(), 2500
-    for share in (30, 10, 30, 50, 70, 90, 50):
-        page.locator("#slider").fill(str(share))
-        yield page.screenshot(), 250
-    page.locator("#find").click()
-    page.locator("#regions").wait_for()
-    yield page.screenshot(), 2500
-    for _ in range(4):
-        page.locator("#flip").click()
-        yield page.screenshot(), 700
-    page.locator("#region-list button").first.click()
-    yield page.screenshot(), 2000
+    for number in examples:
+        page.locator("#examples button").nth(number - 1).click()
+        page.locator("#map[data-drawn]").wait_for()
+        page.mouse.move(0, 0)
+        page.evaluate("document.querySelector('#result').scrollIntoView()")
+        yield page.screenshot(), 3000
+        if page.locator("#claims button").count():
+            page.locator("#claims button").first.click()
+            yield page.screenshot(), 1500
+            page.locator("#whole").click()
+        page.locator("#compare").scroll_into_view_if_needed()
+        for share in (30, 10, 30, 50, 70, 90, 50):
+            page.locator("#slider").fill(str(share))
+            yield page.screenshot(), 250
 
 
 def moving_picture(shots: list[tuple[bytes, int]], out: str) -> None:
@@ -53,9 +50,9 @@ def moving_picture(shots: list[tuple[bytes, int]], out: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("artifact", help="a trained captioner")
+    parser.add_argument("artifact", help="a captioner")
     parser.add_argument("out", help="the PNG or GIF file")
-    parser.add_argument("--example", type=int, default=2, help="which of the page's examples, from 1 (default: 2)")
+    parser.add_argument("--examples", type=int, nargs="+", default=[1], help="of the page, from 1 (default: 1)")
     parser.add_argument("--pair", nargs=2, metavar=("BEFORE", "AFTER"), help="image files in place of an example")
     parser.add_argument(
         "--width", type=int, default=1000, help="of the window (default: 1000); below 500 a telephone's"
@@ -75,7 +72,7 @@ def main() -> None:
         )
         page.goto(f"{url}/")
         if args.out.endswith(".gif"):
-            moving_picture(list(usage(page, args.example)), args.out)
+            moving_picture(list(usage(page, args.examples)), args.out)
             browser.close()
             return
         if args.pair:
@@ -84,7 +81,7 @@ def main() -> None:
                 page.locator(f".slot.full[data-side={side}]").wait_for()
             page.locator("#ask").click()
         else:
-            page.locator("#examples button").nth(args.example - 1).click()
+            page.locator("#examples button").nth(args.examples[0] - 1).click()
         page.locator("#map[data-drawn]").wait_for()
         page.emulate_media(reduced_motion="no-preference")  # with all buttons; nothing moves any more
         page.mouse.move(0, 0)

@@ -67,8 +67,8 @@ class Backend:
             raise Busy
         while self.stuck:
             await asyncio.sleep(0.01)
-        if self.assessment is not None and self.assessment.familiar is False and options.regions == "unfamiliar":
-            options = replace(options, regions="always")
+        if self.assessment is not None and self.assessment.familiar is False and options.objects == "unfamiliar":
+            options = replace(options, objects="always")
         found = await self.locals[model].caption(pairs, model, options, hear)
         if self.assessment is None:
             return found
@@ -112,7 +112,7 @@ class Seen:
         self.page.on("request", record_request)
         self.page.set_default_timeout(20_000)
         self.page.goto(f"{self.url}/")
-        expect(self.page.locator("#examples button")).to_have_count(5)
+        expect(self.page.locator("#examples button")).to_have_count(17)
         return self.page
 
 

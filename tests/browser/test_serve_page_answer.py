@@ -42,15 +42,15 @@ def test_a_pair_unlike_the_training_images_gets_the_warning_before_the_caption(
         drop(page, page.locator("main"), *pair)
         expect(warning).to_be_visible()
         expect(warning).to_contain_text(f"This model has only seen {SEEN}. Do not trust it here.")
-        sentence = page.locator("#regions-first")
-        expect(sentence).to_contain_text("Without a trained model: ")
+        sentence = page.locator("#objects-text")
+        expect(sentence).to_be_visible()
         expect(page.locator("#said")).to_contain_text(f"{sentence.inner_text()} Caption: {caption_of(backend, pair)}")
         expect(page.locator("#verdict")).to_contain_text("Unsure whether anything changed")
-        ends = "document.querySelector('#regions-first').getBoundingClientRect().bottom"
+        ends = "document.querySelector('#objects-text').getBoundingClientRect().bottom"
         begins = "document.querySelector('#caption').getBoundingClientRect().top"
         assert page.evaluate(f"{ends} <= {begins}")  # in one layout: the pictures above may still be loading
         sizes = "(ids) => ids.map((id) => parseFloat(getComputedStyle(document.getElementById(id)).fontSize))"
-        *told_sizes, caption_size = page.evaluate(sizes, ["warning-text", "regions-first", "caption"])
+        *told_sizes, caption_size = page.evaluate(sizes, ["warning-text", "objects-text", "caption"])
         assert min(told_sizes) >= caption_size
         expect(page.locator("#past")).to_contain_text("unfamiliar images")
         colours = "(ids) => ids.map((id) => getComputedStyle(document.querySelector(id)).backgroundColor)"

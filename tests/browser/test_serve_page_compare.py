@@ -1,4 +1,4 @@
-"""The two images of a result in one frame: one alone, blinking, zoom, boxes of the regions that differ.
+"""The images of a result: one alone, blinking, zoom, claims as boxes and in words, parts that do not count.
 
 Where pixels and positions are compared, motion is reduced: the page would still be scrolling to its answer.
 """
@@ -14,16 +14,20 @@ from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from idc.captioning.contract import Assessment
-from idc.captioning.loading import artifact_folder
-from idc.systems import untrained_captioner
+from idc.captioning.loading import AUTO, artifact_folder
+from idc.captioning.objects_config import ObjectsConfig
+from idc.data.images import decode_image
+from idc.systems import REGIONS, untrained_captioner
 from serve.api import create_api
+from serve.web_files import WEB
 from tests.browser.driving import CONTRASTS, drop, pixels, too_wide, unnamed
-from tests.browser.served import SURE, Backend, Visit
+from tests.browser.served import Backend, Visit
 from tests.serve.local import LocalBackend, local_config, serving
-from tests.systems.objects.test_regions import RED, ground, with_disk
+from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
 
 pytestmark = pytest.mark.slow
 
+PHOTOGRAPHS = WEB / "examples" / "photographs"
 UNFAMILIAR = Assessment(0.9, 0.002, False, "unsure", "unlike others", "This model has not seen such images.")
 
 
@@ -32,15 +36,6 @@ def own_assessments(backend: Backend) -> Iterator[None]:
     """Restore the captioners' own assessments after each test."""
     yield
     backend.assessment = None
-
-
-@pytest.fixture
-def disks(tmp_path: Path) -> tuple[Path, Path]:
-    """A pair of a textured ground without and with a red disk."""
-    files = tmp_path / "before.png", tmp_path / "after.png"
-    for file, image in zip(files, (ground(), with_disk(ground(), 60, 40, RED)), strict=True):
-        Image.fromarray(image).save(file)
-    return files
 
 
 @pytest.fixture
@@ -169,59 +164,162 @@ def test_zoom_by_buttons_keys_and_dragging(flats: tuple[Path, Path], visit: Visi
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
-def test_an_unfamiliar_pair_shows_the_regions_that_differ(
-    width: int, scheme: str, backend: Backend, disks: tuple[Path, Path], visit: Visit
+@pytest.mark.parametrize("names", [("bottle_00100.jpg", "bottle_00260.jpg"), ("store_000.jpg", "store_028.jpg")])
+def test_an_unfamiliar_pair_has_the_claims_of_objects_in_words_and_as_boxes_with_names_on_both_images(
+    width: int, scheme: str, names: tuple[str, str], backend: Backend, visit: Visit
 ) -> None:
-    [expected] = untrained_captioner().describe(*([np.asarray(Image.open(file))] for file in disks))
-    assert expected.regions is not None
+    files = PHOTOGRAPHS / names[0], PHOTOGRAPHS / names[1]
+    [expected] = untrained_captioner().describe(*([decode_image(file.read_bytes())] for file in files))
+    assert expected.claims
     with visit(color_scheme=scheme, viewport={"width": width, "height": 740}, reduced_motion="reduce") as seen:
         page = seen.open()
         backend.assessment = UNFAMILIAR
-        stage = asked(page, disks)
-        sentence = f"Without a trained model: {expected.objects_text}"
-        expect(page.locator("#regions-first")).to_have_text(sentence)
-        expect(page.locator("#said")).to_contain_text(sentence)
+        asked(page, files)
+        expect(page.locator("#objects-text")).to_have_text(expected.objects_text or "")
+        expect(page.locator("#said")).to_contain_text(expected.objects_text or "")
+        expect(page.locator("#speaker")).to_have_text("Captioner: imagining")
         expect(page.locator("#find")).to_be_hidden()
-        frame, box = stage.bounding_box(), page.locator("#compare .line").first.bounding_box()
-        assert frame is not None
-        assert box is not None
-        scale = Image.open(disks[1]).width / frame["width"]
-        edges = [(box["x"] - frame["x"]) * scale, (box["y"] - frame["y"]) * scale]
-        assert edges == pytest.approx(expected.regions[0].box[:2], abs=3)
-        page.locator("#region-list button").first.click()
-        magnified = page.locator("#compare .line").first.bounding_box()
-        assert magnified is not None
-        assert magnified["width"] > 1.3 * box["width"]
-        page.locator("#boxes").uncheck()
-        expect(page.locator("#compare .boxes")).to_be_hidden()
+        lines = page.locator("#claims li").all_inner_texts()
+        assert len(lines) == len(expected.claims)
+        for number, claim in enumerate(expected.claims, start=1):
+            assert lines[number - 1].startswith(f"{claim.kind}: ")
+            assert claim.where in lines[number - 1]
+            for side, box in (("before", claim.box_before), ("after", claim.box_after)):
+                frame = framed(page, side, number)
+                expect(frame).to_have_count(0 if box is None else 1)
+                if box is not None:
+                    assert placed(page, side, frame, files[0]) == pytest.approx(box, abs=4)
+                    expect(frame).to_have_attribute("data-kind", claim.kind)
+        side = "before" if expected.claims[0].box_after is None else "after"
+        frame = framed(page, side, 1)
+        small = frame.bounding_box()
+        page.locator("#claims button").first.click()
+        large = frame.bounding_box()
+        assert small is not None
+        assert large is not None
+        assert large["width"] > 1.2 * small["width"]
         assert (unnamed(page), too_wide(page)) == ([], [])
-        assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
+        assert [contrast for contrast in page.evaluate(CONTRASTS) if contrast[0] < 4.5] == []
         page.reload()
-        expect(page.locator("#regions-first")).to_have_text(sentence)
+        expect(page.locator("#objects-text")).to_have_text(expected.objects_text or "")
         assert seen.errors == []
 
 
-def test_a_sentence_that_no_model_has_written_has_neither_confidence_nor_probability(
-    disks: tuple[Path, Path], visit: Visit
-) -> None:
-    source = artifact_folder("regions")
-    with serving(create_api(local_config(source), LocalBackend(source))) as address, visit(url=address) as seen:
-        page = seen.open()
-        asked(page, disks)
-        expect(page.locator("#caption")).to_contain_text("One region changed")
-        expect(page.locator("#regions-first")).to_be_hidden()
-        for hidden in ("#confidence-bar", "#probability"):
-            expect(page.locator(hidden)).to_be_hidden()
-        assert seen.errors == []
+def framed(page: Page, side: str, number: int) -> Locator:
+    """The frame of a claim on an image of the result."""
+    return page.locator(f".stage[data-image={side}] .boxes > div").filter(has_text=f"{number} ")
 
 
-def test_regions_of_a_familiar_pair_on_request(disks: tuple[Path, Path], backend: Backend, visit: Visit) -> None:
-    with visit() as seen:
+def placed(page: Page, side: str, frame: Locator, image: Path) -> list[float]:
+    """Where a frame is, in pixels of the image."""
+    stage, box = page.locator(f".stage[data-image={side}]").bounding_box(), frame.bounding_box()
+    assert stage is not None
+    assert box is not None
+    scale = Image.open(image).width / stage["width"]
+    left, top = (box["x"] - stage["x"]) * scale, (box["y"] - stage["y"]) * scale
+    return [left, top, left + scale * box["width"], top + scale * box["height"]]
+
+
+def test_auto_says_who_spoke_and_shows_no_field_that_this_one_has_not(visit: Visit) -> None:
+    with serving(create_api(local_config(AUTO), LocalBackend(AUTO))) as address, visit(url=address) as seen:
         page = seen.open()
-        backend.assessment = SURE
-        asked(page, disks)
-        expect(page.locator("#regions")).to_be_hidden()
+        expect(page.locator("#trained")).to_be_hidden()
+        page.locator("#examples button").first.click()
+        expect(page.locator("#speaker")).to_have_text("Captioner: objects")
+        expect(page.locator("#truth")).to_contain_text("bottle")
+        expect(page.locator("#caption")).to_contain_text("bottle")
+        expect(page.locator("#verdict-name")).to_have_text("Changed")
+        fields = (
+            "#confidence-bar",
+            "#probability",
+            "#warning",
+            "#objects",
+            "#film-figure",
+            "#relevance-figure",
+            "#find",
+        )
+        for field in fields:
+            expect(page.locator(field)).to_be_hidden()
+        expect(page.locator("#missing")).to_have_text("")
+        page.locator("#examples button").nth(12).click()
+        expect(page.locator("#speaker")).to_have_text("Captioner: shipped")
+        for field in ("#confidence-bar", "#probability", "#find"):
+            expect(page.locator(field)).to_be_visible()
+        for field in ("#claims", "#objects", ".named >> nth=0"):
+            expect(page.locator(field)).to_be_hidden()
         page.locator("#find").click()
-        expect(page.locator("#regions-text")).to_contain_text("Without a trained model: ")
-        expect(page.locator("#compare .line")).to_have_count(1)
-        expect(page.locator("#past button")).to_have_count(1)
+        expect(page.locator("#objects")).to_be_visible()
+        expect(page.locator("#past button")).to_have_count(2)
+        expect(page.locator("#past button").last).to_contain_text("objects")
+        assert seen.errors == []
+
+
+def test_a_box_that_is_drawn_or_written_is_left_out(tmp_path: Path, visit: Visit) -> None:
+    """Of two disks that are new, the one on the right, by the mouse; then the other one, by the keyboard."""
+    images = ground(), with_disk(with_disk(ground(), 60, 60, RED), 260, 60, BLUE)
+    files = tmp_path / "before.png", tmp_path / "after.png"
+    for file, image in zip(files, images, strict=True):
+        Image.fromarray(image).save(file)
+    left = np.zeros(images[1].shape[:2], bool)
+    left[:, :160] = True
+    expected = untrained_captioner(ObjectsConfig(detector="none")).describe(
+        [images[0]] * 3, [images[1]] * 3, counted=[None, left, ~left]
+    )
+    both, of_left, of_right = (description.best.caption for description in expected)
+    assert len({both, of_left, of_right}) == 3
+    source = artifact_folder(REGIONS)
+    with (
+        serving(create_api(local_config(source), LocalBackend(source))) as address,
+        visit(url=address, reduced_motion="reduce") as seen,
+    ):
+        page = seen.open()
+        expect(page.locator("#parts")).to_be_hidden()
+        asked(page, files)
+        caption = page.locator("#caption")
+        expect(caption).to_have_text(both)
+        page.locator("#parts summary").click()
+        stage = page.locator("#drawing")
+        stage.scroll_into_view_if_needed()
+        box = stage.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 0.5 * box["width"], box["y"])
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"], box["y"] + box["height"], steps=3)
+        page.mouse.up()
+        expect(page.locator("#part-boxes")).to_have_value("160, 0, 320, 240")
+        expect(page.locator("#drawn > div")).to_have_count(1)
+        assert (unnamed(page), too_wide(page)) == ([], [])
+        page.locator("#ask").click()
+        expect(caption).to_have_text(of_left)
+        page.reload()
+        expect(caption).to_have_text(of_left)
+        expect(page.locator("#part-boxes")).to_have_value("160, 0, 320, 240")
+        page.locator("#parts summary").press("Enter")
+        page.locator("#use").select_option("only")
+        page.locator("#ask").press("Enter")
+        expect(caption).to_have_text(of_right)
+        page.locator("#part-boxes").fill("0.5, 0, 1")
+        page.keyboard.press("Enter")
+        expect(page.locator("#fault")).to_contain_text("A box has four numbers")
+        page.locator("#use").select_option("ignore")
+        page.locator("#part-boxes").fill("0, 0, 0.5, 1")
+        page.locator("#ask").press("Enter")
+        expect(caption).to_have_text(of_right)
+        page.locator("#no-boxes").press("Enter")
+        expect(page.locator("#part-boxes")).to_have_value("")
+        page.locator("#ask").press("Enter")
+        expect(caption).to_have_text(both)
+        assert seen.errors == []
+
+
+def test_photographs_of_twelve_megapixels_are_captioned_when_they_are_dropped(tmp_path: Path, visit: Visit) -> None:
+    files = tmp_path / "before.jpg", tmp_path / "after.jpg"
+    for file, name in zip(files, ("bottle_00100.jpg", "bottle_00260.jpg"), strict=True):
+        Image.open(PHOTOGRAPHS / name).resize((4624, 2601)).save(file, quality=90)
+    [expected] = untrained_captioner().describe(*([decode_image(file.read_bytes())] for file in files))
+    with serving(create_api(local_config(AUTO), LocalBackend(AUTO))) as address, visit(url=address) as seen:
+        page = seen.open()
+        asked(page, files)
+        expect(page.locator("#caption")).to_have_text(expected.best.caption)
+        expect(page.locator("#claims li")).to_have_count(len(expected.claims or ()))
+        assert seen.errors == []

@@ -87,7 +87,8 @@ def test_a_model_behind_an_endpoint_has_no_map_and_answers(
         with serving(create_api(config, backend)) as address, visit(url=address) as seen:
             page = seen.open()
             drop(page, page.locator("main"), *files)
-            expect(page.locator("#missing")).to_have_text("This model has no change map.")
+            expect(page.locator("#result")).to_be_visible()
+            expect(page.locator("#map-figure")).to_be_hidden()
             page.get_by_label("Question").fill(QUESTION)
             page.keyboard.press("Enter")
             expect(page.locator("#turns li")).to_have_count(2)

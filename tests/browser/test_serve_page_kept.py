@@ -64,6 +64,8 @@ def test_an_entry_of_the_history_opens_again_without_the_server(
         expect(page.locator("#past button")).to_have_count(2)
         page.reload()
         expect(page.locator("#past button")).to_have_count(2)
+        expect(page.locator("#examples button")).to_have_count(17)
+        page.wait_for_function("[...document.querySelectorAll('#examples img')].every((image) => image.complete)")
         page.context.set_offline(True)
         entry = page.locator("#past button").nth(1)
         entry.focus()

@@ -16,7 +16,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from idc.captioning.loading import artifact_folder
 from idc.config import cli
 from serve.api import create_api
 from serve.app import default_settings
@@ -33,7 +32,7 @@ def served(*settings: str) -> Iterator[str]:
     """The address of the application that the command serves by these settings; its captioner is in this process."""
     config = cli(CommandConfig, None, [*default_settings(settings), *settings], local=False, overwrite=False).config
     [(name, source)] = config.models.items()
-    with serving(create_api(config, LocalBackend(artifact_folder(source), (name,)))) as address:
+    with serving(create_api(config, LocalBackend(source, (name,)))) as address:
         yield address
 
 
@@ -63,7 +62,7 @@ def examples() -> dict[str, list[tuple[list[str], list[str]]]]:
 
 def test_the_pages_have_examples() -> None:
     scripts = {page: sum(len(scripts) for _, scripts in sections) for page, sections in examples().items()}
-    assert {"docs/serving.md": 5, "docs/satellite.md": 1, "k8s/README.md": 1}.items() <= scripts.items()
+    assert {"docs/serving.md": 7, "docs/satellite.md": 1, "k8s/README.md": 1}.items() <= scripts.items()
 
 
 @pytest.fixture

@@ -14,9 +14,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
+import numpy as np
 import pytest
 
-from idc.data.images import decode_image
+from idc.captioning.loading import artifact_folder
+from idc.data.images import decode_image, encode_png
+from idc.systems import REGIONS
 from idc.training.artifact import artifact_identity
 from serve.api import create_api
 from serve.auth import Authenticator
@@ -28,10 +31,12 @@ from serve.errors import ApiError
 from serve.pieces import Hear
 from serve.proxy import PlainIds
 from serve.schema import CaptionAnswer, ErrorAnswer
-from tests.serve.bodies import picture
+from tests.serve.bodies import picture, url
 from tests.serve.local import LocalBackend, local_config, serving, tokens_of
 from tests.serve.waiting import until
+from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
 
+DISKS = EncodedPair(encode_png(ground()), encode_png(with_disk(with_disk(ground(), 60, 60, RED), 260, 60, BLUE)))
 PAIRS = [EncodedPair(picture(shade=40 * n), picture(40, 30, shade=40 * n + 20)) for n in range(3)]
 TOKENS = {"first": "a-token", "second": "another-token"}
 
@@ -57,6 +62,14 @@ def client(artifact: str) -> Iterator[httpx2.Client]:
     api = create_api(local_config(artifact), LocalBackend(artifact))
     with serving(api) as url, httpx2.Client(base_url=url, timeout=60) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def disks() -> Iterator[httpx2.Client]:
+    """A client of the captioner ``regions``."""
+    source = artifact_folder(REGIONS)
+    with serving(create_api(local_config(source), LocalBackend(source))) as address:
+        yield httpx2.Client(base_url=address, timeout=60)
 
 
 def body(pair: EncodedPair, prefix: str = "") -> dict[str, Any]:
@@ -93,21 +106,69 @@ def test_json_data_urls_and_forms_give_what_the_captioner_gives(client: httpx2.C
     assert answers[2].json()["results"][0]["id"] == "x"
 
 
-def test_regions_come_as_the_captioner_gives_them(client: httpx2.Client, artifact: str) -> None:
-    (expected,) = ServedCaptioner(artifact).caption(PAIRS[:1], [Options(regions="always")])
+def test_what_objects_says_comes_as_the_captioner_gives_it(client: httpx2.Client, artifact: str) -> None:
+    (expected,) = ServedCaptioner(artifact).caption(PAIRS[:1], [Options(objects="always")])
     assert expected.description is not None
-    told = expected.description.to_dict()
-    assert told["regions"]
+    fields = {"claims", "regions", "objects_text", "captioner"}
+    told = {name: value for name, value in expected.description.to_dict().items() if name in fields}
+    assert told["objects_text"]
     for answer in (
-        client.post("/v1/captions", json={**body(PAIRS[0]), "regions": "always"}),
-        client.post("/v1/captions", files=form(PAIRS[0]), data={"regions": "always"}),
+        client.post("/v1/captions", json={**body(PAIRS[0]), "objects": "always"}),
+        client.post("/v1/captions", files=form(PAIRS[0]), data={"objects": "always"}),
     ):
         (result,) = CaptionAnswer.model_validate_json(answer.raise_for_status().content).results
-        assert ([region.model_dump() for region in result.regions or ()], result.objects_text) == (
-            told["regions"],
-            told["objects_text"],
-        )
-    assert client.post("/v1/captions", json=body(PAIRS[0])).json()["results"][0]["regions"] is None
+        assert result.model_dump(include=fields) == told
+    assert client.post("/v1/captions", json=body(PAIRS[0])).json()["results"][0]["claims"] is None
+
+
+def test_a_part_that_does_not_count_is_left_out_in_every_form(disks: httpx2.Client) -> None:
+    """Of two disks that are new, one on the left and one on the right, by each way to say where."""
+    left, right = ([box["position"] for box in ask(disks, json={**body(DISKS), **part})["regions"]] for part in (
+        {"ignore": [[0.5, 0, 1, 1]]}, {"only": [[0.5, 0, 1, 1]]},
+    ))  # fmt: skip
+    assert ["left" in where for where in left] == ["right" in where for where in right] == [True]
+    height, width = decode_image(DISKS.after).shape[:2]
+    mask = np.zeros((height, width, 3), np.uint8)
+    mask[:, width // 2 :] = 255
+    pixels, white = [[width // 2, 0, width, height]], encode_png(mask)
+    for part in ({"ignore": pixels}, {"ignore": url(white)}, {"ignore": [[0, 0, 9, 9], url(white)]}):
+        found = ask(disks, json={**body(DISKS), **part})
+        assert [box["position"] for box in found["regions"]] == left
+        message = {"role": "user", "content": [
+            {"type": "image_url", "image_url": {"url": url(data)}} for data in (DISKS.before, DISKS.after)
+        ]}  # fmt: skip
+        said = disks.post("/v1/chat/completions", json={"messages": [message], **part}).json()
+        assert (said["choices"][0]["message"]["content"], said["claims"]) == (found["caption"], found["claims"])
+    for data, files in (({"ignore": json.dumps(pixels)}, []), ({}, [("ignore", ("mask.png", white))])):
+        assert ask(disks, files=form(DISKS) + files, data=data) == found
+    assert found != ask(disks, json=body(DISKS))
+
+
+@pytest.mark.parametrize(
+    ("part", "status", "param", "message"),
+    [
+        ({"ignore": [[5, 5, 5, 9]]}, 422, "ignore", "is empty or begins outside"),
+        ({"only": [[1, 2, 3]]}, 422, "only", "is not a box"),
+        ({"ignore": [[0, 0, 1, 1]] * 65}, 422, "ignore", "exceed the limit of 64"),
+        ({"ignore": "mask.png"}, 400, "ignore", "neither a data URL nor base64"),
+        ({"only": url(b"no image")}, 400, "only", "not a readable image"),
+        ({"ignore": [[900, 0, 950, 9]]}, 400, None, "outside of the image after"),
+        ({"ignore": [[0, 0, 1, 1]]}, 400, None, "leave nothing of the image"),
+    ],
+)
+def test_a_part_that_is_none_is_refused(
+    disks: httpx2.Client, part: dict[str, Any], status: int, param: str | None, message: str
+) -> None:
+    answer = disks.post("/v1/captions", json={**body(DISKS), **part})
+    error = ErrorAnswer.model_validate_json(answer.content).error
+    assert (answer.status_code, error.param) == (status, param)
+    assert message in error.message
+
+
+def ask(client: httpx2.Client, **request: Any) -> dict[str, Any]:
+    """The result of a request for one pair."""
+    result: dict[str, Any] = client.post("/v1/captions", **request).raise_for_status().json()["results"][0]
+    return result
 
 
 def test_one_bad_pair_of_several_has_its_error_and_the_others_captions(client: httpx2.Client) -> None:

@@ -14,18 +14,26 @@ import pytest
 from PIL import Image
 
 import serve
-from idc.captioning.loading import artifact_folder
+from idc.captioning.loading import AUTO, SHIPPED, LoadConfig, artifact_folder
+from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows
 from idc.schema import IMAGE, Turn
-from idc.systems import load_captioner
+from idc.systems import OBJECTS, REGIONS, load_captioner, untrained_captioner
 from serve.api import create_api
 from serve.backend import EncodedPair, Options, PairResult, RequestDialogue
 from serve.captioner import ServedCaptioner
 from tests.serve.bodies import picture
 from tests.serve.local import LocalBackend, local_config, serving
+from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
 from tests.systems.procap.world import World
 from tests.vlm.artifacts import wrapped
+
+EXAMPLES = Path(serve.__file__).parent / "web" / "examples"
+RENDERED = EncodedPair(*((EXAMPLES / f"color-{name}.png").read_bytes() for name in ("before", "after")))
+BOTTLES = EncodedPair(*((EXAMPLES / "photographs" / f"bottle_{n}.jpg").read_bytes() for n in ("00100", "00260")))
+DISKS = EncodedPair(encode_png(ground()), encode_png(with_disk(with_disk(ground(), 60, 60, RED), 260, 60, BLUE)))
+"""A disk is new on the left, and one on the right."""
 
 
 @pytest.fixture(scope="module")
@@ -104,21 +112,62 @@ def test_the_map_of_a_large_image_has_1024_pixels_at_most(captioner: ServedCapti
         assert (drawn.mode, drawn.size) == ("L", (1024, 24))
 
 
-def test_regions_are_looked_for_in_unfamiliar_pairs_or_in_all() -> None:
-    examples = Path(serve.__file__).parent / "web" / "examples"
-    known = EncodedPair(*((examples / f"color-{name}.png").read_bytes() for name in ("before", "after")))
-    noise = np.random.default_rng(0).integers(0, 255, (2, 60, 80, 3), np.uint8)
-    unknown = EncodedPair(*map(encode_png, noise))
-    options = [Options(regions=regions) for regions in ("never", "unfamiliar", "always")]
-    shipped = ServedCaptioner(artifact_folder("shipped"))
-    for pair, familiar, looked_for in ((known, True, [0, 0, 1]), (unknown, False, [0, 1, 1])):
-        results = [one.description for one in shipped.caption([pair] * 3, options)]
-        assert [one and one.familiar for one in results] == [familiar] * 3
-        assert [one is not None and one.regions is not None for one in results] == looked_for
-        assert [one is not None and one.objects_text is not None for one in results] == looked_for
-    [result] = ServedCaptioner(artifact_folder("regions")).caption([known], [Options()])
-    assert result.description is not None
-    assert result.description.objects_text == result.captions[0].caption
+def test_objects_is_asked_about_unfamiliar_pairs_or_about_all() -> None:
+    options = [Options(objects=objects) for objects in ("never", "unfamiliar", "always")]
+    shipped = ServedCaptioner(SHIPPED)
+    for pair, familiar, asked in ((RENDERED, True, [0, 0, 1]), (BOTTLES, False, [0, 1, 1])):
+        results = [result.description for result in shipped.caption([pair] * 3, options)]
+        assert [one and (one.familiar, one.captioner) for one in results] == [(familiar, None)] * 3
+        assert {one and one.verdict for one in results} == {"changed" if familiar else "unsure"}
+        for field in ("claims", "regions", "objects_text"):
+            assert [one is not None and getattr(one, field) is not None for one in results] == asked
+
+
+def test_auto_lets_the_one_speak_that_knows_such_images() -> None:
+    auto = ServedCaptioner(AUTO)
+    assert auto.abilities.trained_on is None
+    results = [result.description for result in auto.caption([RENDERED, BOTTLES], [Options()] * 2)]
+    for name, pair, result in zip((SHIPPED, OBJECTS), (RENDERED, BOTTLES), results, strict=True):
+        [alone] = ServedCaptioner(artifact_folder(name)).caption([pair], [Options()])
+        assert alone.description is not None
+        assert result == replace(alone.description, captioner=name)
+
+
+def test_after_its_warm_up_nothing_is_loaded_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = ServedCaptioner(AUTO, LoadConfig(objects=ObjectsConfig(text=False)))
+    served.warm_up()
+    for loader in ("idc.captioning.loading.load_captioner", "idc.systems.objects.captioner.load_detector"):
+        monkeypatch.setattr(loader, None)
+    results = served.caption([RENDERED, BOTTLES], [Options()] * 2)
+    assert [result.description and result.description.captioner for result in results] == [SHIPPED, OBJECTS]
+
+
+def test_what_does_not_count_is_each_pairs_own_in_one_batch() -> None:
+    """With a mask, and with boxes in pixels and in shares, of equal options."""
+    images = decode_image(DISKS.before), decode_image(DISKS.after)
+    height, width = images[1].shape[:2]
+    left = np.zeros((height, width), bool)
+    left[:, : width // 2] = True
+    mask = encode_png(np.repeat(left[..., None] * np.uint8(255), 3, 2))
+    pairs = [
+        DISKS,
+        replace(DISKS, ignore=((0, 0, width // 2, height),)),
+        replace(DISKS, ignore=((0.5, 0, 1, 1),)),
+        replace(DISKS, only=(mask,)),
+        replace(DISKS, ignore=((0, 0, 1, 1),)),
+    ]
+    served = ServedCaptioner(artifact_folder(REGIONS))
+    *results, nothing = served.caption(pairs, [Options()] * len(pairs))
+    expected = untrained_captioner(ObjectsConfig(detector="none")).describe(
+        [images[0]] * 4, [images[1]] * 4, counted=[None, ~left, left, left]
+    )
+    assert [result.description and result.description.objects_text for result in results] == [
+        one.objects_text for one in expected
+    ]
+    assert len({one.objects_text for one in expected}) == 3
+    assert {result.batch for result in results} == {4}
+    assert nothing.error is not None
+    assert "leave nothing of the image to compare" in nothing.error
 
 
 @pytest.mark.parametrize("dialogue", [None, RequestDialogue((Turn("user", f"{IMAGE * 2}What changed?"),))])

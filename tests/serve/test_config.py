@@ -41,31 +41,22 @@ ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "serve" / "configs"
 
 
-def test_the_demo_serves_the_demos_artifact_on_this_machine_alone() -> None:
-    config = load(CommandConfig, str(CONFIGS / "demo.yaml"))
-    assert config.models == {"demo": "runs/demo/twincap-0/artifact"}
-    assert (config.auth.mode, config.host) == ("loopback", "127.0.0.1")
-
-
-def test_where_the_demo_was_not_trained_the_models_that_are_named_are_served_or_the_shipped_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def served(*argv: str) -> dict[str, str]:
+def test_without_a_model_auto_is_served_on_this_machine_alone_and_else_the_models_that_are_named() -> None:
+    def served(*argv: str) -> CommandConfig:
         config, *settings = [*default_settings(argv)[1:], *argv]
         pairs = [word.removeprefix("--").partition("=")[::2] for word in settings]
-        return load(CommandConfig, config, {key: None if value == "null" else value for key, value in pairs}).models
+        return load(CommandConfig, config, {key: None if value == "null" else value for key, value in pairs})
 
-    monkeypatch.chdir(tmp_path)
-    assert served("port=8001") == {"shipped": "shipped"}
-    assert served("models.mine=runs/mine/artifact") == {"mine": "runs/mine/artifact"}
-    [(name, source)] = load(CommandConfig, str(CONFIGS / "demo.yaml")).models.items()
-    (tmp_path / source).mkdir(parents=True)
-    (tmp_path / source / CONFIG).touch()
-    assert served("port=8001") == {name: source}
-    assert served("models.mine=runs/mine/artifact") == {name: source, "mine": "runs/mine/artifact"}
-    monkeypatch.chdir("/")
-    monkeypatch.setenv("IDC_ROOT", str(tmp_path))
-    assert served() == {name: source}
+    config = served("port=8001")
+    assert (config.models, config.auth.mode, config.host) == ({"auto": "auto"}, "loopback", "127.0.0.1")
+    assert list(config.preflight()) == []
+    assert served("--models.mine=runs/mine/artifact").models == {"mine": "runs/mine/artifact"}
+
+
+def test_auto_is_refused_where_the_language_model_runs_elsewhere() -> None:
+    values = {"models": {"auto": "auto"}, "auth": {"mode": "loopback"}, "loading": {"endpoint": {"url": "http://x/v1"}}}
+    with pytest.raises(ConfigError, match="models: auto runs here"):
+        load(ServeConfig, overrides=values)
 
 
 def test_the_production_file_is_one_that_serve_and_we_know_entirely() -> None:
@@ -198,9 +189,9 @@ def test_damaged_artifacts_end_the_command_with_a_line_each(tmp_path: Path) -> N
         (tmp_path / name / file).write_bytes(data)
         write_hashes(tmp_path / name, [CONFIG, *read_artifact(good).files])  # else the hash alone would show it
     models = [f"models.{name}={tmp_path / name}" for name in ("good", *expected)]
-    command = [sys.executable, "-m", "serve.app", "--config", str(CONFIGS / "demo.yaml"), *models]
+    command = [sys.executable, "-m", "serve.app", "--config", str(CONFIGS / "local.yaml"), "models=null", *models]
     run = subprocess.run(
-        [*command, f"models.demo={good}", f"port={free_port()}"],
+        [*command, f"port={free_port()}"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

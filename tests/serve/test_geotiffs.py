@@ -18,6 +18,7 @@ from idc.captioning.apply import CaptionedPair, Fault, Pixels
 from idc.captioning.class_counts import count_classes
 from idc.captioning.contract import Candidate, Description
 from idc.captioning.loading import SHIPPED_SATELLITE, artifact_folder
+from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import decode_image
 from idc.geo.pixel_grid import PixelGrid
 from idc.geo.placed_pair import decode_placed, placed_changes
@@ -181,7 +182,7 @@ def test_a_change_without_degrees_refuses_its_pair_alone() -> None:
     changed[20:23] = 1
     image = np.zeros((24, 24, 3), np.uint8)
     pair = CaptionedPair(Pixels(image, image), Description((Candidate("new", -1.0),), change_map=changed))
-    error = captioned(pair, Options(), grid).error
+    error = captioned(pair, Options(), grid, ObjectsConfig()).error
     assert error is not None
     assert error.startswith("after: a change in the coordinate system ESRI:54032 has no outline")
 
@@ -193,7 +194,7 @@ def test_the_decoder_process_has_the_same_pixels_and_grid(placed: EncodedPair, t
         expected, grid = decode_placed(placed.before, placed.after, 10**6)
         assert isinstance(result.pixels, Pixels)
         assert result.grid is not None
-        for image, other in zip(result.pixels, expected, strict=True):
+        for image, other in zip(result.pixels.images, expected.images, strict=True):
             assert np.array_equal(image, other)
         assert result.grid[:2] == grid[:2]
         assert np.array_equal(result.grid.valid, grid.valid)

@@ -12,8 +12,8 @@ import openai
 import pytest
 
 import serve
-from idc.captioning.loading import SHIPPED, artifact_folder
-from idc.data.images import encode_png
+from idc.captioning.contract import sentence_without_model
+from idc.captioning.loading import AUTO, SHIPPED
 from idc.schema import IMAGE, Turn
 from idc.training.artifact import artifact_identity
 from serve.api import create_api
@@ -23,7 +23,6 @@ from serve.conversation import turns_of
 from serve.intake import PairSource, last_pair
 from tests.serve.bodies import picture, url
 from tests.serve.local import TOKEN, LocalBackend, local_config, serving, tokens_of
-from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
 
 EXAMPLES = Path(serve.__file__).parent / "web" / "examples"
 BEFORE, AFTER = url(picture()), url(picture(40, 30, shade=140))
@@ -127,26 +126,34 @@ def test_other_interfaces_of_openai_name_the_one_that_is_served(client: openai.O
             without_v1.models.list()
 
 
-def test_the_regions_that_differ_come_before_the_caption_of_an_unfamiliar_pair() -> None:
-    unknown = [url(encode_png(with_disk(ground(), 60, 50, colour))) for colour in (RED, BLUE)]
+@pytest.mark.parametrize("source", [SHIPPED, AUTO])
+def test_an_unfamiliar_pair_has_the_sentence_of_objects_alone_or_before_the_models_own(source: str) -> None:
+    """``auto`` lets ``objects`` speak; a model that was named speaks after it."""
+    unknown = [
+        url((EXAMPLES / "photographs" / f"bottle_{n}.jpg").read_bytes(), "image/jpeg") for n in ("00100", "00260")
+    ]
     seen = [url((EXAMPLES / f"color-{name}.png").read_bytes()) for name in ("before", "after")]
-    shipped = artifact_folder(SHIPPED)
-    with serving(create_api(local_config(shipped), LocalBackend(shipped))) as address:
+    with serving(create_api(local_config(source), LocalBackend(source))) as address:
         result, of_known = (described(address, *pair) for pair in (unknown, seen))
-        assert result["objects_text"].startswith("One region changed: at the top left")
-        assert [region["position"] for region in result["regions"]] == ["at the top left"]
         with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
             answer = client.chat.completions.create(model="demo", messages=question(*unknown), n=2)
             familiar = client.chat.completions.create(model="demo", messages=question(*seen))
-        first, second, *_ = (choice.message.content or "" for choice in answer.choices)
-        assert first.startswith(f"Without a trained model: {result['objects_text']}\n")
-        assert first.endswith(f": {result['caption']}")
-        assert second == result["candidates"][1]["caption"]
-        assert answer.model_extra is not None
-        assert answer.model_extra["objects_text"] == result["objects_text"]
-        assert familiar.model_extra is not None
-        assert familiar.model_extra["objects_text"] is None
-        assert familiar.choices[0].message.content == of_known["caption"]
+    first, *others = (choice.message.content for choice in answer.choices)
+    if source == AUTO:
+        assert (first, others, result["captioner"]) == (result["objects_text"], [], "objects")
+        assert result["caption"] == result["objects_text"]
+    else:
+        assert first == (
+            f"{sentence_without_model(result)}\nBy the model, which has not seen such images: {result['caption']}"
+        )
+        assert (others, result["verdict"]) == ([result["candidates"][1]["caption"]], "unsure")
+    extra, of_familiar = answer.model_extra, familiar.model_extra
+    assert extra is not None
+    assert of_familiar is not None
+    fields = ("captioner", "claims", "objects_text", "verdict")
+    assert [extra[name] for name in fields] == [result[name] for name in fields]
+    assert (of_familiar["claims"], of_familiar["objects_text"]) == (None, None)
+    assert familiar.choices[0].message.content == of_known["caption"]
 
 
 def described(address: str, before: str, after: str) -> Any:

@@ -12,7 +12,9 @@ import pytest
 import torch
 from mlflow import MlflowClient
 
-from idc.training.artifact import IDENTITY_TAG, artifact_identity, read_artifact, write_artifact
+from idc.captioning.loading import artifact_folder
+from idc.captioning.objects_config import ObjectsConfig
+from idc.training.artifact import CONFIG, IDENTITY_TAG, artifact_identity, read_artifact, write_artifact
 from idc.training.artifact_hashes import write_hashes
 from serve.deployment.command import _absolute
 from serve.versions import Resolver, absolute_uri, public_name
@@ -218,5 +220,24 @@ def test_a_model_of_the_hub_is_looked_up_once_and_has_a_version_by_its_contents(
     folder = resolver.fetch(version)
     assert folder.is_relative_to(tmp_path / "artifacts")
     assert read_artifact(folder).system == "zeroshot"
-    for name in (source, "regions"):
+    for name in (source, "regions", "objects", "auto"):
         assert _absolute(name) == name, "replicas resolve it themselves"
+
+
+def test_the_version_of_auto_changes_with_its_trained_captioner_and_with_the_settings_of_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    without = Resolver(objects=ObjectsConfig(detector="none"))
+    version = without.resolve("auto")
+    assert str(without.fetch(version)) == "auto"
+    versions = [version, Resolver(objects=ObjectsConfig(detector="none", mode="exact")).resolve("auto")]
+    newest = Path(shutil.copytree(artifact_folder("shipped"), tmp_path / "runs" / "mine" / "artifact"))
+    names = [CONFIG, *read_artifact(newest).files]
+    with (newest / CONFIG).open("a") as config:
+        config.write("\n")
+    write_hashes(newest, names)
+    versions.append(without.resolve("auto"))
+    assert len(set(versions)) == 3
+    with pytest.raises(ValueError, match="auto has changed since it was looked up"):
+        without.fetch(version)
