@@ -29,7 +29,7 @@ _PLACES = {
 """Word -> axis, and least and greatest centre that it may be said of: thirds of the image with a tenth as tolerance."""
 
 
-class Change(NamedTuple):
+class TrueChange(NamedTuple):
     """One line of a truth; ``needed``: a description without it is not the whole truth."""
 
     kind: str
@@ -38,19 +38,19 @@ class Change(NamedTuple):
     needed: bool
 
 
-def truth_of(lines: Sequence[str]) -> tuple[Change, ...]:
+def true_changes(lines: Sequence[str]) -> tuple[TrueChange, ...]:
     """The changes that the lines of a truth stand for."""
     changes = []
     for line in lines:
         kind, name, x, y = line.removeprefix("~").split()
         if kind not in ("gone", "appeared", "moved", "changed"):
             raise ValueError(f"truth {line!r}: the kind must be gone, appeared, moved or changed")
-        changes.append(Change(kind, name, (float(x), float(y)), not line.startswith("~")))
+        changes.append(TrueChange(kind, name, (float(x), float(y)), not line.startswith("~")))
     return tuple(changes)
 
 
-def judge(
-    claims: Sequence[Claim], truth: Sequence[Change], width: int, synonyms: Mapping[str, Sequence[str]]
+def judge_claims(
+    claims: Sequence[Claim], truth: Sequence[TrueChange], width: int, synonyms: Mapping[str, Sequence[str]]
 ) -> tuple[Verdict, tuple[Claim, ...]]:
     """A verdict on claims, and those that no change agrees with.
 
@@ -76,17 +76,17 @@ def judge(
 
 
 def _agreeing(
-    claim: Claim, truth: Sequence[Change], width: int, synonyms: Mapping[str, Sequence[str]]
+    claim: Claim, truth: Sequence[TrueChange], width: int, synonyms: Mapping[str, Sequence[str]]
 ) -> set[int] | None:
     """Indices of the changes that a claim names, none where it is vague; None if it agrees with no change."""
     order = sorted(range(len(truth)), key=lambda index: not truth[index].needed)
     several = claim.kind == "moved" and claim.count > 1  # all of them are in other places
     for parts, named in _readings(claim, width):
         changes: set[int] = set()
-        for kind, name, place in parts:
+        for kind, name, where in parts:
             called = [
                 index for index in order
-                if index not in changes and truth[index].kind == kind and _fits(place, truth[index].centre, claim.count)
+                if index not in changes and truth[index].kind == kind and _fits(where, truth[index].centre, claim.count)
                 and (name in VAGUE or name == truth[index].object or name in synonyms.get(truth[index].object, ()))
             ]  # fmt: skip
             changes.update((called if several else called[:1]) or [-1])
@@ -121,8 +121,8 @@ def _readings(claim: Claim, width: int) -> Iterator[tuple[list[tuple[str, str, s
             yield [("appeared", name, where)], False
 
 
-def _fits(place: str, centre: tuple[float, float], count: int) -> bool:
+def _fits(position: str, centre: tuple[float, float], count: int) -> bool:
     """Whether a thing with this centre may be said to be at a place, or several things one of which it is."""
-    limits = [_PLACES[word] for word in re.findall("|".join(_PLACES), place)]
+    limits = [_PLACES[word] for word in re.findall("|".join(_PLACES), position)]
     fits = [low <= centre[axis] <= high for axis, low, high in limits]
     return not fits or (all if count == 1 else any)(fits)

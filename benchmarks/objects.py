@@ -25,7 +25,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from benchmarks.object_truths import VERDICTS, judge, truth_of
+from benchmarks.object_truths import VERDICTS, judge_claims, true_changes
 from idc.captioning.objects_config import EMBEDDED, ObjectsConfig
 from idc.data.images import decode_image
 
@@ -70,7 +70,7 @@ def disturbed(image: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     yield image[8:, 8:].copy(), image[:-8, :-8].copy()
 
 
-def measure(detector: str, pairs: Sequence[Row], disturb: bool) -> tuple[list[Row], list[Row], float]:
+def describe_all(detector: str, pairs: Sequence[Row], disturb: bool) -> tuple[list[Row], list[Row], float]:
     """The judged descriptions of all pairs, those of the disturbed images before, and the peak memory in MiB.
 
     Run in a process of its own, whose memory is this detector's.
@@ -86,9 +86,9 @@ def measure(detector: str, pairs: Sequence[Row], disturb: bool) -> tuple[list[Ro
         started = time.process_time()
         description = captioner.describe([before], [after])[0]
         seconds = time.process_time() - started
-        truth = truth_of(truths["pairs"][pair["set"]][pair["id"]])
+        truth = true_changes(truths["pairs"][pair["set"]][pair["id"]])
         claims = description.claims or ()
-        verdict, wrong = judge(claims, truth, before.shape[1], truths["synonyms"])
+        verdict, wrong = judge_claims(claims, truth, before.shape[1], truths["synonyms"])
         row = {"set": pair["set"], "id": pair["id"], "sentence": description.best.caption, "verdict": verdict}
         row |= {"wrong": [claim.to_dict() for claim in wrong], "claims": [claim.to_dict() for claim in claims]}
         rows.append(row | {"unchanged": not any(change.needed for change in truth), "seconds": seconds})
@@ -104,9 +104,7 @@ def measure(detector: str, pairs: Sequence[Row], disturb: bool) -> tuple[list[Ro
 def report(rows: Sequence[Row], others: Sequence[Row], eye: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The lines printed for one detector.
 
-    Args:
-        rows, others: of :func:`measure`.
-        eye: the sentences judged by eye, by pair id.
+    Args: what :func:`describe_all` returns, and the sentences judged by eye, by pair id.
     """
     groups = {name: [row for row in rows if row["set"] == name] for name in dict.fromkeys(row["set"] for row in rows)}
     groups |= {"sets no rule was tuned on": [row for row in rows if row["set"] in UNTUNED], "all": list(rows)}
@@ -144,7 +142,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="folder of the sets")
     parser.add_argument("--clip", type=Path, metavar="FILE", help="bottle-detection.mp4 of Intel's sample-videos")
     parser.add_argument("--detector", action="append", help=f"as the captioner's (default: {EMBEDDED}); several times")
-    parser.add_argument("--undisturbed", action="store_true", help="leave out noise, light, JPEG and shift")
+    parser.add_argument("--undisturbed", action="store_true", help="without noise, light, JPEG, shift")
     parser.add_argument("--out", type=Path, default=Path("runs/objects"), help="folder of results and the clip's pairs")
     args = parser.parse_args()
     names = list(_read("truths")["pairs"])
@@ -160,7 +158,7 @@ def main() -> None:
     for detector in args.detector or [EMBEDDED]:
         name = Path(detector).name
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-            rows, others, peak = process.submit(measure, detector, pairs, not args.undisturbed).result()
+            rows, others, peak = process.submit(describe_all, detector, pairs, not args.undisturbed).result()
         result = json.dumps({"pairs": rows, "disturbed": others}, indent=1)
         (args.out / f"{name}.json").write_text(result, encoding="utf-8")
         seconds = [row["seconds"] for row in rows]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.object_truths import judge, truth_of
+from benchmarks.object_truths import judge_claims, true_changes
 from benchmarks.objects import KINDS, disturbed, report
 from idc.captioning.contract import Claim, ClaimKind
 
@@ -73,7 +73,7 @@ CASES: dict[str, tuple[Sequence[str], Sequence[Claim], str]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_verdict_of_claims(case: str) -> None:
     lines, claims, expected = CASES[case]
-    verdict, wrong = judge(claims, truth_of(lines), 100, SYNONYMS)
+    verdict, wrong = judge_claims(claims, true_changes(lines), 100, SYNONYMS)
     assert verdict == expected
     assert bool(wrong) == (expected == "false")
 
@@ -82,11 +82,11 @@ def test_every_truth_can_be_read_and_lies_on_its_image() -> None:
     sets = json.loads(Path(__file__).parents[2].joinpath("benchmarks/object_truths.json").read_text(encoding="utf-8"))[
         "pairs"
     ]
-    changes = [change for pairs in sets.values() for lines in pairs.values() for change in truth_of(lines)]
+    changes = [change for pairs in sets.values() for lines in pairs.values() for change in true_changes(lines)]
     assert len(changes) > 100
     assert all(0 <= value <= 100 for change in changes for value in change.centre)
     with pytest.raises(ValueError, match="vanished car"):
-        truth_of(["vanished car 1 2"])
+        true_changes(["vanished car 1 2"])
 
 
 def test_disturbed_pictures_keep_size_and_content() -> None:

@@ -2,7 +2,7 @@
 
 python -m tests.browser.screenshot auto docs/serve.png --examples 13
 python -m tests.browser.screenshot auto docs/serve_photograph.png
-python -m tests.browser.screenshot auto docs/serve.gif --examples 1 3 13
+python -m tests.browser.screenshot auto docs/serve.gif --examples 5 1 7
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ def usage(page: Page, examples: list[int]) -> Iterator[tuple[bytes, int]]:
     page.locator("#examples img").first.wait_for()
     yield page.screenshot(), 1200
     for number in examples:
-        page.locator("#examples button").nth(number - 1).click()
+        with page.expect_response("**/v1/captions*"):
+            page.locator("#examples button").nth(number - 1).click()
         page.locator("#map[data-drawn]").wait_for()
         page.mouse.move(0, 0)
         page.evaluate("document.querySelector('#result').scrollIntoView()")
         yield page.screenshot(), 3000
-        if page.locator("#claims button").count():
-            page.locator("#claims button").first.click()
-            yield page.screenshot(), 1500
-            page.locator("#whole").click()
-        page.locator("#compare").scroll_into_view_if_needed()
-        for share in (30, 10, 30, 50, 70, 90, 50):
-            page.locator("#slider").fill(str(share))
-            yield page.screenshot(), 250
+    for share in (10, 30, 50, 70, 90, 50):
+        page.locator("#slider").fill(str(share))
+        yield page.screenshot(), 250
 
 
 def moving_picture(shots: list[tuple[bytes, int]], out: str) -> None:
-    """Write the screenshots as a GIF that repeats."""
+    """Write the screenshots, at four fifths of their size, as a GIF that repeats."""
     pictures = [Image.open(io.BytesIO(shot)).convert("RGB") for shot, _ in shots]
-    palette = pictures[1].quantize(128)  # one palette for all: frames then differ where the page does
+    pictures = [ImageOps.scale(picture, 0.8, Image.Resampling.LANCZOS) for picture in pictures]
+    width, height = pictures[0].size
+    montage = Image.new("RGB", (width, height * len(pictures)))
+    for number, picture in enumerate(pictures):
+        montage.paste(picture, (0, height * number))
+    palette = montage.quantize(256)  # one palette for all: frames then differ where the page does
     frames = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]
     durations = [milliseconds for _, milliseconds in shots]
     frames[0].save(out, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True)
