@@ -194,7 +194,7 @@ def usual_captioner(config: ObjectsConfig | None = None) -> ObjectsCaptioner:
     settings = config or ObjectsConfig()
     if "detector" not in settings.model_fields_set and not embedded_installed():
         settings = settings.model_copy(update={"detector": NONE})
-    if "detector" in settings.model_fields_set and settings.detector != NONE:
+    if settings.model_fields_set & {"detector", "names"} and settings.detector != NONE:
         load_detector(settings.detector, settings.names)  # its errors before any pair
     return _shared(settings)
 
