@@ -9,7 +9,6 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 _COLOUR, _INK = (230, 30, 120), (255, 255, 255)
-_FONT_SIZE = 12
 _LONGEST = 24
 """Most characters of a name; the words on a sign may be many."""
 
@@ -47,14 +46,14 @@ def _name(claim: Mapping[str, Any], side: str) -> str:
     return claim["object"] if claim["count"] == 1 else f"{claim['count']} x {claim['object']}"
 
 
-def draw_boxes(image: np.ndarray, boxes: Sequence[NamedBox], size: Sequence[int]) -> np.ndarray:
+def draw_boxes(image: np.ndarray, boxes: Sequence[NamedBox], size: Sequence[int], font_size: int = 12) -> np.ndarray:
     """An image with boxes, whose pixels are those of a picture of the height and width ``size``."""
     picture = Image.fromarray(image)
-    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(_FONT_SIZE)
+    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(font_size)
     scale = np.tile([image.shape[1] / size[1], image.shape[0] / size[0]], 2)
     for box, name in boxes:
         left, top, right, bottom = np.round(np.array(box) * scale).astype(int).tolist()
-        draw.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=_COLOUR, width=2)
+        draw.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=_COLOUR, width=font_size // 6)
         if name:
             _, _, width, height = draw.textbbox((0, 0), name, font)
             x = max(0, min(left, image.shape[1] - width - 4))

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, field_validator
+from pydantic import Field, model_validator
 
 from idc.captioning.apply import BatchCaptioner, DescribeOptions, Fault
 from idc.captioning.contract import beams_of, draw_map
@@ -139,10 +139,16 @@ class CaptionJob(LoadConfig, AccessConfig):
     show: int = Field(default=40, ge=0)
     """Pairs on the page, evenly spaced over those with a caption. 0: no page."""
 
-    @field_validator("ignore", "only", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _parts(cls, value: Any) -> Any:
-        return parts_of(value)
+    def _parts(cls, values: Any) -> Any:
+        named = {name: values[name] for name in ("ignore", "only") if name in values}
+        for name, value in named.items():
+            try:
+                named[name] = parts_of(value)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+        return values | named
 
     def faults(self) -> Iterator[str]:
         try:

@@ -36,6 +36,10 @@ from idc.schema import CHANGE_TYPES, NO_CHANGE
 from idc.systems import OBJECTS, REGIONS
 from idc.training.artifact import CARD, read_artifact
 
+_FONT_SIZE = 30
+"""Of the names on pictures, which a card shows at about a third of their size."""
+_UNTRAINED = {OBJECTS, REGIONS}
+"""Captioners whose words are not those of the change types."""
 _READ_TOGETHER = 16
 """Rows of the input that are read for a pair of the page."""
 
@@ -138,7 +142,7 @@ def render_gallery(summary: GallerySummary, items: Sequence[GalleryItem]) -> str
         subtitle=summary.input,
         tiles_shown=tiles,
         captioner={name: value for name, value in facts.items() if value is not None},
-        named=named if summary.named_types.keys() != {UNCLEAR} else [],
+        named=named if summary.types or summary.captions.keys() - _UNTRAINED else [],
         types=[
             [name, f"{counts.unchanged.of:,}", *_cells(counts.right), *_cells(counts.unchanged)]
             for name, counts in summary.types.items()
@@ -203,7 +207,7 @@ def _summarise(job: CaptionJob, truths: _Truths) -> GallerySummary:
             table.setdefault(kind, Counter())[said] += 1
             if truth is not None:
                 claimed.append((row["caption"], truth))
-    trained = next((name for name in captions if name not in (OBJECTS, REGIONS)), next(iter(captions), job.artifact))
+    trained = next((name for name in captions if name not in _UNTRAINED), next(iter(captions), job.artifact))
     artifact = read_artifact(artifact_folder(trained, job.objects))
     card = artifact.path / CARD
     judged = warned[True] + warned[False]
@@ -211,7 +215,9 @@ def _summarise(job: CaptionJob, truths: _Truths) -> GallerySummary:
         captioner=job.artifact,
         captions=dict(captions.most_common()),
         system=artifact.system,
-        card=card.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") if card.exists() else None,
+        card=None
+        if trained in _UNTRAINED or not card.exists()
+        else card.read_text(encoding="utf-8").partition("\n")[0].lstrip("# "),
         trained_on=artifact.trained_on,
         input=job.input,
         pairs=rows,
@@ -299,7 +305,7 @@ def _items(job: CaptionJob, shown: Sequence[dict[str, Any]], truths: _Truths) ->
         if not isinstance(pixels, Pixels):
             continue
         before, after = (
-            draw_boxes(reduced(image), boxes, image.shape)
+            draw_boxes(reduced(image), boxes, image.shape, _FONT_SIZE)
             for image, boxes in zip(pixels.images, boxes_of(row), strict=True)
         )
         yield GalleryItem(
@@ -308,7 +314,9 @@ def _items(job: CaptionJob, shown: Sequence[dict[str, Any]], truths: _Truths) ->
             after=after,
             caption=row["caption"],
             change_type=truths[row["row"]][0] if row["row"] in truths else None,
-            named_type=named_type(row["caption"]),
+            named_type=None
+            if row["captioner"] in _UNTRAINED and row["row"] not in truths
+            else named_type(row["caption"]),
             note=f"{assessment_text(row)}; captioner {row['captioner']}",
             warning=row["warning"],
             without_model=sentence_without_model(row),

@@ -182,6 +182,7 @@ def test_the_page_of_a_table_says_who_captioned_and_draws_the_names(folder: Path
     assert GONE in text
     assert "captioner objects" in text
     assert "objects: 1 pairs" in text
+    assert "names drop" not in text, "objects does not speak in change types"
     assert "shipped: 1 pairs" in text
     before, after, *_ = (image.astype(int) for image in page.images)
     marked = [(image[..., 0] - image[..., 1] > 120).sum() for image in (before, after)]

@@ -201,6 +201,8 @@ def test_faults_are_named() -> None:
         load(CaptionJob, None, given)
     assert found.value.faults[0].startswith("beams: candidates=3 need as many beams, got beams=2")
     assert found.value.faults[1].startswith("input, out: 'nosuch://x': no filesystem for the scheme")
+    with pytest.raises(ConfigError, match="ignore: '1,2,3' is not a box; give four numbers"):
+        load(CaptionJob, None, {"input": "in", "out": "out", "ignore": "1,2,3"})
 
 
 def test_rows_of_one_split_go_into_a_bucket(artifact: str, world: World) -> None:

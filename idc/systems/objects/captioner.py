@@ -194,10 +194,9 @@ def usual_captioner(config: ObjectsConfig | None = None) -> ObjectsCaptioner:
     settings = config or ObjectsConfig()
     if "detector" not in settings.model_fields_set and not embedded_installed():
         settings = settings.model_copy(update={"detector": NONE})
-    captioner = _shared(settings)
-    if settings.model_fields_set & {"detector", "names"}:
-        captioner._detector  # noqa: B018  # what was chosen is refused here once, not at every pair that differs
-    return captioner
+    if settings.model_fields_set & {"detector", "names"} and settings.detector != NONE:
+        load_detector(settings.detector, settings.names)  # its errors before any pair
+    return _shared(settings)
 
 
 @lru_cache(maxsize=4)
