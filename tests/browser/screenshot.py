@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import io
 from collections.abc import Iterator
+from pathlib import Path
 
 from PIL import Image, ImageOps
 from playwright.sync_api import Page, sync_playwright
@@ -60,7 +61,8 @@ def main() -> None:
     )
     parser.add_argument("--dark", action="store_true", help="in dark colours")
     args = parser.parse_args()
-    api = create_api(local_config(args.artifact), LocalBackend(args.artifact))
+    name = Path(args.artifact).name
+    api = create_api(local_config("", models={name: args.artifact}), LocalBackend(args.artifact, (name,)))
     with serving(api) as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=chromium(), args=["--no-sandbox", "--disable-dev-shm-usage"]

@@ -160,4 +160,4 @@ def test_a_link_on_a_foreign_page_leads_to_the_served_page(page: Page, url: str,
         "(url) => document.body.append(Object.assign(document.createElement('a'), {href: url, text: 'go'}))", url
     )
     page.get_by_text("go").click()
-    expect(page.locator("#examples button")).to_have_count(5)
+    expect(page.locator("#examples button")).to_have_count(17)
