@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -16,25 +15,22 @@ from idc.captioning.auto import AutoCaptioner
 from idc.captioning.contract import Captioner, Speed
 from idc.captioning.familiarity import Familiarity
 from idc.captioning.objects_config import ObjectsConfig
-from idc.captioning.reranking import BestOfConfig, RerankedCaptioner
 from idc.chat_endpoint import EndpointConfig
 from idc.config import ConfigModel, load, missing
 from idc.shipped_weights import CAPTIONER, SATELLITE, shipped_weights
 from idc.systems import (
     HUB,
     OBJECTS,
-    PAIR_ENCODER,
     REGIONS,
     artifact_of_hub,
     artifact_of_objects,
     is_of_hub,
     load_captioner,
-    load_pair_encoder,
     load_remote,
     newest_captioner,
     untrained_captioner,
 )
-from idc.training.artifact import captioning_identity, read_artifact
+from idc.training.artifact import read_artifact
 
 AUTO = "auto"
 """Names, in the place of an artifact, the captioner that chooses for each pair: a trained one or ``objects``."""
@@ -73,9 +69,6 @@ class LoadConfig(ConfigModel):
     """A server that runs the language model of a vision-language artifact (`endpoint.url=http://localhost:8000/v1`, as
     `vllm serve` starts it), instead of this program: the artifact gives prompt, image sizes and calibration. Default:
     the model runs here."""
-    best_of: BestOfConfig | None = None
-    """Draw several captions of each pair and keep those that score best, in place of a search
-    (`best_of.samples=8`). Default: a search."""
     objects: ObjectsConfig = ObjectsConfig()
     """How `objects` names what changed, alone and beside other captioners."""
 
@@ -99,11 +92,7 @@ class LoadConfig(ConfigModel):
         """The loading settings that captions depend on, where they differ from the default; for fingerprints."""
         if self.endpoint is not None:
             return {"endpoint": self.endpoint.model or "the artifact's base"}
-        identity: dict[str, str] = {"speed": self.speed} if self.speed == "bf16" else {}
-        if self.best_of is not None:
-            named = {name: captioning_identity(artifact_folder(path)) for name, path in self.best_of.artifacts.items()}
-            identity["best_of"] = json.dumps(self.best_of.model_dump(mode="json") | named, sort_keys=True)
-        return identity
+        return {"speed": self.speed} if self.speed == "bf16" else {}
 
 
 DEFAULTS = LoadConfig()
@@ -169,8 +158,8 @@ class CaptionerLoader:
         threads: number of torch threads of the whole process; by default unchanged.
 
     Raises:
-        ValueError: the folder is not an artifact, or its base model is not on this machine, or another one; the same
-            of those that `best_of` names. This is found before anything is started.
+        ValueError: the folder is not an artifact, or its base model is not on this machine, or another one. This is
+            found before anything is started.
     """
 
     def __init__(self, artifact: str, config: LoadConfig, gpus: float = 0.0, threads: int | None = None) -> None:
@@ -191,16 +180,6 @@ class CaptionerLoader:
             # An artifact of a stranger may name any base; only what `hf:` named here is downloaded.
             contents.base.folder(self.base, download=is_of_hub(contents.path))
         self.device = config.device or ("cuda" if gpus > 0 else "cpu")
-        self.best_of, self.judges = config.best_of, {}
-        if config.best_of is not None:
-            if self.endpoint is not None:
-                raise ValueError("best_of: an endpoint neither samples nor scores captions; leave one of both out")
-            alone = LoadConfig(device=config.device, speed=config.speed)
-            for name, path in config.best_of.artifacts.items():
-                if name == "encoder":
-                    read_artifact(path, system=PAIR_ENCODER)
-                else:
-                    self.judges[name] = CaptionerLoader(path, alone, gpus)
 
     def __call__(self) -> Captioner:
         if self.trained is not None:
@@ -212,13 +191,7 @@ class CaptionerLoader:
             torch.set_num_threads(self.threads)
         if self.endpoint is not None:
             return load_remote(self.artifact, self.endpoint)
-        captioner = load_captioner(self.artifact, self.device, self.speed, self.base)
-        return captioner if self.best_of is None else self._reranked(captioner, self.best_of)
-
-    def _reranked(self, captioner: Captioner, config: BestOfConfig) -> RerankedCaptioner:
-        encoder = None if config.encoder is None else load_pair_encoder(config.encoder, self.device)
-        judges = {name: load() for name, load in self.judges.items()}
-        return RerankedCaptioner(captioner, config, **judges, encoder=encoder)
+        return load_captioner(self.artifact, self.device, self.speed, self.base)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
