@@ -54,8 +54,6 @@ class ReportJob(ConfigModel):
     """ProCap artifact that imagines the frames between two images."""
     runs: dict[str, str] = Field({})
     """Heading -> run folder, for curves, configs and times: `runs.tokenizer=runs/tokenizer`."""
-    resources: str | None = None
-    """Memory and time line of the steps before this one: runs/demo/resources.json of the demo."""
     timings: dict[str, str] = Field({})
     """Name -> duration in words, in addition to those of the evaluations and runs."""
     real: tuple[RealSource, ...] = ()
@@ -73,7 +71,7 @@ class ReportJob(ConfigModel):
         named: list[tuple[str, str | None]] = [("evaluations", path) for path in self.evaluations]
         named += [(f"compare.{name}", path) for name, paths in self.compare.items() for path in paths]
         named += [("pairs", self.pairs), ("procedures", self.procedures), ("tokenizer", self.tokenizer)]
-        named += [("imagine", self.imagine), ("resources", self.resources)]
+        named += [("imagine", self.imagine)]
         named += [(f"runs.{name}", path) for name, path in self.runs.items()]
         for i, source in enumerate(self.real):
             named += [(f"real.{i}.{name}", getattr(source, name)) for name in ("evaluation", "pairs", "procedures")]
