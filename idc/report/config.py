@@ -80,7 +80,7 @@ class ReportJob(ConfigModel):
 
 
 class RobustnessJob(ConfigModel):
-    """Evaluate an artifact on robustness sets, train on noised captions, and write the page of the table."""
+    """Evaluate an artifact on robustness sets, train on noised captions, and write the table."""
 
     artifact: str = Field(min_length=1)
     """Artifact of the captioner."""
@@ -90,7 +90,7 @@ class RobustnessJob(ConfigModel):
     """Folder of the robustness sets, each named by its change: `fog-5`, `swap_order`, `words-20`. Existing sets are
     used as they are."""
     out: str = Field(min_length=1)
-    """Folder for the evaluations, `report.html`, `table.md` and `robustness.json`."""
+    """Folder for the evaluations, `table.md` and `robustness.json`."""
     split: Literal["val", "test"] = "test"
     """The split whose images are corrupted and whose captions are scored."""
     corruptions: dict[Perturbation, tuple[Severity, ...]] = Field({"gaussian_noise": (5,), "fog": (5,)})
@@ -109,8 +109,6 @@ class RobustnessJob(ConfigModel):
     """Folder of clean procedures whose captions are noised for the sweep."""
     shares: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8)
     """Shares of words replaced. NAMC: 20, 40, 60 and 80 %."""
-    examples: int = Field(3, ge=0)
-    """Pairs shown per condition."""
     seed: int = Field(0, ge=0)
     """Seed of all noise."""
     evaluate: EvaluateSection = EvaluateSection()
