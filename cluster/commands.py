@@ -30,7 +30,7 @@ class Used(NamedTuple):
         seconds: in total, including the start of Ray if there is one.
         peak_memory_gib: of this process and its descendants, including Ray.
         seconds_of: title -> seconds.
-        resources: title -> cores and memory in use, see :class:`idc.report.timeline.StepFigures`.
+        resources: title -> cores and memory in use, see :class:`cluster.timeline.StepFigures`.
     """
 
     seconds: float

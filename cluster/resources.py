@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from cluster.timeline import KINDS, ResourceKind, Timeline, TimelineLine, TimelineStep
 from idc.cores import usable_cores
-from idc.report.timeline import KINDS, ResourceKind, Timeline, TimelineLine, TimelineStep
 
 _INTERVAL_S = 1.0
 """Interval of the samples of processor time, in seconds."""

@@ -214,7 +214,6 @@ def _page(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem], real: 
     return DemoStep("write the page", [
         "jobs/report.py", f"out={folders.runs}/report.html", f"evaluations={evaluations[0]}", *compared,
         f"pairs={folders.pairs}", *further, f"title={_listed([system.title for system in systems])} on rendered pairs",
-        f"resources={folders.runs}/{RESOURCES}",
         f"runs={{{', '.join(f'{heading}: {run}' for heading, run in runs.items())}}}",
         *([f"real=[{', '.join(real)}]"] if real else []),
     ])  # fmt: skip

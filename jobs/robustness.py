@@ -4,8 +4,8 @@
     python jobs/robustness.py artifact=runs/captioner/artifact pairs=data/pairs sets=data/robust out=runs/robust --local
 
 The first uses the results of `make demo`. The sets are made first (as by jobs/corrupt.py) and captioned in this
-process; the word rows are a sweep (as by jobs/sweep.py). Finished parts are not repeated. Writes <out>/report.html,
-table.md and robustness.json.
+process; the word rows are a sweep (as by jobs/sweep.py). Finished parts are not repeated. Writes <out>/table.md
+and robustness.json.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def main() -> None:
     job, local, overwrite = args.config, args.local, args.overwrite
     words = partial(run_sweep, cluster=job.cluster, local=local, overwrite=overwrite)
     try:
-        page, result = run_robustness(job, partial(run_chunks, local, job.cluster, job=job), words, overwrite)
+        table, result = run_robustness(job, partial(run_chunks, local, job.cluster, job=job), words, overwrite)
     except ValueError as error:
         raise SystemExit(f"robustness: {error}") from None
-    print(f"{(page.parent / 'table.md').read_text(encoding='utf-8')}\n{page}")
+    print(f"{table.read_text(encoding='utf-8')}\n{table}")
     if result is not None and result.failed:
         raise SystemExit(f"robustness: {len(result.failed)} of {result.trials} trainings have no result")
 

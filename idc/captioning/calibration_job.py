@@ -69,8 +69,6 @@ class CalibrateJob(LoadConfig):
     others for `outside`, which show whether that holds for new ones."""
 
     def faults(self) -> Iterator[str]:
-        if self.best_of is not None:
-            yield "best_of: the probability of a change is that of the search; leave it out"
         if self.split == "train":
             yield ("split: the captioner learnt the training pairs and is overconfident on them; calibrate on val")
         if self.report_split == self.split:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,20 +15,17 @@ from idc.captioning.auto import AutoCaptioner
 from idc.captioning.contract import Captioner, Speed
 from idc.captioning.familiarity import Familiarity
 from idc.captioning.objects_config import ObjectsConfig
-from idc.captioning.reranking import BestOfConfig, RerankedCaptioner
 from idc.chat_endpoint import EndpointConfig
 from idc.config import ConfigModel, load, missing
 from idc.shipped_weights import CAPTIONER, SATELLITE, shipped_weights
 from idc.systems import (
     HUB,
     OBJECTS,
-    PAIR_ENCODER,
     REGIONS,
     artifact_of_hub,
     artifact_of_objects,
     is_of_hub,
     load_captioner,
-    load_pair_encoder,
     load_remote,
     newest_captioner,
     untrained_captioner,
@@ -76,9 +72,6 @@ class LoadConfig(ConfigModel):
     """A server that runs the language model of a vision-language artifact (`endpoint.url=http://localhost:8000/v1`, as
     `vllm serve` starts it), instead of this program: the artifact gives prompt, image sizes and calibration. Default:
     the model runs here."""
-    best_of: BestOfConfig | None = None
-    """Draw several captions of each pair and keep those that score best, in place of a search
-    (`best_of.samples=8`). Default: a search."""
     objects: ObjectsConfig = ObjectsConfig()
     """How `objects` names what changed, alone and beside other captioners."""
 
@@ -102,11 +95,7 @@ class LoadConfig(ConfigModel):
         """The loading settings that captions depend on, where they differ from the default; for fingerprints."""
         if self.endpoint is not None:
             return {"endpoint": self.endpoint.model or "the artifact's base"}
-        identity: dict[str, str] = {"speed": self.speed} if self.speed == "bf16" else {}
-        if self.best_of is not None:
-            named = {name: captioning_identity(artifact_folder(path)) for name, path in self.best_of.artifacts.items()}
-            identity["best_of"] = json.dumps(self.best_of.model_dump(mode="json") | named, sort_keys=True)
-        return identity
+        return {"speed": self.speed} if self.speed == "bf16" else {}
 
 
 DEFAULTS = LoadConfig()
@@ -172,8 +161,8 @@ class CaptionerLoader:
         threads: number of threads of torch and OpenCV in the whole process; by default unchanged.
 
     Raises:
-        ValueError: the folder is not an artifact, or its base model is not on this machine, or another one; the same
-            of those that `best_of` names. This is found before anything is started.
+        ValueError: the folder is not an artifact, or its base model is not on this machine, or another one. This is
+            found before anything is started.
     """
 
     def __init__(self, artifact: str, config: LoadConfig, gpus: float | None = 0.0, threads: int | None = None) -> None:
@@ -195,16 +184,6 @@ class CaptionerLoader:
             # An artifact of a stranger may name any base; only what `hf:` named here is downloaded.
             contents.base.folder(self.base, download=is_of_hub(contents.path))
         self.device = config.device or (None if gpus is None else "cuda" if gpus > 0 else "cpu")
-        self.best_of, self.judges = config.best_of, {}
-        if config.best_of is not None:
-            if self.endpoint is not None:
-                raise ValueError("best_of: an endpoint neither samples nor scores captions; leave one of both out")
-            alone = LoadConfig(device=config.device, speed=config.speed)
-            for name, path in config.best_of.artifacts.items():
-                if name == "encoder":
-                    read_artifact(path, system=PAIR_ENCODER)
-                else:
-                    self.judges[name] = CaptionerLoader(path, alone, gpus)
 
     def __call__(self) -> Captioner:
         if self.threads is not None:
@@ -226,14 +205,7 @@ class CaptionerLoader:
         assert self.device is not None
         if self.endpoint is not None:
             return load_remote(self.artifact, self.endpoint)
-        captioner = load_captioner(self.artifact, self.device, self.speed, self.base)
-        return captioner if self.best_of is None else self._reranked(captioner, self.best_of)
-
-    def _reranked(self, captioner: Captioner, config: BestOfConfig) -> RerankedCaptioner:
-        assert self.device is not None
-        encoder = None if config.encoder is None else load_pair_encoder(config.encoder, self.device)
-        judges = {name: load() for name, load in self.judges.items()}
-        return RerankedCaptioner(captioner, config, **judges, encoder=encoder)
+        return load_captioner(self.artifact, self.device, self.speed, self.base)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -155,8 +155,6 @@ class CaptionJob(LoadConfig, AccessConfig):
             beams_of(self.beams, self.candidates, validated=1)
         except ValueError as error:
             yield f"beams: {error}"
-        if self.beams is not None and self.best_of is not None:
-            yield f"beams: best_of draws samples in place of a search with {self.beams} beams; leave one of both out"
         try:
             if _same_place(self.input, self.out):
                 yield f"out: {self.out!r} is the input, or in it; choose another folder"

@@ -49,8 +49,6 @@ class ThroughputJob(LoadConfig):
             yield "base.source: several captioners have no one base; put it where their artifacts name it"
         if self.endpoint is not None:
             yield "endpoint: the models that are measured run here; leave it out"
-        if self.best_of is not None:
-            yield "best_of: the captioners are measured as they are; leave it out"
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")

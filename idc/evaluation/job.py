@@ -401,8 +401,6 @@ def _prediction(row: KnownReferences, caption: str, split: str) -> ev.Prediction
 def _source(job: EvaluateJob, data: _Data, scored: list[KnownReferences]) -> dict[str, Any]:
     """The part of the protocol that names the inputs, and the pairs that are not scored."""
     source: dict[str, Any] = {**origin(job.pairs), "pairs": data.path, "captioner": job.artifact or job.predictions}
-    if job.best_of is not None:
-        source["decoding"] = job.best_of.text()
     if bare := len(data.selected) - len(scored):
         source["left out"] = f"{bare} of {len(data.selected)} pairs, which have no reference"
         logs.event("evaluation", f"note: not scored: {source['left out']}")

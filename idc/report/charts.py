@@ -1,4 +1,4 @@
-"""Charts as SVG: curves of a training, a timeline, means over a setting, histograms, shares with intervals. They are
+"""Charts as SVG: curves of a training, means over a setting, histograms, shares with intervals. They are
 drawn on a :class:`Plot`; the parts with which :mod:`idc.report.forest_chart` draws too are public. Colours are those of
 ``page.css``."""
 
@@ -55,28 +55,6 @@ def curves(title: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> Ma
     parts += [polyline([plot.to_pixels(*point) for point in points], i) for i, points in enumerate(lines.values())]
     legend = [f"{name} {number(points[-1][1])}" for name, points in lines.items()]
     return _chart(title, f"{title} by step", (width, height), parts, legend)
-
-
-def timeline(
-    title: str, lines: Mapping[str, Sequence[tuple[float, float]]], marks: Sequence[tuple[float, str]]
-) -> Markup:
-    """Values from 0 by seconds, a line per name with its peak, and a labelled vertical line at each mark; empty if no
-    line has two points."""
-    thinned = {name: points for name, all_ in lines.items() if len(points := _thinned(all_)) > 1}
-    if not thinned:
-        return Markup()
-    end = max(points[-1][0] for points in thinned.values())
-    width, height = 760.0, 220.0
-    peak = max(value for points in lines.values() for _, value in points)
-    plot = Plot(40, width - 8, 18, height - 22, (0.0, end), (0.0, peak))
-    parts = [grid_lines(plot, plot.left, plot.right, 2, number)]
-    parts += [text_at(plot.left, height - 5, "0", "start"), text_at(plot.right, height - 5, f"{end:,.0f} s", "end")]
-    for at, label in marks:
-        x, _ = plot.to_pixels(at, 0)
-        parts += [vertical(x, plot.top, plot.bottom, "var(--line)"), text_at(x, plot.top - 6, label)]
-    parts += [polyline([plot.to_pixels(*point) for point in points], i) for i, points in enumerate(thinned.values())]
-    legend = [f"{name}, at most {number(max(value for _, value in lines[name]))}" for name in thinned]
-    return _chart(title, f"{title} by second", (width, height), parts, legend)
 
 
 def means(title: str, x_title: str, series: Mapping[str, Sequence[tuple[float, Spread | None]]]) -> Markup:

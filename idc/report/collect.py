@@ -21,7 +21,6 @@ from idc.evaluation.trained_baseline import load_comparable
 from idc.report.config import RealSource, ReportJob
 from idc.report.pair_cards import HEADLINE, GalleryItem
 from idc.report.run import RealPairs, RunReport, write_run_page
-from idc.report.timeline import Timeline
 
 Reconstruct = Callable[[list[np.ndarray]], list[tuple[np.ndarray, np.ndarray]]]
 """Images, uint8 RGB ``(H, W, 3)``, to (the tokenizer's input, its reconstruction)."""
@@ -86,7 +85,6 @@ def collect(job: ReportJob, reconstruct: Reconstruct | None = None, imagine: Ima
         real=[_real(source) for source in job.real],
         configs={name: config for name, folder in job.runs.items() if (config := _json(Path(folder) / "config.json"))},
         environment=environment(),
-        timeline=Timeline.read(job.resources) if job.resources is not None else None,
         timings={
             **job.timings,
             **{f"evaluation, {name}": f"{seconds:.1f} s" for name, seconds in first.seconds.items()},

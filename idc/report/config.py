@@ -54,8 +54,6 @@ class ReportJob(ConfigModel):
     """ProCap artifact that imagines the frames between two images."""
     runs: dict[str, str] = Field({})
     """Heading -> run folder, for curves, configs and times: `runs.tokenizer=runs/tokenizer`."""
-    resources: str | None = None
-    """Memory and time line of the steps before this one: runs/demo/resources.json of the demo."""
     timings: dict[str, str] = Field({})
     """Name -> duration in words, in addition to those of the evaluations and runs."""
     real: tuple[RealSource, ...] = ()
@@ -73,7 +71,7 @@ class ReportJob(ConfigModel):
         named: list[tuple[str, str | None]] = [("evaluations", path) for path in self.evaluations]
         named += [(f"compare.{name}", path) for name, paths in self.compare.items() for path in paths]
         named += [("pairs", self.pairs), ("procedures", self.procedures), ("tokenizer", self.tokenizer)]
-        named += [("imagine", self.imagine), ("resources", self.resources)]
+        named += [("imagine", self.imagine)]
         named += [(f"runs.{name}", path) for name, path in self.runs.items()]
         for i, source in enumerate(self.real):
             named += [(f"real.{i}.{name}", getattr(source, name)) for name in ("evaluation", "pairs", "procedures")]
@@ -82,7 +80,7 @@ class ReportJob(ConfigModel):
 
 
 class RobustnessJob(ConfigModel):
-    """Evaluate an artifact on robustness sets, train on noised captions, and write the page of the table."""
+    """Evaluate an artifact on robustness sets, train on noised captions, and write the table."""
 
     artifact: str = Field(min_length=1)
     """Artifact of the captioner."""
@@ -92,7 +90,7 @@ class RobustnessJob(ConfigModel):
     """Folder of the robustness sets, each named by its change: `fog-5`, `swap_order`, `words-20`. Existing sets are
     used as they are."""
     out: str = Field(min_length=1)
-    """Folder for the evaluations, `report.html`, `table.md` and `robustness.json`."""
+    """Folder for the evaluations, `table.md` and `robustness.json`."""
     split: Literal["val", "test"] = "test"
     """The split whose images are corrupted and whose captions are scored."""
     corruptions: dict[Perturbation, tuple[Severity, ...]] = Field({"gaussian_noise": (5,), "fog": (5,)})
@@ -111,8 +109,6 @@ class RobustnessJob(ConfigModel):
     """Folder of clean procedures whose captions are noised for the sweep."""
     shares: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8)
     """Shares of words replaced. NAMC: 20, 40, 60 and 80 %."""
-    examples: int = Field(3, ge=0)
-    """Pairs shown per condition."""
     seed: int = Field(0, ge=0)
     """Seed of all noise."""
     evaluate: EvaluateSection = EvaluateSection()

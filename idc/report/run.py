@@ -21,7 +21,6 @@ from idc.report import charts
 from idc.report.claims import claims_table
 from idc.report.page import number, render_template, width
 from idc.report.pair_cards import HEADLINE, Frame, GalleryItem
-from idc.report.timeline import Timeline, timeline_section
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 from idc.units import factor, score_text
 
@@ -63,7 +62,6 @@ class RunReport:
         configs: name -> resolved config.
         environment: what the run ran on.
         timings: what took how long, in words.
-        timeline: memory and processor time of the run's steps.
         others: name -> evaluations of another captioner on the same pairs.
     """
 
@@ -80,7 +78,6 @@ class RunReport:
     configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, str] = field(default_factory=dict)
-    timeline: Timeline | None = None
     others: Mapping[str, Sequence[Evaluation]] = field(default_factory=dict)
 
 
@@ -109,7 +106,6 @@ def render_report(report: RunReport) -> str:
         real=[_real(real) for real in report.real],
         protocol=report.evaluations[0].protocol if report.evaluations else {},
         timings=report.timings,
-        timeline=timeline_section(report.timeline) if report.timeline is not None else None,
         environment=report.environment,
         configs={
             name: json.dumps(config, indent=1, ensure_ascii=False, default=str)

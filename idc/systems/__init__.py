@@ -13,15 +13,12 @@ if TYPE_CHECKING:
     from idc.captioning.objects_config import ObjectsConfig
     from idc.chat_endpoint import EndpointConfig
     from idc.data.pipeline import Runner
-    from idc.vision.pair_encoder.model import PairEncoder
 
 SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff", "adpo", "changevg", "objects")
 HUB = "hf:"
 """A model of the hub, ``hf:ORG/NAME[@REVISION]``, in the place of an artifact."""
 OBJECTS, REGIONS = "objects", "regions"
 """Name the captioner without training in the place of an artifact; ``regions`` is the one without a detector."""
-PAIR_ENCODER = "pair_encoder"
-"""Name in the artifacts of the pair encoder, which is no captioner, but which captioners use."""
 
 _NOT_ENTERED = frozenset({"artifact", "checkpoints", "best", "mlartifacts"})
 """Folders of runs that are not searched for runs; MLflow's are copies."""
@@ -105,17 +102,6 @@ def untrained_captioner(config: ObjectsConfig | None = None) -> Captioner:
     """
     captioner: Captioner = load_system(OBJECTS).usual_captioner(config)
     return captioner
-
-
-def load_pair_encoder(artifact: str, device: str = "cpu") -> PairEncoder:
-    """The pair encoder of an artifact. Found by name, as the packages of vision and captioners would else import each
-    other in a circle.
-
-    Raises:
-        ValueError: it is not a pair encoder.
-    """
-    encoder: PairEncoder = importlib.import_module("idc.vision.pair_encoder.model").PairEncoder.load(artifact, device)
-    return encoder
 
 
 def wrap_base_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:

@@ -43,12 +43,11 @@ def test_it_fits_the_screen_and_loads_nothing(width: int, page: Path, browser: B
 
 def test_details_are_folded_and_no_table_is_cut_on_a_usual_screen(tmp_path: Path, browser: Browser) -> None:
     from tests.report.test_run_page import claimed, full, item, logs
-    from tests.report.test_timeline import timeline
 
     model = claimed(("the red cube is gone", "the red cube is missing"))
     many = [item(pair_id=f"p{number}") for number in range(12)]
     report = replace(
-        full(), evaluations=[model], others={"Rival": [model]}, timeline=timeline(), opening=many[:6],
+        full(), evaluations=[model], others={"Rival": [model]}, opening=many[:6],
         galleries=dict.fromkeys(("Drawn", "Best", "Worst"), many),
         logs={name: logs()["stage 1"] for name in ("tokenizer", "stage 1", "stage 2")},
     )  # fmt: skip

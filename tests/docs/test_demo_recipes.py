@@ -39,7 +39,7 @@ NOT_RUN = {
     r"# refused|--help": "refused, or help: parsed by tests/docs/test_docs.py",
     r"photographs\.csv|data/editing|data/real/": "data of the reader; the same commands are run elsewhere",
     r"real\.csv|data/satellite/real": "real pairs of the reader; tests/systems/changevg runs the same jobs",
-    r"jobs/configs/robustness/demo\.yaml": "five trainings; tests/report/test_robustness_page.py",
+    r"jobs/configs/robustness/demo\.yaml": "five trainings; tests/report/test_robustness_table.py",
     r"jobs/train_twincap\.py --config jobs/configs/twincap/demo\.yaml$": "the demo's, run for the workplace",
     r"guide_small\.yaml|runs/(guide-small|changevg(-\w+)?)/|artifact runs/guide/": "minutes; tests/systems/changevg",
     r"data/satellite/changeimti": "rendered satellite pairs; tests/systems/changevg",

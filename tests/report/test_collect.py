@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,6 @@ from idc.evaluation import record as ev
 from idc.evaluation.score import evaluate_captions
 from idc.report.collect import by_score, collect, read_run_log, spread_over_types
 from idc.report.config import ReportJob
-from idc.report.timeline import Timeline, TimelineLine
 from idc.schema import ChangePair
 from tests.conftest import Command
 from tests.folders import write_rows
@@ -54,17 +52,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "train" / "config.json").write_text('{"train": {"lr": 0.125}}')
     (root / "train" / "result.json").write_text('{"seconds": 30.0, "steps": 3, "seconds_per_step": 10.0}')
     return root
-
-
-def test_the_timeline_is_read_from_its_file(run: Path) -> None:
-    settings: Any = {"out": "x", "evaluations": (str(run / "evaluation"),), "pairs": str(run / "pairs")}
-    Timeline(seconds=3, cores_available=2, cores=TimelineLine(), memory_gib=TimelineLine()).write(
-        run / "resources.json"
-    )
-    found = collect(ReportJob(**settings, resources=str(run / "resources.json"))).timeline
-    assert found is not None
-    assert found.seconds == 3
-    assert collect(ReportJob(**settings)).timeline is None
 
 
 def test_everything_is_gathered(run: Path) -> None:

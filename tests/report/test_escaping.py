@@ -19,7 +19,6 @@ from idc.report.leaderboard.published_rows import ALL
 from idc.report.leaderboard.scored_runs import Data, ScoredRuns
 from idc.report.leaderboard.side_by_side import MeasuredSystems
 from idc.report.pair_cards import GalleryItem
-from idc.report.robustness.robustness_page import Condition, write_robustness
 from idc.report.run import RealPairs, RunReport, render_report
 from idc.report.sweep.sweep_page import render_sweep
 from idc.report.validation.validation_page import render_validation
@@ -95,11 +94,6 @@ def test_the_page_of_captioned_pairs() -> None:
 
 def test_the_page_of_a_sweep() -> None:
     check(render_sweep(swept(), {EVIL: EVIL}), 30)
-
-
-def test_the_page_of_robustness(tmp_path: Path) -> None:
-    path = write_robustness(tmp_path, EVIL, [Condition(EVIL, EVIL, evaluation(), [item()])], swept())
-    check(path.read_text(encoding="utf-8"), 33)
 
 
 def test_the_page_of_a_data_set(tmp_path: Path) -> None:

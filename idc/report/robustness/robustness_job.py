@@ -1,4 +1,4 @@
-"""The robustness job: make the sets, evaluate the captioner on each, train on noised captions, write the page."""
+"""The robustness job: make the sets, evaluate the captioner on each, train on noised captions, write the table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from idc.data.robustness.build import open_corruption
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import finished_evaluation
 from idc.evaluation.job import run_evaluation as evaluate
-from idc.evaluation.record import load_predictions
-from idc.report.collect import gallery, spread_over_types
 from idc.report.config import RobustnessJob
 from idc.report.leaderboard.scored_runs import CLEAN
-from idc.report.robustness.robustness_page import Condition, label, write_robustness
+from idc.report.robustness.robustness_table import Condition, label, write_robustness
 from idc.sweep.config import SweepJob
 from idc.sweep.summary import SweepResult
 
@@ -25,7 +23,7 @@ from idc.sweep.summary import SweepResult
 def run_robustness(
     job: RobustnessJob, runner: Runner, sweep: Callable[[SweepJob], SweepResult], overwrite: bool = False
 ) -> tuple[Path, SweepResult | None]:
-    """Do what is not done yet, and write the page. Returns its path, and the result of the sweep if there is one.
+    """Do what is not done yet, and write the table. Returns its path, and the result of the sweep if there is one.
 
     Args:
         runner: runs the chunks of a set.
@@ -81,7 +79,7 @@ def _make(corrupt_job: CorruptJob, runner: Runner, overwrite: bool) -> None:
 def _condition(
     job: RobustnessJob, name: str, what: str, pairs: str, overwrite: bool, of: CorruptJob | None = None
 ) -> Condition:
-    """The evaluation of the artifact on a set, with a few of its pairs to show."""
+    """The evaluation of the artifact on a set."""
     settings: dict[str, Any] = {
         "out": f"{job.out}/{name}",
         "pairs": pairs,
@@ -95,6 +93,4 @@ def _condition(
     evaluation = None if overwrite else finished_evaluation(evaluate_job)
     if evaluation is None:
         evaluation = evaluate(evaluate_job, overwrite=overwrite)
-    shown = spread_over_types(load_predictions(evaluate_job.out), job.examples)
-    kind, severity = (of.kind, of.severity) if of is not None else ("", None)
-    return Condition(name, what, evaluation, list(gallery(shown, pairs, None).values()), kind, severity)
+    return Condition(name, what, evaluation, None if of is None else of.severity)

@@ -1,10 +1,8 @@
-"""The memory and time line of a run: figures by step, and the page's section."""
+"""The memory and time line of a run: figures by step."""
 
 from __future__ import annotations
 
-from idc.report.run import RunReport, render_report
-from idc.report.timeline import KINDS, Timeline, TimelineLine, TimelineStep
-from tests.report.html_page import HtmlPage
+from cluster.timeline import KINDS, Timeline, TimelineLine, TimelineStep
 
 
 def timeline() -> Timeline:
@@ -37,18 +35,3 @@ def test_a_step_without_a_sample_has_its_length_alone() -> None:
     assert figures.seconds == 0.3
     assert figures.cores == {}
     assert figures.memory_peak_gib is None
-    assert "short" in HtmlPage(render_report(RunReport(title="a run", timeline=short))).text
-
-
-def test_the_page_draws_both_lines_with_the_steps_and_has_a_row_for_each() -> None:
-    page = HtmlPage(render_report(RunReport(title="a run", timeline=timeline())))
-    polylines = [attributes for tag, attributes in page.tags if tag == "polyline"]
-    assert len(polylines) == 2 * 3, "all, driver and workers; kinds that used nothing are left out"
-    assert page.text.count("1. train <all>") == 1
-    assert "2. score" in page.text
-    assert "at most 1.5" in page.text, "cores"
-    assert "at most 3" in page.text, "memory"
-
-
-def test_without_a_timeline_the_page_has_no_section_of_it() -> None:
-    assert "Time and memory" not in render_report(RunReport(title="a run"))

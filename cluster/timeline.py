@@ -1,14 +1,13 @@
-"""The memory and time line of a run of several steps: the samples, figures for each step, and charts."""
+"""The memory and time line of a run of several steps: the samples, and figures for each step."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from idc.atomic import write_text
-from idc.report import charts
 
 ResourceKind = Literal["driver", "workers", "Ray", "Java"]
 """driver: the command and the processes of its steps. workers: Ray's actors and tasks. Ray: its daemons and agents."""
@@ -86,18 +85,6 @@ class Timeline(_Record):
     def write(self, path: Path) -> None:
         write_text(path, self.model_dump_json() + "\n")
 
-    @classmethod
-    def read(cls, path: str | Path) -> Timeline:
-        """Read what :meth:`write` wrote.
-
-        Raises:
-            ValueError: the file holds something else.
-        """
-        try:
-            return cls.model_validate_json(Path(path).read_text(encoding="utf-8"))
-        except ValidationError as error:
-            raise ValueError(f"{path} is not the resources.json of a demo: {error}") from error
-
     def peak_gib(self) -> float:
         """The highest memory of all processes together."""
         return max(self.memory_gib.total(), default=0.0)
@@ -121,32 +108,3 @@ class Timeline(_Record):
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
-
-
-def timeline_section(timeline: Timeline) -> dict[str, Any]:
-    """The page's section of a timeline: charts, and a table with a row for each step."""
-    steps = timeline.steps
-    marks = [(step.start, str(number)) for number, step in enumerate(steps, start=1)]
-    rows = []
-    for number, (title, used) in enumerate(timeline.figures().items(), start=1):
-        cores = [f"{used.cores[name]:.2f}" if name in used.cores else "" for name in ("all", *KINDS)]
-        memory = ["" if value is None else f"{value:.2f}" for value in (used.memory_mean_gib, used.memory_peak_gib)]
-        rows.append([f"{number}. {title}", f"{used.seconds:.1f}", *cores, *memory])
-    return {
-        "cores_available": timeline.cores_available,
-        "charts": [
-            charts.timeline("cores in use", _lines(timeline.cores), marks),
-            charts.timeline("memory in GiB", _lines(timeline.memory_gib), marks),
-        ],
-        "head": ["step", "seconds", "cores", *KINDS, "GiB, mean", "GiB, peak"],
-        "rows": rows,
-    }
-
-
-def _lines(line: TimelineLine) -> dict[str, list[tuple[float, float]]]:
-    """The sums, and each kind that used anything."""
-    lines = {"all": list(zip(line.at, line.total(), strict=True))}
-    for kind, values in line.values.items():
-        if any(values):
-            lines[kind] = list(zip(line.at, values, strict=True))
-    return lines

@@ -9,22 +9,17 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from markupsafe import Markup
-
 from idc.atomic import write_text
 from idc.data.config import RobustnessConfig
-from idc.evaluation.record import Evaluation, Spread, spread
+from idc.evaluation.record import Evaluation
 from idc.metrics.change_maps import MODEL, PIXELS
-from idc.report import charts
 from idc.report.collect import environment
 from idc.report.leaderboard.scored_runs import ROBUSTNESS
-from idc.report.page import render_template
-from idc.report.pair_cards import GalleryItem
-from idc.report.sweep.sweep_table import sweep_markdown, table_of
+from idc.report.sweep.sweep_table import sweep_markdown
 from idc.sweep.summary import SweepResult
 from idc.units import score_text
 
@@ -47,15 +42,12 @@ class Condition:
         name: of its set; "clean" for the pairs as they are.
         what: in words.
         evaluation: on the changed split.
-        items: pairs to show.
-        kind, severity: of the image corruption.
+        severity: of the image corruption.
     """
 
     name: str
     what: str
     evaluation: Evaluation
-    items: Sequence[GalleryItem] = ()
-    kind: str = ""
     severity: int | None = None
 
 
@@ -96,7 +88,7 @@ def label(config: RobustnessConfig) -> str:
 def write_robustness(
     folder: Path, artifact: str, conditions: Sequence[Condition], sweep: SweepResult | None = None
 ) -> Path:
-    """Write ``report.html``, ``table.md`` and ``robustness.json``. Returns the page's path.
+    """Write ``table.md`` and ``robustness.json``. Returns the table's path.
 
     Args:
         conditions: the clean pairs first.
@@ -116,32 +108,8 @@ def write_robustness(
     lines = [f"| | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
     lines += [f"| {' | '.join(row)} |" for row in rows]
     lines += ["", *(f"- {summary.sentence()}" for summary in severities)] if severities else []
-    write_text(
-        folder / "table.md", "\n".join([*lines, *(["", sweep_markdown(sweep)] if sweep is not None else [])]) + "\n"
-    )
-    first = conditions[0].evaluation
-    page = render_template(
-        "robustness.html",
-        title="Robustness",
-        subtitle=f"{artifact}; {first.pairs} pairs of the split {first.split}",
-        head=["", *head],
-        rows=rows,
-        charts=[
-            _chart(conditions, "CIDEr, % of clean", cider_share),
-            *(_chart(conditions, f"AP of the change map x100, {way}", _map_precision(way)) for way in (MODEL, PIXELS)),
-        ],
-        severities=[summary.sentence() for summary in severities],
-        baselines=[(name, baseline.what) for name, baseline in first.baselines.items()],
-        swapped=any(condition.name == "swap_order" for condition in conditions),
-        published_head=["", *COLUMNS],
-        published=[[name, *(f"{NAMC[name][column]:.1f}" for column in COLUMNS)] for name in NAMC],
-        sweep=sweep,
-        table=table_of(sweep) if sweep is not None else None,
-        orders=[ordering.sentence() for ordering in sweep.orderings] if sweep is not None else [],
-        conditions=[condition for condition in conditions if condition.items],
-        protocol={**first.protocol, **machine},
-    )
-    return write_text(folder / "report.html", page)
+    lines += ["", sweep_markdown(sweep)] if sweep is not None else []
+    return write_text(folder / "table.md", "\n".join(lines) + "\n")
 
 
 def cider_share(condition: Condition, clean: Condition) -> float | None:
@@ -165,32 +133,6 @@ def at_severities(conditions: Sequence[Condition]) -> list[AtSeverity]:
         }
         summaries += [AtSeverity(severity, shares)] if shares else []
     return summaries
-
-
-_Value = Callable[[Condition, Condition], float | None]
-"""A number of a condition, given the clean one."""
-
-
-def _chart(conditions: Sequence[Condition], title: str, value: _Value) -> Markup:
-    """A number times 100 over the severity, a line per corruption, from the clean pairs at severity 0."""
-    clean = conditions[0]
-    series: dict[str, list[tuple[float, Spread | None]]] = {}
-    for kind in dict.fromkeys(condition.kind for condition in conditions if condition.severity is not None):
-        points_of_kind = [
-            (0, clean),
-            *((condition.severity or 0, condition) for condition in conditions if condition.kind == kind),
-        ]
-        points = [(float(at), value(condition, clean)) for at, condition in points_of_kind]
-        series[kind.replace("_", " ")] = [(at, None if y is None else spread([100 * y])) for at, y in points]
-    return charts.means(title, "severity", series)
-
-
-def _map_precision(way: str) -> _Value:
-    def precision(condition: Condition, clean: Condition) -> float | None:
-        maps = condition.evaluation.change_maps
-        return maps.scores[way]["AP"] if maps is not None else None
-
-    return precision
 
 
 def _head(conditions: Sequence[Condition]) -> list[str]:
