@@ -251,7 +251,9 @@ def test_patches_are_those_of_a_search_by_their_bytes() -> None:
 def test_anti_aliasing_is_that_of_pixelmatch() -> None:
     image = cv2.circle(np.full((40, 40, 3), 255, np.uint8), (20, 19), 11, BLUE, -1, cv2.LINE_AA)
     other = cv2.circle(image.copy(), (24, 19), 5, RED, 2, cv2.LINE_AA)
-    for first, second in ((image, other), (other, image)):
+    levels = np.random.default_rng(0).choice(4, (40, 40, 1), p=(0.4, 0.3, 0.2, 0.1))
+    mixed = np.repeat(60 * levels, 3, axis=2).astype(np.uint8)
+    for first, second in ((image, other), (other, image), (mixed, mixed)):
         inner = np.zeros((40, 40), bool)
         for y in range(1, 39):
             for x in range(1, 39):
