@@ -249,8 +249,8 @@ def test_what_is_hidden_or_uncovered_is_no_claim() -> None:
 
 
 def test_an_object_that_another_one_covers_in_part_looks_no_different() -> None:
-    before = scene(("green", MIDDLE))
-    after = with_disk(before, 200, 120, BLUE, 36)
+    before = scene(("red", MIDDLE))
+    after = with_disk(before, 160, 140, BLUE, 22)
     assert facts(described(before, after)) == [("appeared", "person", 1, "in the middle")]
 
 
