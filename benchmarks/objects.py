@@ -102,10 +102,7 @@ def describe_all(detector: str, pairs: Sequence[Row], disturb: bool) -> tuple[li
 
 
 def report(rows: Sequence[Row], others: Sequence[Row], eye: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The lines printed for one detector.
-
-    Args: what :func:`describe_all` returns, and the sentences judged by eye, by pair id.
-    """
+    """The lines printed for one detector: of what :func:`describe_all` returns, and the viewer's verdicts by id."""
     groups = {name: [row for row in rows if row["set"] == name] for name in dict.fromkeys(row["set"] for row in rows)}
     groups |= {"sets no rule was tuned on": [row for row in rows if row["set"] in UNTUNED], "all": list(rows)}
     seen = {row["id"]: eye[row["id"]] for row in rows if eye.get(row["id"], {}).get("sentence") == row["sentence"]}
