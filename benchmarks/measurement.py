@@ -61,8 +61,12 @@ def markdown(rows: Iterable[Row], device: str = "cpu") -> str:
     more = [
         f"- {row.title}: {', '.join(f'{key} {value}' for key, value in row.more.items())}" for row in rows if row.more
     ]
-    table = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
-    return "\n".join([machine(device), "", *table, *(["", *more] if more else [])])
+    return "\n".join([machine(device), "", markdown_table(lines), *(["", *more] if more else [])])
+
+
+def markdown_table(lines: Iterable[Sequence[str]]) -> str:
+    """A Markdown table of cells; the second line is ``---`` for each column."""
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def machine(device: str = "cpu") -> str:

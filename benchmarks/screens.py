@@ -101,7 +101,7 @@ def main() -> None:
             if not is_exact_pair(screens.before, screens.after) or judge_screens(screens, "")[0].noticed
         ]
     rows.append(["all", *_shares(verdicts)])
-    print(markdown_table(["operator", "pairs", "noticed", "right place", "words right"], rows))
+    print(markdown_table([["operator", "pairs", "noticed", "right place", "words right"], ["---"] * 5, *rows]))
     claims, right = (sum(getattr(result, name) for result in verdicts) for name in ("claims", "right"))
     print(f"\nClaims where a pixel differs: {right} of {claims}.")
     print(f"Controls called changed: {len(called)} of {len(controls)} {called or ''}")

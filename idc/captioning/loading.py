@@ -31,7 +31,7 @@ from idc.systems import (
     untrained_captioner,
     untrained_name,
 )
-from idc.training.artifact import artifact_identity, captioning_identity, read_artifact
+from idc.training.artifact import artifact_identity, read_artifact
 from idc.training.hashing import combined_hash
 
 AUTO = "auto"

@@ -207,7 +207,9 @@ def pins(lock: str) -> dict[str, str]:
 def test_the_locks_have_what_is_installed_with_hashes_and_development_apart() -> None:
     extras = PROJECT["optional-dependencies"]
     runtime, development = pins("requirements.lock"), pins("requirements-dev.lock")
-    needed = set(closure([*PROJECT["dependencies"], *extras["serve"], *extras["gpu"], *extras["objects"], *extras["geo"]]))
+    needed = set(
+        closure([*PROJECT["dependencies"], *extras["serve"], *extras["gpu"], *extras["objects"], *extras["geo"]])
+    )
     assert set(runtime) == needed
     optional = [*(extra for extra in extras["dev"] if not extra.startswith("idc")), *extras["text"]]
     everything = set(closure(optional)) | needed

@@ -31,7 +31,6 @@ from idc.systems.objects.sentence import sentence_of
 from idc.systems.objects.text import reads_text, word_claims
 from idc.systems.objects.wording import (
     INCOMPARABLE,
-    MOVED,
     OBJECT,
     light_sentence,
     region_sentence,
@@ -111,14 +110,14 @@ class ObjectsCaptioner(Captioner):
         if (ratio > 1 or comparison.small) and not comparison.moved and self._text:
             first, second = _without_objects(before, after, named.claims, changes)
             words = word_claims(first, second, comparison.warp, counted)
-        places = [*named.places, *changes.places(words)]
+        boxes = [*named.places, *changes.places(words)]
         if self._detector is None:
             regions = region_claims(changes, range(len(changes.regions)))
             text = _region_text(changes, words)
         else:
             # Where the camera moved, what the other view hides differs too, and only a named object is no background.
-            regions = [] if comparison.moved else region_claims(changes, other_regions(changes, places))
-            explained = named.complete and not changes.unexplained(places)
+            regions = [] if comparison.moved else region_claims(changes, other_regions(changes, boxes))
+            explained = named.complete and not changes.unexplained(boxes)
             text = _sentence([*named.claims, *words, *regions], explained, comparison)
         claims = (*named.claims, *words, *regions)
         confidence = min((claim.confidence for claim in claims), default=1 / (1 + ratio))
@@ -157,11 +156,11 @@ def _without_objects(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Both images without the single objects that came, went or moved: words on them are no change of their own."""
     single = [claim for claim in claims if claim.kind != "changed" and claim.object != OBJECT and claim.count == 1]
-    places = changes.places(single)
-    if not places:
+    boxes = changes.places(single)
+    if not boxes:
         return before, after
     images = before.copy(), after.copy()
-    for box in places:
+    for box in boxes:
         for image, (left, top, right, bottom) in zip(images, (changes.on_before(box), box), strict=True):
             image[round(top) : round(bottom), round(left) : round(right)] = 128
     return images
@@ -216,8 +215,7 @@ def _region_text(changes: Changes, words: Sequence[Claim]) -> str:
 def _sentence(claims: Sequence[Claim], explained: bool, comparison: Comparison) -> str:
     if not claims:
         return unchanged_sentence("Nothing", *_state(comparison))
-    text = f"{sentence_of(claims, explained)}{light_sentence(comparison.light)}"
-    return f"{MOVED} {text}" if comparison.moved else text
+    return f"{sentence_of(claims, explained)}{light_sentence(comparison.light)}"
 
 
 def _state(comparison: Comparison) -> tuple[bool, bool, bool, float]:

@@ -1,7 +1,5 @@
-"""Claims about two images: the objects that a detector names on both, matched, where pixels changed, and the changed
-regions that they do not explain. What is not sure is claimed more vaguely, not wrongly.
-
-Boxes are (left, top, right, bottom) in pixels; the objects of both images are matched in the frame of the image after.
+"""Claims about two images: the objects that a detector names on both, matched in the frame of the image after, where
+pixels changed, and the changed regions that they do not explain. What is not sure is claimed more vaguely, not wrongly.
 """
 
 from __future__ import annotations
@@ -16,9 +14,8 @@ import numpy as np
 from idc.captioning.contract import Claim, ClaimKind
 from idc.systems.objects.comparison import Comparison
 from idc.systems.objects.detectors import Detector
+from idc.systems.objects.geometry import Box, box_area, box_cover, box_iou, enlarged_box, rounded_box, warped_box
 from idc.systems.objects.wording import MIXED, OBJECT, REGION, joined, region_of, where_of
-
-Box = tuple[float, float, float, float]
 
 _SIDE = 1280
 """Longer side at which objects are detected, in pixels; detectors take 300 to 640, of a crop too."""
@@ -133,27 +130,27 @@ class Changes:
 
     def pixels(self, box: Box) -> tuple[slice, slice]:
         """A box on the image after as rows and columns of the comparison."""
-        left, top, right, bottom = (max(0, round(value)) for value in np.array(box) * self._scale)
+        left, top, right, bottom = np.maximum(np.round(np.array(box) * self._scale), 0).astype(int)
         return slice(top, bottom), slice(left, right)
 
     def on_before(self, box: Box) -> Box:
         """A box of the image after, on the image before."""
-        return _warped(box, self.comparison.warp, self.size_before)
+        return warped_box(box, self.comparison.warp, self.size_before)
 
     def on_after(self, box: Box) -> Box:
         """A box of the image before, on the image after."""
-        return _warped(box, np.linalg.inv(self.comparison.warp), self.size_after)
+        return warped_box(box, np.linalg.inv(self.comparison.warp), self.size_after)
 
     def places(self, claims: Sequence[Claim]) -> list[Box]:
         """The boxes of claims about single things, on the image after."""
         old = [self.on_after(claim.box_before) for claim in claims if claim.box_before]
         return [*old, *(claim.box_after for claim in claims if claim.box_after)]
 
-    def unexplained(self, places: Sequence[Box]) -> list[int]:
+    def unexplained(self, boxes: Sequence[Box]) -> list[int]:
         """Indices of the regions that are not in these boxes on the image after."""
         explained = np.zeros(self._mask.shape, bool)
-        for box in places:
-            explained[self.pixels(_enlarged(box, _AROUND))] = True
+        for box in boxes:
+            explained[self.pixels(enlarged_box(box, _AROUND))] = True
         masks = enumerate(self.comparison.regions)
         return [index for index, mask in masks if explained[mask].mean() <= _EXPLAINED]
 
@@ -197,13 +194,13 @@ def object_claims(
     crops = _crops(changes)
     old = instances(before, [changes.on_before(crop) for crop in crops], detector, names, changes.on_after)
     new = instances(after, crops, detector, names, lambda box: box)
-    claims, places = _named_claims(old, new, changes, detector.high, names)
+    claims, boxes = _named_claims(old, new, changes, detector.high, names)
     height, width = changes.size_after
-    complete = all(_area(box) >= _LARGE * height * width for box in places) and all(
-        changes.share(item.place) < _TOUCHED or any(_cover(item.place, box) > _EXPLAINED for box in places)
+    complete = all(box_area(box) >= _LARGE * height * width for box in boxes) and all(
+        changes.share(item.place) < _TOUCHED or any(box_cover(item.place, box) > _EXPLAINED for box in boxes)
         for item in (*old, *new)
     )
-    return Named(claims, places, complete)
+    return Named(claims, boxes, complete)
 
 
 def _named_claims(
@@ -219,17 +216,17 @@ def _named_claims(
     gone = [item for item in sure_old if not any(_same(item, other) for other in new)]
     came = [item for item in sure_new if not any(_same(item, other) for other in old)]
     claims: list[Claim] = []
-    places: list[Box] = []
+    boxes: list[Box] = []
     crowds: set[str] = set()
 
     def claim(kind: ClaimKind, first: Sequence[Instance], second: Sequence[Instance], *words: str) -> None:
         claims.append(_claim(kind, first, second, changes, *words))
-        places.extend(item.place for item in (*first, *second))
+        boxes.extend(item.place for item in (*first, *second))
 
     for first, second in product(sure_old, sure_new):
-        if not {first.place, second.place} & set(places) and _replaces(first, second, first in gone and second in came):
+        if not {first.place, second.place} & set(boxes) and _replaces(first, second, first in gone and second in came):
             claim("replaced", [first], [second], first.name, second.name)
-    gone, came = ([item for item in items if item.place not in places] for items in (gone, came))
+    gone, came = ([item for item in items if item.place not in boxes] for items in (gone, came))
     gone, came = _without_hidden(gone, came, changes), _without_hidden(came, gone, changes)
     for family in dict.fromkeys(item.family for item in sorted([*gone, *came], key=lambda item: -item.score)):
         left, arrived = ([item for item in items if item.family == family] for items in (gone, came))
@@ -244,16 +241,16 @@ def _named_claims(
             claim("appeared", [], arrived)
     for first, second in product(sure_old, sure_new):
         alike = first.family not in crowds and _same(first, second)
-        if alike and changes.share(second.place, places) >= _CHANGED:
+        if alike and changes.share(second.place, boxes) >= _CHANGED:
             claim("changed", [first], [second])
-    return claims, places
+    return claims, boxes
 
 
-def other_regions(changes: Changes, places: Sequence[Box]) -> list[int]:
+def other_regions(changes: Changes, boxes: Sequence[Box]) -> list[int]:
     """Indices of the regions outside the boxes of claims that are worth a claim of their own: clearly different, and
     large if there are other claims."""
-    least = _MATTERS if places else 0.0
-    indices = changes.unexplained(places)
+    least = _MATTERS if boxes else 0.0
+    indices = changes.unexplained(boxes)
     return [index for index in indices if changes.ratio(index) >= _CLEAR and changes.regions[index].share >= least]
 
 
@@ -265,7 +262,7 @@ def region_claims(changes: Changes, indices: Iterable[int]) -> list[Claim]:
         colours: tuple[str | None, str | None] = (region.before, region.after)
         if region.before == region.after or MIXED in colours:
             colours = (None, None)
-        box = _rounded(changes.on_before(region.box), changes.size_before)
+        box = rounded_box(changes.on_before(region.box), changes.size_before)
         result.append(Claim("changed", REGION, 1, region.position, box, region.box, ratio / (1 + ratio), *colours))
     return result
 
@@ -332,13 +329,13 @@ def _merged(detections: Sequence[_Detection], names: Sequence[str]) -> list[Inst
     result: list[Instance] = []
     for group in groups:
         score, _, _, box = best = group[0]
-        rivals = (other.name for other in detections if other.score >= _RIVAL * score and _iou(other.box, box) > 0.5)
+        rivals = (other.name for other in detections if other.score >= _RIVAL * score and box_iou(other.box, box) > 0.5)
         classes = frozenset((best.name, *rivals))
         votes = len({detection.view for detection in group})
         name = _name(best.family, classes, score, votes, names)
         if name == OBJECT:  # then views that name it differently agree that something is there
-            votes = len({other.view for other in detections if _iou(other.box, box) > 0.5})
-        if not any(item.family == best.family and _cover(box, item.box) > 0.8 for item in result):
+            votes = len({other.view for other in detections if box_iou(other.box, box) > 0.5})
+        if not any(item.family == best.family and box_cover(box, item.box) > 0.8 for item in result):
             result.append(Instance(name, best.family, classes, score, votes, box, box))
     return result
 
@@ -356,7 +353,7 @@ def _name(family: str, classes: frozenset[str], score: float, votes: int, names:
 
 def _sure(items: Sequence[Instance], changes: Changes, high: float, names: Sequence[str]) -> list[Instance]:
     """The objects that may be claimed: trusted, where pixels changed, and no part of another one."""
-    people = [_enlarged(item.box, 0.2) for item in items if item.family == "person" and item.score > high / 2]
+    people = [enlarged_box(item.box, 0.2) for item in items if item.family == "person" and item.score > high / 2]
     result: list[Instance] = []
     for item in items:
         trusted = any(item.score >= share * high and item.votes >= votes for share, votes in _TRUSTED)
@@ -364,8 +361,10 @@ def _sure(items: Sequence[Instance], changes: Changes, high: float, names: Seque
             trusted
             and not (names and not item.classes & set(names))
             and changes.share(item.place) >= _CHANGED
-            and not (item.classes & CARRIED - set(names) and any(_cover(item.box, person) > 0.6 for person in people))
-            and not any(_cover(item.box, other.box) > 0.85 or _iou(item.box, other.box) > 0.5 for other in result)
+            and not (
+                item.classes & CARRIED - set(names) and any(box_cover(item.box, person) > 0.6 for person in people)
+            )
+            and not any(box_cover(item.box, other.box) > 0.85 or box_iou(item.box, other.box) > 0.5 for other in result)
         ):
             result.append(item if item.name != OBJECT else item._replace(family=OBJECT))
     return result
@@ -374,7 +373,10 @@ def _sure(items: Sequence[Instance], changes: Changes, high: float, names: Seque
 def _replaces(first: Instance, second: Instance, unmatched: bool) -> bool:
     """Whether the second object is where the first one was, and is another one: of another kind, which takes up the
     same place, or of the same family if the detector is sure of both names."""
-    if not 0.4 < _area(first.place) / max(_area(second.place), 1.0) < 2.5 or _iou(first.place, second.place) < 0.4:
+    if (
+        not 0.4 < box_area(first.place) / max(box_area(second.place), 1.0) < 2.5
+        or box_iou(first.place, second.place) < 0.4
+    ):
         return False
     if first.family == second.family:
         return not first.classes & second.classes and min(first.score, second.score) >= _SURE
@@ -386,7 +388,9 @@ def _without_hidden(items: Sequence[Instance], others: Sequence[Instance], chang
     have changed where it is not."""
     result = []
     for item in items:
-        larger = [other for other in others if other.family != item.family and _area(other.place) > _area(item.place)]
+        larger = [
+            other for other in others if other.family != item.family and box_area(other.place) > box_area(item.place)
+        ]
         if changes.share(item.place, [other.place for other in larger]) >= _CHANGED:
             result.append(item)
     return result
@@ -410,14 +414,7 @@ def _around(items: Sequence[Instance], size: tuple[int, int]) -> tuple[int, int,
     if not items:
         return None
     boxes = np.array([item.box for item in items])
-    return _rounded((*boxes[:, :2].min(axis=0), *boxes[:, 2:].max(axis=0)), size)
-
-
-def _rounded(box: Box, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """A box of at least one pixel inside an image of a size (height, width)."""
-    height, width = size
-    left, top = min(max(0, round(box[0])), width - 1), min(max(0, round(box[1])), height - 1)
-    return left, top, min(width, max(left + 1, round(box[2]))), min(height, max(top + 1, round(box[3])))
+    return rounded_box((*boxes[:, :2].min(axis=0), *boxes[:, 2:].max(axis=0)), size)
 
 
 def _crops(changes: Changes) -> list[Box]:
@@ -432,7 +429,7 @@ def _crops(changes: Changes) -> list[Box]:
         across, down = min(side, width), min(side, height)
         x = min(max((left + right - across) / 2, 0.0), width - across)
         y = min(max((top + bottom - down) / 2, 0.0), height - down)
-        shows = any(_cover((left, top, right, bottom), _enlarged(crop, -0.1)) > 0.95 for crop in crops)
+        shows = any(box_cover((left, top, right, bottom), enlarged_box(crop, -0.1)) > 0.95 for crop in crops)
         if not shows and across * down < 0.8 * height * width:
             crops.append((x, y, x + across, y + down))
     return crops
@@ -442,40 +439,11 @@ def _same(item: Instance, other: Instance) -> bool:
     """Whether two objects are of one family and at one place."""
     if item.name != OBJECT and item.family != other.family and not item.classes & other.classes:
         return False
-    smaller, larger = sorted((item.place, other.place), key=_area)
-    return _iou(smaller, larger) > 0.3 or (_cover(smaller, larger) > 0.7 and _area(larger) < _CUT_OFF * _area(smaller))
+    smaller, larger = sorted((item.place, other.place), key=box_area)
+    return box_iou(smaller, larger) > 0.3 or (
+        box_cover(smaller, larger) > 0.7 and box_area(larger) < _CUT_OFF * box_area(smaller)
+    )
 
 
 def _one_object(box: Box, other: Box) -> bool:
-    return _iou(box, other) > 0.45 or (_cover(box, other) > 0.8 and _cover(other, box) > 0.3)
-
-
-def _warped(box: Box, warp: np.ndarray, size: tuple[int, int]) -> Box:
-    """The box around a warped box, inside an image of a size (height, width)."""
-    left, top, right, bottom = box
-    corners = np.array([[(left, top), (right, top), (right, bottom), (left, bottom)]], np.float64)
-    x, y = cv2.perspectiveTransform(corners, warp)[0].T
-    x, y = x.clip(0, size[1]), y.clip(0, size[0])
-    return float(x.min()), float(y.min()), float(x.max()), float(y.max())
-
-
-def _enlarged(box: Box, share: float) -> Box:
-    across, down = share * (box[2] - box[0]), share * (box[3] - box[1])
-    return box[0] - across, box[1] - down, box[2] + across, box[3] + down
-
-
-def _area(box: Box) -> float:
-    return max(0.0, box[2] - box[0]) * max(0.0, box[3] - box[1])
-
-
-def _shared(box: Box, other: Box) -> float:
-    return _area((max(box[0], other[0]), max(box[1], other[1]), min(box[2], other[2]), min(box[3], other[3])))
-
-
-def _cover(box: Box, other: Box) -> float:
-    """Share of a box inside another one."""
-    return _shared(box, other) / max(_area(box), 1e-6)
-
-
-def _iou(box: Box, other: Box) -> float:
-    return _shared(box, other) / max(_area(box) + _area(other) - _shared(box, other), 1e-6)
+    return box_iou(box, other) > 0.45 or (box_cover(box, other) > 0.8 and box_cover(other, box) > 0.3)

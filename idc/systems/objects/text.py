@@ -20,9 +20,8 @@ import numpy as np
 from idc.captioning.contract import Claim, ClaimKind
 from idc.cores import usable_cores
 from idc.systems.objects.alignment import warped_to
+from idc.systems.objects.geometry import Box
 from idc.systems.objects.wording import where_of
-
-Box = tuple[float, float, float, float]
 
 _SIDE = 2048
 """Longer side at which parts that differ are looked for: 12 of 4000 pixels, a small letter, are 6 there."""
@@ -82,7 +81,7 @@ class Word(NamedTuple):
         return _key(self.text)
 
 
-class Change(NamedTuple):
+class WordChange(NamedTuple):
     """Words of one position before and after, empty where there are none; None: of both, what they were and are is not
     sure. ``box`` is in pixels of the image after."""
 
@@ -109,7 +108,7 @@ def word_claims(
     """
     warp = np.eye(3) if warp is None else warp
     size = after.shape[:2]
-    changes: list[Change] = []
+    changes: list[WordChange] = []
     budget = float(_BUDGET)
     for box in _joined([_inside(box, size) for box in _parts(before, after, warp)]):
         short_side = max(1.0, min(box[2] - box[0], box[3] - box[1]))
@@ -143,7 +142,7 @@ def words_clause(claim: Claim) -> str:
     return f"{subject} {verb} {'now' if claim.kind == 'appeared' else 'no longer'} {claim.where}"
 
 
-def _claim(change: Change, warp: np.ndarray, size_before: tuple[int, int], size: tuple[int, int]) -> Claim:
+def _claim(change: WordChange, warp: np.ndarray, size_before: tuple[int, int], size: tuple[int, int]) -> Claim:
     left, top, right, bottom = change.box
     corners = np.array([[[left, top], [right, top], [right, bottom], [left, bottom]]])
     box_before: Box | None = _around([cv2.perspectiveTransform(corners, np.asarray(warp, float))[0]])
@@ -217,7 +216,7 @@ def _contrast(grey: np.ndarray) -> np.ndarray:
     return (grey - mean) / (mean + 0.1)
 
 
-def _changes_in(before: np.ndarray, after: np.ndarray, warp: np.ndarray, box: Box, scale: float) -> list[Change]:
+def _changes_in(before: np.ndarray, after: np.ndarray, warp: np.ndarray, box: Box, scale: float) -> list[WordChange]:
     """The changes inside a part, which is read at a scale."""
     left, top, right, bottom = box
     height, width = (max(16, round(scale * length)) for length in (bottom - top, right - left))
@@ -253,7 +252,7 @@ def _compared(
     detected: bool,
     difference: Callable[..., float],
     ends: tuple[float, float] = (-np.inf, np.inf),
-) -> Change | None:
+) -> WordChange | None:
     """The words of one position, from the first to the last that differs.
 
     Args:
@@ -288,23 +287,23 @@ def _compared(
             return None
         if confidence < _SURE:
             surest = max(float(np.mean([word.confidence for word in words])) for words in lines)
-            return Change(None, None, box, surest) if detected and surest >= _SURE else None
+            return WordChange(None, None, box, surest) if detected and surest >= _SURE else None
     elif confidence < _SURE or max(letters) < _SHORTEST or detected or box[0] < ends[0] or box[2] > ends[1]:
         return None  # a texture, or letters on the other image that could not be read
     before, after = (" ".join(word.text.replace('"', "'") for word in part) for part in parts)
-    return Change(before, after, box, confidence)
+    return WordChange(before, after, box, confidence)
 
 
-def _once(changes: list[Change]) -> list[Change]:
+def _once(changes: list[WordChange]) -> list[WordChange]:
     """Changes without those that were read in another part too, there shorter."""
-    chosen: list[Change] = []
+    chosen: list[WordChange] = []
     for change in sorted(changes, key=lambda change: (change.before is None, change.box[0] - change.box[2])):
         if not any(_touch(change.box, other.box) for other in chosen):
             chosen.append(change)
     return chosen
 
 
-def _without_moved(changes: list[Change]) -> list[Change]:
+def _without_moved(changes: list[WordChange]) -> list[WordChange]:
     """Words that are at another position afterwards are neither gone nor new."""
     befores = Counter(_key(change.before) for change in changes if change.before)
     moved = befores & Counter(_key(change.after) for change in changes if change.after)

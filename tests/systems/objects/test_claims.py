@@ -14,8 +14,8 @@ from idc.captioning.contract import Claim, Description
 from idc.captioning.objects_config import NONE, ObjectsConfig
 from idc.metrics.changes import says_no_change
 from idc.systems.objects.captioner import ObjectsCaptioner
-from idc.systems.objects.claims import _cover, _iou
 from idc.systems.objects.detectors import Detections
+from idc.systems.objects.geometry import box_cover, box_iou
 from idc.systems.objects.sentence import plural, sentence_of
 from idc.systems.objects.wording import unchanged_sentence
 from tests.systems.objects.test_regions import (
@@ -392,5 +392,5 @@ def test_overlaps_of_boxes_are_those_of_their_pixels() -> None:
             masks.append(mask)
             boxes.append((float(left), float(top), float(right), float(bottom)))
         first, second = masks
-        assert _iou(*boxes) == pytest.approx((first & second).sum() / (first | second).sum())
-        assert _cover(*boxes) == pytest.approx((first & second).sum() / first.sum())
+        assert box_iou(*boxes) == pytest.approx((first & second).sum() / (first | second).sum())
+        assert box_cover(*boxes) == pytest.approx((first & second).sum() / first.sum())

@@ -269,7 +269,7 @@ def test_rows_that_moved_down_leave_the_new_one() -> None:
     rows = ["Alpha", "Beta", "Gamma"]
     boxes = [(0.0, 10.0 * at, 9.0, 10.0 * at + 9) for at in range(4)]
     changes = [
-        text_module.Change(before, after, box, 1.0)
+        text_module.WordChange(before, after, box, 1.0)
         for before, after, box in zip([*rows, ""], ["Omega", *rows], boxes, strict=True)
     ]
     assert [change[:2] for change in _without_moved(changes)] == [("", "Omega")]

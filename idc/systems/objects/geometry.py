@@ -1,0 +1,49 @@
+"""Boxes (left, top, right, bottom), in pixels."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+Box = tuple[float, float, float, float]
+
+
+def warped_box(box: Box, warp: np.ndarray, size: tuple[int, int]) -> Box:
+    """The box around a warped box, inside an image of a size (height, width)."""
+    left, top, right, bottom = box
+    corners = np.array([[(left, top), (right, top), (right, bottom), (left, bottom)]], np.float64)
+    x, y = cv2.perspectiveTransform(corners, warp)[0].T
+    x, y = x.clip(0, size[1]), y.clip(0, size[0])
+    return float(x.min()), float(y.min()), float(x.max()), float(y.max())
+
+
+def enlarged_box(box: Box, share: float) -> Box:
+    """A box, wider and higher by twice this share."""
+    across, down = share * (box[2] - box[0]), share * (box[3] - box[1])
+    return box[0] - across, box[1] - down, box[2] + across, box[3] + down
+
+
+def box_area(box: Box) -> float:
+    """Its area."""
+    return max(0.0, box[2] - box[0]) * max(0.0, box[3] - box[1])
+
+
+def _shared_area(box: Box, other: Box) -> float:
+    return box_area((max(box[0], other[0]), max(box[1], other[1]), min(box[2], other[2]), min(box[3], other[3])))
+
+
+def box_cover(box: Box, other: Box) -> float:
+    """Share of a box inside another one."""
+    return _shared_area(box, other) / max(box_area(box), 1e-6)
+
+
+def box_iou(box: Box, other: Box) -> float:
+    """Intersection of two boxes over their union."""
+    return _shared_area(box, other) / max(box_area(box) + box_area(other) - _shared_area(box, other), 1e-6)
+
+
+def rounded_box(box: Box, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    """A box of at least one pixel inside an image of a size (height, width)."""
+    height, width = size
+    left, top = min(max(0, round(box[0])), width - 1), min(max(0, round(box[1])), height - 1)
+    return left, top, min(width, max(left + 1, round(box[2]))), min(height, max(top + 1, round(box[3])))
