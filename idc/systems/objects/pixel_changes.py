@@ -188,10 +188,10 @@ def _window_codes(image: np.ndarray) -> np.ndarray:
     code = _codes(image).astype(np.uint64)
     factor = np.uint64(0x9E3779B97F4A7C15)  # odd, so that multiplying loses nothing modulo 2 ** 64
     for axis, length in ((1, _PATCH[0]), (0, _PATCH[1])):
-        places = code.shape[axis] - length + 1
-        total = np.zeros_like(code[: max(places, 0)] if axis == 0 else code[:, : max(places, 0)])
-        for start in range(length if places > 0 else 0):
-            total = total * factor + (code[start : start + places] if axis == 0 else code[:, start : start + places])
+        windows = code.shape[axis] - length + 1
+        total = np.zeros_like(code[: max(windows, 0)] if axis == 0 else code[:, : max(windows, 0)])
+        for start in range(length if windows > 0 else 0):
+            total = total * factor + (code[start : start + windows] if axis == 0 else code[:, start : start + windows])
             total ^= total >> np.uint64(31)
         code = total
     return code

@@ -3,7 +3,9 @@
 
 The reader is the slowest part of a comparison: only parts that differ are read, at the image's own size or enlarged.
 There lines of text are detected on both images, those whose letters differ are read on both, and the readings of one
-position are compared."""
+position are compared.
+
+Long because parts, lines and words are boxes of one geometry, from the images to the claim."""
 
 from __future__ import annotations
 
