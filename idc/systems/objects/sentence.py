@@ -68,8 +68,8 @@ def _region_clauses(regions: Sequence[Claim], room: int, named: bool) -> list[st
     clauses = [f"something {claim.where} changed from {claim.before} to {claim.after}" for claim in coloured]
     if plain:
         where = list(dict.fromkeys(claim.where for claim in plain))
-        places = joined(where) if len(where) <= _CLAUSES else f"in several places, most {where[0]}"
-        clauses.append(f"something {'else ' if named or coloured else ''}changed {places}")
+        all_of_them = joined(where) if len(where) <= _CLAUSES else f"in several places, most {where[0]}"
+        clauses.append(f"something {'else ' if named or coloured else ''}changed {all_of_them}")
     return clauses
 
 

@@ -64,13 +64,13 @@ CASES = {
     "line gone": (changed("line", (20, 46, 620, 46), fill=WHITE), (20, 46, 621, 47),
                   "A region of 601 x 1 px at the top lost its light grey line."),
     "line": (changed("line", (20, 250, 300, 250), fill=GREY), (20, 250, 301, 251),
-             "A region of 281 x 1 px at the left got a light grey line."),
+             "A region of 281 x 1 px on the left got a light grey line."),
     "border": (changed("rectangle", (420, 70, 600, 160), outline=RED), (420, 70, 601, 161),
                "The border of a region of 181 x 91 px at the top right changed from light grey to red."),
     "area": (changed("rectangle", (40, 400, 239, 439), fill=BLUE), (40, 400, 240, 440),
              "A blue area of 200 x 40 px appeared at the bottom left."),
     "line of a plot": (changed("line", PLOT, fill=RED), (430, 300, 591, 318),
-                       "A region of 161 x 18 px at the right changed from blue to red."),
+                       "A region of 161 x 18 px on the right changed from blue to red."),
 }  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def test_a_row_that_is_added_or_gone_moves_all_below(at: int) -> None:
     more = np.array(screen((*ROWS[:at], "Signal 501.20", *ROWS[at:])))
     added = compared(more, read_text=True)
     assert [(claim.kind, claim.object) for claim in added.claims] == [("appeared", "row"), ("moved", "region")]
-    assert added.sentence.startswith('A row with the words "Signal 501.20" was added at the ')
+    assert added.sentence.startswith('A row with the words "Signal 501.20" was added on the left')
     assert added.sentence.endswith("left, and everything below moved down by 24 px.")
     row, below = added.claims
     assert row.box_after is not None
