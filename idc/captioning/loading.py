@@ -11,9 +11,7 @@ from typing import Any, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from idc.captioning.auto import AutoCaptioner
 from idc.captioning.contract import Captioner, Speed
-from idc.captioning.familiarity import Familiarity
 from idc.captioning.objects_config import ObjectsConfig
 from idc.chat_endpoint import EndpointConfig
 from idc.config import ConfigModel, load, missing
@@ -193,6 +191,9 @@ class CaptionerLoader:
         if self.objects.model_fields_set:
             untrained_captioner(self.objects)  # whose settings are refused once, and not in every pair that needs it
         if self.trained is not None:
+            from idc.captioning.auto import AutoCaptioner  # numpy, which `--help` does not need
+            from idc.captioning.familiarity import Familiarity
+
             untrained = partial(untrained_captioner, self.objects)
             familiarity = Familiarity.read(self.artifact)
             return AutoCaptioner(self.name, self.trained, familiarity, untrained_name(self.objects), untrained)

@@ -109,7 +109,7 @@ def test_how_it_was_trained_is_read_from_its_run(world: Path) -> None:
         ("sft", {}, "captions, on a base taught before"),
         ("m3diff", {}, "captions, on a base taught before"),
         ("zeroshot", {}, "none"),
-        ("regions", {}, "none"),
+        ("objects", {}, "none"),
     ],
 )
 def test_an_evaluation_records_what_its_captioner_was_taught_by(

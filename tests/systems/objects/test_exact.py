@@ -114,15 +114,17 @@ def test_a_row_that_is_added_or_gone_moves_all_below(at: int) -> None:
     more = np.array(screen((*ROWS[:at], "Signal 501.20", *ROWS[at:])))
     added = compared(more, read_text=True)
     assert [(claim.kind, claim.object) for claim in added.claims] == [("appeared", "row"), ("moved", "region")]
-    assert added.sentence.startswith('A row with the words "Signal 501.20" was added on the left')
-    assert added.sentence.endswith("left, and everything below moved down by 24 px.")
+    where = "at the top left" if at == 1 else "on the left"
+    assert added.sentence == (
+        f'A row with the words "Signal 501.20" was added {where}, and everything below moved down by 24 px.'
+    )
     row, below = added.claims
     assert row.box_after is not None
     assert abs(row.box_after[1] - 90 - 24 * at) < 8
     assert below.box_before is not None
     assert below.box_after == tuple(np.add(below.box_before, (0, 24, 0, 24)))
     gone = compared(np.array(screen()), more, read_text=True)
-    assert gone.sentence.startswith('A row with the words "Signal 501.20" was removed at the ')
+    assert gone.sentence.startswith('A row with the words "Signal 501.20" was removed ')
     assert gone.sentence.endswith("moved up by 24 px.")
 
 
