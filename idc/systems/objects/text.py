@@ -20,6 +20,7 @@ import numpy as np
 from idc.captioning.contract import Claim, ClaimKind
 from idc.cores import usable_cores
 from idc.systems.objects.alignment import warped_to
+from idc.systems.objects.letters import cut_out, difference_of_letters, flattened
 from idc.systems.objects.wording import where_of
 
 Box = tuple[float, float, float, float]
@@ -57,10 +58,6 @@ _ALIKE = str.maketrans("01i25|", "ollzsl")
 _MISREAD = 0.06
 """Share of a word's contrast up to which its letters are the same, however they are read: in noise, blur, compression
 and other light equal words differ by at most 0.043, a digit among others by 0.084 and more."""
-_LETTER = 24
-"""Height at which the pixels of a word are compared."""
-_SHIFT = 3
-"""Displacements of a word that do not count, at that height."""
 _NO_LETTER = 0.3
 """Share from which a word is not there on the other image ..."""
 _BLURRED = 3.0
@@ -82,7 +79,7 @@ class Word(NamedTuple):
         return _key(self.text)
 
 
-class Change(NamedTuple):
+class WordChange(NamedTuple):
     """Words of one position before and after, empty where there are none; None: of both, what they were and are is not
     sure. ``box`` is in pixels of the image after."""
 
@@ -109,7 +106,7 @@ def word_claims(
     """
     warp = np.eye(3) if warp is None else warp
     size = after.shape[:2]
-    changes: list[Change] = []
+    changes: list[WordChange] = []
     budget = float(_BUDGET)
     for box in _joined([_inside(box, size) for box in _parts(before, after, warp)]):
         short_side = max(1.0, min(box[2] - box[0], box[3] - box[1]))
@@ -117,9 +114,12 @@ def word_claims(
         if scale**2 * _area(box) <= budget:
             budget -= scale**2 * _area(box)
             changes += _changes_in(before, after, warp, box, scale)
-    changes = [
-        change for change in _without_moved(_once(changes)) if counted is None or counted[_centre(change.box, size)]
-    ]
+    changes = _without_moved(_once(changes))
+    if counted is not None:
+        centres = [
+            _corners(change.box).mean(axis=0).clip(0, np.subtract(size[::-1], 1)).astype(int) for change in changes
+        ]
+        changes = [change for change, (x, y) in zip(changes, centres, strict=True) if counted[y, x]]
     changes.sort(key=lambda change: change.box[1])
     return [_claim(change, warp, before.shape[:2], size) for change in changes]
 
@@ -143,7 +143,7 @@ def words_clause(claim: Claim) -> str:
     return f"{subject} {verb} {'now' if claim.kind == 'appeared' else 'no longer'} {claim.where}"
 
 
-def _claim(change: Change, warp: np.ndarray, size_before: tuple[int, int], size: tuple[int, int]) -> Claim:
+def _claim(change: WordChange, warp: np.ndarray, size_before: tuple[int, int], size: tuple[int, int]) -> Claim:
     left, top, right, bottom = change.box
     corners = np.array([[[left, top], [right, top], [right, bottom], [left, bottom]]])
     box_before: Box | None = _around([cv2.perspectiveTransform(corners, np.asarray(warp, float))[0]])
@@ -167,10 +167,8 @@ def _claim(change: Change, warp: np.ndarray, size_before: tuple[int, int], size:
 
 
 def _shortened(words: str | None) -> str | None:
-    if not words:
-        return None
-    parts = words.split()
-    return " ".join(parts[:_QUOTED]) + (" ..." if len(parts) > _QUOTED else "")
+    parts = (words or "").split()
+    return " ".join(parts[:_QUOTED]) + " ..." * (len(parts) > _QUOTED) or None
 
 
 def _parts(before: np.ndarray, after: np.ndarray, warp: np.ndarray) -> list[Box]:
@@ -217,12 +215,14 @@ def _contrast(grey: np.ndarray) -> np.ndarray:
     return (grey - mean) / (mean + 0.1)
 
 
-def _changes_in(before: np.ndarray, after: np.ndarray, warp: np.ndarray, box: Box, scale: float) -> list[Change]:
+def _changes_in(before: np.ndarray, after: np.ndarray, warp: np.ndarray, box: Box, scale: float) -> list[WordChange]:
     """The changes inside a part, which is read at a scale."""
     left, top, right, bottom = box
     height, width = (max(16, round(scale * length)) for length in (bottom - top, right - left))
     to_after = np.array([[(right - left) / width, 0, left], [0, (bottom - top) / height, top], [0, 0, 1]])
-    images = [_cut(image, matrix, (height, width)) for image, matrix in ((before, warp @ to_after), (after, to_after))]
+    images = [
+        cut_out(image, matrix, (height, width)) for image, matrix in ((before, warp @ to_after), (after, to_after))
+    ]
     greys = [cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32) for image in images]
 
     def difference(*quads: np.ndarray, blur: float = 0.0) -> float:
@@ -253,7 +253,7 @@ def _compared(
     detected: bool,
     difference: Callable[..., float],
     ends: tuple[float, float] = (-np.inf, np.inf),
-) -> Change | None:
+) -> WordChange | None:
     """The words of one position, from the first to the last that differs.
 
     Args:
@@ -288,23 +288,23 @@ def _compared(
             return None
         if confidence < _SURE:
             surest = max(float(np.mean([word.confidence for word in words])) for words in lines)
-            return Change(None, None, box, surest) if detected and surest >= _SURE else None
+            return WordChange(None, None, box, surest) if detected and surest >= _SURE else None
     elif confidence < _SURE or max(letters) < _SHORTEST or detected or box[0] < ends[0] or box[2] > ends[1]:
         return None  # a texture, or letters on the other image that could not be read
     before, after = (" ".join(word.text.replace('"', "'") for word in part) for part in parts)
-    return Change(before, after, box, confidence)
+    return WordChange(before, after, box, confidence)
 
 
-def _once(changes: list[Change]) -> list[Change]:
+def _once(changes: list[WordChange]) -> list[WordChange]:
     """Changes without those that were read in another part too, there shorter."""
-    chosen: list[Change] = []
+    chosen: list[WordChange] = []
     for change in sorted(changes, key=lambda change: (change.before is None, change.box[0] - change.box[2])):
         if not any(_touch(change.box, other.box) for other in chosen):
             chosen.append(change)
     return chosen
 
 
-def _without_moved(changes: list[Change]) -> list[Change]:
+def _without_moved(changes: list[WordChange]) -> list[WordChange]:
     """Words that are at another position afterwards are neither gone nor new."""
     befores = Counter(_key(change.before) for change in changes if change.before)
     moved = befores & Counter(_key(change.after) for change in changes if change.after)
@@ -344,27 +344,6 @@ def _share(line: np.ndarray, other: np.ndarray) -> float:
     return shared / (float(np.prod(np.ptp(line, axis=0)) + np.prod(np.ptp(other, axis=0))) - shared)
 
 
-def _cut(image: np.ndarray, matrix: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """A part of an image at a size; the matrix leads from its pixels to the image's."""
-    height, width = size
-    corners = np.array([[[0, 0], [width, 0], [width, height], [0, height]]], float)
-    bounds = cv2.perspectiveTransform(corners, matrix)[0]
-    # Only the surroundings are filtered, not the whole of a large image.
-    x, y = (max(0, int(low) - 4) for low in bounds.min(0))
-    right, bottom = (int(high) + 5 for high in bounds.max(0))
-    part = image[y:bottom, x:right]
-    if not part.size:
-        return np.zeros((height, width, *image.shape[2:]), image.dtype)
-    reduction = float(
-        max(np.linalg.norm(bounds[1] - bounds[0]) / width, np.linalg.norm(bounds[3] - bounds[0]) / height)
-    )
-    if reduction > 1.5:
-        part = cv2.GaussianBlur(part, (0, 0), reduction / 3)  # a smaller part has not the detail of the image
-    moved = np.array([[1, 0, -x], [0, 1, -y], [0, 0, 1.0]]) @ matrix
-    flags = (cv2.INTER_CUBIC if reduction < 1 else cv2.INTER_LINEAR) | cv2.WARP_INVERSE_MAP
-    return cv2.warpPerspective(part, moved, (width, height), flags=flags, borderMode=cv2.BORDER_REPLICATE)
-
-
 def read_words(image: np.ndarray) -> list[tuple[Word, Box]]:
     """All words on an image, which is read at its own size, line by line, with the boxes around them."""
     words = [word for line in _lines(image) for word in _read(image, line)]
@@ -379,7 +358,7 @@ def _lines(image: np.ndarray) -> list[np.ndarray]:
 
 def _read(image: np.ndarray, line: np.ndarray) -> list[Word]:
     """The words of a line."""
-    patch = _flat(image, line, _LINE)
+    patch = flattened(image, line, _LINE)
     result = _reader()(
         cv2.cvtColor(patch, cv2.COLOR_RGB2BGR), use_det=False, use_cls=False, use_rec=True, return_word_box=True
     )
@@ -400,16 +379,6 @@ def _read(image: np.ndarray, line: np.ndarray) -> list[Word]:
     return words
 
 
-def _flat(image: np.ndarray, quad: np.ndarray, height: int, border: int = 0) -> np.ndarray:
-    """A quadrilateral as a rectangle of a height, with a border of pixels around it."""
-    sides = np.linalg.norm(quad[[1, 2, 3, 3]] - quad[[0, 3, 0, 2]], axis=1)
-    sides[2:] = np.linalg.norm(quad[3] - quad[0]), np.linalg.norm(quad[2] - quad[1])
-    width = max(height // 2, round(height * sides[:2].max() / max(sides[2:].max(), 1.0)))
-    ends = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32) + border
-    matrix = cv2.getPerspectiveTransform(ends, quad.astype(np.float32))
-    return _cut(image, matrix, (height + 2 * border, width + 2 * border))
-
-
 @lru_cache(maxsize=1)
 def _reader() -> Any:
     """The reader, loaded once: half a second."""
@@ -422,29 +391,6 @@ def _reader() -> Any:
             "Det.limit_side_len": 32,  # lines are detected at the size that parts are cut at
         }
     )
-
-
-def difference_of_letters(before: np.ndarray, after: np.ndarray, quad: np.ndarray, blur: float = 0.0) -> float:
-    """The difference of two images (float32, (H, W)) in the window, as large as a letter, of a quadrilateral where they
-    differ most: a share of the contrast, whatever their light, at the displacement at which the two agree best, with a
-    blur of both."""
-    first, second = (_flat(image, quad, _LETTER, _SHIFT) for image in (before, after))
-    if blur:
-        first, second = (cv2.GaussianBlur(patch, (0, 0), blur) for patch in (first, second))
-    first = first[_SHIFT:-_SHIFT, _SHIFT:-_SHIFT]
-    height, width = first.shape
-    contrast = max(first.std(), second.std(), 1.0)
-    best = np.inf
-    for y in range(2 * _SHIFT + 1):
-        for x in range(2 * _SHIFT + 1):
-            pair = [
-                (patch - patch.mean()) / max(patch.std(), contrast / 3)
-                for patch in (first, second[y : y + height, x : x + width])
-            ]
-            windows = cv2.blur((pair[0] - pair[1]) ** 2 / 2, (_LETTER // 2, _LETTER))
-            middle = windows[_LETTER // 2, _LETTER // 4 : max(width - _LETTER // 4, _LETTER // 4) + 1]
-            best = min(best, float(middle.max()))
-    return best
 
 
 def _key(words: str) -> str:
@@ -486,12 +432,6 @@ def _area(box: Box) -> float:
 
 def _short_side(box: Box) -> float:
     return max(1.0, min(box[2] - box[0], box[3] - box[1]))
-
-
-def _centre(box: Box, size: tuple[int, int]) -> tuple[int, int]:
-    """Row and column of a box's centre, on an image of a size."""
-    row, column = int((box[1] + box[3]) / 2), int((box[0] + box[2]) / 2)
-    return min(max(row, 0), size[0] - 1), min(max(column, 0), size[1] - 1)
 
 
 def _corners(box: Box) -> np.ndarray:
