@@ -106,8 +106,7 @@ class ObjectsCaptioner(Captioner):
         if self._detector is not None:
             named = object_claims(changes, before, after, self._detector, self._config.names)
         words: list[Claim] = []
-        # Strokes of letters are too thin for a region, and often for the difference: words may be all that changed.
-        if (ratio > 1 or comparison.small) and not comparison.moved and self._text:
+        if self._text:  # strokes of letters are too thin for a region: words may be all that changed
             first, second = _without_objects(before, after, named.claims, changes)
             words = word_claims(first, second, comparison.warp, counted)
         boxes = [*named.places, *changes.places(words)]

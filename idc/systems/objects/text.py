@@ -3,9 +3,7 @@
 
 The reader is the slowest part of a comparison: only parts that differ are read, at the image's own size or enlarged.
 There lines of text are detected on both images, those whose letters differ are read on both, and the readings of one
-position are compared.
-
-Long because parts, lines and words are boxes of one geometry, from the images to the claim."""
+position are compared."""
 
 from __future__ import annotations
 
@@ -23,6 +21,7 @@ from idc.captioning.contract import Claim, ClaimKind
 from idc.cores import usable_cores
 from idc.systems.objects.alignment import warped_to
 from idc.systems.objects.geometry import Box
+from idc.systems.objects.letters import cut_out, difference_of_letters, flattened
 from idc.systems.objects.wording import where_of
 
 _SIDE = 2048
@@ -58,10 +57,6 @@ _ALIKE = str.maketrans("01i25|", "ollzsl")
 _MISREAD = 0.06
 """Share of a word's contrast up to which its letters are the same, however they are read: in noise, blur, compression
 and other light equal words differ by at most 0.043, a digit among others by 0.084 and more."""
-_LETTER = 24
-"""Height at which the pixels of a word are compared."""
-_SHIFT = 3
-"""Displacements of a word that do not count, at that height."""
 _NO_LETTER = 0.3
 """Share from which a word is not there on the other image ..."""
 _BLURRED = 3.0
@@ -118,17 +113,14 @@ def word_claims(
         if scale**2 * _area(box) <= budget:
             budget -= scale**2 * _area(box)
             changes += _changes_in(before, after, warp, box, scale)
-    changes = [
-        change for change in _without_moved(_once(changes)) if counted is None or counted[_centre(change.box, size)]
-    ]
+    changes = _without_moved(_once(changes))
+    if counted is not None:
+        centres = [
+            _corners(change.box).mean(axis=0).clip(0, np.subtract(size[::-1], 1)).astype(int) for change in changes
+        ]
+        changes = [change for change, (x, y) in zip(changes, centres, strict=True) if counted[y, x]]
     changes.sort(key=lambda change: change.box[1])
     return [_claim(change, warp, before.shape[:2], size) for change in changes]
-
-
-def text_sentence(before: np.ndarray, after: np.ndarray, warp: np.ndarray | None = None) -> str:
-    """The clauses of all claims; empty if there are none."""
-    clauses = [words_clause(claim) for claim in word_claims(before, after, warp)]
-    return f"{'; '.join(clauses).capitalize()}." if clauses else ""
 
 
 def words_clause(claim: Claim) -> str:
@@ -168,10 +160,8 @@ def _claim(change: WordChange, warp: np.ndarray, size_before: tuple[int, int], s
 
 
 def _shortened(words: str | None) -> str | None:
-    if not words:
-        return None
-    parts = words.split()
-    return " ".join(parts[:_QUOTED]) + (" ..." if len(parts) > _QUOTED else "")
+    parts = (words or "").split()
+    return " ".join(parts[:_QUOTED]) + " ..." * (len(parts) > _QUOTED) or None
 
 
 def _parts(before: np.ndarray, after: np.ndarray, warp: np.ndarray) -> list[Box]:
@@ -223,7 +213,9 @@ def _changes_in(before: np.ndarray, after: np.ndarray, warp: np.ndarray, box: Bo
     left, top, right, bottom = box
     height, width = (max(16, round(scale * length)) for length in (bottom - top, right - left))
     to_after = np.array([[(right - left) / width, 0, left], [0, (bottom - top) / height, top], [0, 0, 1]])
-    images = [_cut(image, matrix, (height, width)) for image, matrix in ((before, warp @ to_after), (after, to_after))]
+    images = [
+        cut_out(image, matrix, (height, width)) for image, matrix in ((before, warp @ to_after), (after, to_after))
+    ]
     greys = [cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32) for image in images]
 
     def difference(*quads: np.ndarray, blur: float = 0.0) -> float:
@@ -345,27 +337,6 @@ def _share(line: np.ndarray, other: np.ndarray) -> float:
     return shared / (float(np.prod(np.ptp(line, axis=0)) + np.prod(np.ptp(other, axis=0))) - shared)
 
 
-def _cut(image: np.ndarray, matrix: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """A part of an image at a size; the matrix leads from its pixels to the image's."""
-    height, width = size
-    corners = np.array([[[0, 0], [width, 0], [width, height], [0, height]]], float)
-    bounds = cv2.perspectiveTransform(corners, matrix)[0]
-    # Only the surroundings are filtered, not the whole of a large image.
-    x, y = (max(0, int(low) - 4) for low in bounds.min(0))
-    right, bottom = (int(high) + 5 for high in bounds.max(0))
-    part = image[y:bottom, x:right]
-    if not part.size:
-        return np.zeros((height, width, *image.shape[2:]), image.dtype)
-    reduction = float(
-        max(np.linalg.norm(bounds[1] - bounds[0]) / width, np.linalg.norm(bounds[3] - bounds[0]) / height)
-    )
-    if reduction > 1.5:
-        part = cv2.GaussianBlur(part, (0, 0), reduction / 3)  # a smaller part has not the detail of the image
-    moved = np.array([[1, 0, -x], [0, 1, -y], [0, 0, 1.0]]) @ matrix
-    flags = (cv2.INTER_CUBIC if reduction < 1 else cv2.INTER_LINEAR) | cv2.WARP_INVERSE_MAP
-    return cv2.warpPerspective(part, moved, (width, height), flags=flags, borderMode=cv2.BORDER_REPLICATE)
-
-
 def read_words(image: np.ndarray) -> list[tuple[Word, Box]]:
     """All words on an image, which is read at its own size, line by line, with the boxes around them."""
     words = [word for line in _lines(image) for word in _read(image, line)]
@@ -380,7 +351,7 @@ def _lines(image: np.ndarray) -> list[np.ndarray]:
 
 def _read(image: np.ndarray, line: np.ndarray) -> list[Word]:
     """The words of a line."""
-    patch = _flat(image, line, _LINE)
+    patch = flattened(image, line, _LINE)
     result = _reader()(
         cv2.cvtColor(patch, cv2.COLOR_RGB2BGR), use_det=False, use_cls=False, use_rec=True, return_word_box=True
     )
@@ -401,16 +372,6 @@ def _read(image: np.ndarray, line: np.ndarray) -> list[Word]:
     return words
 
 
-def _flat(image: np.ndarray, quad: np.ndarray, height: int, border: int = 0) -> np.ndarray:
-    """A quadrilateral as a rectangle of a height, with a border of pixels around it."""
-    sides = np.linalg.norm(quad[[1, 2, 3, 3]] - quad[[0, 3, 0, 2]], axis=1)
-    sides[2:] = np.linalg.norm(quad[3] - quad[0]), np.linalg.norm(quad[2] - quad[1])
-    width = max(height // 2, round(height * sides[:2].max() / max(sides[2:].max(), 1.0)))
-    ends = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32) + border
-    matrix = cv2.getPerspectiveTransform(ends, quad.astype(np.float32))
-    return _cut(image, matrix, (height + 2 * border, width + 2 * border))
-
-
 @lru_cache(maxsize=1)
 def _reader() -> Any:
     """The reader, loaded once: half a second."""
@@ -423,29 +384,6 @@ def _reader() -> Any:
             "Det.limit_side_len": 32,  # lines are detected at the size that parts are cut at
         }
     )
-
-
-def difference_of_letters(before: np.ndarray, after: np.ndarray, quad: np.ndarray, blur: float = 0.0) -> float:
-    """The difference of two images (float32, (H, W)) in the window, as large as a letter, of a quadrilateral where they
-    differ most: a share of the contrast, whatever their light, at the displacement at which the two agree best, with a
-    blur of both."""
-    first, second = (_flat(image, quad, _LETTER, _SHIFT) for image in (before, after))
-    if blur:
-        first, second = (cv2.GaussianBlur(patch, (0, 0), blur) for patch in (first, second))
-    first = first[_SHIFT:-_SHIFT, _SHIFT:-_SHIFT]
-    height, width = first.shape
-    contrast = max(first.std(), second.std(), 1.0)
-    best = np.inf
-    for y in range(2 * _SHIFT + 1):
-        for x in range(2 * _SHIFT + 1):
-            pair = [
-                (patch - patch.mean()) / max(patch.std(), contrast / 3)
-                for patch in (first, second[y : y + height, x : x + width])
-            ]
-            windows = cv2.blur((pair[0] - pair[1]) ** 2 / 2, (_LETTER // 2, _LETTER))
-            middle = windows[_LETTER // 2, _LETTER // 4 : max(width - _LETTER // 4, _LETTER // 4) + 1]
-            best = min(best, float(middle.max()))
-    return best
 
 
 def _key(words: str) -> str:
@@ -487,12 +425,6 @@ def _area(box: Box) -> float:
 
 def _short_side(box: Box) -> float:
     return max(1.0, min(box[2] - box[0], box[3] - box[1]))
-
-
-def _centre(box: Box, size: tuple[int, int]) -> tuple[int, int]:
-    """Row and column of a box's centre, on an image of a size."""
-    row, column = int((box[1] + box[3]) / 2), int((box[0] + box[2]) / 2)
-    return min(max(row, 0), size[0] - 1), min(max(column, 0), size[1] - 1)
 
 
 def _corners(box: Box) -> np.ndarray:

@@ -13,14 +13,15 @@ from sklearn.datasets import load_sample_image
 from idc.captioning.contract import Claim
 from idc.captioning.objects_config import ObjectsConfig
 from idc.systems.objects import captioner as captioner_module
+from idc.systems.objects import letters as letters_module
 from idc.systems.objects import text as text_module
 from idc.systems.objects.captioner import ObjectsCaptioner
+from idc.systems.objects.letters import difference_of_letters
 from idc.systems.objects.text import (
     Word,
     _compared,
     _positions,
     _without_moved,
-    difference_of_letters,
     read_words,
     word_claims,
     words_clause,
@@ -125,7 +126,7 @@ def test_one_letter_differs_and_no_word_under_noise_blur_and_light(name: str) ->
 
 def test_the_difference_of_letters_is_that_of_its_definition() -> None:
     """At the height at which letters are compared nothing is resampled: sums over windows, in loops."""
-    size, shift = text_module._LETTER, text_module._SHIFT
+    size, shift = letters_module._LETTER, letters_module._SHIFT
     rng = np.random.default_rng(0)
     first, second = (cv2.GaussianBlur(rng.uniform(0, 255, (60, 90)).astype(np.float32), (0, 0), 3) for _ in range(2))
     left, top, width = 20, 15, 40
