@@ -27,8 +27,6 @@ NOT_RUN = {
     r"source=(Levir|LEVIR)-MCI|data/(levir|levir-mci)/|data/changeimti": "LEVIR-MCI's images; tests/data/changeimti",
     r"data/several/pairs out=runs/m3diff|STEPS|steps/EVALUATION": "hours; tests/systems/m3diff",
     r"s3://|gs://": "object storage; tests/cluster/test_commands_on_object_store.py",
-    r"dashboard=|/shared/idc": "a cluster; tests/cluster",
-    r"gpu\.yaml": "GPUs",
     r"(_paper|_official|_clip4idc|mining/paper|m3diff/paper)\.yaml": "GPUs and data sets of the papers' size",
     r"jobs/sweep\.py": "minutes to days; tests/sweep and tests/cluster/test_tune.py run small ones",
     r"jobs/convert\.py|runs/official/": "the authors' weights; tests/systems/procap/test_convert.py",
