@@ -85,8 +85,8 @@ def test_the_page_of_a_run() -> None:
 def test_the_page_of_captioned_pairs() -> None:
     share = Share(count=1, of=2, rate=0.5, interval=(0.1, 0.9), chance=0.5)
     summary = GallerySummary(
-        captioner=EVIL, system=EVIL, card=EVIL, trained_on=EVIL, input=EVIL, pairs=3, without_caption=1, warned=share,
-        verdicts={EVIL: 2}, named_types={EVIL: 2}, right_type=share,
+        captioner=EVIL, captions={EVIL: 2, "objects": 1}, system=EVIL, card=EVIL, trained_on=EVIL, input=EVIL, pairs=3,
+        without_caption=1, warned=share, verdicts={EVIL: 2}, named_types={EVIL: 2}, right_type=share,
         types={EVIL: TypeCounts(right=share, unchanged=share)}, claims={EVIL: share},
     )  # fmt: skip
     check(render_gallery(summary, [replace(item(), warning=EVIL)]), 19)
