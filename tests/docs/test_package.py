@@ -113,7 +113,8 @@ def test_every_package_that_is_imported_is_a_dependency() -> None:
     assert "rasterio" in names(extras["geo"])
     assert needed["jobs"] <= base
     assert needed["serve"] <= base | serve
-    assert needed["cluster"] | needed["benchmarks"] <= base | serve | {"deepspeed"}
+    assert "playwright" in names(extras["dev"])  # screenshots of the benchmark of screens
+    assert needed["cluster"] | needed["benchmarks"] <= base | serve | {"deepspeed", "playwright"}
 
 
 MODULES = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "PyYAML", "sklearn": "scikit-learn",
