@@ -102,9 +102,11 @@ def test_the_shipped_captioner_captions_from_an_upload_without_its_weights(head:
     pair = [tmp_path / "before.png", tmp_path / "after.png"]
     for place, path in enumerate(pair):
         path.write_bytes(picture(64, 64, shade=40 + 100 * place))
-    status, output = submit(head, tmp_path, TOKEN, "python", "jobs/caption.py", *map(str, pair))
+    status, output = submit(
+        head, tmp_path, TOKEN, "python", "jobs/caption.py", "--artifact", "shipped", *map(str, pair)
+    )
     assert status == 0, output
-    assert "the one that comes with the program" in output
+    assert "captioner shipped]" in output
 
 
 @pytest.mark.ray

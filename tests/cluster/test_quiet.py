@@ -33,7 +33,7 @@ OURS = {
     "sweep": [
         PROGRESS, TRACKED, r"scoring \d+ captions",
         r"small: 2 trials, 0 of them done before",
-        r"trial \d of 2: \d layers: CIDEr \d+\.\d",
+        r"begun: \d layers", r"trial \d of 2: \d layers: CIDEr \d+\.\d",
         r"\|.*\|", r"- Cost: .*", r"",
         r"/.*/report.html", NEXT,
     ],

@@ -36,6 +36,9 @@ def make_workplace(world: World, captioner: Path, folder: Path) -> Path:
     ):
         shutil.copytree(source, folder / target)
     own_pairs([Image.fromarray(image) for image in load_sample_images().images], folder / "my_pairs", 40, unchanged=12)
+    mask = Image.new("L", (16, 12), 0)
+    mask.paste(255, (0, 0, 8, 6))
+    mask.save(folder / "mask.png")
     for suffix in ("png", "jpg"):
         for name in ("before", "after"):
             Image.open(folder / "my_pairs" / name / "039.jpg").save(folder / f"{name}.{suffix}")

@@ -163,7 +163,7 @@ def test_where_there_is_no_data_both_images_are_black(how: str, tmp_path: Path) 
     expected = np.ones((SIDE, SIDE), bool)
     expected[20:40, 50:90] = False
     assert (tile.valid == expected).all()
-    for image in tile.pixels:
+    for image in tile.pixels.images:
         assert not image[~expected].any()
         assert image[expected].any(axis=1).all()
 

@@ -66,12 +66,12 @@ def m3diff_payload(kind: str, folder: Path) -> dict[str, Any]:
 
 
 def adpo_payload(kind: str, folder: Path) -> dict[str, Any]:
-    """Adapters, whose reference is the model without them, and a retriever that draws two negatives for each caption;
+    """Adapters, whose reference is the model without them, and a retriever that draws a negative for each caption;
     the running mean of the reward goes on over steps, micro-batches and ranks."""
     part = {"lr": 1e-2, "warmup_share": 0.1}
     return payload_of(AdpoJob, kind, folder, 1e-2, **{
         "tune": {"lora": {"rank": 4, "alpha": 8, "dropout": 0.0}, "language_optim": part}, "candidates": 6,
-        "negatives": 2, "retriever": {"encoder": str(encoder_folder()), "baseline": 0.9, "optim": {"lr": 1e-3}},
+        "retriever": {"encoder": str(encoder_folder()), "baseline": 0.9, "optim": {"lr": 1e-3}},
     })  # fmt: skip
 
 
