@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 
 from idc.captioning.contract import Claim, ClaimKind, Region, equal_outside
+from idc.systems.objects.geometry import boxes_overlap
 from idc.systems.objects.pixel_changes import (
     Box,
     Move,
@@ -174,13 +175,11 @@ def exact_changes(
 def _is_trace(cluster: _Cluster, moves: list[Move]) -> bool:
     """Whether a few pixels are what a move left at its edges."""
     near = any(
-        _overlap(around(cluster.box, 2, (1 << 20, 1 << 20)), box) for move in moves for box in (move.before, move.after)
+        boxes_overlap(around(cluster.box, 2, (1 << 20, 1 << 20)), box)
+        for move in moves
+        for box in (move.before, move.after)
     )
     return near and int(cluster.mask.sum()) <= _TRACE
-
-
-def _overlap(box: Box, other: Box) -> bool:
-    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
 def _is_row(box: Box, move: Move) -> bool:

@@ -42,6 +42,11 @@ def box_iou(box: Box, other: Box) -> float:
     return _shared_area(box, other) / max(box_area(box) + box_area(other) - _shared_area(box, other), 1e-6)
 
 
+def boxes_overlap(box: Box, other: Box) -> bool:
+    """Whether two boxes have an area in common."""
+    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
+
+
 def rounded_box(box: Box, size: tuple[int, int]) -> tuple[int, int, int, int]:
     """A box of at least one pixel inside an image of a size (height, width)."""
     height, width = size

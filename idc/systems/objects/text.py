@@ -20,7 +20,7 @@ import numpy as np
 from idc.captioning.contract import Claim, ClaimKind
 from idc.cores import usable_cores
 from idc.systems.objects.alignment import warped_to
-from idc.systems.objects.geometry import Box
+from idc.systems.objects.geometry import Box, boxes_overlap
 from idc.systems.objects.letters import cut_out, difference_of_letters, flattened
 from idc.systems.objects.wording import where_of
 
@@ -292,7 +292,7 @@ def _once(changes: list[WordChange]) -> list[WordChange]:
     """Changes without those that were read in another part too, there shorter."""
     chosen: list[WordChange] = []
     for change in sorted(changes, key=lambda change: (change.before is None, change.box[0] - change.box[2])):
-        if not any(_touch(change.box, other.box) for other in chosen):
+        if not any(boxes_overlap(change.box, other.box) for other in chosen):
             chosen.append(change)
     return chosen
 
@@ -413,10 +413,6 @@ def _joined(boxes: list[Box]) -> list[Box]:
                 break
         joined[at : at + 1] = [box]
     return joined
-
-
-def _touch(box: Box, other: Box) -> bool:
-    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
 def _area(box: Box) -> float:
