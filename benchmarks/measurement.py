@@ -6,8 +6,9 @@ import contextlib
 import platform
 import re
 import statistics
+import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,13 +56,20 @@ def _spread(values: Sequence[float], form: str) -> str:
 
 
 def markdown(rows: Iterable[Row], device: str = "cpu") -> str:
-    """The table, with the machine above it."""
-    rows = list(rows)
+    """The table, with the machine above it. Each row goes to standard error as soon as it is measured."""
+    rows = list(rows_as_measured(rows))
     lines = [["what", "ratio: median (range)", "aim", "medians"], ["---"] * 4, *(row.cells() for row in rows)]
     more = [
         f"- {row.title}: {', '.join(f'{key} {value}' for key, value in row.more.items())}" for row in rows if row.more
     ]
     return "\n".join([machine(device), "", markdown_table(lines), *(["", *more] if more else [])])
+
+
+def rows_as_measured(rows: Iterable[Row]) -> Iterator[Row]:
+    """The same rows, each printed to standard error when it comes."""
+    for row in rows:
+        print("; ".join(cell for cell in row.cells() if cell), file=sys.stderr, flush=True)
+        yield row
 
 
 def markdown_table(lines: Iterable[Sequence[str]]) -> str:
