@@ -71,11 +71,12 @@ class CaptioningConfig(ConfigModel):
         changes["fused attention"] = {"fused_attention": True}
         if self.device == "cpu":
             changes["few images at once"] = {"few_images": True}
-        changes["channels-last"] = {"channels_last": True}
+            changes["channels-last"] = {"channels_last": True}
         if self.device == "cpu" and packing_works():
             changes["packed linear"] = {"packed": True}
         if self.precision == "bf16":
             changes["bf16"] = {"bf16": True, "packed": False}  # only float32 is packed
+            changes["channels-last"] = {"channels_last": True}
         ways = {"naive": Optimisations(cached=False, fused_attention=False)}
         for name, change in changes.items():
             ways[name] = replace(list(ways.values())[-1], **change)
@@ -216,7 +217,7 @@ class Way:
 
         pictures, step = frames_BGYXC.reshape(-1, *frames_BGYXC.shape[2:]), self.config.images_at_once
         parts = [
-            self.tokenizer.features(to_images(pictures[start : start + step]).to(self.device)).float()
+            self.tokenizer.features(to_images(pictures[start : start + step], self.device)).float()
             for start in range(0, len(pictures), step)
         ]
         return torch.cat(parts).unflatten(0, frames_BGYXC.shape[:2])

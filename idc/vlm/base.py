@@ -179,8 +179,13 @@ def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "c
     """
     from transformers import AutoModelForImageTextToText
 
+    from idc.vlm.tower_attention import attend_windows_at_once
+
     options = {"dtype": weight_type(config, device), "attn_implementation": config.attention}
-    return load_transformers_model(AutoModelForImageTextToText, folder, **options).to(device)
+    model = load_transformers_model(AutoModelForImageTextToText, folder, **options).to(device)
+    if config.attention == "sdpa" and model.config.model_type in ("qwen2_5_vl", "qwen3_vl"):
+        attend_windows_at_once(model)
+    return model
 
 
 def load_transformers_model(auto: Any, folder: Path, **options: Any) -> Any:

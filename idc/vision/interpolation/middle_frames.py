@@ -147,7 +147,7 @@ class VFIformerMiddle:
         if np.array_equal(first, second):
             return first.copy()
         with torch.inference_mode():
-            images = to_images(np.stack([first, second])).to(self.device)
+            images = to_images(np.stack([first, second]), self.device)
             return to_frames(self.model(images[:1], images[1:]).frame)[0]
 
 

@@ -215,9 +215,9 @@ def prepare_images(pictures: Sequence[np.ndarray], config: TokenizerConfig) -> T
     )
 
 
-def to_images(frames: np.ndarray) -> Tensor:
-    """Convert uint8 (B, H, W, 3) to float (B, 3, H, W) in [0, 1]."""
-    return torch.from_numpy(np.ascontiguousarray(frames)).permute(0, 3, 1, 2).float().div_(255)
+def to_images(frames: np.ndarray, device: torch.device | str = "cpu") -> Tensor:
+    """Convert uint8 (B, H, W, 3) to float (B, 3, H, W) in [0, 1], on the device: bytes travel a quarter as long."""
+    return torch.from_numpy(np.ascontiguousarray(frames)).to(device).permute(0, 3, 1, 2).float().div_(255)
 
 
 def to_frames(images: Tensor) -> np.ndarray:

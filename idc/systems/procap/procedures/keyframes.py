@@ -60,7 +60,7 @@ class KeyFrames:
         device = self.tokenizer.codebook.device
         pixels, at_once = np.concatenate(frames), self.config.frames_per_batch
         features = [
-            self.tokenizer.features(to_images(pixels[start : start + at_once]).to(device)).float()
+            self.tokenizer.features(to_images(pixels[start : start + at_once], device)).float()
             for start in range(0, len(pixels), at_once)
         ]
         return torch.cat(features).unflatten(0, (len(frames), len(frames[0])))

@@ -78,7 +78,7 @@ class Tokenize:
         at_once = max(1, self.frames_per_batch // max((len(batch["frames"][i]) for i in rows), default=1))
         for start in range(0, len(rows), at_once):
             chunk = rows[start : start + at_once]
-            images = to_images(np.concatenate([batch["frames"][i] for i in chunk])).to(self.device)
+            images = to_images(np.concatenate([batch["frames"][i] for i in chunk]), self.device)
             images = images.contiguous(memory_format=torch.channels_last)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
                 t, f = self.model.tokens_and_features(images)
