@@ -76,7 +76,6 @@ class CaptioningConfig(ConfigModel):
             changes["packed linear"] = {"packed": True}
         if self.precision == "bf16":
             changes["bf16"] = {"bf16": True, "packed": False}  # only float32 is packed
-            changes["channels-last"] = {"channels_last": True}
         ways = {"naive": Optimisations(cached=False, fused_attention=False)}
         for name, change in changes.items():
             ways[name] = replace(list(ways.values())[-1], **change)

@@ -131,7 +131,9 @@ def _tuning(config: GpuConfig, folder: Path, peak: float) -> Iterator[Row]:
         optimizer = torch.optim.AdamW([weight for weight in task.parameters() if weight.requires_grad], lr=1e-4)
 
         def step(task: Any = task, batch: Any = batch, optimizer: Any = optimizer) -> None:
-            task.training_step(batch)[0].backward()
+            with torch.autocast(device.type, torch.bfloat16, enabled=not config.tiny):
+                loss = task.training_step(batch)[0]
+            loss.backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 

@@ -79,7 +79,8 @@ class Tokenize:
         for start in range(0, len(rows), at_once):
             chunk = rows[start : start + at_once]
             images = to_images(np.concatenate([batch["frames"][i] for i in chunk]), self.device)
-            images = images.contiguous(memory_format=torch.channels_last)
+            if self.device.type == "cpu":
+                images = images.contiguous(memory_format=torch.channels_last)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
                 t, f = self.model.tokens_and_features(images)
             all_tokens, all_features = t.to(torch.int16).cpu().numpy(), f.to(torch.float16).cpu().numpy()
