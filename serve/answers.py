@@ -90,7 +90,6 @@ def pair_answer(index: int, name: str | None, result: PairResult) -> dict[str, A
         "relevance": None if result.relevance is None else _relevance(result.relevance),
         "classes": None if result.classes is None else _classes(result.classes),
         "scene": None if result.scene is None else _scene(result.scene),
-        "frames": None if result.frames is None else [_png_url(frame) for frame in result.frames],
         "error": result.error,
     }
 

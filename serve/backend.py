@@ -25,7 +25,6 @@ class Options:
         beams: beam width of the search; None for the width the artifact was validated with.
         candidates: captions per pair.
         change_map: whether to return a change map.
-        imagine: whether to return frames between the images.
         objects: whether to say, beside the caption, what ``objects`` says.
         polygons: whether to return the changes of GeoTIFFs as polygons.
     """
@@ -33,7 +32,6 @@ class Options:
     beams: int | None = None
     candidates: int = 1
     change_map: bool = False
-    imagine: bool = False
     objects: ObjectsOption = "unfamiliar"
     polygons: PolygonsOption = "never"
 
@@ -127,7 +125,6 @@ class PairResult:
         relevance: of the caption's words and of both images' places, if a change map is requested and the model has it.
         classes: if a change map is requested and the model has classes.
         scene: of two GeoTIFFs, if polygons are requested.
-        frames: PNGs from before to after, or None.
         error: reason for the user, ``"before: ..."``, ``"after: ..."``, ``"pair: ..."``, ``"ignore, only: ..."``, or of
             a dialogue ``"messages: ..."`` or ``"n: ..."``; None if the pair was captioned or answered.
         internal: the error is a fault of the server.
@@ -141,7 +138,6 @@ class PairResult:
     relevance: ShownRelevance | None = None
     classes: ShownClasses | None = None
     scene: ShownScene | None = None
-    frames: tuple[bytes, ...] | None = None
     error: str | None = None
     internal: bool = False
     model_ms: float = 0.0
@@ -158,15 +154,13 @@ class Abilities:
     """Properties of a loaded model.
 
     Attributes:
-        trained_on, imagined_meaningful: as in :class:`idc.captioning.contract.Captioner`; None of ``auto``, which
-            trusts the trained captioner with no pair unlike its training data.
-        can_map, can_imagine, can_answer: its capabilities.
+        trained_on: as in :class:`idc.captioning.contract.Captioner`; None of ``auto``, which trusts the trained
+            captioner with no pair unlike its training data.
+        can_map, can_answer: its capabilities.
     """
 
     trained_on: str | None
     can_map: bool = False
-    can_imagine: bool = False
-    imagined_meaningful: bool = False
     can_answer: bool = False
 
 

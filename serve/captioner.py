@@ -75,12 +75,10 @@ class ServedCaptioner:
 
     def __init__(self, artifact: str, load: LoadConfig = DEFAULTS, gpus: float = 0.0, threads: int | None = None):
         self.captioner, self.objects = CaptionerLoader(artifact, load, gpus, threads)(), load.objects
-        imagines = "imagine" in self.captioner.capabilities
-        meaningful = imagines and require(self.captioner, "imagine").frames_meaningful
         self._answers = "answer" in self.captioner.capabilities
         maps = "map" in self.captioner.capabilities
         trained_on = None if isinstance(self.captioner, AutoCaptioner) else self.captioner.trained_on
-        self.abilities = Abilities(trained_on, maps, imagines, meaningful, self._answers)
+        self.abilities = Abilities(trained_on, maps, self._answers)
 
     def warm_up(self) -> None:
         """Caption a pair with a change, so that all is loaded and allocated before the first request, also the detector
@@ -204,7 +202,7 @@ def failed(error: Exception, prefix: str) -> PairResult:
 
 def _options(options: Options, polygons: bool) -> DescribeOptions:
     """``polygons``: those of the change map are wanted."""
-    return DescribeOptions(options.beams, options.candidates, options.change_map or polygons, options.imagine)
+    return DescribeOptions(options.beams, options.candidates, options.change_map or polygons)
 
 
 def _classes(class_map: ClassMap) -> ShownClasses:
@@ -260,7 +258,6 @@ def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None, o
         relevance=None if relevance is None else _shown(relevance, result.pixels),
         classes=None if class_map is None else _classes(class_map),
         scene=scene,
-        frames=tuple(map(encode_png, result.frames)) or None,
         model_ms=1000 * result.seconds,
         batch=result.batch,
     )

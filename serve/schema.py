@@ -49,8 +49,6 @@ class CaptionOptions(ClosedModel):
     """Captions per pair; ``beams`` must be at least as large (and is raised to it if omitted)."""
     change_map: bool = False
     """Also return a map of where the pair changed."""
-    imagine: bool = False
-    """Also return the frames that the model imagines between the images."""
     objects: ObjectsOption = Options.objects
     """Also say what ``objects`` says, without training: never, for pairs that the model is not familiar with, or
     always."""
@@ -263,8 +261,6 @@ class PairAnswer(AssessedAnswer):
     """What kinds of thing changed, next to a change map; null for models without classes."""
     scene: SceneAnswer | None = None
     """The changes on the ground, of two GeoTIFFs; null unless polygons are requested."""
-    frames: list[str] | None = None
-    """PNGs as data URLs, from before to after; null unless requested."""
     regions: list[RegionAnswer] | None = None
     """The regions in which the images differ, the largest first; null if they were not looked for."""
     error: str | None = None

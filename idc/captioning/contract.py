@@ -31,11 +31,10 @@ UNSURE_BETWEEN = (0.25, 0.75)
 Verdict = Literal["changed", "unchanged", "unsure"]
 ClaimKind = Literal["appeared", "gone", "moved", "replaced", "changed"]
 Speed = Literal["auto", "exact", "fast", "bf16"]
-Capability = Literal["map", "imagine", "score", "sample", "answer"]
+Capability = Literal["map", "score", "sample", "answer"]
 
 CAPABILITIES: dict[Capability, str] = {
     "map": "compute a change map",
-    "imagine": "generate frames between the images",
     "score": "compute the probability of given captions",
     "sample": "sample captions at random",
     "answer": "answer questions about a pair",
@@ -507,21 +506,6 @@ class Captioner(Protocol):
         ...
 
 
-class ImaginingCaptioner(Captioner, Protocol):
-    """Capability "imagine".
-
-    Attributes:
-        frames_meaningful: whether a loss ties the frames to the change. Other frames are a curiosity, which a page
-            folds away; APIs report this as ``imagined_meaningful``.
-    """
-
-    frames_meaningful: bool
-
-    def imagine(self, before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
-        """Frames from before to after as the model represents them, uint8 (Y, X, 3)."""
-        ...
-
-
 class ScoringCaptioner(Captioner, Protocol):
     """Capability "score"."""
 
@@ -594,8 +578,6 @@ class AnsweringCaptioner(Captioner, Protocol):
 
 @overload
 def require(captioner: Captioner, capability: Literal["map"]) -> Captioner: ...
-@overload
-def require(captioner: Captioner, capability: Literal["imagine"]) -> ImaginingCaptioner: ...
 @overload
 def require(captioner: Captioner, capability: Literal["score"]) -> ScoringCaptioner: ...
 @overload

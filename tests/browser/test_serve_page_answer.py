@@ -1,4 +1,4 @@
-"""How the served page presents a result: warning, verdict, both readings, imagined frames, scrolling."""
+"""How the served page presents a result: warning, verdict, both readings, scrolling."""
 
 from __future__ import annotations
 
@@ -114,28 +114,8 @@ def test_the_answer_is_scrolled_to(width: int, motion: str, pair: tuple[Path, Pa
         expect(page.locator("#caption")).to_be_in_viewport()
 
 
-def test_imagined_frames_are_folded_away_unless_they_mean_something(
-    backend: Backend, pair: tuple[Path, Path], visit: Visit
-) -> None:
-    with visit() as seen:
-        page = seen.open()
-        drop(page, page.locator("main"), *pair)
-        film = page.locator("#film-figure")
-        expect(film.locator("summary")).to_be_visible()
-        expect(page.locator("#frame")).to_be_hidden()
-        film.locator("summary").click()
-        expect(page.locator("#frame")).to_be_visible()
-        expect(page.locator("#film-note")).to_have_text("This model is not trained to show the change in these frames.")
-        backend.abilities = Abilities(SEEN, can_map=True, can_imagine=True, imagined_meaningful=True)
-        page.reload()
-        expect(page.locator("#frame")).to_be_hidden()
-        page.locator("#ask").click()
-        expect(page.locator("#frame")).to_be_visible()
-        expect(page.locator("#film-note")).to_be_hidden()
-
-
 def test_the_page_says_what_the_chosen_model_has_seen(backend: Backend, pair: tuple[Path, Path], visit: Visit) -> None:
-    backend.abilities = Abilities(SEEN, can_map=True, can_imagine=True, imagined_meaningful=False)
+    backend.abilities = Abilities(SEEN, can_map=True)
     others = backend.locals["plain"].models()[0].abilities
     with visit() as seen:
         page = seen.open()
@@ -176,4 +156,4 @@ def test_the_relevance_of_words_and_places_is_shown_for_a_model_that_has_it(
             page.locator("#theme").select_option(theme)
             assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
         assert too_wide(page) == []
-        assert [one for one in seen.errors if "422" not in one] == [], "the page asks any model for frames first"
+        assert [one for one in seen.errors if "422" not in one] == [], "the page asks any model for a map first"
