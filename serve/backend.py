@@ -71,20 +71,6 @@ class EncodedPair:
 
 
 @dataclass(frozen=True)
-class ShownRelevance:
-    """:class:`idc.captioning.contract.Relevance` as clients get it.
-
-    Attributes:
-        before, after: PNGs like a change map's, black where an image's relevance is the least, white where it is the
-            most.
-    """
-
-    words: tuple[tuple[str, float, float], ...]
-    before: bytes
-    after: bytes
-
-
-@dataclass(frozen=True)
 class ShownClasses:
     """:class:`idc.captioning.contract.ClassMap` as clients get it.
 
@@ -118,11 +104,10 @@ class PairResult:
     """The description of a pair, the answer in a dialogue about it, or the reason for having neither.
 
     Attributes:
-        description: of a captioned pair, without its maps and relevance, which are drawn; None if there is an
+        description: of a captioned pair, without its maps, which are drawn; None if there is an
             ``answer`` or an ``error``.
         answer: of a model that can answer, to a pair with a dialogue.
         change_map: PNG, 8-bit grey, of the size of the image after (its longer side at most 1024), or None.
-        relevance: of the caption's words and of both images' places, if a change map is requested and the model has it.
         classes: if a change map is requested and the model has classes.
         scene: of two GeoTIFFs, if polygons are requested.
         error: reason for the user, ``"before: ..."``, ``"after: ..."``, ``"pair: ..."``, ``"ignore, only: ..."``, or of
@@ -135,7 +120,6 @@ class PairResult:
     description: Description | None = None
     answer: Answer | None = None
     change_map: bytes | None = None
-    relevance: ShownRelevance | None = None
     classes: ShownClasses | None = None
     scene: ShownScene | None = None
     error: str | None = None

@@ -30,11 +30,9 @@ from idc.captioning.contract import (
     AnsweringCaptioner,
     ClassMap,
     Description,
-    Relevance,
     draw_map,
     equal_outside,
     require,
-    stretched,
 )
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
@@ -47,7 +45,6 @@ from serve.backend import (
     PairResult,
     RequestDialogue,
     ShownClasses,
-    ShownRelevance,
     ShownScene,
 )
 from serve.conversation import CANNOT_ANSWER, fault_of, is_question
@@ -224,14 +221,6 @@ def _small(image: np.ndarray) -> np.ndarray:
     return resize_image(image, (height, width))
 
 
-def _shown(relevance: Relevance, pixels: Pixels) -> ShownRelevance:
-    before, after = (
-        encode_png(draw_map(stretched(weights), image.shape[:2]))
-        for weights, image in zip((relevance.before, relevance.after), pixels.images, strict=True)
-    )
-    return ShownRelevance(relevance.words, before, after)
-
-
 def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None, objects: ObjectsConfig) -> PairResult:
     """The result of a described pair, with its pictures drawn, and what ``objects`` says if the options ask for it.
 
@@ -248,14 +237,13 @@ def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None, o
         scene = None if grid is None else _scene(description, result.pixels, grid)
     except ValueError as error:  # its coordinate system gives no longitude and latitude at one of the changes
         return PairResult(error=f"after: {error}")
-    plain = replace(description, change_map=None, class_map=None, relevance=None)
+    plain = replace(description, change_map=None, class_map=None)
     if not options.change_map:
         description = plain
-    change_map, class_map, relevance = description.change_map, description.class_map, description.relevance
+    change_map, class_map = description.change_map, description.class_map
     return PairResult(
         plain,
         change_map=None if change_map is None else encode_png(draw_map(change_map, result.pixels.after.shape[:2])),
-        relevance=None if relevance is None else _shown(relevance, result.pixels),
         classes=None if class_map is None else _classes(class_map),
         scene=scene,
         model_ms=1000 * result.seconds,

@@ -159,29 +159,6 @@ class AssessedAnswer(ClosedModel):
     """At what size the model saw the images; null if it does not report it."""
 
 
-class WordRelevance(ClosedModel):
-    """The relevance of a word of the caption."""
-
-    word: str
-    """The word."""
-    before: float
-    """Its highest cosine similarity with a place of the image before."""
-    after: float
-    """Its highest cosine similarity with a place of the image after."""
-
-
-class RelevanceAnswer(ClosedModel):
-    """How much the words of the caption and places of both images resemble each other."""
-
-    words: list[WordRelevance]
-    """The caption's words, in order."""
-    before: str
-    """PNG as data URL, 8-bit grey, with the shape of the image before: white where it resembles a word the most, black
-    where the least."""
-    after: str
-    """Likewise of the image after."""
-
-
 class ClassAnswer(ClosedModel):
     """A class of what changed."""
 
@@ -255,8 +232,6 @@ class PairAnswer(AssessedAnswer):
     change_map: str | None = None
     """PNG as data URL, 8-bit grey, white where the pair changed, with the shape of the image after; null unless
     requested."""
-    relevance: RelevanceAnswer | None = None
-    """Words and places that resemble each other, next to a change map; null for models that do not compare them."""
     classes: ClassesAnswer | None = None
     """What kinds of thing changed, next to a change map; null for models without classes."""
     scene: SceneAnswer | None = None

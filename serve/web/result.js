@@ -32,7 +32,6 @@ export function show({ answer, seconds }, pair, time = null) {
   const classes = result.classes ?? null; // absent from results that an earlier version has kept
   const scene = result.scene ?? null;
   showMap(result.change_map, classes);
-  showRelevance(result.relevance ?? null);
   showClasses(classes);
   showScene(scene);
   const shown = showImages(scene ? shownByServer(pair, scene) : pair);
@@ -212,26 +211,6 @@ function sizeOfPng(dataUrl) {
   const bytes = Uint8Array.from(atob(dataUrl.split(",", 2)[1].slice(0, 32)), (letter) => letter.charCodeAt(0));
   const numbers = new DataView(bytes.buffer);
   return { width: numbers.getUint32(16), height: numbers.getUint32(20) };
-}
-
-/** Shows the relevance of the caption's words, and of places of both images; nothing for a model without it. */
-function showRelevance(relevance) {
-  $("relevance-figure").hidden = relevance === null;
-  if (relevance === null) return;
-  for (const side of ["before", "after"]) {
-    paint($(`relevance-${side}`), relevance[side], [0, 110, 220]);
-    const values = relevance.words.map((word) => word[side]);
-    const [least, most] = [Math.min(...values), Math.max(...values)];
-    $(`words-${side}`).replaceChildren(
-      ...relevance.words.flatMap(({ word }, index) => {
-        const span = document.createElement("span");
-        span.textContent = word;
-        span.title = values[index].toFixed(2);
-        span.style.setProperty("--share", most > least ? (values[index] - least) / (most - least) : 0);
-        return [span, " "];
-      }),
-    );
-  }
 }
 
 function fade() {

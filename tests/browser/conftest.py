@@ -29,7 +29,6 @@ def backend(world: World, tmp_path_factory: pytest.TempPathFactory) -> Backend:
     from idc.training.artifact import CONFIG, read_artifact
     from idc.training.artifact_hashes import write_hashes
     from tests.browser.served import Backend
-    from tests.systems.namc import tiny
     from tests.systems.procap.world import start
 
     folder = tmp_path_factory.mktemp("served")
@@ -46,12 +45,7 @@ def backend(world: World, tmp_path_factory: pytest.TempPathFactory) -> Backend:
     write_hashes(calibrated, names)
     job = CalibrateJob(artifact=str(calibrated), pairs=world.pairs)
     calibrate(job, lambda: load_captioner(job.artifact))
-    described = tiny.described_pairs(world, folder / "described")
-    tiny.start(tiny.pretrain_job(world, described, {"train.steps": 1}), folder / "first")
-    kept = {"pretrained": str(folder / "first" / "artifact"), "keep_relevance": True, "train.steps": 5}
-    tiny.start(tiny.finetune_job(world, kept), folder / "relating")
-    relating = folder / "relating" / "artifact"
-    return Backend({"calibrated": str(calibrated), "plain": str(plain), "relating": str(relating)})
+    return Backend({"calibrated": str(calibrated), "plain": str(plain)})
 
 
 @pytest.fixture(scope="module")

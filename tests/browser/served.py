@@ -1,4 +1,4 @@
-"""The served page with three small captioners behind it, and browser sessions on it."""
+"""The served page with two small captioners behind it, and browser sessions on it."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ class _Judged(Description):
 
 @dataclass
 class Backend:
-    """Three captioners: ``calibrated``, ``plain`` without a calibration, and ``relating``, with the
-    relevance of words and places."""
+    """Two captioners: ``calibrated``, and ``plain`` without a calibration."""
 
     artifacts: dict[str, str]
     full: bool = False

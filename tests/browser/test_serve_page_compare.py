@@ -234,7 +234,6 @@ def test_auto_says_who_spoke_and_shows_no_field_that_this_one_has_not(visit: Vis
             "#probability",
             "#warning",
             "#objects",
-            "#relevance-figure",
             "#find",
         )
         for field in fields:

@@ -29,7 +29,6 @@ NOT_RUN = {
     r"(_paper|_official|_clip4idc|mining/paper|m3diff/paper)\.yaml": "GPUs and data sets of the papers' size",
     r"jobs/sweep\.py": "minutes to days; tests/sweep and tests/cluster/test_tune.py run small ones",
     r"jobs/convert\.py|runs/official/": "the authors' weights; tests/systems/procap/test_convert.py",
-    r"jobs/inspect_namc\.py": "an artifact of NAMC; tests/systems/namc",
     r"-m pytest|-m tests\.|serve\.app|-m benchmarks": "tests, servers and benchmarks themselves",
     r"\b(ARTIFACT|DIR|FOLDER|BEFORE|PAIRS|PROCEDURES)\b": "a name for the reader to fill in",
     r"data/clevr_change/pairs|render/demo\.yaml out=data/demo/pairs": "the same as a command that is run",
