@@ -2,7 +2,7 @@
 
     python jobs/caption.py before.png after.png
     python jobs/caption.py before.png after.png --json --candidates 3
-    python jobs/caption.py before.png after.png --map map.png --frames film.gif
+    python jobs/caption.py before.png after.png --map map.png
     python jobs/caption.py before.png after.png --ignore 0,0,1,0.1 --ignore 420,300,640,360
     python jobs/caption.py before.png after.png --detector yolox_s.onnx --names person,car,bottle
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png

@@ -1,7 +1,7 @@
 """Write one self-contained HTML page of a run.
 
     python jobs/report.py out=runs/report.html evaluations=[runs/captioner/evaluation] pairs=data/pairs \\
-        procedures=data/procedures tokenizer=runs/tokenizer/tokenizer runs.tokenizer=runs/tokenizer \\
+        procedures=data/procedures runs.tokenizer=runs/tokenizer \\
         "runs.stage 1=runs/pretrain" "runs.stage 2=runs/captioner"
 
 Several evaluations count as seeds: the page shows their mean and deviation. Another captioner's evaluations of the same
@@ -18,16 +18,12 @@ def main() -> None:
     args = cli(ReportJob, __doc__, local=False, overwrite=False)
     from idc.report.collect import collect
     from idc.report.run import write_run_page
-    from idc.systems.procap.report_parts import imagination, reconstruction
 
-    job = args.config
-    reconstruct = reconstruction(job.tokenizer) if job.tokenizer is not None else None
-    imagine = imagination(job.imagine) if job.imagine is not None else None
     try:
-        report = collect(job, reconstruct, imagine)
+        report = collect(args.config)
     except (OSError, ValueError) as error:
         raise SystemExit(f"report: {error}") from None
-    path = write_run_page(job.out, report)
+    path = write_run_page(args.config.out, report)
     print(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
 
 

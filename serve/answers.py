@@ -10,7 +10,7 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from serve.backend import PairResult, ShownClasses, ShownRelevance, ShownScene
+from serve.backend import PairResult, ShownClasses, ShownScene
 from serve.errors import ApiError
 from serve.schema import PairAnswer
 from serve.service import AdmittedJob
@@ -87,19 +87,9 @@ def pair_answer(index: int, name: str | None, result: PairResult) -> dict[str, A
         "id": name,
         **(_UNDESCRIBED if result.description is None else result.description.to_dict()),
         "change_map": None if result.change_map is None else _png_url(result.change_map),
-        "relevance": None if result.relevance is None else _relevance(result.relevance),
         "classes": None if result.classes is None else _classes(result.classes),
         "scene": None if result.scene is None else _scene(result.scene),
-        "frames": None if result.frames is None else [_png_url(frame) for frame in result.frames],
         "error": result.error,
-    }
-
-
-def _relevance(relevance: ShownRelevance) -> dict[str, Any]:
-    return {
-        "words": [{"word": word, "before": before, "after": after} for word, before, after in relevance.words],
-        "before": _png_url(relevance.before),
-        "after": _png_url(relevance.after),
     }
 
 

@@ -25,7 +25,6 @@ class Options:
         beams: beam width of the search; None for the width the artifact was validated with.
         candidates: captions per pair.
         change_map: whether to return a change map.
-        imagine: whether to return frames between the images.
         objects: whether to say, beside the caption, what ``objects`` says.
         polygons: whether to return the changes of GeoTIFFs as polygons.
     """
@@ -33,7 +32,6 @@ class Options:
     beams: int | None = None
     candidates: int = 1
     change_map: bool = False
-    imagine: bool = False
     objects: ObjectsOption = "unfamiliar"
     polygons: PolygonsOption = "never"
 
@@ -73,20 +71,6 @@ class EncodedPair:
 
 
 @dataclass(frozen=True)
-class ShownRelevance:
-    """:class:`idc.captioning.contract.Relevance` as clients get it.
-
-    Attributes:
-        before, after: PNGs like a change map's, black where an image's relevance is the least, white where it is the
-            most.
-    """
-
-    words: tuple[tuple[str, float, float], ...]
-    before: bytes
-    after: bytes
-
-
-@dataclass(frozen=True)
 class ShownClasses:
     """:class:`idc.captioning.contract.ClassMap` as clients get it.
 
@@ -120,14 +104,12 @@ class PairResult:
     """The description of a pair, the answer in a dialogue about it, or the reason for having neither.
 
     Attributes:
-        description: of a captioned pair, without its maps and relevance, which are drawn; None if there is an
+        description: of a captioned pair, without its maps, which are drawn; None if there is an
             ``answer`` or an ``error``.
         answer: of a model that can answer, to a pair with a dialogue.
         change_map: PNG, 8-bit grey, of the size of the image after (its longer side at most 1024), or None.
-        relevance: of the caption's words and of both images' places, if a change map is requested and the model has it.
         classes: if a change map is requested and the model has classes.
         scene: of two GeoTIFFs, if polygons are requested.
-        frames: PNGs from before to after, or None.
         error: reason for the user, ``"before: ..."``, ``"after: ..."``, ``"pair: ..."``, ``"ignore, only: ..."``, or of
             a dialogue ``"messages: ..."`` or ``"n: ..."``; None if the pair was captioned or answered.
         internal: the error is a fault of the server.
@@ -138,10 +120,8 @@ class PairResult:
     description: Description | None = None
     answer: Answer | None = None
     change_map: bytes | None = None
-    relevance: ShownRelevance | None = None
     classes: ShownClasses | None = None
     scene: ShownScene | None = None
-    frames: tuple[bytes, ...] | None = None
     error: str | None = None
     internal: bool = False
     model_ms: float = 0.0
@@ -158,15 +138,13 @@ class Abilities:
     """Properties of a loaded model.
 
     Attributes:
-        trained_on, imagined_meaningful: as in :class:`idc.captioning.contract.Captioner`; None of ``auto``, which
-            trusts the trained captioner with no pair unlike its training data.
-        can_map, can_imagine, can_answer: its capabilities.
+        trained_on: as in :class:`idc.captioning.contract.Captioner`; None of ``auto``, which trusts the trained
+            captioner with no pair unlike its training data.
+        can_map, can_answer: its capabilities.
     """
 
     trained_on: str | None
     can_map: bool = False
-    can_imagine: bool = False
-    imagined_meaningful: bool = False
     can_answer: bool = False
 
 

@@ -30,11 +30,9 @@ from idc.captioning.contract import (
     AnsweringCaptioner,
     ClassMap,
     Description,
-    Relevance,
     draw_map,
     equal_outside,
     require,
-    stretched,
 )
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
@@ -47,7 +45,6 @@ from serve.backend import (
     PairResult,
     RequestDialogue,
     ShownClasses,
-    ShownRelevance,
     ShownScene,
 )
 from serve.conversation import CANNOT_ANSWER, fault_of, is_question
@@ -75,12 +72,10 @@ class ServedCaptioner:
 
     def __init__(self, artifact: str, load: LoadConfig = DEFAULTS, gpus: float = 0.0, threads: int | None = None):
         self.captioner, self.objects = CaptionerLoader(artifact, load, gpus, threads)(), load.objects
-        imagines = "imagine" in self.captioner.capabilities
-        meaningful = imagines and require(self.captioner, "imagine").frames_meaningful
         self._answers = "answer" in self.captioner.capabilities
         maps = "map" in self.captioner.capabilities
         trained_on = None if isinstance(self.captioner, AutoCaptioner) else self.captioner.trained_on
-        self.abilities = Abilities(trained_on, maps, imagines, meaningful, self._answers)
+        self.abilities = Abilities(trained_on, maps, self._answers)
 
     def warm_up(self) -> None:
         """Caption a pair with a change, so that all is loaded and allocated before the first request, also the detector
@@ -204,7 +199,7 @@ def failed(error: Exception, prefix: str) -> PairResult:
 
 def _options(options: Options, polygons: bool) -> DescribeOptions:
     """``polygons``: those of the change map are wanted."""
-    return DescribeOptions(options.beams, options.candidates, options.change_map or polygons, options.imagine)
+    return DescribeOptions(options.beams, options.candidates, options.change_map or polygons)
 
 
 def _classes(class_map: ClassMap) -> ShownClasses:
@@ -226,14 +221,6 @@ def _small(image: np.ndarray) -> np.ndarray:
     return resize_image(image, (height, width))
 
 
-def _shown(relevance: Relevance, pixels: Pixels) -> ShownRelevance:
-    before, after = (
-        encode_png(draw_map(stretched(weights), image.shape[:2]))
-        for weights, image in zip((relevance.before, relevance.after), pixels.images, strict=True)
-    )
-    return ShownRelevance(relevance.words, before, after)
-
-
 def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None, objects: ObjectsConfig) -> PairResult:
     """The result of a described pair, with its pictures drawn, and what ``objects`` says if the options ask for it.
 
@@ -250,17 +237,15 @@ def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None, o
         scene = None if grid is None else _scene(description, result.pixels, grid)
     except ValueError as error:  # its coordinate system gives no longitude and latitude at one of the changes
         return PairResult(error=f"after: {error}")
-    plain = replace(description, change_map=None, class_map=None, relevance=None)
+    plain = replace(description, change_map=None, class_map=None)
     if not options.change_map:
         description = plain
-    change_map, class_map, relevance = description.change_map, description.class_map, description.relevance
+    change_map, class_map = description.change_map, description.class_map
     return PairResult(
         plain,
         change_map=None if change_map is None else encode_png(draw_map(change_map, result.pixels.after.shape[:2])),
-        relevance=None if relevance is None else _shown(relevance, result.pixels),
         classes=None if class_map is None else _classes(class_map),
         scene=scene,
-        frames=tuple(map(encode_png, result.frames)) or None,
         model_ms=1000 * result.seconds,
         batch=result.batch,
     )

@@ -272,11 +272,6 @@ class Model(ClosedModel):
     """The training images in words; null if the artifact does not record them, or until a replica runs."""
     can_map: bool | None = None
     """Whether the option ``change_map`` is supported; null until a replica runs."""
-    can_imagine: bool | None = None
-    """Whether the option ``imagine`` is supported; null until a replica runs."""
-    imagined_meaningful: bool | None = None
-    """Whether the model is trained to show the change in its imagined frames; otherwise they have no meaning. Null
-    until a replica runs."""
     can_answer: bool | None = None
     """Whether the model reads the text of conversations and answers questions; null until a replica runs."""
 

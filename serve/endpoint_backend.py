@@ -184,7 +184,7 @@ def _result(
     if dialogue is not None:
         return PairResult(answer=prepared.answer(replies[0][0]), model_ms=ms, batch=1)
     description = captioner.description(prepared, replies, options.candidates)
-    return captioned(CaptionedPair(pixels, description, (), ms / 1000, 1), options, None, objects)
+    return captioned(CaptionedPair(pixels, description, ms / 1000, 1), options, None, objects)
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -182,7 +182,7 @@ class Intake:
 
 
 def _job(body: CaptionOptions, pairs: tuple[PairSource, ...], single: bool) -> ParsedRequest:
-    options = Options(body.beams, body.candidates, body.change_map, body.imagine, body.objects, body.polygons)
+    options = Options(body.beams, body.candidates, body.change_map, body.objects, body.polygons)
     return ParsedRequest(body.model, options, pairs, single, body.stream, ignore=body.ignore, only=body.only)
 
 

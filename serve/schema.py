@@ -49,8 +49,6 @@ class CaptionOptions(ClosedModel):
     """Captions per pair; ``beams`` must be at least as large (and is raised to it if omitted)."""
     change_map: bool = False
     """Also return a map of where the pair changed."""
-    imagine: bool = False
-    """Also return the frames that the model imagines between the images."""
     objects: ObjectsOption = Options.objects
     """Also say what ``objects`` says, without training: never, for pairs that the model is not familiar with, or
     always."""
@@ -161,29 +159,6 @@ class AssessedAnswer(ClosedModel):
     """At what size the model saw the images; null if it does not report it."""
 
 
-class WordRelevance(ClosedModel):
-    """The relevance of a word of the caption."""
-
-    word: str
-    """The word."""
-    before: float
-    """Its highest cosine similarity with a place of the image before."""
-    after: float
-    """Its highest cosine similarity with a place of the image after."""
-
-
-class RelevanceAnswer(ClosedModel):
-    """How much the words of the caption and places of both images resemble each other."""
-
-    words: list[WordRelevance]
-    """The caption's words, in order."""
-    before: str
-    """PNG as data URL, 8-bit grey, with the shape of the image before: white where it resembles a word the most, black
-    where the least."""
-    after: str
-    """Likewise of the image after."""
-
-
 class ClassAnswer(ClosedModel):
     """A class of what changed."""
 
@@ -257,14 +232,10 @@ class PairAnswer(AssessedAnswer):
     change_map: str | None = None
     """PNG as data URL, 8-bit grey, white where the pair changed, with the shape of the image after; null unless
     requested."""
-    relevance: RelevanceAnswer | None = None
-    """Words and places that resemble each other, next to a change map; null for models that do not compare them."""
     classes: ClassesAnswer | None = None
     """What kinds of thing changed, next to a change map; null for models without classes."""
     scene: SceneAnswer | None = None
     """The changes on the ground, of two GeoTIFFs; null unless polygons are requested."""
-    frames: list[str] | None = None
-    """PNGs as data URLs, from before to after; null unless requested."""
     regions: list[RegionAnswer] | None = None
     """The regions in which the images differ, the largest first; null if they were not looked for."""
     error: str | None = None

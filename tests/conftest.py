@@ -99,8 +99,8 @@ def images(world: World) -> Images:
 
 @pytest.fixture(scope="session")
 def captioner_artifact(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ProCap of 32x32 pixels that went through both stages, 30 steps of the second; it can imagine. Not to be written
-    to: copy it."""
+    """A ProCap of 32x32 pixels that went through both stages, 30 steps of the second. Not to be written to: copy
+    it."""
     from tests.systems.procap.world import start
 
     folder = tmp_path_factory.mktemp("captioner")

@@ -227,7 +227,7 @@ def test_help_as_a_user_asks_for_it(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("job", ["caption", "imagine", "promote", "register", "render"])
+@pytest.mark.parametrize("job", ["caption", "promote", "register", "render"])
 def test_help_of_a_light_job_loads_neither_arrays_nor_tables_nor_images(job: str, tmp_path: Path) -> None:
     done, loaded = run(job, "--help", cwd=tmp_path, watched=("numpy", "pyarrow", "PIL", "asyncio"))
     assert done.returncode == 0, done.stderr
@@ -284,7 +284,7 @@ def test_a_config_file_that_is_not_there(tmp_path: Path) -> None:
     assert "--config: cannot read 'no.yaml': No such file or directory" in done.stderr
 
 
-@pytest.mark.parametrize("job", [job for job in JOBS if job not in ("caption", "demo", "imagine", "leaderboard")])
+@pytest.mark.parametrize("job", [job for job in JOBS if job not in ("caption", "demo", "leaderboard")])
 def test_an_unknown_setting_is_refused_by_every_job(
     job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -298,7 +298,7 @@ def test_an_unknown_setting_is_refused_by_every_job(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("job", [job for job in JOBS if job not in ("demo", "imagine", "leaderboard")])
+@pytest.mark.parametrize("job", [job for job in JOBS if job not in ("demo", "leaderboard")])
 def test_a_job_takes_local_and_overwrite_if_it_uses_them_and_refuses_them_otherwise(
     job: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,7 +83,6 @@ class DescribeOptions:
 
     Attributes:
         beams, candidates, change_map: as :meth:`idc.captioning.contract.Captioner.describe`.
-        imagine: also generate frames between the images.
         objects: settings with which ``objects`` also speaks where the captioner is not familiar with the pair; None: it
             does not.
     """
@@ -91,7 +90,6 @@ class DescribeOptions:
     beams: int | None = None
     candidates: int = 1
     change_map: bool = False
-    imagine: bool = False
     objects: ObjectsConfig | None = None
 
     def check(self, captioner: Captioner) -> None:
@@ -103,8 +101,6 @@ class DescribeOptions:
         beams_of(self.beams, self.candidates, validated=1)
         if self.change_map:
             require(captioner, "map")
-        if self.imagine:
-            require(captioner, "imagine")
 
 
 class CaptionedPair(NamedTuple):
@@ -113,14 +109,12 @@ class CaptionedPair(NamedTuple):
     Attributes:
         pixels: its images, or why it has no description; then the rest is empty.
         description: of the pair.
-        frames: generated frames, empty unless requested.
-        seconds: duration of the model's call for the row's batch, without frames.
+        seconds: duration of the model's call for the row's batch.
         batch: number of pairs in that batch.
     """
 
     pixels: Pixels | Fault
     description: Description | None = None
-    frames: tuple[np.ndarray, ...] = ()
     seconds: float = 0.0
     batch: int = 0
 
@@ -150,7 +144,7 @@ def describe_batch(
         ValueError: the captioner refuses an option, or a pair.
     """
     results = _through_model(captioner, images, options)
-    return [_completed(captioner, *each) for each in zip(results, options, strict=True)]
+    return [_completed(*each) for each in zip(results, options, strict=True)]
 
 
 def _through_model(
@@ -175,16 +169,14 @@ def _through_model(
         seconds = time.perf_counter() - started
         for index, before, after, described in zip(indices, befores, afters, descriptions, strict=True):
             description = replace(described, note=_nearly_black(before, after))
-            results[index] = CaptionedPair(images[index], description, (), seconds, len(indices))
+            results[index] = CaptionedPair(images[index], description, seconds, len(indices))
     return results
 
 
-def _completed(captioner: Captioner, result: CaptionedPair, option: DescribeOptions) -> CaptionedPair:
-    """A result with what `objects` says and its frames, if they are asked for."""
+def _completed(result: CaptionedPair, option: DescribeOptions) -> CaptionedPair:
+    """A result with what `objects` says, if it is asked for."""
     if option.objects is not None and result.description is not None and isinstance(result.pixels, Pixels):
-        result = result._replace(description=with_objects(result.description, result.pixels, objects=option.objects))
-    if option.imagine and isinstance(result.pixels, Pixels):
-        result = result._replace(frames=tuple(require(captioner, "imagine").imagine(*result.pixels.images)))
+        return result._replace(description=with_objects(result.description, result.pixels, objects=option.objects))
     return result
 
 
@@ -194,7 +186,7 @@ def describe_each(
     """As :func:`describe_batch` with equal options, pair by pair behind the model; the result of a pair that the
     captioner refuses is a :class:`Fault`."""
     for result in _each_with_its_error(captioner, images, options):
-        yield _completed(captioner, result, options)
+        yield _completed(result, options)
 
 
 def _each_with_its_error(

@@ -69,17 +69,6 @@ class AutoCaptioner(Captioner):
     def trained_on(self) -> str | None:  # type: ignore[override]
         return self.trained.trained_on
 
-    @property
-    def frames_meaningful(self) -> bool:
-        """As the trained captioner's."""
-        return require(self.trained, "imagine").frames_meaningful
-
-    def imagine(self, before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
-        """By the trained captioner; none of a pair that it is not familiar with."""
-        if not self._familiar(before, after, None):
-            return []
-        return require(self.trained, "imagine").imagine(before, after)
-
     def answer(self, *arguments: Any, **options: Any) -> list[Answer]:
         """By the trained captioner."""
         return require(self.trained, "answer").answer(*arguments, **options)

@@ -31,11 +31,10 @@ UNSURE_BETWEEN = (0.25, 0.75)
 Verdict = Literal["changed", "unchanged", "unsure"]
 ClaimKind = Literal["appeared", "gone", "moved", "replaced", "changed"]
 Speed = Literal["auto", "exact", "fast", "bf16"]
-Capability = Literal["map", "imagine", "score", "sample", "answer"]
+Capability = Literal["map", "score", "sample", "answer"]
 
 CAPABILITIES: dict[Capability, str] = {
     "map": "compute a change map",
-    "imagine": "generate frames between the images",
     "score": "compute the probability of given captions",
     "sample": "sample captions at random",
     "answer": "answer questions about a pair",
@@ -137,21 +136,6 @@ class Assessment:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Relevance:
-    """How much the words of the best caption and the places of both images resemble each other: cosine similarities in
-    [-1, 1], of a word the highest with a place, of a place the highest with a word.
-
-    Attributes:
-        words: each word of the caption with its relevance to the image before and to the one after.
-        before, after: float32 (Y, X) over the images, at the model's own resolution.
-    """
-
-    words: tuple[tuple[str, float, float], ...]
-    before: np.ndarray
-    after: np.ndarray
-
-
 class ClassMap(NamedTuple):
     """What kind of thing changed, pixel by pixel.
 
@@ -236,7 +220,6 @@ class Description:
         attributes: what changed, as values, JSON-able: ``type``, and ``before`` and ``after``, each None or the changed
             object's ``size``, ``color``, ``material`` and ``shape``; each a ``value`` with its ``probability``. None
             for a captioner that only writes captions.
-        relevance: of words and places, if a change map is requested; None for a captioner that does not compare them.
         seen: at what size the model saw the images; None for a captioner that does not report it.
         tokens: numbers of tokens that were read and written for the candidates; None for a captioner without a text to
             read.
@@ -257,7 +240,6 @@ class Description:
     familiarity: float | None = None
     trained_on: str | None = None
     attributes: Mapping[str, Any] | None = None
-    relevance: Relevance | None = None
     seen: Seen | None = None
     tokens: tuple[int, int] | None = None
     regions: tuple[Region, ...] | None = None
@@ -273,7 +255,7 @@ class Description:
         return self.candidates[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able dict with the field names that every API uses; without maps and relevance, which are images."""
+        """JSON-able dict with the field names that every API uses; without maps, which are images."""
         return {
             **self.best.to_dict(),
             **self.assessment.to_dict(),
@@ -373,14 +355,6 @@ def sentence_without_model(fields: Mapping[str, Any]) -> str | None:
     if fields["familiar"] is not False or fields["objects_text"] is None:
         return None
     return f"objects: {fields['objects_text']}"
-
-
-def stretched(values: np.ndarray) -> np.ndarray:
-    """Values from the least, 0, to the most, 1; all 0 if they are equal."""
-    import numpy as np
-
-    low, high = values.min(), values.max()
-    return np.asarray((values - low) / max(high - low, 1e-6), np.float32)
 
 
 def draw_map(change_map: np.ndarray, size: Sequence[int], side: int = MAP_SIDE) -> np.ndarray:
@@ -507,21 +481,6 @@ class Captioner(Protocol):
         ...
 
 
-class ImaginingCaptioner(Captioner, Protocol):
-    """Capability "imagine".
-
-    Attributes:
-        frames_meaningful: whether a loss ties the frames to the change. Other frames are a curiosity, which a page
-            folds away; APIs report this as ``imagined_meaningful``.
-    """
-
-    frames_meaningful: bool
-
-    def imagine(self, before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
-        """Frames from before to after as the model represents them, uint8 (Y, X, 3)."""
-        ...
-
-
 class ScoringCaptioner(Captioner, Protocol):
     """Capability "score"."""
 
@@ -594,8 +553,6 @@ class AnsweringCaptioner(Captioner, Protocol):
 
 @overload
 def require(captioner: Captioner, capability: Literal["map"]) -> Captioner: ...
-@overload
-def require(captioner: Captioner, capability: Literal["imagine"]) -> ImaginingCaptioner: ...
 @overload
 def require(captioner: Captioner, capability: Literal["score"]) -> ScoringCaptioner: ...
 @overload

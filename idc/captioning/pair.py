@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from idc.captioning.apply import DescribeOptions, Pixels, describe_batch
 from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
@@ -19,10 +18,6 @@ from idc.captioning.loading import AUTO, DEFAULTS, SHIPPED_SATELLITE, CaptionerL
 from idc.data.files import Location, locate
 from idc.data.images import ImageError, decode_image, encode_png
 from idc.data.tiff_header import geo_header
-
-FRAME_ENDS = (".png", ".gif")
-"""Suffixes of files for frames: side by side, or as an animation that repeats."""
-
 
 ReadGeotiffs = Callable[[bytes, bytes, tuple[str, str]], Pixels]
 """Reads a pair of GeoTIFFs, given their names for messages, or raises ValueError; passed in, because the package that
@@ -39,7 +34,6 @@ def caption_pair(
     beams: int | None = None,
     candidates: int = 1,
     map_to: str | None = None,
-    frames_to: str | None = None,
     ignore: Sequence[str] = (),
     only: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -51,7 +45,6 @@ def caption_pair(
         geotiffs: reads two GeoTIFFs, where rasterio is installed; by default they are images like others.
         beams, candidates: as :meth:`idc.captioning.contract.Captioner.describe`.
         map_to: PNG file for the change map, in the shape of the image after; its folder is created.
-        frames_to: PNG or GIF file for generated frames between the images; its folder is created.
         ignore, only: boxes and mask images of the part that counts (:mod:`idc.captioning.counted`).
 
     Returns:
@@ -62,28 +55,26 @@ def caption_pair(
             requested capability.
         OSError: a file cannot be written; where that can be captioned out, before anything is captioned.
     """
-    _prepare_outputs(map_to, frames_to)
+    _prepare_output(map_to)
     pixels = _read_pair(before, after, geotiffs).counting(read_parts(ignore), read_parts(only))
-    options = DescribeOptions(
-        beams, candidates, change_map=map_to is not None, imagine=frames_to is not None, objects=load.objects
-    )
+    options = DescribeOptions(beams, candidates, change_map=map_to is not None, objects=load.objects)
     [captioned] = describe_batch(CaptionerLoader(artifact, load)(), [pixels], [options])
     description = captioned.description
     assert description is not None
     captioner = description.captioner or artifact
-    if map_to is not None and description.change_map is None:
-        raise ValueError(f"--map: {captioner}, to which this pair went, has no change map; name another: --artifact")
-    if frames_to is not None and not captioned.frames:
-        raise ValueError(f"--frames: {captioner}, to which this pair went, generates none; name another: --artifact")
-    size = pixels.after.shape[:2]
-    drawn = None if description.change_map is None else encode_png(draw_map(description.change_map, size))
+    if map_to is not None:
+        if description.change_map is None:
+            raise ValueError(
+                f"--map: {captioner}, to which this pair went, has no change map; name another: --artifact"
+            )
+        Path(map_to).write_bytes(encode_png(draw_map(description.change_map, pixels.after.shape[:2])))
     return {
         "before": before,
         "after": after,
         "artifact": artifact_folder(captioner, load.objects),
         **description.to_dict(),
         "captioner": captioner,
-        **_written(drawn, captioned.frames, map_to, frames_to),
+        **({} if map_to is None else {"map": map_to}),
     }
 
 
@@ -128,16 +119,16 @@ def caption_text(result: dict[str, Any]) -> str:
     return "\n".join(filter(None, [sentence_without_model(result), first, *others]))
 
 
-def _prepare_outputs(map_to: str | None, frames_to: str | None) -> None:
-    """Check before captioning that the outputs can be written, and create their folders."""
-    if frames_to is not None and Path(frames_to).suffix.lower() not in FRAME_ENDS:
-        raise ValueError(f"{frames_to}: frames are written to a file that ends in {' or '.join(FRAME_ENDS)}")
-    if map_to is not None and Path(map_to).suffix.lower() != ".png":
+def _prepare_output(map_to: str | None) -> None:
+    """Check before captioning that the map can be written, and create its folder."""
+    if map_to is None:
+        return
+    if Path(map_to).suffix.lower() != ".png":
         raise ValueError(f"{map_to}: the change map is written to a file that ends in .png")
-    for path in (Path(output) for output in (map_to, frames_to) if output is not None):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise PermissionError(f"{path}: cannot be written; give another file")
+    path = Path(map_to)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise PermissionError(f"{path}: cannot be written; give another file")
 
 
 def read_images(*paths: str) -> list[tuple[bytes, np.ndarray]]:
@@ -206,26 +197,3 @@ def _file(path: str) -> Location:
             " holds before/ and after/"
         )
     return location
-
-
-def _written(
-    drawn: bytes | None, frames: Sequence[np.ndarray], map_to: str | None, frames_to: str | None
-) -> dict[str, str]:
-    """Write the outputs that exist. Returns output -> its file."""
-    written = {}
-    if map_to is not None and drawn is not None:
-        Path(map_to).write_bytes(drawn)
-        written["map"] = map_to
-    if frames_to is not None and frames:
-        _write_frames(Path(frames_to), frames)
-        written["frames"] = frames_to
-    return written
-
-
-def _write_frames(path: Path, frames: Sequence[np.ndarray]) -> None:
-    if path.suffix.lower() == ".png":
-        path.write_bytes(encode_png(np.concatenate(frames, axis=1)))
-        return
-    first, *others = (Image.fromarray(frame) for frame in frames)
-    pauses = [1200, *[500] * (len(frames) - 2), 1200]
-    first.save(path, save_all=True, append_images=others, duration=pauses, loop=0)

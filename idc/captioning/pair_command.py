@@ -60,7 +60,6 @@ def command(doc: str | None, geotiffs: ReadGeotiffs) -> None:
     parser.add_argument("--beams", type=int, help="of the search, 1 is greedy (default: as the artifact was validated)")
     parser.add_argument("--candidates", type=int, default=1, help="maximum number of captions (default: 1)")
     parser.add_argument("--map", metavar="PNG", help="write where it changed: white on black, over the image after")
-    parser.add_argument("--frames", metavar="FILE", help="write generated frames between the images: .png or .gif")
     parser.add_argument("--json", action="store_true", help="print JSON: captions, confidences, verdict")
     args = parser.parse_args()
     # Nearly all objects of this process are made by imports and stay. To look for garbage after every 700 of them, the
@@ -71,8 +70,7 @@ def command(doc: str | None, geotiffs: ReadGeotiffs) -> None:
     try:
         result = caption_with_any(
             args.before, args.after, artifact=args.artifact, load=given_options(args), beams=args.beams,
-            candidates=args.candidates, map_to=args.map, frames_to=args.frames, ignore=args.ignore, only=args.only,
-            geotiffs=geotiffs,
+            candidates=args.candidates, map_to=args.map, ignore=args.ignore, only=args.only, geotiffs=geotiffs,
         )  # fmt: skip
     except (OSError, ValueError) as error:
         print(in_options(error), file=sys.stderr)

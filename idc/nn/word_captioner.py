@@ -26,7 +26,6 @@ from idc.captioning.contract import (
     CaptionScore,
     ClassMap,
     Description,
-    Relevance,
     SearchOptions,
     Seen,
     Speed,
@@ -55,7 +54,6 @@ class DescriptionExtras:
     evidence: Mapping[str, float] = field(default_factory=dict)
     change_map: np.ndarray | None = None
     attributes: Mapping[str, Any] | None = None
-    relevance: Relevance | None = None
     class_map: ClassMap | None = None
 
 
@@ -158,7 +156,6 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
                 familiarity=familiarity,
                 trained_on=self.trained_on,
                 attributes=findings.attributes,
-                relevance=findings.relevance,
                 seen=self._seen,
             )
             for ids, lengths, totals, findings, familiarity in zip(*parts, more, familiar, strict=True)

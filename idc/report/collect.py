@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from idc.cores import usable_cores
 from idc.data.images import decode_image
@@ -21,13 +19,6 @@ from idc.evaluation.trained_baseline import load_comparable
 from idc.report.config import RealSource, ReportJob
 from idc.report.pair_cards import HEADLINE, GalleryItem
 from idc.report.run import RealPairs, RunReport, write_run_page
-
-Reconstruct = Callable[[list[np.ndarray]], list[tuple[np.ndarray, np.ndarray]]]
-"""Images, uint8 RGB ``(H, W, 3)``, to (the tokenizer's input, its reconstruction)."""
-
-Imagine = Callable[[np.ndarray, np.ndarray, str], list[tuple[str, np.ndarray]]]
-"""Before, after, uint8 RGB ``(H, W, 3)``, and a caption, to the imagined changes: (how it was imagined, frames uint8
-``(F, H, W, 3)``, both ends included)."""
 
 OPENING_PAIRS = 6
 """Pairs at the top of the page."""
@@ -51,7 +42,7 @@ def evaluation_page(evaluation: str, pairs: str) -> Path | None:
     return path
 
 
-def collect(job: ReportJob, reconstruct: Reconstruct | None = None, imagine: Imagine | None = None) -> RunReport:
+def collect(job: ReportJob) -> RunReport:
     """Read everything the page shows.
 
     Raises:
@@ -67,9 +58,7 @@ def collect(job: ReportJob, reconstruct: Reconstruct | None = None, imagine: Ima
     opening = spread_over_types(captions, OPENING_PAIRS)
     items = gallery([row for rows in (opening, *chosen.values()) for row in rows], job.pairs, job.procedures)
     galleries = {title: [items[row.pair_id] for row in rows] for title, rows in chosen.items()}
-    originals = [item.before for item in items.values()][: job.reconstructions]
     logs = {name: read_run_log(folder) for name, folder in job.runs.items()}
-    shown = list(items.values())[: job.imagined] if imagine is not None else []
     first = evaluations[0]
     return RunReport(
         title=job.title,
@@ -77,11 +66,9 @@ def collect(job: ReportJob, reconstruct: Reconstruct | None = None, imagine: Ima
         evaluations=evaluations,
         others=_others(job, first, captions),
         logs=logs,
-        reconstructions=reconstruct(originals) if reconstruct is not None and originals else (),
         tokenizer=_tokenizer_metrics(logs),
         opening=[items[row.pair_id] for row in opening],
         galleries=galleries,
-        imagined=[(item, imagine(item.before, item.after, item.caption)) for item in shown if imagine is not None],
         real=[_real(source) for source in job.real],
         configs={name: config for name, folder in job.runs.items() if (config := _json(Path(folder) / "config.json"))},
         environment=environment(),

@@ -48,10 +48,6 @@ class ReportJob(ConfigModel):
     """Folder of the evaluated pairs."""
     procedures: str | None = None
     """Folder of their procedures, for the filmstrips."""
-    tokenizer: str | None = None
-    """Folder of the image tokenizer, for reconstructions."""
-    imagine: str | None = None
-    """ProCap artifact that imagines the frames between two images."""
     runs: dict[str, str] = Field({})
     """Heading -> run folder, for curves, configs and times: `runs.tokenizer=runs/tokenizer`."""
     timings: dict[str, str] = Field({})
@@ -62,16 +58,11 @@ class ReportJob(ConfigModel):
     """Held-out pairs in the gallery, spread evenly over the change types."""
     extremes: int = Field(4, ge=0)
     """Number of pairs shown as the best by CIDEr, and as the worst."""
-    reconstructions: int = Field(8, ge=0)
-    """Images shown with their reconstruction."""
-    imagined: int = Field(3, ge=0)
-    """Pairs of the gallery shown with their imagined frames."""
 
     def preflight(self) -> Iterator[str]:
         named: list[tuple[str, str | None]] = [("evaluations", path) for path in self.evaluations]
         named += [(f"compare.{name}", path) for name, paths in self.compare.items() for path in paths]
-        named += [("pairs", self.pairs), ("procedures", self.procedures), ("tokenizer", self.tokenizer)]
-        named += [("imagine", self.imagine)]
+        named += [("pairs", self.pairs), ("procedures", self.procedures)]
         named += [(f"runs.{name}", path) for name, path in self.runs.items()]
         for i, source in enumerate(self.real):
             named += [(f"real.{i}.{name}", getattr(source, name)) for name in ("evaluation", "pairs", "procedures")]

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup
 
 from idc.atomic import write_text
@@ -20,7 +19,7 @@ from idc.metrics.difference_lists import F1
 from idc.report import charts
 from idc.report.claims import claims_table
 from idc.report.page import number, render_template, width
-from idc.report.pair_cards import HEADLINE, Frame, GalleryItem
+from idc.report.pair_cards import HEADLINE, GalleryItem
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 from idc.units import factor, score_text
 
@@ -53,11 +52,9 @@ class RunReport:
         title, subtitle: of the page.
         evaluations: of one seed each, the first is the one whose captions are shown.
         logs: run name -> lines of its ``log.jsonl``.
-        reconstructions: (image, image after the tokenizer and back).
         tokenizer: measured values of the image tokenizer.
         opening: the first pairs of the page, each with its verdict.
         galleries: heading -> pairs.
-        imagined: pairs with what is imagined between them: (what it is, frames with both ends).
         real: pairs from elsewhere.
         configs: name -> resolved config.
         environment: what the run ran on.
@@ -69,11 +66,9 @@ class RunReport:
     subtitle: str = ""
     evaluations: Sequence[Evaluation] = ()
     logs: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-    reconstructions: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     tokenizer: Mapping[str, float] = field(default_factory=dict)
     opening: Sequence[GalleryItem] = ()
     galleries: Mapping[str, Sequence[GalleryItem]] = field(default_factory=dict)
-    imagined: Sequence[tuple[GalleryItem, Sequence[tuple[str, np.ndarray]]]] = ()
     real: Sequence[RealPairs] = ()
     configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -98,11 +93,7 @@ def render_report(report: RunReport) -> str:
         types=_types(report.evaluations),
         trainings=[_training(name, lines) for name, lines in report.logs.items() if lines],
         tokenizer=", ".join(f"{name} {number(value)}" for name, value in report.tokenizer.items()),
-        reconstructions=report.reconstructions,
         galleries={title: items for title, items in report.galleries.items() if items},
-        imagined=[
-            (item, [(way, _imagined(frames, item.pair_id)) for way, frames in ways]) for item, ways in report.imagined
-        ],
         real=[_real(real) for real in report.real],
         protocol=report.evaluations[0].protocol if report.evaluations else {},
         timings=report.timings,
@@ -314,7 +305,7 @@ def _confusion(types: TypeAgreement) -> dict[str, Any]:
     return {"columns": columns, "rows": rows}
 
 
-# ------------------------------------------------------------------------------------------ training, imagined, real
+# ------------------------------------------------------------------------------------------ training, real
 
 
 def _training(name: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -345,12 +336,6 @@ def _chart_groups(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[st
     measured.sort(key=lambda key: not key.startswith("validation/"))
     groups = [("loss", losses), ("learning rate", rates), *((key, [key]) for key in measured)]
     return [(title, members) for title, members in groups if members]
-
-
-def _imagined(frames: np.ndarray, pair_id: str) -> list[Frame]:
-    labels = {0: "before", len(frames) - 1: "after"}
-    named = [(image, labels.get(index, f"imagined {index}")) for index, image in enumerate(frames)]
-    return [Frame(image, f"{label}, pair {pair_id}", label) for image, label in named]
 
 
 def _real(real: RealPairs) -> dict[str, Any]:

@@ -39,7 +39,7 @@ export async function models() {
 }
 
 const CANDIDATES = 3;
-const OPTIONS = { map: "change_map", imagine: "imagine" }; // how a refusal begins: the option it is about
+const OPTIONS = { map: "change_map" }; // how a refusal begins: the option it is about
 const refused = new Map(); // name of a model -> the options that it refused
 
 /**
@@ -57,7 +57,6 @@ export async function caption({ before, after, parts }, { model, description, ob
   form.append("polygons", "georeferenced"); // of two GeoTIFFs alone
   const without = refused.get(model) ?? new Set();
   if (description?.can_map === false) without.add("change_map");
-  if (description?.can_imagine === false) without.add("imagine");
   for (const option of Object.values(OPTIONS)) form.append(option, !without.has(option));
   try {
     return await call("v1/captions", { method: "POST", body: form, signal });

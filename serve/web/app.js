@@ -183,9 +183,9 @@ async function ask(objects = "unfamiliar") {
   try {
     const answer = await caption(asked, { model, description: described(model), objects }, current.signal);
     const seconds = (performance.now() - started) / 1000;
-    if (typeof described(model)?.can_imagine !== "boolean") await drawModels(); // the model had to be started first
+    if (typeof described(model)?.can_map !== "boolean") await drawModels(); // the model had to be started first
     if (current.signal.aborted) return;
-    const shown = { answer, model, seconds, meaningful: described(model)?.imagined_meaningful === true };
+    const shown = { answer, model, seconds };
     $("waiting").textContent = ""; // before scrolling, because this line moves everything below
     present(shown);
     keepForTab(asked, shown);

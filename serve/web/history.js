@@ -24,7 +24,7 @@ function kept(id, pair, shown) {
 
 const randomId = () => crypto.getRandomValues(new Uint32Array(4)).join("-");
 
-/** Adds `shown` = {answer, model, seconds, meaningful}, the result of `pair`; the oldest ones are removed. */
+/** Adds `shown` = {answer, model, seconds}, the result of `pair`; the oldest ones are removed. */
 export async function remember(pair, shown) {
   const thumbnails = { before: pair.before.thumbnail, after: pair.after.thumbnail };
   await keep("answers", { ...kept(randomId(), pair, shown), thumbnails }, MOST_ANSWERS, MOST_BYTES);

@@ -1,9 +1,8 @@
-// Shows a result: warning, verdict, caption, bars, the images (compare.js), the change map, imagined frames, candidates.
+// Shows a result: warning, verdict, caption, bars, the images (compare.js), the change map, candidates.
 
 import { showClaims, showImages, stopBlinking } from "./compare.js";
 
 const $ = (id) => document.getElementById(id);
-const FRAME_MS = 700;
 
 const percent = (share) => `${Math.round(100 * share)} %`;
 
@@ -18,11 +17,8 @@ export function inWords(changed) {
 
 const VERDICTS = { changed: "Changed", unchanged: "Unchanged", unsure: "Unsure whether anything changed" };
 
-/**
- * Fills the section with `shown` = {answer, model, seconds, meaningful}, the result of `pair`; `meaningful` is whether
- * the model is trained to show the change in its imagined frames. `time` is that of an earlier result, else null.
- */
-export function show({ answer, seconds, meaningful }, pair, time = null) {
+/** Fills the section with `shown` = {answer, model, seconds}, the result of `pair`; `time`: of an earlier result, else null. */
+export function show({ answer, seconds }, pair, time = null) {
   const result = answer.results[0];
   $("caption").textContent = result.caption;
   $("truth").hidden = pair.truth === null;
@@ -36,8 +32,6 @@ export function show({ answer, seconds, meaningful }, pair, time = null) {
   const classes = result.classes ?? null; // absent from results that an earlier version has kept
   const scene = result.scene ?? null;
   showMap(result.change_map, classes);
-  showRelevance(result.relevance ?? null);
-  showFilm(result.frames, meaningful);
   showClasses(classes);
   showScene(scene);
   const shown = showImages(scene ? shownByServer(pair, scene) : pair);
@@ -99,7 +93,6 @@ function share(value) {
 }
 
 export function hide() {
-  stop();
   stopBlinking();
   $("result").hidden = true;
 }
@@ -107,7 +100,7 @@ export function hide() {
 /** The response without its pictures. */
 export function asJson(answer) {
   const isPicture = (value) => typeof value === "string" && value.startsWith("data:image/");
-  return JSON.stringify(answer, (key, value) => (key === "frames" || isPicture(value) ? undefined : value), 2);
+  return JSON.stringify(answer, (_, value) => (isPicture(value) ? undefined : value), 2);
 }
 
 /** Words, and a bar with the length of the share. */
@@ -220,94 +213,9 @@ function sizeOfPng(dataUrl) {
   return { width: numbers.getUint32(16), height: numbers.getUint32(20) };
 }
 
-/** Shows the relevance of the caption's words, and of places of both images; nothing for a model without it. */
-function showRelevance(relevance) {
-  $("relevance-figure").hidden = relevance === null;
-  if (relevance === null) return;
-  for (const side of ["before", "after"]) {
-    paint($(`relevance-${side}`), relevance[side], [0, 110, 220]);
-    const values = relevance.words.map((word) => word[side]);
-    const [least, most] = [Math.min(...values), Math.max(...values)];
-    $(`words-${side}`).replaceChildren(
-      ...relevance.words.flatMap(({ word }, index) => {
-        const span = document.createElement("span");
-        span.textContent = word;
-        span.title = values[index].toFixed(2);
-        span.style.setProperty("--share", most > least ? (values[index] - least) / (most - least) : 0);
-        return [span, " "];
-      }),
-    );
-  }
-}
-
 function fade() {
   $("map").style.opacity = $("opacity").value / 100;
   $("opacity").setAttribute("aria-valuetext", `${$("opacity").value} %`);
-}
-
-// -- the film -------------------------------------------------------------------------------------------------------
-
-let frames = [];
-let current = 0;
-let timer = null;
-
-/** Shows the frames; those that are not trained to show the change are collapsed. */
-function showFilm(dataUrls, meaningful) {
-  stop();
-  frames = dataUrls ?? [];
-  $("film-figure").hidden = frames.length === 0;
-  $("film-figure").open = meaningful;
-  $("film-note").hidden = meaningful;
-  if (frames.length === 0) return;
-  $("film").replaceChildren(
-    ...frames.map((url, index) => {
-      const button = document.createElement("button");
-      const image = document.createElement("img");
-      image.src = url;
-      image.alt = nameOf(index);
-      button.append(image);
-      button.addEventListener("click", () => { stop(); step(index); });
-      const item = document.createElement("li");
-      item.append(button);
-      return item;
-    }),
-  );
-  step(0);
-}
-
-function nameOf(index) {
-  const end = index === 0 ? ", before" : index === frames.length - 1 ? ", after" : "";
-  return `Frame ${index + 1} of ${frames.length}${end}`;
-}
-
-function step(index) {
-  current = Math.max(0, Math.min(frames.length - 1, index));
-  $("frame").src = frames[current];
-  $("frame").alt = nameOf(current);
-  $("frame-name").textContent = nameOf(current);
-  // Not `disabled`: a button that loses the focus while in use sends keyboard users back to the top.
-  $("previous").setAttribute("aria-disabled", String(current === 0));
-  $("next").setAttribute("aria-disabled", String(current === frames.length - 1));
-  [...$("film").querySelectorAll("button")].forEach((button, index) => {
-    if (index === current) button.setAttribute("aria-current", "true");
-    else button.removeAttribute("aria-current");
-  });
-}
-
-function play() {
-  if (timer !== null) return stop();
-  $("play").textContent = "Stop";
-  if (current === frames.length - 1) step(0);
-  timer = setInterval(() => {
-    step(current + 1);
-    if (current === frames.length - 1) stop();
-  }, FRAME_MS);
-}
-
-function stop() {
-  clearInterval(timer);
-  timer = null;
-  $("play").textContent = "Play";
 }
 
 function showCandidates(candidates) {
@@ -327,6 +235,3 @@ function showCandidates(candidates) {
 }
 
 $("opacity").addEventListener("input", fade);
-$("previous").addEventListener("click", () => { stop(); step(current - 1); });
-$("next").addEventListener("click", () => { stop(); step(current + 1); });
-$("play").addEventListener("click", play);

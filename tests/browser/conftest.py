@@ -29,29 +29,23 @@ def backend(world: World, tmp_path_factory: pytest.TempPathFactory) -> Backend:
     from idc.training.artifact import CONFIG, read_artifact
     from idc.training.artifact_hashes import write_hashes
     from tests.browser.served import Backend
-    from tests.systems.namc import tiny
     from tests.systems.procap.world import start
 
     folder = tmp_path_factory.mktemp("served")
     first = start(world.pretrain({"train.steps": 2}), folder / "stage1")
     short = {"train.steps": 2, "validation_pairs": 2}
-    imagining = start(world.finetune(short, pretrained=str(first)), folder / "imagining")
+    calibrated = start(world.finetune(short, pretrained=str(first)), folder / "calibrated")
     plain = start(world.finetune(short), folder / "plain")
     # Noisy weights give each pair another caption, where a short training gives all the same.
     torch.manual_seed(0)
-    names = [CONFIG, *read_artifact(imagining).files]
-    state = load_file(imagining / "model.safetensors")
+    names = [CONFIG, *read_artifact(calibrated).files]
+    state = load_file(calibrated / "model.safetensors")
     loud = {name: value + 0.3 * torch.randn_like(value) for name, value in state.items()}
-    save_file(loud, imagining / "model.safetensors")
-    write_hashes(imagining, names)
-    job = CalibrateJob(artifact=str(imagining), pairs=world.pairs)
+    save_file(loud, calibrated / "model.safetensors")
+    write_hashes(calibrated, names)
+    job = CalibrateJob(artifact=str(calibrated), pairs=world.pairs)
     calibrate(job, lambda: load_captioner(job.artifact))
-    described = tiny.described_pairs(world, folder / "described")
-    tiny.start(tiny.pretrain_job(world, described, {"train.steps": 1}), folder / "first")
-    kept = {"pretrained": str(folder / "first" / "artifact"), "keep_relevance": True, "train.steps": 5}
-    tiny.start(tiny.finetune_job(world, kept), folder / "relating")
-    relating = folder / "relating" / "artifact"
-    return Backend({"imagining": str(imagining), "plain": str(plain), "relating": str(relating)})
+    return Backend({"calibrated": str(calibrated), "plain": str(plain)})
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The served page with three small captioners behind it, and browser sessions on it."""
+"""The served page with two small captioners behind it, and browser sessions on it."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ class _Judged(Description):
 
 @dataclass
 class Backend:
-    """Three captioners: ``imagining``, ``plain`` without the part that imagines frames, and ``relating``, with the
-    relevance of words and places."""
+    """Two captioners: ``calibrated``, and ``plain`` without a calibration."""
 
     artifacts: dict[str, str]
     full: bool = False
@@ -47,7 +46,7 @@ class Backend:
     assessment: Assessment | None = None
     """Replaces the captioners' own assessments."""
     abilities: Abilities | None = None
-    """Replaces those of ``imagining``."""
+    """Replaces those of ``calibrated``."""
     locals: dict[str, LocalBackend] = field(init=False)
     captioners: dict[str, Captioner] = field(init=False)
     """The same artifacts, loaded again for comparison."""
@@ -120,12 +119,12 @@ Visit = Callable[..., AbstractContextManager[Seen]]
 """``visit(url=..., **settings of the browser's context)``."""
 
 
-def described(backend: Backend, pair: tuple[Path, Path], model: str = "imagining") -> Description:
+def described(backend: Backend, pair: tuple[Path, Path], model: str = "calibrated") -> Description:
     """The description by the artifact itself."""
     before, after = (decode_image(path.read_bytes()) for path in pair)
     return backend.captioners[model].describe([before], [after], candidates=3)[0]
 
 
-def caption_of(backend: Backend, pair: tuple[Path, Path], model: str = "imagining") -> str:
+def caption_of(backend: Backend, pair: tuple[Path, Path], model: str = "calibrated") -> str:
     """The caption by the artifact itself."""
     return described(backend, pair, model).best.caption

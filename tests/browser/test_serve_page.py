@@ -53,7 +53,7 @@ def test_two_dropped_files_are_captioned_as_the_artifact_does(
         assert (seen.errors, seen.elsewhere) == ([], [])
 
 
-def test_slider_map_and_film_work_by_keyboard_and_mouse(tmp_path: Path, visit: Visit) -> None:
+def test_slider_and_map_work_by_keyboard_and_mouse(tmp_path: Path, visit: Visit) -> None:
     files = flat(tmp_path / "1.png", (255, 0, 0)), flat(tmp_path / "2.png", (0, 0, 255))
     with visit() as seen:
         page = seen.open()
@@ -87,23 +87,6 @@ def test_slider_map_and_film_work_by_keyboard_and_mouse(tmp_path: Path, visit: V
         hidden = pixels(mapped)
         assert (hidden == (0, 0, 255)).all(-1).mean() > 0.95, "the image after alone"
         assert np.abs(shown.astype(int) - hidden).max() > 40, "the map coloured it somewhere"
-
-        name, frame = page.locator("#frame-name"), page.locator("#frame")
-        page.locator("#film-figure summary").press("Enter")
-        expect(name).to_have_text("Frame 1 of 4, before")
-        page.locator("#previous").focus()
-        page.keyboard.press("Enter")
-        expect(name).to_have_text("Frame 1 of 4, before")
-        page.keyboard.press("Tab")
-        page.keyboard.press("Tab")
-        page.keyboard.press("Enter")
-        expect(name).to_have_text("Frame 2 of 4")
-        assert frame.get_attribute("src") == page.locator("#film img").nth(1).get_attribute("src")
-        assert frame.evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 32
-        page.locator("#play").press("Space")
-        expect(page.locator("#play")).to_have_text("Stop")
-        expect(name).to_have_text("Frame 4 of 4, after")
-        expect(page.locator("#play")).to_have_text("Play")
         assert seen.errors == []
 
 
@@ -131,7 +114,9 @@ def test_an_example_a_swap_and_a_paste(backend: Backend, pair: tuple[Path, Path]
         assert seen.errors == []
 
 
-def test_a_model_that_cannot_imagine_shows_what_it_can(backend: Backend, pair: tuple[Path, Path], visit: Visit) -> None:
+def test_a_model_without_a_calibration_shows_what_it_can(
+    backend: Backend, pair: tuple[Path, Path], visit: Visit
+) -> None:
     with visit() as seen:
         page = seen.open()
         statuses: list[int] = []
@@ -140,12 +125,11 @@ def test_a_model_that_cannot_imagine_shows_what_it_can(backend: Backend, pair: t
         drop(page, page.locator("main"), *pair)
         expect(page.locator("#caption")).to_have_text(caption_of(backend, pair, "plain"))
         expect(page.locator("#missing")).to_have_text("")
-        expect(page.locator("#film-figure")).to_be_hidden()
         expect(page.locator("#probability")).to_be_hidden()  # which is not calibrated
         expect(page.locator("#confidence-bar")).to_be_visible()
-        page.locator("#model").select_option("imagining")
+        page.locator("#model").select_option("calibrated")
         expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
-        expect(page.locator("#film-figure")).to_be_visible()
+        expect(page.locator("#probability")).to_be_visible()
         assert 422 not in statuses, "what a model cannot do is not asked for"
 
 
@@ -323,7 +307,6 @@ def test_the_keyboard_reaches_every_control_and_shows_where_it_is(pair: tuple[Pa
         page = seen.open()
         drop(page, page.locator("main"), *pair)
         expect(page.locator("#result")).to_be_visible()
-        page.locator("#film-figure summary").click()
         page.locator("h1").click()  # where Tab starts from
         reached = []
         for _ in range(60):
@@ -343,6 +326,6 @@ def test_the_keyboard_reaches_every_control_and_shows_where_it_is(pair: tuple[Pa
             reached.append(at[0])
         expected = ["model", "theme", *["examples"] * 17, "before", "after", "parts", "ask", "swap", "slider"]
         expected += ["flip", "blink", "smaller", "larger", "whole", "opacity", "find"]
-        expected += ["film-figure", "previous", "play", "next", *["film"] * 4, "details", "copy-json", "copy-curl"]
+        expected += ["details", "copy-json", "copy-curl"]
         expected += ["forget", "past", "docs", "v1/models"]
         assert reached == expected

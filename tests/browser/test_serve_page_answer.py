@@ -1,19 +1,16 @@
-"""How the served page presents a result: warning, verdict, both readings, imagined frames, scrolling."""
+"""How the served page presents a result: warning, verdict, both readings, scrolling."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from playwright.sync_api import expect
 
 from idc.captioning.contract import Assessment
-from idc.data.text import words
 from serve.backend import Abilities
-from tests.browser.driving import CONTRASTS, drop, pixels, too_wide, unnamed
+from tests.browser.driving import CONTRASTS, drop, too_wide, unnamed
 from tests.browser.served import SURE, Backend, Visit, caption_of
 
 pytestmark = pytest.mark.slow
@@ -114,28 +111,8 @@ def test_the_answer_is_scrolled_to(width: int, motion: str, pair: tuple[Path, Pa
         expect(page.locator("#caption")).to_be_in_viewport()
 
 
-def test_imagined_frames_are_folded_away_unless_they_mean_something(
-    backend: Backend, pair: tuple[Path, Path], visit: Visit
-) -> None:
-    with visit() as seen:
-        page = seen.open()
-        drop(page, page.locator("main"), *pair)
-        film = page.locator("#film-figure")
-        expect(film.locator("summary")).to_be_visible()
-        expect(page.locator("#frame")).to_be_hidden()
-        film.locator("summary").click()
-        expect(page.locator("#frame")).to_be_visible()
-        expect(page.locator("#film-note")).to_have_text("This model is not trained to show the change in these frames.")
-        backend.abilities = Abilities(SEEN, can_map=True, can_imagine=True, imagined_meaningful=True)
-        page.reload()
-        expect(page.locator("#frame")).to_be_hidden()
-        page.locator("#ask").click()
-        expect(page.locator("#frame")).to_be_visible()
-        expect(page.locator("#film-note")).to_be_hidden()
-
-
 def test_the_page_says_what_the_chosen_model_has_seen(backend: Backend, pair: tuple[Path, Path], visit: Visit) -> None:
-    backend.abilities = Abilities(SEEN, can_map=True, can_imagine=True, imagined_meaningful=False)
+    backend.abilities = Abilities(SEEN, can_map=True)
     others = backend.locals["plain"].models()[0].abilities
     with visit() as seen:
         page = seen.open()
@@ -144,36 +121,3 @@ def test_the_page_says_what_the_chosen_model_has_seen(backend: Backend, pair: tu
         expect(page.locator("#trained")).not_to_contain_text(SEEN)
         assert others is not None
         expect(page.locator("#trained")).to_be_visible(visible=others.trained_on is not None)
-
-
-def test_the_relevance_of_words_and_places_is_shown_for_a_model_that_has_it(
-    backend: Backend, pair: tuple[Path, Path], visit: Visit
-) -> None:
-    with visit() as seen:
-        page = seen.open()
-        drop(page, page.locator("main"), *pair)
-        expect(page.locator("#result")).to_be_visible()
-        expect(page.locator("#dialogue")).to_be_hidden()
-        expect(page.locator("#relevance-figure")).to_be_hidden()
-        page.locator("#model").select_option("relating")
-        page.locator("#ask").click()
-        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair, "relating"))
-        page.locator("#relevance-figure summary").click()
-        for side in ("before", "after"):
-            assert page.locator(f"#words-{side} span").all_inner_texts() == words(page.locator("#caption").inner_text())
-            canvas = page.locator(f"#relevance-{side}[data-drawn]")
-            canvas.wait_for()
-            shown = pixels(canvas)
-            canvas.evaluate("(e) => { e.style.opacity = 0; }")
-            assert np.abs(shown.astype(int) - pixels(canvas)).max() > 40, "the map coloured it somewhere"
-        page.locator("#copy-json").click()
-        expect(page.locator("#copied")).to_have_text("Copied, without the pictures.")
-        copied = json.loads(page.evaluate("navigator.clipboard.readText()"))["results"][0]
-        assert [one["word"] for one in copied["relevance"]["words"]] == words(copied["caption"])
-        assert copied["relevance"].keys() == {"words"}
-        assert unnamed(page) == []
-        for theme in ("light", "dark"):
-            page.locator("#theme").select_option(theme)
-            assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
-        assert too_wide(page) == []
-        assert [one for one in seen.errors if "422" not in one] == [], "the page asks any model for frames first"

@@ -91,7 +91,7 @@ def test_its_polygons_are_downloaded_and_its_classes_are_counted(files: tuple[Pa
 
         page.reload()
         expect(page.locator("#scene-text")).to_have_text(expected.sentence)
-        assert [error for error in seen.errors if "422" not in error] == [], "the page asks any model for frames first"
+        assert [error for error in seen.errors if "422" not in error] == [], "the page asks any model for a map first"
 
 
 def test_other_images_have_no_polygons_and_what_cannot_be_compared_is_named(

@@ -123,7 +123,7 @@ def test_four_questions_on_the_page(served: Served, visit: Visit) -> None:
         assert unnamed(page) == []
         assert too_wide(page) == []
         assert seen.elsewhere == []
-        assert [error for error in seen.errors if "422" not in error] == [], "the page asks any model for frames first"
+        assert [error for error in seen.errors if "422" not in error] == [], "the page asks any model for a map first"
     assert served.looks == [1], "the guide runs once for the caption and all turns"
 
 

@@ -99,8 +99,8 @@ def test_equal_options_are_one_batch_and_unsupported_ones_are_refused() -> None:
         (2, {"beams": None, "candidates": 1, "change_map": False, "counted": None}),
         (2, {"beams": 3, "candidates": 2, "change_map": False, "counted": None}),
     ]
-    for option in (DescribeOptions(change_map=True), DescribeOptions(imagine=True), DescribeOptions(1, 2)):
-        with pytest.raises(ValueError, match=r"map: this captioner|imagine: this captioner|need as many beams"):
+    for option in (DescribeOptions(change_map=True), DescribeOptions(1, 2)):
+        with pytest.raises(ValueError, match=r"map: this captioner|need as many beams"):
             describe_batch(captioner, images[:1], [option])
 
 

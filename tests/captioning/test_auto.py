@@ -220,7 +220,6 @@ def test_a_table_is_not_continued_by_other_settings_of_objects(folder: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--frames", "film.gif"], "this captioner cannot generate frames"),
         (["--names", "botle"], "no class 'botle'; did you mean 'bottle'"),
         (["--ignore", "10,20,200"], "'10,20,200' is not a box"),
         (["--only", "gone.png"], "the mask gone.png: .*No such file"),

@@ -96,8 +96,8 @@ def test_a_captioner_is_refused_where_it_lacks_a_capability() -> None:
         require(captioner, "score")
     captioner.capabilities = frozenset({"map", "answer"})
     assert require(captioner, "map") is captioner
-    with pytest.raises(ValueError, match=r"^imagine: .* generate frames .*capabilities: answer, map"):
-        require(captioner, "imagine")
+    with pytest.raises(ValueError, match=r"^sample: .* sample captions at random .*capabilities: answer, map"):
+        require(captioner, "sample")
 
 
 def test_a_score_is_a_sum_and_a_mean_per_token() -> None:

@@ -57,9 +57,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_everything_is_gathered(run: Path) -> None:
     job = ReportJob(
         out="x", evaluations=(str(run / "evaluation"),), pairs=str(run / "pairs"), procedures=str(run / "procedures"),
-        runs={"tokenizer": str(run / "train")}, timings={"render": "3 min"}, show=4, extremes=2, reconstructions=3,
+        runs={"tokenizer": str(run / "train")}, timings={"render": "3 min"}, show=4, extremes=2,
     )  # fmt: skip
-    report = collect(job, lambda images: [(image, image) for image in images])
+    report = collect(job)
     assert {title: [i.pair_id for i in items] for title, items in report.galleries.items()} == {
         "A few of every kind": ["p0", "p1", "p2", "p3"],
         "Best by CIDEr": ["p1", "p3"],
@@ -78,7 +78,6 @@ def test_everything_is_gathered(run: Path) -> None:
     assert second.named_type == "move"
     assert second.before[0, 0, 0] == 20
     assert not report.galleries["Worst by CIDEr"][0].frames, "a pair without a procedure is shown all the same"
-    assert len(report.reconstructions) == 3
     assert report.tokenizer == {"PSNR": 23.0}
     assert len(report.logs["tokenizer"]) == 3, "a line cut by a kill is left out"
     assert report.configs == {"tokenizer": {"train": {"lr": 0.125}}}
@@ -99,20 +98,6 @@ def test_another_captioner_is_compared_on_the_same_pairs_alone(run: Path, tmp_pa
         collect(ReportJob(**settings, compare={"Rival": (str(tmp_path / "fewer"),)}))
     with pytest.raises(ValueError, match=r"compare\.truth: the page has another row of this name"):
         collect(ReportJob(**settings, compare={"truth": (same,)}))
-
-
-def test_what_is_imagined_is_that_of_the_first_pairs_of_the_gallery(run: Path) -> None:
-    asked = []
-
-    def imagine(before: np.ndarray, after: np.ndarray, caption: str) -> list[tuple[str, np.ndarray]]:
-        asked.append((before[0, 0, 0], caption))
-        return [("one way", np.zeros((4, 8, 8, 3), np.uint8))]
-
-    settings = {"evaluations": (str(run / "evaluation"),), "pairs": str(run / "pairs"), "imagined": 2}
-    report = collect(ReportJob(out="x", **settings), imagine=imagine)
-    assert [item.pair_id for item, _ in report.imagined] == ["p0", "p1"]
-    assert asked == [(0, "no change"), (20, "the ball moved")]
-    assert not collect(ReportJob(out="x", **settings)).imagined
 
 
 def test_the_gallery_takes_the_types_in_turn() -> None:

@@ -67,7 +67,6 @@ def full() -> RunReport:
         subtitle="rendered pairs",
         evaluations=[evaluation(1.0), evaluation(1.2, ("move", "none")), evaluation(1.4)],
         logs=logs(),
-        reconstructions=[(plain((9, 9, 9)), plain((10, 10, 10)))],
         tokenizer={"PSNR": 26.3},
         opening=[item(pair_id="o1"), item(pair_id="o2", named_type="move")],
         galleries={"Held out": [item(), item(pair_id="p2", named_type="move")], "Empty": []},
@@ -302,17 +301,6 @@ def test_real_pairs_are_compared_with_chance(page: HtmlPage) -> None:
 def test_protocol_config_environment_and_timings(page: HtmlPage) -> None:
     for text in ("SPICE is not scored: jar missing", "BLEU, CIDEr", '"lr": 0.5', "12 min", "3.11", "PSNR 26.3"):
         assert text in page.text
-
-
-def test_the_imagined_change_has_a_strip_for_each_way() -> None:
-    frames = np.stack([plain((40 * n, 9, 9)) for n in range(4)])
-    report = RunReport(title="t", imagined=[(item(), [("by <caption>", frames), ("without", frames)])])
-    page = HtmlPage(render_report(report))
-    images = [attrs for tag, attrs in page.tags if tag == "img"]
-    assert len(images) == 2 + 2 * 4
-    assert sum(attrs["alt"].startswith("imagined 1,") for attrs in images) == 2
-    assert "by <caption>" in page.text
-    assert item().caption in page.text
 
 
 def test_the_page_begins_with_pairs_and_their_verdicts_and_then_the_scores() -> None:

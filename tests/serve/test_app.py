@@ -140,7 +140,7 @@ def test_models_are_listed_with_what_they_were_trained_on(app: Deployed) -> None
         with app.client() as client:
             return list(client.get("/v1/models").json()["data"])
 
-    until(lambda: all(model["can_imagine"] is not None for model in listed()), "the front has the descriptions")
+    until(lambda: all(model["can_map"] is not None for model in listed()), "the front has the descriptions")
     assert {model["id"]: model["trained_on"] for model in listed()} == dict.fromkeys(
         ("champion", "folder"), "rendered scenes at 32x32 pixels (14 training pairs)"
     )

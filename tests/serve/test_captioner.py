@@ -57,7 +57,7 @@ def pairs(world: World) -> list[EncodedPair]:
 
 def without_timing(one: PairResult) -> tuple[object, ...]:
     texts = [text for text, _ in one.captions]
-    return texts, one.description and one.description.assessment, one.frames, one.error
+    return texts, one.description and one.description.assessment, one.error
 
 
 def test_captions_are_those_of_the_artifact(
@@ -68,7 +68,7 @@ def test_captions_are_those_of_the_artifact(
     assert [one.captions[0][0] for one in found] == load_captioner(str(captioner_artifact))(*images)
     assert {one.batch for one in found} == {5}
     assert all(one.model_ms > 0 for one in found)
-    assert all((one.change_map, one.frames, one.error) == (None, None, None) for one in found)
+    assert all((one.change_map, one.error) == (None, None) for one in found)
 
 
 def test_mixed_sizes_options_and_faults_are_answered_as_if_alone(
@@ -78,8 +78,8 @@ def test_mixed_sizes_options_and_faults_are_answered_as_if_alone(
     cut, text = EncodedPair(pairs[0].before[:200], pairs[0].after), EncodedPair(pairs[0].before, b"<svg/>")
     mixed = [
         (pairs[0], Options()), (cut, Options()), (pairs[1], Options(change_map=True)), (pairs[2], Options(beams=1)),
-        (text, Options(change_map=True)), (pairs[3], Options(candidates=3, change_map=True, imagine=True)),
-        (pairs[4], Options(beams=1, candidates=2)), (pairs[4], Options(change_map=True, imagine=True)),
+        (text, Options(change_map=True)), (pairs[3], Options(candidates=3, change_map=True)),
+        (pairs[4], Options(beams=1, candidates=2)), (pairs[4], Options(change_map=True)),
         (pairs[1], Options()),
     ]  # fmt: skip
     together = captioner.caption([pair for pair, _ in mixed], [options for _, options in mixed])
@@ -99,7 +99,6 @@ def test_mixed_sizes_options_and_faults_are_answered_as_if_alone(
     assert (together[1].error or "").startswith("before: truncated image")
     assert (together[4].error or "").startswith("after: not an image")
     assert "candidates=2 need as many beams, got beams=1" in (together[6].error or "")
-    assert [len(one.frames or ()) for one in together] == [0, 0, 0, 0, 0, 4, 0, 4, 0]
     assert len(together[5].captions) == 3
 
 
@@ -217,9 +216,8 @@ def test_a_crash_is_that_of_its_pair_and_is_only_in_the_log(
 
 
 def test_unsupported_options_are_reported_beforehand(captioner: ServedCaptioner) -> None:
-    assert captioner.abilities.can_imagine
     assert captioner.abilities.can_map
-    assert captioner.unsupported(Options(candidates=8, change_map=True, imagine=True)) is None
+    assert captioner.unsupported(Options(candidates=8, change_map=True)) is None
     assert "need as many beams" in (captioner.unsupported(Options(beams=2, candidates=8)) or "")
     assert "must be at least 1" in (captioner.unsupported(Options(beams=0)) or "")
 

@@ -210,7 +210,7 @@ def test_what_cannot_be_answered_is_refused_with_its_field(client: openai.OpenAI
 def test_models_say_that_they_answer(artifact: str) -> None:
     with serving(create_api(local_config(artifact), LocalBackend(artifact))) as found:
         (model,) = httpx2.get(f"{found}/v1/models").json()["data"]
-    assert (model["can_answer"], model["can_imagine"]) == (True, False)
+    assert model["can_answer"] is True
 
 
 def failing(status: int, text: str) -> Any:
@@ -285,7 +285,7 @@ def test_a_request_whose_client_leaves_is_withdrawn_from_the_endpoint(artifact: 
 def test_what_an_endpoint_does_not_do_is_refused(artifact: str, behind: Endpoint) -> None:
     config = config_with(artifact, behind)
     with serving(create_api(config, behind_endpoint(config))) as address:
-        for field, value in (("change_map", True), ("imagine", True), ("beams", 2)):
+        for field, value in (("change_map", True), ("beams", 2)):
             body = {"before": url(FILES[0]), "after": url(FILES[1]), field: value}
             reply = httpx2.post(f"{address}/v1/captions", json=body, timeout=60)
             assert (reply.status_code, reply.json()["error"]["code"]) == (422, "not_possible"), reply.text

@@ -11,13 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from idc.captioning.contract import Relevance, Speed
+from idc.captioning.contract import Speed
 from idc.data.images import resize_image
 from idc.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.namc.config import FinetuneJob, ModelConfig
 from idc.systems.namc.model import NamcNet
-from idc.systems.namc.relevance import FOLDER, RelevanceReader
 from idc.systems.namc.task import CNN, frozen_grid, grid_channels, standardised
 from idc.training.artifact import read_artifact
 
@@ -29,12 +28,10 @@ class PairMemory(NamedTuple):
     """A batch of B encoded pairs, before the words.
 
     Attributes:
-        images: uint8 (2 * B, S, S, 3), before first.
-        embedded: (2 * B, P, D), likewise.
+        embedded: (2 * B, P, D), before first.
         memory: E_MIR, (B, P, D).
     """
 
-    images: Tensor
     embedded: Tensor
     memory: Tensor
 
@@ -74,8 +71,6 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
             image_size=self.size,
             speed=speed,
         )
-        kept = artifact.path / FOLDER
-        self._relevance = RelevanceReader.load(kept, self.device) if kept.exists() else None
 
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> PairMemory:
         pixels = np.stack([resize_image(image, self.size) for image in (*befores, *afters)])
@@ -86,7 +81,7 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
             assert self.net.stem is not None
             features = self.net.stem(images)
         embedded = self.net.encoder.embed(features)
-        return PairMemory(images, embedded, self.net.encoder.compare(embedded))
+        return PairMemory(embedded, self.net.encoder.compare(embedded))
 
     def _memory(self, encoded: PairMemory) -> Tensor:
         return encoded.memory
@@ -100,13 +95,7 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
         maps = mismatch_BP.unflatten(1, (self.grid_side, self.grid_side)).float().cpu().numpy()
         if not change_map:
             return [DescriptionExtras({MISMATCH: value}) for value in evidence]
-        relevant: Sequence[Relevance | None] = [None] * len(evidence)
-        if self._relevance is not None:
-            relevant = self._relevance(encoded.images, [self._text(ids) for ids in decoded.ids.tolist()])
-        return [
-            DescriptionExtras({MISMATCH: value}, drawn, relevance=relevance)
-            for value, drawn, relevance in zip(evidence, maps, relevant, strict=True)
-        ]
+        return [DescriptionExtras({MISMATCH: value}, drawn) for value, drawn in zip(evidence, maps, strict=True)]
 
 
 def mismatch(co_attention_2BPP: Tensor, content_2BPD: Tensor) -> Tensor:

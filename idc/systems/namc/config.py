@@ -296,9 +296,6 @@ class FinetuneJob(_RunConfig):
     captions, for a quarter more time with six, as the encoder reads the pair once. The paper counts pairs and does not
     say. With it, batches of 16 and 2,400 steps from scratch the small model names the right object in 49 % of the
     demo's test pairs (one seed)."""
-    keep_relevance: bool = False
-    """Keep the dual encoder of the pre-training in the artifact, so that descriptions show the relevance of their words
-    and of patches of both images (figures 6 to 8). With CLIP-B/16 the artifact grows by 0.6 GB."""
     beams: int = Field(1, ge=1)
     """Number of beams of the captioner; 1 is greedy, as in the paper."""
     length_penalty: float = Field(1.0, ge=0)
@@ -320,36 +317,10 @@ class FinetuneJob(_RunConfig):
             yield "pretrained, model: give one of the two; a pre-trained artifact has its own model"
         if self.exchange:
             yield "exchange: a caption of a change has no exchanged wording; only for pre-training"
-        if self.keep_relevance and self.pretrained is None:
-            yield "keep_relevance: without pretrained there is no dual encoder; set it to false"
 
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()
         yield from missing(self.pretrained, "pretrained")
-
-
-class InspectJob(ConfigModel):
-    """Inspect a pre-trained NAMC on described pairs."""
-
-    pretrained: str = Field(min_length=1)
-    """Artifact of jobs/pretrain_namc.py."""
-    pairs: str = Field(min_length=1)
-    """Folder of described pairs, usually the one that it was trained on."""
-    tokenizer: str | None = None
-    """Artifact of the image tokenizer that it was trained with, for the reconstructions of table 9; left out without
-    one."""
-    split: str = "val"
-    """Split of the pairs."""
-    max_pairs: int = Field(1000, ge=2)
-    """Number of pairs, from the first on. The paper's table 9 has 1,000."""
-    shown: int = Field(12, ge=0, le=100)
-    """Pairs on the page."""
-    out: str = Field(min_length=1)
-    """Folder to write: inspection.json and page.html."""
-
-    def preflight(self) -> Iterator[str]:
-        for name in ("pretrained", "pairs", "tokenizer"):
-            yield from missing(getattr(self, name), name)
 
 
 def is_captioner(saved: dict[str, Any]) -> bool:

@@ -20,7 +20,6 @@ from idc.data.images import decode_image, resize_image
 from idc.data.mapped_rows import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary, words
 from idc.metrics.difference_lists import scene_truth
-from idc.systems.namc.known_noise import noisy_words, undescribed_patches
 from idc.systems.namc.nim import Texts
 from idc.training.caption_validation import ValidatedRows
 from idc.training.data import sample_rng
@@ -96,7 +95,6 @@ class DescribedPairs:
         positions: n_I, of the masks.
         exchange: every other sample has images and descriptions exchanged.
         share: of the pairs that is used, the first in a fixed random order.
-        regions: samples of rendered pairs say which patches show an object that the description does not name.
 
     Raises:
         ValueError: no pair is described.
@@ -116,12 +114,10 @@ class DescribedPairs:
         free: bool = False,
         exchange: bool = False,
         share: float = 1.0,
-        regions: bool = False,
     ):
-        self.rows = MappedRows(pairs, ("pair_id", *_IMAGES, "captions", "meta"), split)
+        self.rows = MappedRows(pairs, ("pair_id", *_IMAGES, "captions"), split)
         self.images, self.vocabulary, self.tokens = images, vocabulary, tokens
         self.positions, self.length, self.seed, self.exchange = positions, length, seed, exchange
-        self.regions = regions
         self.described: list[tuple[int, PairDescription | str]] = []
         for index, texts in enumerate(self.rows.column("captions")):
             description = first_description(texts)
@@ -148,8 +144,6 @@ class DescribedPairs:
         row = self.rows[row_index]
         rng = sample_rng(self.seed, epoch, index)
         texts: list[list[str]] = [[], []]
-        wrong: list[list[int] | None] = [None, None]
-        undescribed: list[np.ndarray | None] = [None, None]
         if isinstance(description, str):
             order = [0, 1]
             sentence = words(description)
@@ -160,13 +154,6 @@ class DescribedPairs:
                 (description.verb_before, description.before),
                 (description.verb_after, description.after),
             ]
-            meta = json.loads(row["meta"]) if row["meta"] else {}
-            wrong = [noisy_words(slots[side][1], meta.get("description_noise"), _IMAGES[side]) for side in order]
-            if self.regions:
-                undescribed = [
-                    undescribed_patches(slots[side][1], meta, side, row[_IMAGES[side]], self.positions)
-                    for side in order
-                ]
             texts = [words(slots[side][1]) for side in order]
             sentence, indices = sentence_words([slots[side][0] for side in order], texts)
         pictures = [self.images(row[_IMAGES[side]]) for side in order]
@@ -178,8 +165,6 @@ class DescribedPairs:
             "texts": [self.tokens(text) for text in texts],
             "ids": ids,
             "places": indices[: len(ids) - 2],
-            "wrong": wrong,
-            "undescribed": undescribed,
             "uniform_images": rng.random((2, self.positions), dtype=np.float32),
             "uniform_texts": rng.random((2, most), dtype=np.float32),
         }
@@ -213,24 +198,15 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
 
     images (N, S, S, 3) uint8; keys: N; text: :class:`~idc.systems.namc.nim.Texts`; ids, targets (B, L); place (B, L):
     for each target the position of its word in the masks flattened to N * W, or -1; uniform_images (N, P),
-    uniform_texts (N, W); wrong (N, W): 1 for a word known to be wrong, 0 for a right one, -1 unknown or none;
-    undescribed (N, P): 1 for a patch of an object that the description does not name, 0 for one that it names, -1
-    unknown or no object.
+    uniform_texts (N, W).
     """
     count = len(samples)
     texts = _by_side(samples, "texts")
     most = most_words(texts)
     uniform = np.ones((2 * count, most), np.float32)  # a word that does not exist is never masked
-    wrong = np.full((2 * count, most), -1)
-    undescribed = np.full((2 * count, samples[0]["uniform_images"].shape[1]), -1)
-    of_sides = zip(*(_by_side(samples, name) for name in ("uniform_texts", "wrong", "undescribed")), strict=True)
-    for row, (numbers, flags, patches) in enumerate(of_sides):
+    for row, numbers in enumerate(_by_side(samples, "uniform_texts")):
         drawn = numbers[:most]
         uniform[row, : len(drawn)] = drawn
-        if flags is not None:
-            wrong[row, : len(flags)] = flags[:most]
-        if patches is not None:
-            undescribed[row] = patches
     ids = _padded([sample["ids"] for sample in samples], PAD)
     mask_index = np.full((count, ids.shape[1] - 1), -1)
     for row, sample in enumerate(samples):
@@ -246,8 +222,6 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
         "place": torch.from_numpy(mask_index),
         "uniform_images": torch.from_numpy(np.stack(_by_side(samples, "uniform_images"))),
         "uniform_texts": torch.from_numpy(uniform),
-        "wrong": torch.from_numpy(wrong),
-        "undescribed": torch.from_numpy(undescribed),
     }
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,10 +26,9 @@ from idc.systems.namc.data import (
     first_description,
     texts_of,
 )
-from idc.systems.namc.known_noise import Known, areas_under_roc, known_irrelevance, of_other_pairs
 from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.nim import Denoised, NoiseIdentification, words_exist
-from idc.systems.namc.relevance import FOLDER, write_relevance
+from idc.systems.namc.reconstruction import CPU_IMAGES, image_tokens, load_tokenizer, reconstruction_quality
 from idc.training.artifact import Artifact, read_artifact, write_artifact
 from idc.training.caption_validation import CaptioningTask
 from idc.training.config import GroupConfig
@@ -47,8 +47,8 @@ PRETRAIN_CARD: dict[str, Any] = {
     "use": "python jobs/finetune_namc.py pretrained=<this folder> pairs=<folder of pairs>",
 }
 """First sentence and command of the model card of a pre-trained artifact."""
-_CPU_IMAGES = 8
-"""Images that frozen parts read at once: what is between their layers then stays in the cache."""
+MEASURED_PAIRS = 1000
+"""Validation pairs of each worker whose reconstruction is measured; the paper's table 9 has as many."""
 
 
 def grid_channels(image: ImageConfig, grid: Grid | None) -> int:
@@ -67,7 +67,7 @@ def standardised(grid: Grid) -> Callable[[Tensor], Tensor]:
     """The grid features with mean 0 and deviation 1 at each position: those of CNNs differ in scale by ten."""
 
     def compute(images: Tensor) -> Tensor:
-        features = torch.cat([grid(part) for part in images.split(_CPU_IMAGES)])
+        features = torch.cat([grid(part) for part in images.split(CPU_IMAGES)])
         return F.layer_norm(features, features.shape[-1:])
 
     return compute
@@ -97,6 +97,7 @@ class PretrainTask(_Captioning):
     Args:
         tokens_of: image tokens (N, P) of uint8 images with keys; for a discrete reconstruction.
         codebook: V.
+        tokenizer: with which validation draws images of tokens; of a discrete reconstruction.
     """
 
     steps: Tensor | None
@@ -108,6 +109,7 @@ class PretrainTask(_Captioning):
         vocabulary: Vocabulary,
         tokens_of: Callable[[Tensor], Tensor] | None = None,
         codebook: int = 0,
+        tokenizer: ImageTokenizer | None = None,
     ):
         super().__init__(job.model, grid, vocabulary, job.cache_mb)
         self.job = job
@@ -118,6 +120,7 @@ class PretrainTask(_Captioning):
         # Micro-batches of training so far. Only with a later start, so that other artifacts have no such buffer.
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64) if job.nim.masks_from else None)
         self.heads = None
+        self._tokenizer = [] if tokenizer is None else [tokenizer]  # in a list it is no part of the artifact
         self._tokens = None if tokens_of is None else Remembered(tokens_of, job.cache_mb / 8)
         if self.nim is not None and job.mir.enabled:
             outputs = codebook if job.mir.target == "discrete" else grid_channels(image, grid)
@@ -160,15 +163,21 @@ class PretrainTask(_Captioning):
             logs["image_gain"] = strange - whole
         return total + loss, logs
 
+    def _predicted(self, batch: Batch, features: Tensor, denoised: Denoised) -> Tensor:
+        """MIR's prediction of every position: logits of its token, or its features."""
+        assert self.heads is not None
+        encoder = self.net.encoder
+        beyond_end = torch.arange(denoised.text.shape[1], device=features.device) > batch["text"]["end"].unsqueeze(1)
+        hidden = encoder.reconstruct(
+            encoder.embed(features, denoised.images), self.heads.text(denoised.text), beyond_end
+        )
+        predicted: Tensor = self.heads.predict(hidden).float()
+        return predicted
+
     def _reconstruction(self, batch: Batch, features: Tensor, denoised: Denoised) -> tuple[Tensor, Tensor | None]:
         """L_MIR (eq. 18): the mean over the masked positions of an image, summed over a pair's images; and the share of
         right tokens."""
-        assert self.heads is not None
-        encoder, masked = self.net.encoder, denoised.images
-        beyond_end = torch.arange(denoised.text.shape[1], device=features.device) > batch["text"]["end"].unsqueeze(1)
-        text = self.heads.text(denoised.text)
-        hidden = encoder.reconstruct(encoder.embed(features, masked), text, beyond_end)
-        predicted = self.heads.predict(hidden).float()
+        predicted, masked = self._predicted(batch, features, denoised), denoised.images
         if self._tokens is None:
             difference = predicted - features.detach()
             each = (difference.abs() if self.job.mir.target == "l1" else difference.square()).mean(dim=-1)
@@ -211,21 +220,32 @@ class PretrainTask(_Captioning):
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
         """Mean losses; ``image_gain``, how much L_FDG grows with the images of other pairs, without masks: how much of
-        the descriptions is read from the images. Where the noise of descriptions is known, also the area under the ROC
-        curve of irrelevance as its detector over the split: of words that are wrong, and of patches that show an object
-        which is not described."""
-        seen: list[Known] = []
+        the descriptions is read from the images. With a discrete reconstruction also PSNR and SSIM of table 9."""
+        seen: list[dict[str, float]] = []
 
         def watched() -> Iterable[Batch]:
             for batch in loader:
-                flagged = any(bool((batch[name] >= 0).any()) for name in ("wrong", "undescribed"))
-                if self.nim is not None and flagged:
-                    seen.append(known_irrelevance(self.nim, batch, texts_of(batch)))
+                if self._tokenizer and self.heads is not None and len(seen) < 2 * MEASURED_PAIRS:
+                    seen.extend(self._quality(batch, self._tokenizer[0]))
                 yield batch
 
         metrics = super().validate(watched(), context)
         gathered = [figures for part in context.all_gather_object(seen) for figures in part]
-        return {**metrics, **areas_under_roc(gathered)}
+        return {
+            **metrics,
+            **{name: float(np.mean([each[name] for each in gathered])) for name in next(iter(gathered), {})},
+        }
+
+    def _quality(self, batch: Batch, tokenizer: ImageTokenizer) -> list[dict[str, float]]:
+        """Of each image :func:`reconstruction_quality`."""
+        assert self.nim is not None
+        texts, images = texts_of(batch), batch["images"]
+        denoised = self.nim(images, texts, batch["uniform_images"], batch["uniform_texts"])
+        tokens = image_tokens(tokenizer)(images).long()
+        guessed = torch.where(
+            denoised.images, self._predicted(batch, self.features(batch), denoised).argmax(-1), tokens
+        )
+        return reconstruction_quality(tokenizer, images, tokens, guessed)
 
 
 class FinetuneTask(_Captioning, CaptioningTask):
@@ -270,12 +290,12 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     folders = (job.pairs, *job.more_pairs)
     vocabulary = _description_vocabulary(folders, job.caption_pairs, free=not job.nim.enabled)
     grid = frozen_grid(image, context.device)
-    tokens_of, codebook = None, 0
+    tokenizer, tokens_of, codebook = None, None, 0
     if job.tokenizer is not None:
         tokenizer = load_tokenizer(job.tokenizer, image, context.device)
         tokens_of, codebook = image_tokens(tokenizer), tokenizer.config.codebook_size
     torch.manual_seed(job.train.seed)
-    task = PretrainTask(job, grid, vocabulary, tokens_of, codebook).to(context.device)
+    task = PretrainTask(job, grid, vocabulary, tokens_of, codebook, tokenizer).to(context.device)
 
     store = ImageStore(image.size, job.cache_mb / 4)
     tokens = text_tokens(task)
@@ -285,7 +305,6 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
             path, split, images=store, vocabulary=vocabulary, tokens=tokens, positions=image.grid**2,
             length=job.model.decoder.max_length, seed=job.train.seed + number,
             free=not job.nim.enabled, exchange=job.exchange and split == "train", share=share,
-            regions=split != "train",
         )  # fmt: skip
 
     parts: dict[str, Dataset] = {
@@ -296,7 +315,7 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
 
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         _write(
-            context, grid, {}, state_dict=state, metrics=metrics, vocabulary=vocabulary, image=image,
+            context, grid, state_dict=state, metrics=metrics, vocabulary=vocabulary, image=image,
             config={"stage": "pretrain", "job": job.model_dump(mode="json")}, **PRETRAIN_CARD,
         )  # fmt: skip
 
@@ -319,11 +338,6 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         vocabulary = Vocabulary(
             [*start.vocabulary.words, *(word for word in vocabulary.words if word not in pretrained_words)]
         )
-    kept: dict[str, Path] = {}
-    if start is not None and job.keep_relevance:
-        kept[FOLDER] = context.run_dir / FOLDER
-        if context.rank == 0:
-            write_relevance(start, kept[FOLDER])
     folder = None if start is None or model.image.cnn != "resnet" else start.extra(CNN)
     grid = frozen_grid(model.image, context.device, folder)
     torch.manual_seed(job.train.seed)
@@ -346,7 +360,7 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         side = model.image.size
         _write(
-            context, grid, kept, metrics=metrics, vocabulary=vocabulary, image=model.image,
+            context, grid, metrics=metrics, vocabulary=vocabulary, image=model.image,
             state_dict={name.removeprefix("net."): tensor for name, tensor in state.items()},
             config={"stage": "finetune", "job": job.model_dump(mode="json"), "model": model.model_dump(mode="json")},
             card="NAMC, fine-tuned on captions of changes.",
@@ -356,8 +370,8 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     return fit(task, loaders, context, job.train, export=export)
 
 
-def _write(context: Context, grid: Grid | None, kept: Mapping[str, Path], *, image: ImageConfig, **parts: Any) -> None:
-    extras = dict(kept)
+def _write(context: Context, grid: Grid | None, *, image: ImageConfig, **parts: Any) -> None:
+    extras: dict[str, Path] = {}
     if isinstance(grid, ResNetGrid):
         folder = context.run_dir / CNN
         grid.save(folder)
@@ -395,37 +409,11 @@ def text_tokens(task: PretrainTask) -> Tokens:
     return Tokens(task.vocabulary, task.nim.encoder.max_tokens, clip_tokenizer(clip))
 
 
-def load_tokenizer(path: str, image: ImageConfig, device: torch.device) -> ImageTokenizer:
-    """A frozen image tokenizer with the same grid."""
-    tokenizer = ImageTokenizer.load(path).eval().requires_grad_(False).to(device)
-    if tokenizer.config.grid[0] != image.grid:
-        raise ValueError(
-            f"tokenizer: {path} has {tokenizer.config.grid[0]} patches per side, image.grid is {image.grid}; train one "
-            "with the same grid"
-        )
-    return tokenizer
-
-
-def scaled(images: Tensor, size: int) -> Tensor:
-    """uint8 images (N, S, S, 3) as floats (N, 3, size, size) in [0, 1]."""
-    pixels = images.permute(0, 3, 1, 2).float() / 255
-    if images.shape[1] == size:
-        return pixels
-    # Bicubic weights are partly negative, so edges overshoot.
-    return F.interpolate(pixels, (size, size), mode="bicubic", antialias=True).clamp(0, 1)
-
-
-def image_tokens(tokenizer: ImageTokenizer) -> Callable[[Tensor], Tensor]:
-    """The tokens z_i (N, P) of uint8 images."""
-
-    @torch.no_grad()
-    def compute(images: Tensor) -> Tensor:
-        out = []
-        for part in images.split(_CPU_IMAGES):
-            out.append(tokenizer.encode(scaled(part, tokenizer.config.image_size)).flatten(1).to(torch.int32))
-        return torch.cat(out)
-
-    return compute
+def of_other_pairs(images_N: Tensor) -> Tensor:
+    """The images of a batch, or their features, befores first, dealt out to other pairs of it: half a batch away, as
+    neighbours often show the same scene."""
+    pairs = len(images_N) // 2
+    return torch.cat([side.roll(max(1, pairs // 2), dims=0) for side in images_N.split(pairs)])
 
 
 def _pretrained(path: str) -> Artifact:

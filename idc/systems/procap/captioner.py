@@ -1,5 +1,5 @@
-"""ProCap as a captioner: captions of pairs with confidences and change maps, generated frames, the probability of given
-captions, and samples."""
+"""ProCap as a captioner: captions of pairs with confidences and change maps, the probability of given captions, and
+samples."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from idc.captioning.contract import Capability, Speed
+from idc.captioning.contract import Speed
 from idc.data.text import OWN_IDS, SpecialIds
 from idc.decoding import Decoded, decode
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.procap.change_map import attention, combine, disagreement
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, is_captioner
-from idc.systems.procap.model import ProcedureEncoder, Shapes, make_token_head
+from idc.systems.procap.model import ProcedureEncoder, Shapes
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.procedures.keyframes import KeyFrames
 from idc.systems.procap.speed import Optimisations, accelerate, optimisations, running
 from idc.systems.procap.text_decoder import TextDecoder
 from idc.training.artifact import read_artifact
-from idc.vision.tokenizer.model import ImageTokenizer, prepare_images, to_frames
+from idc.vision.tokenizer.model import ImageTokenizer, prepare_images
 
 TOKENIZER = "tokenizer"
 """Folder of the image tokenizer inside an artifact."""
@@ -42,8 +42,6 @@ class CaptioningModel(nn.Module):
 
     Args:
         kind: what is between the two images, see :attr:`FinetuneJob.procedure`.
-        token_head: also hold stage 1's head from patches to codebook entries. Captions do not need it; it makes the
-            procedure visible. It is not trained (as in the official code).
     """
 
     def __init__(
@@ -52,14 +50,12 @@ class CaptioningModel(nn.Module):
         decoder: DecoderConfig,
         shapes: Shapes,
         kind: Procedure = "queries",
-        token_head: bool = False,
     ):
         super().__init__()
         self.kind = kind
         self.encoder = ProcedureEncoder(encoder, shapes)
         positions = (2 if kind == "none" else shapes.frames) * shapes.patches
         self.decoder = TextDecoder(decoder, encoder.width, shapes.vocabulary_size, positions)
-        self.token_head = make_token_head(encoder.width, shapes.codebook_size) if token_head else None
 
     def procedure(self, frames: Tensor) -> Tensor:
         """The latent procedure of frames, (B, F*P, D), or (B, 2*P, D) with nothing between the images."""
@@ -85,12 +81,6 @@ class CaptioningModel(nn.Module):
             "max_length": config.max_length - 1,
             "banned": (special.unk,) if config.ban_unknown_only else (special.unk, special.pad, special.bos),
         }
-
-    def imagined(self, procedure_BSD: Tensor, head: nn.Module) -> Tensor:
-        """Most probable codebook entries of the frames between the images, (B, k, P)."""
-        assert self.kind == "queries"
-        codes: Tensor = head(procedure_BSD.unflatten(1, (self.encoder.shapes.frames, -1))[:, 1:-1]).argmax(dim=-1)
-        return codes
 
 
 FrameReader = Callable[[Tensor], Tensor]
@@ -151,9 +141,6 @@ class PairCaptioner(WordCaptioner[Encoded]):
         speed: a user's choice, or the optimisations one by one.
     """
 
-    frames_meaningful = False
-    """Stage 2 trains the queries, and no loss ties them to stage 1's token head."""
-
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed | Optimisations = "auto"):
         artifact = read_artifact(path, system="procap")
         if not is_captioner(artifact.config):
@@ -166,14 +153,11 @@ class PairCaptioner(WordCaptioner[Encoded]):
             DecoderConfig.model_validate(job["decoder"]),
             shapes_of(artifact.config["shapes"]),
             job.get("procedure", "queries"),
-            artifact.config.get("token_head", False),
         )
         artifact.load_into(self.captioner)
         self.captioner.to(device).eval()
         self.speed = optimisations(speed, torch.device(device))
         accelerate(self.tokenizer, self.captioner.encoder, self.speed, torch.device(device))
-        imagines = self.captioner.kind == "queries" and self.captioner.token_head is not None
-        optional: tuple[Capability, ...] = ("imagine",) if imagines else ()
         super().__init__(
             artifact,
             torch.device(device),
@@ -182,7 +166,7 @@ class PairCaptioner(WordCaptioner[Encoded]):
             beams=job["beams"],
             length_penalty=job["length_penalty"],
             evidence=[DISAGREEMENT],
-            capabilities=("map", *optional),
+            capabilities=["map"],
             image_size=self.tokenizer.config.image_size,
             cached=self.speed.cached,
         )
@@ -192,30 +176,6 @@ class PairCaptioner(WordCaptioner[Encoded]):
             if build.get(INTERPOLATOR) is not None:
                 build[INTERPOLATOR] = str(artifact.extra(INTERPOLATOR))
             self.explicit = key_frames(job["explicit_frames"], build, self.tokenizer)
-
-    def imagine(self, before: np.ndarray, after: np.ndarray, head: nn.Module | None = None) -> list[np.ndarray]:
-        """Decode by the image tokenizer the codebook entries that stage 1's head predicts from the hidden states that
-        the text decoder reads (``imagine.py`` discusses what these pictures mean).
-
-        Args:
-            head: by default the artifact's own.
-
-        Returns:
-            k + 2 frames, uint8 (Y, X, 3); first and last are the two images, decoded from their own codebook entries.
-
-        Raises:
-            ValueError: the artifact has no head, or no queries.
-        """
-        head = head if head is not None else self.captioner.token_head
-        if head is None or self.captioner.kind != "queries":
-            raise ValueError(
-                f"{self.path} cannot imagine: it needs procedure=queries and stage 1's head from patches to codebook "
-                "entries, which an artifact that began with stage 1 has"
-            )
-        with running(self.speed, self.device):
-            images = prepare_images([before, after], self.tokenizer.config).to(self.device)
-            codes = self.captioner.imagined(self.captioner.procedure(self._read(images).unsqueeze(0)), head)[0]
-            return list(pictures(images, codes, self.tokenizer))
 
     @contextmanager
     def _running(self) -> Iterator[None]:
@@ -257,13 +217,6 @@ class PairCaptioner(WordCaptioner[Encoded]):
 
     def _read(self, images: Tensor) -> Tensor:
         return frame_reader(self.captioner.encoder.config, self.tokenizer)(images).float()
-
-
-@torch.no_grad()
-def pictures(ends_23YX: Tensor, codes_kP: Tensor, tokenizer: ImageTokenizer) -> np.ndarray:
-    """Frames of codebook entries, uint8 (k + 2, Y, X, 3): those of the two ends, and between them the given ones."""
-    first, last = tokenizer.encode(ends_23YX).unsqueeze(1).unbind(0)
-    return to_frames(tokenizer.decode(torch.cat([first, codes_kP, last])))
 
 
 def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> PairCaptioner:

@@ -1,5 +1,4 @@
-"""ProCap in the demo: image tokenizer, procedures, two stages; procedures and imagined frames on the
-page."""
+"""ProCap in the demo: image tokenizer, procedures, two stages; procedures on the page."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ class _ProCap(DemoSystem):
         }
 
     def report(self, folders: DemoFolders) -> Sequence[str]:
-        _, tokenizer = tokenizer_step(folders)
-        return f"procedures={folders.data}/procedures", f"tokenizer={tokenizer}", f"imagine={self.artifact(folders)}"
+        return (f"procedures={folders.data}/procedures",)
 
     def other_pairs(self, folders: DemoFolders, pairs: str, name: str) -> tuple[Sequence[DemoStep], Mapping[str, str]]:
         _, tokenizer = tokenizer_step(folders)

@@ -343,16 +343,11 @@ class ProcedureEncoder(nn.Module):
         return mask
 
 
-def make_token_head(width: int, codebook_size: int) -> nn.Sequential:
-    """The head from hidden states of patches to logits of codebook entries."""
-    return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, codebook_size))
-
-
 class PretrainHeads(nn.Module):
     """Stage 1 heads, each a norm and a linear layer: from patches to codebook entries, from tokens to one logit."""
 
     def __init__(self, width: int, codebook_size: int):
         super().__init__()
-        self.msm = make_token_head(width, codebook_size)
+        self.msm = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, codebook_size))
         self.align = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 1))
         self.consistency = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 1))

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from itertools import islice
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from idc.data.images import decode_image
-from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary
 from idc.systems.procap.captioner import (
     INTERPOLATOR,
@@ -27,7 +24,6 @@ from idc.systems.procap.clip import ClipWords, clip_blocks
 from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob, Procedure
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, as_images, collate
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
-from idc.systems.procap.procedures.filmstrip import filmstrip
 from idc.training.artifact import read_artifact, write_artifact
 from idc.training.caption_validation import CaptioningTask
 from idc.training.context import Context
@@ -163,11 +159,10 @@ class FinetuneTask(CaptioningTask):
         shapes: Shapes,
         vocabulary: Vocabulary,
         extract: FrameReader,
-        token_head: bool = False,
     ):
         super().__init__()
         self.job, self.vocabulary, self.extract = job, vocabulary, extract
-        self.captioner = CaptioningModel(encoder, job.decoder, shapes, job.procedure, token_head)
+        self.captioner = CaptioningModel(encoder, job.decoder, shapes, job.procedure)
         for unused in _unused_in_stage_2(self.captioner, job.procedure):
             unused.requires_grad_(False)
 
@@ -240,8 +235,6 @@ def _unused_in_stage_2(captioner: CaptioningModel, kind: Procedure) -> list[torc
     """Parameters that only stage 1 uses; kept in the artifact, not trained."""
     encoder = captioner.encoder
     unused = [encoder.align_token]
-    if captioner.token_head is not None:
-        unused += captioner.token_head.parameters()
     if kind != "queries":
         unused.append(encoder.mask_embedding)
     if encoder.config.queries_only:
@@ -268,9 +261,6 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     train, validation = (PretrainDataset(job.procedures, info, split, job, words) for split in ("train", "val"))
     loaders = Loaders.of(train, validation, collate, job.train, context)
 
-    if context.rank == 0:
-        show_procedures(job.procedures, context)
-
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         write_artifact(
             context.run_dir / "artifact",
@@ -286,15 +276,6 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     return fit(task, loaders, context, job.train, export=export)
 
 
-def show_procedures(path: str, context: Context, count: int = 6) -> None:
-    """Track pictures of the first validation procedures: filmstrip with confidence bars, and the change mask."""
-    rows = iter_rows(path, columns=["pair_id", "frames", "confidence", "keyframes", "mask"], split="val", batch_size=8)
-    for row in islice(rows, count):
-        context.tracker.image(f"procedures/{row['pair_id']}", filmstrip(row))
-        if row["mask"] is not None:
-            context.tracker.image(f"masks/{row['pair_id']}", decode_image(row["mask"]))
-
-
 def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     """Run stage 2 on this rank; ``payload`` is a resolved :class:`FinetuneJob`. Returns what ``fit`` returns."""
     job = FinetuneJob.model_validate(payload)
@@ -302,17 +283,15 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     tokenizer = _tokenizer(info).to(context.device)
     encoder = job.encoder or EncoderConfig()
     learned: dict[str, Tensor] = {}
-    head: dict[str, Tensor] = {}
     if job.pretrained is not None:
-        encoder, learned, head = _pretrained_encoder(job.pretrained, info)
+        encoder, learned = _pretrained_encoder(job.pretrained, info)
     if encoder.stem and job.procedure == "frames":
         raise ValueError("procedure: frames are features of the tokenizer; take an encoder without a stem, or queries")
     info = frames_for(encoder, info)
     reader = frame_reader(encoder, tokenizer)
-    task = FinetuneTask(job, encoder, info.shapes, info.vocabulary, reader, token_head=bool(head))
-    if task.captioner.token_head is not None:
+    task = FinetuneTask(job, encoder, info.shapes, info.vocabulary, reader)
+    if learned:
         task.captioner.encoder.load_state_dict(learned)
-        task.captioner.token_head.load_state_dict(head)
     task.to(context.device)
     frames = job.explicit_frames if job.procedure == "frames" else None
     if frames is not None:
@@ -335,7 +314,6 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
                 "encoder": encoder.model_dump(mode="json"),
                 "job": job.model_dump(mode="json"),
                 "build": info.build if frames is not None else None,
-                "token_head": task.captioner.token_head is not None,
             },
             state_dict={name.removeprefix("captioner."): tensor for name, tensor in state.items()},
             vocabulary=info.vocabulary,
@@ -376,8 +354,8 @@ def _tokenizer(info: ProcedureInfo) -> ImageTokenizer:
     return tokenizer
 
 
-def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, dict[str, Tensor], dict[str, Tensor]]:
-    """Config and weights of the encoder in a stage 1 artifact, and of its token head, checked by the procedures."""
+def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, dict[str, Tensor]]:
+    """Config and weights of the encoder in a stage 1 artifact, checked by the procedures."""
     artifact = read_artifact(path, system="procap")
     if artifact.config["stage"] != "pretrain":
         raise ValueError(f"pretrained: {path} is an artifact of stage 2; give the artifact of pretrain_procap.py")
@@ -396,8 +374,7 @@ def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, 
         raise ValueError(
             f"pretrained: {path} was trained with another tokenizer than that of the procedures; build them with it"
         )
-    state = artifact.state_dict()
-    return config, part_of(state, "encoder."), part_of(state, "heads.msm.")
+    return config, part_of(artifact.state_dict(), "encoder.")
 
 
 def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -15,7 +15,6 @@ from idc.captioning.contract import Speed
 from idc.data.text import BOS, EOS, PAD
 from idc.systems.procap.captioner import DISAGREEMENT, PairCaptioner
 from idc.systems.procap.change_map import disagreement
-from idc.systems.procap.imagine import Imaginer
 from idc.systems.procap.speed import Optimisations
 from tests.systems.procap.world import Images
 
@@ -243,8 +242,6 @@ def test_every_speed_can_do_what_the_exact_one_can(
     for own, same_scores in zip(other.score(*images, captions), exact.score(*images, captions), strict=True):
         assert own[0].mean == pytest.approx(same_scores[0].mean, abs=near)
     assert [len(own) for own in other.sample(*images, 2)] == [2] * 6
-    frames = other.imagine(images[0][0], images[1][0])
-    assert [(frame.shape, frame.dtype) for frame in frames] == [((32, 32, 3), np.uint8)] * FRAMES
 
 
 def test_the_names_and_values_of_the_weights_do_not_depend_on_the_speed(captioner_artifact: Path) -> None:
@@ -254,18 +251,3 @@ def test_the_names_and_values_of_the_weights_do_not_depend_on_the_speed(captione
         assert found.keys() == expected.keys()
         for name, tensor in expected.items():
             assert torch.allclose(found[name], tensor, rtol=1e-6, atol=0), name
-
-
-def test_it_imagines_with_its_own_head(captioner: PairCaptioner, captioner_artifact: Path, images: Images) -> None:
-    assert "imagine" in captioner.capabilities
-    frames = captioner.imagine(images[0][0], images[1][0])
-    assert [(frame.shape, frame.dtype) for frame in frames] == [((32, 32, 3), np.uint8)] * FRAMES
-    ways = Imaginer(captioner_artifact)(images[0][0], images[1][0], rounds=1)
-    assert np.array_equal(np.stack(frames), ways[-1].frames)
-    assert ways[-1].way == "stage 2, the procedure queries"
-
-
-def test_without_a_head_it_does_not_imagine(changeable: PairCaptioner, images: Images) -> None:
-    changeable.captioner.token_head = None
-    with pytest.raises(ValueError, match="cannot imagine: it needs procedure=queries and stage 1's head"):
-        changeable.imagine(images[0][0], images[1][0])

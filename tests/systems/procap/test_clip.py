@@ -8,12 +8,9 @@ import pytest
 import torch
 from transformers import CLIPTokenizer, CLIPVisionConfig, CLIPVisionModel
 
-from idc.data.images import decode_image
-from idc.data.store import iter_rows
 from idc.systems.procap.clip import ClipWords, clip_blocks
 from idc.systems.procap.config import EncoderConfig
 from idc.systems.procap.data import PretrainDataset, ProcedureInfo
-from idc.systems.procap.imagine import Modeler
 from idc.systems.procap.model import ProcedureEncoder
 from idc.training.artifact import read_artifact
 from tests.systems.procap.world import ENCODER, World, start
@@ -106,13 +103,3 @@ def test_stage_1_starts_from_clip_and_reads_bpe(clip: str, world: World, tmp_pat
     trained = world.finetune({"train.steps": 1}, pretrained=str(tmp_path / "pretrain" / "artifact"))
     start(trained, tmp_path / "finetune")
     assert len(info.vocabulary) != size_of(clip)
-
-    modeler = Modeler(tmp_path / "pretrain" / "artifact")
-    assert modeler.unknown("a zeppelin moved") == []
-    pair = next(iter(iter_rows(world.pairs, split="val")))
-    images = decode_image(pair["before"]), decode_image(pair["after"])
-    asked: list[list[int]] = []
-    modeler.encoder.text_embedding.register_forward_pre_hook(lambda _, inputs: asked.append(inputs[0][0].tolist()))
-    modeler.imagine(*images, "red cube", rounds=1)
-    symbols = ["red</w>", "c", "u", "b", "e</w>"]
-    assert asked[0][:5] == CLIPTokenizer.from_pretrained(clip).convert_tokens_to_ids(symbols)

@@ -17,7 +17,6 @@ from idc.data.text import PAD
 from idc.systems.procap.captioner import PairCaptioner, frame_reader
 from idc.systems.procap.config import EncoderConfig
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, collate
-from idc.systems.procap.imagine import Imaginer, mask_predict
 from idc.systems.procap.model import ProcedureEncoder, Stem
 from idc.systems.procap.task import FinetuneTask, PretrainTask, frames_for
 from idc.training.artifact import read_artifact
@@ -130,9 +129,7 @@ def test_the_captioner_says_what_validation_says(artifacts: tuple[Path, Path], w
     data = FinetuneDataset(world.procedures, info, "val", captions="first", max_length=20, seed=0)
     job = world.finetune({"beams": 2}, encoder=STEM)
     task = FinetuneTask(job, EncoderConfig.model_validate(STEM), info.shapes, info.vocabulary, lambda images: images)
-    task.captioner.load_state_dict(
-        {name: value for name, value in captioner.captioner.state_dict().items() if not name.startswith("token_head")}
-    )
+    task.captioner.load_state_dict(captioner.captioner.state_dict())
     batch = collate([data.get(index, 0) for index in range(len(data))])
     befores, afters = zip(*batch["ends"].numpy(), strict=True)
     assert captioner(befores, afters) == task.eval().caption(batch)
@@ -140,7 +137,7 @@ def test_the_captioner_says_what_validation_says(artifacts: tuple[Path, Path], w
 
 def test_what_the_captioner_can_do(artifacts: tuple[Path, Path], world: World) -> None:
     captioner = PairCaptioner(artifacts[1])
-    assert captioner.capabilities == {"map", "score", "sample", "imagine"}
+    assert captioner.capabilities == {"map", "score", "sample"}
     row = next(iter(iter_rows(world.pairs, split="val")))
     before, after = decode_image(row["before"]), decode_image(row["after"])
     same, other = captioner.describe([before, before], [before, 255 - before], change_map=True)
@@ -150,24 +147,6 @@ def test_what_the_captioner_can_do(artifacts: tuple[Path, Path], world: World) -
     assert float(same.change_map.max()) == 0.0
     assert float(other.change_map.max()) > 0.01
     assert captioner.score([before], [after], [["no change"]])[0][0].total < 0
-    ways = Imaginer(artifacts[1])(before, after, "the red ball moved", rounds=3)
-    assert [way.way.split(",")[0] for way in ways] == ["stage 1", "stage 2"]
-    assert all(way.frames.shape == (4, 32, 32, 3) for way in ways)
-
-
-def test_mask_predict_reads_decoded_frames_as_images(encoder: ProcedureEncoder, world: World) -> None:
-    tokenizer = ImageTokenizer.load(world.tokenizer)
-    seen: list[torch.Tensor] = []
-    encoder.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[1].clone()))
-    torch.manual_seed(2)
-    head = torch.nn.Linear(32, 32)
-    ends = some_images(1, 2)
-    tokens = mask_predict(encoder, head, tokenizer, ends, torch.full((1, 12), PAD), rounds=2)
-    assert tokens.shape == (1, 2, PATCHES)
-    assert [frames.shape for frames in seen] == [(1, 4, 3, 32, 32)] * 2
-    assert torch.equal(seen[1][:, [0, -1]], ends)
-    between = seen[1][0, 1:-1]
-    assert 0 < float(between.max()) <= 1  # the frames decoded from the first round's entries
 
 
 @pytest.mark.parametrize(

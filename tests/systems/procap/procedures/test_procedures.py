@@ -18,7 +18,6 @@ from idc.data.store import iter_rows, read_manifest, read_rejects
 from idc.data.text import BOS, EOS, Vocabulary
 from idc.systems.procap.procedures.build import build
 from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
-from idc.systems.procap.procedures.filmstrip import filmstrip
 from idc.systems.procap.procedures.stages import Interpolate
 from idc.vision.interpolation.middle_frames import DISFlow, interpolate
 from idc.vision.tokenizer.model import ImageTokenizer, to_images
@@ -231,13 +230,6 @@ def test_uniform_key_frames_and_settings_that_do_not_count(pairs: str, tokenizer
     build(same, str(tmp_path / "out"), run)  # complete already
     with pytest.raises(ValueError, match="overwrite"):
         build(config(pairs, tokenizer, depth=3, strategy="random"), str(tmp_path / "out"), run)
-
-
-def test_filmstrip(built: str) -> None:
-    strip = filmstrip(next(iter_rows(built)))
-    assert strip.shape == (32 + 8, 5 * 32, 3)
-    assert strip[32:, :32].max() == 0  # no bar under the frame before
-    assert strip[32:, 32:128].max() > 0
 
 
 def test_faults_are_found_before_anything_starts(tmp_path: Path) -> None:
