@@ -32,7 +32,7 @@ GROUPS = {
         "evaluate", "compare", "calibrate", "corrupt", "robustness", "leaderboard", "answer_questions", "score_answers",
         "judge", "throughput", "report",
     ),
-    "release": ("register", "promote", "convert", "convert_mci", "wrap_vlm", "merge_vlm", "reword_vlm"),
+    "release": ("register", "promote", "convert", "wrap_vlm", "merge_vlm", "reword_vlm"),
     "use": ("caption", "caption_scene", "demo", "serve"),
 }  # fmt: skip
 """Group of `idc --help` and of docs/commands.md -> its commands; those of none are shown last."""

@@ -77,8 +77,8 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "pairs: no such file or folder: 'nowhere'",
         ],
     ),
-    "convert_mci": (
-        ["weights=nowhere", "vocabulary=nor/here", "out=out", "heads=0"],
+    "convert, mci": (
+        ["kind=mci", "weights=nowhere", "vocabulary=nor/here", "out=out", "heads=0"],
         [
             "heads: input should be greater than or equal to 1, got 0",
             "weights: no such file or folder: 'nowhere'",
@@ -306,4 +306,4 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
         ],
     ),
 }
-"""Job -> arguments, and how the lines of the faults begin."""
+"""Job, after a comma what it is to do -> arguments, and how the lines of the faults begin."""

@@ -38,7 +38,7 @@ COMMANDS = [
     next_command.after_training(
         "idc.systems.changevg.tuning:train", load(ChangeVgJob, None, {"pairs": "q", **BASE}), ARTIFACT
     ),
-    *(next_command.after_conversion(kind, ARTIFACT) for kind in ("vqgan", "stage1", "stage2", "clip4idc")),
+    *(next_command.after_conversion(kind, ARTIFACT) for kind in ("vqgan", "stage1", "stage2", "clip4idc", "mci")),
     next_command.after_import("my pairs"),
     next_command.after_pairs("my pairs"),
     next_command.after_procedures("my procedures"),

@@ -174,6 +174,8 @@ class GuideJob(ConfigModel):
 class ConvertMciJob(ConfigModel):
     """Convert the weights of Change-Agent's MCI to an artifact of the guide."""
 
+    kind: Literal["mci"]
+    """mci: the guide of ChangeVG. Others: other settings, see `kind=stage1 --help`."""
     weights: str = Field(min_length=1)
     """File to convert: `MCI_model.pth`."""
     vocabulary: str = Field(min_length=1)
