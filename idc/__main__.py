@@ -29,7 +29,7 @@ GROUPS = {
     ),
     "search": ("sweep",),
     "evaluate": (
-        "evaluate", "compare", "calibrate", "corrupt", "robustness", "leaderboard", "answer_questions", "score_answers",
+        "evaluate", "compare", "calibrate", "robustness", "leaderboard", "answer_questions", "score_answers",
         "judge", "throughput", "report",
     ),
     "release": ("register", "promote", "convert", "wrap_vlm", "merge_vlm", "reword_vlm"),

@@ -231,7 +231,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "build.interpolation_weights: no such file or folder: 'net_220.pth'",
         ],
     ),
-    "corrupt": (
+    "robustness, a set": (
         ["pairs=nowhere", "out=made", "kind=fog", "share=0.2", "seed=-1"],
         [
             "seed: input should be greater than or equal to 0, got -1",

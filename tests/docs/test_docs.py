@@ -117,7 +117,7 @@ def test_a_broken_link_is_found(text: str, fault: str, monkeypatch: pytest.Monke
         ("", "sh k8s/secrets/made.sh", "no such file"),
         ("", "kubectl aply -k k8s/base", "nothing checks this"),
         ("", "idc captoin a b", "no such command"),
-        ("", "idc corrupt pairs=a out=b", "kind: required"),
+        ("", "idc robustness pairs=a out=b", "artifact: required"),
         ("", "idc-caption a b", "nothing checks this program"),
         ("", "python jobs/caption.py 'before.png", "No closing quotation"),
         ("python", "print('x'", "never closed"),

@@ -26,7 +26,7 @@ COMMANDS = {
     "train_guide pairs=photos": IMPORT,
     "run_guide pairs=photos guide=photos out=out": IMPORT,
     "quote_guide pairs=photos instructions=photos out=out": IMPORT,
-    "corrupt pairs=photos out=out kind=fog severity=5": IMPORT,
+    "robustness pairs=photos out=out kind=fog severity=5": IMPORT,
     "build_changeimti pairs=photos out=out": IMPORT,
     "describe_pairs pairs=photos out=out describer=oracle": IMPORT,
     "evaluate predictions=photos/captions/000.txt pairs=photos out=out": IMPORT,
