@@ -24,7 +24,7 @@ GROUPS = {
     "parts": ("train_tokenizer", "train_pair_encoder"),
     "systems": (
         "build_procedures", "pretrain_procap", "finetune_procap", "pretrain_namc", "finetune_namc", "finetune_sft",
-        "finetune_m3diff", "train_guide", "run_guide", "quote_guide", "finetune_changevg", "train_adpo",
+        "finetune_m3diff", "train_guide", "finetune_changevg", "train_adpo",
         "train_twincap",
     ),
     "search": ("sweep",),

@@ -60,7 +60,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "start: no such file or folder: 'nor/here'",
         ],
     ),
-    "run_guide": (
+    "finetune_changevg, notes": (
         ["pairs=nowhere", "guide=nor/here", "cross_fitted=[nor/there]", "out=out", "batch_size=0"],
         [
             "batch_size: input should be greater than or equal to 1, got 0",
@@ -69,7 +69,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "cross_fitted.0: no such file or folder: 'nor/there'",
         ],
     ),
-    "quote_guide": (
+    "finetune_changevg, questions": (
         ["instructions=nor/here", "pairs=nowhere", "out=out", "prompt.style=notebook", "prompt.regions=false"],
         [
             "prompt.regions: style=notebook quotes none anyway; leave it out",
