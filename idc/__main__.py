@@ -29,8 +29,8 @@ GROUPS = {
     ),
     "search": ("sweep",),
     "evaluate": (
-        "evaluate", "compare", "calibrate", "robustness", "leaderboard", "answer_questions", "score_answers",
-        "judge", "throughput", "report",
+        "evaluate", "compare", "calibrate", "robustness", "leaderboard",
+        "throughput", "report",
     ),
     "release": ("register", "promote", "convert", "wrap_vlm", "merge_vlm", "reword_vlm"),
     "use": ("caption", "caption_scene", "demo", "serve"),

@@ -186,7 +186,7 @@ def _holds_questions(folder: str) -> bool:
 
 def _answers(artifact: str, instructions: str) -> str:
     out = str(PurePath(artifact).parent / "answers")
-    return _command("answer_questions", artifact=artifact, instructions=instructions, out=out)
+    return _command("evaluate", artifact=artifact, instructions=instructions, out=out)
 
 
 def _carried(job: ConfigModel | None, *settings: str) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def test_a_model_tuned_on_questions_is_asked_them(tmp_path: Path) -> None:
     pairs = write_masked(tmp_path / "pairs")
     job = load(SftJob, None, {"pairs": write_questions(pairs, tmp_path / "questions"), **BASE})
     command = next_command.after_training("idc.systems.sft.task:train", job, ARTIFACT)
-    assert command.startswith("python jobs/answer_questions.py")
+    assert command.startswith("python jobs/evaluate.py")
     assert f"instructions={job.pairs}" in command
     assert list(faulty_command(command)) == []
     on_pairs = next_command.after_training(

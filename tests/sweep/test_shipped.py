@@ -78,6 +78,8 @@ class Inputs:
         trains = script.startswith(("train_", "pretrain_", "finetune_"))
         if not trains and script not in ("render", "describe_pairs", "robustness", "build_procedures", "evaluate"):
             return
+        if any(word.startswith("instructions=") for word in arguments):  # asked, not evaluated
+            return
         job = _config(script, arguments)
         if trains:
             self.make("artifact", f"{job.runs}/{job.name}/artifact")

@@ -32,7 +32,6 @@ SMALL = {
         *_SHORT, "base.dtype=float32", "train.grad_accumulation=1", "train.num_workers=1", "train.loader_processes=0",
         "train.precision=fp32", "generation.max_new_tokens=4",
     ],
-    "answer_questions": ["max_tokens=4"],
     "evaluate": ["metrics=[BLEU,CIDEr]", "spice=false", "resamples=0", "allow_empty=true"],
 }  # fmt: skip
 """Job -> settings with which it takes seconds."""
@@ -58,9 +57,10 @@ def test_the_commands_work_one_after_another(tmp_path: Path, monkeypatch: pytest
     for script, *arguments in documented():
         job = Path(script).stem
         notes = any(word.startswith("out=") for word in arguments) and job == "finetune_changevg"
-        more = [] if notes else SMALL.get(job, [])
+        asks = any(word.startswith("instructions=") for word in arguments)
+        more = [] if notes else ["max_tokens=4"] if asks else SMALL.get(job, [])
         base = [f"base.source={tiny_folder('internvl', 32)}"] if job == "finetune_changevg" and not notes else []
-        local = [] if "--local" in arguments or job in ("caption", "answer_questions") else ["--local"]
+        local = [] if "--local" in arguments or job == "caption" or asks else ["--local"]
         monkeypatch.setattr(sys, "argv", [script, *arguments, *more, *base, *local])
         print(shlex.join([script, *arguments]))
         importlib.import_module(f"jobs.{job}").main()
