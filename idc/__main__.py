@@ -33,7 +33,7 @@ GROUPS = {
         "throughput", "report",
     ),
     "release": ("register", "promote", "convert", "wrap_vlm", "merge_vlm", "reword_vlm"),
-    "use": ("caption", "caption_scene", "demo", "serve"),
+    "use": ("caption", "demo", "serve"),
 }  # fmt: skip
 """Group of `idc --help` and of docs/commands.md -> its commands; those of none are shown last."""
 
