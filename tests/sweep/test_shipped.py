@@ -78,7 +78,8 @@ class Inputs:
         trains = script.startswith(("train_", "pretrain_", "finetune_"))
         if not trains and script not in ("render", "describe_pairs", "robustness", "build_procedures", "evaluate"):
             return
-        if any(word.startswith("instructions=") for word in arguments):  # asked, not evaluated
+        notes = script == "finetune_changevg" and any(word.startswith("out=") for word in arguments)
+        if notes or any(word.startswith("instructions=") for word in arguments):  # nothing is trained or evaluated
             return
         job = _config(script, arguments)
         if trains:
