@@ -224,6 +224,16 @@ def cli(
     return Cli(config, getattr(args, "local", False), getattr(args, "overwrite", False))
 
 
+def setting(name: str) -> str | None:
+    """The text of a setting (of a section: one of its settings) on this process's command line; None without it. A
+    command that does several things asks which."""
+    for word, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=True):
+        key, equals, text = word.partition("=")
+        if key.removeprefix("--").partition(".")[0] == name and (equals or word.startswith("--")):
+            return text if equals else following
+    return None
+
+
 def arguments(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Settings as a shell command takes them: ``section.name=value``, the inverse of the parse."""
     for name, value in values.items():

@@ -177,7 +177,7 @@ def _corrupt(data: str, pairs: str) -> Iterator[DemoStep]:
     """The corrupted pairs: made before the queues, which all read them."""
     for kind, severity in CORRUPTIONS.items():
         yield DemoStep(f"corrupt pairs: {kind.replace('_', ' ')}", [
-            "jobs/corrupt.py", f"pairs={pairs}", f"out={data}/corrupted/{kind}-{severity}", f"kind={kind}",
+            "jobs/robustness.py", f"pairs={pairs}", f"out={data}/corrupted/{kind}-{severity}", f"kind={kind}",
             f"severity={severity}", "splits=[test]", "keep_others=false",
         ])  # fmt: skip
 

@@ -142,8 +142,10 @@ def after_corruption(pairs: str) -> str:
 
 
 def after_conversion(kind: str, artifact: str) -> str:
-    """The use of authors' weights, by the kind of :class:`idc.systems.procap.config.ConvertJob`."""
+    """The use of authors' weights, by their kind in ``jobs/convert.py``."""
     match kind:
+        case "mci":
+            return _command("evaluate", artifact=artifact, pairs="data/levir-mci", out=f"{artifact}-evaluation")
         case "vqgan":
             return after_training("idc.vision.tokenizer.task:train", None, artifact)
         case "clip4idc":
@@ -184,7 +186,7 @@ def _holds_questions(folder: str) -> bool:
 
 def _answers(artifact: str, instructions: str) -> str:
     out = str(PurePath(artifact).parent / "answers")
-    return _command("answer_questions", artifact=artifact, instructions=instructions, out=out)
+    return _command("evaluate", artifact=artifact, instructions=instructions, out=out)
 
 
 def _carried(job: ConfigModel | None, *settings: str) -> dict[str, Any]:

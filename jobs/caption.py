@@ -1,4 +1,4 @@
-"""Caption what changed between two images, or between those of very many pairs.
+"""Caption what changed between two images, between those of very many pairs, or in two GeoTIFFs of any size.
 
     python jobs/caption.py before.png after.png
     python jobs/caption.py before.png after.png --json --candidates 3
@@ -10,11 +10,15 @@
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input pairs.csv --out captions --local
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input data/demo/pairs --out captions --actors 2
     python jobs/caption.py input= --help         the settings of the last two
+    python jobs/caption.py BEFORE.tif AFTER.tif --out FOLDER --local
+    python jobs/caption.py BEFORE.tif AFTER.tif --out FOLDER --local --artifact regions tile=512 overlap=64
+    python jobs/caption.py BEFORE.tif AFTER.tif --out FOLDER --local --reproject scaling=percentiles bands=[3,2,1]
+    python jobs/caption.py BEFORE.tif AFTER.tif --out FOLDER actors=8 gpus_per_actor=1
+    python jobs/caption.py out= --help           the settings of the last four
 
 Without --artifact it is auto: the newest captioner below runs/, else the one that comes with the program (shipped), if
 the images are like those that it was trained on, which are rendered scenes; for all others, such as photographs and
-screenshots, objects. The printed line names the one that spoke. Two GeoTIFFs are captioned by shipped-satellite
-(polygons of what changed: jobs/caption_scene.py).
+screenshots, objects. The printed line names the one that spoke. Two GeoTIFFs are captioned by shipped-satellite.
 
 --artifact objects needs no training: an object detector names what came, went or moved, words on both images are read,
 and what has no name is said by its place. --artifact regions is the same without a detector: places and colours. A
@@ -35,6 +39,14 @@ captioned has its reason in `error`. At the end, --out gets page.html with pairs
 summary.json with counts: named change types, warnings and, where the input has the column `change_type`, how many are
 right. The same command given again continues an interrupted job.
 --local needs no Ray.
+
+Two GeoTIFFs of one place and --out need rasterio: pip install 'idc[geo]'. Any captioner with a change map serves. The
+scene is read and captioned in tiles that overlap and never held in memory; the tiles' maps are merged, and a change
+that spans several of them is one polygon. Without --artifact, the one for satellite images that comes with the program
+is used: it has learned rendered roads and buildings. FOLDER gets changes.geojson (longitude and latitude; areas in
+square metres on the ellipsoid), changes.tif and change_map.tif on the grid of AFTER.tif, summary.json, and the
+captioned tiles in tiles/. With another threshold, min_area or native and --overwrite, the tiles are kept and not
+captioned again. With --local and actors=N it uses N processes.
 """
 
 from __future__ import annotations
@@ -68,12 +80,23 @@ def _geotiffs(before: bytes, after: bytes, names: tuple[str, str]) -> Pixels:
     return decode_placed(before, after, MAX_PIXELS, names)[0]
 
 
-def main() -> None:
-    if not any(argument.startswith(("--input", "input=", "--config")) for argument in sys.argv[1:]):
-        from idc.captioning.pair_command import command
+def scene_command() -> None:
+    from cluster.caption_job import CaptionSceneJob
+    from idc.config import cli
 
-        command(__doc__, _geotiffs)
-        return
+    args = cli(CaptionSceneJob, __doc__, positional=("before", "after"))
+    job = args.config
+    from cluster.session import run_chunks
+    from idc.geo.scene_job import caption_scene
+
+    try:
+        run = partial(run_chunks, args.local, job.cluster, processes=job.actors, job=job)
+        print(f"{job.out}: {caption_scene(job, run, args.local, args.overwrite).text()}")
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"caption: {error}") from None
+
+
+def table_command() -> None:
     from cluster.caption_job import CaptionTableJob
     from idc.config import cli
 
@@ -96,6 +119,17 @@ def main() -> None:
     if job.show:
         print(f"page: {job.out}/{PAGE}")
     print(f"next: {after_captions(job.artifact, job)}")
+
+
+def main() -> None:
+    if any(argument.startswith(("--input", "input=", "--config")) for argument in sys.argv[1:]):
+        table_command()
+    elif any(argument.startswith(("--out", "out=")) for argument in sys.argv[1:]):
+        scene_command()
+    else:
+        from idc.captioning.pair_command import command
+
+        command(__doc__, _geotiffs)
 
 
 if __name__ == "__main__":

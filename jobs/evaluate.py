@@ -1,5 +1,5 @@
 """Caption a split of a folder of pairs and score it with two baselines: the best constant caption, and the caption of
-the nearest training pair.
+the nearest training pair. Also: score captions or answers made elsewhere, put questions, let a language model judge.
 
     python jobs/evaluate.py artifact=runs/captioner/artifact pairs=data/pairs split=test out=runs/captioner/evaluation
     python jobs/evaluate.py artifact=runs/captioner/artifact pairs=data/pairs out=runs/captioner/evaluation actors=4
@@ -8,21 +8,42 @@ the nearest training pair.
     python jobs/evaluate.py predictions=results.json references=total_change_captions_reformat.json out=runs/other
     python jobs/evaluate.py predictions=captions.jsonl pairs=data/levir protocol=levir_ids out=runs/levir
 
+    python jobs/evaluate.py artifact=runs/changevg/artifact instructions=data/changeimti-test out=runs/changevg/answers
+    python jobs/evaluate.py artifact=runs/changevg/artifact instructions=data/qag360k \\
+        out=runs/changevg/qag360k data_set=qag360k types=[change_or_not]
+    python jobs/evaluate.py answers=answers.jsonl out=runs/answers
+    python jobs/evaluate.py evaluation=runs/captioner/evaluation out=runs/captioner/judge \\
+        url=http://localhost:8000/v1 judge=Qwen/Qwen3-8B concurrency=16
+    python jobs/evaluate.py instructions= --help         the settings of questions; answers= and judge= likewise
+
 Runs in this process; with actors=N the captioning runs on N Ray actors (not with --local). Captions are gathered and
 scored once, so the scores are the same. The page of the result is OUT/report.html. An interrupted captioning is
 continued. Given again with the same inputs and
 settings, the command does nothing. Errors (Java missing, a damaged file, an empty caption, an id that only one side
 has) are named; the status is then 1.
+
+With instructions, the questions of a data set (jobs/build_changeimti.py, jobs/import_dataset.py) are put to the
+captioner: yes or no, counts, positions. Writes OUT/answers.jsonl and OUT/answers.json, those of dialogues below
+OUT/dialogues. Answers that no rule can parse count as wrong. The same command continues an interrupted job.
+
+With answers, each line of the file is a question: {"type": "binary", "answer": "Yes", "prediction": "yes."}; type count
+and location also have "class": "road". Other types (CDVQA, QAG-360K) are scored by equal texts. All faulty lines are
+named.
+
+With judge, a language model says how much of the reference the captions and baselines of an evaluation cover, by the
+criteria of OmniDiff's prompt. Any endpoint with OpenAI's chat completions; the key is read from $OPENAI_API_KEY
+(api_key_variable=OTHER). The same command continues after an interruption and sends no answered request again.
 """
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 
 from cluster.config import ClusterConfig
-from idc.config import cli, refuse
-from idc.evaluation.config import EvaluateJob
+from idc.config import cli, refuse, setting
+from idc.evaluation.config import AskJob, EvaluateJob
 
 
 class Job(EvaluateJob):
@@ -32,7 +53,51 @@ class Job(EvaluateJob):
     """The Ray cluster (with actors above 1, not with --local)."""
 
 
-def main() -> None:
+def questions_command() -> None:
+    args = cli(AskJob, __doc__, local=False)
+    from idc.evaluation.answers import answers_table
+    from idc.evaluation.asking import ask_questions
+
+    try:
+        scores = ask_questions(args.config, overwrite=args.overwrite)
+    except ValueError as error:
+        raise SystemExit(f"evaluate: {error}") from None
+    for title, result in (("single questions", scores.single), ("in dialogues", scores.dialogues)):
+        if result is not None:
+            print(f"{title}: {answers_table(result)}")
+
+
+def answers_command() -> None:
+    from idc.evaluation.answers import AnswersJob, answers_table, run_answers
+
+    try:
+        print(answers_table(run_answers(cli(AnswersJob, __doc__, local=False, overwrite=False).config)))
+    except ValueError as error:
+        refuse(str(error).split("\n"))
+
+
+def judge_command() -> None:
+    from idc.evaluation.judge import ANSWERS, JudgeJob, judgement_table, run_judge
+
+    job = cli(JudgeJob, __doc__, local=False, overwrite=False).config
+    from idc.chat_endpoint import EndpointError
+
+    try:
+        result = run_judge(job)
+    except ValueError as error:
+        refuse([str(error)])
+    except EndpointError as error:
+        answers = Path(job.out) / ANSWERS
+        print(f"{error}\nAnswers so far are in {answers.parent}; the same command continues.", file=sys.stderr)
+        raise SystemExit(1) from None
+    print(judgement_table(result))
+    for pair, reply in list(result.unreadable.items())[:10]:
+        print(f"no score in the answer for {pair}: {reply[:200]!r}", file=sys.stderr)
+    if result.unreadable:
+        raise SystemExit(f"{len(result.unreadable)} answers without a score; the same command requests them again")
+
+
+def captions_command() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
     from idc.captioning.loading import artifact_folder
@@ -65,6 +130,11 @@ def main() -> None:
     calibrated = job.artifact is not None and (Path(job.artifact) / CALIBRATION).exists()
     if command := after_evaluation(job.artifact, job.pairs, calibrated, job):
         print(f"next: {command}")
+
+
+def main() -> None:
+    parts = {"instructions": questions_command, "answers": answers_command, "judge": judge_command}
+    next((part for name, part in parts.items() if setting(name) is not None), captions_command)()
 
 
 if __name__ == "__main__":

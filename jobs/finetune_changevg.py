@@ -1,24 +1,91 @@
-"""Tune ChangeVG: a vision-language model on ChangeIMTI's questions, each with the notes of a guide that runs first.
+"""Tune ChangeVG: a vision-language model on ChangeIMTI's questions, each with the notes of a guide that runs first;
+with `out` store the notes alone, or questions that quote them.
 
     python jobs/finetune_changevg.py pairs=data/changeimti guide=runs/guide/artifact \\
         base.source=Qwen/Qwen2.5-VL-7B-Instruct
     python jobs/finetune_changevg.py --config jobs/configs/changevg/small.yaml notes=data/satellite/guided
     ray job submit --working-dir . -- python jobs/finetune_changevg.py --config jobs/configs/changevg/paper.yaml
 
-The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact with the guide in it, the
-input of evaluation, captioning and serving.
+    python jobs/finetune_changevg.py pairs=data/levir-mci/pairs guide=runs/guide/artifact out=data/levir-mci/guided \\
+        "cross_fitted=[runs/guide-fold-0/artifact,runs/guide-fold-1/artifact]"
+    python jobs/finetune_changevg.py out= --help                   the settings of the notes
+
+    python jobs/finetune_changevg.py instructions=data/changeimti pairs=data/levir-mci/guided \\
+        out=data/changeimti-guided prompt.regions=false
+    python jobs/finetune_changevg.py instructions= out= --help     the settings of the questions
+
+The same command continues a killed run. A training writes <runs>/<name>/artifact with the guide in it, the input of
+evaluation, captioning and serving.
+
+Notes are summary, counts, positions and map of changed roads and buildings. The result is a folder of pairs with the
+notes in meta.guide, which the tuning takes as `notes`. Where pairs have flags and masks the notes are scored, each
+score next to a constant answer, and stored in guide.json.
+
+Questions with the notes before the first one of every dialogue are a folder of instructions, which the tuning of any
+vision-language model takes (jobs/finetune_sft.py).
 """
 
 from __future__ import annotations
 
+from cluster.config import ClusterConfig
 from cluster.training_command import train_command, with_cluster
-from idc.systems.changevg.config import ChangeVgJob
+from idc.config import cli, setting
+from idc.next_command import after_changeimti, after_notes
+from idc.systems.changevg.config import ChangeVgJob, GuideQuestionsJob, RunGuideJob
 
 Job = with_cluster(ChangeVgJob)
 
 
+class NotesJob(RunGuideJob):
+    """Store a guide's notes, and the cluster to do it on."""
+
+    cluster: ClusterConfig = ClusterConfig()
+    """The Ray cluster (not with --local)."""
+
+
+class QuestionsJob(GuideQuestionsJob):
+    """Quote a guide's notes, and the cluster to do it on."""
+
+    cluster: ClusterConfig = ClusterConfig()
+    """The Ray cluster (not with --local)."""
+
+
+def store_notes() -> None:
+    args = cli(NotesJob, __doc__)
+    from cluster.session import run_chunks
+    from idc.systems.changevg.notes_job import open_notes, score_notes, scores_table
+
+    job, share = args.config, args.config.max_reject_share
+    folder, source, stages = open_notes(job, args.overwrite)
+    manifest = run_chunks(
+        args.local, job.cluster, folder, source, stages, max_reject_share=share, job=job, name="pairs"
+    )
+    print(scores_table(score_notes(job.out, job.regions)))
+    print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, rejected: {manifest.num_rejected} "
+          f"{manifest.reject_reasons}")  # fmt: skip
+    print(f"next: {after_notes(job.out, job.guide)}")
+
+
+def quote_notes() -> None:
+    args = cli(QuestionsJob, __doc__)
+    from cluster.session import run_chunks
+    from idc.systems.changevg.notes_job import open_questions
+
+    job = args.config
+    folder, source, stages = open_questions(job, args.overwrite)
+    manifest = run_chunks(args.local, job.cluster, folder, source, stages, max_reject_share=0.0, job=job, name="rows")
+    print(f"{job.out}: {manifest.num_rows} rows {manifest.rows_by_split}")
+    print(f"next: {after_changeimti(job.out)}")
+
+
 def main() -> None:
-    train_command(Job, "idc.systems.changevg.tuning:train", __doc__)
+    if setting("out") is None:
+        train_command(Job, "idc.systems.changevg.tuning:train", __doc__)
+        return
+    try:
+        store_notes() if setting("instructions") is None else quote_notes()
+    except ValueError as error:
+        raise SystemExit(f"finetune_changevg: {error}") from None
 
 
 if __name__ == "__main__":

@@ -1,11 +1,19 @@
-"""The robustness table of a captioner, as NAMC's table 10: clean, words replaced, images corrupted, order swapped.
+"""The robustness table of a captioner, as NAMC's table 10: clean, words replaced, images corrupted, order swapped; with
+`kind` a robustness set alone, that is a folder of pairs so changed.
 
     python jobs/robustness.py --config jobs/configs/robustness/demo.yaml
     python jobs/robustness.py artifact=runs/captioner/artifact pairs=data/pairs sets=data/robust out=runs/robust --local
+    python jobs/robustness.py pairs=data/pairs out=data/fog kind=fog severity=5 "splits=[test]"
+    python jobs/robustness.py pairs=data/pairs out=data/shifted kind=shift severity=2 which=after "splits=[test]"
+    python jobs/robustness.py pairs=data/pairs out=data/words-40 kind=replace_words share=0.4
+    python jobs/robustness.py pairs=data/pairs out=data/swapped kind=swap_order --local
+    python jobs/robustness.py kind= --help         the settings of the last four
 
-The first uses the results of `make demo`. The sets are made first (as by jobs/corrupt.py) and captioned in this
-process; the word rows are a sweep (as by jobs/sweep.py). Finished parts are not repeated. Writes <out>/table.md
-and robustness.json.
+The first uses the results of `make demo`. The sets are made first and captioned in this process; the word rows are a
+sweep (as by jobs/sweep.py). Finished parts are not repeated. Writes <out>/table.md and robustness.json.
+
+All draws of a set depend on the seed and the pair's id alone. The same command continues a killed job. A set can be
+used wherever a folder of pairs can.
 """
 
 from __future__ import annotations
@@ -13,7 +21,9 @@ from __future__ import annotations
 from functools import partial
 
 from cluster.config import ClusterConfig
-from idc.config import cli
+from idc.config import cli, setting
+from idc.data.config import CorruptJob
+from idc.next_command import after_corruption
 from idc.report.config import RobustnessJob
 
 
@@ -24,7 +34,29 @@ class Job(RobustnessJob):
     """The Ray cluster (not with --local)."""
 
 
-def main() -> None:
+class SetJob(CorruptJob):
+    """A robustness set, and the cluster to make it on."""
+
+    cluster: ClusterConfig = ClusterConfig()
+    """The Ray cluster (not with --local)."""
+
+
+def make_set() -> None:
+    args = cli(SetJob, __doc__)
+    from cluster.session import run_chunks
+    from idc.data.robustness.build import open_corruption, sentence
+
+    job = args.config
+    folder, source, stages = open_corruption(job, args.overwrite)
+    manifest = run_chunks(
+        args.local, job.cluster, folder, source, stages, max_reject_share=job.max_reject_share, job=job, name="rows"
+    )
+    print(f"{sentence(job)}\n{job.out}: {manifest.num_rows} rows {manifest.rows_by_split}, "
+          f"rejected: {manifest.num_rejected} {manifest.reject_reasons}")  # fmt: skip
+    print(f"next: {after_corruption(job.out)}")
+
+
+def make_table() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
     from cluster.tune import run_sweep
@@ -32,13 +64,17 @@ def main() -> None:
 
     job, local, overwrite = args.config, args.local, args.overwrite
     words = partial(run_sweep, cluster=job.cluster, local=local, overwrite=overwrite)
-    try:
-        table, result = run_robustness(job, partial(run_chunks, local, job.cluster, job=job), words, overwrite)
-    except ValueError as error:
-        raise SystemExit(f"robustness: {error}") from None
+    table, result = run_robustness(job, partial(run_chunks, local, job.cluster, job=job), words, overwrite)
     print(f"{table.read_text(encoding='utf-8')}\n{table}")
     if result is not None and result.failed:
         raise SystemExit(f"robustness: {len(result.failed)} of {result.trials} trainings have no result")
+
+
+def main() -> None:
+    try:
+        make_table() if setting("kind") is None else make_set()
+    except ValueError as error:
+        raise SystemExit(f"robustness: {error}") from None
 
 
 if __name__ == "__main__":

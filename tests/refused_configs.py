@@ -60,7 +60,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "start: no such file or folder: 'nor/here'",
         ],
     ),
-    "run_guide": (
+    "finetune_changevg, notes": (
         ["pairs=nowhere", "guide=nor/here", "cross_fitted=[nor/there]", "out=out", "batch_size=0"],
         [
             "batch_size: input should be greater than or equal to 1, got 0",
@@ -69,7 +69,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "cross_fitted.0: no such file or folder: 'nor/there'",
         ],
     ),
-    "quote_guide": (
+    "finetune_changevg, questions": (
         ["instructions=nor/here", "pairs=nowhere", "out=out", "prompt.style=notebook", "prompt.regions=false"],
         [
             "prompt.regions: style=notebook quotes none anyway; leave it out",
@@ -77,8 +77,8 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "pairs: no such file or folder: 'nowhere'",
         ],
     ),
-    "convert_mci": (
-        ["weights=nowhere", "vocabulary=nor/here", "out=out", "heads=0"],
+    "convert, mci": (
+        ["kind=mci", "weights=nowhere", "vocabulary=nor/here", "out=out", "heads=0"],
         [
             "heads: input should be greater than or equal to 1, got 0",
             "weights: no such file or folder: 'nowhere'",
@@ -231,7 +231,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "build.interpolation_weights: no such file or folder: 'net_220.pth'",
         ],
     ),
-    "corrupt": (
+    "robustness, a set": (
         ["pairs=nowhere", "out=made", "kind=fog", "share=0.2", "seed=-1"],
         [
             "seed: input should be greater than or equal to 0, got -1",
@@ -306,4 +306,4 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
         ],
     ),
 }
-"""Job -> arguments, and how the lines of the faults begin."""
+"""Job, after a comma what it is to do -> arguments, and how the lines of the faults begin."""

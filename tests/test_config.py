@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +12,7 @@ import pytest
 import yaml
 from pydantic import Field, ValidationError
 
-from idc.config import ConfigError, ConfigModel, cli, layered, load, missing, override
+from idc.config import ConfigError, ConfigModel, cli, layered, load, missing, override, setting
 
 
 class Inner(ConfigModel):
@@ -244,6 +245,16 @@ def test_overrides_are_left_as_they_are() -> None:
 
 
 # -- command line -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [("kind=fog", "fog"), ("--kind=fog", "fog"), ("--kind fog", "fog"), ("out=kind", None), ("kind.a=1", "1"),
+     ("kind fog", None), ("kinds=fog", None), ("a kind=", "")],
+)  # fmt: skip
+def test_a_command_can_ask_for_a_setting(line: str, text: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["job.py", *line.split()])
+    assert setting("kind") == text
 
 
 def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from idc.config import ConfigModel, cli, load
+from idc.config import ConfigModel, load
 from tests.refused_configs import REFUSED
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -255,8 +255,9 @@ def test_every_fault_of_a_wrong_config_is_named(
     arguments, faults = REFUSED[job]
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("IDC_ROOT", raising=False)
+    monkeypatch.setattr(sys, "argv", ["job.py", *arguments])
     with pytest.raises(SystemExit) as left:
-        cli(schema_of(job), "", arguments)
+        importlib.import_module(f"jobs.{job.partition(',')[0]}").main()
     assert left.value.code == 2
     head, *lines = capsys.readouterr().err.splitlines()
     assert head == f"config refused, {len(faults)} faults:", "\n".join(lines)

@@ -38,7 +38,7 @@ COMMANDS = [
     next_command.after_training(
         "idc.systems.changevg.tuning:train", load(ChangeVgJob, None, {"pairs": "q", **BASE}), ARTIFACT
     ),
-    *(next_command.after_conversion(kind, ARTIFACT) for kind in ("vqgan", "stage1", "stage2", "clip4idc")),
+    *(next_command.after_conversion(kind, ARTIFACT) for kind in ("vqgan", "stage1", "stage2", "clip4idc", "mci")),
     next_command.after_import("my pairs"),
     next_command.after_pairs("my pairs"),
     next_command.after_procedures("my procedures"),
@@ -102,7 +102,7 @@ def test_a_model_tuned_on_questions_is_asked_them(tmp_path: Path) -> None:
     pairs = write_masked(tmp_path / "pairs")
     job = load(SftJob, None, {"pairs": write_questions(pairs, tmp_path / "questions"), **BASE})
     command = next_command.after_training("idc.systems.sft.task:train", job, ARTIFACT)
-    assert command.startswith("python jobs/answer_questions.py")
+    assert command.startswith("python jobs/evaluate.py")
     assert f"instructions={job.pairs}" in command
     assert list(faulty_command(command)) == []
     on_pairs = next_command.after_training(

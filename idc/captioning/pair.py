@@ -165,7 +165,7 @@ def _read_pair(before: str, after: str, geotiffs: ReadGeotiffs | None) -> Pixels
         if header.bits > 8 or header.bands > 4:
             raise ValueError(
                 f"{path} is a GeoTIFF of {header.bands} band{'s' * (header.bands > 1)} of {header.bits} bits; "
-                "pip install 'idc[geo]', with which jobs/caption_scene.py reads it, or convert it to 8-bit RGB"
+                "pip install 'idc[geo]', with which jobs/caption.py --out reads it, or convert it to 8-bit RGB"
             )
     (_, first), (_, second) = read_images(before, after)
     return Pixels(first, second)

@@ -22,7 +22,8 @@ def command(doc: str | None, geotiffs: ReadGeotiffs) -> None:
         geotiffs: reads two GeoTIFFs.
     """
     parser = argparse.ArgumentParser(
-        usage="%(prog)s [options] BEFORE AFTER\n       %(prog)s --input FOLDER --out FOLDER [options and settings]",
+        usage="%(prog)s [options] BEFORE AFTER\n       %(prog)s --input FOLDER --out FOLDER [options and settings]\n"
+        "       %(prog)s BEFORE.tif AFTER.tif --out FOLDER [options and settings]",
         description=doc,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -150,7 +150,7 @@ class AskJob(LoadConfig):
     data_set: str = "changeimti"
     """Data set of the questions: the page of the leaderboard that shows the result."""
     no_change: Literal["label", "empty"] = "label"
-    """Meaning of "No change" among the positions, as in `jobs/score_answers.py`."""
+    """Meaning of "No change" among the positions; see `answers= --help`."""
 
     def faults(self) -> Iterator[str]:
         yield from remote(self.out, "out", "a result")

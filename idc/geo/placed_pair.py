@@ -56,7 +56,7 @@ def decode_placed(
             for path, name in zip(paths, names, strict=True):
                 text = text.replace(str(path), name).replace(str(path.with_suffix("")), str(Path(name).with_suffix("")))
             if any(setting in text for setting in _SETTINGS):
-                text += " (a setting of jobs/caption_scene.py)"
+                text += " (a setting of jobs/caption.py --out)"
             raise ValueError(text) from None
     assert scene.crs is not None
     a, b, c, d, e, f = tuple(scene.transform)[:6]

@@ -52,11 +52,11 @@ class _Convert(Protocol):
     def __call__(self, job: Any, *, overwrite: bool) -> list[Dropped]: ...
 
 
-def convert_command(name: str, job: _Job, convert: _Convert, overwrite: bool) -> None:
-    """The command ``name`` after its parse: convert, and print every dropped tensor with the reason."""
+def convert_command(job: _Job, convert: _Convert, overwrite: bool) -> None:
+    """``jobs/convert.py`` after its parse: convert, and print every dropped tensor with the reason."""
     try:
         dropped = convert(job, overwrite=overwrite)
     except ValueError as error:
-        raise SystemExit(f"{name}: {error}") from None
+        raise SystemExit(f"convert: {error}") from None
     print(dropped_listing(dropped))
     print(f"{job.out}: converted from {job.weights}; {len(dropped)} tensors or parts of tensors were dropped")

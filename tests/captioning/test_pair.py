@@ -210,7 +210,7 @@ def test_two_geotiffs_that_cannot_be_compared_get_one_line(
     assert end == ""
     assert line.format(after=second) in message
     assert str(first) in message or "after" in line
-    assert message.endswith("(a setting of jobs/caption_scene.py)") == ("overlap" not in line)
+    assert message.endswith("(a setting of jobs/caption.py --out)") == ("overlap" not in line)
 
 
 def test_without_rasterio_a_geotiff_of_16_bits_is_refused_and_one_of_8_captioned(

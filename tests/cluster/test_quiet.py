@@ -28,7 +28,7 @@ PROGRESS = r"(\w+: )?(step|chunk|pair|row) \d+/\d+  .*s/\w+  \d+:\d\d left"
 OURS = {
     "pretrain_procap": [PROGRESS, TRACKED, r"quiet: 6 steps, .* s each, best at 6; validation .*; artifact .*",
                         NEXT],
-    "corrupt": [PROGRESS, r"robustness: fog of severity 5 on .*", r"fog: 24 rows .*, rejected: 0 \{\}",
+    "robustness": [PROGRESS, r"robustness: fog of severity 5 on .*", r"fog: 24 rows .*, rejected: 0 \{\}",
                 NEXT],
     "sweep": [
         PROGRESS, TRACKED, r"scoring \d+ captions",
@@ -86,9 +86,9 @@ def test_a_training_by_two_workers_with_deepspeed(world: World, tmp_path: Path) 
 
 
 def test_a_data_build(world: World, tmp_path: Path) -> None:
-    done = command("corrupt", tmp_path, f"pairs={world.pairs}", "out=fog", "kind=fog", "severity=5")
+    done = command("robustness", tmp_path, f"pairs={world.pairs}", "out=fog", "kind=fog", "severity=5")
     assert done.returncode == 0, done.stderr
-    assert unknown("corrupt", done) == []
+    assert unknown("robustness", done) == []
 
 
 def test_a_sweep(world: World, tmp_path: Path) -> None:

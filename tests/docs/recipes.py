@@ -28,8 +28,11 @@ SMALL = {
     "mine_pairs": ["efficientnet_lite0.size=64", "chunk_size=8", "query_chunk=8", "workers=1"],
 }  # fmt: skip
 """Job -> settings with which it takes seconds."""
-LOCAL = {*SMALL, "import_dataset", "build_procedures", "corrupt", "describe_pairs"}
+LOCAL = {*SMALL, "import_dataset", "build_procedures", "describe_pairs"}
 """Jobs that run in their own process with ``--local``."""
+
+PARTS = ("kind=", "instructions=", "answers=", "judge=")
+"""Settings by which a job does another thing, without the settings of ``SMALL``."""
 
 
 def commands(page: str, heading: str) -> Iterator[list[str]]:
@@ -46,10 +49,16 @@ def commands(page: str, heading: str) -> Iterator[list[str]]:
 def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """A job's command in a folder that has ``jobs/`` in it, made small."""
     job = Path(words[0]).stem
-    small = SMALL.get(job, [])
+    part = any(word.startswith(PARTS) for word in words)
+    small = [] if part else SMALL.get(job, [])
     if job == "render" and "satellite" in " ".join(words):  # which has no samples, and refuses the setting
         small = small[:1]
-    command = [sys.executable, *words, *small, *(["--local"] if job in LOCAL else [])]
+    command = [
+        sys.executable,
+        *words,
+        *small,
+        *(["--local"] if job in LOCAL and not (part and job == "evaluate") else []),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
     environment.pop("IDC_ROOT", None)
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)

@@ -64,11 +64,11 @@ def test_the_job(tmp_path: Path, command: Command) -> None:
         {"type": "change_ratio", "answer": "0", "prediction": "10_to_20"},
     ]
     settings = f"answers={write(tmp_path / 'answers.jsonl', [*rows])}", f"out={tmp_path / 'out'}"
-    refused = command("score_answers", *settings)
+    refused = command("evaluate", *settings)
     assert refused.returncode == 2
     assert "line 4: the prediction 'somewhere' cannot be read" in refused.stderr
     assert not (tmp_path / "out").exists()
-    done = command("score_answers", *settings, "allow_unreadable=true")
+    done = command("evaluate", *settings, "allow_unreadable=true")
     assert done.returncode == 0, done.stderr
     result = ans.AnswerScores.model_validate_json((tmp_path / "out" / ans.RESULT).read_text())
     assert [(one.type, one.questions, one.unreadable) for one in result.measures] == [

@@ -18,7 +18,7 @@ from idc.evaluation.asking import ANSWERS, DIALOGUES, AskedScores, ask_questions
 from idc.evaluation.config import AskJob
 from idc.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema, pair_arrow_schema
 from idc.training.artifact import write_artifact
-from jobs import answer_questions
+from jobs import evaluate
 from tests.folders import write_rows
 
 CHANGED = f"Any change in {IMAGE} and {IMAGE}?"
@@ -281,14 +281,14 @@ def test_the_command_asks_an_artifact_that_answers(
     job = job_of(tmp_path, artifact)
     monkeypatch.setattr("idc.evaluation.asking.CaptionerLoader", lambda *_: lambda: Answering(by_image))
     command = [f"artifact={artifact}", f"instructions={job.instructions}", f"out={job.out}"]
-    monkeypatch.setattr("sys.argv", ["answer_questions.py", *command])
-    answer_questions.main()
+    monkeypatch.setattr("sys.argv", ["evaluate.py", *command])
+    evaluate.main()
     printed = capsys.readouterr().out
     assert "single questions: 5 answers" in printed
     assert "in dialogues: 3 answers" in printed
     silent = Answering(by_image)
     silent.capabilities = frozenset()
     monkeypatch.setattr("idc.evaluation.asking.CaptionerLoader", lambda *_: lambda: silent)
-    monkeypatch.setattr("sys.argv", ["answer_questions.py", *command[:2], f"out={tmp_path / 'silent'}"])
+    monkeypatch.setattr("sys.argv", ["evaluate.py", *command[:2], f"out={tmp_path / 'silent'}"])
     with pytest.raises(SystemExit, match="this captioner cannot answer questions about a pair"):
-        answer_questions.main()
+        evaluate.main()

@@ -196,15 +196,15 @@ def test_the_job_names_what_went_wrong(
     asked = [f"evaluation={evaluation}", f"out={evaluation.parent / 'judge'}", f"url={server.url}", "judge=judge"]
     asked += ["baselines=false", "api_key_variable=MY_KEY"]
     server.answer = lambda number, prompt: (401, "bad key")
-    refused = command("judge", *asked)
+    refused = command("evaluate", *asked)
     assert refused.returncode == 1
     assert "401 Unauthorized: bad key; the key is read from $MY_KEY" in refused.stderr
     assert KEY not in refused.stderr + refused.stdout
     server.answer = lambda number, prompt: (200, "Nice." if "car 2" in prompt else "Score: 80")
-    unusable = command("judge", *asked)
+    unusable = command("evaluate", *asked)
     assert "1 answers without a score" in unusable.stderr
     assert "no score in the answer for p2 (model): 'Nice.'" in unusable.stderr
     server.answer = lambda number, prompt: (200, "Score: 40")
-    done = command("judge", *asked)
+    done = command("evaluate", *asked)
     assert "4 judgements, 1 requests" in done.stdout
     assert "model               70.00  (standard deviation over 4 pairs 20.00)" in done.stdout

@@ -172,8 +172,8 @@ def test_a_secret_among_the_args_of_a_deployment_is_refused() -> None:
 
 def test_the_recorded_command_line_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGE_KEY", SECRET)
-    monkeypatch.setattr(sys, "argv", ["jobs/judge.py", f"url={URI}", f"prompt={SECRET}", "out=o"])
-    assert command_line() == "python jobs/judge.py 'url=https://me:***@127.0.0.1:1/x' 'prompt=***' out=o"
+    monkeypatch.setattr(sys, "argv", ["jobs/evaluate.py", f"url={URI}", f"prompt={SECRET}", "out=o"])
+    assert command_line() == "python jobs/evaluate.py 'url=https://me:***@127.0.0.1:1/x' 'prompt=***' out=o"
 
 
 # -- what runs ------------------------------------------------------------------------------------------------------

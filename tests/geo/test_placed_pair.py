@@ -130,9 +130,9 @@ def test_pairs_that_cannot_be_compared_get_one_line_without_a_path(
         decode_placed(before.read_bytes(), after.read_bytes(), MOST)
     text = str(caught.value)
     assert "\n" not in text
-    assert "/" not in text.replace("jobs/caption_scene.py", "")
+    assert "/" not in text.replace("jobs/caption.py --out", "")
     asks = any(setting in text for setting in ("reproject=", "scaling=", "bands="))
-    assert text.endswith(" (a setting of jobs/caption_scene.py)") == asks
+    assert text.endswith(" (a setting of jobs/caption.py --out)") == asks
 
 
 def test_a_damaged_file_and_too_many_pixels_are_refused(tmp_path: Path) -> None:

@@ -375,7 +375,7 @@ def test_tiles_are_rows_with_captions(classified: Path) -> None:
 
 def test_the_command_by_two_paths(small: DrawnPair, tmp_path: Path, command: Command) -> None:
     options = ("--out", tmp_path / "out", "--local", "--artifact", "regions", "tile=350")
-    done = command("caption_scene", small.before, small.after, *options)
+    done = command("caption", small.before, small.after, *options)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{tmp_path / 'out'}: 9 tiles, 9 captioned\nOne change, ")
     assert overlap(small, tmp_path / "out") > 0.7
@@ -386,7 +386,7 @@ def test_the_command_by_two_paths(small: DrawnPair, tmp_path: Path, command: Com
 def test_without_a_captioner_the_one_for_satellite_images_is_used(
     small: DrawnPair, tmp_path: Path, command: Command
 ) -> None:
-    done = command("caption_scene", small.before, small.after, "--out", tmp_path / "out", "--local", "tile=350")
+    done = command("caption", small.before, small.after, "--out", tmp_path / "out", "--local", "tile=350")
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["artifact"] == "shipped-satellite"
@@ -395,15 +395,15 @@ def test_without_a_captioner_the_one_for_satellite_images_is_used(
 
 def test_the_command_refuses_with_a_line(small: DrawnPair, tmp_path: Path, command: Command) -> None:
     options = ("--out", tmp_path / "out", "--local", "--artifact", "regions")
-    done = command("caption_scene", small.before, tmp_path / "no.tif", *options)
+    done = command("caption", small.before, tmp_path / "no.tif", *options)
     assert done.returncode == 2
     assert "after: no such file or folder" in done.stderr
     text = tmp_path / "text.tif"
     text.write_text("hello")
-    done = command("caption_scene", small.before, text, *options)
+    done = command("caption", small.before, text, *options)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith(f"caption_scene: {text} cannot be read as a GeoTIFF")
+    assert done.stderr.startswith(f"caption: {text} cannot be read as a GeoTIFF")
     assert not (tmp_path / "out").exists()
 
 

@@ -390,7 +390,7 @@ def test_answers_of_an_unknown_program_get_no_row(root: Path) -> None:
     out = root / "runs/answers"
     result = score_answers(AnswersJob(answers=str(root / "a.jsonl"), out=str(out)))
     (out / "answers.json").write_text(result.model_copy(update={"commit": "unknown"}).model_dump_json())
-    with pytest.raises(ValueError, match=f"{out}: the commit .* not recorded.* run jobs/score_answers.py again"):
+    with pytest.raises(ValueError, match=f"{out}: the commit .* not recorded.* run jobs/evaluate.py again"):
         gather_boards([str(root / "runs")])
 
 

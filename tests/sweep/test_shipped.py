@@ -76,7 +76,10 @@ class Inputs:
     def leave_behind(self, script: str, arguments: list[str]) -> None:
         """What a job writes, if a sweep could read it."""
         trains = script.startswith(("train_", "pretrain_", "finetune_"))
-        if not trains and script not in ("render", "describe_pairs", "corrupt", "build_procedures", "evaluate"):
+        if not trains and script not in ("render", "describe_pairs", "robustness", "build_procedures", "evaluate"):
+            return
+        notes = script == "finetune_changevg" and any(word.startswith("out=") for word in arguments)
+        if notes or any(word.startswith("instructions=") for word in arguments):  # nothing is trained or evaluated
             return
         job = _config(script, arguments)
         if trains:
@@ -93,7 +96,8 @@ def _config(script: str, arguments: list[str]) -> Any:
     """The config of a job's command line."""
     config = arguments[arguments.index("--config") + 1] if "--config" in arguments else None
     settings = (word.partition("=") for word in arguments if "=" in word)
-    schema = importlib.import_module(f"jobs.{script}").Job
+    job = importlib.import_module(f"jobs.{script}")
+    schema = job.SetJob if any(word.startswith("kind=") for word in arguments) else job.Job
     return load(schema, config, {key: yaml.safe_load(value) for key, _, value in settings})
 
 

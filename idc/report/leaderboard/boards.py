@@ -132,7 +132,7 @@ def gather_boards(
         if (folder / ANSWERS).exists()
     ]
     for folder, answers in answered if not any_commit else ():
-        require_commit(folder, answers.commit, "jobs/score_answers.py")
+        require_commit(folder, answers.commit, "jobs/evaluate.py")
     judged = [
         JudgeResult.model_validate_json((folder / JUDGED).read_text(encoding="utf-8"))
         for folder in folders

@@ -122,7 +122,7 @@ class GuideJob(ConfigModel):
     """Further folders with masks of which only the training split is used."""
     folds: int = Field(1, ge=1)
     """Leave one of so many parts of the training pairs out, by their ids: for notes on training pairs by guides that
-    have not learned them (`jobs/run_guide.py cross_fitted=`). 1: learn all. The paper does not mention it."""
+    have not learned them (`cross_fitted` of the notes). 1: learn all. The paper does not mention it."""
     fold: int = Field(0, ge=0)
     """The part that is left out, from 0."""
     start: str | None = Field(None, min_length=1)
@@ -174,6 +174,8 @@ class GuideJob(ConfigModel):
 class ConvertMciJob(ConfigModel):
     """Convert the weights of Change-Agent's MCI to an artifact of the guide."""
 
+    kind: Literal["mci"]
+    """mci: the guide of ChangeVG. Others: other settings, see `kind=stage1 --help`."""
     weights: str = Field(min_length=1)
     """File to convert: `MCI_model.pth`."""
     vocabulary: str = Field(min_length=1)
@@ -255,7 +257,7 @@ class GuideQuestionsJob(ConfigModel):
     instructions: str = Field(min_length=1)
     """Folder of instructions, such as ChangeIMTI's, whose rows name their pairs. Path or URI."""
     pairs: str = Field(min_length=1)
-    """Folder of the pairs with notes, of `jobs/run_guide.py`. Path or URI."""
+    """Folder of the pairs with notes, of `jobs/finetune_changevg.py out=...`. Path or URI."""
     out: str = Field(min_length=1)
     """Folder of instructions to write. Path or URI."""
     prompt: GuidedPromptConfig = GuidedPromptConfig()
@@ -285,7 +287,7 @@ class ChangeVgJob(TuningJob):
     """Artifact of the guide (`jobs/train_guide.py`). Default: no guide (tables X to XIV, "w/o vision-guided"), and
     questions as they are stored, which must not quote notes."""
     notes: str | None = Field(None, min_length=1)
-    """Folder of pairs with the notes of this guide (`jobs/run_guide.py`), also of guides that have not learned the
+    """Folder of pairs with the notes of this guide (`out=...`), also of guides that have not learned the
     training pairs (`cross_fitted`). Default: the guide runs once on every pair when the training starts, also when it
     is resumed."""
     quote: GuidedPromptConfig = GuidedPromptConfig()

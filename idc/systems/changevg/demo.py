@@ -33,7 +33,7 @@ class _ChangeVg(DemoSystem):
 
     def further(self, folders: DemoFolders) -> Iterator[DemoStep]:
         yield DemoStep(f"take the guide's notes{folders.of}", [
-            "jobs/run_guide.py", f"pairs={folders.pairs}", f"guide={self._guide(folders)}",
+            "jobs/finetune_changevg.py", f"pairs={folders.pairs}", f"guide={self._guide(folders)}",
             f"out={self._notes(folders)}",
         ])  # fmt: skip
 

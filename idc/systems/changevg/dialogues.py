@@ -100,7 +100,7 @@ def resolved_regions(job: ChangeVgJob) -> RegionConfig:
     for number, (path, built) in enumerate(zip((job.pairs, *job.more_pairs), configs, strict=True)):
         if "instructions" in built:
             raise ValueError(
-                f"{'more_pairs' if number else 'pairs'}: {path} quotes a guide's notes already (jobs/quote_guide.py); "
+                f"{'more_pairs' if number else 'pairs'}: {path} quotes a guide's notes already; "
                 f"give the folder that it was made of, {built['instructions']}"
             )
     return job.regions or RegionConfig.model_validate(configs[0].get("regions", {}))
@@ -143,7 +143,7 @@ def _stored_notes(job: ChangeVgJob, every: Iterable[ImtiDialogues], regions: Reg
     manifest = complete_manifest(job.notes, kind="pairs")
     identities = manifest.extra.get("guide")
     if not identities:
-        raise ValueError(f"notes: {job.notes} has no guide's notes; add them first: python jobs/run_guide.py --help")
+        raise ValueError(f"notes: {job.notes} has no guide's notes; add them first (out= --help)")
     read_guide(job.guide)
     if identities[0] != artifact_identity(job.guide):
         raise ValueError(

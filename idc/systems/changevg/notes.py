@@ -62,7 +62,7 @@ class GuideNotes:
         notes = meta.get(NOTES)
         if notes is None:
             raise ValueError(
-                f"pair {pair_id!r} has no notes of a guide; add them first: python jobs/run_guide.py --help"
+                f"pair {pair_id!r} has no notes of a guide; add them first: jobs/finetune_changevg.py out= --help"
             )
         try:
             positions = {name: tuple(map(str, notes[name]["positions"])) for name in CLASSES}

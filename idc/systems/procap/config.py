@@ -313,7 +313,7 @@ class ConvertJob(ConfigModel):
 
     kind: Literal["vqgan", "stage1", "stage2", "clip4idc"]
     """vqgan: a fine-tuned VQGAN (`*_epoch=*.ckpt`); stage1: `dalle.pt`; stage2: `model.chkpt`, a captioner; clip4idc: a
-    pair encoder for visual-text key frames (CLIP4IDC's `pytorch_model.bin.*`)."""
+    pair encoder for visual-text key frames (CLIP4IDC's `pytorch_model.bin.*`). mci: see `kind=mci --help`."""
     weights: str = Field(min_length=1)
     """File to convert."""
     out: str = Field(min_length=1)

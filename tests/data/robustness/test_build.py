@@ -344,12 +344,12 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], messa
 
 
 def test_the_job(plain: Path, tmp_path: Path, command: Command) -> None:
-    run = command("corrupt", "--local", f"pairs={plain}", "kind=snow", "severity=2", f"out={tmp_path / 'out'}")
+    run = command("robustness", "--local", f"pairs={plain}", "kind=snow", "severity=2", f"out={tmp_path / 'out'}")
     assert run.returncode == 0, run.stderr
     assert "40 rows" in run.stdout
     assert read_manifest(tmp_path / "out").complete
     store(tmp_path / "silent", [ChangePair("a", b"1", b"2")])
     settings = "kind=replace_words", "share=0.2", f"out={tmp_path / 'none'}"
-    run = command("corrupt", "--local", f"pairs={tmp_path / 'silent'}", *settings)
+    run = command("robustness", "--local", f"pairs={tmp_path / 'silent'}", *settings)
     assert run.returncode == 1
     assert "has 0 words in its training captions" in run.stderr

@@ -18,7 +18,7 @@ from idc.systems.changevg.config import ConvertMciJob
 from idc.systems.changevg.convert import CONVERSION, MCI_MARKS, convert_guide, convert_mci, mci_vocabulary
 from idc.systems.changevg.guide import GuideNet
 from idc.training.foreign import Ledger
-from jobs import convert_mci as convert_job
+from jobs import convert as convert_job
 from tests.systems.changevg.official import SMALL, Official, Sizes, State, checkpoint, layout, random_state
 
 WORDS = [*MCI_MARKS, *(f"word{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(SMALL.words - 4))]
@@ -27,8 +27,11 @@ _OURS = {0: 0, 2: 1, 3: 2, 1: 3}
 """Official id of a mark -> ours."""
 
 
+PATHS = {"kind": "mci", "weights": "w", "vocabulary": "v", "out": "o"}
+
+
 def job(**paths: str) -> ConvertMciJob:
-    return load(ConvertMciJob, None, {"weights": "w", "vocabulary": "v", "out": "o", **SETTINGS, **paths})
+    return load(ConvertMciJob, None, {**PATHS, **SETTINGS, **paths})
 
 
 def converted(state: State) -> GuideNet:
@@ -72,7 +75,7 @@ def test_every_tensor_of_the_official_size_is_used_or_dropped_with_a_reason() ->
         for name, (shape, dtype) in official.items()
     }
     ledger = Ledger(state, "MCI_model.pth")
-    model, ours = convert_guide(ledger, load(ConvertMciJob, None, {"weights": "w", "vocabulary": "v", "out": "o"}))
+    model, ours = convert_guide(ledger, load(ConvertMciJob, None, PATHS))
     assert model.model_dump(exclude={"decoder": {"special_words"}}) == {
         **type(model)().model_dump(exclude={"decoder": {"special_words"}}),
     }, "the defaults are MCI's"
@@ -156,7 +159,7 @@ def test_a_converted_file_captions_as_the_official_code(tmp_path: Path, monkeypa
     torch.save(checkpoint(state), tmp_path / "MCI_model.pth")
     (tmp_path / "vocab.json").write_text(json.dumps({word: index for index, word in enumerate(WORDS)}))
     command = [
-        "convert_mci.py", f"weights={tmp_path}/MCI_model.pth", f"vocabulary={tmp_path}/vocab.json",
+        "convert.py", "kind=mci", f"weights={tmp_path}/MCI_model.pth", f"vocabulary={tmp_path}/vocab.json",
         f"out={tmp_path}/guide", f"image_size={SMALL.image}", f"heads={SMALL.trans_heads}",
         f"backbone_heads={list(SMALL.heads)}",
     ]  # fmt: skip
@@ -173,7 +176,7 @@ def test_a_converted_file_captions_as_the_official_code(tmp_path: Path, monkeypa
         ids = official.greedy(official.memory(*official.summary_maps(befores[3], afters[3])))
         words = [WORDS[index] for index in ids if index not in (0, 2, 3)]
         assert caption.split() == [{"<UNK>": "<unk>"}.get(word, word) for word in words]
-    other = [*command[:4], "heads=2", *command[5:]]
+    other = [*command[:5], "heads=2", *command[6:]]
     monkeypatch.setattr("sys.argv", other)
     with pytest.raises(SystemExit, match="exists and is not this conversion"):
         convert_job.main()

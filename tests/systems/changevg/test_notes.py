@@ -24,7 +24,7 @@ from idc.systems.changevg.data import GuideSamples
 from idc.systems.changevg.notes import NOTES, GuideNotes, fold_of, guided_question, guided_turns, positions_of_classes
 from idc.systems.changevg.notes_job import SCORES, open_notes, open_questions, score_notes, scores_table
 from idc.training.artifact import read_artifact
-from jobs import quote_guide, run_guide
+from jobs import finetune_changevg
 from tests.folders import write_rows
 from tests.systems.changevg.tiny import SIDE, changed_pair, class_maps_of, start, tiny_job, write_scenes
 
@@ -224,18 +224,18 @@ def write_dialogues(path: Path) -> str:
     return write_rows(path, rows, "instructions", instruction_arrow_schema())
 
 
-def test_both_jobs_in_turn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_both_commands_in_turn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     job = job_of(folder, tmp_path / "guided")
     command = [f"pairs={job.pairs}", f"guide={job.guide}", f"out={job.out}", "--local"]
-    monkeypatch.setattr("sys.argv", ["run_guide.py", *command])
-    run_guide.main()
+    monkeypatch.setattr("sys.argv", ["finetune_changevg.py", *command])
+    finetune_changevg.main()
     printed = capsys.readouterr().out
     assert "val: 3 pairs\n  map, mIoU" in printed
     assert "next: python jobs/finetune_changevg.py" in printed
     dialogues = write_dialogues(tmp_path / "dialogues")
     words = [f"instructions={dialogues}", f"pairs={job.out}", f"out={tmp_path / 'quoted'}", "--local"]
-    monkeypatch.setattr("sys.argv", ["quote_guide.py", *words])
-    quote_guide.main()
+    monkeypatch.setattr("sys.argv", ["finetune_changevg.py", *words])
+    finetune_changevg.main()
     notes = notes_of(tmp_path / "guided")
     for row in map(Instruction.from_row, iter_rows(str(tmp_path / "quoted"))):
         assert row.of_pair is not None
