@@ -155,7 +155,7 @@ def _enlarge(base: Path, device: torch.device) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForImageTextToText
 
-    sizes = AutoConfig.from_pretrained(base)
+    sizes = AutoConfig.from_pretrained(base, trust_remote_code=False)
     for part, values in ((sizes.text_config, _TEXT), (sizes.vision_config, _TOWER)):
         for name, value in values.items():
             setattr(part, name, value)
