@@ -1,5 +1,5 @@
-"""Private interfaces of Ray that this layer uses, all in this module but for the process group of training
-(:mod:`cluster.process_group`, whose whole subject is one). For each: what breaks without it, and the test that says so.
+"""Private interfaces of Ray that this layer uses, all in this module. For each: what breaks without it, and the test
+that says so.
 
 Nothing here is imported with the module: Ray reads its environment when it is loaded (:mod:`cluster.session`).
 """

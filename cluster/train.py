@@ -191,8 +191,8 @@ def _run_on_ray(
     os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative paths of the payload stay valid in the workers
     import ray.exceptions
     import ray.train
+    from ray.train.torch import TorchConfig
 
-    from cluster.process_group import NodeTorchConfig
     from idc.training.context import mend_snapshot
     from idc.training.memory import out_of_memory_advice
 
@@ -211,7 +211,7 @@ def _run_on_ray(
             "export_metrics": bool(dashboard_url()),
             "tracked": tracked,
         },
-        torch_config=NodeTorchConfig(backend="nccl" if train.gpus_per_worker else "gloo"),
+        torch_config=TorchConfig(backend="nccl" if train.gpus_per_worker else "gloo"),
         scaling_config=ray.train.ScalingConfig(  # type: ignore[call-arg]  # mypy sees the class of Train V1
             num_workers=workers,
             elastic_resize_monitor_interval_s=_LOOK_FOR_NODES_S,

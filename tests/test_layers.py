@@ -138,7 +138,7 @@ def test_no_class_of_transformers_runs_code_of_a_model() -> None:
 
 
 PRIVATE = {
-    "ray": {"cluster/ray_internals.py", "cluster/process_group.py", "serve/deployment/ray_internals.py",
+    "ray": {"cluster/ray_internals.py", "serve/deployment/ray_internals.py",
             "cluster/launch/wait_for_nodes.py"},
     "torch": {"idc/nn/packed.py"},
     "uvicorn": {"serve/listener.py"},

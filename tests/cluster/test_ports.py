@@ -12,11 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-import yaml
 
 from tests.cluster.heads import clean_environment, ended_with_children
 from tests.sockets import answering_to_others, listening, open_to_others, outward_addresses
-from tests.systems.procap.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 240.0
@@ -47,19 +45,6 @@ def running(folder: Path, *command: str) -> Iterator[psutil.Process]:
         yield process
 
 
-def scan_until_end(process: psutil.Process, log: Path) -> tuple[set[str], int]:
-    """What was open to others at any time until the process ended, and the largest number of sockets that listened."""
-    found: set[str] = set()
-    most = 0
-    last = time.monotonic() + PATIENCE_S
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < last, log.read_text()
-        found.update(open_to_others(process))
-        most = max(most, len(listening(process)))
-        time.sleep(0.2)
-    return found, most
-
-
 @pytest.mark.ray
 @pytest.mark.slow
 def test_the_demo_on_ray_listens_on_loopback_alone(tmp_path: Path) -> None:
@@ -80,21 +65,6 @@ def test_the_demo_on_ray_listens_on_loopback_alone(tmp_path: Path) -> None:
         assert len(listening(demo)) > 8
         assert open_to_others(demo) == []
         assert answering_to_others(demo) == []
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-def test_the_workers_of_a_training_listen_on_loopback_alone(world: World, tmp_path: Path) -> None:
-    """Two workers on Ray: their process group, its store and DeepSpeed."""
-    settings = {"train.steps": 3, "train.num_workers": 2, "train.engine": "deepspeed"}
-    job = world.pretrain(settings).model_dump(mode="json", exclude_none=True)
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(job))
-    command = ("jobs/pretrain_procap.py", "--config", str(tmp_path / "tiny.yaml"), "name=scanned")
-    with running(tmp_path, *command) as training:
-        found, most = scan_until_end(training, tmp_path / "output.log")
-    assert (tmp_path / "runs" / "scanned" / "artifact").exists(), (tmp_path / "output.log").read_text()
-    assert most > 5
-    assert found == set()
 
 
 def test_a_socket_for_all_machines_is_found() -> None:
