@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from cluster.ray_internals import dashboard_url, torch_trainer
+from cluster.ray_internals import torch_trainer
 from cluster.run_claim import FATAL, RESULT, claim, working_on
 from cluster.tracking import MlflowTracker, flat
 from cluster.waiting import waiting_notice
@@ -208,7 +208,6 @@ def _run_on_ray(
             "train": train.model_dump(mode="json"),
             "run": run,
             "name": name,
-            "export_metrics": bool(dashboard_url()),
             "tracked": tracked,
         },
         torch_config=TorchConfig(backend="nccl" if train.gpus_per_worker else "gloo"),
@@ -281,7 +280,7 @@ def _worker(config: dict[str, Any]) -> None:
     if run.exists(FATAL):
         return  # restarted after a fatal error: end the run, the driver reports it
     train = TrainConfig.model_validate(config["train"])
-    context = _ray_context(run.local, train, config["name"], config["export_metrics"], config["tracked"])
+    context = _ray_context(run.local, train, config["name"], config["tracked"])
     try:
         _run_entry(config["entry"], config["record"], train, run, context)
     except FATAL_ERRORS as error:
@@ -298,8 +297,8 @@ def _worker(config: dict[str, Any]) -> None:
             context.mlflow.flush()
 
 
-def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, export_metrics: bool, tracked: str | None) -> Any:
-    """The context of this Ray Train worker; with its metrics in Prometheus, if the cluster exports any.
+def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: str | None) -> Any:
+    """The context of this Ray Train worker.
 
     Args:
         run_dir: the run's folder; None on object storage.
@@ -336,10 +335,6 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, export_met
             if tracked is not None and self.rank == 0:  # a restarted worker does not depend on the server
                 self.mlflow = MlflowTracker(train.tracking, run_dir, name, run_id=tracked)
             self.tracker: Any = self.mlflow or NoTracker()
-            if export_metrics and self.rank == 0:
-                from cluster.train_metrics import Exported
-
-                self.tracker = Exported(self.tracker, name, run_dir)
 
         def checkpoint_folder(self, step: int) -> Path:
             return Path(tempfile.mkdtemp(prefix=f"idc_{checkpoint_name(step)}_"))
