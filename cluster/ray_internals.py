@@ -110,11 +110,3 @@ def torch_trainer() -> Any:
             return [each for each in every if type(each).__name__ not in idle]
 
     return Trainer
-
-
-def controller_callback() -> type[Any]:
-    """Base class of callbacks that see the states of Ray Train's controller; public ones do not. Without:
-    a run that waits for nodes is silent (tests/faults/node_faults.py)."""
-    from ray.train.v2._internal.execution.callback import ControllerCallback
-
-    return ControllerCallback

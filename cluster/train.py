@@ -23,7 +23,6 @@ from typing import Any
 from cluster.ray_internals import torch_trainer
 from cluster.run_claim import FATAL, RESULT, claim, working_on
 from cluster.tracking import MlflowTracker, flat
-from cluster.waiting import waiting_notice
 from idc import logs
 from idc.data.manifest import manifests_read_once
 from idc.redaction import redacted
@@ -223,7 +222,7 @@ def _run_on_ray(
             failure_config=ray.train.FailureConfig(max_failures=train.max_failures),
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=train.keep_last),
             logging_config=ray.train.LoggingConfig(log_level="WARNING"),
-            callbacks=[*callbacks, _memory_watch(run, train), waiting_notice(train)],
+            callbacks=[*callbacks, _memory_watch(run, train)],
         ),
     )
     if run.local is not None:
