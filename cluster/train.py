@@ -20,7 +20,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from cluster.ray_internals import torch_trainer
 from cluster.run_claim import FATAL, RESULT, claim, working_on
 from cluster.tracking import MlflowTracker, flat
 from idc import logs
@@ -190,7 +189,7 @@ def _run_on_ray(
     os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative paths of the payload stay valid in the workers
     import ray.exceptions
     import ray.train
-    from ray.train.torch import TorchConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
 
     from idc.training.context import mend_snapshot
     from idc.training.memory import out_of_memory_advice
@@ -199,7 +198,7 @@ def _run_on_ray(
     if train.gpus_per_worker:
         resources["GPU"] = train.gpus_per_worker
     workers: Any = train.num_workers if train.min_workers is None else (train.min_workers, train.num_workers)
-    trainer = torch_trainer()(
+    trainer = TorchTrainer(
         _worker,
         train_loop_config={
             "entry": entry,
@@ -221,7 +220,7 @@ def _run_on_ray(
             storage_path=str(run.local or scratch_root() / "ray-train"),  # there only for Train's own marker
             failure_config=ray.train.FailureConfig(max_failures=train.max_failures),
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=train.keep_last),
-            logging_config=ray.train.LoggingConfig(log_level="WARNING"),
+            logging_config=ray.train.LoggingConfig(log_level="CRITICAL"),  # errors: by _worker, once
             callbacks=[*callbacks, _memory_watch(run, train)],
         ),
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
-
-from cluster.ray_internals import quiet_helpers
 
 
 def set_up_ray_worker() -> None:
-    """Set-up hook of every worker: relative paths resolve as in the driver, events are written for it to show, Ray's
-    helpers are quiet, and one that asks for Ray's state asks the Ray that it belongs to."""
+    """Set-up hook of every worker: relative paths resolve as in the driver, events are written for it to show, Ray
+    Train is quiet, and one that asks for Ray's state asks the Ray that it belongs to."""
     import ray
 
     from idc import logs
@@ -21,4 +20,7 @@ def set_up_ray_worker() -> None:
         from idc.config import enter_root
 
         enter_root()
-    quiet_helpers()
+    # Ray Train names the report of every rank, and its helpers what is "safe to ignore" or asks a dashboard that is not
+    # there, every second.
+    logging.disable(logging.INFO)
+    logging.getLogger("ray.train").setLevel(logging.CRITICAL)
