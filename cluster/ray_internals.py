@@ -7,7 +7,7 @@ Nothing here is imported with the module: Ray reads its environment when it is l
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -33,30 +33,3 @@ def any_agent_port() -> Iterator[None]:
         yield
     finally:
         module.RayParams = params_class
-
-
-LineFilter = Callable[[list[str]], list[str]]
-
-
-@contextmanager
-def printing_with(change: Callable[[dict[str, Any], LineFilter], dict[str, Any] | None]) -> Iterator[None]:
-    """Change what Ray prints of its workers' output, for which it has no setting (tests/cluster/test_quiet.py).
-
-    Args:
-        change: called with a batch of lines (``lines``, ``pid``, ...) and a filter of autoscaler's events; returns the
-            batch to print, or None.
-    """
-    from ray._private import worker
-
-    original = worker.print_to_stdstream
-
-    def show(batch: dict[str, Any], ignore_prefix: bool) -> None:
-        changed = change(batch, lambda lines: list(worker.filter_autoscaler_events(lines)))
-        if changed is not None:
-            original(changed, ignore_prefix)
-
-    worker.print_to_stdstream = show  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        worker.print_to_stdstream = original

@@ -17,7 +17,6 @@ from typing import Any
 import psutil
 
 from cluster.config import ClusterConfig
-from cluster.output import showing
 from cluster.preflight import Bundle, Wanted, check_cluster
 from cluster.ray_internals import any_agent_port, publish_address
 from cluster.worker import set_up_ray_worker
@@ -31,6 +30,9 @@ from idc.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_path
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "1",
+    "RAY_DEDUP_LOGS_ALLOW_REGEX": r'^\{"time": "| \d+/\d+  ',  # events and progress of several workers are no repeats
+    "RAY_DISABLE_WORKER_LOG_PREFIX": "1",  # workers' events are lines as they are
+    "RAY_BACKEND_LOG_LEVEL": "fatal",  # Ray's core: Ray Data's actors have arguments that it warns of, always
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",  # else every print of a training worker appears twice
     "RAY_worker_niceness": "0",  # Ray's default of 15 starves workers when anything else runs on a small machine
 }
@@ -74,18 +76,17 @@ def session(config: ClusterConfig | None = None, wanted: Wanted | None = None) -
         if ray.is_initialized():
             yield None
             return
-        with showing():
-            try:
-                url = _connect(config, address)
-                if address is not None and wanted is not None and config.check:
-                    check_cluster(wanted, config)
-                yield url
-            finally:
-                started = _processes_of_workers() if address is None else []
-                ray.shutdown()
-                for process in started:
-                    with suppress(psutil.NoSuchProcess):
-                        process.kill()
+        try:
+            url = _connect(config, address)
+            if address is not None and wanted is not None and config.check:
+                check_cluster(wanted, config)
+            yield url
+        finally:
+            started = _processes_of_workers() if address is None else []
+            ray.shutdown()
+            for process in started:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
 
 
 def _processes_of_workers() -> list[psutil.Process]:

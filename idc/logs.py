@@ -5,8 +5,8 @@
 warning, error), ``event``, ``node`` (host name) and ``pid``; where there is one ``message``, ``job``, ``run``, ``rank``
 and ``request_id``; then the fields of the event. What is printed otherwise has the event ``output``.
 
-Ray's workers always write JSON; the driver shows their events in its own form (:func:`show_worker_output`), with the
-origin of every line that is not ours. Serve's events have the same keys and are always JSON (``serve/log.py``).
+Ray's workers write in the same form, and the driver shows their lines. Serve's events have the same keys and are always
+JSON (``serve/log.py``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class _Process:
     """State that all events of this process share."""
 
     context: ClassVar[dict[str, Any]] = {}
-    worker = False
     writing = threading.Lock()
 
 
@@ -59,7 +58,7 @@ def faults() -> Iterator[str]:
 
 def as_json() -> bool:
     """Whether this process writes JSON lines."""
-    return _Process.worker or os.environ.get(VARIABLE) == "json"
+    return os.environ.get(VARIABLE) == "json"
 
 
 def bind(**context: Any) -> None:
@@ -82,9 +81,8 @@ def event(name: str, message: str = "", level: Level = "info", /, **fields: Any)
         text = redacted(message)
     else:
         return
-    stream = sys.stdout if _Process.worker else sys.stderr
     with _Process.writing:  # print writes the text and its line break apart; another thread may come between
-        print(text, file=stream, flush=True)
+        print(text, file=sys.stderr, flush=True)
 
 
 def line(name: str, message: str = "", level: Level = "info", /, **fields: Any) -> str:
@@ -119,47 +117,10 @@ def set_up(job: str | None = None) -> None:
 
 
 def set_up_worker() -> None:
-    """Make this process, a worker of Ray, write its events as JSON lines to standard output."""
-    _Process.worker = True
+    """Make this process, a worker of Ray, write its log records as events, once."""
     warnings.formatwarning = _plain_warning
     for name in _OURS:  # Ray Train gives the root logger handlers of its own
         _log_records(name)
-
-
-def parse_line(text: str) -> dict[str, Any] | None:
-    """The entry of a line that :func:`line` made; None for other lines."""
-    if not text.startswith(START):
-        return None
-    try:
-        entry = json.loads(text)
-    except ValueError:  # cut off when its process ended
-        return None
-    return entry if isinstance(entry, dict) else None
-
-
-def show_worker_output(batch: Mapping[str, Any]) -> list[str]:
-    """Show the events among the lines of one of Ray's processes in the form of this process.
-
-    Args:
-        batch: ``lines``, and ``pid`` and ``actor_name`` of the process that wrote them, as Ray collects them.
-
-    Returns:
-        The lines that are no events of ours and that were not shown; in JSON none is left.
-    """
-    others = []
-    for text in batch["lines"]:
-        entry = parse_line(text)
-        if entry is not None:
-            shown = text if as_json() else entry.get("message")
-            if shown:
-                print(shown, file=sys.stderr, flush=True)
-        elif as_json():
-            if plain := _COLOUR.sub("", text).strip():
-                process = batch.get("actor_name") or batch.get("task_name") or str(batch["pid"])
-                event("output", plain, "warning" if batch.get("is_err") else "info", process=process)
-        else:
-            others.append(text)
-    return others
 
 
 def without_colour(text: str) -> str:

@@ -90,22 +90,6 @@ def test_an_unknown_form_is_refused_before_anything_starts() -> None:
     assert "IDC_LOG: 'xml' is unknown; take plain or json" in done.stderr
 
 
-def test_events_of_workers_take_the_drivers_form(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours, silent = logs.line("resumed", "resumed at step 3", step=3), logs.line("checkpoint", step=4)
-    batch = {"lines": [ours, silent, "a line of a library", ours[:30]], "pid": 7, "actor_name": "Worker"}
-    monkeypatch.delenv(logs.VARIABLE, raising=False)
-    assert logs.show_worker_output(batch) == ["a line of a library", ours[:30]]
-    assert capsys.readouterr().err == "resumed at step 3\n"
-    monkeypatch.setenv(logs.VARIABLE, "json")
-    assert logs.show_worker_output(batch) == []
-    first, second, *others = capsys.readouterr().err.splitlines()
-    assert (first, second) == (ours, silent)
-    found = [(entry["event"], entry["process"], entry["message"]) for entry in map(json.loads, others)]
-    assert found == [("output", "Worker", "a line of a library"), ("output", "Worker", ours[:30])]
-
-
 def test_a_stream_of_lines_keeps_what_is_an_event_already() -> None:
     target = io.StringIO()
     stream = logs.Lines(target, "warning")
