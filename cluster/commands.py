@@ -15,28 +15,24 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from threading import Event, Lock
-from typing import Any, NamedTuple
+from threading import Event
+from typing import NamedTuple
 
 from cluster.config import ClusterConfig
-from cluster.resources import ResourceRecord
 from cluster.session import environment_restored, session, submit
+from idc.cores import usable_cores
 
 
 class Used(NamedTuple):
-    """Time and memory of a run of commands.
+    """Time of a run of commands.
 
     Attributes:
         seconds: in total, including the start of Ray if there is one.
-        peak_memory_gib: of this process and its descendants, including Ray.
         seconds_of: title -> seconds.
-        resources: title -> cores and memory in use, see :class:`cluster.timeline.StepFigures`.
     """
 
     seconds: float
-    peak_memory_gib: float
     seconds_of: dict[str, float]
-    resources: dict[str, dict[str, Any]]
 
 
 Command = tuple[str, list[str], int | None]
@@ -44,7 +40,7 @@ Command = tuple[str, list[str], int | None]
 order. ``None``: alone."""
 
 
-def run_commands(commands: Sequence[Command], root: Path, logs: Path, record: Path, *, on_ray: bool) -> Used:
+def run_commands(commands: Sequence[Command], root: Path, logs: Path, *, on_ray: bool) -> Used:
     """Run commands of this project in order in the working directory.
 
     Commands in queues get ``OMP_NUM_THREADS``, their queue's share of the cores; the next one alone waits for all of
@@ -54,28 +50,27 @@ def run_commands(commands: Sequence[Command], root: Path, logs: Path, record: Pa
         commands: titles, arguments, and queues.
         root: folder that contains ``jobs/``, for scripts and presets missing in the working directory.
         logs: folder for ``01.log`` and so on.
-        record: file for the memory and time line, written after every command.
         on_ray: submit them to a Ray started for them, with its dashboard, through the Jobs API.
 
     Raises:
         RuntimeError: a command failed; the message ends with its last log lines.
     """
-    resources, writing = ResourceRecord(), Lock()
+    began = time.monotonic()
+    seconds_of: dict[str, float] = {}
     print(f"{len(commands)} steps; the output of each is in {logs}", flush=True)
     with ExitStack() as ending:
         ending.enter_context(environment_restored())
         os.environ.pop("RAY_ADDRESS", None)  # start a new Ray here
         url = None
         if on_ray:
-            with resources.step("start Ray"):
-                url = ending.enter_context(session(ClusterConfig(dashboard=True)))
+            url = ending.enter_context(session(ClusterConfig(dashboard=True)))
             print(f"Ray dashboard: {url}", flush=True)
 
         def run_one(number: int, threads: int | None) -> None:
             title, command, _ = commands[number - 1]
             line = StepLine(f"[{number}/{len(commands)}] {title}", logs / f"{number:02d}.log", alone=threads is None)
             try:
-                with resources.step(title), line:
+                with line:
                     line.write(shlex.join(command) + "\n")
                     run = [sys.executable, *(script_or_preset(word, root) for word in command)]
                     if url is None:
@@ -84,10 +79,11 @@ def run_commands(commands: Sequence[Command], root: Path, logs: Path, record: Pa
                         submit(url, f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(run)}", line.write)
             except RuntimeError as error:
                 raise RuntimeError(f"{error}; the end of {line.log}:\n{line.end()}") from None
+            seconds_of[title] = round(line.seconds, 1)
 
         for queues in _side_by_side(commands, on_ray):
             failed = Event()
-            threads = max(1, resources.timeline().cores_available // len(queues)) if len(queues) > 1 else None
+            threads = max(1, usable_cores() // len(queues)) if len(queues) > 1 else None
 
             def run_queue(numbers: Sequence[int], threads: int | None = threads, failed: Event = failed) -> None:
                 for number in numbers:
@@ -98,21 +94,11 @@ def run_commands(commands: Sequence[Command], root: Path, logs: Path, record: Pa
                     except BaseException:
                         failed.set()
                         raise
-                    with writing:
-                        resources.timeline().write(record)
 
             with ThreadPoolExecutor(len(queues)) as pool:
                 for running in [pool.submit(run_queue, numbers) for numbers in queues]:
                     running.result()
-    timeline = resources.stop()
-    timeline.write(record)
-    figures = timeline.figures()
-    return Used(
-        seconds=timeline.seconds,
-        peak_memory_gib=round(timeline.peak_gib(), 2),
-        seconds_of={title: used.seconds for title, used in figures.items()},
-        resources={title: used.model_dump(exclude={"seconds"}) for title, used in figures.items()},
-    )
+    return Used(round(time.monotonic() - began, 1), seconds_of)
 
 
 def _side_by_side(commands: Sequence[Command], on_ray: bool) -> list[list[list[int]]]:

@@ -28,8 +28,6 @@ _NEVER_ON_RAY = (
 """Jobs without ``--local``."""
 LEADERBOARD = "leaderboard"
 """Name of the leaderboard's folder in runs/FOLDER."""
-RESOURCES = "resources.json"
-"""Name of the file in runs/FOLDER with the memory and time line of the steps."""
 
 
 def demo_systems(names: Sequence[str]) -> list[DemoSystem]:

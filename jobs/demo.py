@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> None:
-    from idc.demo import DEFAULT, RESOURCES, demo_steps
+    from idc.demo import DEFAULT, demo_steps
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="train and evaluate with each (default: 0)")
@@ -50,7 +50,7 @@ def main() -> None:
         refuse([str(error)])
     runs = Path("runs") / args.folder
     try:
-        used = run_commands(commands, ROOT, runs / "logs", runs / RESOURCES, on_ray=args.ray)
+        used = run_commands(commands, ROOT, runs / "logs", on_ray=args.ray)
     except RuntimeError as error:
         raise SystemExit(f"demo: {error}\n{advice(args.folder)}") from None
     result = demo_summary(args.folder, args.seeds, args.systems) | used._asdict()

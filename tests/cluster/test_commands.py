@@ -101,16 +101,15 @@ def test_steps_without_ray_end_at_the_first_failure_with_its_last_lines(tmp_path
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
     good.write_text("print('done')")
     bad.write_text("print('why'); raise SystemExit(1)")
-    record = tmp_path / "resources.json"
 
     def run(*scripts: Path) -> dict[str, float]:
         commands = [(script.stem, [str(script)], None) for script in scripts]
-        return run_commands(commands, tmp_path, tmp_path / "logs", record, on_ray=False).seconds_of
+        return run_commands(commands, tmp_path, tmp_path / "logs", on_ray=False).seconds_of
 
     assert list(run(good)) == ["good"]
     with pytest.raises(RuntimeError, match=r"(?s)ended with status 1; the end of .*02.log:.*why"):
         run(good, bad, good)
-    assert [step["title"] for step in json.loads(record.read_text())["steps"]] == ["good"]
+    assert not (tmp_path / "logs" / "03.log").exists()
 
 
 def test_commands_side_by_side_run_at_the_same_time_and_share_the_cores(
@@ -133,7 +132,7 @@ def test_commands_side_by_side_run_at_the_same_time_and_share_the_cores(
     commands = [
         ("one", [str(meet), *names], 1), ("other", [str(meet), *reversed(names)], 2), ("after", [str(after)], None),
     ]  # fmt: skip
-    used = run_commands(commands, tmp_path, tmp_path / "logs", tmp_path / "resources.json", on_ray=False)
+    used = run_commands(commands, tmp_path, tmp_path / "logs", on_ray=False)
     assert used.seconds_of.keys() == {"one", "other", "after"}
     assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text()
     assert int((tmp_path / "a").read_text()) >= 1
@@ -150,7 +149,7 @@ def test_a_failure_side_by_side_ends_the_run_after_the_others(tmp_path: Path) ->
         ("bad", [str(bad)], 1), ("after bad", [str(good)], 1), ("good", [str(good)], 2), ("never", [str(good)], None),
     ]  # fmt: skip
     with pytest.raises(RuntimeError, match=r"(?s)ended with status 1; the end of .*01.log:.*why"):
-        run_commands(commands, tmp_path, tmp_path / "logs", tmp_path / "resources.json", on_ray=False)
+        run_commands(commands, tmp_path, tmp_path / "logs", on_ray=False)
     assert "done" in (tmp_path / "logs" / "03.log").read_text()
     assert not (tmp_path / "logs" / "02.log").exists()
     assert not (tmp_path / "logs" / "04.log").exists()
@@ -176,7 +175,7 @@ def test_a_queue_keeps_its_order_and_does_not_wait_for_the_other(tmp_path: Path)
         ("waits", [str(wait), last], 1), ("first", [str(write), first, str(write)], 2),
         ("last", [str(write), last, first], 2),
     ]  # fmt: skip
-    used = run_commands(commands, tmp_path, tmp_path / "logs", tmp_path / "resources.json", on_ray=False)
+    used = run_commands(commands, tmp_path, tmp_path / "logs", on_ray=False)
     assert used.seconds_of.keys() == {"waits", "first", "last"}
 
 
