@@ -61,10 +61,14 @@ def run_commands(commands: Sequence[Command], root: Path, logs: Path, *, on_ray:
     with ExitStack() as ending:
         ending.enter_context(environment_restored())
         os.environ.pop("RAY_ADDRESS", None)  # start a new Ray here
-        url = None
+        url = here = None
         if on_ray:
             url = ending.enter_context(session(ClusterConfig(dashboard=True)))
             print(f"Ray dashboard: {url}", flush=True)
+            import ray
+
+            # Without, the driver of a job joins any Ray of this machine, also another user's.
+            here = f"cd {shlex.quote(str(Path.cwd()))} && RAY_ADDRESS={ray.get_runtime_context().gcs_address}"
 
         def run_one(number: int, threads: int | None) -> None:
             title, command, _ = commands[number - 1]
@@ -76,7 +80,7 @@ def run_commands(commands: Sequence[Command], root: Path, logs: Path, *, on_ray:
                     if url is None:
                         run_here(run, line.write, {} if threads is None else {"OMP_NUM_THREADS": str(threads)})
                     else:
-                        submit(url, f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(run)}", line.write)
+                        submit(url, f"{here} {shlex.join(run)}", line.write)
             except RuntimeError as error:
                 raise RuntimeError(f"{error}; the end of {line.log}:\n{line.end()}") from None
             seconds_of[title] = round(line.seconds, 1)

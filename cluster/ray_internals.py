@@ -13,15 +13,6 @@ from functools import partial
 from typing import Any
 
 
-def publish_address(temp_dir: str | None) -> None:
-    """Write the address of the connected local Ray where its Jobs API looks for it. Without, a job's driver starts on
-    any Ray of this machine, also another user's (tests/cluster/test_ports.py)."""
-    import ray
-    from ray._private.utils import write_ray_address
-
-    write_ray_address(ray.get_runtime_context().gcs_address, temp_dir)
-
-
 @contextmanager
 def any_agent_port() -> Iterator[None]:
     """Let the agent that starts a Ray's jobs listen on a free port. Ray's own is 52365, for which ``ray.init`` has no

@@ -18,7 +18,7 @@ import psutil
 
 from cluster.config import ClusterConfig
 from cluster.preflight import Bundle, Wanted, check_cluster
-from cluster.ray_internals import any_agent_port, publish_address
+from cluster.ray_internals import any_agent_port
 from cluster.worker import set_up_ray_worker
 from idc.config import ConfigModel
 from idc.cores import usable_cores
@@ -151,8 +151,6 @@ def _connect(config: ClusterConfig, address: str | None) -> str | None:
                 _temp_dir=temp_dir,
                 **options,
             )
-        if config.dashboard:
-            publish_address(temp_dir)
     return f"http://{connected.dashboard_url}" if connected.dashboard_url else None
 
 

@@ -1,4 +1,5 @@
-"""Scans of running commands: nothing that they start accepts connections from other machines."""
+"""Commands on a local Ray, where another Ray of this machine runs: they join their own, and nothing accepts connections
+from other machines."""
 
 from __future__ import annotations
 
@@ -20,6 +21,27 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 240.0
 AGENT_PORT = 52365
 
+_ON_RAY = """
+import sys
+from pathlib import Path
+from cluster.commands import run_commands
+
+folder = Path(sys.argv[1])
+run_commands([("where", [str(folder / "where.py"), str(folder)], None)], folder, folder / "logs", on_ray=True)
+"""
+_WHERE = """
+import sys, time
+from pathlib import Path
+import ray
+
+folder = Path(sys.argv[1])
+address = ray.init().address_info["webui_url"]
+assert ray.get(ray.remote(int).remote(1)) == 1
+(folder / "joined").write_text(str(address))
+while not (folder / "seen").exists():
+    time.sleep(0.1)
+"""
+
 
 @contextmanager
 def held(port: int) -> Iterator[None]:
@@ -33,38 +55,28 @@ def held(port: int) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def running(folder: Path, *command: str) -> Iterator[psutil.Process]:
-    """A command of ours in an environment without any setting of Ray's, with data and runs in ``folder``."""
-    environment = clean_environment(folder, IDC_ROOT=str(folder), PYTHONPATH=str(ROOT))
-    with (folder / "output.log").open("wb") as sink:
-        started = subprocess.Popen(
-            [sys.executable, *command], cwd=ROOT, env=environment, stdout=sink, stderr=subprocess.STDOUT
-        )
-    with ended_with_children(started) as process:
-        yield process
-
-
 @pytest.mark.ray
 @pytest.mark.slow
-def test_the_demo_on_ray_listens_on_loopback_alone(tmp_path: Path) -> None:
-    """Also where another Ray holds the port of Ray's job agent."""
-    with (
-        held(AGENT_PORT),
-        running(tmp_path, "jobs/demo.py", "--ray", "--systems", "twincap", "--no-robustness") as demo,
-    ):
-        log = tmp_path / "runs" / "demo" / "logs" / "01.log"
-        last = time.monotonic() + PATIENCE_S
-        while not (
-            log.exists() and log.stat().st_size > 200
-        ):  # the first job writes: Ray, its dashboard and workers run
-            assert time.monotonic() < last, (tmp_path / "output.log").read_text()
-            assert demo.status() != psutil.STATUS_ZOMBIE, (tmp_path / "output.log").read_text()
-            time.sleep(0.2)
-        assert "Ray dashboard: http://127.0.0.1:" in (tmp_path / "output.log").read_text()
-        assert len(listening(demo)) > 8
-        assert open_to_others(demo) == []
-        assert answering_to_others(demo) == []
+def test_commands_on_ray_join_its_own_ray_and_listen_on_loopback_alone(ray_session: None, tmp_path: Path) -> None:
+    """Also where another Ray runs, and holds the port of Ray's job agent."""
+    (tmp_path / "where.py").write_text(_WHERE)
+    environment = clean_environment(tmp_path, PYTHONPATH=str(ROOT))
+    log, joined = tmp_path / "output.log", tmp_path / "joined"
+    with held(AGENT_PORT), log.open("wb") as sink:
+        command = [sys.executable, "-c", _ON_RAY, str(tmp_path)]
+        started = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=sink, stderr=subprocess.STDOUT)
+        with ended_with_children(started) as process:
+            last = time.monotonic() + PATIENCE_S
+            while not joined.exists():  # then Ray, its dashboard and workers run
+                assert time.monotonic() < last, log.read_text()
+                assert process.status() != psutil.STATUS_ZOMBIE, log.read_text()
+                time.sleep(0.2)
+            assert f"Ray dashboard: http://{joined.read_text()}\n" in log.read_text()
+            assert len(listening(process)) > 8
+            assert open_to_others(process) == []
+            assert answering_to_others(process) == []
+            (tmp_path / "seen").touch()
+            assert started.wait(PATIENCE_S) == 0, log.read_text()
 
 
 def test_a_socket_for_all_machines_is_found() -> None:

@@ -91,31 +91,3 @@ def test_sessions_leave_the_environment_as_it_was_whatever_the_length_of_tmpdir(
     assert "is too long for the sockets of Ray: its session files are in /tmp/ray-" in done.stdout + done.stderr
     for line in lines[:2]:
         shutil.rmtree(Path(line.removeprefix("token in ")).parent)
-
-
-_JOBS_ADDRESS = """
-from cluster.config import ClusterConfig
-from cluster.session import session
-
-with session(ClusterConfig(dashboard=True, num_cpus=4, num_gpus=0, object_store_mb=100, auth="disabled")):
-    import ray
-    from ray._private import services, worker
-
-    temp_dir = worker._global_node._ray_params.temp_dir
-    # As Ray's JobSupervisor finds the cluster for the driver of a job.
-    print("jobs join", services.canonicalize_bootstrap_address_or_die("auto", temp_dir))
-    print("this is", ray.get_runtime_context().gcs_address)
-"""
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-def test_jobs_join_the_ray_that_they_are_submitted_to_and_no_other_of_this_machine(ray_session: None) -> None:
-    import ray
-
-    done = subprocess.run(
-        [sys.executable, "-c", _JOBS_ADDRESS], capture_output=True, text=True, check=True, timeout=300
-    )
-    found = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines() if line.startswith(("jobs join", "this is")))
-    assert found["jobs join"] == found["this is"]
-    assert found["this is"] != ray.get_runtime_context().gcs_address
