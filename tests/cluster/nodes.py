@@ -1,10 +1,9 @@
 """A Ray cluster of several nodes on this machine, with Ray's token authentication as on Kubernetes, whose nodes can be
-killed, cut off and drained.
+killed and drained.
 
 As root on Linux a node is a host of its own: address, host name, process ids, ``/tmp/ray`` and ``/dev/shm``, on a
 bridge with the others; killing it ends all its processes at once, as a power cut does. Elsewhere nodes are groups of
-processes on loopback addresses, and a node that is cut off is one whose processes are stopped. Both share all files.
-Nothing is left behind, also if the test's process is killed.
+processes on loopback addresses. Both share all files. Nothing is left behind, also if the test's process is killed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +72,6 @@ class Process:
             process.wait()
         self._started.clear()
 
-    def stop(self, stopped: bool) -> None:
-        for process in self._started:
-            for each in _tree(process.pid):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    each.send_signal(signal.SIGSTOP if stopped else signal.SIGCONT)
-
 
 class Host(Process):
     """A node with namespaces of its own, which live as long as its first process."""
@@ -126,8 +119,6 @@ class Host(Process):
 class Switch:
     """The network between the hosts, in a namespace of its own."""
 
-    ADDRESS = "10.77.0.1"
-
     def __init__(self) -> None:
         script = "ip link set lo up; echo ready; exec sleep infinity"
         command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "bash", "-c", script]
@@ -135,17 +126,13 @@ class Switch:
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "ready\n"
         self.ip("link add bridge type bridge")
-        self.ip(f"addr add {self.ADDRESS}/24 dev bridge")
+        self.ip("addr add 10.77.0.1/24 dev bridge")
         self.ip("link set bridge up")
 
     def ip(self, arguments: str, check: bool = True) -> None:
-        subprocess.run(
-            [*self.inside(), "ip", *arguments.split()], check=check, stderr=None if check else subprocess.DEVNULL
-        )
-
-    def inside(self) -> list[str]:
-        """Prefix of a command that runs at the address of the switch."""
-        return ["nsenter", "-t", str(self._process.pid), "--net"]
+        inside = ["nsenter", "-t", str(self._process.pid), "--net"]
+        errors = None if check else subprocess.DEVNULL
+        subprocess.run([*inside, "ip", *arguments.split()], check=check, stderr=errors)
 
     def close(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
@@ -171,9 +158,6 @@ class Nodes:
         self.switch = Switch() if hosts else None
         self._cpus: list[int] = []
         self._nodes: list[Process] = []
-        self._ray: dict[int, subprocess.Popen[Any]] = {}
-        self._redis: subprocess.Popen[Any] | None = None
-        self.redis_password = secrets.token_hex(32)
 
     @property
     def address(self) -> str:
@@ -196,29 +180,9 @@ class Nodes:
         self._nodes[number] = self._make(number)
         self._start(number)
 
-    def wait_for_end(self, number: int) -> None:
-        """Wait until a node's Ray has ended by itself."""
-        self._ray[number].wait(STARTED_S)
-
     def kill(self, number: int) -> None:
         """End all processes of a node at once, drivers that run there too."""
         self._nodes[number].kill()
-
-    def cut(self, one: int, other: int) -> None:
-        """Drop everything that is sent between two nodes; each still reaches the others. One pair at a time."""
-        self._pair(one, other, True)
-
-    def mend(self, one: int, other: int) -> None:
-        self._pair(one, other, False)
-
-    def _pair(self, one: int, other: int, cut: bool) -> None:
-        if self.switch is None:
-            self._nodes[max(one, other)].stop(cut)
-            return
-        for number in (one, other):  # isolated ports do not reach each other
-            node = self._nodes[number]
-            assert isinstance(node, Host)
-            self.switch.ip(f"link set {node.port} type bridge_slave isolated {'on' if cut else 'off'}")
 
     def drain(self, number: int, seconds: int) -> None:
         """Announce the end of a node as a cloud's spot notice does. Killing it then is left to the caller."""
@@ -248,13 +212,6 @@ class Nodes:
         found: list[dict[str, Any]] = json.loads(out.splitlines()[-1])
         return found
 
-    def wait_for(self, seen: Callable[[list[dict[str, Any]]], bool]) -> None:
-        """Wait until the head's Ray has seen something about its nodes."""
-        end = time.monotonic() + STARTED_S
-        while not seen(self.listed()):
-            assert time.monotonic() < end, self.listed()
-            time.sleep(0.5)
-
     def run(self, command: Sequence[str], on: int = 0, **options: Any) -> subprocess.Popen[Any]:
         """Start a command on a node, in the checkout's root; by default its output goes to the test's."""
         return self._nodes[on].popen(list(command), **{"env": self.environment, "cwd": ROOT, **options})
@@ -264,30 +221,6 @@ class Nodes:
         output = (log or self.folder / "python.log").open("ab")
         with output:
             return self.run([sys.executable, *arguments], on, stdout=output, stderr=subprocess.STDOUT)
-
-    def serve_redis(self) -> None:
-        """Keep the head's state in a Redis outside of it, set up as that of k8s/base/redis.yaml: before the head
-        starts, and again after :meth:`kill_redis`."""
-        at = Switch.ADDRESS if self.switch else "127.0.0.1"
-        prefix = self.switch.inside() if self.switch else []
-        port = "6380"
-        assert shutil.which("redis-server"), "this test needs Redis: apt-get install redis-server"
-        settings = f'requirepass {self.redis_password}\ndir {self.folder}\nbind {at}\nport {port}\nsave ""\n'
-        settings += "appendonly yes\nappendfsync always\n"
-        command = ["setpriv", "--pdeathsig", "KILL", *prefix, "redis-server", "-"]
-        self._redis = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._redis.stdin is not None
-        assert self._redis.stdout is not None
-        self._redis.stdin.write(settings)
-        self._redis.stdin.close()
-        assert any("Ready to accept connections" in line for line in self._redis.stdout), "Redis ended"
-        self.environment |= {"RAY_REDIS_ADDRESS": f"{at}:{port}", "RAY_external_storage_namespace": "nodes"}
-
-    def kill_redis(self) -> None:
-        assert self._redis is not None
-        self._redis.kill()
-        self._redis.wait()
-        self._redis = None
 
     def _make(self, number: int) -> Process:
         folder = self.folder / f"node{number}"
@@ -318,13 +251,12 @@ class Nodes:
         command += ["--metrics-export-port=0", "--dashboard-agent-listen-port=0"] if not self.hosts else []
         if number == 0:
             command += ["--head", f"--port={self._port}", "--include-dashboard=false"]
-            command += [f"--redis-password={self.redis_password}"] if self._redis is not None else []
             if not self.hosts:
                 command += [f"--temp-dir={self.folder / 'ray'}"]
         else:
             command += [f"--address={self.address}"]
         with (node.folder / "ray.log").open("wb") as log:
-            process = self._ray[number] = node.popen(command, env=self.environment, cwd=ROOT, stdout=log, stderr=log)
+            process = node.popen(command, env=self.environment, cwd=ROOT, stdout=log, stderr=log)
         while process.poll() is None and time.monotonic() < end:
             if "--block" in (node.folder / "ray.log").read_text():
                 return True
@@ -333,10 +265,7 @@ class Nodes:
 
     def close(self) -> None:
         for node in reversed(self._nodes):
-            node.stop(False)
             node.kill()
-        if self._redis is not None:
-            self.kill_redis()
         if self.switch is not None:
             self.switch.close()
 
@@ -351,7 +280,6 @@ def nodes(
     cpus: int = 1,
     *,
     hosts: bool | None = None,
-    redis: bool = False,
     environment: dict[str, str] | None = None,
 ) -> Iterator[Nodes]:
     """A head without CPUs for work, and ``count`` nodes.
@@ -359,14 +287,11 @@ def nodes(
     Args:
         cpus: of each node.
         hosts: nodes with namespaces of their own; default: where this process may make them.
-        redis: keep the head's state outside of it, so that it can be killed and started again.
         environment: of Ray and of all that runs on the nodes.
     """
     folder = Path(tempfile.mkdtemp(prefix="nodes-", dir="/tmp"))
     cluster = Nodes(folder, hosts_work() if hosts is None else hosts, environment or {})
     try:
-        if redis:
-            cluster.serve_redis()
         for number in range(count + 1):
             cluster.add(cpus if number else 0)
         yield cluster

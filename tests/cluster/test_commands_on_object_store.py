@@ -9,27 +9,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cluster.train import launch
 from idc.captioning.loading import SHIPPED, artifact_folder
 from idc.data.files import locate
 from idc.data.images import encode_png
-from idc.data.pipeline import run_local
 from idc.data.remote_copies import remote_listing, upload_files
 from idc.data.store import iter_rows, read_manifest, read_rejects
-from idc.systems import load_captioner
-from idc.systems.procap.config import FinetuneJob, PretrainJob
-from idc.systems.procap.procedures.build import build
-from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.training.artifact import add_file, artifact_identity, read_artifact
 from serve.versions import Resolver
 from tests.object_store import Store, store
-from tests.systems.procap.world import World
 
 ROOT = Path(__file__).parents[2]
 MODEL = "s3://idc/models/shipped"
@@ -111,34 +103,6 @@ def test_pairs_a_training_and_an_evaluation(s3: Store, tmp_path: Path) -> None:
     said = command("train_twincap.py", f"pairs={PAIRS}", "runs=s3://none/runs", *TINY, "--local", fails=True)
     assert said.startswith("twincap: runs=s3://none/runs: there is no such bucket; create it, or correct the URI")
     assert said.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_procap_from_a_tokenizer_on_object_storage(s3: Store, world: World) -> None:
-    tokenizer, procedures = "s3://idc/runs/tokenizer/artifact", "s3://idc/data/procedures"
-    folder = Path(world.tokenizer)
-    upload_files(folder, [path.name for path in folder.iterdir()], locate(tokenizer), 0)
-    settings = {"pairs": world.pairs, "tokenizer": tokenizer, "depth": 2, "num_keyframes": 2, "temperature": 0.001}
-    build(ProceduresConfig.model_validate(settings), procedures, partial(run_local, progress=False))
-
-    def train(entry: str, job: PretrainJob | FinetuneJob, name: str) -> str:
-        payload = job.model_dump(mode="json", exclude={"train"})
-        launch(f"idc.systems.procap.task:{entry}", payload, job.train, f"s3://idc/runs/{name}", local=True)
-        return f"s3://idc/runs/{name}/artifact"
-
-    short = {"train.steps": 2, "procedures": procedures}
-    first = train("pretrain", world.pretrain(short), "first")
-    second = train("finetune", world.finetune({**short, "validation_pairs": 2}, pretrained=first), "second")
-    captioner = load_captioner(second)
-    assert len(captioner([np.zeros((32, 32, 3), np.uint8)], [np.ones((32, 32, 3), np.uint8)])) == 1
-
-
-@pytest.mark.slow
-def test_a_caption_of_an_artifact_on_object_storage(s3: Store, tmp_path: Path) -> None:
-    write_table(tmp_path)
-    pair = (str(tmp_path / "before1.png"), str(tmp_path / "after1.png"))
-    here, there = (command("caption.py", "--artifact", artifact, *pair) for artifact in (SHIPPED, MODEL))
-    assert there == here.replace(f"captioner {SHIPPED}]", f"captioner {MODEL}]")
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -63,19 +62,6 @@ class Pack:
             assert batch["ragged"][i].dtype == np.uint8
             blob[i] = batch["ragged"][i].tobytes()
         return {**batch, "blob": blob}
-
-
-class DieOnce:
-    """Kills its own process the first time it sees chunk 2."""
-
-    def __init__(self, mark: str) -> None:
-        self.mark = mark
-
-    def __call__(self, batch: Batch) -> Batch:
-        if batch["pair_id"][0] == "p8" and not os.path.exists(self.mark):
-            Path(self.mark).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return batch
 
 
 class Full:
@@ -142,17 +128,6 @@ def test_more_actors_than_cpus_do_not_wait_for_ever(ray_session: None, tmp_path:
     )
     assert manifest.complete
     assert manifest.num_rows == 10
-
-
-def test_a_killed_worker_is_replaced(ray_session: None, tmp_path: Path) -> None:
-    from cluster.data import run_chunks_on_ray
-
-    mark = tmp_path / "died"
-    stages = [StageSpec(DieOnce, {"mark": str(mark)}), StageSpec(Square), StageSpec(Pack)]
-    run_chunks_on_ray(folder(tmp_path / "ray", 5), Numbers(5), stages, progress=False, max_reject_share=0.5)
-    assert mark.exists()
-    run_local(folder(tmp_path / "local", 5), Numbers(5), stages, progress=False, max_reject_share=0.5)
-    same_parts(tmp_path / "local", tmp_path / "ray")
 
 
 def test_a_fault_of_a_stage_ends_the_job_and_says_where(ray_session: None, tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from tests.cluster.heads import RAY, Head, clean_environment, running_head
-from tests.serve.bodies import picture
-from tests.systems.procap.world import World, build_procedures, make_tokenizer
+from tests.systems.procap.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN, WRONG = "5" * 64, "6" * 64
@@ -98,19 +97,6 @@ def test_a_job_without_the_token_is_refused_and_does_not_run(head: Head, tmp_pat
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_the_shipped_captioner_captions_from_an_upload_without_its_weights(head: Head, tmp_path: Path) -> None:
-    pair = [tmp_path / "before.png", tmp_path / "after.png"]
-    for place, path in enumerate(pair):
-        path.write_bytes(picture(64, 64, shade=40 + 100 * place))
-    status, output = submit(
-        head, tmp_path, TOKEN, "python", "jobs/caption.py", "--artifact", "shipped", *map(str, pair)
-    )
-    assert status == 0, output
-    assert "captioner shipped]" in output
-
-
-@pytest.mark.ray
-@pytest.mark.slow
 def test_a_training_runs_on_the_cluster_that_it_is_submitted_to(head: Head, world: World, tmp_path: Path) -> None:
     job = world.pretrain({"train.steps": 2}).model_dump(mode="json", exclude_none=True)
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(job))
@@ -118,39 +104,3 @@ def test_a_training_runs_on_the_cluster_that_it_is_submitted_to(head: Head, worl
     status, output = submit(head, tmp_path, TOKEN, *command, root=tmp_path)
     assert status == 0, output
     assert (tmp_path / "runs" / "submitted" / "artifact" / "model.safetensors").exists(), output
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-def test_procedures_built_by_relative_paths_are_trained_on_from_another_folder(
-    head: Head, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the page on clusters says: absolute ``procedures`` and ``runs``, no IDC_ROOT; also after the tree has moved. A
-    tokenizer that is not there, or another one, is a refusal of one line."""
-    (tmp_path / "built").mkdir()
-    monkeypatch.chdir(tmp_path / "built")
-    tokenizer = Path("runs/tokenizer/artifact")
-    make_tokenizer(tokenizer, world.pairs)
-    settings = {"pairs": world.pairs, "depth": 2, "tokenizer": str(tokenizer), "store_features": True}
-    build_procedures(Path("data/procedures"), settings)
-    shared = (tmp_path / "built").rename(tmp_path / "shared")
-    job = world.pretrain({"train.steps": 2}, procedures=f"{shared}/data/procedures", runs=f"{shared}/runs")
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(job.model_dump(mode="json", exclude_none=True)))
-    command = ("python", "jobs/pretrain_procap.py", "--config", str(tmp_path / "tiny.yaml"))
-
-    status, output = submit(head, tmp_path, TOKEN, *command, "name=submitted")
-    assert status == 0, output
-    assert (shared / "runs" / "submitted" / "artifact" / "model.safetensors").exists(), output
-
-    (shared / tokenizer / "model.safetensors").write_bytes(b"another")
-    status, output = submit(head, tmp_path, TOKEN, *command, "name=changed")
-    assert status != 0
-    assert output.count(f"changed: {shared / tokenizer}/model.safetensors") == 2, output  # Ray shows the end again
-    assert "Traceback" not in output
-
-    (shared / "runs" / "tokenizer").rename(shared / "elsewhere")
-    status, output = submit(head, tmp_path, TOKEN, *command, "name=lost")
-    assert status != 0
-    assert "config refused, 1 fault:" in output
-    assert f"procedures: tokenizer: no such file or folder: '{shared / tokenizer}'" in output, output
-    assert "Traceback" not in output

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster.config import ClusterConfig
-from cluster.tune import run_sweep
 from idc.data.store import iter_rows
-from tests.cluster.nodes import Host, Nodes, nodes
+from tests.cluster.nodes import Nodes, nodes
 from tests.invariants.harness import Run, largest_difference
-from tests.sweep.small import small_sweep, write_yaml
 from tests.systems.procap.world import World
 
 pytestmark = pytest.mark.slow
@@ -96,53 +90,3 @@ def test_two_nodes_build_what_one_machine_does(
     made, expected = (sorted(iter_rows(folder), key=lambda row: row["pair_id"]) for folder in (out, world.procedures))
     assert [row["pair_id"] for row in made] == [row["pair_id"] for row in expected]
     assert all(np.array_equal(row["tokens"], other["tokens"]) for row, other in zip(made, expected, strict=True))
-
-
-def test_a_sweep_on_two_nodes_scores_as_one_without_ray(
-    cluster: Nodes, trained: dict[str, Path], world: World, tmp_path: Path
-) -> None:
-    """Two trials at the same time, each of most of a node's CPU."""
-    rows = [
-        {"label": f"{n} layers", "settings": {"explicit_modeling": False, "finetune.decoder.layers": n}} for n in (1, 2)
-    ]
-    job = small_sweep(world, tmp_path / "nodes", rows=rows, trials={"concurrent": 2, "cpus": 0.75})
-    command = ["jobs/sweep.py", "--config", write_yaml(tmp_path / "sweep.yaml", job)]
-    text = done(cluster, [*command, f"cluster.address={cluster.address}"], tmp_path / "output")
-    assert "2 trials, 0 of them done before" in text
-    plain = run_sweep(small_sweep(world, tmp_path / "plain", rows=rows), ClusterConfig(), local=True)
-    record = json.loads((tmp_path / "nodes" / "small" / "sweep.json").read_text())
-    assert record["rows"] == plain.model_dump(mode="json")["rows"]
-
-
-def test_every_node_with_replicas_answers(
-    cluster: Nodes, trained: dict[str, Path], world: World, tmp_path: Path
-) -> None:
-    """The replicas fit on two nodes only; where nodes share an address, one proxy has the port."""
-    token = "a token for the test"
-    args = {
-        "models": {"shipped": "shipped"},
-        "auth": {"tokens": [{"name": "test", "sha256": hashlib.sha256(token.encode()).hexdigest()}]},
-        "scaling": {"min_replicas": 1, "max_replicas": 1, "cpus": 0.6, "front_replicas": 2, "front_cpus": 0.4},
-    }
-    output = tmp_path / "output"
-    process = cluster.python(["-m", "tests.cluster.serve_on", cluster.address, json.dumps(args)], log=output)
-    end = time.monotonic() + DONE_S
-    while "\nserving" not in "\n" + output.read_text():
-        assert process.poll() is None, output.read_text()
-        assert time.monotonic() < end, output.read_text()
-        time.sleep(0.2)
-    row = next(iter_rows(world.pairs))
-    for name in ("before", "after"):
-        (tmp_path / f"{name}.png").write_bytes(row[name])
-    captions = set()
-    for number in (2, 3):
-        node = cluster.node(number)
-        url = f"http://{node.address if isinstance(node, Host) else '127.0.0.1'}:8000/v1/captions"
-        images = [part for name in ("before", "after") for part in ("-F", f"{name}=@{tmp_path / name}.png")]
-        command = ["curl", "--silent", "--show-error", "--fail-with-body", "-H", f"Authorization: Bearer {token}"]
-        asked = cluster.run([*command, *images, url], stdout=subprocess.PIPE)
-        answer = asked.communicate(timeout=120)[0]
-        assert asked.returncode == 0, answer
-        captions.add(json.loads(answer)["results"][0]["caption"])
-    assert len(captions) == 1
-    process.kill()

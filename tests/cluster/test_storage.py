@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +11,11 @@ import pytest
 from cluster.train import launch
 from idc.data.files import locate
 from idc.data.object_store import Unreachable
-from idc.data.remote_copies import local_folder, sizes
+from idc.data.remote_copies import sizes
 from idc.training.config import TrainConfig
 from idc.training.run_storage import RunFolder, RunStorage
-from tests.invariants.harness import Run, largest_difference
 from tests.object_store import Store, store
 from tests.training import toy
-from tests.training.test_loop import curve
 
 ENTRY = "tests.training.toy:entry"
 TRAIN: dict[str, Any] = {
@@ -44,39 +38,6 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def start(run_dir: Path | str, payload: dict[str, Any] | None = None, **train: Any) -> dict[str, Any]:
     return launch(ENTRY, payload or {}, TrainConfig.model_validate({**TRAIN, **train}), run_dir, local=True)
-
-
-def run_of(uri: str) -> Run:
-    """A finished run on object storage, downloaded."""
-    return Run(local_folder(uri))
-
-
-def test_a_killed_run_goes_on_from_object_storage(s3: Store, tmp_path: Path) -> None:
-    """SIGKILL in step 13, then the same command, whose scratch is another folder, as on another machine."""
-    undisturbed = start(tmp_path / "undisturbed", {"dropout": 0.2})
-    payload = {"dropout": 0.2, "kill_step": 13, "kill_marker": str(tmp_path / "killed")}
-    script = f"from tests.cluster.test_storage import start; start('s3://idc/a/run', {payload!r})"
-    first = subprocess.run([sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(tmp_path)})
-    assert first.returncode == -signal.SIGKILL
-    assert {"checkpoints/step_00000010/complete", "log.jsonl", "config.json"} <= sizes(
-        locate("s3://idc/a/run"), 0
-    ).keys()
-    result = start("s3://idc/a/run", payload)
-
-    assert result["metrics"] == undisturbed["metrics"]
-    assert result["run_dir"] == "s3://idc/a/run"
-    assert result["has_artifact"]
-    found = run_of("s3://idc/a/run")
-    assert curve(found.path) == curve(tmp_path / "undisturbed")
-    assert largest_difference(found.state, Run(tmp_path / "undisturbed").state) == 0
-    names = sizes(locate("s3://idc/a/run"), 0)
-    assert sorted({name.split("/")[1] for name in names if name.startswith("checkpoints/")}) == [
-        "step_00000020",
-        "step_00000024",
-    ]
-    assert len([name for name in names if name.startswith("best/")]) == 1
-    assert not [name for name in names if "partial" in name or name.startswith("artifact/.")]
-    assert not list((tmp_path / f"idc-runs-{os.getuid()}").glob("[!.]*")), "also of the killed process"
 
 
 def test_a_complete_run_is_not_run_again_and_another_config_is_refused(s3: Store, tmp_path: Path) -> None:

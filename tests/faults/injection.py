@@ -1,4 +1,4 @@
-"""Faults injected for real: SIGKILL to processes of a job, a disk that is full, a tracking server that is away.
+"""Faults injected for real: SIGKILL to a job, a disk that is full, a tracking server that is away.
 
 The jobs are the commands that a user starts, in processes of their own.
 """
@@ -17,14 +17,11 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from tests.serve.command import free_port
-
-if TYPE_CHECKING:
-    import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0
@@ -99,17 +96,6 @@ class Job:
         if alive := psutil.wait_procs(started, timeout=60)[1]:
             raise RuntimeError(f"processes outlive their driver: {alive}")
 
-    def workers(self, kind: str) -> list[psutil.Process]:
-        """Its Ray processes of a kind, e.g. RayTrainWorker, oldest first."""
-        import psutil
-
-        found = []
-        for process in psutil.Process(self.process.pid).children(recursive=True):
-            with suppress(psutil.Error):
-                if f"ray::{kind}" in "".join(process.cmdline()[:1]):
-                    found.append(process)
-        return sorted(found, key=lambda process: process.pid)
-
     def close(self) -> None:
         """End it and all that it started, if it runs."""
         import psutil
@@ -149,11 +135,6 @@ class Training(Job):
 
     def until_step(self, step: int) -> None:
         until(lambda: self.step() >= step, f"step {step}", self)
-
-    def complete_checkpoints(self) -> list[Path]:
-        from idc.training.context import complete_checkpoints
-
-        return complete_checkpoints(self.run_dir / "checkpoints")
 
     def goes_on(self) -> int:
         """Watch a disturbed run to its end; returns the steps that were done twice."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -126,17 +125,3 @@ def test_the_job(source: Path, tmp_path: Path) -> None:
     kilobytes = int(run.stdout.rsplit("peak kB", 1)[1])
     assert kilobytes < 500_000
     check(out, source)
-
-
-def test_the_same_captions_in_one_json(source: Path, tmp_path: Path) -> None:
-    """One caption that is not UTF-8 does not spoil the file for the other pairs."""
-    folder = tmp_path / "in"
-    for role in ("before", "after"):
-        (folder / role).mkdir(parents=True)
-        for path in (source / role).iterdir():
-            (folder / role / path.name).symlink_to(path)
-    captions = {p.stem: p.read_text("utf-8", "surrogateescape").strip() for p in source.glob("*.txt")}
-    text = json.dumps(captions, ensure_ascii=False)
-    (folder / "captions.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    prepare(folder, tmp_path / "out", "folder", follow_links=True)
-    check(tmp_path / "out", folder)

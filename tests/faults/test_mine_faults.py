@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from idc.data.store import read_manifest, read_rejects
+from idc.data.store import read_rejects
 from jobs import mine_pairs
 from tests.data.mining.heaps import LOOSE, make_heap
 
@@ -53,24 +53,6 @@ def test_a_heap_of_which_nothing_can_be_read(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "heap" / "a.png").write_text("no image")
     with pytest.raises(SystemExit, match="none of its 1 images can be read"):
         run(monkeypatch, tmp_path / "heap", tmp_path / "out", "max_reject_share=1")
-
-
-def test_a_single_image_has_no_pair(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_heap(tmp_path / "heap", scenes=1, variants=1)
-    run(monkeypatch, tmp_path / "heap", tmp_path / "out")
-    assert "out: 0 pairs" in capsys.readouterr().out
-    assert read_manifest(tmp_path / "out").complete
-
-
-def test_a_heap_that_changed_is_another_heap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    heap, out = tmp_path / "heap", tmp_path / "out"
-    names = sorted(make_heap(heap, scenes=4))
-    run(monkeypatch, heap, out)
-    (heap / names[0]).unlink()
-    with pytest.raises(SystemExit, match="of other settings or another heap"):
-        run(monkeypatch, heap, out)
 
 
 def test_a_folder_of_something_else_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
