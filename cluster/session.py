@@ -32,7 +32,6 @@ _ENVIRONMENT = {
     "RAY_DEDUP_LOGS": "1",
     "RAY_DEDUP_LOGS_ALLOW_REGEX": r'^\{"time": "| \d+/\d+  ',  # events and progress of several workers are no repeats
     "RAY_DISABLE_WORKER_LOG_PREFIX": "1",  # workers' events are lines as they are
-    "RAY_BACKEND_LOG_LEVEL": "fatal",  # Ray's core: Ray Data's actors have arguments that it warns of, always
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",  # else every print of a training worker appears twice
     "RAY_worker_niceness": "0",  # Ray's default of 15 starves workers when anything else runs on a small machine
 }

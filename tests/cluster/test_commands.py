@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster.commands import StepLine, run_commands, run_here, script_or_preset
+from cluster.commands import StepLine, run_commands, script_or_preset
 from idc.demo import DEFAULT, demo_steps, demo_systems, folders_of, in_two_queues
-from idc.demo_summary import advice, closing, demo_summary
+from idc.demo_summary import closing, demo_summary
 from idc.demo_system import DemoStep
 from idc.evaluation import record as ev
 from idc.evaluation.score import evaluate_captions
@@ -82,19 +81,6 @@ def test_a_steps_output_goes_to_its_log_and_one_line_to_the_terminal(
         line.write("gone wrong\n")
         raise RuntimeError
     assert capsys.readouterr().out == "[1/2] render pairs: failed\n"
-
-
-def test_after_a_failure_it_names_both_folders_of_the_demo() -> None:
-    assert "data/mine and runs/mine" in advice("mine")
-    assert "--folder NAME" in advice("mine")
-
-
-def test_a_step_on_this_machine_shows_its_output_and_its_failure() -> None:
-    shown: list[str] = []
-    run_here([sys.executable, "-c", "import sys; print('größer'); print('gone', file=sys.stderr)"], shown.append)
-    assert sorted("".join(shown).split()) == ["gone", "größer"]
-    with pytest.raises(RuntimeError, match="ended with status 3"):
-        run_here([sys.executable, "-c", "raise SystemExit(3)"], shown.append)
 
 
 def test_steps_without_ray_end_at_the_first_failure_with_its_last_lines(tmp_path: Path) -> None:

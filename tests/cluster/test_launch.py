@@ -87,13 +87,6 @@ def test_what_it_names_exists_and_packages_come_from_the_lock(path: Path) -> Non
         assert image in (f"{version}-cpu", f"{version}-cuda"), image
 
 
-def test_nodes_on_aws_have_a_security_group_of_the_user() -> None:
-    """Ray would make one, with SSH open to all addresses whatever ``provider.security_group`` says."""
-    config = read(LAUNCH / "aws.yaml")
-    assert "security_group" not in config["provider"]
-    assert all(group["node_config"]["SecurityGroupIds"] for group in config["available_node_types"].values())
-
-
 # -- image and packages --------------------------------------------------------------------------------------------
 
 

@@ -1,92 +1,29 @@
-"""The application on several nodes: data, training, sweeps and Serve, with the results of one machine."""
+"""A data job on two nodes writes what one machine does. Trainings on nodes: ``tests/faults/test_node_lost.py``."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from idc.data.store import iter_rows
-from tests.cluster.nodes import Nodes, nodes
-from tests.invariants.harness import Run, largest_difference
-from tests.systems.procap.world import World
+from tests.cluster.nodes import nodes
 
-pytestmark = pytest.mark.slow
-
-SHARDED = {"zero_optimization": {"stage3_param_persistence_threshold": 0}}
-"""Without it ZeRO-3 keeps parameters as small as these whole."""
-STAGES: dict[str, dict[str, Any]] = {
-    "zero 1": {"train.engine": "deepspeed", "train.zero_stage": 1},
-    "zero 3": {"train.engine": "deepspeed", "train.zero_stage": 3, "train.deepspeed_extra": SHARDED},
-}
 DONE_S = 400.0
+SETTINGS = [
+    "render.num_scenes=8", "render.width=32", "render.height=32", "render.samples_per_pixel=4",
+    "render.min_visible_pixels=8", "chunk_size=2",
+]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Nodes]:
-    """One node with two CPUs, until :func:`trained` has replaced it by two with one each."""
-    with nodes(1, cpus=2) as found:
-        yield found
-
-
-def train(cluster: Nodes, world: World, folder: Path) -> None:
-    """Stage 1 of ProCap with every ZeRO stage, each on two workers of one CPU."""
-    runs = []
-    for name, stage in STAGES.items():
-        job = world.pretrain({"train.steps": 6, "train.num_workers": 2, "train.eval_every": 3, **stage})
-        payload = job.model_dump(mode="json")
-        runs.append({"entry": "idc.systems.procap.task:pretrain", "folder": str(folder / name), "payload": payload})
-    done(cluster, ["-m", "tests.cluster.drive", cluster.address, json.dumps(runs)], folder / "output")
-
-
-def done(cluster: Nodes, command: list[str], output: Path) -> str:
-    """Run Python on the head to its end, which must be good; its output."""
-    output.parent.mkdir(exist_ok=True)
-    process = cluster.python(command, log=output)
-    code = process.wait(DONE_S)
-    text = output.read_text(errors="replace")
-    assert code == 0, text
-    return text
-
-
-@pytest.fixture(scope="module")
-def trained(cluster: Nodes, world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Runs on one node of two CPUs, and on two nodes of one each, which are the cluster from then on."""
-    folders = {name: tmp_path_factory.mktemp(name.replace(" ", "-")) for name in ("one node", "two nodes")}
-    train(cluster, world, folders["one node"])
-    cluster.kill(1)
-    cluster.add()
-    cluster.add()
-    train(cluster, world, folders["two nodes"])
-    return folders
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_two_nodes_train_as_one_does(trained: dict[str, Path], stage: str) -> None:
-    """To the last bit: gloo adds two numbers in either order, and two workers add nothing else."""
-    one, two = (Run(trained[name] / stage) for name in ("one node", "two nodes"))
-    assert len(one.losses) == 6
-    assert two.losses == one.losses
-    assert [line["grad_norm"] for line in two.log] == [line["grad_norm"] for line in one.log]
-    assert largest_difference(one.state, two.state) == 0
-
-
-def test_two_nodes_build_what_one_machine_does(
-    cluster: Nodes, trained: dict[str, Path], world: World, tmp_path: Path
-) -> None:
+@pytest.mark.slow
+def test_two_nodes_render_what_one_machine_does(tmp_path: Path) -> None:
     """Two actors of a CPU each, so one on each node."""
-    out = tmp_path / "procedures"
-    build = {
-        "procedures": out, "build.pairs": world.pairs, "build.tokenizer": world.tokenizer, "build.depth": 2,
-        "build.num_keyframes": 2, "build.temperature": 0.001, "build.store_features": "true", "build.actors": 2,
-        "build.cpus_per_actor": 0.6, "cluster.address": cluster.address,
-    }  # fmt: skip
-    settings = [f"{key}={value}" for key, value in build.items()]
-    done(cluster, ["jobs/build_procedures.py", *settings], tmp_path / "output")
-    made, expected = (sorted(iter_rows(folder), key=lambda row: row["pair_id"]) for folder in (out, world.procedures))
-    assert [row["pair_id"] for row in made] == [row["pair_id"] for row in expected]
-    assert all(np.array_equal(row["tokens"], other["tokens"]) for row, other in zip(made, expected, strict=True))
+    with nodes(2) as cluster:
+        for name, more in (("nodes", ["workers=2", f"cluster.address={cluster.address}"]), ("alone", ["--local"])):
+            output = tmp_path / f"{name}.log"
+            command = ["jobs/render.py", f"out={tmp_path / name}", *SETTINGS, *more]
+            assert cluster.python(command, log=output).wait(DONE_S) == 0, output.read_text(errors="replace")
+    rows = list(iter_rows(tmp_path / "nodes"))
+    assert len(rows) == 16
+    assert rows == list(iter_rows(tmp_path / "alone"))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import random
 import sys
 from datetime import UTC, datetime
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
@@ -304,22 +302,3 @@ def test_one_steps_back_from_another_that_has_begun(place: Place) -> None:
     place.registry.client.set_registered_model_tag("captioner", "promotion.20990101", dead.model_dump_json())
     place.registry.move(wish(None, 1))
     assert place.registry.champion() == 1
-
-
-def test_of_several_at_once_at_most_one_moves_the_alias(place: Place) -> None:
-    for value in (1.0, 2.0, 3.0, 4.0):
-        place.add(value, wrong=None)
-    place.registry.move(wish(None, 1))
-
-    def attempt(new: int) -> bool:
-        with contextlib.suppress(ValueError):
-            Registry(place.uri, "captioner").move(wish(1, new))
-            return True
-        return False
-
-    with ThreadPool(3) as pool:
-        moved = pool.map(attempt, [2, 3, 4], chunksize=1)
-    assert sum(moved) <= 1
-    history = [one.new for one in place.registry.history()]
-    assert history == [1, *(new for new, won in zip([2, 3, 4], moved, strict=True) if won)]
-    assert place.registry.champion() == history[-1]

@@ -14,25 +14,13 @@ TEXT = b"I am a text file, not a picture.\n"
 
 NAMES = {
     "a new line": "x\ny",
-    "a return": "x\ry",
-    "spaces": " x y ",
     "quotes": "it's \"x\"",
     "markup": "<script>alert(1)<x>",
-    "a dash": "-rf",
     "a shell": "$(touch pwned)`id`;|&",
-    "an emoji": "\U0001f600",
     "right to left": "x\u202egnp",
-    "a line separator": "x\u2028y",
-    "a tab": "x\ty",
     "a percent": "%2e%2e%2fx",
-    "backslashes": "x\\..\\..\\y",
     "a colon": "s3:x",
-    "two dots": "x..",
     "a star": "*?[x]",
-    "the longest": "x" * 251,
-    "a number": "007",
-    "a wide letter": "\uff58",
-    "a zero width": "x\u200b",
     "a control": "x\x01\x1b[31m",
 }  # fmt: skip
 """Stems that a file may have; each is its pair's id as it is."""
@@ -55,11 +43,6 @@ def entries() -> dict[str, Hostile]:
 def _names() -> dict[str, Hostile]:
     composed, decomposed = "caf\u00e9", "cafe\u0301"
     return {
-        "name: twins in case": Hostile(
-            "folder",
-            {**GOOD, **{f"{role}/{name}.png": 5 for role in ("before", "after") for name in "Xx"}},
-            ("X", "good", "x"),
-        ),
         "name: twins in unicode": Hostile(
             "folder",
             {**GOOD, **{f"{role}/{name}.png": 5 for role in ("before", "after") for name in (composed, decomposed)}},
@@ -77,12 +60,10 @@ def _links() -> dict[str, Hostile]:
     return {
         "link: to itself": pair(link("x.png"), pairs=("good",), rejects={"x": "unreadable file"}),
         "link: to nothing": pair(link("nowhere.png"), pairs=("good",), rejects={"x": "missing file"}),
-        "link: inside": pair(link("good.png"), pairs=("good", "x")),
         "link: up and outside": pair(
             link("../../outside/canary.png"), pairs=("good",), rejects={"x": "outside the source"}
         ),
         "link: to a device": pair(link("/dev/null"), pairs=("good",), rejects={"x": "outside the source"}),
-        "link: to the process": pair(link("/proc/self/environ"), pairs=("good",), rejects={"x": "outside the source"}),
         "link: two folders in each other": Hostile(
             "folder", {**GOOD, **more, "a/to-b": link("../b"), "b/to-a": link("../a")}, ("good", "x")
         ),
@@ -108,9 +89,6 @@ def _files() -> dict[str, Hostile]:
             ("good",),
             {"x": "not an image"},
         ),
-        "file: two masks": Hostile(
-            "folder", {**GOOD, "mask/good.png": 5, "label/good.png": 6}, (), {"good": "duplicate pair id"}
-        ),
     }
 
 
@@ -128,23 +106,13 @@ def _captions() -> dict[str, Hostile]:
         return told(value, pairs=("good",), rejects={"x": code})
 
     out = {
-        "a mask that is a number": refused('{"mask": 5}', "bad row"),
-        "an image anywhere": told(f'{{"before": "{OUTSIDE}/canary.png"}}', pairs=("good", "x")),
         "an id": told('{"pair_id": "good", "captions": "moved"}', pairs=("good", "x")),
         "a split": refused('{"split": "everything"}', "bad split"),
-        "a split that is a list": refused('{"split": ["train"]}', "bad split"),
-        "a number": refused("5"),
-        "numbers": refused("[1, 2]"),
-        "an object of captions": refused('{"captions": {"en": "gone"}}'),
-        "half a character": refused('"half \\ud83d"', "not UTF-8"),
         "meta that is no object": refused('{"meta": [1]}'),
-        "nothing": told("null", pairs=("good", "x")),
-        "empty captions": told('["", " "]', pairs=("good", "x")),
         "other names": told('"gone", "../x": "gone", "/etc/passwd": "gone"', pairs=("good", "x"), named=("../x",)),
     }  # fmt: skip
     out |= {
         "a list": whole('["good"]', error="captions.json.*not an object"),
         "no JSON": whole('{"good": ', error="captions.json.*not JSON"),
-        "UTF-16": whole('{"good": "gone"}'.encode("utf-16"), error="captions.json"),
     }
     return {f"captions.json: {name}": entry for name, entry in out.items()}

@@ -27,22 +27,16 @@ def refused(official: Official, file: str, content: Content, error: str) -> Host
 
 ANNOTATIONS = {
     "clevr_change": "splits.json",
-    "clevr_dc": "captions.json",
     "spot_the_diff": "val.json",
-    "spot_the_diff_multi": "splits.json",
     "image_editing_request": "valid.json",
     "levir_mci": "LevirCCcaptions.json",
-    "levir_joined": "levir_cc_captions.json",
-    "birds_to_words": "birds-to-words-v1.0.tsv",
-    "birds_tokenised": "val.json",
     "omnidiff": "real/val.json",
-    "instruct_pix2pix": "seeds.json",
     "procap_hdf5": "val/txt/sc_videos.json",
 }
 """A file of each layout that is replaced."""
 
 
-ONE_OF_SEVERAL = ("spot_the_diff", "image_editing_request", "birds_tokenised", "omnidiff")
+ONE_OF_SEVERAL = ("spot_the_diff", "image_editing_request", "omnidiff")
 """Layouts in which a file of a split may be absent: a FIFO in its place is no such file, which a note says."""
 
 
@@ -72,7 +66,7 @@ def damaged_entries() -> dict[str, Hostile]:
     """Spot-the-Diff with a file of the pair 3 that holds no list of entries."""
     layout = official("spot_the_diff")
     pairs = tuple(name for name in layout.pairs if name != "3")
-    texts = {"empty": "", "a number": "5", "an object": "{}", "deep": DEEP, "markup": "<p>404", "nothing": "null"}
+    texts = {"empty": "", "an object": "{}", "deep": DEEP}
     return {
         f"spot_the_diff: {name}": Hostile(
             layout.format, {**layout.files, "val.json": text}, pairs, {"val.json": "bad file"}

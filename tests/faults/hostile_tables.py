@@ -21,7 +21,6 @@ IMAGES: dict[str, Content] = {"1.png": 1, "2.png": 2, "folder/3.png": 3}
 HEADER = "pair_id,before,after,caption,split"
 GOOD_LINE = "good,1.png,2.png,it moved,train"
 DEEP = "[" * 100_000 + "]" * 100_000
-DIGITS = "1" * 5_000
 
 
 def table(format: str, data: bytes | str, **outcome: Any) -> Hostile:
@@ -49,73 +48,38 @@ def csv_rejected(line: str, code: str, row_id: str = "p", **more: Any) -> Hostil
 def csv_entries() -> dict[str, Hostile]:
     both = ("good", "p", "q")
     out = {
-        "that quote at the end": csv(row("p", '"unclosed'), pairs=("good",), rejects={"t.csv:3": "bad row"}),
         "a quote alone": csv_rejected('"', "bad row", "t.csv:3"),
-        "a quote in a cell": csv(row("p", 'the "red" car'), row("q"), pairs=both),
-        "a delimiter in a cell": csv(row("p", '"one, two"'), row("q"), pairs=both),
         "all line ends": table("csv", f"{HEADER}\r{GOOD_LINE}\r\n{row('p')}\n{row('q')}\r", pairs=both),
-        "no line end": table("csv", f"{HEADER}\n{GOOD_LINE}", pairs=("good",)),
         "blank lines": csv("", row("p"), "", "", row("q"), "", pairs=both),
-        "a NUL in a caption": csv(row("p", "a\0b"), row("q"), pairs=both),
         "a NUL in a name": csv_rejected(row("p", before="1.png\0.txt"), "unreadable file"),
         "UTF-16": table("csv", f"{HEADER}\n{GOOD_LINE}\n".encode("utf-16"), error="is UTF-16; save it as"),
-        "UTF-16 without a mark": table("csv", f"{HEADER}\n{GOOD_LINE}\n".encode("utf-16-le"), error=r"t\.csv"),
         "Latin-1": csv_rejected(row("p", "caf\udce9"), "not UTF-8"),
-        "a surrogate as bytes": csv_rejected(row("p", "\udced\udca0\udc80"), "not UTF-8"),
         "an id not UTF-8": csv_rejected(row("p\udcff"), "not UTF-8", "p\\xff"),
         "a short row": csv_rejected("p,1.png", "missing file"),
-        "a very short row": csv_rejected("p", "missing file"),
         "a million commas": csv_rejected(row("p") + "," * 1_000_000, "bad row", "t.csv:3"),
         "only a header": table("csv", HEADER + "\n", error="has no rows"),
         "empty": table("csv", "", error="no column"),
-        "only blanks": table("csv", " \n\n\t\n", error="no column"),
-        "binary": table("csv", picture(1), error=r"t\.csv"),
-        "formulas": csv(row("p", "=cmd|' /C calc'!A0"), row("q", "@SUM(1+1)"), pairs=both),
-        "a line separator": csv(row("p", "one\u2028two\x85three\x0cfour"), row("q"), pairs=both),
-        "a tab-separated table": table("csv", f"{HEADER}\n{GOOD_LINE}\n".replace(",", "\t"), pairs=("good",)),
-        "spaces in the header": table("csv", f"{HEADER}\n{GOOD_LINE}\n".replace(",", " , ", 4), pairs=("good",)),
         "a column called error": csv(
             row("p") + ",bad file: no", row("q") + ",", header=HEADER + ",error", pairs=both
         ),
         "meta that is no JSON": csv_rejected(row("p") + ",{", "bad row", header=HEADER + ",meta"),
-        "meta that is a number": csv_rejected(row("p") + ",5", "bad row", header=HEADER + ",meta"),
-        "meta of NaN": csv_rejected(row("p") + ',"{""a"": NaN}"', "bad row", header=HEADER + ",meta"),
         "meta of depth": csv_rejected(row("p") + "," + DEEP[:50_000], "bad row", header=HEADER + ",meta"),
-        "meta of digits": csv_rejected(row("p") + ',"{""a"": ' + DIGITS + '}"', "bad row", header=HEADER + ",meta"),
         "a pair in two splits": csv(
             row("p"), row("p", split="test"), row("q"), pairs=both, rejects={"t.csv:4": "duplicate pair id"}
         ),
         "an id of 100,000 letters": csv(row("p" * 100_000), pairs=("good", "p" * 100_000)),
-        "an id with markup": csv(row("<script>alert(1)</script>"), pairs=("good", "<script>alert(1)</script>")),
         "a name of 100,000 letters": csv_rejected(row("p", before="x" * 100_000), "unreadable file"),
-        "a name with a new line": csv_rejected(row("p", before='"1\n.png"'), "missing file"),
         "text for an image": csv_rejected(row("p", before="t.csv"), "not an image"),
         "text from elsewhere": csv_rejected(row("p", before=f"{OUTSIDE}/canary.txt"), "not an image"),
         "text from above": csv_rejected(row("p", before="../outside/canary.txt"), "outside the source"),
-        "text from above, allowed": csv_rejected(
-            row("p", before="../outside/canary.txt"), "not an image", settings={"allow_outside": True}
-        ),
         "a device": csv_rejected(row("p", before="/dev/null"), "unreadable file"),
-        "the terminal": csv_rejected(row("p", before="/dev/tty"), "unreadable file"),
         "the process": csv_rejected(row("p", before="/proc/self/environ"), "not an image"),
-        "a home": csv_rejected(row("p", before="~/1.png"), "missing file"),
         "a web address": csv_rejected(row("p", before=f"http://{HOST}/x.png"), "outside the source"),
-        "a bucket": csv_rejected(row("p", before="s3://bucket/x.png"), "outside the source"),
         "a bucket elsewhere": csv_rejected(
             row("p", before=f"s3://bucket/x.png?endpoint_override={HOST}&scheme=http"), "outside the source"
         ),
-        "a bucket elsewhere, allowed": csv_rejected(
-            row("p", before=f"s3://bucket/x.png?endpoint_override={HOST}&scheme=http"),
-            "outside the source", settings={"allow_remote": True},
-        ),
-        "keys in an address": csv_rejected(
-            row("p", before=f"s3://key:secret@bucket/x.png?endpoint_override={HOST}"), "outside the source"
-        ),
-        "a file with options": csv_rejected(row("p", before=f"file://{OUTSIDE}/canary.png?x=1"), "outside the source"),
         "a share": csv_rejected(row("p", before=f"file://{HOST}/x.png"), "unreadable file"),
-        "an unknown scheme": csv_rejected(row("p", before="nothing://x/y.png"), "outside the source"),
         "a chain of schemes": csv_rejected(row("p", before=f"simplecache::http://{HOST}/x.png"), "outside the source"),
-        "an address of a database": csv_rejected(row("p", before=f"hdfs://{HOST}/x.png"), "outside the source"),
     }  # fmt: skip
     fifos = csv(row("p", before="pipe.png"), row("q"), pairs=("good", "q"), rejects={"p": "unreadable file"})
     out["a FIFO"] = Hostile("csv", {**fifos.files, "pipe.png": fifo}, fifos.pairs, fifos.rejects, source="t.csv")
@@ -144,9 +108,6 @@ def jsonl_entries() -> dict[str, Hostile]:
         """A row of the pair ``p`` with something more in it."""
         return jsonl_rejected(f'{{"pair_id": "p", {PLACES}, {text}}}', code, row_id)
 
-    def fine(text: str) -> Hostile:
-        return jsonl(f'{{"pair_id": "p", {PLACES}, {text}}}', pairs=("good", "p"))
-
     def names(before: str, code: str) -> Hostile:
         return jsonl_rejected(f'{{"pair_id": "p", "before": {before}, "after": "2.png", "split": "train"}}', code, "p")
 
@@ -156,57 +117,31 @@ def jsonl_entries() -> dict[str, Hostile]:
     place = "t.jsonl:2"
     out = {
         "an id twice in a row": jsonl_rejected(f'{{"pair_id": "p", "pair_id": "q", {PLACES}}}'),
-        "depth of objects": more('"meta": ' + '{"a":' * 100_000 + "1" + "}" * 100_000, row_id=place),
         "infinity": more('"iou": -Infinity', row_id=place),
-        "a NUL in a caption": fine('"caption": "a\\u0000b"'),
         "a line that is cut": jsonl('{"pair_id": "p", "bef', pairs=("good",), rejects={place: "bad row"}),
         "a list": jsonl_rejected("[1, 2]"),
-        "a number": jsonl_rejected("5"),
-        "nothing": jsonl_rejected("null"),
         "two in a line": jsonl_rejected(f'{{"pair_id": "p", {PLACES}}}{{"pair_id": "r", {PLACES}}}'),
-        "an empty object": jsonl_rejected("{}", "no pair id"),
-        "an empty id": ids('""', "no pair id"),
         "no id": ids("null", "no pair id"),
         "an id that is a list": ids("[1]"),
-        "an id that is an object": ids('{"a": 1}'),
         "an id that is a number": jsonl(f'{{"pair_id": 3, {PLACES}}}', pairs=("good", "3")),
         "an image that is an object": names('{"path": "1.png"}', "bad row"),
-        "an image that is nothing": names("null", "missing file"),
         "an image on a host": names(f'"http://{HOST}/x.png"', "outside the source"),
-        "captions that are a number": more('"captions": 5'),
-        "captions of lists": more('"captions": [["x"]]'),
         "captions that are an object": more('"captions": {"en": "x"}'),
-        "a caption that is an object": more('"caption": {"en": "x"}'),
-        "captions with nothing": more('"captions": [null]'),
         "a split that is a number": jsonl_rejected(
             '{"pair_id": "p", "before": "1.png", "after": "2.png", "split": 5}', "bad split", "p"
         ),
-        "a change type that is a list": more('"change_type": ["move"]'),
-        "a source that is a number": more('"source": 5'),
         "a mask that is a number": more('"mask": 5'),
         "a mask on a host": more(f'"mask": "s3://b/x.png?endpoint_override={HOST}"', "outside the source"),
-        "a huge line": fine('"note": "' + "x" * 5_000_000 + '"'),
-        "unicode line ends": fine('"caption": "one\u2028two\u0085three"'),
         "a control character": more('"caption": "a\tb"', row_id=place),
         "a byte order mark within": jsonl("\ufeff" + f'{{"pair_id": "p", {PLACES}}}', pairs=("good", "p")),
-        "carriage returns": table(
-            "jsonl", "\r".join([json.dumps(GOOD_RECORD), f'{{"pair_id": "p", {PLACES}}}']), pairs=("good", "p")
-        ),
         "UTF-16": table("jsonl", json.dumps(GOOD_RECORD).encode("utf-16"), error="is UTF-16; save it as"),
         "one list": table("jsonl", json.dumps([GOOD_RECORD]), pairs=("good",)),
         "a list of anything": table(
             "jsonl", f"[{json.dumps(GOOD_RECORD)},\n5, null,\n[{{}}]]\n{{}}", pairs=("good",),
             rejects={f"t.jsonl:{line}": code for line, code in ((2, "bad row"), (3, "bad row"), (4, "no pair id"))},
         ),
-        "a list that is cut": table(
-            "jsonl", f'[{json.dumps(GOOD_RECORD)},\n{{"pair_id": "p", "bef', pairs=("good",),
-            rejects={"t.jsonl:2": "bad row"},
-        ),
         "a list that does not end": table(
             "jsonl", f"[{json.dumps(GOOD_RECORD)},\n", pairs=("good",), rejects={"t.jsonl:1": "bad row"}
-        ),
-        "a list of depth": table(
-            "jsonl", f"[{json.dumps(GOOD_RECORD)},\n" + "[" * 100_000, pairs=("good",), rejects={"t.jsonl:2": "bad row"}
         ),
         "empty": table("jsonl", "", error="has no rows"),
     }  # fmt: skip
@@ -263,34 +198,20 @@ def parquet_entries() -> dict[str, Hostile]:
     whole = written(records())
     image = [picture(1), None, b"", b"no image"]
     out = {
-        "only the magic": table("parquet", b"PAR1PAR1", error="not a Parquet file"),
         "a footer that lies": table("parquet", b"PAR1" + b"\xff\xff\xff\x7f" + b"PAR1", error="not a Parquet file"),
         "empty": table("parquet", b"", error="not a Parquet file"),
-        "a table of text": table("parquet", HEADER, error="not a Parquet file"),
         "no rows": table("parquet", written(pa.Table.from_pylist(records()).slice(0, 0)), error="has no rows"),
         "no column after": table("parquet", written(column("x", [0] * 4).drop(["after"])), error="no column after"),
         "no ids": ids([None, "", "p2", "p3"], ("p2", "p3"), {"t.parquet:0": "no pair id", "t.parquet:1": "no pair id"}),
         "ids of lists": ids([["a"]] * 4, (), {f"t.parquet:{n}": "bad row" for n in range(4)}),
-        "ids of numbers": ids([0, 1, 2, 3], ("0", "1", "2", "3"), {}),
-        "ids in a dictionary": ids(pa.array(list(ALL)).dictionary_encode(), ALL, {}),
         "images as bytes": four(
             column("before", image), {"p1": "missing file", "p2": "empty file", "p3": "not an image"}
         ),
         "images as numbers": four(column("before", [1, 2, 3, 4]), dict.fromkeys(ALL, "bad row")),
-        "images as lists": four(column("before", [["1.png"]] * 4), dict.fromkeys(ALL, "bad row")),
-        "images as strange structs": four(column("before", [{"a": 1}] * 4), dict.fromkeys(ALL, "missing file")),
-        "images large": four(column("before", pa.array([picture(1)] * 4, pa.large_binary()))),
         "a path on a host": elsewhere(str, f"http://{HOST}/x.png"),
         "a struct on a host": elsewhere(lambda name: {"bytes": None, "path": name}, f"s3://b/x?endpoint_override={HOST}"),
         "captions of text": four(column("captions", ["one", "two", None, ""])),
         "captions of nothing": four(column("captions", [[None], [], ["x"], None]), {"p0": "bad row"}),
-        "captions of numbers": four(column("captions", [[1], [2], [3], [4]]), dict.fromkeys(ALL, "bad row")),
-        "captions of structs": four(column("captions", [[{"raw": "x"}]] * 4), dict.fromkeys(ALL, "bad row")),
-        "a strange split": four(column("split", ["train", "everything", "train", "train"]), {"p1": "bad split"}),
-        "a column of times": four(column("at", pa.array([0] * 4, pa.timestamp("ns")))),
-        "a column of bytes": four(column("raw", [b"\xff\xfe"] * 4)),
-        "a column of maps": four(column("map", pa.array([[("a", 1)]] * 4, pa.map_(pa.string(), pa.int64())))),
-        "meta that is a struct": four(column("meta", [{"a": 1}] * 4)),
         "meta that is no JSON": four(column("meta", ["{", "[]", "{}", None]), {"p0": "bad row", "p1": "bad row"}),
         "a column called error": four(column("error", ["bad file: no"] * 4)),
     }  # fmt: skip

@@ -13,7 +13,6 @@ from PIL import Image
 
 from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows, read_manifest, read_rejects
-from tests.data.readers.test_own import prepare
 from tests.data.test_images import bomb
 
 ROOT = Path(__file__).parents[2]
@@ -91,12 +90,6 @@ def check(out: Path, source: Path) -> None:
     grey = decode_image(rows["grey16"]["before"])
     assert np.abs(grey[..., 0].astype(float) - GREY16 / 257).max() < 1
     assert Image.open(io.BytesIO(rows["grey16"]["before"])).mode == "RGB"
-
-
-@pytest.mark.parametrize("chunk_size", [1, 4, 100])
-def test_exact_rejects_and_nothing_else_lost(source: Path, tmp_path: Path, chunk_size: int) -> None:
-    prepare(source, tmp_path / "out", "folder", chunk_size=chunk_size)
-    check(tmp_path / "out", source)
 
 
 def test_the_job(source: Path, tmp_path: Path) -> None:

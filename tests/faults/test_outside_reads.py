@@ -39,14 +39,6 @@ def levir(name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def levir_folder(name: str) -> dict[str, Any]:
-    folder, _, file = name.rpartition("/")
-    found = levir(name)
-    images = json.loads(found["LevirCCcaptions.json"])["images"]
-    images[1] |= {"filename": file, "filepath": folder}
-    return {**found, "LevirCCcaptions.json": json.dumps({"images": images})}
-
-
 def omnidiff(name: str) -> dict[str, Any]:
     rows = [("good", "good.png", "good_2.png"), ("evil", "good.png", name)]
     return {"real/train.json": json.dumps([{"id": i, "before": a, "after": b, "captions": ["a"]} for i, a, b in rows])}
@@ -85,7 +77,6 @@ LAYOUTS: dict[str, Callable[[str], dict[str, Any]]] = {
     "spot_the_diff": spot,
     "image_editing_request": editing,
     "levir": levir,
-    "levir ": levir_folder,
     "omnidiff": omnidiff,
     "qag360k": qag360k,
     "cdvqa": cdvqa,
@@ -102,7 +93,7 @@ def test_names_in_annotation_files(layout: str, tmp_path: Path, secret: Path, ho
         put(source, LAYOUTS[layout](name))
         (source / "out.png").symlink_to(secret)
         (source / "out").symlink_to(secret.parent)
-        prepare(source, out, layout.strip())
+        prepare(source, out, layout)
         rows = list(iter_rows(out))
         images = [row[role] for row in rows for role in ("before", "after", "mask") if row[role]]
         assert CANARY not in map(grey, images), name
@@ -180,20 +171,6 @@ def test_hdf5_does_not_reach_into_other_files(tmp_path: Path) -> None:
         "externalc": "outside the source", "softc": "outside the source", "rawc": "outside the source",
         "virtualc": "outside the source", "group/folder/secretc": "outside the source", "../xc": "missing file",
         "absentc": "missing file",
-    }  # fmt: skip
-
-
-def test_an_hdf5_file_that_is_a_link_or_no_file(tmp_path: Path) -> None:
-    source = put(tmp_path / "in", {f"train/txt/{name}.json": '{"a.png": ["a"]}' for name in ("sc_videos", "spot", "x")})
-    (source / "train/video").mkdir()
-    for path in (tmp_path / "other.h5", source / "train/video/x.h5"):
-        with h5py.File(path, "w") as other:
-            other["a.png"] = frames(CANARY if path.parent == tmp_path else 1)
-    (source / "train/video/sc_videos.h5").symlink_to(tmp_path / "other.h5")
-    os.mkfifo(source / "train/video/spot.h5")
-    prepare(source, tmp_path / "out", "procap_hdf5")
-    assert {reject.row_id: reject.code for reject in read_rejects(tmp_path / "out")} == {
-        "a": "unreadable file", "ac": "outside the source", "train/txt/x.json:a.png": "duplicate pair id",
     }  # fmt: skip
 
 

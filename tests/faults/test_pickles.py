@@ -16,7 +16,7 @@ from torch import nn
 from idc.config import ConfigError, ConfigModel, load
 from idc.data.config import ImportConfig
 from idc.data.mapped_rows import MappedRows
-from idc.data.parquet_files import open_parquet, refuse_objects
+from idc.data.parquet_files import refuse_objects
 from idc.data.pipeline import FolderSource
 from idc.data.readers import open_reader
 from idc.data.rows import open_rows
@@ -108,16 +108,6 @@ def test_objects_are_found_within_other_types(nested: str, canary: Canary, tmp_p
         refuse_objects(schema, "the file")
 
 
-def test_plain_tables_are_read(tmp_path: Path) -> None:
-    """Tensors of numbers, too, whose type is Ray's."""
-    from ray.data.extensions import ArrowTensorArray
-
-    tensors = ArrowTensorArray.from_numpy(torch.arange(12).view(3, 4).numpy())
-    pq.write_table(pa.table({"a": [1, 2, 3], "t": tensors}), tmp_path / "plain.parquet")
-    with pa.OSFile(str(tmp_path / "plain.parquet")) as stream:
-        assert open_parquet(stream, "x").read(["a"]).num_rows == 3
-
-
 READ_FOLDERS: dict[str, Callable[[Path], object]] = {
     "rows": lambda path: list(iter_rows(path)),
     "table": lambda path: read_table(path),
@@ -191,16 +181,15 @@ def script(path: Path, canary: Canary) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("write", [torch_zip, torch_old, bare, in_a_placeholder, script], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("suffix", [".pth", ".ckpt", ".safetensors"])
-def test_official_weights(write: Callable[[Path, Canary], None], suffix: str, canary: Canary, tmp_path: Path) -> None:
-    path = tmp_path / f"official{suffix}"
+def test_official_weights(write: Callable[[Path, Canary], None], canary: Canary, tmp_path: Path) -> None:
+    path = tmp_path / "official.pth"
     write(path, canary)
     with pytest.raises(ValueError, match=r"not a checkpoint that can be read safely|cannot be read"):
         read_checkpoint(path)
     canary.check()
 
 
-@pytest.mark.parametrize("name", ["CLIPModel", "CLIPVisionModel", "Dinov2Model", "ResNetModel"])
+@pytest.mark.parametrize("name", ["CLIPModel", "Dinov2Model"])
 def test_weights_of_a_transformers_model(name: str, canary: Canary, tmp_path: Path) -> None:
     """Also its code: a folder may name classes of its own, which are files next to its weights."""
     import transformers

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import sys
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.promotion_config import PromoteJob, RegisterJob
+from cluster.promotion_config import PromoteJob
 from cluster.registry import Registry
 from cluster.train import launch
 from idc.chat_endpoint import ChatEndpoint, EndpointError, NotAnswered, RequestRefused
@@ -54,17 +53,12 @@ def test_the_search_finds_it(tmp_path: Path) -> None:
     [
         (f"failed: https://me:{SECRET}@host:80/x?a=1 (500)", "failed: https://me:***@host:80/x?a=1 (500)"),
         (f"postgresql+psycopg://idc:{SECRET}@db/mlflow", "postgresql+psycopg://idc:***@db/mlflow"),
-        (f"redis://:{SECRET}@head:6379", "redis://***@head:6379"),
         (f"https://{SECRET}@host/x", "https://***@host/x"),
         (f"s3://KEY:{SECRET}@bucket/a", "s3://KEY:***@bucket/a"),
-        (f"https://me:p@{SECRET}@host/", "https://me:***@host/"),
         (f"https://h/x?sig={SECRET}&b=2", "https://h/x?sig=***&b=2"),
-        (f"https://h/x?b=2&X-Amz-Signature={SECRET}", "https://h/x?b=2&X-Amz-Signature=***"),
         (f"https://h/x?api_key={SECRET}", "https://h/x?api_key=***"),
-        ("s3://bucket/a@b", "s3://bucket/a@b"),
         ("models:/captioner@champion, ssh://git@host/x", "models:/captioner@champion, ssh://git@host/x"),
         ("sqlite:////runs/mlflow.db and 12:30 me@example.org", "sqlite:////runs/mlflow.db and 12:30 me@example.org"),
-        ("https://h/x?design=1&tokens=5", "https://h/x?design=1&tokens=5"),
     ],
 )
 def test_what_is_replaced(text: str, shown: str) -> None:
@@ -72,9 +66,7 @@ def test_what_is_replaced(text: str, shown: str) -> None:
     assert (secret_fault(text) is not None) == (SECRET in text)
 
 
-@pytest.mark.parametrize(
-    "name", ["RAY_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY", "MLFLOW_TRACKING_PASSWORD"]
-)
+@pytest.mark.parametrize("name", ["RAY_AUTH_TOKEN", "OPENAI_API_KEY", "MLFLOW_TRACKING_PASSWORD"])
 def test_values_of_secret_variables_are_replaced_wherever_they_are(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, SECRET)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
@@ -97,52 +89,26 @@ def test_a_secret_variable_that_is_set_changed_or_removed_late(monkeypatch: pyte
     assert redacted(text) == text
 
 
-def test_a_line_of_a_log_reads_the_names_of_variables_only_after_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    searched: list[str] = []
-
-    class Variable:
-        def search(self, name: str) -> None:
-            searched.append(name)
-
-    monkeypatch.setattr("idc.redaction._VARIABLE", Variable())
-    monkeypatch.setenv("IDC_TEST_OTHER", "1")
-    redacted("x")
-    assert set(searched) == set(os.environ)
-    searched.clear()
-    redacted("x")
-    assert not searched
-    monkeypatch.setenv("IDC_TEST_OTHER", "2")
-    redacted("x")
-    assert "IDC_TEST_OTHER" in searched
-
-
 # -- settings -------------------------------------------------------------------------------------------------------
 
 SETTINGS: dict[str, tuple[type[ConfigModel], list[str]]] = {
     "train": (TwinCapJob, ["name=x", "pairs=p", "train.steps=1", f"train.tracking.uri={URI}"]),
-    "register": (RegisterJob, ["artifact=a", f"tracking_uri={URI}"]),
     "promote": (PromoteJob, [f"tracking_uri={URI}"]),
     "judge": (JudgeJob, ["evaluation=e", "out=o", "judge=j", f"url={URI}"]),
-    "judge, a key for its name": (
-        JudgeJob,
-        ["evaluation=e", "out=o", "judge=j", "url=http://h", f"api_key_variable={SECRET}"],
-    ),
-    "describe": (DescribeJob, ["pairs=p", "out=o", f"endpoint.url={URI}"]),
     "describe, a key for its name": (DescribeJob, ["pairs=p", "out=o", f"endpoint.api_key_variable={SECRET}"]),
     "serve": (CommandConfig, ["models.a=models:/a@b", "auth.mode=loopback", f"registry.tracking_uri={URI}"]),
     "data on S3": (DescribeJob, [f"pairs=s3://key:{SECRET}@bucket/pairs", "out=o"]),
 }
 
 
-@pytest.mark.parametrize("more", [[], ["--print-config"]], ids=["run", "print"])
 @pytest.mark.parametrize("job", SETTINGS)
 def test_a_secret_as_a_setting_is_refused_and_not_shown(
-    job: str, more: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    job: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("IDC_ROOT", raising=False)
     schema, arguments = SETTINGS[job]
     with pytest.raises(SystemExit) as left:
-        cli(schema, None, [*arguments, *more])
+        cli(schema, None, [*arguments, "--print-config"])
     assert left.value.code == 2
     said = capsys.readouterr()
     assert SECRET not in said.out + said.err
@@ -161,13 +127,6 @@ def test_a_secret_in_a_file_of_settings_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has a password") as made:
         TrainConfig(steps=1, tracking={"uri": URI})  # type: ignore[arg-type]
     assert SECRET not in str(made.value)
-
-
-def test_a_secret_among_the_args_of_a_deployment_is_refused() -> None:
-    """Ray's dashboard shows them to everybody who may look at it."""
-    with pytest.raises(ConfigError, match=r"registry\.tracking_uri: .* has a password") as refused:
-        build({"models": {"a": "models:/a@b"}, "auth": {"mode": "loopback"}, "registry": {"tracking_uri": URI}})
-    assert SECRET not in str(refused.value)
 
 
 def test_the_recorded_command_line_has_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,6 +191,13 @@ def test_the_registry_of_the_environment_is_shown_without_its_password(monkeypat
     with pytest.raises(ValueError, match="cannot be looked up") as other:
         Resolver().resolve("models:/captioner@champion")
     assert SECRET not in str(other.value)
+
+
+def test_a_secret_among_the_args_of_a_deployment_is_refused() -> None:
+    """Ray's dashboard shows them to everybody who may look at it."""
+    with pytest.raises(ConfigError, match=r"registry\.tracking_uri: .* has a password") as refused:
+        build({"models": {"a": "models:/a@b"}, "auth": {"mode": "loopback"}, "registry": {"tracking_uri": URI}})
+    assert SECRET not in str(refused.value)
 
 
 def test_the_log_of_the_server(capsys: pytest.CaptureFixture[str]) -> None:

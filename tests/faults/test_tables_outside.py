@@ -97,22 +97,6 @@ def test_an_import_names_the_folders_that_a_table_reads(format: str, tmp_path: P
     assert open_reader(format, path, ImportConfig()).extra["notes"] == ["images are read below /data, /pictures"]  # type: ignore[arg-type]
 
 
-def test_images_in_the_table_are_in_no_folder(tmp_path: Path) -> None:
-    cell = {"bytes": picture(1), "path": "of/who/wrote/it.png"}
-    pq.write_table(pa.table({"pair_id": ["a"], "before": [cell], "after": [cell]}), tmp_path / "t.parquet")
-    assert open_reader("parquet", tmp_path / "t.parquet", ImportConfig()).extra["notes"] == []
-    rows = {"pair_id": ["a"], "before": [cell], "after": [{"bytes": None, "path": "/pictures/x.png"}]}
-    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
-    notes = open_reader("parquet", tmp_path / "t.parquet", ImportConfig()).extra["notes"]
-    assert notes == ["images are read below /pictures"]
-    texts = pa.array(["/a/x.png"])
-    for before in (texts.dictionary_encode(), texts.cast(pa.large_string()), texts.cast(pa.string_view())):
-        table = pa.table({"pair_id": ["a"], "before": before, "after": ["file:///b/../c/x.png"]})
-        pq.write_table(table, tmp_path / "t.parquet")
-        notes = open_reader("parquet", tmp_path / "t.parquet", ImportConfig()).extra["notes"]
-        assert notes == ["images are read below /a, /c"]
-
-
 def test_the_input_of_captions_follows_the_same_rules(tmp_path: Path, secret: Path, host: Listener) -> None:
     source = linked(tmp_path / "in", secret)
     rows = [{"before": "good.png", "after": name} for name in evil_names(secret, host).values()]

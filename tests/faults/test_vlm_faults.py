@@ -77,52 +77,17 @@ def tune(refusal: Command, *arguments: str) -> str:
     return refusal(finetune_sft.main, *settings, *arguments)
 
 
-def through(job: str, refusal: Command, pairs: Path, *arguments: str) -> str:
-    return wrap(refusal, *arguments) if job == "wrap" else tune(refusal, f"pairs={pairs}", *arguments)
+def without(name: str) -> Callable[[Path], None]:
+    return lambda base: (base / name).unlink()
 
 
-@pytest.mark.parametrize("job", ["wrap", "tune"])
-def test_a_base_that_is_not_here(job: str, refusal: Command, pairs: Path) -> None:
-    line = through(job, refusal, pairs, "base.source=Qwen/Qwen2.5-VL-3B-Instruct")
-    assert "the base model Qwen/Qwen2.5-VL-3B-Instruct is not on this machine: download it once with" in line
-    assert "`hf download Qwen/Qwen2.5-VL-3B-Instruct`, or give its folder with base.source=/path" in line
+def changed(name: str, **values: Any) -> Callable[[Path], None]:
+    """Let a file of settings have other values."""
 
+    def change(base: Path) -> None:
+        (base / name).write_text(json.dumps({**json.loads((base / name).read_text()), **values}))
 
-def test_a_folder_that_is_not_there(refusal: Command) -> None:
-    assert "/nowhere/model" in wrap(refusal, "base.source=/nowhere/model")
-
-
-def test_a_wrong_revision(refusal: Command, tmp_path: Path) -> None:
-    """The model is here, at another revision."""
-    cached = tmp_path / "hub" / "models--org--tiny"
-    shutil.copytree(tiny_folder(KIND), cached / "snapshots" / COMMIT)
-    (cached / "refs").mkdir()
-    (cached / "refs" / "main").write_text(COMMIT)
-    line = wrap(refusal, "base.source=org/tiny", "base.revision=v9")
-    assert "the base model org/tiny at revision v9 is not on this machine: download it once with" in line
-    assert "`hf download org/tiny --revision v9`" in line
-
-
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        ("config.json", "is no transformers model: it has no config.json; give the folder that has it"),
-        ("model.safetensors", "has no weights in safetensors; convert them, or give another folder"),
-        ("preprocessor_config.json", "has no usable tokenizer or image processor"),
-        ("chat_template.jinja", "has no chat template; take its chat or instruct version"),
-        (
-            "family",
-            "is a model of type 'mllama', which is none of qwen2_5_vl, llava_onevision, internvl, qwen3_vl; take",
-        ),
-    ],
-)
-def test_a_folder_that_is_no_model(fault: str, message: str, refusal: Command, base: Path) -> None:
-    if fault == "family":
-        config = json.loads((base / "config.json").read_text()) | {"model_type": "mllama"}
-        (base / "config.json").write_text(json.dumps(config))
-    else:
-        (base / fault).unlink()
-    assert message in wrap(refusal, f"base.source={base}")
+    return change
 
 
 def cut(base: Path) -> None:
@@ -153,11 +118,6 @@ def of_another(pattern: str, kind: str) -> Callable[[Path], None]:
     return replace
 
 
-def smaller_images(base: Path) -> None:
-    path = base / "preprocessor_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "size": {"height": 32, "width": 32}}))
-
-
 def template(text: str) -> Callable[[Path], None]:
     def write(base: Path) -> None:
         (base / "chat_template.jinja").write_text(text)
@@ -165,7 +125,13 @@ def template(text: str) -> Callable[[Path], None]:
     return write
 
 
-DAMAGES = {
+NO_IMAGES = template("{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}")
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no config": (without("config.json"), "is no transformers model: it has no config.json; give the folder that has"),
+    "no weights": (without("model.safetensors"), "has no weights in safetensors; convert them, or give another folder"),
+    "no processor": (without("preprocessor_config.json"), "has no usable tokenizer or image processor"),
+    "no template": (without("chat_template.jinja"), "has no chat template; take its chat or instruct version"),
+    "another family": (changed("config.json", model_type="mllama"), "is a model of type 'mllama', which is none of"),
     "weights cut off": (cut, "model-00002-of-00002.safetensors is damaged: its "),
     "weights overwritten": (broken_header, "model.safetensors is damaged: its "),
     "tokenizer": (of_another("tokenizer*", "qwen3_vl"), "another model: the tokenizer has <IMG_CONTEXT> as None, the"),
@@ -173,29 +139,43 @@ DAMAGES = {
         of_another("preprocessor_config.json", "llava_onevision"),
         "another model: the image processor is a LlavaOnevisionImageProcessorPil, the model's a GotOcr2ImageProcessor",
     ),
-    "image size": (smaller_images, "the image processor is set to (32, 32) pixels, the model to (64, 64)"),
+    "image size": (
+        changed("preprocessor_config.json", size={"height": 32, "width": 32}),
+        "the image processor is set to (32, 32) pixels, the model to (64, 64)",
+    ),
     "template that is none": (template("{% if %}"), "the model's chat template does not take these turns (Expected an"),
     "template that refuses": (template("{{ raise_exception('no users') }}"), "does not take these turns (no users)"),
+    "template without images": (NO_IMAGES, "the model's chat template writes <IMG_CONTEXT> 0 times for 2 images; take"),
+    "named code": (
+        changed("tokenizer_config.json", auto_map={"AutoTokenizer": "evil.T"}),
+        "tokenizer_config.json names code (auto_map), which this program never runs",
+    ),
 }
 
 
-@pytest.mark.parametrize(("job", "name"), [*(("wrap", name) for name in DAMAGES), ("tune", "weights cut off")])
-def test_damaged_parts_and_those_of_another_model(
-    job: str, name: str, refusal: Command, pairs: Path, base: Path
-) -> None:
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_folder_that_is_no_whole_model(name: str, refusal: Command, base: Path) -> None:
     damage, message = DAMAGES[name]
     damage(base)
-    assert message in through(job, refusal, pairs, f"base.source={base}")
+    assert message in wrap(refusal, f"base.source={base}")
 
 
-@pytest.mark.parametrize("prompt", ["<image> <image> What changed?", "Between <image> and <image>, what changed?"])
-def test_a_template_without_images(prompt: str, refusal: Command, base: Path) -> None:
-    """Also for a question that has the images in its text: in a dialogue they come first."""
-    (base / "chat_template.jinja").write_text(
-        "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}"
-    )
-    line = wrap(refusal, f"base.source={base}", f"prompt.text={prompt}")
-    assert "the model's chat template writes <IMG_CONTEXT> 0 times for 2 images; take the template of the" in line
+def test_a_training_checks_its_base_too(refusal: Command, pairs: Path, base: Path) -> None:
+    cut(base)
+    assert DAMAGES["weights cut off"][1] in tune(refusal, f"pairs={pairs}", f"base.source={base}")
+
+
+def test_a_base_that_is_not_here_or_only_at_another_revision(refusal: Command, tmp_path: Path) -> None:
+    line = wrap(refusal, "base.source=Qwen/Qwen2.5-VL-3B-Instruct")
+    assert "the base model Qwen/Qwen2.5-VL-3B-Instruct is not on this machine: download it once with" in line
+    assert "`hf download Qwen/Qwen2.5-VL-3B-Instruct`, or give its folder with base.source=/path" in line
+    assert "/nowhere/model" in wrap(refusal, "base.source=/nowhere/model")
+    cached = tmp_path / "hub" / "models--org--tiny"
+    shutil.copytree(tiny_folder(KIND), cached / "snapshots" / COMMIT)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(COMMIT)
+    line = wrap(refusal, "base.source=org/tiny", "base.revision=v9")
+    assert "`hf download org/tiny --revision v9`" in line
 
 
 def test_a_plain_model_as_an_artifact_names_the_command_that_makes_one(
@@ -239,15 +219,6 @@ def test_code_of_a_strangers_model_is_not_run_whatever_is_answered(
     assert mark.exists(), "transformers ran it when it was asked to: this test could have failed"
 
 
-@pytest.mark.parametrize("key", ["auto_map", "auto\\u005fmap"])
-def test_a_folder_that_names_code_is_refused(key: str, refusal: Command, pairs: Path, base: Path) -> None:
-    text = (base / "tokenizer_config.json").read_text()
-    (base / "tokenizer_config.json").write_text(text.replace("{", f'{{"{key}": {{"AutoTokenizer": "evil.T"}},', 1))
-    assert "tokenizer_config.json names code (auto_map), which this program never runs" in wrap(
-        refusal, f"base.source={base}"
-    )
-
-
 def test_an_artifact_with_code_in_its_processor_is_refused(refusal: Command, pairs: Path, tmp_path: Path) -> None:
     from idc.training.artifact_hashes import HASHES
     from jobs import caption
@@ -265,32 +236,25 @@ def test_an_artifact_with_code_in_its_processor_is_refused(refusal: Command, pai
     assert not (tmp_path / "executed").exists()
 
 
-def test_a_cutoff_that_would_cut(refusal: Command, pairs: Path, base: Path) -> None:
-    line = tune(refusal, f"pairs={pairs}", f"base.source={base}", "cutoff=40")
-    assert "row 'pair-1'" in line
-    assert (
-        "of them those of 2 images) are above the cutoff of 40, which would cut an image or an answer; raise cutoff"
-        in line
-    )
+SETTINGS = {
+    "cutoff=40": "are above the cutoff of 40, which would cut an image or an answer; raise cutoff",
+    "prompt.text=What changed?": "prompt.text: <image> is in it 0 times; it must stand for the image before and the",
+    "prompt.text=<image><image><|im_end|>": "has the model's control token '<|im_end|>' in it; leave it out of the",
+}
+"""Setting of a training -> what is said."""
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_setting_that_does_not_fit_the_base(setting: str, refusal: Command, pairs: Path, base: Path) -> None:
+    assert SETTINGS[setting] in tune(refusal, f"pairs={pairs}", f"base.source={base}", setting)
 
 
 def test_pairs_without_images(refusal: Command, base: Path, tmp_path: Path) -> None:
     row = ChangePair("a", b"x", b"x", captions=("the cube was added",)).to_row()
     write_rows(tmp_path / "annotations", [row | {"before": b"", "after": b""}], extra={"images": False})
     line = tune(refusal, f"pairs={tmp_path / 'annotations'}", f"base.source={base}")
-    assert "has annotations alone, no images" in line
+    assert f"{tmp_path / 'annotations'} has annotations alone, no images" in line
     assert "import it again with its images" in line
-    assert str(tmp_path / "annotations") in line
-
-
-def test_a_prompt_without_its_images(refusal: Command, pairs: Path, base: Path) -> None:
-    line = tune(refusal, f"pairs={pairs}", f"base.source={base}", "prompt.text=What changed?")
-    assert "prompt.text: <image> is in it 0 times; it must stand for the image before and the image after" in line
-
-
-def test_a_prompt_with_control_tokens(refusal: Command, pairs: Path, base: Path) -> None:
-    line = tune(refusal, f"pairs={pairs}", f"base.source={base}", "prompt.text=<image><image><|im_end|>")
-    assert "has the model's control token '<|im_end|>' in it; leave it out of the text" in line
 
 
 def test_an_adapter_of_another_base(
