@@ -1,15 +1,14 @@
 """A Ray cluster of several nodes on this machine, with Ray's token authentication as on Kubernetes, whose nodes can be
 killed and drained.
 
-As root on Linux a node is a host of its own: address, host name, process ids, ``/tmp/ray`` and ``/dev/shm``, on a
-bridge with the others; killing it ends all its processes at once, as a power cut does. Elsewhere nodes are groups of
-processes on loopback addresses. Both share all files. Nothing is left behind, also if the test's process is killed.
+A node is a host of its own: address, host name, process ids, ``/tmp/ray`` and ``/dev/shm``, on a bridge with the
+others; killing it ends all its processes at once, as a power cut does. This takes root on Linux; elsewhere the tests are
+skipped. All share the files. Nothing is left behind, also if the test's process is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from tests.shell import SHELL
 
@@ -50,34 +50,13 @@ def hosts_work() -> bool:
     return tools and subprocess.run(command, capture_output=True).returncode == 0
 
 
-class Process:
-    """The processes of a node that has no host of its own."""
-
-    def __init__(self, address: str, folder: Path):
-        self.address = address
-        self.folder = folder
-        self._started: list[subprocess.Popen[Any]] = []
-
-    def popen(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], start_new_session=True, **options)
-        self._started.append(process)
-        return process
-
-    def kill(self) -> None:
-        found = [each for process in self._started for each in _tree(process.pid)]
-        for each in found:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
-        for process in self._started:
-            process.wait()
-        self._started.clear()
-
-
-class Host(Process):
+class Host:
     """A node with namespaces of its own, which live as long as its first process."""
 
     def __init__(self, number: int, switch: Switch, folder: Path):
-        super().__init__(f"10.77.0.{10 + number}", folder)
+        self.address = f"10.77.0.{10 + number}"
+        self.folder = folder
+        self._started: list[subprocess.Popen[Any]] = []
         self.port = f"v{number}"
         self.switch = switch
         names = folder / "hosts"
@@ -106,14 +85,20 @@ class Host(Process):
         subprocess.run(self._inside(command), check=True)
 
     def popen(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        return super().popen(self._inside(command), **options)
+        inside = ["setpriv", "--pdeathsig", "KILL", *self._inside(command)]
+        process = subprocess.Popen(inside, start_new_session=True, **options)
+        self._started.append(process)
+        return process
 
     def kill(self) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(self.pid).kill()
         self._first.wait()
         self.switch.ip(f"link del {self.port}", check=False)  # the kernel is about to remove it, or has done so
-        super().kill()
+        for process in self._started:
+            process.kill()
+            process.wait()
+        self._started.clear()
 
 
 class Switch:
@@ -139,41 +124,27 @@ class Switch:
         self._process.wait()
 
 
-def _tree(pid: int) -> list[psutil.Process]:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        return [process, *process.children(recursive=True)]
-    return []
-
-
 class Nodes:
     """A running cluster; node 0 is the head. Made by :func:`nodes`."""
 
-    def __init__(self, folder: Path, hosts: bool, environment: dict[str, str]):
+    def __init__(self, folder: Path, environment: dict[str, str]):
         self.folder = folder
-        self.hosts = hosts
         self.environment = {**SHELL, **ENVIRONMENT, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         self.environment |= {"PYTHONPATH": str(ROOT), **environment}
         self.environment.pop("RAY_ADDRESS", None)
-        self.switch = Switch() if hosts else None
-        self._cpus: list[int] = []
-        self._nodes: list[Process] = []
+        self.switch = Switch()
+        self._nodes: list[Host] = []
 
     @property
     def address(self) -> str:
         """Of the cluster, for ``cluster.address``."""
-        return f"{self._nodes[0].address}:{self._port}"
+        return f"{self._nodes[0].address}:{PORT}"
 
-    def node(self, number: int) -> Process:
-        return self._nodes[number]
-
-    def add(self, cpus: int = 1) -> int:
-        """Start one more node; returns its number."""
+    def add(self) -> None:
+        """Start one more node."""
         number = len(self._nodes)
         self._nodes.append(self._make(number))
-        self._cpus.append(cpus)
         self._start(number)
-        return number
 
     def start_again(self, number: int) -> None:
         """Start a node that was killed, at its old address."""
@@ -193,24 +164,11 @@ class Nodes:
         assert done == 0
 
     def node_id(self, number: int) -> str:
-        """Ray's id of a live node."""
-        (found,) = (node["NodeID"] for node in self.listed() if node["Alive"] and node["NodeName"] == str(number))
-        return str(found)
-
-    def listed(self) -> list[dict[str, Any]]:
-        """The nodes as the head's Ray knows them."""
-        code = (
-            "import json, sys; from ray._raylet import GcsClientOptions; from ray._private.state import GlobalState; "
-        )
-        code += (
-            "s = GlobalState(); s._initialize_global_state(GcsClientOptions.create(sys.argv[1], None, True, True)); "
-        )
-        code += "print(json.dumps([{k: n[k] for k in ('NodeID', 'Alive', 'NodeName')} for n in s.node_table()]))"
-        process = self.run([sys.executable, "-c", code, self.address], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        out, err = process.communicate(timeout=60)
-        assert process.returncode == 0, err.decode()
-        found: list[dict[str, Any]] = json.loads(out.splitlines()[-1])
-        return found
+        """Ray's id of a node."""
+        code = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False); print(*(n['NodeID'] for n in ray.nodes() "
+        code += "if n['NodeName'] == sys.argv[2]))"
+        process = self.run([sys.executable, "-c", code, self.address, str(number)], stdout=subprocess.PIPE, text=True)
+        return str(process.communicate(timeout=60)[0]).split()[-1]
 
     def run(self, command: Sequence[str], on: int = 0, **options: Any) -> subprocess.Popen[Any]:
         """Start a command on a node, in the checkout's root; by default its output goes to the test's."""
@@ -222,16 +180,10 @@ class Nodes:
         with output:
             return self.run([sys.executable, *arguments], on, stdout=output, stderr=subprocess.STDOUT)
 
-    def _make(self, number: int) -> Process:
+    def _make(self, number: int) -> Host:
         folder = self.folder / f"node{number}"
         folder.mkdir(exist_ok=True)
-        if self.switch is not None:
-            return Host(number, self.switch, folder)
-        return Process(f"127.0.0.{10 + number}", folder)
-
-    @property
-    def _port(self) -> int:
-        return PORT if self.hosts else PORT + 1000 + os.getpid() % 1000
+        return Host(number, self.switch, folder)
 
     def _start(self, number: int) -> None:
         """Start a node's Ray; again if it gives up after its own 30 seconds, which are too few on a loaded machine."""
@@ -246,13 +198,10 @@ class Nodes:
         """Whether a node that is started joins before its Ray or the time ends."""
         node = self._nodes[number]
         command = [*_ray("start"), "--block", "--disable-usage-stats", f"--node-ip-address={node.address}"]
-        command += [f"--num-cpus={self._cpus[number]}", "--num-gpus=0", f"--object-store-memory={100 * 2**20}"]
+        command += [f"--num-cpus={min(1, number)}", "--num-gpus=0", f"--object-store-memory={100 * 2**20}"]
         command += ["--min-worker-port=0", "--max-worker-port=0", f"--node-name={number}"]
-        command += ["--metrics-export-port=0", "--dashboard-agent-listen-port=0"] if not self.hosts else []
         if number == 0:
-            command += ["--head", f"--port={self._port}", "--include-dashboard=false"]
-            if not self.hosts:
-                command += [f"--temp-dir={self.folder / 'ray'}"]
+            command += ["--head", f"--port={PORT}", "--include-dashboard=false"]
         else:
             command += [f"--address={self.address}"]
         with (node.folder / "ray.log").open("wb") as log:
@@ -266,8 +215,7 @@ class Nodes:
     def close(self) -> None:
         for node in reversed(self._nodes):
             node.kill()
-        if self.switch is not None:
-            self.switch.close()
+        self.switch.close()
 
 
 def _ray(command: str) -> list[str]:
@@ -275,25 +223,19 @@ def _ray(command: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def nodes(
-    count: int,
-    cpus: int = 1,
-    *,
-    hosts: bool | None = None,
-    environment: dict[str, str] | None = None,
-) -> Iterator[Nodes]:
-    """A head without CPUs for work, and ``count`` nodes.
+def nodes(count: int, *, environment: dict[str, str] | None = None) -> Iterator[Nodes]:
+    """A head without CPUs for work, and ``count`` nodes of one CPU.
 
     Args:
-        cpus: of each node.
-        hosts: nodes with namespaces of their own; default: where this process may make them.
         environment: of Ray and of all that runs on the nodes.
     """
+    if not hosts_work():
+        pytest.skip("needs network and mount namespaces: root on Linux")
     folder = Path(tempfile.mkdtemp(prefix="nodes-", dir="/tmp"))
-    cluster = Nodes(folder, hosts_work() if hosts is None else hosts, environment or {})
+    cluster = Nodes(folder, environment or {})
     try:
-        for number in range(count + 1):
-            cluster.add(cpus if number else 0)
+        for _ in range(count + 1):
+            cluster.add()
         yield cluster
     finally:
         cluster.close()
