@@ -2,7 +2,7 @@
 killed and drained.
 
 A node is a host of its own: address, host name, process ids, ``/tmp/ray`` and ``/dev/shm``, on a bridge with the
-others; killing it ends all its processes at once, as a power cut does. This takes root on Linux; elsewhere the tests are
+others; killing it ends all its processes at once, as a power cut does. This takes root on Linux; elsewhere they are
 skipped. All share the files. Nothing is left behind, also if the test's process is killed.
 """
 
