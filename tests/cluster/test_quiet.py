@@ -45,11 +45,12 @@ def command(name: str, folder: Path, *settings: str, form: str | None = None) ->
 
 
 def unknown(name: str, done: subprocess.CompletedProcess[str]) -> list[str]:
-    """The lines that are not the job's own."""
+    """The lines that are neither the job's own nor the one that Ray's core writes of the actors of a data job."""
     lines = [*done.stdout.splitlines(), *done.stderr.splitlines()]
     return [
         line for line in lines
         if FOREIGN.search(line) or not any(re.fullmatch(pattern, line) for pattern in OURS[name])
+        if not re.search(r"core_worker\.cc:\d+: Actor with class name: .* has constructor arguments", line)
     ]  # fmt: skip
 
 
