@@ -15,7 +15,6 @@ REFERENCES = {"a": ["the red ball moved", "someone moved the red ball"], "b": ["
 
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "no java": ({"java": "/nonexistent/java"}, "Java does not work: /nonexistent/java"),
-    "broken references": ({"references": '{"a": ["the red ball moved"'}, "references.json: not JSON"),
     "empty prediction": ({"caption": " "}, "the predicted caption is empty: 'b'"),
     "no file": ({"settings": ["references=absent.json"]}, "references: no such file or folder: 'absent.json'"),
 }

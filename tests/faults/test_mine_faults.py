@@ -53,13 +53,3 @@ def test_a_heap_of_which_nothing_can_be_read(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "heap" / "a.png").write_text("no image")
     with pytest.raises(SystemExit, match="none of its 1 images can be read"):
         run(monkeypatch, tmp_path / "heap", tmp_path / "out", "max_reject_share=1")
-
-
-def test_a_folder_of_something_else_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    heap, out = tmp_path / "heap", tmp_path / "out"
-    make_heap(heap, scenes=4)
-    run(monkeypatch, heap, out)
-    with pytest.raises(SystemExit, match="choose another out, or pass --overwrite"):
-        run(monkeypatch, heap, out, "clusters=2")
-    with pytest.raises(SystemExit, match="choose another out"):
-        run(monkeypatch, heap, tmp_path / "other", f"work={out}-work", "neighbours=4")
