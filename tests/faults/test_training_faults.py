@@ -17,7 +17,7 @@ from idc.config import load
 from idc.data.pipeline import run_local
 from idc.data.rendered.config import RenderJob
 from idc.data.store import iter_rows
-from tests.faults.injection import Job, TrackingServer, Training, damage, fill, small_disk, until
+from tests.faults.injection import Job, TrackingServer, Training, until
 from tests.systems.twincap.tiny import MODEL
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
@@ -135,34 +135,6 @@ def test_the_driver_killed_goes_on_by_the_same_command(lab: Lab) -> None:
         job.kill()
         job.start()
         check(lab, job, ray=True)
-
-
-@pytest.mark.parametrize("ray", [False, True], ids=["local", "ray"])
-def test_a_full_disk_ends_the_run_and_the_same_command_goes_on_when_there_is_room(lab: Lab, ray: bool) -> None:
-    """Another program fills the disk of the runs between two checkpoints."""
-    name = f"disk-full-{'ray' if ray else 'local'}"
-    with small_disk(megabytes=24) as disk, lab.training(name, ray, runs=disk / "runs") as job:
-        job.start()
-        until(lambda: bool(job.complete_checkpoints()), "a checkpoint", job)
-        filler = fill(disk, leave=128 << 10)
-        job.end(fails=True)
-        assert f"the disk of {disk}" in job.output()
-        filler.unlink()
-        job.start()
-        check(lab, job, ray)
-
-
-@pytest.mark.parametrize(("how", "ray"), [("truncate", False), ("flip", True)])
-def test_a_damaged_checkpoint_costs_one_interval_more_and_is_named(lab: Lab, how: str, ray: bool) -> None:
-    with lab.training(f"checkpoint-{how}", ray) as job:
-        job.start()
-        job.until_step(DISTURBED_AT)
-        job.kill()
-        newest = job.complete_checkpoints()[-1]
-        damage(max(newest.rglob("*.pt"), key=lambda path: (path.stat().st_size, path.name)), how)
-        job.start()
-        check(lab, job, ray, intervals=2)
-        assert len({line for line in job.output().splitlines() if "is damaged" in line}) == 1
 
 
 def test_a_run_goes_on_while_the_tracking_server_is_away_and_all_metrics_arrive(lab: Lab) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -13,10 +15,16 @@ import torch
 from torch import Tensor
 
 from idc.training.config import TrainConfig
-from idc.training.context import Context, LocalContext, checkpoint_name
+from idc.training.context import (
+    SNAPSHOT,
+    Context,
+    LocalContext,
+    checkpoint_name,
+    complete_checkpoints,
+    mend_snapshot,
+)
 from idc.training.data import EvalLoader, Loader, Loaders
-from idc.training.integrity import STATE_FILE, seal
-from idc.training.loop import fit, read_log
+from idc.training.loop import STATE_FILE, fit, read_log
 from idc.training.task import SAMPLES, Batch, Task, mean_per_sample
 from tests.training import sizes, toy
 
@@ -161,6 +169,78 @@ def test_a_checkpoint_cut_by_a_kill_is_not_taken(tmp_path: Path) -> None:
     assert LocalContext(tmp_path).latest_checkpoint() == tmp_path / "checkpoints" / checkpoint_name(24)
 
 
+@pytest.mark.parametrize("file", ["torch.pt", STATE_FILE])
+def test_a_damaged_checkpoint_ends_the_run_and_is_named(tmp_path: Path, file: str) -> None:
+    run(tmp_path)
+    damaged = tmp_path / "checkpoints" / checkpoint_name(24) / file
+    damaged.write_bytes(damaged.read_bytes()[: damaged.stat().st_size // 2])
+    with pytest.raises(ValueError, match=rf"{damaged.parent} cannot be read \(.*; if it is damaged, remove"):
+        run(tmp_path)
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_those_before(tmp_path: Path) -> None:
+    """Files may have 4 KiB from step 10 on, as on a disk that is full."""
+    train = {**TRAIN, "eval_every": 0, "keep_best": None}
+    run(tmp_path / "undisturbed", train)
+    context, unlimited = LocalContext(tmp_path / "run"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    report, ignored = context.report, signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    def limit(metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
+        report(metrics, checkpoint_dir, step)
+        if step == 10:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, unlimited[1]))
+
+    context.report = limit  # type: ignore[method-assign]
+    try:
+        with pytest.raises((OSError, RuntimeError)):
+            toy.entry({"train": TrainConfig.model_validate(train).model_dump(mode="json")}, context)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        signal.signal(signal.SIGXFSZ, ignored)
+    names = [path.name for path in complete_checkpoints(tmp_path / "run" / "checkpoints")]
+    assert names == [checkpoint_name(5), checkpoint_name(10)]
+    run(tmp_path / "run", train)
+    assert curve(tmp_path / "run") == curve(tmp_path / "undisturbed")
+
+
+def test_the_best_weights_of_an_older_checkpoint_are_kept_until_the_run_is_complete(tmp_path: Path) -> None:
+    """The checkpoint of step 10 refers to weights of step 6, which step 12 beats: both files stay."""
+    context, kept = LocalContext(tmp_path), []
+    report = context.report
+
+    def watch(metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
+        report(metrics, checkpoint_dir, step)
+        for folder in complete_checkpoints(tmp_path / "checkpoints"):
+            best = json.loads((folder / STATE_FILE).read_text())["best"]
+            assert (tmp_path / "best" / f"{checkpoint_name(best['step'])}.safetensors").exists()
+        kept.append(len(list((tmp_path / "best").iterdir())))
+
+    context.report = watch  # type: ignore[method-assign]
+    train = TrainConfig.model_validate({**TRAIN, "steps": 15, "eval_every": 3, "keep_last": 2})
+    toy.entry({"train": train.model_dump(mode="json")}, context)
+    assert max(kept) >= 2
+    assert len(list((tmp_path / "best").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "complete"),
+    [
+        ("", True),  # cut by a kill: Ray writes it in place
+        ('{"checkpoint_results": [{"checkpoint_dir_name": "step_00000099"}]}', False),  # removed by a user
+        ('{"checkpoint_results": [{"checkpoint_dir_name": "step_00000005"}]}', True),
+    ],
+)
+def test_a_list_of_checkpoints_that_ray_would_not_start_with_is_removed(
+    tmp_path: Path, content: str, complete: bool
+) -> None:
+    (tmp_path / checkpoint_name(5)).mkdir()
+    (tmp_path / checkpoint_name(5) / STATE_FILE).write_text("{}")
+    (tmp_path / SNAPSHOT).write_text(content)
+    mend_snapshot(tmp_path)
+    assert (tmp_path / SNAPSHOT).exists() == ("step_00000005" in content)
+    assert bool(complete_checkpoints(tmp_path)) == complete
+
+
 class Announcing(LocalContext):
     """A context that hears of a loss when it is asked for the second time."""
 
@@ -187,7 +267,6 @@ def test_another_engine_cannot_go_on(tmp_path: Path) -> None:
     state_file = tmp_path / "checkpoints" / checkpoint_name(24) / STATE_FILE
     state = json.loads(state_file.read_text())
     state_file.write_text(json.dumps({**state, "engine": "deepspeed-zero2"}))
-    seal(state_file.parent, 0)
     with pytest.raises(ValueError, match=r"written by engine deepspeed-zero2, and the config sets torch"):
         run(tmp_path)
 
@@ -197,7 +276,6 @@ def test_a_checkpoint_of_other_names_is_refused(tmp_path: Path) -> None:
     state_file = tmp_path / "checkpoints" / checkpoint_name(24) / STATE_FILE
     state = json.loads(state_file.read_text())
     state_file.write_text(json.dumps({**state, "stored": [*state["stored"][1:], "adapter"]}))
-    seal(state_file.parent, 0)
     with pytest.raises(ValueError, match="do not store the same names, they differ in adapter, " + state["stored"][0]):
         run(tmp_path)
 
