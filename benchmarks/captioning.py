@@ -64,18 +64,18 @@ class CaptioningConfig(ConfigModel):
 
     def speeds(self) -> dict[str, Optimisations]:
         """Ways to run the captioner from the naive one on; each adds one optimisation to the one before."""
-        from idc.nn.packed import packing_works
         from idc.systems.procap.speed import Optimisations
+        from idc.training.linears import onednn_is_exact
 
         changes: dict[str, dict[str, bool]] = {"cached decoding": {"cached": True}}
         changes["fused attention"] = {"fused_attention": True}
         if self.device == "cpu":
             changes["few images at once"] = {"few_images": True}
             changes["channels-last"] = {"channels_last": True}
-        if self.device == "cpu" and packing_works():
-            changes["packed linear"] = {"packed": True}
+        if self.device == "cpu" and onednn_is_exact():
+            changes["linear layers by oneDNN"] = {"onednn": True}
         if self.precision == "bf16":
-            changes["bf16"] = {"bf16": True, "packed": False}  # only float32 is packed
+            changes["bf16"] = {"bf16": True, "onednn": False}
         ways = {"naive": Optimisations(cached=False, fused_attention=False)}
         for name, change in changes.items():
             ways[name] = replace(list(ways.values())[-1], **change)

@@ -20,7 +20,6 @@ from idc import logs
 from idc.next_command import tracked_runs
 from idc.redaction import redacted
 from idc.training.config import TrackingConfig
-from idc.training.disk import is_disk_full
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -255,7 +254,7 @@ def _is_away(error: Exception) -> bool:
         status = error.response.status_code if error.response is not None else 503
     else:
         status = 503 if isinstance(error, OSError | OperationalError) else 400
-    if is_disk_full(error, []):  # SQLite's
+    if "database or disk is full" in str(error):  # SQLite's
         return False
     return status >= 500 or status == 429
 

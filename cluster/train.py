@@ -311,7 +311,6 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: s
         all_gather_object,
         checkpoint_name,
         complete_checkpoints,
-        free_folder,
         newest,
         registered_checkpoints,
     )
@@ -342,8 +341,8 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: s
                 ray.train.report(metrics)
                 return
             target = self.run_dir / "checkpoints" / checkpoint_name(step)
-            if self.rank == 0:  # all ranks upload to the folder that rank 0 names
-                target = free_folder(target.parent, step)
+            if self.rank == 0:
+                shutil.rmtree(target, ignore_errors=True)  # what an interrupted upload has left
             checkpoint = ray.train.Checkpoint.from_directory(str(checkpoint_dir))
             try:
                 ray.train.report(metrics, checkpoint=checkpoint, checkpoint_dir_name=target.name)
@@ -364,7 +363,7 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: s
                     if old in self._unregistered:
                         shutil.rmtree(old, ignore_errors=True)
 
-        def latest_checkpoint(self, before: str | None = None) -> Path | None:
+        def latest_checkpoint(self) -> Path | None:
             # those of a run that began without Ray, too
             checkpoints = complete_checkpoints(self.run_dir / "checkpoints")
             registered_names = registered_checkpoints(self.run_dir / "checkpoints")
@@ -372,7 +371,7 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: s
             registered = ray.train.get_checkpoint()
             if registered is not None:
                 checkpoints.append(Path(registered.path))
-            return newest(checkpoints, before)
+            return newest(checkpoints)
 
         def loss_announced(self) -> bool:
             if os.environ.get("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER") == "0":

@@ -140,11 +140,11 @@ def test_no_class_of_transformers_runs_code_of_a_model() -> None:
 PRIVATE = {
     "ray": {"cluster/ray_internals.py", "serve/deployment/ray_internals.py",
             "cluster/launch/wait_for_nodes.py"},
-    "torch": {"idc/nn/packed.py"},
+    "torch": set(),
     "uvicorn": {"serve/listener.py"},
 }  # fmt: skip
-"""Library -> modules that use its private interfaces: a package whose name begins with "_", such a name of its own, the
-operators of oneDNN, and all of uvicorn's protocol. The launcher's script runs alone, on a head node."""
+"""Library -> modules that use its private interfaces: a package whose name begins with "_", such a name of its own,
+and all of uvicorn's protocol. The launcher's script runs alone, on a head node."""
 
 
 def private_uses(path: Path) -> set[str]:
@@ -163,7 +163,7 @@ def private_uses(path: Path) -> set[str]:
             continue
         for name in names:
             library, *parts = name.split(".")
-            private = any(part.startswith("_") and not part.endswith("__") for part in parts) or "ops.mkldnn" in name
+            private = any(part.startswith("_") and not part.endswith("__") for part in parts)
             if library in PRIVATE and (private or (library == "uvicorn" and "protocols" in parts)):
                 uses.add(library)
     return uses

@@ -10,7 +10,6 @@ metrics.json        validation metrics of these weights
 README.md           generated model card
 calibration.json    the probability that anything changed, if it was calibrated (idc/captioning/calibration.py)
 familiarity.safetensors  distance from the training images, likewise (idc/captioning/familiarity.py)
-hashes.json         SHA-256 of all other files, compared when the artifact is read (idc/training/artifact_hashes.py)
 <extras>            further files and folders, e.g. tokenizer/ of a captioner that reads image tokens
 
 An artifact without base, adapter and processor is written as version 1, which earlier versions of the program read.
@@ -23,7 +22,6 @@ import importlib
 import json
 import math
 import shutil
-import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -32,9 +30,8 @@ from typing import TYPE_CHECKING, Any
 from idc.atomic import take_umask, write_bytes, write_text
 from idc.data.text import Vocabulary
 from idc.data.textfiles import decode_text, parse_json
-from idc.training.artifact_hashes import HASHES, check_hashes, remove_unfinished, write_hashes
 from idc.training.base import BaseName
-from idc.training.hashing import combined_hash, contents, file_hash
+from idc.training.hashing import combined_hash, file_hash
 from idc.units import metric_text
 
 if TYPE_CHECKING:
@@ -64,7 +61,6 @@ class Artifact:
         files: names of all files but config.json, relative to ``path``.
         trained_on: what the model was trained on, in short English; None if the artifact does not record it.
         base: the model of others that it needs; :meth:`idc.training.base.BaseName.folder` finds it.
-        verified: its files have the hashes of its hashes.json; False if it has none (of an earlier version).
     """
 
     path: Path
@@ -76,19 +72,12 @@ class Artifact:
     files: tuple[str, ...]
     trained_on: str | None = None
     base: BaseName | None = None
-    verified: bool = False
 
     def state_dict(self) -> dict[str, Tensor]:
         """All stored weights, on the CPU."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        if not self.verified:
-            warnings.warn(
-                f"artifact {self.path} has no {HASHES}, as an earlier version of the program wrote it: its files are "
-                "not compared with anything; python jobs/calibrate.py adds one",
-                stacklevel=2,
-            )
         try:
             return load_file(self.path / WEIGHTS)
         except SafetensorError as error:
@@ -198,7 +187,6 @@ def write_artifact(
         raise AssertionError(f"{path}: {fault}")
     _write_json(partial / CONFIG, description)
     take_umask(partial)
-    write_hashes(partial, [CONFIG, *files])
     put_in_place(partial, path)
     return path
 
@@ -222,27 +210,22 @@ def add_file(path: Path | str, name: str, content: str | bytes) -> None:
     """
     if "://" in str(path):
         raise ValueError(f"{path} is not on this machine; copy the artifact here, and back when {name} is in it")
-    read = read_artifact(path)
-    artifact, names = read.path, {CONFIG, *read.files, name}
-    remove_unfinished(artifact, names)
-    write_hashes(artifact, names - {CONFIG, name}, pending=(CONFIG, name))
+    artifact = read_artifact(path).path
     write_bytes(artifact / name, content.encode() if isinstance(content, str) else content)
     head = _read_json(artifact / CONFIG)
     if name not in head["files"]:
         write_text(artifact / CONFIG, _json({**head, "files": sorted([*head["files"], name])}))
-    write_hashes(artifact, names)
 
 
 def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
-    """Read an artifact's description; check that all its files exist and have the hashes of its hashes.json, if it has
-    one. The base is not looked for.
+    """Read an artifact's description; check that all its files exist. The base is not looked for.
 
     Args:
         path: its folder; a URI is copied to the local cache (:func:`idc.data.remote_copies.local_folder`).
 
     Raises:
-        ValueError: naming the file and what to do, if it is not an artifact, incomplete, changed, of an unknown format
-            or of another system than ``system``.
+        ValueError: naming the file and what to do, if it is not an artifact, incomplete, of an unknown format or of
+            another system than ``system``.
     """
     path = _local(path)
     if not (path / CONFIG).is_file():
@@ -275,7 +258,6 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
         raise ValueError(f"{path / CONFIG}: {error}; copy the artifact again") from None
     if version > 1 and (fault := _adapter_fault(files, base)):
         raise ValueError(f"artifact {path} is damaged: {fault}; copy the artifact again")
-    verified = check_hashes(path, (CONFIG, *files))
     if has_words := (path / VOCABULARY).exists():
         _refuse_huge(path / VOCABULARY)
     return Artifact(
@@ -288,7 +270,6 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
         trained_on=head.get("trained_on"),
         files=tuple(files),
         base=base,
-        verified=verified,
     )
 
 
@@ -325,17 +306,15 @@ def artifact_identity(path: Path | str) -> str:
 
 
 def captioning_files(path: Path | str) -> dict[str, str]:
-    """Name -> SHA-256 of all files in an artifact's folder that its captions may depend on.
+    """Name -> SHA-256 of the files of an artifact that its captions may depend on.
 
     The files of jobs/calibrate.py are left out, also of the list of files in config.json: they are added later.
     """
-    path = _local(path)
-    hashes = contents(path)
-    hashes.pop(HASHES, None)
-    if added := hashes.keys() & _ADDED_LATER:
-        for name in added:
-            del hashes[name]
-        head = _read_json(path / CONFIG)
+    artifact = read_artifact(path)
+    added = _ADDED_LATER.intersection(artifact.files)
+    hashes = {name: file_hash(artifact.path / name) for name in (CONFIG, *artifact.files) if name not in added}
+    if added:
+        head = _read_json(artifact.path / CONFIG)
         before = _json({**head, "files": [name for name in head["files"] if name not in added]})
         hashes[CONFIG] = hashlib.sha256(before.encode()).hexdigest()
     return hashes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -96,9 +95,8 @@ class Context(Protocol):
         """Publish metrics and, atomically, the checkpoint written by all ranks. Every rank calls it."""
         ...
 
-    def latest_checkpoint(self, before: str | None = None) -> Path | None:
-        """The newest complete checkpoint of this run, or None; with ``before`` the newest one that is older than the
-        checkpoint of this name."""
+    def latest_checkpoint(self) -> Path | None:
+        """The newest complete checkpoint of this run, or None."""
         ...
 
     def loss_announced(self) -> bool:
@@ -174,8 +172,8 @@ class LocalContext:
                 shutil.rmtree(old)
         self.barrier()
 
-    def latest_checkpoint(self, before: str | None = None) -> Path | None:
-        return newest(complete_checkpoints(self.checkpoints), before)
+    def latest_checkpoint(self) -> Path | None:
+        return newest(complete_checkpoints(self.checkpoints))
 
     def loss_announced(self) -> bool:
         return False
@@ -201,10 +199,8 @@ def checkpoint_name(step: int) -> str:
     return f"step_{step:08d}"
 
 
-def newest(checkpoints: Iterable[Path], before: str | None = None) -> Path | None:
-    """The newest of these checkpoints, or of those older than the one named ``before``."""
-    older = (path for path in checkpoints if before is None or path.name < before)
-    return max(older, key=lambda path: path.name, default=None)
+def newest(checkpoints: Iterable[Path]) -> Path | None:
+    return max(checkpoints, key=lambda path: path.name, default=None)
 
 
 def _move_files(source: Path, target: Path) -> None:
@@ -251,14 +247,3 @@ def mend_snapshot(folder: Path) -> None:
         if names is None or path.name in names:
             (path / COMPLETE).touch()
     (folder / SNAPSHOT).unlink()
-
-
-def free_folder(folder: Path, step: int) -> Path:
-    """A folder for a new checkpoint of ``step``, which does not exist: what an interrupted upload has left is removed,
-    and next to a complete checkpoint of this step (a damaged one, which Ray Train still lists) the name has a suffix.
-    """
-    complete = {path.name for path in complete_checkpoints(folder)}
-    names = itertools.chain([checkpoint_name(step)], (f"{checkpoint_name(step)}_{n}" for n in itertools.count(2)))
-    target = folder / next(name for name in names if name not in complete)
-    shutil.rmtree(target, ignore_errors=True)
-    return target

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +19,6 @@ from torch import Tensor, nn
 
 from idc.loopback import keep_gloo_on_loopback
 from idc.training.activation_checkpointing import recompute_activations
-from idc.training.checkpoint_files import weights_only
 from idc.training.clipping import (
     CLIP_NORM,
     ClippedPart,
@@ -214,8 +214,12 @@ class TorchEngine:
             torch.save({"task": state, "optimizer": self.optimizer.state_dict()}, folder / "torch.pt")
 
     def load(self, folder: Path, saved_world_size: int) -> None:
-        with weights_only(folder):
-            state = torch.load(folder / "torch.pt", map_location=self.context.device)
+        try:
+            state = torch.load(folder / "torch.pt", map_location=self.context.device, weights_only=True)
+        except torch.OutOfMemoryError:
+            raise
+        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+            raise unreadable(folder, error) from None
         self.task.load_state_dict(state["task"], strict=False)
         self.optimizer.load_state_dict(state["optimizer"])
 
@@ -342,26 +346,29 @@ class DeepSpeedEngine:
 
     def load(self, folder: Path, saved_world_size: int) -> None:
         if saved_world_size != self.context.world_size and self.train.zero_stage:
-            with (
-                weights_only(folder),
-                universal_checkpoint(folder, self.context) as whole,
-                reading_universal(self.engine),
-            ):
+            with universal_checkpoint(folder, self.context) as whole, reading_universal(self.engine):
                 path = self._load(whole)
         else:
-            with weights_only(folder):
-                path = self._load(folder)
+            path = self._load(folder)
         if path is None:
             raise ValueError(f"{folder} has no DeepSpeed checkpoint; remove this folder to resume from an older one")
         if self.elsewhere:
-            with weights_only(folder):
-                frozen = torch.load(folder / self.FROZEN)
+            frozen = torch.load(folder / self.FROZEN, weights_only=True)
             for name, tensor in frozen.items():
                 parameter = self.task.get_parameter(name)
                 sharded = self.train.zero_stage == 3
                 with self.deepspeed.zero.GatheredParameters(parameter, modifier_rank=0, enabled=sharded):
                     if self.context.rank == 0 or not sharded:
                         parameter.data.copy_(tensor)
+
+
+def unreadable(folder: Path, error: Exception) -> ValueError:
+    """The error of a checkpoint that cannot be read."""
+    reason = " ".join(str(error).split())[:200]
+    return ValueError(
+        f"the checkpoint {folder} cannot be read ({reason}); if it is damaged, remove this folder to resume from an "
+        "older one"
+    )
 
 
 def _quiet() -> None:

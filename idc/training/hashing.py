@@ -4,40 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
-_BIG = 1 << 20
-_SETTLED_NS = 2 * 10**9
-_remembered: dict[tuple[int, int], tuple[tuple[int, int, int], str]] = {}
-"""(device, inode) -> state of the file when it was hashed, and its hash."""
-
 
 def file_hash(path: Path | str) -> str:
-    """SHA-256 of a file, in hex.
-
-    Files of a MiB and more are read once per process, and again when they have changed: another inode, size,
-    modification time or (what no program can set back) change time. The hash of a file that changed within the last two
-    seconds is not remembered, because a second change could have the same time. Not on disk: inodes and clocks mean
-    nothing on another machine, and a stored evaluation must not rest on another process's word.
-    """
+    """SHA-256 of a file, in hex."""
     with Path(path).open("rb") as file:
-        now, stat = time.time_ns(), os.fstat(file.fileno())
-        key = (stat.st_dev, stat.st_ino)
-        remembered = _remembered.get(key)
-        if remembered is not None and remembered[0] == _state(stat):
-            return remembered[1]
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        settled = now - stat.st_ctime_ns > _SETTLED_NS and _state(os.fstat(file.fileno())) == _state(stat)
-    if stat.st_size >= _BIG and settled:
-        _remembered[key] = (_state(stat), digest)
-    return digest
-
-
-def _state(stat: os.stat_result) -> tuple[int, int, int]:
-    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def contents(path: Path | str) -> dict[str, str]:

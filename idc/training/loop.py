@@ -29,13 +29,13 @@ from idc.progress import Progress
 from idc.training.config import TrainConfig, learning_rate
 from idc.training.context import Context
 from idc.training.data import Loaders, OnDevice, to_device
-from idc.training.disk import full_disk_explained, temporary_folder
-from idc.training.engines import Engine, make_engine, param_groups
-from idc.training.integrity import STATE_FILE, newest_intact, seal
+from idc.training.engines import Engine, make_engine, param_groups, unreadable
 from idc.training.profiling import FOLDER as PROFILE
 from idc.training.profiling import StepProfiler
 from idc.training.task import Task
 
+STATE_FILE = "state.json"
+"""The loop's own state in a checkpoint, written by rank 0."""
 Export = Callable[[dict[str, Tensor], dict[str, float]], None]
 """Writes the artifact from the stored weights (``Task.stored``) and their validation metrics; called on rank 0."""
 
@@ -66,8 +66,8 @@ def fit(
         ``training_samples`` (the size of the training split), ``cores`` (of all workers).
 
     Raises:
-        ValueError: if settings contradict the task, its data or the checkpoint, all checkpoints are damaged, a disk is
-            full, or the loss is not finite.
+        ValueError: if settings contradict the task, its data or the checkpoint, the checkpoint cannot be read, or the
+            loss is not finite.
     """
     torch.set_num_threads(train.cpus_per_worker)
     if loaders.train.batch_size != train.micro_batch_size or loaders.train.world_size != context.world_size:
@@ -81,12 +81,11 @@ def fit(
         if measured is not None:
             train.keep_best.chosen(measured)  # refused now, not at the first validation
     run = _Run(task, loaders, context, train)
-    with run.full_disk_explained(context.run_dir):
-        if run.is_main:
-            write_json(context.run_dir / RANK_0, {"steps": run.total})
-        run.resume()
-        run.train_steps()
-        return run.finish(export)
+    if run.is_main:
+        write_json(context.run_dir / RANK_0, {"steps": run.total})
+    run.resume()
+    run.train_steps()
+    return run.finish(export)
 
 
 class _Run:
@@ -113,22 +112,23 @@ class _Run:
         self.best_dir = context.run_dir / "best"
         self.kept_bests: list[int] = []
         """Step of the best weights in each of the checkpoints that are kept."""
-        self.saved = 0
-        """Step of the newest checkpoint that is known to be intact."""
 
     # -- restart -----------------------------------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Load the newest checkpoint that is complete and intact, if there is one."""
-        folder = newest_intact(self.context)
+        """Load the newest checkpoint that is complete, if there is one."""
+        folder = self.context.latest_checkpoint()
         if folder is not None:
-            state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+            try:
+                state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise unreadable(folder, error) from None
             if state["engine"] != self._engine_name():
                 raise ValueError(
                     f"the checkpoint {folder} was written by engine {state['engine']}, and the config sets "
                     f"{self._engine_name()}; set train.engine and train.zero_stage back, or take another run name"
                 )
-            if differing := sorted(self.engine.stored.symmetric_difference(state.get("stored", self.engine.stored))):
+            if differing := sorted(self.engine.stored.symmetric_difference(state["stored"])):
                 raise ValueError(
                     f"the checkpoint {folder} and the task do not store the same names, they differ in "
                     f"{', '.join(differing[:8])}; set the config back, or take another run name"
@@ -139,9 +139,9 @@ class _Run:
                     f"the checkpoint has {state['world_size']} workers, this run {self.context.world_size}",
                 )
             self.engine.load(folder, state["world_size"])
-            self.step = self.saved = state["step"]
+            self.step = state["step"]
             self.best = state["best"]
-            self.kept_bests = state.get("kept_bests", [])
+            self.kept_bests = state["kept_bests"]
             self.metrics = state["metrics"]
             self.last_loss = state["loss"]
             self.seconds = state["seconds"]
@@ -164,12 +164,10 @@ class _Run:
             self.kept_bests = [*self.kept_bests, self.best["step"]][-self.train.keep_last :]
         folder = self.context.checkpoint_folder(self.step)
         try:
-            with self.full_disk_explained(folder):
-                self._write(folder)
+            self._write(folder)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        self.saved = self.step
         if self.is_main:
             logs.event("checkpoint", step=self.step, steps=self.total)
             self._drop_bests(set(self.kept_bests))
@@ -178,7 +176,6 @@ class _Run:
         self.engine.save(folder)
         if self.is_main:
             state = {
-                "checksums": True,
                 "step": self.step,
                 "world_size": self.context.world_size,
                 "engine": self._engine_name(),
@@ -191,7 +188,6 @@ class _Run:
                 "window": self.window.state(),
             }
             (folder / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
-        seal(folder, self.context.rank)
         self.context.report({"step": self.step, "loss": self.last_loss, **self.metrics}, folder, self.step)
 
     def _drop_bests(self, kept: set[int]) -> None:
@@ -199,11 +195,6 @@ class _Run:
         for path in self.best_dir.glob("*.safetensors"):
             if path not in {self._best_path(step) for step in kept}:
                 path.unlink()
-
-    def full_disk_explained(self, folder: Path) -> contextlib.AbstractContextManager[None]:
-        """Of :mod:`idc.training.disk`, for what is written to ``folder``, to the run's and to temporary files."""
-        folders = [folder, self.context.run_dir, temporary_folder()]
-        return full_disk_explained(folders, lambda: f"goes on from step {self.saved}")
 
     # -- steps -------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import pickle
 import shutil
 import socket
 import tempfile
@@ -85,7 +84,5 @@ def _convert(source: Path, target: Path) -> None:
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             ds_to_universal.main(options)
-    except pickle.UnpicklingError:  # refused, see checkpoint_files.py
-        raise
     except Exception as error:
         raise RuntimeError(f"DeepSpeed could not convert the checkpoint {source}:\n{said.getvalue()}") from error

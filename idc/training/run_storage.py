@@ -253,21 +253,21 @@ class StoredContext:
             self.barrier()
         self.inner.report(metrics, None, step)
 
-    def latest_checkpoint(self, before: str | None = None) -> Path | None:
+    def latest_checkpoint(self) -> Path | None:
         """As of every context; a collective call.
 
         Raises:
             ValueError: there are checkpoints, and all of them are damaged.
         """
         names = self.all_gather_object(self.storage.complete_checkpoints() if self.rank == 0 else [])[0]
-        for name in reversed([name for name in names if before is None or name < before]):
+        for name in reversed(names):
             checkpoint = self.storage.fetch(name)
             if all(self.all_gather_object(checkpoint is not None)):
                 return checkpoint
             if self.rank == 0:
                 text = f"checkpoint {name} of {self.storage.folder} is damaged, it is not used"
                 logs.event("damaged_checkpoint", text, "warning")
-        if names and before is None:
+        if names:
             raise ValueError(
                 f"all {len(names)} checkpoints of {self.storage.folder} are damaged; restore one of them, or start the "
                 "run again with --overwrite"

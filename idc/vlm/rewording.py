@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from idc.training.artifact import CALIBRATION, CONFIG, Artifact, put_in_place, read_artifact
-from idc.training.artifact_hashes import HASHES, write_hashes
 from idc.vlm.config import GenerateConfig, PromptConfig
 
 if TYPE_CHECKING:
@@ -60,10 +59,8 @@ def reword(
     record = json.loads((partial / CONFIG).read_text(encoding="utf-8"))
     changed = {"prompt": prompt.model_dump(mode="json"), "generation": generation.model_dump(mode="json")}
     record["config"]["job"] = {**record["config"]["job"], **changed}
-    for name in (CONFIG, HASHES):  # a link would be written through to the other artifact
-        (partial / name).unlink(missing_ok=True)
+    (partial / CONFIG).unlink()  # a link would be written through to the other artifact
     (partial / CONFIG).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    write_hashes(partial, [CONFIG, *record["files"]])
     put_in_place(partial, target)
 
 

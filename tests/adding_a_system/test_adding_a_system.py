@@ -1,7 +1,4 @@
-"""One more system needs its folder, its job, its YAMLs and one word in the list: then all existing commands take it.
-
-Two examples: one with a network of its own, and one on a vision-language model.
-"""
+"""One more system needs its folder, its job, its YAMLs and one word in the list: then all existing commands take it."""
 
 from __future__ import annotations
 
@@ -10,93 +7,36 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from idc.data.store import iter_rows
-from tests.adding_a_system.checkout import LIST, ROOT, added, changed_files, checkout_with
+from tests.adding_a_system.checkout import ADDED, JOB, LIST, ROOT, SYSTEM, changed_files, checkout_with_the_example
 from tests.serve.command import serving
 from tests.systems.procap.world import World
-from tests.vlm.models import tiny_folder
 
-QUICK = ["train.batch_size=8", "train.tracking.enabled=false", "--local"]
-
-
-@dataclass(frozen=True)
-class Example:
-    """A system that is added.
-
-    Attributes:
-        title: in the demo.
-        job: its training, in jobs/.
-        training: settings of the training.
-        swept: settings of its sweep.
-        row: a label of the sweep's page.
-        lines: most lines of all its files that are not blank.
-    """
-
-    system: str
-    title: str
-    job: str
-    training: tuple[str, ...]
-    swept: tuple[str, ...]
-    row: str
-    lines: int
-
-    @property
-    def artifact(self) -> str:
-        return f"runs/{self.system}/artifact"
-
-
-def on_a_base(section: str = "") -> tuple[str, ...]:
-    """Settings with which a small model of random weights learns to say something within seconds."""
-    settings = {
-        "base.source": tiny_folder("internvl"), "train.precision": "fp32", "train.epochs": "null",
-        "tune.language": "full", "tune.language_optim.lr": 0.01, "generation.max_new_tokens": 12,
-        "validation_samples": 2,
-    }  # fmt: skip
-    return tuple(f"{section}{name}={value}" for name, value in settings.items())
-
-
-EXAMPLES = {
-    "difference_net": lambda: Example(
-        "difference_net", "DifferenceNet", "train_difference_net", ("train.steps=20",),
-        ("settings.train.train.steps=2",), "16 pixels", 182,
-    ),
-    "hinted": lambda: Example(
-        "hinted", "Hinted", "finetune_hinted", ("train.steps=40", *on_a_base()),
-        ("settings.hinted.train.steps=2", "settings.evaluate.allow_empty=true", *on_a_base("settings.hinted.")),
-        "half a preference", 150,
-    ),
-}  # fmt: skip
-"""Made when they are used: the base model of the second is."""
-
-
-@pytest.fixture(scope="module", params=EXAMPLES)
-def example(request: pytest.FixtureRequest) -> Example:
-    return EXAMPLES[request.param]()
+ARTIFACT = f"runs/{SYSTEM}/artifact"
 
 
 @pytest.fixture(scope="module")
-def checkout(example: Example, world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The copy, with the example trained, evaluated, swept, and used on a table and on a pair, by the commands."""
-    path = checkout_with(tmp_path_factory.mktemp("checkout"), example.system, example.job)
+    path = checkout_with_the_example(tmp_path_factory.mktemp("checkout"))
     (path / "data").mkdir()
     pair = [path / "data" / f"{name}.png" for name in ("before", "after")]
     row = next(iter_rows(world.pairs, split="test"))
     for file, name in zip(pair, ("before", "after"), strict=True):
         file.write_bytes(row[name])
-    without_baselines = ["constant_candidates=0", "nearest_train_pairs=0"]
+    no_baselines = ["settings.evaluate.constant_candidates=0", "settings.evaluate.nearest_train_pairs=0"]
     commands = [
-        [example.job, f"name={example.system}", f"pairs={world.pairs}", *example.training, *QUICK],
-        ["evaluate", f"artifact={example.artifact}", f"pairs={world.pairs}", "out=runs/evaluation", "metrics=[CIDEr]"],
-        ["sweep", "--config", f"jobs/configs/{example.system}/sweep.yaml", f"settings.pairs={world.pairs}", "--local",
-         *example.swept, "tracking.enabled=false",
-         *[f"settings.evaluate.{setting}" for setting in without_baselines]],
-        ["caption", f"artifact={example.artifact}", f"input={world.pairs}", "out=runs/captions", "--local"],
-        ["caption", "--artifact", example.artifact, "--json", *map(str, pair)],
+        [JOB, f"name={SYSTEM}", f"pairs={world.pairs}", "train.steps=20", "train.batch_size=8",
+         "train.tracking.enabled=false", "--local"],
+        ["evaluate", f"artifact={ARTIFACT}", f"pairs={world.pairs}", "out=runs/evaluation", "metrics=[CIDEr]"],
+        ["sweep", "--config", f"jobs/configs/{SYSTEM}/sweep.yaml", f"settings.pairs={world.pairs}", "--local",
+         "settings.train.train.steps=2", "tracking.enabled=false", *no_baselines],
+        ["caption", f"artifact={ARTIFACT}", f"input={world.pairs}", "out=runs/captions", "--local"],
+        ["caption", "--artifact", ARTIFACT, "--json", *map(str, pair)],
     ]  # fmt: skip
     code = (
         "import json, runpy, sys\n"
@@ -119,12 +59,12 @@ def run(path: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_nothing_but_the_list_and_new_files_was_touched(checkout: Path, example: Example) -> None:
-    assert changed_files(checkout, example.system) == {*added(example.system, example.job), LIST}
+def test_nothing_but_the_list_and_new_files_was_touched(checkout: Path) -> None:
+    assert changed_files(checkout) == {*ADDED, LIST}
 
 
-def test_ruff_has_nothing_against_the_example_in_its_place(checkout: Path, example: Example) -> None:
-    files = [name for name in added(example.system, example.job) if not name.endswith(".yaml")]
+def test_ruff_has_nothing_against_the_example_in_its_place(checkout: Path) -> None:
+    files = [name for name in ADDED if not name.endswith(".yaml")]
     for command in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
         run(checkout, "-m", "ruff", *command, "--config", str(ROOT / "pyproject.toml"), *files)
 
@@ -137,23 +77,23 @@ def test_the_projects_tests_of_names_have_nothing_against_the_example_in_its_pla
         "named or meaning or means or long_file or same_files or no_other_system")  # fmt: skip
 
 
-def test_an_example_is_short(example: Example) -> None:
-    files = [path for source in added(example.system, example.job).values() for path in (source, *source.rglob("*"))]
+def test_an_example_is_short() -> None:
+    files = [path for source in ADDED.values() for path in (source, *source.rglob("*"))]
     lines = [line for file in files if file.suffix in (".py", ".yaml") for line in file.read_text().splitlines()]
-    assert sum(bool(line.strip()) for line in lines) <= example.lines
+    assert sum(bool(line.strip()) for line in lines) <= 182
 
 
-def test_it_trains_and_is_evaluated(checkout: Path, example: Example) -> None:
-    losses = [json.loads(line)["loss"] for line in (checkout / f"runs/{example.system}/log.jsonl").open()]
+def test_it_trains_and_is_evaluated(checkout: Path) -> None:
+    losses = [json.loads(line)["loss"] for line in (checkout / f"runs/{SYSTEM}/log.jsonl").open()]
     assert losses[-1] < losses[0]
     evaluation = json.loads((checkout / "runs/evaluation/evaluation.json").read_text())
     assert evaluation["pairs"] == len(list(iter_rows(evaluation["protocol"]["pairs"], split="test")))
     assert set(evaluation["baselines"]) == {"constant", "nearest"}
 
 
-def test_it_is_swept(checkout: Path, example: Example) -> None:
+def test_it_is_swept(checkout: Path) -> None:
     (page,) = (checkout / "runs/sweeps").glob("*/report.html")
-    assert example.row in page.read_text(encoding="utf-8")
+    assert "16 pixels" in page.read_text(encoding="utf-8")
 
 
 def test_it_captions_a_table_and_a_pair(checkout: Path, world: World) -> None:
@@ -164,12 +104,12 @@ def test_it_captions_a_table_and_a_pair(checkout: Path, world: World) -> None:
     assert json.dumps(caption) in (checkout / "runs/output.txt").read_text(encoding="utf-8")
 
 
-def test_it_joins_the_demo(checkout: Path, example: Example) -> None:
+def test_it_joins_the_demo(checkout: Path) -> None:
     """Its steps next to another system's, each accepted by its job."""
     code = (
         "import runpy, sys\n"
         "from idc.demo import demo_steps as steps\n"
-        f"for step in steps('mine', [0], systems=['twincap', '{example.system}']):\n"
+        f"for step in steps('mine', [0], systems=['twincap', '{SYSTEM}']):\n"
         "    if step.queue == 2:\n"
         "        sys.argv = [*step.command, '--print-config']\n"
         "        print(step.title)\n"
@@ -178,16 +118,16 @@ def test_it_joins_the_demo(checkout: Path, example: Example) -> None:
         "        except SystemExit as end:\n"
         "            assert not end.code, end.code\n"
     )
-    titles = [example.title, f"calibrate {example.title}", f"evaluate {example.title} on the test split"]
+    titles = ["DifferenceNet", "calibrate DifferenceNet", "evaluate DifferenceNet on the test split"]
     assert [line for line in run(checkout, "-c", code).splitlines() if line in titles] == titles
 
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_it_is_served(checkout: Path, example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_served(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(checkout))
     pair = [(name, (checkout / "data" / f"{name}.png").read_bytes()) for name in ("before", "after")]
-    with serving(checkout, f"models.demo={example.artifact}") as command, command.client() as client:
+    with serving(checkout, f"models.demo={ARTIFACT}") as command, command.client() as client:
         answer = client.post("/v1/captions", files=[(name, (f"{name}.png", data)) for name, data in pair])
     assert answer.status_code == 200, answer.text
     output = (checkout / "runs/output.txt").read_text(encoding="utf-8")

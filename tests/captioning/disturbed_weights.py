@@ -14,7 +14,6 @@ from idc.training.artifact import WEIGHTS
 def disturbed_copy(artifact: Path, out: Path) -> Path:
     """A copy of an artifact whose weight matrices have noise of half their deviation; returns it."""
     shutil.copytree(artifact, out)
-    (out / "hashes.json").unlink()  # as of an earlier version, which is read without a comparison
     random = torch.Generator().manual_seed(0)
     state = load_file(out / WEIGHTS)
     for name, value in state.items():

@@ -20,7 +20,7 @@ FOLDER = Path(artifact_folder(SHIPPED))
 def test_it_is_a_whole_artifact_of_at_most_30_mb() -> None:
     artifact = read_artifact(FOLDER)
     files = {path.relative_to(FOLDER).as_posix(): path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()}
-    assert files.keys() == {"config.json", "hashes.json", *artifact.files}
+    assert files.keys() == {"config.json", *artifact.files}
     assert {"README.md", "scores.json", "calibration.json", "familiarity.safetensors"} <= files.keys()
     assert sum(files.values()) <= 30e6
     assert artifact.trained_on

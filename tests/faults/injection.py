@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -151,57 +150,6 @@ class Training(Job):
         with suppress(OSError):
             return self._log.stat().st_ino
         return 0
-
-
-@contextmanager
-def small_disk(megabytes: int) -> Iterator[Path]:
-    """A disk of its own: a tmpfs in a mount namespace that ends with the block, also when this process is killed.
-
-    Yields its root, which any process of this user can use.
-
-    Raises:
-        RuntimeError: the system allows no mount namespaces.
-    """
-    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    script = f"mount -t tmpfs -o size={megabytes}m tmpfs /mnt && echo ready && exec cat"
-    holder = subprocess.Popen(
-        ["unshare", *user, "--mount", "sh", "-c", script],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    with holder:
-        assert holder.stdout is not None
-        assert holder.stdin is not None
-        assert holder.stderr is not None
-        if holder.stdout.readline() != "ready\n":
-            raise RuntimeError(f"no mount namespace here (unshare): {holder.stderr.read().strip()}")
-        try:
-            yield Path(f"/proc/{holder.pid}/root/mnt")
-        finally:
-            holder.stdin.close()
-
-
-def fill(disk: Path, leave: int) -> Path:
-    """Fill a disk with a file, up to ``leave`` bytes; returns the file."""
-    filler = disk / "filler"
-    with filler.open("wb") as file, suppress(OSError):
-        while (free := shutil.disk_usage(disk).free - leave) > 0:
-            file.write(bytes(min(free, 1 << 20)))
-            file.flush()
-    return filler
-
-
-def damage(file: Path, how: str) -> None:
-    """Cut a file in half, or flip one bit in its middle (``how``: truncate or flip)."""
-    half = file.stat().st_size // 2
-    if how == "truncate":
-        os.truncate(file, half)
-        return
-    assert how == "flip"
-    with file.open("r+b") as stream:
-        stream.seek(half)
-        byte = stream.read(1)[0]
-        stream.seek(half)
-        stream.write(bytes([byte ^ 1]))
 
 
 class TrackingServer:

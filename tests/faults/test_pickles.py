@@ -211,14 +211,14 @@ def test_weights_of_a_transformers_model(name: str, canary: Canary, tmp_path: Pa
 
 
 def test_a_checkpoint_of_a_run(canary: Canary, tmp_path: Path) -> None:
-    """Of the torch engine; DeepSpeed's are in test_pickled_checkpoints."""
+    """Of the torch engine."""
     task = toy.ToyTask()
     engine = make_engine(task, param_groups(task)[0], LocalContext(tmp_path), TrainConfig.model_validate(TRAIN))
     engine.save(tmp_path)
     engine.load(tmp_path, 1)
     for content in ({"task": task.state_dict(), "optimizer": canary}, canary):
         torch.save(content, tmp_path / "torch.pt")
-        with pytest.raises(ValueError, match=r"the checkpoint .* is refused: it refers to posix\.mkdir"):
+        with pytest.raises(ValueError, match=r"the checkpoint .* cannot be read \(Weights only load failed"):
             engine.load(tmp_path, 1)
         canary.check()
 
@@ -226,29 +226,14 @@ def test_a_checkpoint_of_a_run(canary: Canary, tmp_path: Path) -> None:
 FILES = ["model.safetensors", "config.json", "vocabulary.json", "preprocess.json", "metrics.json"]
 
 
-@pytest.mark.filterwarnings("ignore:artifact .* has no hashes.json")
-@pytest.mark.parametrize("hashes", [True, False], ids=["hashes", "no hashes"])
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_of_an_artifact(name: str, hashes: bool, canary: Canary, tmp_path: Path) -> None:
+def test_a_file_of_an_artifact(name: str, canary: Canary, tmp_path: Path) -> None:
     folder = write_artifact(
         tmp_path / "artifact", system="toy", config={}, state_dict={"w": torch.ones(2)}, vocabulary=Vocabulary(["a"])
     )
     (folder / name).write_bytes(canary.pickled())
-    if not hashes:
-        (folder / "hashes.json").unlink()
-
     with pytest.raises(ValueError, match=name.replace(".", r"\.")):
         read_artifact(folder).state_dict()
-    canary.check()
-
-
-def test_an_additional_file_of_an_artifact(canary: Canary, tmp_path: Path) -> None:
-    folder = write_artifact(tmp_path / "artifact", system="toy", config={}, state_dict={"w": torch.ones(2)})
-    (folder / "pytorch_model.bin").write_bytes(canary.pickled())
-    with pytest.raises(ValueError, match=r"pytorch_model\.bin is not part of it"):
-        read_artifact(folder)
-    with pytest.raises(ValueError, match=r"pytorch_model\.bin is not part of it"):
-        Resolver().resolve(str(folder))
     canary.check()
 
 

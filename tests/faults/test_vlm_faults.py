@@ -220,7 +220,6 @@ def test_code_of_a_strangers_model_is_not_run_whatever_is_answered(
 
 
 def test_an_artifact_with_code_in_its_processor_is_refused(refusal: Command, pairs: Path, tmp_path: Path) -> None:
-    from idc.training.artifact_hashes import HASHES
     from jobs import caption
 
     artifact, _ = tuned(tmp_path, pairs)
@@ -228,7 +227,6 @@ def test_an_artifact_with_code_in_its_processor_is_refused(refusal: Command, pai
     config = json.loads((artifact / "config.json").read_text())
     config["files"].append("processor/evil.py")
     (artifact / "config.json").write_text(json.dumps(config))
-    (artifact / HASHES).unlink()
     image = next(iter((tmp_path / "images").iterdir()))
     for more in ([], ["--endpoint", "http://127.0.0.1:9/v1"]):
         line = refusal(caption.main, "--artifact", str(artifact), str(image), str(image), *more)

@@ -16,31 +16,19 @@ CASES = {
     "no prefetch": {"prefetch": 0},
     "three threads": {"prefetch": 5, "loader_threads": 3},
     "recomputed": {"activation_checkpointing": True},
-    "two workers": {"num_workers": 2},
     "two workers accumulated": {"num_workers": 2, "grad_accumulation": 2},
     "deepspeed": {"engine": "deepspeed"},
+    "deepspeed, two workers": {"engine": "deepspeed", "num_workers": 2},
     "zero 1": {"engine": "deepspeed", "zero_stage": 1},
-    "zero 2": ZERO2,
     "zero 2 accumulated": {**ZERO2, "grad_accumulation": 4},
     "zero 2, two workers": {**ZERO2, "num_workers": 2},
-    "zero 3, two workers": {**ZERO3, "num_workers": 2},
     "zero 3, two workers recomputed": {**ZERO3, "num_workers": 2, "activation_checkpointing": True},
     "zero 3, two workers accumulated": {**ZERO3, "num_workers": 2, "grad_accumulation": 2},
-    "deepspeed, two workers": {"engine": "deepspeed", "num_workers": 2},
     "bf16": {"precision": "bf16"},
-    "bf16 zero 2": {**ZERO2, "precision": "bf16"},
     "bf16 zero 2, two workers": {**ZERO2, "precision": "bf16", "num_workers": 2},
     # last, because DeepSpeed replaces torch.nn.functional.linear for the rest of the process
     "zero 3": ZERO3,
     "bf16 zero 3": {**ZERO3, "precision": "bf16"},
-    "adam": {"optimizer": "adam", "clip_norm": 0.1},
-    "adam zero 2, two workers": {
-        "optimizer": "adam",
-        "clip_norm": 0.1,
-        "engine": "deepspeed",
-        "zero_stage": 2,
-        "num_workers": 2,
-    },
 }
 
 
@@ -49,11 +37,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     return run_cases("tests.training.toy:entry", {"train": TRAIN}, CASES, tmp_path_factory.mktemp("runs"))
 
 
-FP32 = [
-    name
-    for name in CASES
-    if name not in ("plain", "no prefetch", "three threads") and name.split()[0] not in ("bf16", "adam")
-]
+BACKGROUND = ["no prefetch", "three threads"]
+FP32 = [name for name in list(CASES)[1:] if not name.startswith("bf16") and name not in BACKGROUND]
 
 
 @pytest.mark.parametrize("name", FP32)
@@ -67,16 +52,15 @@ def test_fp32_runs_agree_to_rounding(runs: dict[str, Run], name: str) -> None:
     assert largest_difference(plain.state, other.state) < 2e-6
 
 
-@pytest.mark.parametrize("name", ["no prefetch", "three threads"])
+@pytest.mark.parametrize("name", BACKGROUND)
 def test_preparing_batches_in_the_background_changes_nothing(runs: dict[str, Run], name: str) -> None:
     assert runs[name].losses == runs["plain"].losses
     assert largest_difference(runs["plain"].state, runs[name].state) == 0
 
 
-@pytest.mark.parametrize("name", ["bf16 zero 2", "bf16 zero 2, two workers", "bf16 zero 3"])
+@pytest.mark.parametrize("name", ["bf16 zero 2, two workers", "bf16 zero 3"])
 def test_bf16_runs_agree(runs: dict[str, Run], name: str) -> None:
-    """Where fp32 differs in the last bit, bf16 may round a weight the other way. The step at which this happens depends
-    on the processor: with AVX2 "bf16 zero 2" agrees as in fp32, with plain kernels it differs from step 23 on."""
+    """Where fp32 differs in the last bit, bf16 may round a weight the other way."""
     assert runs[name].losses == pytest.approx(runs["bf16"].losses, rel=1e-2)
     assert largest_difference(runs["bf16"].state, runs[name].state) < 5e-2
 
@@ -86,21 +70,13 @@ def test_bf16_is_not_fp32_but_near(runs: dict[str, Run]) -> None:
     assert runs["bf16"].losses == pytest.approx(runs["plain"].losses, rel=3e-2)
 
 
-def test_adam_and_clipping_are_the_same_in_both_engines(runs: dict[str, Run]) -> None:
-    assert runs["adam"].losses == pytest.approx(runs["adam zero 2, two workers"].losses, rel=2e-6)
-    assert largest_difference(runs["adam"].state, runs["adam zero 2, two workers"].state) < 2e-6
-    assert largest_difference(runs["adam"].state, runs["plain"].state) > 1e-3
-
-
 CLIPPED = {"optimizer": "adam", "clip_norm": 0.05, "steps": 12, "eval_every": 12}
 CLIPPED_CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "two workers accumulated": {"num_workers": 2, "grad_accumulation": 2},
     "deepspeed": {"engine": "deepspeed"},
-    "zero 1": {"engine": "deepspeed", "zero_stage": 1},
     "zero 2, two workers accumulated": {**ZERO2, "num_workers": 2, "grad_accumulation": 2},
     "zero 3, two workers": {**ZERO3, "num_workers": 2},
-    "zero 3": ZERO3,
 }
 
 
@@ -112,7 +88,7 @@ def clipped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 
 @pytest.mark.parametrize("name", list(CLIPPED_CASES)[1:])
-def test_groups_are_clipped_by_their_own_norms_in_every_engine(clipped: dict[str, Run], name: str) -> None:
+def test_groups_are_clipped_by_their_own_norms_in_every_engine_with_adam(clipped: dict[str, Run], name: str) -> None:
     plain, other = clipped["plain"], clipped[name]
     assert other.losses == pytest.approx(plain.losses, rel=2e-6)
     norms = [line["grad_norm"] for line in plain.log]
@@ -120,14 +96,10 @@ def test_groups_are_clipped_by_their_own_norms_in_every_engine(clipped: dict[str
     assert largest_difference(plain.state, other.state) < 2e-6
 
 
-def test_the_runs_learned_something(runs: dict[str, Run]) -> None:
-    log = runs["plain"].log
-    assert log[-1]["loss"] < 0.5 * log[0]["loss"]
-
-
 def test_a_run_writes_its_artifact_without_the_loops_wrapper(runs: dict[str, Run], tmp_path: Path) -> None:
     from idc.training.artifact import read_artifact
     from tests.training.toy import ToyTask
 
-    for name in ("plain", "zero 3, two workers"):
+    assert runs["plain"].losses[-1] < 0.5 * runs["plain"].losses[0]
+    for name in ("plain", "zero 3, two workers accumulated"):
         read_artifact(runs[name].path / "artifact", system="toy").load_into(ToyTask())

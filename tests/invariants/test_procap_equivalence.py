@@ -27,19 +27,13 @@ TOLERANCES = {"pretrain": (1e-5, 1e-4, 1e-4), "finetune": (5e-5, 2e-3, 3e-4)}
 TRAIN = {"steps": 8, "epochs": None, "batch_size": 4, "log_every": 1, "checkpoint_every": 8, "seed": 3}
 CASES = {
     "plain": {},
-    "accumulated": {"grad_accumulation": 4},
     "recomputed": {"activation_checkpointing": True},
-    "two workers": {"num_workers": 2},
     "two workers accumulated": {"num_workers": 2, "grad_accumulation": 2},
-    "deepspeed": {"engine": "deepspeed"},
-    "zero 2": ZERO2,
     "zero 2 accumulated": {**ZERO2, "grad_accumulation": 4},
     "deepspeed, two workers": {"engine": "deepspeed", "num_workers": 2},
-    "zero 2, two workers": {**ZERO2, "num_workers": 2},
     "zero 3": ZERO3,
     "zero 3, two workers": {**ZERO3, "num_workers": 2},
 }
-OTHERS = [name for name in CASES if name != "plain"]
 
 
 def payload_of(world: World, stage: str) -> dict[str, Any]:
@@ -63,7 +57,7 @@ def runs(stage: str, world: World, tmp_path_factory: pytest.TempPathFactory) -> 
     return run_cases(f"idc.systems.procap.task:{stage}", payload_of(world, stage), CASES, folder)
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", list(CASES)[1:])
 def test_the_numbers_are_the_same(stage: str, runs: dict[str, Run], name: str) -> None:
     plain, other = runs["plain"], runs[name]
     loss, norm, weight = TOLERANCES[stage]

@@ -24,8 +24,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from idc.training.artifact import CONFIG, read_artifact
-from idc.training.artifact_hashes import write_hashes
 from serve.schema import ErrorAnswer
 from tests.cluster.heads import clean_environment, running_head
 from tests.serve.bodies import picture
@@ -228,7 +226,6 @@ def test_on_a_cluster_a_failed_deployment_and_a_second_sigint_leave_nothing_depl
 
     broken = shutil.copytree(artifact, tmp_path / "broken")
     save_file({"another": torch.zeros(1)}, broken / "model.safetensors")
-    write_hashes(broken, [CONFIG, *read_artifact(artifact).files])
     token = f"auth={json.dumps({'mode': 'token', 'tokens': tokens_of(tester=TOKEN)})}"
     node = f"--node-ip-address={get_node_ip_address()}"  # where a driver looks for it
     with running_head(clean_environment(tmp_path, PYTHONPATH=str(ROOT)), node) as head:

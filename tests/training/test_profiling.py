@@ -6,7 +6,6 @@ import gzip
 import json
 from pathlib import Path
 
-import pytest
 from mlflow import MlflowClient
 
 from cluster.tracking import MlflowTracker
@@ -17,33 +16,23 @@ from tests.training import toy
 from tests.training.test_loop import TRAIN, curve, run
 
 
-@pytest.mark.parametrize("engine", ["torch", "deepspeed"])
-def test_the_profile_is_in_the_runs_folder(tmp_path: Path, engine: str) -> None:
-    train = {**TRAIN, "engine": engine}
-    run(tmp_path / "plain", train)
-    run(tmp_path / "profiled", {**train, "profile_steps": 3})
+def test_the_profile_is_in_the_runs_folder(tmp_path: Path) -> None:
+    run(tmp_path / "plain")
+    run(tmp_path / "profiled", {**TRAIN, "profile_steps": 3})
     assert curve(tmp_path / "plain") == curve(tmp_path / "profiled")
     assert not (tmp_path / "plain" / FOLDER).exists()
     folder = tmp_path / "profiled" / FOLDER
-    names = {path.name for path in folder.iterdir()}
-    assert names == {"trace-00000003-00000005.json.gz", "operators-00000003-00000005.txt"}
     with gzip.open(folder / "trace-00000003-00000005.json.gz", "rt") as file:
         operators = {event.get("name") for event in json.load(file)["traceEvents"]}
     assert {"aten::addmm", "aten::linear"} <= operators
     table = (folder / "operators-00000003-00000005.txt").read_text()
     assert "aten::linear" in table
-    assert "Self CPU time total" in table
 
 
-def test_a_short_run_is_profiled_to_its_end(tmp_path: Path) -> None:
-    run(tmp_path, {**TRAIN, "steps": 2, "profile_steps": 50})
-    assert (tmp_path / FOLDER / "trace-00000001-00000002.json.gz").exists()
-
-
-def test_the_tracker_gets_it(tmp_path: Path, tracking_uri: str) -> None:
-    config = TrainConfig.model_validate({**TRAIN, "steps": 3, "profile_steps": 1})
+def test_a_short_run_is_profiled_to_its_end_and_the_tracker_gets_it(tmp_path: Path, tracking_uri: str) -> None:
+    config = TrainConfig.model_validate({**TRAIN, "steps": 2, "profile_steps": 50})
     tracker = MlflowTracker(TrackingConfig(uri=tracking_uri), tmp_path / "run", "run")
     toy.entry({"train": config.model_dump(mode="json")}, LocalContext(tmp_path / "run", tracker=tracker))
     tracker.end(True)
     found = {file.path for file in MlflowClient(tracking_uri).list_artifacts(tracker.run_id, FOLDER)}
-    assert found == {f"{FOLDER}/trace-00000003-00000003.json.gz", f"{FOLDER}/operators-00000003-00000003.txt"}
+    assert found == {f"{FOLDER}/trace-00000001-00000002.json.gz", f"{FOLDER}/operators-00000001-00000002.txt"}

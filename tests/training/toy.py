@@ -25,13 +25,9 @@ from idc.training.loop import fit, read_log
 from idc.training.task import Batch, Task, mean_per_sample
 
 TRAIN: dict[str, Any] = {
-    "steps": 24,
-    "batch_size": 8,
-    "checkpoint_every": 5,
-    "eval_every": 6,
-    "log_every": 4,
+    "steps": 24, "batch_size": 8, "checkpoint_every": 5, "eval_every": 6, "log_every": 4,
     "keep_best": {"metric": "loss", "mode": "min"},
-}
+}  # fmt: skip
 """Settings of a run with several checkpoints, validations and lines of the log."""
 
 
@@ -50,11 +46,8 @@ class ToyData:
         rng = sample_rng(self.seed, epoch, index)
         mask = rng.random(self.length) < 0.5
         mask[index % self.length] = True
-        return {
-            "x": (x + 0.05 * rng.normal(size=x.shape)).astype(np.float32),
-            "mask": mask,
-            "target": (x @ self.rule).argmax(1),
-        }
+        noisy = (x + 0.05 * rng.normal(size=x.shape)).astype(np.float32)
+        return {"x": noisy, "mask": mask, "target": (x @ self.rule).argmax(1)}
 
 
 def collate(samples: list[dict[str, np.ndarray]]) -> dict[str, Tensor]:
@@ -126,15 +119,10 @@ class ToyTask(Task):
         return mean_per_sample(loss, batch["mask"]), {"accuracy": mean_per_sample(right, batch["mask"])}
 
     def param_groups(self) -> list[dict[str, Any]]:
+        encoder = [*self.encoder.parameters(), *self.frozen.parameters()]
+        schedule = {"weight_decay": 0.01, "schedule": "linear_warmup_decay", "warmup_share": 0.2}
         groups: list[dict[str, Any]] = [
-            {
-                "name": "encoder",
-                "params": [*self.encoder.parameters(), *self.frozen.parameters()],
-                "lr": self.lr,
-                "weight_decay": 0.01,
-                "schedule": "linear_warmup_decay",
-                "warmup_share": 0.2,
-            },
+            {"name": "encoder", "params": encoder, "lr": self.lr, **schedule},
             {"name": "head", "params": [*self.head.parameters(), self.shift, self.unused], "lr": self.lr / 2},
         ]
         return [{**group, "clip_norm": self.clips.get(group["name"])} for group in groups]

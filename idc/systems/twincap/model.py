@@ -67,30 +67,7 @@ class Block(nn.Module):
 
 def _conv(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
     """A convolution with what follows it."""
-    convolution = Convolution(inputs, outputs, 3, stride, 1, bias=False)
-    return [convolution, ChannelNorm(outputs), nn.ReLU()]
-
-
-class Convolution(nn.Conv2d):
-    """A convolution that computes one pair as it computes several.
-
-    For one small image, which the trunk's map of a single pair is, torch takes its own implementation on a CPU instead
-    of oneDNN's, of half the speed and with other roundings; ``torch.mkldnn_convolution``, which its documentation does
-    not name, is the one that it takes for two.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        alone = len(x) == 1 and x.device.type == "cpu" and x.dtype == self.weight.dtype == torch.float32
-        if alone and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu") and _onednn():
-            assert not isinstance(self.padding, str)
-            return torch.mkldnn_convolution(
-                x, self.weight, self.bias, self.padding, self.stride, self.dilation, self.groups
-            )
-        return super().forward(x)
-
-
-def _onednn() -> bool:
-    return torch.backends.mkldnn.is_available() and hasattr(torch, "mkldnn_convolution")
+    return [nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), ChannelNorm(outputs), nn.ReLU()]
 
 
 class ChannelNorm(nn.Module):

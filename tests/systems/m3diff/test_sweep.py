@@ -21,7 +21,6 @@ from idc.systems import load_captioner, wrap_base_step
 from idc.systems.m3diff.mixture import QUESTIONS, MixtureConfig, SetConfig
 from idc.systems.m3diff.sweep import Trial, steps
 from idc.training.artifact import CALIBRATION, add_file, read_artifact
-from idc.training.artifact_hashes import write_hashes
 from idc.vlm.config import PAIR_PROMPT, GenerateConfig, PromptConfig
 from idc.vlm.rewording import reword
 from jobs import reword_vlm
@@ -134,7 +133,6 @@ def test_the_job_asks_the_question_of_a_set(world: World, tmp_path: Path, capsys
         sets={"one": SetConfig(pairs=world.pairs, prompt=PromptConfig(text=own))}
     ).model_dump(mode="json")
     (made / "config.json").write_text(json.dumps(saved))
-    write_hashes(made, ["config.json", *saved["files"]])
 
     def job(*arguments: str) -> dict[str, Any]:
         with pytest.MonkeyPatch.context() as patch:

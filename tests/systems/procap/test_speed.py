@@ -16,7 +16,6 @@ from benchmarks.measurement import Row, markdown
 from benchmarks.scoring import ScoringConfig, measure_scoring
 from benchmarks.training import TrainingConfig
 from idc.data.text import PAD
-from idc.nn.packed import packing_works
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
 from idc.systems.procap.model import EncoderBlock, ProcedureEncoder, Shapes
 from idc.training.config import TrainConfig
@@ -136,7 +135,7 @@ def test_captioning_is_measured() -> None:
         "captioning, fast in fp32 over naive (3 pairs of 32x32, k = 2, encoder 2x32, decoder 2x32, 9 steps)"
     )
     assert rows[0].more == {"equal_tokens": "1.0000"}
-    assert len(rows) == (9 if packing_works() else 8)
+    assert len(rows) == 8 + onednn_is_exact()
     assert all(len(row.ratios) == 2 and min(row.ratios) > 0 for row in rows)
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from idc.config import load
 from idc.systems.twincap.config import ModelConfig, SupervisionConfig
-from idc.systems.twincap.model import SIZES, Convolution, TwinNet, heat, near_objects, peak_cells
+from idc.systems.twincap.model import SIZES, TwinNet, heat, near_objects, peak_cells
 from tests.systems.twincap.tiny import MODEL
 
 WORDS = 17
@@ -183,16 +182,3 @@ def test_a_heat_map_is_one_at_the_centre_and_one_half_at_the_radius() -> None:
     wide = heat(torch.tensor([[[0.5, 0.5, 0.1]]]), torch.tensor([[0]]), 20, 60)[0]  # round in pixels, not in shares
     assert wide[10, 36] == pytest.approx(float(wide[16, 30]), abs=0.05)
     assert heat(torch.zeros(2, 0, 3), torch.zeros(2, 0), 4, 4).tolist() == torch.zeros(2, 4, 4).tolist()
-
-
-def test_the_map_of_one_pair_is_convolved_as_that_of_several() -> None:
-    """To the bit in inference; with gradients as ``nn.Conv2d``."""
-    torch.manual_seed(0)
-    layer = Convolution(192, 192, 3, 1, 1, bias=False).to(memory_format=torch.channels_last)
-    maps = torch.randn(2, 192, 8, 12).contiguous(memory_format=torch.channels_last)
-    with torch.inference_mode():
-        assert torch.equal(layer(maps[:1]), layer(maps)[:1])
-        assert torch.allclose(layer(maps[:1]), nn.Conv2d.forward(layer, maps[:1]), atol=1e-5)
-    alone = maps[:1].clone().requires_grad_()
-    layer(alone).sum().backward()
-    assert alone.grad is not None
