@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import rasterio
 from rasterio.crs import CRS
 from rasterio.features import rasterize
 from rasterio.transform import Affine, from_origin
@@ -62,12 +61,6 @@ def test_areas_without_holes(tmp_path: Path) -> None:
     counts = np.bincount(drawn().ravel())
     for number, polygon in outlined.items():
         assert polygon.area == pytest.approx(counts[number] * 0.25 / 0.9996**2, rel=1e-5)
-
-
-def test_pixels_as_coordinates(tmp_path: Path) -> None:
-    outlined = outlines(tmp_path, drawn(), Affine.identity(), None)
-    assert {number: polygon.area for number, polygon in outlined.items()} == {1: 750, 2: 116, 3: 1}
-    assert sorted(map(tuple, outlined[3].geometry["coordinates"][0][:4])) == [(70, 40), (70, 41), (71, 40), (71, 41)]
 
 
 @pytest.mark.parametrize(("crs", "grid"), [
@@ -131,16 +124,6 @@ def test_features_appear_whole_or_not_at_all(tmp_path: Path) -> None:
     with Features(tmp_path / "empty.geojson", {}):
         pass
     assert json.loads((tmp_path / "empty.geojson").read_text()) == {"type": "FeatureCollection", "features": []}
-
-
-def test_rasterio_reads_the_numbers_without_a_georeference(tmp_path: Path) -> None:
-    """GDAL applies that of the file; the coordinates would be computed twice."""
-    numbers = write(tmp_path / "n.tif", drawn()[..., None].astype(np.int32))
-    mask = write(tmp_path / "m.tif", (drawn()[..., None] > 0).astype(np.uint8))
-    with rasterio.open(numbers) as raster:
-        assert raster.crs is not None
-    first = next(iter(polygons(numbers, mask, Affine.identity(), None)))
-    assert first.geometry["coordinates"][0][0][0] > 1000
 
 
 def test_where_there_are_no_degrees_the_system_is_named(tmp_path: Path) -> None:

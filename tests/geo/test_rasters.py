@@ -83,35 +83,18 @@ def read(job: SceneJob, tile: Tile | None = None) -> Any:
         return reader.read(tile or whole())
 
 
-def test_a_window_is_that_of_the_file(tmp_path: Path) -> None:
-    before, after = pair(tmp_path)
-    tile = Tile(Span(10, 50, 0, 0), Span(30, 110, 0, 0))
-    pixels, valid = read(job(before, after), tile)
-    assert (pixels.before == ground()[10:50, 30:110]).all()
-    assert valid.shape == (40, 80)
-    assert valid.all()
-
-
 def test_bands_by_their_names_by_number_and_grey(tmp_path: Path) -> None:
     pixels = ground()[:SIDE, :SIDE]
     four = np.concatenate([pixels[..., ::-1], np.full((SIDE, SIDE, 1), 9, np.uint8)], axis=2)  # blue, green, red, NIR
     files = [write(tmp_path / name, four, photometric="MINISBLACK", ALPHA="NO") for name in ("before.tif", "after.tif")]
     assert (read(job(*files, bands=[3, 2, 1])).pixels.after == pixels).all()
     assert (read(job(*files, bands=[2])).pixels.after == pixels[..., 1:2]).all()
-    with rasterio.open(files[1], "r+") as raster:
-        raster.colorinterp = [rasterio.enums.ColorInterp[name] for name in ("blue", "green", "red", "undefined")]
-    assert (read(job(*pair(tmp_path)[:1], files[0], bands=[1])).pixels.before == pixels[..., :1]).all()
+    for file in files:
+        with rasterio.open(file, "r+") as raster:
+            raster.colorinterp = [rasterio.enums.ColorInterp[name] for name in ("blue", "green", "red", "undefined")]
+    assert (read(job(*files)).pixels.after == pixels).all(), "names decide over the order"
     grey = [write(tmp_path / f"grey_{name}.tif", pixels[..., :1]) for name in ("before", "after")]
     assert (read(job(*grey)).pixels.after == pixels[..., :1]).all()
-
-
-def test_the_names_of_bands_decide_over_their_order(tmp_path: Path) -> None:
-    pixels = ground()[:SIDE, :SIDE]
-    four = np.concatenate([pixels[..., ::-1], pixels[..., :1]], axis=2)
-    before, after = pair(tmp_path, pixels=four, photometric="MINISBLACK", ALPHA="NO")
-    with rasterio.open(after, "r+") as raster:
-        raster.colorinterp = [rasterio.enums.ColorInterp[name] for name in ("blue", "green", "red", "undefined")]
-    assert (read(job(before, after)).pixels.after == pixels).all()
 
 
 def test_sixteen_bits_by_values_and_by_percentiles(tmp_path: Path) -> None:
@@ -232,15 +215,6 @@ def test_a_grid_that_is_the_same_to_a_tenth_of_a_pixel_is_the_same(tmp_path: Pat
     write(after, ground()[:SIDE, :SIDE], grid=GRID @ Affine.translation(0.3, 0.0))
     with pytest.raises(ValueError, match="reproject=true"):
         open_scene(job(before, after))
-
-
-def test_pixels_without_a_georeference_on_request(tmp_path: Path) -> None:
-    pixels = ground()[:SIDE, :SIDE]
-    files = [write(tmp_path / f"{name}.tif", pixels, crs=None, grid=None) for name in ("before", "after")]
-    scene = open_scene(job(*files, pixel_coordinates=True))
-    assert (scene.crs, scene.transform) == (None, Affine.identity())
-    with SceneReader(scene) as reader:
-        assert (reader.read(whole()).pixels.before == pixels).all()
 
 
 def test_a_damaged_block_is_an_error_with_its_place(tmp_path: Path) -> None:
