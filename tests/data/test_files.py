@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import socket
 from pathlib import Path
 
@@ -15,10 +14,8 @@ from idc.data.config import ImportConfig
 from idc.data.image_cells import cell_bytes
 from idc.data.images import ImageError
 from idc.data.readers import open_reader
-from idc.data.rows import open_rows
 from idc.data.store import iter_rows, read_rejects
 from tests.data.readers.test_own import picture, prepare, put
-from tests.data.small_sets import spot_the_diff
 
 PAIRS: dict[str, int | str | bytes] = {f"{role}/{n}.png": n for role in ("before", "after") for n in (1, 2, 3)}
 
@@ -72,25 +69,6 @@ def test_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
     assert files.locate(tmp_path / "nothing").list_files() == []
 
 
-@pytest.mark.parametrize("layout", ["folder", "official", "captions"])
-def test_a_loop_gives_no_pair_twice(layout: str, tmp_path: Path) -> None:
-    source = tmp_path / "in"
-    if layout == "official":
-        official = spot_the_diff()
-        official.write(source)
-        expected = set(official.pairs)
-    else:
-        put(source, PAIRS)
-        expected = {"1", "2", "3"}
-    (source / "loop").symlink_to(".")
-    (source / "before" if layout == "folder" else source).joinpath("deep").symlink_to("..", target_is_directory=True)
-    if layout == "captions":
-        assert open_rows(str(source)).num_rows == 3 + 1, "and the folder above, which is not below"
-    else:
-        prepare(source, tmp_path / "out", "folder" if layout == "folder" else official.format)
-        assert {row["pair_id"] for row in iter_rows(tmp_path / "out")} == expected
-
-
 def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
     """Opening a FIFO waits for a writer; a device may never end."""
     source = put(tmp_path / "in", {f"before/{name}.png": 1 for name in ("fifo", "socket", "device", "gone", "good")})
@@ -139,14 +117,6 @@ def test_a_file_of_too_many_bytes_is_not_read(tmp_path: Path) -> None:
         stream.truncate(2**40)
     with pytest.raises(ImageError, match="too many bytes"):
         cell_bytes("x.png", files.Reader(files.locate(tmp_path)))
-
-
-def test_readers_survive_pickling_with_what_they_may(tmp_path: Path) -> None:
-    put(tmp_path, {"x.png": 1, "in/y.png": 2})
-    reader = pickle.loads(pickle.dumps(files.Reader(files.locate(tmp_path / "in"), files.Access(local=True))))
-    assert reader.read(str(tmp_path / "x.png")) == picture(1)
-    with pytest.raises(files.OutsideSource):
-        files.Reader(files.locate(tmp_path / "in")).read(str(tmp_path / "x.png"))
 
 
 def test_a_location_is_resolved_once_and_names_what_the_user_wrote(tmp_path: Path) -> None:

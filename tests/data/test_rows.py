@@ -27,15 +27,6 @@ def picture(value: int) -> bytes:
     return encode_png(np.full((6, 8, 3), value, np.uint8))
 
 
-@pytest.mark.parametrize("kind", ["folder of pairs", "csv", "jsonl", "parquet", "folder of images", "bucket"])
-def test_other_columns_than_the_images(kind: str, tmp_path: Path) -> None:
-    path = make(kind, tmp_path / "in")
-    read = list(iter_chunks(open_rows(path, columns=("change_type", "meta"), chunk_size=4)))
-    assert {name for batch in read for name in batch} == {"row", "pair_id", "change_type", "meta", "error"}
-    assert [row for batch in read for row in batch["row"]] == list(range(COUNT))
-    assert all(value is None for batch in read for value in batch["change_type"])
-
-
 def test_change_types_of_tables(tmp_path: Path) -> None:
     rows = table("bytes").append_column("change_type", pa.array([None, "color"] + ["none"] * (COUNT - 2)))
     rows = rows.append_column("meta", pa.array([{"before": [i]} for i in range(COUNT)]))
@@ -195,15 +186,6 @@ def test_rows_of_a_table_are_neither_merged_nor_left_out(tmp_path: Path) -> None
     assert flat["pair_id"] == ["a", "a", "2", "a", "t.csv:6", "c", "d\nd"]
     assert flat["error"] == [None] * 4 + ["bad row: 5 cells under 4 columns"] + [None] * 2
     assert flat["before"] == ["x.png", "x.png", "x.png", "z.png", None, None, "x.png"]
-
-
-def test_a_table_needs_no_ids(tmp_path: Path) -> None:
-    (tmp_path / "t.jsonl").write_text('{"before": "x", "after": "y"}\n[1]\n{"before": "z", "after": "y"}\n')
-    batch = open_rows(str(tmp_path / "t.jsonl")).read(0)
-    assert batch["pair_id"] == ["0", "t.jsonl:2", "2"]
-    assert batch["error"] == [None, "bad row: a list, not a JSON object", None]
-    pq.write_table(table("bytes").drop(["pair_id"]), tmp_path / "t.parquet")
-    assert open_rows(str(tmp_path / "t.parquet"), chunk_size=6).read(1)["pair_id"] == ["6", "7", "8", "9", "10"]
 
 
 def test_images_without_a_partner_are_rows(tmp_path: Path) -> None:

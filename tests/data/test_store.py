@@ -234,19 +234,6 @@ def test_several_processes_map_at_once(tmp_path: Path) -> None:
     assert not list((tmp_path / "_rows").glob(".tmp*"))
 
 
-def test_random_access_gives_the_row_that_was_asked_for(tmp_path: Path) -> None:
-    folder = open_build(tmp_path, num_chunks=20)
-    blobs = [os.urandom(10_000) for _ in range(20)]
-    for chunk, blob in enumerate(blobs):
-        folder.write_chunk(chunk, [{**row, "before": blob, "after": blob[::-1]} for row in rows(chunk, 100)])
-    folder.finish()
-    mapped = MappedRows(tmp_path)
-    for i in range(2000):
-        place = (i * 7919) % 2000
-        row = mapped[place]
-        assert (row["before"], row["after"]) == (blobs[place // 100], blobs[place // 100][::-1])
-
-
 def test_equal_images_of_several_rows_are_mapped_once(tmp_path: Path) -> None:
     """Ten instructions about each pair, and pairs that share the image before, in any order."""
     blobs = [os.urandom(10_000) for _ in range(8)]

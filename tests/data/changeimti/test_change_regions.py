@@ -119,28 +119,6 @@ def test_the_grid_has_nine_names_and_a_line_belongs_to_the_cell_behind_it() -> N
     assert grid_position(0, 59, 90, 30) == "left", "height and width are not exchanged"
 
 
-def test_a_single_pixel_and_a_thin_road_are_counted_only_with_without_area() -> None:
-    mask = square(30, (4, 4, 1, 1), (2, 25, 20, 1), (12, 12, 3, 3))
-    assert positions_of(find_regions(mask, DEFAULT)) == ["center"]
-    assert [region.centroid for region in find_regions(mask, DEFAULT)] == [None, (13, 13), None]
-    counted = find_regions(mask, RegionConfig(without_area="count"))
-    assert positions_of(counted) == ["lower", "center", "top left corner"]
-    assert [region.centroid for region in counted] == [(11, 25), (13, 13), (4, 4)]
-
-
-def test_a_building_in_a_courtyard_is_counted_only_with_enclosed() -> None:
-    mask = square(90, (5, 5, 50, 50), (10, 10, 40, 40), (15, 15, 10, 10))
-    assert positions_of(find_regions(mask, DEFAULT)) == ["top left corner"]
-    assert [r.centroid for r in find_regions(mask, RegionConfig(enclosed="count"))] == [(19, 19), (29, 29)]
-
-
-def test_the_centroid_of_a_polygon_and_of_its_pixels_may_be_in_other_cells() -> None:
-    """A ring is a full square by its outer contour; its pixels are mostly where it is thick."""
-    mask = square(90, (2, 2, 80, 80), (4, 4, 50, 76))
-    (polygon,), (pixels,) = (find_regions(mask, RegionConfig(centroid=name)) for name in ("polygon", "region"))
-    assert (polygon.position, pixels.position) == ("center", "right")
-
-
 def test_labels_and_predictions_have_their_colours_and_other_colours_are_named() -> None:
     label = np.zeros((4, 6, 3), np.uint8)
     label[0, 0], label[1, 2:5] = 128, 255

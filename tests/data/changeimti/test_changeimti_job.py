@@ -31,7 +31,6 @@ from tests.data.changeimti.small_mci import (
     label_of,
     small_job,
 )
-from tests.vlm.folders import samples
 
 PAIR = "<image> and <image>"
 ROADS = "Please tell me where the roads have changed in these two images"
@@ -265,14 +264,6 @@ def test_clean_leaves_contradictory_pairs_out_and_lists_them(tmp_path: Path) -> 
         build(small_job(job.pairs, out=str(tmp_path / "other"), clean=True))
 
 
-def test_with_area_counted_a_single_pixel_is_a_change(tmp_path: Path) -> None:
-    job = small_job(
-        contradictory().imported(tmp_path), clean=True, max_reject_share=1, regions={"without_area": "count"}
-    )
-    build(job)
-    assert {row.of_pair for row in rows_of(job).values()} == {"train_000001", "train_000002", "train_000005"}
-
-
 # -- unusable input -----------------------------------------------------------------------------------------------
 
 
@@ -298,15 +289,6 @@ def test_a_mask_of_other_colours_costs_the_samples_that_need_it(tmp_path: Path) 
         "(200, 200, 200) at row 7, column 9; a mask has 0, 128 (road) and 255 (building) alone: export it again as "
         "PNG, without resampling, or give colours=predictions for black, yellow (road) and red (building)"
     }
-
-
-def test_masks_may_have_the_colours_of_predictions(tmp_path: Path) -> None:
-    label = np.zeros((60, 60, 3), np.uint8)
-    label[2:12, 2:12], label[30:40, 30:40], label[50:58, 2:9] = (255, 255, 0), (255, 0, 0), (255, 0, 0)
-    mci = MciFolder()
-    mci.pair(1, 1, label=label)
-    rows = built(tmp_path, mci, colours="predictions", tasks=["count"])
-    assert {name: asked(row)[0][1] for name, row in rows.items()} == {"count-road": "1", "count-building": "2"}
 
 
 def test_a_missing_mask_costs_the_samples_that_need_it_and_the_line_says_what_to_do(tmp_path: Path) -> None:
@@ -354,16 +336,6 @@ def test_a_changed_pair_without_captions_loses_what_ends_with_one(tmp_path: Path
     assert sorted(rows_of(job)) == ["binary", "count-building", "count-road", "location-building", "location-road"]
 
 
-def test_a_caption_with_an_image_mark_is_refused(tmp_path: Path) -> None:
-    mci = MciFolder()
-    mci.pair(1, 1, ROAD_LEFT, sentences=["a <image> appears", "a road appears", "", "a road", "roads"])
-    job = small_job(mci.imported(tmp_path), max_reject_share=1)
-    assert build(job).reject_reasons == {"bad row": 2}
-    first = read_rejects(job.out)[0]
-    assert first.row_id == "train_000001/caption-0"
-    assert "an answer has <image> in it" in first.reason
-
-
 # -- settings, splits, a killed build -----------------------------------------------------------------------------
 
 
@@ -385,29 +357,6 @@ def test_splits_are_those_of_the_pairs_unless_val_is_trained_on(tmp_path: Path) 
     assert build(every).rows_by_split == {"train": 4, "val": 2, "test": 2}
 
 
-def test_a_killed_build_continues_and_gives_the_same_rows(tmp_path: Path) -> None:
-    pairs = three_splits().imported(tmp_path)
-    whole = small_job(pairs, out=str(tmp_path / "whole"), chunk_size=1)
-    build(whole)
-
-    def stop(result: object) -> None:
-        raise KeyboardInterrupt
-
-    job = small_job(pairs, chunk_size=1)
-    with pytest.raises(KeyboardInterrupt):
-        run_local(*open_changeimti(job), progress=False, watch=stop)
-    written = {path.name: path.stat().st_mtime_ns for path in Path(job.out).glob("part-*.parquet")}
-    assert 0 < len(written) < 8
-    build(job)
-    assert list(iter_rows(job.out)) == list(iter_rows(whole.out))
-    again = {path.name: path.stat().st_mtime_ns for path in Path(job.out).glob("part-*.parquet")}
-    assert written.items() <= again.items(), "nothing is made twice"
-    assert open_changeimti(job)[0].complete
-    with pytest.raises(ValueError, match="of another configuration"):
-        open_changeimti(small_job(pairs, chunk_size=1, seed=3))
-    assert open_changeimti(small_job(pairs, chunk_size=1, workers=7, show=0))[0].complete
-
-
 def test_wrong_settings_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         load(BuildChangeImtiJob, None, {
@@ -420,21 +369,3 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
         "tasks: caption, caption names one twice",
         "val_as_train: splits has no val; leave it out",
     ]
-
-
-def test_a_tuning_reads_the_rows(tmp_path: Path) -> None:
-    """As dialogues whose every answer is learned."""
-    mci = changed_pair(ROAD_LEFT, ROOF_TOP)
-    job = small_job(mci.imported(tmp_path), tasks=["binary", "dialogue"])
-    build(job)
-    dialogues = samples("internvl", Path(job.out))
-    assert len(dialogues) == 6
-    assert dialogues.check() > 0
-    chat = dialogues.chat
-    for index, row in enumerate(rows_of(job).values()):
-        sample = dialogues.get(index, 0).sample
-        learned = chat.decode([i for i, is_learned in zip(sample.ids, sample.learned, strict=True) if is_learned])
-        for turn in row.turns:
-            if turn.role == "assistant":
-                head, found, learned = learned.partition(turn.text)
-                assert found, f"{turn.text!r} is not learned after {head!r}"

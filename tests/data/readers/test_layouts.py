@@ -97,22 +97,6 @@ def test_a_table_in_a_folder_is_named(tmp_path: Path) -> None:
         find_layout(str(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["spot_the_diff_multi", "spot_the_diff", "image_editing_request", "levir_joined",
-                                  "birds_tokenised"])  # fmt: skip
-def test_auto_finds_what_the_named_format_finds(name: str, tmp_path: Path) -> None:
-    """CARD's folder was taken for CLEVR-Change, whose reader makes two pairs of every id."""
-    official = OFFICIAL[name]()
-    source = official.write(tmp_path / "in")
-    auto = validate(ValidateJob(pairs=str(source)), progress=False).result
-    named = validate(ValidateJob(pairs=str(source), format=official.format, **official.settings), progress=False).result  # type: ignore[arg-type]
-    assert auto == named
-    assert auto.num_pairs == len(official.pairs)
-    assert auto.published is not None
-    prepare(source, tmp_path / "out", official.format, **official.settings)
-    imported = validate(ValidateJob(pairs=str(tmp_path / "out")), progress=False).result
-    assert imported.counts == auto.counts
-
-
 def test_an_import_recognises_the_format_and_stores_it(tmp_path: Path) -> None:
     put(tmp_path / "disk", {"before/x.png": 1, "after/x.png": 2})
     (tmp_path / "in").mkdir()

@@ -106,11 +106,6 @@ def test_a_pair_is_the_same_whatever_was_rendered_before(stage, pairs):
         assert stage.pairs(index) == (pairs[2 * index], pairs[2 * index + 1])
 
 
-def test_another_seed_is_another_scene(pairs):
-    other, _ = draw_scene(SMALL.model_copy(update={"seed": 1}), 0)
-    assert other.before != draw_scene(SMALL, 0)[0].before
-
-
 @pytest.mark.parametrize(("has", "version", "said"), [(False, None, "none"), (True, (15, 0, 6), "15.0.6")])
 def test_llvm_that_cannot_compile_is_refused_before_it_ends_the_process(monkeypatch, has, version, said):
     monkeypatch.setattr("drjit.has_backend", lambda backend: has)
@@ -173,14 +168,3 @@ def test_a_scene_that_cannot_be_placed_is_rejected(tmp_path):
     crowded = job(tmp_path, num_scenes=2, min_objects=12, max_objects=12, extent=0.5)
     with pytest.raises(TooManyRejects, match="2 x unplaceable scene"):
         run_local(*open_rendering(crowded), progress=False)
-
-
-def test_the_command_renders(tmp_path):
-    settings = [f"render.{k}={v}" for k, v in SMALL.model_copy(update={"num_scenes": 2}).model_dump().items()
-                if k in ("num_scenes", "width", "height", "samples_per_pixel", "min_visible_pixels", "max_objects",
-                         "min_objects")]  # fmt: skip
-    command = [sys.executable, str(ROOT / "jobs/render.py"), "--local", f"out={tmp_path}/pairs", *settings]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
-    assert run.returncode == 0, run.stderr
-    assert "4 pairs" in run.stdout

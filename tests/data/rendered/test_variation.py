@@ -10,7 +10,7 @@ import pytest
 from idc.config import ConfigError, load
 from idc.data.images import decode_image
 from idc.data.rendered.config import RenderConfig, VariationConfig
-from idc.data.rendered.draw import BASE_LAMPS, draw_scene
+from idc.data.rendered.draw import draw_scene
 from idc.data.rendered.look import JPEG_QUALITIES, ROUGHNESS, Exposure, Look
 from idc.data.rendered.render import RenderScenes, develop, scene_dict, without_sparks
 from idc.data.rendered.scene import ORDERED_PAIRS, Scene, Thing, View
@@ -105,19 +105,6 @@ def test_each_setting_changes_the_pictures_and_not_the_scene(stage: RenderScenes
 LOOK = ("sky", "ground", "ground_tint", "object_tint", "roughness", "rubber_gloss")
 
 
-def test_sizes_vary_and_small_stays_below_large(wide_scenes: list[Scene]) -> None:
-    radii = {size: [t.radius for s in wide_scenes for t in s.before if t.size == size] for size in ("small", "large")}
-    for size, base in (("small", SMALL.small_radius), ("large", SMALL.large_radius)):
-        assert len(set(radii[size])) == len(radii[size]) > 30
-        assert min(radii[size]) >= 0.9 * base
-        assert max(radii[size]) <= 1.1 * base
-    for scene in wide_scenes:
-        if scene.change.kind in ("color", "material", "move"):
-            assert scene.change.before is not None
-            assert scene.change.after is not None
-            assert scene.change.before.radius == scene.change.after.radius
-
-
 def test_what_belongs_to_the_scene_is_shared_and_what_to_a_picture_is_not(wide_scenes: list[Scene]) -> None:
     for scene in wide_scenes:
         assert len({view.zoom for view in scene.views}) == 1
@@ -142,16 +129,6 @@ def test_draws_fill_their_ranges_and_stay_in_them(wide_scenes: list[Scene]) -> N
     jpeg = [quality for quality in qualities if quality is not None]
     assert 15 < len(jpeg) < 45
     assert all(JPEG_QUALITIES[0] <= quality <= JPEG_QUALITIES[1] for quality in jpeg)
-
-
-def test_larger_lamps_have_the_same_power() -> None:
-    """Power is radiance by area; without power variation all lamps of a scene keep theirs but for the jitter."""
-    scene = draw_scene(varied(lamp_size=2.0), 0)[0]
-    factor = scene.views[0].lamps[0].half_edge / BASE_LAMPS[0].half_edge
-    assert not 0.9 < factor < 1.1
-    for lamp, base in zip(scene.views[0].lamps, BASE_LAMPS, strict=True):
-        power = lamp.radiance * lamp.half_edge**2 / (base.radiance * base.half_edge**2)
-        assert power == pytest.approx(1, abs=0.11)
 
 
 def test_a_longer_lens_from_farther_keeps_the_framing() -> None:

@@ -97,15 +97,6 @@ def test_the_same_whatever_the_chunks(plain: Path, tmp_path: Path, settings: dic
     assert one != rows(plain)
 
 
-def test_a_second_run_does_nothing_and_another_setting_is_refused(plain: Path, tmp_path: Path) -> None:
-    first = make(tmp_path / "out", plain, kind="fog", severity=1)
-    stamp = (tmp_path / "out/part-00000.parquet").stat().st_mtime_ns
-    assert make(tmp_path / "out", plain, kind="fog", severity=1) == first
-    assert (tmp_path / "out/part-00000.parquet").stat().st_mtime_ns == stamp
-    with pytest.raises(ValueError, match="another configuration"):
-        make(tmp_path / "out", plain, kind="fog", severity=2)
-
-
 def test_words_are_replaced_at_the_given_share_and_nothing_else(plain: Path, tmp_path: Path) -> None:
     known = set(training_words(str(plain)))
     clean = rows(plain)
@@ -219,11 +210,6 @@ def test_a_shift_repeats_the_border() -> None:
     assert np.array_equal(shifted(pixels, 0, 0), pixels)
 
 
-def test_other_splits_are_left_out_if_wanted(plain: Path, tmp_path: Path) -> None:
-    manifest = make(tmp_path / "out", plain, kind="fog", severity=1, splits=["test"], keep_others=False)
-    assert manifest.rows_by_split == {"test": read_manifest(plain).rows_by_split["test"]}
-
-
 def test_the_order_of_rendered_pairs_is_swapped_with_true_references(rendered: Path, tmp_path: Path) -> None:
     make(tmp_path / "out", rendered, kind="swap_order")
     clean, swapped = rows(rendered), rows(tmp_path / "out")
@@ -256,17 +242,6 @@ def test_the_order_of_rendered_pairs_is_swapped_with_true_references(rendered: P
             }
             assert all(set(words(caption)) & set(gone[kind]) for caption in row["captions"])
     assert seen == {"color", "material", "add", "drop", "move"}
-
-
-def test_swapping_twice_gives_the_images_and_types_back(rendered: Path, tmp_path: Path) -> None:
-    make(tmp_path / "once", rendered, kind="swap_order")
-    make(tmp_path / "twice", tmp_path / "once", kind="swap_order")
-    clean, twice = rows(rendered), rows(tmp_path / "twice")
-    assert len(twice) >= 16
-    for name, row in twice.items():
-        for column in ("before", "after", "change_type"):
-            assert row[column] == clean[name][column]
-        assert np.array_equal(decode_image(row["mask"]), decode_image(clean[name]["mask"]))
 
 
 def test_references_of_other_pairs_are_not_passed_off_as_true(plain: Path, tmp_path: Path) -> None:
@@ -313,18 +288,6 @@ def test_what_is_true_of_the_other_order_alone_is_left_out(key: str, tmp_path: P
     make(tmp_path / "out", store(tmp_path / "in", [pair]), kind="swap_order", directed="clear")
     [row] = rows(tmp_path / "out").values()
     assert json.loads(row["meta"]) == {"n": 1, "swapped": True}
-
-
-def test_a_damaged_image_is_a_reject_and_nothing_else_is_lost(tmp_path: Path) -> None:
-    pairs = pairs_of(5)
-    damaged = ChangePair(
-        **{**{f: getattr(pairs[2], f) for f in ("pair_id", "before", "captions")}, "after": b"no image"}
-    )
-    source = store(tmp_path / "in", [*pairs[:2], damaged, *pairs[3:]])
-    job = load(CorruptJob, None, {"pairs": str(source), "out": str(tmp_path / "out"), "kind": "fog", "severity": 2})
-    folder, reader, stages = open_corruption(job)
-    manifest = run_local(folder, reader, stages, progress=False, max_reject_share=0.5)
-    assert (manifest.num_rows, manifest.reject_reasons) == (4, {"not an image": 1})
 
 
 @pytest.mark.parametrize(
