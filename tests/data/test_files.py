@@ -64,11 +64,6 @@ def test_dots_and_links_that_leave_a_source_are_refused_each_for_itself(tmp_path
         files.Reader(files.locate(root)).read("link.png")
 
 
-def test_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
-    assert files.locate(tmp_path / "nothing").scan() == files.Tree()
-    assert files.locate(tmp_path / "nothing").list_files() == []
-
-
 def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
     """Opening a FIFO waits for a writer; a device may never end."""
     source = put(tmp_path / "in", {f"before/{name}.png": 1 for name in ("fifo", "socket", "device", "gone", "good")})

@@ -123,12 +123,9 @@ FILMED: dict[str, Any] = {"save_all": True, "append_images": [Image.fromarray(25
 USABLE = {
     "palette with a transparent colour": encoded(NOISE, "PNG", "P", transparency=3),
     "animated gif": encoded(NOISE, "GIF", **FILMED),
-    "animated png": encoded(NOISE, "PNG", **FILMED),
-    "animated webp": encoded(NOISE, "WEBP", **FILMED),
     "many pages": encoded(NOISE, "TIFF", **FILMED),
     "no orientation": encoded(NOISE, "JPEG", exif=oriented(77)),
     "trailing zip": PNG + b"PK\x03\x04" + bytes(100),
-    "a comment": PNG[:33] + chunk(b"tEXt", b"Comment\0<script>alert(1)</script>") + PNG[33:],
     "a strange chunk": PNG[:33] + chunk(b"zzZz", bytes(1000)) + PNG[33:],
 }  # fmt: skip
 
@@ -143,18 +140,10 @@ PLANE = struct.pack("<HH", 65_535, 65_535)
 REFUSED = {
     "empty": (b"", "empty file"),
     "text": (b"this is no image at all", "not an image"),
-    "html": (b"<!doctype html><img src=x>", "not an image"),
     "svg": (b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>', "not an image"),
-    "entities": (b'<!DOCTYPE s [<!ENTITY a "aaaaaaaaaa">]><svg>' + b"&a;" * 1000 + b"</svg>", "not an image"),
-    "pdf": (b"%PDF-1.7\n1 0 obj\n<<>>\nendobj\n%%EOF\n", "not an image"),
     "postscript in binary": (
         b"\xc5\xd0\xd3\xc6" + struct.pack("<IIIIIIH", 32, 60, 0, 0, 0, 0, 0xFFFF) + EPS, "not an image"
     ),
-    "xbm": (b"#define x_width 8\n#define x_height 8\nstatic char x_bits[] = {\n0x00};\n", "not an image"),
-    "zip": (b"PK\x05\x06" + bytes(18), "not an image"),
-    "gzip": (b"\x1f\x8b\x08\0" + bytes(20), "not an image"),
-    "zeros": (bytes(4096), "not an image"),
-    "a shell script": (b"#!/bin/sh\nrm -rf /\n", "not an image"),
     "signature alone": (PNG[:8], "not an image"),
     "header alone": (PNG[:33], "not an image"),
     "no width": (png(0, 5, b""), "not an image"),
@@ -162,16 +151,9 @@ REFUSED = {
     "cut jpeg": (encoded(NOISE, "JPEG")[:1500], "truncated image"),
     "cut webp": (encoded(NOISE, "WEBP")[:1500], "damaged image"),
     "cut tiff": (encoded(NOISE, "TIFF", compression="tiff_lzw")[:3000], "not an image"),
-    "cut bmp": (encoded(NOISE, "BMP")[:3000], "truncated image"),
-    "cut gif": (encoded(NOISE, "GIF")[:1500], "truncated image"),
     "float": (encoded(np.full((4, 4), 0.5, np.float32), "TIFF"), "unsupported mode"),
     "negative": (encoded(np.full((4, 4), -5, np.int32), "TIFF"), "unsupported mode"),
     "bomb": (bomb(), "too many pixels"),
-    "small bomb": (bomb(9_000), "too many pixels"),
-    "bmp of a plane": (
-        b"BM" + struct.pack("<IHHIIiiHHIIIIII", 54, 0, 0, 54, 40, 60_000, 60_000, 1, 24, 0, 0, 0, 0, 0, 0),
-        "too many pixels",
-    ),
     "gif of a plane": (
         b"GIF89a" + PLANE + b"\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0" + PLANE + b"\0\x02\x02D\x01\0;", "too many pixels"
     ),

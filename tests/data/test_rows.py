@@ -43,18 +43,6 @@ def test_change_types_of_tables(tmp_path: Path) -> None:
         open_rows(str(tmp_path / "no.parquet"), columns=("change_type",))
 
 
-def test_what_is_no_input_is_named(tmp_path: Path) -> None:
-    put_images(tmp_path / "images")
-    (tmp_path / "images" / "logo.svg").write_text("<svg/>")
-    pq.write_table(table("bytes"), tmp_path / "t.parquet")
-    (tmp_path / "t.csv").write_text("a,b")
-    (tmp_path / "_SUCCESS").write_text("")
-    (tmp_path / "linked").symlink_to(tmp_path / "images")
-    assert ["1 .svg" in note for note in open_rows(str(tmp_path / "images")).notes] == [True]
-    [note] = open_rows(str(tmp_path), "parquet").notes
-    assert "1 .csv" in note
-
-
 def put_images(folder: Path) -> None:
     for i in range(COUNT):
         for role, value in (("before", i), ("after", i + 1)):
@@ -168,15 +156,9 @@ def test_a_long_row_group_is_read_in_any_order_of_its_chunks(tmp_path: Path) -> 
 
 def test_rows_of_a_table_are_neither_merged_nor_left_out(tmp_path: Path) -> None:
     lines = [
-        "pair_id,before,after,captions",
-        "a,x.png,y.png,one",
-        "a,x.png,y.png,another",
-        ",x.png,y.png,no id",
-        "a,z.png,y.png,other images",
-        "b,x.png,y.png,c,too many cells",
-        "c,,y.png,",
-        '"d\nd",x.png,y.png,',
-    ]
+        "pair_id,before,after,captions", "a,x.png,y.png,one", "a,x.png,y.png,another", ",x.png,y.png,no id",
+        "a,z.png,y.png,other images", "b,x.png,y.png,c,too many cells", "c,,y.png,", '"d\nd",x.png,y.png,',
+    ]  # fmt: skip
     (tmp_path / "t.csv").write_text("\n".join(lines))
     source = open_rows(str(tmp_path / "t.csv"), chunk_size=2)
     batches = list(iter_chunks(source))

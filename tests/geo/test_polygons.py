@@ -89,18 +89,6 @@ def test_a_polygon_across_the_antimeridian_is_cut(crs: str, grid: Affine, tmp_pa
     assert outlined[1].area == pytest.approx(250 * outlined[2].area * 5, rel=5e-3)
 
 
-def test_all_outlines_are_valid(tmp_path: Path) -> None:
-    from shapely.geometry import shape
-
-    numbers = (np.random.default_rng(0).random((60, 80)) > 0.4).astype(int)
-    from scipy import ndimage
-
-    labels, count = ndimage.label(numbers)
-    outlined = outlines(tmp_path, labels, GRID, UTM)
-    assert len(outlined) == count
-    assert all(shape(polygon.geometry).is_valid for polygon in outlined.values())
-
-
 def test_features_appear_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "a.geojson"
     point: dict[str, Any] = {"type": "Point", "coordinates": [9, 47]}

@@ -15,11 +15,9 @@ from rasterio.warp import Resampling, calculate_default_transform, reproject
 
 from idc.geo.config import SceneJob
 from idc.geo.rasters import SceneReader, eight_bits, open_scene
-from idc.geo.tiles import Span, Tile
+from idc.geo.tiles import Tile
 from tests.geo.pairs import SIDE, job, pair, whole
 from tests.geo.scenes import GRID, UTM, ground, write
-
-ROTATED = Affine.translation(500_000, 5_300_000) @ Affine.rotation(20) @ Affine.scale(0.5, -0.5)
 
 # -- files that name other files ----------------------------------------------------------------------------------
 
@@ -194,36 +192,9 @@ def test_of_unequal_extents_only_what_both_have_is_compared(tmp_path: Path) -> N
     assert not tile.pixels.after[:, 50:].any()
 
 
-def test_rotated_grids(tmp_path: Path) -> None:
-    pixels = ground()[:SIDE, :SIDE]
-    before, after = (write(tmp_path / f"{name}.tif", pixels, grid=ROTATED) for name in ("before", "after"))
-    scene = open_scene(job(before, after))
-    assert not scene.resampled
-    assert scene.transform == ROTATED
-    upright = write(tmp_path / "upright.tif", pixels)
-    with pytest.raises(ValueError, match="reproject=true"):
-        open_scene(job(upright, after))
-    tile = read(job(upright, after, reproject=True))
-    assert 0.2 < tile.valid.mean() < 0.95
-    back = abs(np.array(~ROTATED @ GRID) - np.array(Affine.identity())).max()
-    assert back > 0.1
-
-
 def test_a_grid_that_is_the_same_to_a_tenth_of_a_pixel_is_the_same(tmp_path: Path) -> None:
     before, after = pair(tmp_path, grid=GRID @ Affine.translation(0.05, 0.0))
     assert not open_scene(job(before, after)).resampled
     write(after, ground()[:SIDE, :SIDE], grid=GRID @ Affine.translation(0.3, 0.0))
     with pytest.raises(ValueError, match="reproject=true"):
         open_scene(job(before, after))
-
-
-def test_a_damaged_block_is_an_error_with_its_place(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 255, (512, 512, 3)).astype(np.uint8)
-    before, after = (write(tmp_path / f"{name}.tif", pixels, tiled=True, blockxsize=256, blockysize=256,
-                           compress="deflate") for name in ("before", "after"))  # fmt: skip
-    after.write_bytes(after.read_bytes()[:-100_000])  # within the last block
-    with SceneReader(open_scene(job(before, after))) as reader:
-        assert reader.read(whole(200)).valid.all()
-        with pytest.raises(ValueError, match=r"after.tif is damaged in rows 256 to 512, columns 256 to 512 \(.+\); c"):
-            reader.read(Tile(Span(256, 512, 0, 0), Span(256, 512, 0, 0)))

@@ -19,7 +19,6 @@ from rasterio.warp import transform_geom
 
 from idc.config import load
 from idc.data.pipeline import TooManyRejects, run_local
-from idc.data.processes import run_processes
 from idc.data.store import read_manifest
 from idc.geo.config import SceneJob
 from idc.geo.scene_job import SceneResult, caption_scene
@@ -132,13 +131,6 @@ def test_the_second_file_has_the_coordinates_of_the_image(drawn: DrawnPair, clas
         assert (rasterize([native["geometry"]], (2500, 2500), transform=GRID) == shape).all()
 
 
-def test_without_classes_everything_is_a_change(small: DrawnPair, tmp_path: Path) -> None:
-    result = caption(small, tmp_path / "out")
-    assert [feature["properties"]["class"] for feature in features_of(tmp_path / "out")] == ["change"]
-    assert result.sentence == "One change, 600 m²: in the middle."
-    assert result.text() == "9 tiles, 9 captioned\nOne change, 600 m²: in the middle."
-
-
 @pytest.mark.parametrize(("tile", "overlap_"), [(64, 32), (100, 0), (333, 33), (1024, 32)])
 def test_the_result_does_not_depend_on_the_tiles(tile: int, overlap_: int, small: DrawnPair, tmp_path: Path) -> None:
     caption(small, tmp_path / "out", tile=tile, overlap=overlap_, chunk_size=7)
@@ -239,15 +231,6 @@ def killed_and_continued(pair: DrawnPair, out: Path, folder: Path, parts: int) -
 
 def same_outputs(first: Path, second: Path) -> bool:
     return all((first / name).read_bytes() == (second / name).read_bytes() for name in OUTPUTS)
-
-
-def test_several_processes_write_the_same_files(drawn: DrawnPair, classified: Path, tmp_path: Path) -> None:
-    run = partial(run_processes, processes=2, progress=False)
-    caption_scene(
-        job(drawn, tmp_path / "out", native=True), run, load=partial(DifferenceCaptioner, True, tmp_path / "log")
-    )
-    assert pairs_of(tmp_path / "log") == 144
-    assert same_outputs(classified, tmp_path / "out")
 
 
 def test_a_finished_job_does_nothing(small: DrawnPair, tmp_path: Path) -> None:

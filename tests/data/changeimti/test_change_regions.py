@@ -15,13 +15,12 @@ from idc.data.changeimti.change_regions import (
     class_masks,
     find_regions,
     grid_position,
-    positions_of,
     regions_in_words,
 )
 from idc.data.changeimti.config import RegionConfig
 from tests.data.changeimti.naive_regions import naive_regions
 
-MASKS = 500
+MASKS = 200
 DEFAULT = RegionConfig()
 
 
@@ -58,20 +57,11 @@ def draw_junction(mask: np.ndarray, roads: int, turn: float) -> None:
         cv2.line(mask, middle.astype(int).tolist(), end.astype(int).tolist(), 1, 1)
 
 
-def test_a_polygon_with_more_corners_than_8_is_simplified_further() -> None:
-    mask = np.zeros((60, 60), np.uint8)
-    draw_junction(mask, 5, 0.3)
-    (contour,), _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
-    assert len(cv2.approxPolyDP(contour, 0.05 * cv2.arcLength(contour, True), True)) > 8
-    (region,) = find_regions(mask.astype(bool), DEFAULT)
-    assert 3 <= len(region.polygon) <= 8
-
-
 @pytest.mark.parametrize(
     ("without_area", "enclosed", "centroid"), list(product(["drop", "count"], ["drop", "count"], ["polygon", "region"]))
 )
 def test_geometry_equals_a_second_implementation(without_area: str, enclosed: str, centroid: str) -> None:
-    """All 500 masks with the default; some of them with each other setting."""
+    """All 200 masks with the default; some of them with each other setting."""
     config = RegionConfig.model_validate({"without_area": without_area, "enclosed": enclosed, "centroid": centroid})
     regions = dropped = 0
     for seed in range(MASKS if config == DEFAULT else 40):
@@ -82,19 +72,8 @@ def test_geometry_equals_a_second_implementation(without_area: str, enclosed: st
         regions += len(actual)
         dropped += sum(position is None for _, _, position in actual)
         assert all(len(polygon) <= 8 for polygon, _, _ in actual)
-    assert regions > (3000 if config == DEFAULT else 200)
+    assert regions > (1200 if config == DEFAULT else 200)
     assert (dropped > 0) == (without_area == "drop")
-
-
-def test_the_settings_make_a_difference_on_the_random_masks() -> None:
-    """So that the comparison above is one of eight different things."""
-    changed = dict.fromkeys(("without_area", "enclosed", "centroid"), 0)
-    for seed in range(40):
-        mask = random_mask(seed)
-        plain = positions_of(find_regions(mask, DEFAULT))
-        for name, value in (("without_area", "count"), ("enclosed", "count"), ("centroid", "region")):
-            changed[name] += positions_of(find_regions(mask, RegionConfig.model_validate({name: value}))) != plain
-    assert min(changed.values()) >= 3, changed
 
 
 def square(size: int, *boxes: tuple[int, int, int, int]) -> np.ndarray:

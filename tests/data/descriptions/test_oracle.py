@@ -204,17 +204,3 @@ def test_more_noise_keeps_the_noise_of_less_and_another_seed_changes_it() -> Non
     assert all(less <= more for less, more in zip(words(0.2), words(0.4), strict=True))
     assert words(0.2) == words(0.2)
     assert words(0.2) != words(0.2, seed=1)
-
-
-def test_both_images_and_two_pairs_have_noise_of_their_own() -> None:
-    _, meta = records()["large-0-n"]
-    config = OracleConfig(noise=1.0)
-    description, noise = describe_by_oracle("one", meta, config)
-    kinds = [[mistake.kind for mistake in noise if mistake.image == image] for image in ("before", "after")]
-    assert description.before != description.after or kinds[0] != kinds[1]
-    assert describe_by_oracle("two", meta, config) != (description, noise)
-
-
-def test_a_pair_without_a_scene_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^no scene: the meta of 'p1' is not that of a rendered pair"):
-        describe_by_oracle("p1", {"licence": "CC0"}, OracleConfig())

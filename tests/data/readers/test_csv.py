@@ -110,14 +110,6 @@ def test_every_line_end_ends_rows(tmp_path: Path, end: str) -> None:
     assert given(tmp_path / "t.csv")[299:] == [("p301", None), ("p0", None)]
 
 
-def test_a_line_end_at_the_end_of_a_block(tmp_path: Path) -> None:
-    """CR and LF of one line end, read apart."""
-    for length in range(8180, 8200):
-        line = f"p1,{PLACES},".ljust(length, "x")
-        (tmp_path / "t.csv").write_bytes(f"{HEADER}\r\n{line}\r\np2,a.png,b.png,y\r".encode())
-        assert given(tmp_path / "t.csv") == [("p1", None), ("p2", None)], length
-
-
 def test_a_doubled_column_is_refused(tmp_path: Path) -> None:
     put(tmp_path, {"t.csv": f"{HEADER},caption\np1,{PLACES},a,b\n"})
     with pytest.raises(ValueError, match=r"t\.csv has the column 'caption' more than once"):

@@ -29,13 +29,8 @@ ROOT = Path(__file__).parents[3]
 def test_pairs_are_what_the_scene_says(pairs):
     assert [p.pair_id for p in pairs[:4]] == ["r0-000000-s", "r0-000000-n", "r0-000001-s", "r0-000001-n"]
     assert Counter(p.change_type for p in pairs) == {
-        "color": 2,
-        "material": 2,
-        "add": 2,
-        "drop": 2,
-        "move": 2,
-        "none": 10,
-    }
+        "color": 2, "material": 2, "add": 2, "drop": 2, "move": 2, "none": 10,
+    }  # fmt: skip
     for changed, same in zip(pairs[::2], pairs[1::2], strict=True):
         assert changed.before == same.before
         assert changed.after != same.after != same.before
@@ -137,13 +132,6 @@ def test_llvm_renders_the_same_scenes(tmp_path, pairs):
     assert not np.array_equal(scalar, llvm)
     assert np.abs(scalar - llvm).mean() < 8
     assert abs(scalar.mean() - llvm.mean()) < 1
-
-
-def test_an_engine_that_is_not_the_default_makes_another_folder(tmp_path):
-    default, llvm = (open_rendering(job(tmp_path / name, engine=name))[0].manifest for name in ("scalar", "llvm"))
-    assert default.fingerprint != llvm.fingerprint
-    assert "engine" not in default.config["render"]
-    assert llvm.config["render"]["engine"] == "llvm"
 
 
 # ------------------------------------------------------------------------------------------------ the job

@@ -11,9 +11,9 @@ from idc.config import ConfigError, load
 from idc.data.images import decode_image
 from idc.data.rendered.config import RenderConfig, VariationConfig
 from idc.data.rendered.draw import draw_scene
-from idc.data.rendered.look import JPEG_QUALITIES, ROUGHNESS, Exposure, Look
+from idc.data.rendered.look import JPEG_QUALITIES, ROUGHNESS, Exposure
 from idc.data.rendered.render import RenderScenes, develop, scene_dict, without_sparks
-from idc.data.rendered.scene import ORDERED_PAIRS, Scene, Thing, View
+from idc.data.rendered.scene import ORDERED_PAIRS, Scene, View
 from idc.data.rendered.srgb import to_srgb
 from idc.schema import ChangePair
 from tests.data.rendered.conftest import SMALL
@@ -180,17 +180,6 @@ def test_jpeg_scenes_are_stored_as_jpeg_of_their_images_size() -> None:
     assert pair.after.startswith(b"\xff\xd8")
     assert pair.mask.startswith(b"\x89PNG")
     assert decode_image(pair.before).shape == (32, 32, 3)
-
-
-def test_colours_keep_their_tint_in_all_three_images() -> None:
-    config = varied(object_tint=0.5).model_copy(update={"materials": ("rubber",), "change_types": ("move",)})
-    scene, _ = draw_scene(config, 0)
-    red = Thing("sphere", "red", "rubber", "large", 0.9, 0.0, 0.0, 0.0)
-    stage = RenderScenes(config)
-    plain = scene_dict(stage.mi, (red,), scene.views[0], config)["thing0"]["bsdf"]["reflectance"]["value"]
-    tinted = scene_dict(stage.mi, (red,), scene.views[0], config, scene.look)["thing0"]["bsdf"]["reflectance"]["value"]
-    assert np.array(tinted) / np.array(plain) == pytest.approx(scene.look.tints["red"])
-    assert Look().tints == {}
 
 
 # ------------------------------------------------------------------------------------------------ rows, presets

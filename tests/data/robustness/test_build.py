@@ -78,11 +78,9 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 SETTINGS: list[dict[str, Any]] = [
-    {"kind": "replace_words", "share": 0.5},
-    {"kind": "gaussian_noise", "severity": 3},
-    {"kind": "glass_blur", "severity": 5, "which": "after"},
-    {"kind": "swap_order"},
-]
+    {"kind": "replace_words", "share": 0.5}, {"kind": "gaussian_noise", "severity": 3},
+    {"kind": "glass_blur", "severity": 5, "which": "after"}, {"kind": "swap_order"},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: s["kind"])
@@ -132,11 +130,9 @@ def test_words_of_procedures_are_replaced_with_their_ids(plain: Path, tmp_path: 
     texts = pa.field("captions", pa.list_(pa.string()), False)
     ids = pa.field("caption_ids", pa.list_(pa.list_(pa.int32())), False)
     own = [
-        *(pa.field(name, pa.string(), False) for name in ("pair_id", "split")),
-        texts,
-        ids,
+        *(pa.field(name, pa.string(), False) for name in ("pair_id", "split")), texts, ids,
         pa.field("tokens", pa.binary()),
-    ]
+    ]  # fmt: skip
     stored = [
         {"pair_id": r["pair_id"], "split": r["split"], "captions": r["captions"], "tokens": b"12",
          "caption_ids": [vocabulary.encode(c) for c in r["captions"]]} for r in iter_rows(plain)

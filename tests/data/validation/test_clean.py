@@ -86,17 +86,6 @@ def test_other_splits_stay_official(official: Path) -> None:
     assert {row["pair_id"] for row in iter_rows(every)} == {"t-fine", "v-fine", "e-fine"}
 
 
-def test_twice_is_once(official: Path) -> None:
-    out, _ = clean(official)
-    before = content(out)
-    clean(official)
-    assert content(out) == before
-    with pytest.raises(ValueError, match="choose another folder, or pass overwrite=true"):
-        clean(official, clean_splits=("train",))
-    _, manifest = clean(official, overwrite=True, clean_splits=("train",))
-    assert manifest.rows_by_split == {"test": 2, "train": 1, "val": 2}
-
-
 def test_never_instead_of_the_official_one(official: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is the official folder"):
         clean(official, overwrite=True, clean_out=f"{official}/")

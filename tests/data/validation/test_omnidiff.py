@@ -15,10 +15,7 @@ from idc.data.validation.run import ValidationFindings, validate
 from idc.report.validation.validation_page import render_validation
 from tests.data.readers.test_own import prepare, put
 
-SECTION_5_1 = {
-    "real": {"train": 7_007, "val": 799, "test": 803},
-    "render": {"train": 5_445, "val": 777, "test": 767},
-}
+SECTION_5_1 = {"real": {"train": 7_007, "val": 799, "test": 803}, "render": {"train": 5_445, "val": 777, "test": 767}}
 SHORT = "A black bird has appeared on the tree stump."
 LONG = (
     "The man in a gray coat, blue pants and a red bag, who was on the left side of the road, is no longer visible. "
@@ -87,14 +84,8 @@ def test_an_imported_folder_has_its_statistics_next_to_tables_1_and_2(tmp_path: 
 
     head, *rows = kinds_rows(result)
     assert head == [
-        "pairs with a change of",
-        "real train",
-        "real val",
-        "real test",
-        "render train",
-        "render test",
-        "all",
-    ]
+        "pairs with a change of", "real train", "real val", "real test", "render train", "render test", "all",
+    ]  # fmt: skip
     assert [row[0] for row in rows] == list(TYPES)
     # a pair with an odd number has two types
     counts = {row[0]: row[1:] for row in rows}

@@ -10,13 +10,10 @@ from idc.data.validation.published import ALL, PUBLISHED, SetName, compare_count
 from idc.schema import SPLITS
 
 SPOT = {
-    "rows": {"train": 9_524, "val": 1_634, "test": 1_404},
-    "pairs": {"train": 8_566, "val": 1_493, "test": 1_270},
-    "sentences": {"train": 17_676, "val": 3_310, "test": 2_107},
-    "empty_sentences": {"train": 53, "val": 6, "test": 7},
-    "captions": {"train": 17_623, "val": 3_304, "test": 2_100},
-    "something_else": {"train": 1},
-}
+    "rows": {"train": 9_524, "val": 1_634, "test": 1_404}, "pairs": {"train": 8_566, "val": 1_493, "test": 1_270},
+    "sentences": {"train": 17_676, "val": 3_310, "test": 2_107}, "empty_sentences": {"train": 53, "val": 6, "test": 7},
+    "captions": {"train": 17_623, "val": 3_304, "test": 2_100}, "something_else": {"train": 1},
+}  # fmt: skip
 
 
 def test_every_set_is_named_and_has_a_source() -> None:

@@ -25,12 +25,9 @@ from tests.data.small_sets import OFFICIAL
 def source(folder: Path, last: str = "") -> Path:
     put(folder, {f"{n}.png": n for n in range(8)})
     lines = [
-        "pair_id,before,after,captions,change_type,split",
-        "p1,0.png,1.png,the red cube moved|it moved,move,train",
-        "p2,2.png,3.png,the cube is gone,drop,val",
-        "p3,4.png,5.png,,,test",
-        last,
-    ]
+        "pair_id,before,after,captions,change_type,split", "p1,0.png,1.png,the red cube moved|it moved,move,train",
+        "p2,2.png,3.png,the cube is gone,drop,val", "p3,4.png,5.png,,,test", last,
+    ]  # fmt: skip
     (folder / "pairs.csv").write_text("\n".join(lines))
     return folder / "pairs.csv"
 
