@@ -206,26 +206,27 @@ def test_another_input_has_another_fingerprint(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    def refused(name: str, message: str, **options: Any) -> None:
-        with pytest.raises(ValueError, match=message):
-            open_rows(str(tmp_path / name), **options)
-
     (tmp_path / "no.csv").write_text("before,image\nx,y\n")
-    refused("no.csv", "no.csv has no column after; it has 'before', 'image'. Required: before, after;")
     (tmp_path / "empty.csv").write_text("before,after\n")
-    refused("empty.csv", "has no rows")
     pq.write_table(table("bytes").drop(["after"]), tmp_path / "t.parquet")
-    refused("t.parquet", "t.parquet has no column after")
     (tmp_path / "t2.parquet").write_bytes(b"PAR1 but not really PAR1")
-    refused("t2.parquet", "is not a Parquet file")
     (tmp_path / "nothing").mkdir()
-    refused("nothing", "no format matches its files. Put the images into before/ and after/")
-    refused("nothing", "has no Parquet files", format="parquet")
     write_pairs(tmp_path / "bare", images=False)
-    refused("bare", "has annotations alone")
     write_rows(tmp_path / "frames", [], "procedures", pa.schema([]))
-    refused("frames", "holds procedures, not pairs")
     (tmp_path / "official").mkdir()
     for name in ("splits.json", "type_mapping.json"):
         (tmp_path / "official" / name).write_text("{}")
-    refused("official", "has the layout clevr_change: import it first")
+    for name, message in (
+        ("no.csv", "no.csv has no column after; it has 'before', 'image'. Required: before, after;"),
+        ("empty.csv", "has no rows"),
+        ("t.parquet", "t.parquet has no column after"),
+        ("t2.parquet", "is not a Parquet file"),
+        ("nothing", "no format matches its files. Put the images into before/ and after/"),
+        ("bare", "has annotations alone"),
+        ("frames", "holds procedures, not pairs"),
+        ("official", "has the layout clevr_change: import it first"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            open_rows(str(tmp_path / name))
+    with pytest.raises(ValueError, match="has no Parquet files"):
+        open_rows(str(tmp_path / "nothing"), "parquet")
