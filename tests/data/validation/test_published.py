@@ -54,6 +54,16 @@ def test_as_published() -> None:
     assert "13,192" in text
 
 
+def test_omnidiffs_splits_are_those_of_section_5_1() -> None:
+    parts = {"real_pairs": (7_007, 799, 803), "render_pairs": (5_445, 777, 767), "pairs": (12_452, 1_576, 1_570)}
+    counts = {name: dict(zip(SPLITS, numbers, strict=True)) for name, numbers in parts.items()}
+    found = compare_counts("omnidiff", {**counts, "captions": counts["pairs"]})
+    assert found.agrees
+    for text in ("7,007/799/803 real pairs", "5,445/777/767 render pairs", "12,452/1,576/1,570 captions",
+                 "no file format is published"):  # fmt: skip
+        assert text in found.sentence()
+
+
 def test_a_difference_is_said_with_its_reason() -> None:
     fewer = {**SPOT, "pairs": {**SPOT["pairs"], "test": 1_269}}
     found = compare_counts("spot_the_diff", fewer, ["1 rows are unusable"])
