@@ -19,8 +19,6 @@ from idc.geo.tiles import Tile
 from tests.geo.pairs import SIDE, job, pair, whole
 from tests.geo.scenes import GRID, UTM, ground, write
 
-# -- files that name other files ----------------------------------------------------------------------------------
-
 
 def vrt(folder: Path, of: Path) -> str:
     return (
@@ -71,9 +69,6 @@ def test_files_next_to_an_image_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "bare.tfw").write_text("2\n0\n0\n-2\n0\n0\n")
     with pytest.raises(ValueError, match=r"has no georeference \(files next to it, as \.tfw, are not read\)"):
         open_scene(job(before, bare))
-
-
-# -- what is read -------------------------------------------------------------------------------------------------
 
 
 def read(job: SceneJob, tile: Tile | None = None) -> Any:

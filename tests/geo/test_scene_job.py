@@ -183,8 +183,6 @@ def test_where_there_is_no_data_nothing_changed(tmp_path: Path) -> None:
         assert (raster.read(1)[300:] < 255).all()
 
 
-# -- continued, repeated, refused ---------------------------------------------------------------------------------
-
 SCRIPT = """
 import sys
 from functools import partial
@@ -283,9 +281,6 @@ def test_damaged_tiles_end_the_job_or_are_left_out(tmp_path: Path) -> None:
     assert result.summary["compared"] < 1
 
 
-# -- the command --------------------------------------------------------------------------------------------------
-
-
 def test_the_command_by_two_paths(small: DrawnPair, tmp_path: Path, command: Command) -> None:
     options = ("--out", tmp_path / "out", "--local", "--artifact", "regions", "tile=350")
     done = command("caption", small.before, small.after, *options)
@@ -318,9 +313,6 @@ def test_the_command_refuses_with_a_line(small: DrawnPair, tmp_path: Path, comma
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith(f"caption: {text} cannot be read as a GeoTIFF")
     assert not (tmp_path / "out").exists()
-
-
-# -- large --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

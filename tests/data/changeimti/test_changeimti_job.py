@@ -136,9 +136,6 @@ def test_train_and_val_of_levir_mci_give_the_numbers_of_table_1(tmp_path: Path) 
     assert numbers.total() == 89_628
 
 
-# -- the notebook's bugs ------------------------------------------------------------------------------------------
-
-
 def third_turns(folder: Path, **more: Any) -> set[str]:
     """What the dialogues of forty pairs with changed roads and no changed buildings ask in their third turn."""
     mci = MciFolder()
@@ -192,9 +189,6 @@ def test_regions_without_area_are_not_counted_unless_they_are_to_be(tmp_path: Pa
     assert asked(rows["location-building"])[0][1] == "top left corner"
 
 
-# -- contradictions -----------------------------------------------------------------------------------------------
-
-
 def contradictory() -> MciFolder:
     mci = MciFolder()
     mci.pair(1, 1, ROAD_LEFT)
@@ -237,9 +231,6 @@ def test_clean_leaves_contradictory_pairs_out_and_lists_them(tmp_path: Path) -> 
     )
     with pytest.raises(ValueError, match=r"37 of 59 rows were rejected, more than max_reject_share=0\.1"):
         build(small_job(job.pairs, out=str(tmp_path / "other"), clean=True))
-
-
-# -- unusable input -----------------------------------------------------------------------------------------------
 
 
 def rejected(folder: Path, mci: MciFolder, **more: Any) -> dict[str, str]:
@@ -305,9 +296,6 @@ def test_captions_that_are_missing_or_have_an_image_mark_cost_what_ends_with_the
         mci.pair(1, 1, ROAD_LEFT, sentences=sentences)
         job = small_job(mci.imported(tmp_path / str(len(sentences))), max_reject_share=1)
         assert build(job).reject_reasons == rejects
-
-
-# -- settings, splits, a killed build -----------------------------------------------------------------------------
 
 
 def three_splits() -> MciFolder:

@@ -53,9 +53,6 @@ FAULTS = [
 ]
 
 
-# ------------------------------------------------------------------------------------------------ JSON lines
-
-
 def test_rows_that_are_no_json_are_rejects_with_their_lines(tmp_path: Path) -> None:
     texts = [f'"pair_id": "q", {text}' for text, _ in FAULTS]
     pairs, rejects = jsonl(tmp_path, '"pair_id": "p1"', *texts, '"pair_id": "p3"')
@@ -140,8 +137,6 @@ def test_a_cell_that_names_no_image_is_told_as_it_is(tmp_path: Path, value: str)
     assert rejects["p1"].startswith("bad row: before, ")
     assert "the cell is empty" not in rejects["p1"]
 
-
-# ------------------------------------------------------------------------------------------------ folders
 
 TWO = FOLDERS["two folders"]
 IMAGES = {f"{role}/{name}.png": 1 for role in ("before", "after") for name in "xy"}

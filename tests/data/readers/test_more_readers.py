@@ -120,9 +120,6 @@ def test_channels_of_hdf5(tmp_path: Path) -> None:
         assert decode_image(row["before"])[0, 0].tolist() == expected
 
 
-# ------------------------------------------------------------------------------------------------ with questions
-
-
 def cdvqa(folder: Path) -> Path:
     files: dict[str, int | str | bytes] = {}
     for part, start in (("Train", 0), ("Val", 10), ("Test", 20), ("Test2", 30)):

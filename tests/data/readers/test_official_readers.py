@@ -65,9 +65,6 @@ def test_a_byte_order_mark_changes_no_official_set(name: str, tmp_path: Path) ->
     assert manifest.num_rejected == 0
 
 
-# -- what is counted and said ------------------------------------------------------------------------------------
-
-
 def test_spot_counts_rows_sentences_and_empty_sentences(tmp_path: Path) -> None:
     manifest = prepare(spot_the_diff().write(tmp_path / "in"), tmp_path / "out", "spot_the_diff")
     assert manifest.extra["counts"] == {
@@ -109,9 +106,6 @@ def test_omnidiff_keeps_the_parts_apart(tmp_path: Path) -> None:
     assert rows["render/000041"]["change_type"] == "addition"
     meta = json.loads(rows["render/1"]["meta"])
     assert (meta["subset"], meta["types"]) == ("render", ["pose", "OCR"])
-
-
-# -- damage of whole files ---------------------------------------------------------------------------------------
 
 
 def test_one_useless_file_of_several_costs_only_its_split(tmp_path: Path) -> None:
@@ -159,9 +153,6 @@ def test_records_of_a_list(tmp_path: Path, text: str, records: list[int], reject
     annotations = Annotations(files.locate(put(tmp_path, {"f.json": text})))
     assert [place for place, _ in annotations.records("f.json")] == [f"f.json:{n}" for n in records]
     assert [row["pair_id"] for row in annotations.rejects] == rejects
-
-
-# -- the job -----------------------------------------------------------------------------------------------------
 
 
 def test_other_annotations_images_or_protocol_are_other_inputs(tmp_path: Path) -> None:

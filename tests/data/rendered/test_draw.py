@@ -19,9 +19,6 @@ from tests.data.rendered.conftest import CLEVR, SMALL
 ROOT = Path(__file__).parents[3]
 
 
-# ------------------------------------------------------------------------------------------------ settings
-
-
 def test_every_contradiction_is_named():
     with pytest.raises(ConfigError) as caught:
         load(RenderConfig, None, {"min_objects": 5, "max_objects": 4, "small_radius": 0.8, "val_share": 0.95})
@@ -50,9 +47,6 @@ def test_presets_load_and_can_be_placed(name):
     render = load(RenderJob, path, {"out": "unused"}).render
     scene, _ = draw_scene(render, 3)
     assert scene.ids[0].shape == (render.height, render.width)
-
-
-# ------------------------------------------------------------------------------------------------ scenes
 
 
 def test_objects_keep_their_distance_and_are_seen(scenes):

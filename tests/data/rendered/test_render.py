@@ -134,9 +134,6 @@ def test_llvm_renders_the_same_scenes(tmp_path, pairs):
     assert abs(scalar.mean() - llvm.mean()) < 1
 
 
-# ------------------------------------------------------------------------------------------------ the job
-
-
 def job(out: Path, **render: object) -> RenderJob:
     return RenderJob(out=str(out), chunk_size=3, render=SMALL.model_copy(update={"num_scenes": 7} | render))
 

@@ -46,9 +46,6 @@ def scenes() -> list[SeveralScene]:
     return [draw_several(SEVERAL, index)[0] for index in range(60)]
 
 
-# ------------------------------------------------------------------------------------------------ the changes
-
-
 def test_numbers_of_changes_and_kinds_are_balanced(scenes: list[SeveralScene]) -> None:
     assert [len(scene.differences) for scene in scenes[:12]] == [0, 1, 2, 3, 4, 5] * 2
     kinds = Counter(difference.kind for scene in scenes for difference in scene.differences)
@@ -169,9 +166,6 @@ def test_every_object_is_seen_and_what_changes_is_seen_well(scenes: list[Several
                     assert not whole[:, [0, -1]].any()
 
 
-# ------------------------------------------------------------------------------------------------ distractors, records
-
-
 def test_camera_and_lamps_move_in_their_shares_and_are_measured(scenes: list[SeveralScene]) -> None:
     records = [scene.record() for scene in scenes]
     for scene, record in zip(scenes, records, strict=True):
@@ -226,9 +220,6 @@ def test_splits_have_all_numbers_of_changes() -> None:
         assert table_of[number, "val"] == pytest.approx(5, abs=2)
 
 
-# ------------------------------------------------------------------------------------------------ settings
-
-
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
@@ -261,12 +252,6 @@ def test_presets_can_be_placed(name: str) -> None:
         scene, _ = draw_several(render, index)
         assert len(scene.differences) == index % render.several.num_counts
         assert {difference.kind for difference in scene.differences} <= set(render.several.kinds)
-
-
-# ------------------------------------------------------------------------------------------------ old rows
-
-
-# ------------------------------------------------------------------------------------------------ pixels
 
 
 def test_letters_differ_and_lie_within_the_side() -> None:

@@ -36,9 +36,6 @@ def wide_scenes() -> list[Scene]:
     return [draw_scene(config, index)[0] for index in range(60)]
 
 
-# ------------------------------------------------------------------------------------------------ without variation
-
-
 def test_scenes_without_variation_are_those_drawn_before_it_existed() -> None:
     """Numbers of version 1 of the generator."""
     scene, _ = draw_scene(SMALL, 3)
@@ -81,9 +78,6 @@ def test_pictures_without_variation_are_the_light_paths_on_the_srgb_curve(stage:
     assert np.array_equal(stage.render(scene.before, scene.views[0], 5), plain)
     assert np.array_equal(stage.render(scene.before, scene.views[0], 5, scene.look, scene.exposures[0]), plain)
     assert scene.exposures == (Exposure(),) * 3
-
-
-# ------------------------------------------------------------------------------------------------ settings
 
 
 @pytest.mark.parametrize("name", [name for name in VariationConfig.model_fields if name != "object_size"])
@@ -149,9 +143,6 @@ def test_a_longer_lens_from_farther_keeps_the_framing() -> None:
     assert "zoom" not in view.record()
 
 
-# ------------------------------------------------------------------------------------------------ pictures
-
-
 def test_a_camera_does_to_a_picture_what_its_exposure_says() -> None:
     linear = np.full((40, 40, 3), 0.18)
     linear[:, 20:] = 0.36
@@ -180,9 +171,6 @@ def test_jpeg_scenes_are_stored_as_jpeg_of_their_images_size() -> None:
     assert pair.after.startswith(b"\xff\xd8")
     assert pair.mask.startswith(b"\x89PNG")
     assert decode_image(pair.before).shape == (32, 32, 3)
-
-
-# ------------------------------------------------------------------------------------------------ rows, presets
 
 
 def test_varied_pairs_are_the_same_whatever_was_rendered_before() -> None:

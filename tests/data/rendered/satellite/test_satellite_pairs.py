@@ -32,9 +32,6 @@ def mask_of(pair: ChangePair) -> np.ndarray:
     return decode_image(pair.mask)[..., 0]
 
 
-# ------------------------------------------------------------------------------------------------ from an index alone
-
-
 def test_a_pair_depends_on_its_seed_and_index_alone(stage: RenderSatellitePairs, pairs: list[ChangePair]) -> None:
     again = RenderSatellitePairs(satellite_config())
     for index in (7, 3, 0):
@@ -68,9 +65,6 @@ def test_pairs_are_as_the_reader_of_levir_has_them(pairs: list[ChangePair]) -> N
         "there is no difference", "the two scenes seem identical", "the scene is the same as before",
         "no change has occurred", "almost nothing has changed",
     )  # fmt: skip
-
-
-# ------------------------------------------------------------------------------------------ masks, counts, places
 
 
 def pieces_of(mask: np.ndarray) -> list[list[tuple[int, int]]]:
@@ -176,9 +170,6 @@ def test_distractors_change_the_picture_of_what_has_not_changed(pairs: list[Chan
         assert np.abs(decode_image(pair.before).astype(int) - decode_image(pair.after)).mean() > 2
 
 
-# ----------------------------------------------------------------------------------------------------- the build
-
-
 def job(out: Path, **settings: object) -> RenderJob:
     return RenderJob(out=str(out), chunk_size=4, render=satellite_config().model_copy(update=settings))
 
@@ -198,9 +189,6 @@ def test_a_site_that_has_no_room_is_a_reject(tmp_path: Path) -> None:
     )
     batch = RenderSatellitePairs(tiny)({"index": [0, 1]})
     assert all(error.startswith("unplaceable scene: 60 sites of 20 m were drawn") for error in batch["error"])
-
-
-# ----------------------------------------------------------------------------------------------------- settings
 
 
 @pytest.mark.parametrize(
