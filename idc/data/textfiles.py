@@ -106,16 +106,6 @@ def parse_json(text: str, *, keep_surrogates: bool = False) -> Any:
     return value
 
 
-def parse_json_at(text: str, start: int) -> tuple[Any, int]:
-    """The JSON value that begins at a position of a text, and its end; surrogates are kept.
-
-    Raises:
-        JsonError: as :func:`parse_json`.
-    """
-    with _json_errors():
-        return _STRICT.raw_decode(text, start)
-
-
 @contextlib.contextmanager
 def _json_errors() -> Iterator[None]:
     """Re-raise the errors of the decoder as :class:`JsonError`."""

@@ -35,15 +35,10 @@ def instruct_pix2pix() -> Official:
         entries[4:8] = [entries[8], "0000005", ["0000006"], [7, ["7"]]]
         files["seeds.json"] = json.dumps(entries)
         return {
-            "0000000_22": "missing file",
-            "0000001_1": "bad file",
-            "0000002_2": "bad row",
-            "0000003_3": "missing file",
-            "seeds.json:5": "bad row",
-            "seeds.json:6": "bad row",
-            "seeds.json:7": "bad row",
+            "0000000_22": "missing file", "0000001_1": "bad file", "0000002_2": "bad row", "0000003_3": "missing file",
+            "seeds.json:5": "bad row", "seeds.json:6": "bad row", "seeds.json:7": "bad row",
             "seeds.json:8": "duplicate pair id",
-        }
+        }  # fmt: skip
 
     lost = {"0000000_22", "0000001_1", "0000002_2", "0000003_3", *(f"000000{n}_{n}" for n in (4, 5, 6, 7))}
     return Official("instruct_pix2pix", files, pairs, damage, lost)
@@ -89,13 +84,10 @@ def procap_hdf5() -> Official:
         files["extra/txt/sc_videos.json"] = '{"000009.png": ["x"]}'
         files["test/txt/nsc_videos.json"] = "nothing"
         return {
-            "000001c": "bad row",
-            "000002c": "missing file",
-            "000009c": "bad split",
-            "train/txt/sc_videos.json:8": "bad row",
-            "val/txt/nsc_videos.json:000000.png": "duplicate pair id",
+            "000001c": "bad row", "000002c": "missing file", "000009c": "bad split",
+            "train/txt/sc_videos.json:8": "bad row", "val/txt/nsc_videos.json:000000.png": "duplicate pair id",
             "test/txt/nsc_videos.json": "bad file",
-        }
+        }  # fmt: skip
 
     return Official("procap_hdf5", files, pairs, damage, {"000001c", "000002c", "000003nc"})
 

@@ -19,6 +19,7 @@ from idc.data.config import ValidateJob
 from idc.data.images import IMAGE_SUFFIXES, decode_image
 from idc.data.importing import open_import
 from idc.data.pipeline import FolderSource
+from idc.data.readers.layouts import find_layout
 from idc.data.store import MappedRows, iter_rows, read_manifest, read_rejects
 from idc.data.validation.run import validate
 from idc.evaluation.config import EvaluateJob
@@ -72,6 +73,7 @@ def grey(image: bytes) -> int:
 def round_trip(official: Official, tmp_path: Path) -> None:
     """Through import (twice: the second time nothing is done), validation, training rows and evaluation."""
     source, out = official.write(tmp_path / "in"), tmp_path / "out"
+    check_layout(official, source)
     manifest = prepare(source, out, official.format, chunk_size=2, **official.settings)
     assert found(out) == official.pairs
     assert manifest.num_rejected == 0
@@ -82,6 +84,16 @@ def round_trip(official: Official, tmp_path: Path) -> None:
     assert (result.usable_pairs, result.num_pairs, result.problems) == (len(official.pairs), len(official.pairs), {})
     check_training_rows(official, out)
     check_evaluation(official, out, tmp_path)
+
+
+def check_layout(official: Official, source: Path) -> None:
+    """It is recognised by its files."""
+    layout = find_layout(str(source))
+    settings = {} if layout.format == "hugging_face" else official.settings
+    if layout.format == "spot_the_diff":
+        settings = {"spot_the_diff": {"protocol": "single"}, **settings}
+    assert layout.format == official.format
+    assert {name: section.model_dump() for name, section in layout.settings.items()} == settings
 
 
 def check_training_rows(official: Official, out: Path) -> None:
@@ -121,7 +133,7 @@ def images_of(official: Official) -> set[int]:
 def check_annotations_alone(official: Official, tmp_path: Path, evaluate: bool = False) -> None:
     """All pairs and captions are there without a single image; whoever wants pixels is refused."""
     source, out = official.write(tmp_path / "in"), tmp_path / "out"
-    for path in [path for path in source.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES]:
+    for path in [path for path in source.rglob("*") if path.suffix.lower() in {*IMAGE_SUFFIXES, ".h5"}]:
         path.unlink()
     manifest = prepare(source, out, official.format, **official.settings)
     assert (manifest.has_images, manifest.num_rejected) == (False, 0)
@@ -146,6 +158,7 @@ def check_annotations_alone(official: Official, tmp_path: Path, evaluate: bool =
 def check_damaged(official: Official, tmp_path: Path) -> None:
     """Every damage is a reject with its place and reason, and all other pairs are as they were."""
     source, rejects = official.write_damaged(tmp_path / "in")
+    check_layout(official, source)
     prepare(source, tmp_path / "out", official.format, chunk_size=3, **official.settings)
     reasons = [(reject.row_id, reject.code) for reject in read_rejects(tmp_path / "out")]
     assert sorted(reasons) == sorted(rejects.items())

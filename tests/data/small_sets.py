@@ -35,14 +35,10 @@ def clevr_change() -> Official:
         entries = '"CLEVR_default_000008.png": ["cube 8"], "y.png": ["cube"]'
         files["change_captions.json"] = more(files["change_captions.json"], entries)
         return {
-            "000001c": "missing partner",
-            "splits.json:train:2": "no pair id",
-            "splits.json:val:1": "duplicate pair id",
-            "7": "bad split",
-            "type_mapping.json:add:0": "bad row",
-            "change_captions.json:8": "bad split",
+            "000001c": "missing partner", "splits.json:train:2": "no pair id", "splits.json:val:1": "duplicate pair id",
+            "7": "bad split", "type_mapping.json:add:0": "bad row", "change_captions.json:8": "bad split",
             "change_captions.json:y.png": "bad row",
-        }
+        }  # fmt: skip
 
     return Official("clevr_change", files, pairs, damage, {"000001c"})
 
@@ -61,13 +57,9 @@ def clevr_dc() -> Official:
         files["split.json"] = json.dumps({"train": [0, 1, 1], "val": [2, None], "test": [3, 4], "extra": [5]})
         files["captions.json"] = more(files["captions.json"], '"8": ["x"], "z": ["x"]')
         return {
-            "1": "missing file",
-            "split.json:train:2": "duplicate pair id",
-            "split.json:val:1": "no pair id",
-            "5": "bad split",
-            "captions.json:8": "bad split",
-            "captions.json:z": "no pair id",
-        }
+            "1": "missing file", "split.json:train:2": "duplicate pair id", "split.json:val:1": "no pair id",
+            "5": "bad split", "captions.json:8": "bad split", "captions.json:z": "no pair id",
+        }  # fmt: skip
 
     return Official("clevr_dc", files, pairs, damage, {"1"})
 
@@ -75,22 +67,17 @@ def clevr_dc() -> Official:
 def spot_the_diff() -> Official:
     files: dict[str, int | str | bytes] = {f"resized_images/{n}.png": n for n in range(1, 6)}
     files |= {f"resized_images/{n}_2.png": 50 + n for n in range(1, 6)}
-    files["train.json"] = json.dumps(
-        [
-            {"img_id": "1", "sentences": ["a car is gone", " "]},
-            {"img_id": "2", "sentences": ["the dog moved"]},
-            {"img_id": "1", "sentences": ["the car left"]},
-        ]
-    )
+    files["train.json"] = json.dumps([
+        {"img_id": "1", "sentences": ["a car is gone", " "]}, {"img_id": "2", "sentences": ["the dog moved"]},
+        {"img_id": "1", "sentences": ["the car left"]},
+    ])  # fmt: skip
     files["val.json"] = json.dumps([{"img_id": 3, "sentences": [""]}])
     files["test.json"] = json.dumps([{"img_id": n, "sentences": [f"man number {n} is here"]} for n in ("4", "5")])
     pairs: Expected = {
-        "1": ("train", 1, 51, ["a car is gone", "the car left"]),
-        "2": ("train", 2, 52, ["the dog moved"]),
-        "3": ("val", 3, 53, []),
-        "4": ("test", 4, 54, ["man number 4 is here"]),
+        "1": ("train", 1, 51, ["a car is gone", "the car left"]), "2": ("train", 2, 52, ["the dog moved"]),
+        "3": ("val", 3, 53, []), "4": ("test", 4, 54, ["man number 4 is here"]),
         "5": ("test", 5, 55, ["man number 5 is here"]),
-    }
+    }  # fmt: skip
 
     def damage(files: dict[str, Any]) -> dict[str, str]:
         del files["resized_images/2_2.png"]
@@ -103,15 +90,10 @@ def spot_the_diff() -> Official:
         )
         files["val.json"] += "<html>"
         return {
-            "2": "missing file",
-            "train.json:3": "bad row",
-            "train.json:4": "bad row",
-            "train.json:5": "bad row",
-            "test.json:2": "duplicate pair id",
-            "test.json:3": "bad row",
-            "test.json:4": "bad row",
+            "2": "missing file", "train.json:3": "bad row", "train.json:4": "bad row", "train.json:5": "bad row",
+            "test.json:2": "duplicate pair id", "test.json:3": "bad row", "test.json:4": "bad row",
             "val.json": "bad file",
-        }
+        }  # fmt: skip
 
     return Official("spot_the_diff", files, pairs, damage, {"2", "3"})
 
@@ -133,14 +115,10 @@ def spot_the_diff_multi() -> Official:
         entries = '"000006.png": ["x"], "000007.png": "x", "8x.png": ["x"]'
         files["change_multi_captions.json"] = more(files["change_multi_captions.json"], entries)
         return {
-            "3": "empty file",
-            "splits.json:val:1": "duplicate pair id",
-            "splits.json:val:2": "no pair id",
-            "9": "bad split",
-            "change_multi_captions.json:000006.png": "bad split",
-            "change_multi_captions.json:000007.png": "bad split",
-            "change_multi_captions.json:8x.png": "no pair id",
-        }
+            "3": "empty file", "splits.json:val:1": "duplicate pair id", "splits.json:val:2": "no pair id",
+            "9": "bad split", "change_multi_captions.json:000006.png": "bad split",
+            "change_multi_captions.json:000007.png": "bad split", "change_multi_captions.json:8x.png": "no pair id",
+        }  # fmt: skip
 
     return Official("spot_the_diff", files, pairs, damage, {"3"}, {"spot_the_diff": {"protocol": "multi"}})
 
@@ -169,13 +147,9 @@ def image_editing_request() -> Official:
         files["train.json"] = more(files["train.json"], '{"img0": "3a.jpg", "sents": ["x"], "uid": "Reddit_8"}, 5')
         files["valid.json"] = more(files["valid.json"], json.dumps({**row(4, []), "sents": ["x", None], "uid": "R"}))
         return {
-            "Reddit_1": "missing file",
-            "test.json:2": "bad row",
-            "Reddit_3": "duplicate pair id",
-            "train.json:2": "bad row",
-            "train.json:3": "bad row",
-            "valid.json:1": "bad row",
-        }
+            "Reddit_1": "missing file", "test.json:2": "bad row", "Reddit_3": "duplicate pair id",
+            "train.json:2": "bad row", "train.json:3": "bad row", "valid.json:1": "bad row",
+        }  # fmt: skip
 
     return Official("image_editing_request", files, pairs, damage, {"Reddit_1"})
 
@@ -201,25 +175,18 @@ def levir_mci() -> Official:
         del files["images/train/B/train_000001.png"]
         del files["images/val/label/val_000003.png"]
         extra = [
-            {**row("test", 6, 0), "changeflag": 7},
-            {**row("test", 7, 0), "split": "extra"},
-            row("train", 2, 0),
+            {**row("test", 6, 0), "changeflag": 7}, {**row("test", 7, 0), "split": "extra"}, row("train", 2, 0),
             {**row("test", 8, 0), "sentences": [{"tokens": ["x"]}]},
-        ]
+        ]  # fmt: skip
         text = files["LevirCCcaptions.json"]
         end = text.index('], "dataset"')
         entries = ", ".join(["[]", *map(json.dumps, extra), '{"filepath": "test"}'])
         files["LevirCCcaptions.json"] = f"{text[:end]}, {entries}{text[end:]}"
         return {
-            "train_000001": "missing file",
-            "val_000003": "missing file",
-            "LevirCCcaptions.json:5": "bad row",
-            "LevirCCcaptions.json:6": "bad row",
-            "test_000007": "bad split",
-            "train_000002": "duplicate pair id",
-            "LevirCCcaptions.json:9": "bad row",
-            "LevirCCcaptions.json:10": "bad row",
-        }
+            "train_000001": "missing file", "val_000003": "missing file", "LevirCCcaptions.json:5": "bad row",
+            "LevirCCcaptions.json:6": "bad row", "test_000007": "bad split", "train_000002": "duplicate pair id",
+            "LevirCCcaptions.json:9": "bad row", "LevirCCcaptions.json:10": "bad row",
+        }  # fmt: skip
 
     return Official("levir", files, pairs, damage, {"train_000001", "val_000003"})
 
@@ -242,11 +209,9 @@ def levir_joined() -> Official:
         entries = '"test_000002": [3], "test_000004": ["x"]'
         files["levir_cc_captions.json"] = more(files["levir_cc_captions.json"], entries)
         return {
-            "val_000001": "missing file",
-            "test.txt:2": "duplicate pair id",
-            "levir_cc_captions.json:test_000002": "bad row",
-            "levir_cc_captions.json:test_000004": "bad split",
-        }
+            "val_000001": "missing file", "test.txt:2": "duplicate pair id",
+            "levir_cc_captions.json:test_000002": "bad row", "levir_cc_captions.json:test_000004": "bad split",
+        }  # fmt: skip
 
     return Official("levir", files, pairs, damage, {"val_000001"})
 
@@ -267,12 +232,10 @@ def birds_to_words() -> Official:
 
     lines = [
         "\t".join([*BIRD_COLUMNS.split(), "split", "annN", "description"]),
-        line(10, 11, "train", 1, 'Animal 1 is "red", not blue.'),
-        line(12, 13, "val", 1, '"Animal 2 ""sings""."'),
-        line(10, 11, "train", 2, "Animal 1 is bigger."),
-        line(12, 11, "test", 1, "Animal 2 is much bigger."),
+        line(10, 11, "train", 1, 'Animal 1 is "red", not blue.'), line(12, 13, "val", 1, '"Animal 2 ""sings""."'),
+        line(10, 11, "train", 2, "Animal 1 is bigger."), line(12, 11, "test", 1, "Animal 2 is much bigger."),
         line(13, 11, "train", 1, '"Both are birds.'),
-    ]
+    ]  # fmt: skip
     files: dict[str, int | str | bytes] = {"birds-to-words-v1.0.tsv": "\n".join(lines) + "\n"}
     files |= {"images/10.jpg": 10, "images/11.jpeg": 11, "images/12.jpg": 12, "images/13.png": 13}
     pairs: Expected = {
@@ -285,20 +248,14 @@ def birds_to_words() -> Official:
     def damage(files: dict[str, Any]) -> dict[str, str]:
         name = "birds-to-words-v1.0.tsv"
         bad = [
-            "cut\toff",
-            line(10, 12, "extra", 1, "x"),
-            line(12, 11, "train", 2, "x"),
-            line(10, 11, "train", 3, "x").replace("/photos/10/", "/none/"),
-            line(10, 99, "test", 1, "x"),
-        ]
+            "cut\toff", line(10, 12, "extra", 1, "x"), line(12, 11, "train", 2, "x"),
+            line(10, 11, "train", 3, "x").replace("/photos/10/", "/none/"), line(10, 99, "test", 1, "x"),
+        ]  # fmt: skip
         files[name] += "\n".join(bad) + "\n"
         return {
-            f"{name}:6": "bad row",
-            "10_12": "bad split",
-            f"{name}:8": "duplicate pair id",
-            f"{name}:9": "no pair id",
+            f"{name}:6": "bad row", "10_12": "bad split", f"{name}:8": "duplicate pair id", f"{name}:9": "no pair id",
             "10_99": "missing file",
-        }
+        }  # fmt: skip
 
     return Official("birds_to_words", files, pairs, damage)
 
@@ -310,28 +267,21 @@ def birds_tokenised() -> Official:
     tokens = ["animal1", "is", "red", "."]
     files: dict[str, int | str | bytes] = {
         "train.json": line(1, 2, tokens) + line(1, 2, ["blue"]) + line(3, 4, ["green"]),
-        "val.json": line(2, 3, [["a"], ["b", "c"]]),
-        "test.json": line(4, 1, [tokens, ["big"]]),
-        "dict.json": "{}",
+        "val.json": line(2, 3, [["a"], ["b", "c"]]), "test.json": line(4, 1, [tokens, ["big"]]), "dict.json": "{}",
         **{f"{n}.jpg": n for n in range(1, 5)},
-    }
+    }  # fmt: skip
     pairs: Expected = {
-        "1_2": ("train", 1, 2, ["animal1 is red .", "blue"]),
-        "3_4": ("train", 3, 4, ["green"]),
-        "2_3": ("val", 2, 3, ["a", "b c"]),
-        "4_1": ("test", 4, 1, ["animal1 is red .", "big"]),
-    }
+        "1_2": ("train", 1, 2, ["animal1 is red .", "blue"]), "3_4": ("train", 3, 4, ["green"]),
+        "2_3": ("val", 2, 3, ["a", "b c"]), "4_1": ("test", 4, 1, ["animal1 is red .", "big"]),
+    }  # fmt: skip
 
     def damage(files: dict[str, Any]) -> dict[str, str]:
         files["train.json"] += '{"img1": "1", \n[]\n' + line(1, 3, "text") + line(9, 1, ["x"])
         files["val.json"] += line(1, 2, ["x"])
         return {
-            "train.json:3": "bad row",
-            "train.json:4": "bad row",
-            "train.json:5": "bad row",
-            "val.json:1": "duplicate pair id",
-            "9_1": "missing file",
-        }
+            "train.json:3": "bad row", "train.json:4": "bad row", "train.json:5": "bad row",
+            "val.json:1": "duplicate pair id", "9_1": "missing file",
+        }  # fmt: skip
 
     return Official("birds_to_words", files, pairs, damage)
 
@@ -340,12 +290,8 @@ def omnidiff() -> Official:
     def row(n: int, **other: Any) -> dict[str, Any]:
         text = f"The lamp number {n} was moved to the left of the desk."
         return {
-            "id": f"{n:06d}",
-            "before": f"images/{n}_a.jpg",
-            "after": f"images/{n}_b.jpg",
-            "captions": [text],
-            **other,
-        }
+            "id": f"{n:06d}", "before": f"images/{n}_a.jpg", "after": f"images/{n}_b.jpg", "captions": [text], **other,
+        }  # fmt: skip
 
     files: dict[str, int | str | bytes] = {}
     pairs: Expected = {}
@@ -363,28 +309,18 @@ def omnidiff() -> Official:
         files["real/val.json"] = more(files["real/val.json"], f"{json.dumps(strange)}, {json.dumps(bare)}, null")
         files["render/test.json"] = more(files["render/test.json"], '{"before": "a.jpg"}')
         return {
-            "render/000041": "missing file",
-            "real/train.json:1": "bad row",
-            "real/000000": "duplicate pair id",
-            "real/val.json:1": "bad row",
-            "real/val.json:2": "bad row",
-            "real/val.json:3": "bad row",
+            "render/000041": "missing file", "real/train.json:1": "bad row", "real/000000": "duplicate pair id",
+            "real/val.json:1": "bad row", "real/val.json:2": "bad row", "real/val.json:3": "bad row",
             "render/test.json:1": "bad row",
-        }
+        }  # fmt: skip
 
     return Official("omnidiff", files, pairs, damage, {"render/000041"})
 
 
 OFFICIAL: dict[str, Callable[[], Official]] = {
-    "clevr_change": clevr_change,
-    "clevr_dc": clevr_dc,
-    "spot_the_diff": spot_the_diff,
-    "spot_the_diff_multi": spot_the_diff_multi,
-    "image_editing_request": image_editing_request,
-    "levir_mci": levir_mci,
-    "levir_joined": levir_joined,
-    "birds_to_words": birds_to_words,
-    "birds_tokenised": birds_tokenised,
+    "clevr_change": clevr_change, "clevr_dc": clevr_dc, "spot_the_diff": spot_the_diff,
+    "spot_the_diff_multi": spot_the_diff_multi, "image_editing_request": image_editing_request, "levir_mci": levir_mci,
+    "levir_joined": levir_joined, "birds_to_words": birds_to_words, "birds_tokenised": birds_tokenised,
     "omnidiff": omnidiff,
-}
+}  # fmt: skip
 """By the name of the test."""

@@ -76,11 +76,6 @@ def halves(batch: Batch) -> list[dict[str, str]]:
     return [{"name": f"{name}{half}"} for name in batch["pair_id"] for half in "ab"]
 
 
-def test_to_rows_makes_other_rows(tmp_path: Path) -> None:
-    manifest = run_local(folder(tmp_path, HALVES), Numbers(), [StageSpec(Make)], halves, progress=False)
-    assert manifest.num_rows == 38
-
-
 def test_two_processes_take_the_options_of_one(tmp_path: Path) -> None:
     seen: list[ChunkResult] = []
     made = []

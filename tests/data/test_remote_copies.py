@@ -188,15 +188,6 @@ def test_a_store_that_cannot_be_used_is_one_clear_line(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.slow
-def test_google_without_credentials_is_named_in_seconds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(
-        ValueError, match=r"^runs=gs://idc/runs: the credentials are not valid; .*GOOGLE_APPLICATION_CRED"
-    ):
-        check_writable("gs://idc/runs", "runs")
-
-
 def test_wrong_credentials_are_named(tmp_path: Path) -> None:
     """A server that checks signatures, in a process of its own: the setting is of the whole process."""
     code = (

@@ -29,6 +29,7 @@ from idc.data.store import (
     read_table,
 )
 from idc.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema, pair_arrow_schema
+from tests.folders import write_rows
 
 
 def open_build(
@@ -161,12 +162,6 @@ def test_other_inputs_do_not_overwrite(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["manifest.json", "mine.txt"]
 
 
-def test_foreign_part_files_are_not_taken_for_ours(tmp_path: Path) -> None:
-    (tmp_path / "part-00000.parquet").write_bytes(b"somebody else's")
-    with pytest.raises(ValueError, match=r"1 part files without a manifest\.json"):
-        open_build(tmp_path)
-
-
 def test_a_chunk_done_again_leaves_no_old_rejects(tmp_path: Path) -> None:
     folder = open_build(tmp_path, num_chunks=1)
     folder.write_chunk(0, rows(0), [Reject("x", "bad: y")])
@@ -175,13 +170,16 @@ def test_a_chunk_done_again_leaves_no_old_rejects(tmp_path: Path) -> None:
     assert read_rejects(tmp_path) == []
 
 
-def test_rows_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    folder = open_build(tmp_path)
-    with pytest.raises(ValueError, match="chunk 0 does not fit"):
-        folder.write_chunk(0, [{**rows(0)[0], "before": 3}])
-    with pytest.raises(ValueError, match="'before' has empty cells"):
-        folder.write_chunk(0, [{**rows(0)[0], "before": None}])
+def test_what_may_not_be_written_is_refused(tmp_path: Path) -> None:
+    folder = open_build(tmp_path / "mine")
+    for cell, message in ((3, "chunk 0 does not fit"), (None, "'before' has empty cells")):
+        with pytest.raises(ValueError, match=message):
+            folder.write_chunk(0, [{**rows(0)[0], "before": cell}])
     assert folder.pending() == [0, 1, 2]
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/part-00000.parquet").write_bytes(b"somebody else's")
+    with pytest.raises(ValueError, match=r"1 part files without a manifest\.json"):
+        open_build(tmp_path / "theirs")
 
 
 def test_readers_say_what_is_wrong(tmp_path: Path) -> None:
@@ -234,19 +232,6 @@ def test_several_processes_map_at_once(tmp_path: Path) -> None:
     assert not list((tmp_path / "_rows").glob(".tmp*"))
 
 
-def test_random_access_gives_the_row_that_was_asked_for(tmp_path: Path) -> None:
-    folder = open_build(tmp_path, num_chunks=20)
-    blobs = [os.urandom(10_000) for _ in range(20)]
-    for chunk, blob in enumerate(blobs):
-        folder.write_chunk(chunk, [{**row, "before": blob, "after": blob[::-1]} for row in rows(chunk, 100)])
-    folder.finish()
-    mapped = MappedRows(tmp_path)
-    for i in range(2000):
-        place = (i * 7919) % 2000
-        row = mapped[place]
-        assert (row["before"], row["after"]) == (blobs[place // 100], blobs[place // 100][::-1])
-
-
 def test_equal_images_of_several_rows_are_mapped_once(tmp_path: Path) -> None:
     """Ten instructions about each pair, and pairs that share the image before, in any order."""
     blobs = [os.urandom(10_000) for _ in range(8)]
@@ -255,23 +240,16 @@ def test_equal_images_of_several_rows_are_mapped_once(tmp_path: Path) -> None:
         Instruction(f"r{row}", tuple(blobs[row * 3 % 4 : row * 3 % 4 + 2]), turns).to_row() for row in range(40)
     ]
     dialogues.append(Instruction("alone", (blobs[0],), (Turn("user", f"{IMAGE}?"), turns[1])).to_row())
-    settings: dict[str, Any] = {"fingerprint": "0", "config": {}, "num_chunks": 1}
-    folder = DatasetFolder.open_for_build(
-        tmp_path / "instructions", kind="instructions", schema=instruction_arrow_schema(), **settings
-    )
-    folder.write_chunk(0, dialogues)
-    folder.finish()
-    mapped = MappedRows(tmp_path / "instructions", ["images", "row_id"], cache_dir=tmp_path / "cache")
+    source = write_rows(tmp_path / "instructions", dialogues, "instructions", instruction_arrow_schema())
+    mapped = MappedRows(source, ["images", "row_id"], cache_dir=tmp_path / "cache")
     assert mapped.columns == ["images", "row_id"]
     assert [mapped[row]["images"] for row in range(41)] == mapped.column("images") == [d["images"] for d in dialogues]
     assert mapped.list_lengths("images").tolist() == [2] * 40 + [1]
     assert next((tmp_path / "cache").glob("*.arrow")).stat().st_size < 100_000
 
-    folder = DatasetFolder.open_for_build(tmp_path / "pairs", kind="pairs", schema=pair_arrow_schema(), **settings)
     pairs = [{**row, "before": blobs[n % 3], "after": blobs[n % 5]} for n, row in enumerate(rows(0, 300))]
-    folder.write_chunk(0, pairs)
-    folder.finish()
-    mapped = pickle.loads(pickle.dumps(MappedRows(tmp_path / "pairs", cache_dir=tmp_path / "cache2")))
+    source = write_rows(tmp_path / "pairs", pairs)
+    mapped = pickle.loads(pickle.dumps(MappedRows(source, cache_dir=tmp_path / "cache2")))
     assert list(mapped) == pairs
     assert mapped.column("after") == [pair["after"] for pair in pairs]
     assert next((tmp_path / "cache2").glob("*.arrow")).stat().st_size < 200_000

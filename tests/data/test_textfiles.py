@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from idc.data.textfiles import JsonError, decode_text, iter_lines, parse_json, parse_json_at, split_lines
+from idc.data.textfiles import JsonError, decode_text, iter_lines, parse_json, split_lines
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,6 @@ def test_half_a_character_is_refused_or_kept() -> None:
 def test_utf16_is_named() -> None:
     with pytest.raises(ValueError, match="it is UTF-16; save it as UTF-8"):
         decode_text("text".encode("utf-16"))
-
-
-@pytest.mark.parametrize("value", ['{"a": 1, "a": "]"}', "[NaN, {}]", "1" * 5_000, "[" * 100_000 + "]" * 100_000])
-def test_a_value_in_a_text_is_read_as_strictly(value: str) -> None:
-    with pytest.raises(JsonError):
-        parse_json_at(f'"x": {value}, "y": 1', 5)
-    assert parse_json_at("[1] 2", 0) == ([1], 3)
 
 
 def test_lines_of_a_stream_are_those_of_its_text() -> None:

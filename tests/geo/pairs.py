@@ -15,11 +15,8 @@ SIDE = 120
 
 def job(before: Path, after: Path, **settings: Any) -> SceneJob:
     raw_settings = {
-        "before": str(before),
-        "after": str(after),
-        "out": str(before.parent / "out"),
-        "artifact": "regions",
-    }
+        "before": str(before), "after": str(after), "out": str(before.parent / "out"), "artifact": "regions",
+    }  # fmt: skip
     return load(SceneJob, None, raw_settings | settings)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import rasterio
 from rasterio.features import rasterize
-from rasterio.transform import Affine, from_origin
+from rasterio.transform import Affine
 from rasterio.warp import transform_geom
 
 from idc.captioning.contract import Candidate, Description
@@ -86,19 +86,6 @@ def test_position_and_corners_in_a_wide_pair_on_a_turned_grid(tmp_path: Path) ->
             assert np.linalg.norm(corners - (x, y), axis=1).min() < tolerance
 
 
-def test_what_has_no_data_is_not_changed(tmp_path: Path) -> None:
-    before, after = pair(tmp_path)
-    with rasterio.open(before, "r+") as raster:
-        raster.write(np.zeros((3, SIDE, SIDE // 2), np.uint8), window=((0, SIDE), (0, SIDE // 2)))
-        raster.nodata = 0
-    _, grid = decode_placed(before.read_bytes(), after.read_bytes(), MOST)
-    everywhere = Description((Candidate("all is new", -1.0),), change_map=np.ones((8, 8), np.float32))
-    changes = placed_changes(everywhere, grid)
-    [feature] = changes.geojson["features"]
-    assert feature["properties"]["area_m2"] == pytest.approx(SIDE * SIDE / 2 * 0.25, rel=0.02)
-    assert changes.sentence.endswith("In 50 % of the scene there is nothing to compare.")
-
-
 def test_of_very_many_polygons_the_largest_are_kept_and_the_others_counted(tmp_path: Path) -> None:
     _, grid = decode_placed(*(path.read_bytes() for path in pair(tmp_path)), MOST)
     dots = np.zeros((SIDE, SIDE), np.float32)
@@ -110,29 +97,6 @@ def test_of_very_many_polygons_the_largest_are_kept_and_the_others_counted(tmp_p
     assert areas[0] == pytest.approx(max(areas)) == pytest.approx(19 * 0.25, rel=0.01)
     assert changes.geojson["left_out"] == (SIDE // 2) ** 2 - 9 - MOST_POLYGONS
     assert changes.sentence.startswith("3,591 changes, ")
-
-
-@pytest.mark.parametrize(
-    ("other", "line"),
-    [
-        ({"crs": "EPSG:32651"}, "before.tif and after.tif do not overlap"),
-        ({"grid": from_origin(500_010, 5_300_000, 0.5, 0.5)}, "reproject=true resamples the first to the grid of"),
-        ({"pixels": ground()[:100, :SIDE]}, "before.tif has 120 x 120 pixels, and after.tif has 120 x 100; reproject"),
-        ({"pixels": ground()[:SIDE, :SIDE].astype(np.uint16)}, "after.tif holds uint16; give the values that become"),
-        ({"pixels": np.dstack([ground()[:SIDE, :SIDE]] * 2)}, "after.tif has 6 bands .* name them, as in bands="),
-    ],
-)
-def test_pairs_that_cannot_be_compared_get_one_line_without_a_path(
-    other: dict[str, object], line: str, tmp_path: Path
-) -> None:
-    before, after = pair(tmp_path, **other)
-    with pytest.raises(ValueError, match=line) as caught:
-        decode_placed(before.read_bytes(), after.read_bytes(), MOST)
-    text = str(caught.value)
-    assert "\n" not in text
-    assert "/" not in text.replace("jobs/caption.py --out", "")
-    asks = any(setting in text for setting in ("reproject=", "scaling=", "bands="))
-    assert text.endswith(" (a setting of jobs/caption.py --out)") == asks
 
 
 def test_a_damaged_file_and_too_many_pixels_are_refused(tmp_path: Path) -> None:

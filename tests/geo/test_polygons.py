@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import rasterio
 from rasterio.crs import CRS
 from rasterio.features import rasterize
 from rasterio.transform import Affine, from_origin
@@ -64,12 +63,6 @@ def test_areas_without_holes(tmp_path: Path) -> None:
         assert polygon.area == pytest.approx(counts[number] * 0.25 / 0.9996**2, rel=1e-5)
 
 
-def test_pixels_as_coordinates(tmp_path: Path) -> None:
-    outlined = outlines(tmp_path, drawn(), Affine.identity(), None)
-    assert {number: polygon.area for number, polygon in outlined.items()} == {1: 750, 2: 116, 3: 1}
-    assert sorted(map(tuple, outlined[3].geometry["coordinates"][0][:4])) == [(70, 40), (70, 41), (71, 40), (71, 41)]
-
-
 @pytest.mark.parametrize(("crs", "grid"), [
     ("EPSG:4326", from_origin(179.9998, 10, 1e-5, 1e-5)),
     ("EPSG:4326", from_origin(-180.0002, 10, 1e-5, 1e-5)),
@@ -96,18 +89,6 @@ def test_a_polygon_across_the_antimeridian_is_cut(crs: str, grid: Affine, tmp_pa
     assert outlined[1].area == pytest.approx(250 * outlined[2].area * 5, rel=5e-3)
 
 
-def test_all_outlines_are_valid(tmp_path: Path) -> None:
-    from shapely.geometry import shape
-
-    numbers = (np.random.default_rng(0).random((60, 80)) > 0.4).astype(int)
-    from scipy import ndimage
-
-    labels, count = ndimage.label(numbers)
-    outlined = outlines(tmp_path, labels, GRID, UTM)
-    assert len(outlined) == count
-    assert all(shape(polygon.geometry).is_valid for polygon in outlined.values())
-
-
 def test_features_appear_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "a.geojson"
     point: dict[str, Any] = {"type": "Point", "coordinates": [9, 47]}
@@ -131,16 +112,6 @@ def test_features_appear_whole_or_not_at_all(tmp_path: Path) -> None:
     with Features(tmp_path / "empty.geojson", {}):
         pass
     assert json.loads((tmp_path / "empty.geojson").read_text()) == {"type": "FeatureCollection", "features": []}
-
-
-def test_rasterio_reads_the_numbers_without_a_georeference(tmp_path: Path) -> None:
-    """GDAL applies that of the file; the coordinates would be computed twice."""
-    numbers = write(tmp_path / "n.tif", drawn()[..., None].astype(np.int32))
-    mask = write(tmp_path / "m.tif", (drawn()[..., None] > 0).astype(np.uint8))
-    with rasterio.open(numbers) as raster:
-        assert raster.crs is not None
-    first = next(iter(polygons(numbers, mask, Affine.identity(), None)))
-    assert first.geometry["coordinates"][0][0][0] > 1000
 
 
 def test_where_there_are_no_degrees_the_system_is_named(tmp_path: Path) -> None:

@@ -15,13 +15,9 @@ from rasterio.warp import Resampling, calculate_default_transform, reproject
 
 from idc.geo.config import SceneJob
 from idc.geo.rasters import SceneReader, eight_bits, open_scene
-from idc.geo.tiles import Span, Tile
+from idc.geo.tiles import Tile
 from tests.geo.pairs import SIDE, job, pair, whole
 from tests.geo.scenes import GRID, UTM, ground, write
-
-ROTATED = Affine.translation(500_000, 5_300_000) @ Affine.rotation(20) @ Affine.scale(0.5, -0.5)
-
-# -- files that name other files ----------------------------------------------------------------------------------
 
 
 def vrt(folder: Path, of: Path) -> str:
@@ -75,21 +71,9 @@ def test_files_next_to_an_image_are_not_read(tmp_path: Path) -> None:
         open_scene(job(before, bare))
 
 
-# -- what is read -------------------------------------------------------------------------------------------------
-
-
 def read(job: SceneJob, tile: Tile | None = None) -> Any:
     with SceneReader(open_scene(job)) as reader:
         return reader.read(tile or whole())
-
-
-def test_a_window_is_that_of_the_file(tmp_path: Path) -> None:
-    before, after = pair(tmp_path)
-    tile = Tile(Span(10, 50, 0, 0), Span(30, 110, 0, 0))
-    pixels, valid = read(job(before, after), tile)
-    assert (pixels.before == ground()[10:50, 30:110]).all()
-    assert valid.shape == (40, 80)
-    assert valid.all()
 
 
 def test_bands_by_their_names_by_number_and_grey(tmp_path: Path) -> None:
@@ -98,20 +82,12 @@ def test_bands_by_their_names_by_number_and_grey(tmp_path: Path) -> None:
     files = [write(tmp_path / name, four, photometric="MINISBLACK", ALPHA="NO") for name in ("before.tif", "after.tif")]
     assert (read(job(*files, bands=[3, 2, 1])).pixels.after == pixels).all()
     assert (read(job(*files, bands=[2])).pixels.after == pixels[..., 1:2]).all()
-    with rasterio.open(files[1], "r+") as raster:
-        raster.colorinterp = [rasterio.enums.ColorInterp[name] for name in ("blue", "green", "red", "undefined")]
-    assert (read(job(*pair(tmp_path)[:1], files[0], bands=[1])).pixels.before == pixels[..., :1]).all()
+    for file in files:
+        with rasterio.open(file, "r+") as raster:
+            raster.colorinterp = [rasterio.enums.ColorInterp[name] for name in ("blue", "green", "red", "undefined")]
+    assert (read(job(*files)).pixels.after == pixels).all(), "names decide over the order"
     grey = [write(tmp_path / f"grey_{name}.tif", pixels[..., :1]) for name in ("before", "after")]
     assert (read(job(*grey)).pixels.after == pixels[..., :1]).all()
-
-
-def test_the_names_of_bands_decide_over_their_order(tmp_path: Path) -> None:
-    pixels = ground()[:SIDE, :SIDE]
-    four = np.concatenate([pixels[..., ::-1], pixels[..., :1]], axis=2)
-    before, after = pair(tmp_path, pixels=four, photometric="MINISBLACK", ALPHA="NO")
-    with rasterio.open(after, "r+") as raster:
-        raster.colorinterp = [rasterio.enums.ColorInterp[name] for name in ("blue", "green", "red", "undefined")]
-    assert (read(job(before, after)).pixels.after == pixels).all()
 
 
 def test_sixteen_bits_by_values_and_by_percentiles(tmp_path: Path) -> None:
@@ -211,45 +187,9 @@ def test_of_unequal_extents_only_what_both_have_is_compared(tmp_path: Path) -> N
     assert not tile.pixels.after[:, 50:].any()
 
 
-def test_rotated_grids(tmp_path: Path) -> None:
-    pixels = ground()[:SIDE, :SIDE]
-    before, after = (write(tmp_path / f"{name}.tif", pixels, grid=ROTATED) for name in ("before", "after"))
-    scene = open_scene(job(before, after))
-    assert not scene.resampled
-    assert scene.transform == ROTATED
-    upright = write(tmp_path / "upright.tif", pixels)
-    with pytest.raises(ValueError, match="reproject=true"):
-        open_scene(job(upright, after))
-    tile = read(job(upright, after, reproject=True))
-    assert 0.2 < tile.valid.mean() < 0.95
-    back = abs(np.array(~ROTATED @ GRID) - np.array(Affine.identity())).max()
-    assert back > 0.1
-
-
 def test_a_grid_that_is_the_same_to_a_tenth_of_a_pixel_is_the_same(tmp_path: Path) -> None:
     before, after = pair(tmp_path, grid=GRID @ Affine.translation(0.05, 0.0))
     assert not open_scene(job(before, after)).resampled
     write(after, ground()[:SIDE, :SIDE], grid=GRID @ Affine.translation(0.3, 0.0))
     with pytest.raises(ValueError, match="reproject=true"):
         open_scene(job(before, after))
-
-
-def test_pixels_without_a_georeference_on_request(tmp_path: Path) -> None:
-    pixels = ground()[:SIDE, :SIDE]
-    files = [write(tmp_path / f"{name}.tif", pixels, crs=None, grid=None) for name in ("before", "after")]
-    scene = open_scene(job(*files, pixel_coordinates=True))
-    assert (scene.crs, scene.transform) == (None, Affine.identity())
-    with SceneReader(scene) as reader:
-        assert (reader.read(whole()).pixels.before == pixels).all()
-
-
-def test_a_damaged_block_is_an_error_with_its_place(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 255, (512, 512, 3)).astype(np.uint8)
-    before, after = (write(tmp_path / f"{name}.tif", pixels, tiled=True, blockxsize=256, blockysize=256,
-                           compress="deflate") for name in ("before", "after"))  # fmt: skip
-    after.write_bytes(after.read_bytes()[:-100_000])  # within the last block
-    with SceneReader(open_scene(job(before, after))) as reader:
-        assert reader.read(whole(200)).valid.all()
-        with pytest.raises(ValueError, match=r"after.tif is damaged in rows 256 to 512, columns 256 to 512 \(.+\); c"):
-            reader.read(Tile(Span(256, 512, 0, 0), Span(256, 512, 0, 0)))

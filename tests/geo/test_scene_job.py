@@ -15,13 +15,11 @@ import numpy as np
 import pytest
 import rasterio
 from rasterio.features import rasterize
-from rasterio.transform import from_origin
 from rasterio.warp import transform_geom
 
-from idc.config import cli, load
+from idc.config import load
 from idc.data.pipeline import TooManyRejects, run_local
-from idc.data.processes import run_processes
-from idc.data.store import iter_rows, read_manifest
+from idc.data.store import read_manifest
 from idc.geo.config import SceneJob
 from idc.geo.scene_job import SceneResult, caption_scene
 from tests.conftest import Command
@@ -80,30 +78,18 @@ def test_polygons_lie_where_the_truth_is(drawn: DrawnPair, classified: Path) -> 
     assert overlap(drawn, classified) > 0.999
     features = features_of(classified)
     assert len(features) == 10, "a road or building that spans tiles is one polygon"
-    kinds = [feature["properties"]["class"] for feature in features]
-    assert (kinds.count("road"), kinds.count("building")) == (1, 9)
+    areas = {"building": 60 * 40, "road": 24 * 2500}
+    for properties in (feature["properties"] for feature in features):
+        kind = properties["class"]
+        assert properties["area_m2"] == pytest.approx(areas[kind] * 0.25 / 0.9996**2, rel=1e-4)
+        assert 0.99 < properties["score"] <= 1
+        assert (properties["caption"], properties["confidence"]) == (f"a {kind} appeared", pytest.approx(0.9048))
+    positions = [f["properties"]["position"] for f in features if f["properties"]["class"] == "building"]
+    assert len(positions) == len(set(positions)) == 9, "one building in each ninth of the scene"
     (road,) = [feature for feature in features if feature["properties"]["class"] == "road"]
     assert len(road["geometry"]["coordinates"]) == 1
     west, east = (f(x for x, _ in road["geometry"]["coordinates"][0]) for f in (min, max))
     assert (west, east) == pytest.approx((9.0, 9.0167), abs=1e-4), "from the left to the right of the scene"
-
-
-def test_areas_are_square_metres_on_the_ground(drawn: DrawnPair, classified: Path) -> None:
-    areas = {"building": 60 * 40, "road": 24 * 2500}
-    for feature in features_of(classified):
-        properties = feature["properties"]
-        assert properties["area_m2"] == pytest.approx(areas[properties["class"]] * 0.25 / 0.9996**2, rel=1e-4)
-        assert 0.99 < properties["score"] <= 1
-
-
-def test_a_polygon_has_the_caption_of_its_tile_and_its_position(classified: Path) -> None:
-    features = features_of(classified)
-    for feature in features:
-        properties = feature["properties"]
-        assert properties["caption"] == f"a {properties['class']} appeared"
-        assert properties["confidence"] == pytest.approx(0.9048)
-    positions = [f["properties"]["position"] for f in features if f["properties"]["class"] == "building"]
-    assert len(set(positions)) == 9, "one building in each ninth of the scene"
 
 
 def test_one_sentence_for_the_whole(classified: Path) -> None:
@@ -145,27 +131,11 @@ def test_the_second_file_has_the_coordinates_of_the_image(drawn: DrawnPair, clas
         assert (rasterize([native["geometry"]], (2500, 2500), transform=GRID) == shape).all()
 
 
-def test_without_classes_everything_is_a_change(small: DrawnPair, tmp_path: Path) -> None:
-    result = caption(small, tmp_path / "out")
-    assert [feature["properties"]["class"] for feature in features_of(tmp_path / "out")] == ["change"]
-    assert result.sentence == "One change, 600 m²: in the middle."
-    assert result.text() == "9 tiles, 9 captioned\nOne change, 600 m²: in the middle."
-
-
 @pytest.mark.parametrize(("tile", "overlap_"), [(64, 32), (100, 0), (333, 33), (1024, 32)])
 def test_the_result_does_not_depend_on_the_tiles(tile: int, overlap_: int, small: DrawnPair, tmp_path: Path) -> None:
     caption(small, tmp_path / "out", tile=tile, overlap=overlap_, chunk_size=7)
     assert overlap(small, tmp_path / "out") == 1.0
     assert len(features_of(tmp_path / "out")) == 1
-
-
-def test_a_geographic_grid(tmp_path: Path) -> None:
-    pair = draw_pair(tmp_path / "pair", 700, crs="EPSG:4326", grid=from_origin(9.0, 60.0, 1e-5, 0.5e-5))
-    caption(pair, tmp_path / "out")
-    assert overlap(pair, tmp_path / "out") == 1.0
-    (feature,) = features_of(tmp_path / "out")
-    # A degree of longitude is 55,800 m there and one of latitude 111,412 m.
-    assert feature["properties"]["area_m2"] == pytest.approx(60 * 0.558 * 40 * 0.55706, rel=1e-3)
 
 
 def test_small_parts_are_left_out_by_their_area_on_the_ground(small: DrawnPair, tmp_path: Path) -> None:
@@ -212,28 +182,6 @@ def test_where_there_is_no_data_nothing_changed(tmp_path: Path) -> None:
         assert (raster.read(1)[:300] == 255).all()
         assert (raster.read(1)[300:] < 255).all()
 
-
-def test_images_without_a_common_pixel_of_data(tmp_path: Path) -> None:
-    halves = [np.tile(ground(), (1, 1, 1)) for _ in range(2)]
-    halves[0][:, :125], halves[1][:, 125:] = 0, 0
-    pair = DrawnPair(*(write(tmp_path / f"{i}.tif", half, nodata=0) for i, half in enumerate(halves)), tmp_path)
-    assert "no pixel in common" in caption(pair, tmp_path / "out").sentence
-
-
-def test_another_coordinate_system_is_resampled_on_request(small: DrawnPair, tmp_path: Path) -> None:
-    from rasterio.vrt import WarpedVRT
-
-    with rasterio.open(small.before) as raster, WarpedVRT(raster, crs="EPSG:4326") as warped:
-        pixels = np.moveaxis(warped.read(), 0, 2)
-        before = write(tmp_path / "before.tif", pixels, crs="EPSG:4326", grid=warped.transform, nodata=0)
-    pair = DrawnPair(before, small.after, small.truth)
-    with pytest.raises(ValueError, match="reproject=true"):
-        caption(pair, tmp_path / "out")
-    caption(pair, tmp_path / "out", reproject=True)
-    assert overlap(pair, tmp_path / "out") > 0.98
-
-
-# -- continued, repeated, refused ---------------------------------------------------------------------------------
 
 SCRIPT = """
 import sys
@@ -283,25 +231,6 @@ def same_outputs(first: Path, second: Path) -> bool:
     return all((first / name).read_bytes() == (second / name).read_bytes() for name in OUTPUTS)
 
 
-def test_a_killed_job_continues_and_captions_no_tile_again(drawn: DrawnPair, classified: Path, tmp_path: Path) -> None:
-    first, second = killed_and_continued(drawn, tmp_path / "out", tmp_path, 3)
-    assert second <= 144 - 3 * 16
-    assert 0 < second < 144 <= first + second
-    with pytest.raises(ValueError, match="other settings"):
-        caption(drawn, tmp_path / "out", native=True)
-    for name in OUTPUTS[:3]:
-        assert (tmp_path / "out" / name).read_bytes() == (classified / name).read_bytes(), name
-
-
-def test_several_processes_write_the_same_files(drawn: DrawnPair, classified: Path, tmp_path: Path) -> None:
-    run = partial(run_processes, processes=2, progress=False)
-    caption_scene(
-        job(drawn, tmp_path / "out", native=True), run, load=partial(DifferenceCaptioner, True, tmp_path / "log")
-    )
-    assert pairs_of(tmp_path / "log") == 144
-    assert same_outputs(classified, tmp_path / "out")
-
-
 def test_a_finished_job_does_nothing(small: DrawnPair, tmp_path: Path) -> None:
     captioner = DifferenceCaptioner(log=tmp_path / "log")
     first = caption(small, tmp_path / "out", captioner)
@@ -312,17 +241,6 @@ def test_a_finished_job_does_nothing(small: DrawnPair, tmp_path: Path) -> None:
     assert "9 of all done before" in again.text()
     assert pairs_of(tmp_path / "log") == 9
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == times
-
-
-def test_lost_results_are_written_again_from_the_tiles(small: DrawnPair, tmp_path: Path) -> None:
-    captioner = DifferenceCaptioner(log=tmp_path / "log")
-    caption(small, tmp_path / "out", captioner)
-    content = (tmp_path / "out" / "changes.geojson").read_bytes()
-    for name in ("changes.geojson", "summary.json"):
-        (tmp_path / "out" / name).unlink()
-    caption(small, tmp_path / "out", captioner)
-    assert (tmp_path / "out" / "changes.geojson").read_bytes() == content
-    assert pairs_of(tmp_path / "log") == 9
 
 
 def test_another_threshold_needs_overwrite_and_keeps_the_tiles(small: DrawnPair, tmp_path: Path) -> None:
@@ -363,16 +281,6 @@ def test_damaged_tiles_end_the_job_or_are_left_out(tmp_path: Path) -> None:
     assert result.summary["compared"] < 1
 
 
-def test_tiles_are_rows_with_captions(classified: Path) -> None:
-    rows = list(iter_rows(classified / "tiles"))
-    assert [row["tile"] for row in rows] == list(range(144))
-    assert {row["caption"] for row in rows} == {"there is no change", "a road appeared", "a building appeared"}
-    assert rows[0]["names"] == ["background", "road", "building"]
-
-
-# -- the command --------------------------------------------------------------------------------------------------
-
-
 def test_the_command_by_two_paths(small: DrawnPair, tmp_path: Path, command: Command) -> None:
     options = ("--out", tmp_path / "out", "--local", "--artifact", "regions", "tile=350")
     done = command("caption", small.before, small.after, *options)
@@ -405,20 +313,6 @@ def test_the_command_refuses_with_a_line(small: DrawnPair, tmp_path: Path, comma
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith(f"caption: {text} cannot be read as a GeoTIFF")
     assert not (tmp_path / "out").exists()
-
-
-def test_settings_by_position_are_those_of_the_job(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for name in ("a.tif", "b=c.tif"):
-        (tmp_path / name).write_bytes(b"")
-    arguments = [str(tmp_path / "a.tif"), f"after={tmp_path / 'b=c.tif'}", "--out", "x", "--artifact", "regions"]
-    config = cli(SceneJob, "", arguments, positional=("before", "after")).config
-    assert (config.before, config.after) == (str(tmp_path / "a.tif"), str(tmp_path / "b=c.tif"))
-    with pytest.raises(SystemExit):
-        cli(SceneJob, "", [*arguments[:1], "third", "fourth", "--out=x"], positional=("before", "after"))
-    assert "'fourth' is not of the form key=value" in capsys.readouterr().err
-
-
-# -- large --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -15,13 +15,12 @@ from idc.data.changeimti.change_regions import (
     class_masks,
     find_regions,
     grid_position,
-    positions_of,
     regions_in_words,
 )
 from idc.data.changeimti.config import RegionConfig
 from tests.data.changeimti.naive_regions import naive_regions
 
-MASKS = 500
+MASKS = 200
 DEFAULT = RegionConfig()
 
 
@@ -58,20 +57,11 @@ def draw_junction(mask: np.ndarray, roads: int, turn: float) -> None:
         cv2.line(mask, middle.astype(int).tolist(), end.astype(int).tolist(), 1, 1)
 
 
-def test_a_polygon_with_more_corners_than_8_is_simplified_further() -> None:
-    mask = np.zeros((60, 60), np.uint8)
-    draw_junction(mask, 5, 0.3)
-    (contour,), _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
-    assert len(cv2.approxPolyDP(contour, 0.05 * cv2.arcLength(contour, True), True)) > 8
-    (region,) = find_regions(mask.astype(bool), DEFAULT)
-    assert 3 <= len(region.polygon) <= 8
-
-
 @pytest.mark.parametrize(
     ("without_area", "enclosed", "centroid"), list(product(["drop", "count"], ["drop", "count"], ["polygon", "region"]))
 )
 def test_geometry_equals_a_second_implementation(without_area: str, enclosed: str, centroid: str) -> None:
-    """All 500 masks with the default; some of them with each other setting."""
+    """All 200 masks with the default; some of them with each other setting."""
     config = RegionConfig.model_validate({"without_area": without_area, "enclosed": enclosed, "centroid": centroid})
     regions = dropped = 0
     for seed in range(MASKS if config == DEFAULT else 40):
@@ -82,19 +72,8 @@ def test_geometry_equals_a_second_implementation(without_area: str, enclosed: st
         regions += len(actual)
         dropped += sum(position is None for _, _, position in actual)
         assert all(len(polygon) <= 8 for polygon, _, _ in actual)
-    assert regions > (3000 if config == DEFAULT else 200)
+    assert regions > (1200 if config == DEFAULT else 200)
     assert (dropped > 0) == (without_area == "drop")
-
-
-def test_the_settings_make_a_difference_on_the_random_masks() -> None:
-    """So that the comparison above is one of eight different things."""
-    changed = dict.fromkeys(("without_area", "enclosed", "centroid"), 0)
-    for seed in range(40):
-        mask = random_mask(seed)
-        plain = positions_of(find_regions(mask, DEFAULT))
-        for name, value in (("without_area", "count"), ("enclosed", "count"), ("centroid", "region")):
-            changed[name] += positions_of(find_regions(mask, RegionConfig.model_validate({name: value}))) != plain
-    assert min(changed.values()) >= 3, changed
 
 
 def square(size: int, *boxes: tuple[int, int, int, int]) -> np.ndarray:
@@ -117,28 +96,6 @@ def test_the_grid_has_nine_names_and_a_line_belongs_to_the_cell_behind_it() -> N
         "top left corner", "top", "top", "top right corner"
     ]  # fmt: skip
     assert grid_position(0, 59, 90, 30) == "left", "height and width are not exchanged"
-
-
-def test_a_single_pixel_and_a_thin_road_are_counted_only_with_without_area() -> None:
-    mask = square(30, (4, 4, 1, 1), (2, 25, 20, 1), (12, 12, 3, 3))
-    assert positions_of(find_regions(mask, DEFAULT)) == ["center"]
-    assert [region.centroid for region in find_regions(mask, DEFAULT)] == [None, (13, 13), None]
-    counted = find_regions(mask, RegionConfig(without_area="count"))
-    assert positions_of(counted) == ["lower", "center", "top left corner"]
-    assert [region.centroid for region in counted] == [(11, 25), (13, 13), (4, 4)]
-
-
-def test_a_building_in_a_courtyard_is_counted_only_with_enclosed() -> None:
-    mask = square(90, (5, 5, 50, 50), (10, 10, 40, 40), (15, 15, 10, 10))
-    assert positions_of(find_regions(mask, DEFAULT)) == ["top left corner"]
-    assert [r.centroid for r in find_regions(mask, RegionConfig(enclosed="count"))] == [(19, 19), (29, 29)]
-
-
-def test_the_centroid_of_a_polygon_and_of_its_pixels_may_be_in_other_cells() -> None:
-    """A ring is a full square by its outer contour; its pixels are mostly where it is thick."""
-    mask = square(90, (2, 2, 80, 80), (4, 4, 50, 76))
-    (polygon,), (pixels,) = (find_regions(mask, RegionConfig(centroid=name)) for name in ("polygon", "region"))
-    assert (polygon.position, pixels.position) == ("center", "right")
 
 
 def test_labels_and_predictions_have_their_colours_and_other_colours_are_named() -> None:

@@ -3,21 +3,19 @@ settings, contradictions, unusable input, and a build that is killed."""
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from idc.config import ConfigError, load
 from idc.data.changeimti.changeimti_counts import PUBLISHED_SAMPLES, count_changeimti, counts_table, task_of
-from idc.data.changeimti.changeimti_job import MakeInstructions, open_changeimti
+from idc.data.changeimti.changeimti_job import open_changeimti
 from idc.data.changeimti.config import BuildChangeImtiJob
-from idc.data.images import decode_image, encode_png
-from idc.data.pipeline import run_local, split_errors
+from idc.data.images import decode_image
+from idc.data.pipeline import run_local
 from idc.data.store import Manifest, iter_rows, read_rejects
 from idc.schema import Instruction
 from tests.data.changeimti.small_mci import (
@@ -31,7 +29,6 @@ from tests.data.changeimti.small_mci import (
     label_of,
     small_job,
 )
-from tests.vlm.folders import samples
 
 PAIR = "<image> and <image>"
 ROADS = "Please tell me where the roads have changed in these two images"
@@ -127,42 +124,16 @@ def test_an_unchanged_pair_has_one_caption_and_one_dialogue(tmp_path: Path) -> N
     assert asked(rows["dialogue-0"])[3][1] == "the scene is the same as before"
 
 
-def many(numbers: dict[tuple[str, int], int]) -> list[dict[str, Any]]:
-    """Rows of pairs, by split and flag, with one of eight masks each; the images are the same of all."""
-    rng = np.random.default_rng(0)
-    image = encode_png(np.zeros((32, 32, 3), np.uint8))
-    masks = [encode_png(label_of((int(x), int(y), 6, 5, int(rng.choice([128, 255]))), size=32))
-             for x, y in rng.integers(0, 26, size=(8, 2))]  # fmt: skip
-    empty = encode_png(label_of(size=32))
-    rows = []
-    for (split, flag), number in numbers.items():
-        for n in range(number):
-            pair_id = f"{split}_{flag}_{n}"
-            captions = [f"caption {k} of {pair_id}" for k in range(5)] if flag else ["there is no difference"] * 5
-            rows.append({
-                "pair_id": pair_id, "before": image, "after": image, "captions": captions, "split": split,
-                "change_type": None if flag else "none", "mask": masks[n % 8] if flag else empty,
-                "source": f"LEVIR/{pair_id}.png", "meta": json.dumps({"changeflag": flag}),
-            })  # fmt: skip
-    return rows
-
-
-def test_train_and_val_of_levir_mci_give_the_numbers_of_table_1() -> None:
-    """6,815 and 1,333 pairs, of them 3,408 and 666 unchanged, with five captions each and a mask: as published. 8,148
-    pairs are 89,628 samples."""
-    rows = many({("train", 1): 3407, ("train", 0): 3408, ("val", 1): 667, ("val", 0): 666})
-    make = MakeInstructions(BuildChangeImtiJob(pairs="pairs", out="out"))
+def test_train_and_val_of_levir_mci_give_the_numbers_of_table_1(tmp_path: Path) -> None:
+    """4,074 changed and 4,074 unchanged pairs with five captions each and a mask, as published, are 89,628 samples."""
     numbers: Counter[str] = Counter()
-    for start in range(0, len(rows), 512):
-        part = rows[start : start + 512]
-        good, rejects = split_errors(make({name: [row[name] for row in part] for name in part[0]}))
-        assert not rejects
-        numbers.update(task_of(row_id) for row_id in good["row_id"])
+    for flag, count in ((1, 3407 + 667), (0, 3408 + 666)):
+        mci = MciFolder()
+        mci.pair(1, flag, *([ROAD_LEFT] if flag else []))
+        tasks = Counter(task_of(f"pair/{name}") for name in built(tmp_path / str(flag), mci))
+        numbers.update({task: count * number for task, number in tasks.items()})
     assert numbers == PUBLISHED_SAMPLES
     assert numbers.total() == 89_628
-
-
-# -- the notebook's bugs ------------------------------------------------------------------------------------------
 
 
 def third_turns(folder: Path, **more: Any) -> set[str]:
@@ -218,9 +189,6 @@ def test_regions_without_area_are_not_counted_unless_they_are_to_be(tmp_path: Pa
     assert asked(rows["location-building"])[0][1] == "top left corner"
 
 
-# -- contradictions -----------------------------------------------------------------------------------------------
-
-
 def contradictory() -> MciFolder:
     mci = MciFolder()
     mci.pair(1, 1, ROAD_LEFT)
@@ -265,17 +233,6 @@ def test_clean_leaves_contradictory_pairs_out_and_lists_them(tmp_path: Path) -> 
         build(small_job(job.pairs, out=str(tmp_path / "other"), clean=True))
 
 
-def test_with_area_counted_a_single_pixel_is_a_change(tmp_path: Path) -> None:
-    job = small_job(
-        contradictory().imported(tmp_path), clean=True, max_reject_share=1, regions={"without_area": "count"}
-    )
-    build(job)
-    assert {row.of_pair for row in rows_of(job).values()} == {"train_000001", "train_000002", "train_000005"}
-
-
-# -- unusable input -----------------------------------------------------------------------------------------------
-
-
 def rejected(folder: Path, mci: MciFolder, **more: Any) -> dict[str, str]:
     """Reason of each sample that was not made, by the end of its id; the others were made."""
     job = small_job(mci.imported(folder), max_reject_share=1, **more)
@@ -287,84 +244,58 @@ def rejected(folder: Path, mci: MciFolder, **more: Any) -> dict[str, str]:
     return reasons
 
 
-def test_a_mask_of_other_colours_costs_the_samples_that_need_it(tmp_path: Path) -> None:
-    mci, label = MciFolder(), label_of(ROAD_LEFT)
-    label[7, 9] = 200
-    mci.pair(1, 1, label=label)
-    reasons = rejected(tmp_path, mci)
-    assert {task_of(f"x/{name}") for name in reasons} == {"count", "location", "dialogue"}
-    assert set(reasons.values()) == {
+OTHER_COLOUR = label_of(ROAD_LEFT)
+OTHER_COLOUR[7, 9] = 200
+# What is wrong with the pair, how many of the 15 samples it costs, and what is said of each
+UNUSABLE: dict[str, tuple[dict[str, Any], int, str]] = {
+    "other colours": (
+        {"label": OTHER_COLOUR}, 9,
         "bad mask: train/label/train_000001.png of LEVIR/train_000001.png has 1 pixel of another colour, first RGB "
         "(200, 200, 200) at row 7, column 9; a mask has 0, 128 (road) and 255 (building) alone: export it again as "
-        "PNG, without resampling, or give colours=predictions for black, yellow (road) and red (building)"
-    }
-
-
-def test_masks_may_have_the_colours_of_predictions(tmp_path: Path) -> None:
-    label = np.zeros((60, 60, 3), np.uint8)
-    label[2:12, 2:12], label[30:40, 30:40], label[50:58, 2:9] = (255, 255, 0), (255, 0, 0), (255, 0, 0)
-    mci = MciFolder()
-    mci.pair(1, 1, label=label)
-    rows = built(tmp_path, mci, colours="predictions", tasks=["count"])
-    assert {name: asked(row)[0][1] for name, row in rows.items()} == {"count-road": "1", "count-building": "2"}
-
-
-def test_a_missing_mask_costs_the_samples_that_need_it_and_the_line_says_what_to_do(tmp_path: Path) -> None:
-    mci = changed_pair(ROAD_LEFT)
-    del mci.files["images/train/label/train_000001.png"]
-    reasons = rejected(tmp_path / "a", mci)
-    assert len(reasons) == 9
-    assert set(reasons.values()) == {
+        "PNG, without resampling, or give colours=predictions for black, yellow (road) and red (building)",
+    ),
+    "a missing mask": (
+        {"label": None}, 9,
         "no mask: LEVIR/train_000001.png, train/label/train_000001.png is missing; import LEVIR-MCI, which has it, or "
-        "build tasks=[caption,binary] alone"
-    }
-    assert len(rejected_all(tmp_path / "b", mci, clean=True)) == 15, "clean cannot compare the flag with anything"
-    rows = built(tmp_path / "c", mci, tasks=["caption", "binary"])
-    assert list(rows) == [*(f"caption-{n}" for n in range(5)), "binary"]
-
-
-def rejected_all(folder: Path, mci: MciFolder, **more: Any) -> set[str]:
-    reasons = rejected(folder, mci, **more)
-    assert len(reasons) == 15
-    return set(reasons)
-
-
-def test_unequal_sizes_are_named(tmp_path: Path) -> None:
-    mci = MciFolder()
-    mci.pair(1, 1, ROAD_LEFT, sizes=(60, 48))
-    assert set(rejected(tmp_path / "images", mci).values()) == {
+        "build tasks=[caption,binary] alone",
+    ),
+    "unequal images": (
+        {"sizes": (60, 48)}, 15,
         "unequal sizes: LEVIR/train_000001.png, before is 60x60, after 48x48; cut both to the same ground and import "
-        "again"
-    }
-    mci = MciFolder()
-    mci.pair(1, 1, label=label_of(ROAD_LEFT, size=50))
-    reasons = rejected(tmp_path / "mask", mci)
-    assert len(reasons) == 9
-    assert set(reasons.values()) == {
+        "again",
+    ),
+    "a mask of another size": (
+        {"label": label_of(ROAD_LEFT, size=50)}, 9,
         "unequal sizes: train/label/train_000001.png of LEVIR/train_000001.png is 50x50, the images are 60x60; export "
-        "the label at their size, without resampling, and import again"
-    }
+        "the label at their size, without resampling, and import again",
+    ),
+}  # fmt: skip
 
 
-def test_a_changed_pair_without_captions_loses_what_ends_with_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_what_is_unusable_costs_the_samples_that_need_it(name: str, tmp_path: Path) -> None:
+    settings, lost, reason = UNUSABLE[name]
     mci = MciFolder()
-    mci.pair(1, 1, ROAD_LEFT, sentences=[])
-    job = small_job(mci.imported(tmp_path), max_reject_share=1)
-    assert build(job).reject_reasons == {"no caption": 2}
-    assert sorted(rows_of(job)) == ["binary", "count-building", "count-road", "location-building", "location-road"]
+    mci.pair(1, 1, ROAD_LEFT, **settings)
+    if name == "a missing mask":
+        del mci.files["images/train/label/train_000001.png"]
+        assert len(rejected(tmp_path / "clean", mci, clean=True)) == 15, "the flag can be compared with nothing"
+        assert len(built(tmp_path / "tasks", mci, tasks=["caption", "binary"])) == 6
+    reasons = rejected(tmp_path / "in", mci)
+    assert (len(reasons), set(reasons.values())) == (lost, {reason})
+    if lost < 15:
+        assert {task_of(f"x/{name}") for name in reasons} == {"count", "location", "dialogue"}
 
 
-def test_a_caption_with_an_image_mark_is_refused(tmp_path: Path) -> None:
-    mci = MciFolder()
-    mci.pair(1, 1, ROAD_LEFT, sentences=["a <image> appears", "a road appears", "", "a road", "roads"])
-    job = small_job(mci.imported(tmp_path), max_reject_share=1)
-    assert build(job).reject_reasons == {"bad row": 2}
-    first = read_rejects(job.out)[0]
-    assert first.row_id == "train_000001/caption-0"
-    assert "an answer has <image> in it" in first.reason
-
-
-# -- settings, splits, a killed build -----------------------------------------------------------------------------
+def test_captions_that_are_missing_or_have_an_image_mark_cost_what_ends_with_them(tmp_path: Path) -> None:
+    for sentences, rejects in (
+        ([], {"no caption": 2}),
+        (["a <image> appears", "a road appears", "", "a road", "roads"], {"bad row": 2}),
+    ):
+        mci = MciFolder()
+        mci.pair(1, 1, ROAD_LEFT, sentences=sentences)
+        job = small_job(mci.imported(tmp_path / str(len(sentences))), max_reject_share=1)
+        assert build(job).reject_reasons == rejects
 
 
 def three_splits() -> MciFolder:
@@ -385,29 +316,6 @@ def test_splits_are_those_of_the_pairs_unless_val_is_trained_on(tmp_path: Path) 
     assert build(every).rows_by_split == {"train": 4, "val": 2, "test": 2}
 
 
-def test_a_killed_build_continues_and_gives_the_same_rows(tmp_path: Path) -> None:
-    pairs = three_splits().imported(tmp_path)
-    whole = small_job(pairs, out=str(tmp_path / "whole"), chunk_size=1)
-    build(whole)
-
-    def stop(result: object) -> None:
-        raise KeyboardInterrupt
-
-    job = small_job(pairs, chunk_size=1)
-    with pytest.raises(KeyboardInterrupt):
-        run_local(*open_changeimti(job), progress=False, watch=stop)
-    written = {path.name: path.stat().st_mtime_ns for path in Path(job.out).glob("part-*.parquet")}
-    assert 0 < len(written) < 8
-    build(job)
-    assert list(iter_rows(job.out)) == list(iter_rows(whole.out))
-    again = {path.name: path.stat().st_mtime_ns for path in Path(job.out).glob("part-*.parquet")}
-    assert written.items() <= again.items(), "nothing is made twice"
-    assert open_changeimti(job)[0].complete
-    with pytest.raises(ValueError, match="of another configuration"):
-        open_changeimti(small_job(pairs, chunk_size=1, seed=3))
-    assert open_changeimti(small_job(pairs, chunk_size=1, workers=7, show=0))[0].complete
-
-
 def test_wrong_settings_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         load(BuildChangeImtiJob, None, {
@@ -420,21 +328,3 @@ def test_wrong_settings_are_named(tmp_path: Path) -> None:
         "tasks: caption, caption names one twice",
         "val_as_train: splits has no val; leave it out",
     ]
-
-
-def test_a_tuning_reads_the_rows(tmp_path: Path) -> None:
-    """As dialogues whose every answer is learned."""
-    mci = changed_pair(ROAD_LEFT, ROOF_TOP)
-    job = small_job(mci.imported(tmp_path), tasks=["binary", "dialogue"])
-    build(job)
-    dialogues = samples("internvl", Path(job.out))
-    assert len(dialogues) == 6
-    assert dialogues.check() > 0
-    chat = dialogues.chat
-    for index, row in enumerate(rows_of(job).values()):
-        sample = dialogues.get(index, 0).sample
-        learned = chat.decode([i for i, is_learned in zip(sample.ids, sample.learned, strict=True) if is_learned])
-        for turn in row.turns:
-            if turn.role == "assistant":
-                head, found, learned = learned.partition(turn.text)
-                assert found, f"{turn.text!r} is not learned after {head!r}"

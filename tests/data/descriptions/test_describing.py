@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +26,7 @@ from idc.data.descriptions.describing import ANSWERS, describe_pairs
 from idc.data.descriptions.description_statistics import summarise_descriptions
 from idc.data.descriptions.endpoint_describer import ask_endpoint
 from idc.data.images import decode_image
-from idc.data.pipeline import TooManyRejects, run_local
+from idc.data.pipeline import run_local
 from idc.data.store import Manifest, iter_rows, read_rejects
 from idc.schema import ChangePair
 from tests.chat_server import MODEL, Server, serving
@@ -146,21 +145,6 @@ def test_a_pair_that_is_always_refused_is_a_reject_and_is_not_asked_again(server
     assert len(server.requests) == COUNT + 1
 
 
-def test_too_many_refused_pairs_fail_the_job_and_keep_the_answers(server: Server, pairs: str) -> None:
-    server.answer = lambda number, content: (200, "Nice.") if number_in(content) < 4 else described(number_in(content))
-    one = job(pairs, server.url, asks=1)
-    with pytest.raises(TooManyRejects, match=r"4 of 12 rows were rejected, .*: 4 x off template"):
-        run_job(one)
-    assert run_job(one.model_copy(update={"max_reject_share": 0.5})).num_rows == COUNT - 4
-    assert len(server.requests) == COUNT
-
-
-def test_an_answer_that_is_cut_off_is_refused(server: Server, pairs: str) -> None:
-    server.finish_reason = "length"
-    one = job(pairs, server.url, asks=1, max_reject_share=1.0)
-    assert run_job(one).reject_reasons == {"cut off": COUNT}
-
-
 def test_nonsense_ends_the_run_early(server: Server, tmp_path: Path) -> None:
     pairs = write_pairs(tmp_path / "many", 60)
     server.answer = lambda number, content: (200, "I cannot see images.")
@@ -169,27 +153,10 @@ def test_nonsense_ends_the_run_early(server: Server, tmp_path: Path) -> None:
     assert 20 <= len(server.requests) <= 24
 
 
-def test_a_server_that_hangs_ends_the_run_and_answers_so_far_are_kept(server: Server, pairs: str) -> None:
-    released = threading.Event()
-
-    def answer(number: int, content: Any) -> tuple[int, str]:
-        if number > 5:
-            released.wait(60)
-        return described(number_in(content))
-
-    server.answer = answer
-    one = job(pairs, server.url, endpoint={"concurrency": 2, "attempts": 1, "timeout_s": 0.5})
-    with pytest.raises(NotAnswered, match=r"3 requests in a row without an answer, .* no whole answer within 0\.5 s"):
-        run_job(one)
-    released.set()
-    assert len(logged(one)) == 5
-    answered = set(numbers(server)[:5])
-    asked = len(server.requests)
-    server.answer = lambda number, content: described(number_in(content))
-    assert (
-        run_job(one.model_copy(update={"endpoint": one.endpoint.model_copy(update={"timeout_s": 60.0})})).num_rows == 12
-    )
-    assert not answered & set(numbers(server)[asked:])
+def test_a_server_without_answers_ends_the_run(server: Server, pairs: str, waited: list[float]) -> None:
+    server.answer = lambda number, content: (500, "oops")
+    with pytest.raises(NotAnswered, match="3 requests in a row without an answer"):
+        run_job(job(pairs, server.url, endpoint={"concurrency": 1, "attempts": 1}))
 
 
 def test_a_pair_that_is_never_answered_can_be_given_up(server: Server, pairs: str, waited: list[float]) -> None:
@@ -214,32 +181,6 @@ def test_a_pair_that_the_endpoint_refuses_is_a_reject_and_too_many_end_the_run(s
     with pytest.raises(EndpointError, match=r"2 of 12 pairs cannot be asked for, .*400 Bad Request: no such parameter"):
         run_job(other.model_copy(update={"out": other.out + "2"}))
     assert len(server.requests) - asked <= 3
-
-
-def test_a_wrong_key_ends_the_run_at_once(server: Server, pairs: str) -> None:
-    server.answer = lambda number, content: (401, "no")
-    with pytest.raises(EndpointError, match=r"401 Unauthorized: no; the key is read from \$MY_KEY"):
-        run_job(job(pairs, server.url, endpoint={"api_key_variable": "MY_KEY", "concurrency": 1}))
-    assert len(server.requests) <= 2
-
-
-def test_not_more_requests_at_a_time_than_asked_for(server: Server, pairs: str) -> None:
-    together = threading.Barrier(3, timeout=60)
-
-    def answer(number: int, content: Any) -> tuple[int, str]:
-        together.wait()  # goes on when three requests are here; 12 requests are four times three
-        return described(number_in(content))
-
-    server.answer = answer
-    run_job(job(pairs, server.url, endpoint={"concurrency": 3}))
-    assert server.most_under_way == 3
-
-
-def test_an_unreadable_image_is_a_reject(server: Server, tmp_path: Path) -> None:
-    pairs = write_pairs(tmp_path / "pairs", 4, p02={"after": b"no image"})
-    manifest = run_job(job(pairs, server.url, max_reject_share=0.5))
-    assert manifest.reject_reasons == {"not an image": 1}
-    assert sorted(numbers(server)) == [0, 1, 3]
 
 
 def test_images_are_sent_upright_small_and_in_common_formats() -> None:

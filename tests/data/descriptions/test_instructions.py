@@ -27,47 +27,42 @@ def row(source: str, *captions: str, **meta: Any) -> dict[str, Any]:
     return {"source": source, "captions": list(captions), "meta": json.dumps(meta)}
 
 
-def test_cc3m_quotes_the_captions_of_both_images() -> None:
-    assert instruct(job(), row("cc3m"), ImageCaptions("A dog on grass.", "a cat")) == (
-        "Given the first and the second images, describe the difference between the two images. First image could be "
-        f"described as: A dog on grass. Second image could be described as: a cat. {TEMPLATE}"
-    )
+CHANGE = "describe the difference between the two images."
+FIRST, SECOND = "First image could be described as:", "Second image could be described as:"
+HERE = "Here is the difference:"
+PIX2PIX = ("InstructPix2Pix/1/2", "make it night")
+TOWN = {"input": "a town", "output": "a town at night"}
+# Settings, row, captions of the images, and the instruction without the template
+INSTRUCTIONS: list[tuple[dict[str, Any], dict[str, Any], tuple[str | None, str | None] | None, str]] = [
+    ({}, row("cc3m"), ("A dog on grass.", "a cat"),
+     f"Given the first and the second images, {CHANGE} {FIRST} A dog on grass. {SECOND} a cat. "),
+    ({}, row("elsewhere"), None, f"Given the first and the second images, {CHANGE} "),
+    ({}, row("elsewhere"), ("a dog", None), f"Given the first and the second images, {CHANGE} {FIRST} a dog. "),
+    ({}, row("Spot-the-Diff/7", "a car left", "two men came."), ("lot", "yard"),
+     f"Given the first and the second images, {CHANGE} {FIRST} lot. {SECOND} yard. {HERE} a car left. two men came. "),
+    ({}, row("Spot-the-Diff/7", "{caption}"), (None, "{difference}"),
+     f"Given the first and the second images, {CHANGE} {SECOND} {{difference}}. {HERE} {{caption}}. "),
+    ({}, row("Spot-the-Diff/7"), None, f"Given the first and the second images, {CHANGE} "),
+    ({"instruction": "cc3m"}, row("Spot-the-Diff/7", "a car"), None,
+     f"Given the first and the second images, {CHANGE} "),
+    ({}, row(*PIX2PIX, **TOWN), None,
+     "Given the first image and a prompt, the second image is generated based on them. Describe the difference between "
+     f"the two images. Here is the prompt: make it night. {FIRST} a town. {SECOND} a town at night. "),
+    ({}, row(*PIX2PIX, **TOWN), ("a village", "dark"),
+     "Given the first image and a prompt, the second image is generated based on them. Describe the difference between "
+     f"the two images. Here is the prompt: make it night. {FIRST} a village. {SECOND} dark. "),
+    ({"instruction": "instruct_pix2pix"}, row("mine", "go"), None,
+     "Given the first image and a prompt, the second image is generated based on them. Describe the difference between "
+     "the two images. Here is the prompt: go. "),
+]  # fmt: skip
 
 
-def test_without_captions_the_sentences_are_left_out() -> None:
-    assert instruct(job(), row("elsewhere")) == (
-        f"Given the first and the second images, describe the difference between the two images. {TEMPLATE}"
-    )
-    assert "Second image could be" not in instruct(job(), row("elsewhere"), ImageCaptions("a dog", None))
-
-
-def test_spot_the_diff_quotes_its_differences() -> None:
-    assert instruct(job(), row("Spot-the-Diff/7", "a car left", "two men came."), ImageCaptions("lot", "yard")) == (
-        "Given the first and the second images, describe the difference between the two images. First image could be "
-        "described as: lot. Second image could be described as: yard. Here is the difference: a car left. two men "
-        f"came. {TEMPLATE}"
-    )
-
-
-def test_instruct_pix2pix_quotes_the_prompt_and_its_own_captions() -> None:
-    pair = row("InstructPix2Pix/1/2", "make it night", input="a town", output="a town at night")
-    assert instruct(job(), pair) == (
-        "Given the first image and a prompt, the second image is generated based on them. Describe the difference "
-        "between the two images. Here is the prompt: make it night. First image could be described as: a town. Second "
-        f"image could be described as: a town at night. {TEMPLATE}"
-    )
-    assert "described as: a village. Second" in instruct(job(), pair, ImageCaptions("a village", "dark"))
-
-
-def test_an_instruction_without_its_text_is_that_of_cc3m() -> None:
-    assert instruct(job(), row("Spot-the-Diff/7")) == instruct(job(instruction="cc3m"), row("Spot-the-Diff/7", "a car"))
-    assert "Here is the prompt: go." in instruct(job(instruction="instruct_pix2pix"), row("mine", "go"))
-
-
-def test_braces_in_a_caption_are_text() -> None:
-    assert "described as: {difference}. Here is the difference: {caption}." in instruct(
-        job(), row("Spot-the-Diff/7", "{caption}"), ImageCaptions(None, "{difference}")
-    )
+@pytest.mark.parametrize(("settings", "pair", "captions", "instruction"), INSTRUCTIONS)
+def test_the_papers_instructions_quote_what_is_known_of_a_pair(
+    settings: dict[str, Any], pair: dict[str, Any], captions: tuple[str | None, str | None] | None, instruction: str
+) -> None:
+    known_of = () if captions is None else (ImageCaptions(*captions),)
+    assert instruct(job(**settings), pair, *known_of) == instruction + TEMPLATE
 
 
 def test_the_conventional_question() -> None:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from idc.data.descriptions.config import NOISE_KINDS, OracleConfig
+from idc.data.descriptions.config import NOISE_KINDS, DescribeJob, OracleConfig
+from idc.data.descriptions.describing import describe_pairs
+from idc.data.descriptions.description_statistics import summarise_descriptions
+from idc.data.descriptions.endpoint_describer import ask_endpoint
 from idc.data.descriptions.oracle import EMPTY, Noise, describe_by_oracle
 from idc.data.descriptions.template import PairDescription, parse_description
+from idc.data.pipeline import TooManyRejects, run_local
 from idc.data.rendered.captions import CLEAR_OFFSET, RELATIONS, holds
 from idc.data.rendered.config import RenderConfig
 from idc.data.rendered.draw import draw_scene
 from idc.data.rendered.scene import ORDERED_PAIRS, Thing, View
+from idc.data.store import Manifest, iter_rows
 from idc.metrics.hallucination import WORDS, truth_of
+from idc.schema import ChangePair
+from tests.data.descriptions.small_pairs import write_pairs
 
 PHRASE = re.compile(r"\ba ((?:\w+ )*?(?:sphere|ball|cube|block|cylinder))\b")
 """An object, as descriptions name it."""
@@ -206,15 +215,44 @@ def test_more_noise_keeps_the_noise_of_less_and_another_seed_changes_it() -> Non
     assert words(0.2) != words(0.2, seed=1)
 
 
-def test_both_images_and_two_pairs_have_noise_of_their_own() -> None:
-    _, meta = records()["large-0-n"]
-    config = OracleConfig(noise=1.0)
-    description, noise = describe_by_oracle("one", meta, config)
-    kinds = [[mistake.kind for mistake in noise if mistake.image == image] for image in ("before", "after")]
-    assert description.before != description.after or kinds[0] != kinds[1]
-    assert describe_by_oracle("two", meta, config) != (description, noise)
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Pairs with the scene graphs of rendered ones."""
+    changed = {f"p{n:02}": {"meta": meta} for n, (_, meta) in zip(range(16), records().values(), strict=False)}
+    return write_pairs(tmp_path_factory.mktemp("scenes") / "pairs", len(changed), **changed)
 
 
-def test_a_pair_without_a_scene_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^no scene: the meta of 'p1' is not that of a rendered pair"):
-        describe_by_oracle("p1", {"licence": "CC0"}, OracleConfig())
+def job(pairs: str, out: Path, **more: Any) -> DescribeJob:
+    return DescribeJob(pairs=pairs, out=str(out), describer="oracle", chunk_size=6, **more)
+
+
+def run_job(one: DescribeJob) -> Manifest:
+    return describe_pairs(one, run_local, ask_endpoint)
+
+
+def test_captions_and_noise_are_those_of_the_oracle(pairs: str, tmp_path: Path) -> None:
+    one = job(pairs, tmp_path / "out", oracle={"noise": 0.5, "others": 1, "seed": 3})
+    assert run_job(one).num_rows == 16
+    wrong = 0
+    for row, given in zip(iter_rows(one.out), iter_rows(pairs), strict=True):
+        pair, meta = ChangePair.from_row(row), json.loads(given["meta"])
+        found, noise = describe_by_oracle(pair.pair_id, meta, one.oracle)
+        assert pair.captions == (found.sentence(),)
+        assert pair.meta.pop("description_noise") == [one._asdict() for one in noise]
+        assert pair.meta == meta
+        assert pair.caption_origins[0] is not None
+        assert pair.caption_origins[0].source == "oracle of rendered scenes, noise 0.5 (seed 3)"
+        assert parse_description(pair.captions[0]) == found
+        wrong += len(noise)
+    summary = summarise_descriptions(one)
+    assert summary.noise is not None
+    assert sum(summary.noise.kinds.values()) == wrong > 0
+    assert 0 < summary.noise.wrong_words < summary.noise.words
+    assert summary.asked is None
+    assert summary.repetition["rendered"].total == 16
+
+
+def test_a_pair_without_a_scene_is_a_reject(tmp_path: Path) -> None:
+    one = job(write_pairs(tmp_path / "pairs", 3), tmp_path / "out")
+    with pytest.raises(TooManyRejects, match="3 x no scene"):
+        run_job(one)

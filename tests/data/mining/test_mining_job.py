@@ -95,7 +95,7 @@ class _Killed(Exception):
     pass
 
 
-@pytest.mark.parametrize("step", ["features", "copies", "neighbours", "targets", "pairs"])
+@pytest.mark.parametrize("step", ["features", "neighbours", "pairs"])
 def test_a_job_that_ends_in_any_step_continues_there_and_gives_the_same(
     mined: tuple[Path, Path, dict[str, int]], tmp_path: Path, step: str
 ) -> None:

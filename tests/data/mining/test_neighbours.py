@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from idc.data.mining.config import IndexConfig
-from idc.data.mining.features_folder import FEATURES, LENGTHS, FeatureRows, feature_schema, to_matrix, unit_length
+from idc.data.mining.features_folder import FEATURES, LENGTHS, feature_schema, to_matrix, unit_length
 from idc.data.mining.near_duplicates import FindCopies, duplicates
 from idc.data.mining.neighbours import BuildIndex, FindNeighbours, Shards, index_schema
 from idc.data.store import DatasetFolder
@@ -64,13 +64,6 @@ def found(features: Path, shards: Shards, config: IndexConfig, k: int, built: Pa
     return rows
 
 
-def test_a_range_of_rows_is_read_across_parts(features: Path, vectors: dict[str, np.ndarray]) -> None:
-    rows = FeatureRows(features)
-    for start, stop in ((0, ROWS), (3, 4), (13, 47), (ROWS - 1, ROWS)):
-        expected = unit_length(vectors["second"])[start:stop].astype(np.float32)
-        assert np.array_equal(rows.matrix(start, stop, "second"), expected)
-
-
 def test_the_exact_search_finds_what_a_plain_computation_finds(features: Path, vectors: dict[str, np.ndarray]) -> None:
     removed = np.array([5, 40])
     rows = found(features, Shards(features, 1000, removed), IndexConfig(), k=7)
@@ -115,14 +108,6 @@ def test_an_approximate_index_that_searches_everything_agrees_with_the_exact_one
     for one, other in zip(near, exact, strict=True):
         for name in FEATURES:
             assert np.allclose(one[f"{name}_sims"], other[f"{name}_sims"], atol=2e-6)
-
-
-def test_a_heap_smaller_than_k_lists_all_others(features: Path) -> None:
-    kept = [3, 4, 50]
-    shards = Shards(features, 20, np.array([n for n in range(ROWS) if n not in kept]))
-    for row in found(features, shards, IndexConfig(), k=30):
-        assert sorted(row["first_ids"]) == [n for n in kept if n != row["number"]]
-        assert len(row["second_sims"]) == 2
 
 
 @pytest.mark.parametrize("shard_size", [60, 13])

@@ -39,17 +39,33 @@ def rows(count: int) -> list[str]:
     return [f"p{n},{PLACES},the {n} is gone" for n in range(2, count + 2)]
 
 
-@pytest.mark.parametrize("count", [52, 400])
-def test_a_quote_that_is_never_closed_costs_one_row(tmp_path: Path, count: int) -> None:
-    lines = rows(count)
-    lines[1] = f'p3,{PLACES},"unclosed'
+# Lines after the header; ids of the pairs, and rejects: place -> beginning of the reason
+CELLS: dict[str, tuple[list[str], list[str], dict[str, str]]] = {
+    "a quote that is never closed": (
+        [rows(400)[0], f'p3,{PLACES},"unclosed', *rows(400)[2:]], [f"p{n}" for n in range(2, 402) if n != 3],
+        {"t.csv:3": "bad row: the quote of a cell is not closed"},
+    ),
+    "a quote inside a quoted cell": (
+        [f'p1,{PLACES},"the "red" car"', f'p2,{PLACES},"he said "no"', *rows(2)[1:]], ["p3"],
+        dict.fromkeys(["t.csv:2", "t.csv:3"], "bad row: "),
+    ),
+    "a cell without end": (
+        [f"p1,{PLACES},{'x' * 200_000}", f'p9,{PLACES},"{"x" * 200_000}"', *rows(2)], ["p2", "p3"],
+        dict.fromkeys(["t.csv:2", "t.csv:3"], "bad row: "),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_bad_cell_costs_its_row_and_no_other(name: str, tmp_path: Path) -> None:
+    lines, ids, reasons = CELLS[name]
     pairs, rejects = imported(tmp_path, lines)
-    assert list(pairs) == [f"p{n}" for n in range(2, count + 2) if n != 3]
-    assert list(rejects) == ["t.csv:3"]
-    assert rejects["t.csv:3"].startswith("bad row: the quote of a cell is not closed")
+    assert list(pairs) == ids
+    assert rejects.keys() == reasons.keys()
+    assert all(rejects[place].startswith(reason) for place, reason in reasons.items())
     everything = given(tmp_path / "t.csv")
-    assert len(everything) == count
-    assert [name for name, error in everything if error] == ["t.csv:3"]
+    assert len(everything) == len(lines)
+    assert [name for name, error in everything if error] == list(reasons)
 
 
 def test_without_file_names_to_tell_rows_by_the_limit_of_lines_ends_a_cell(tmp_path: Path) -> None:
@@ -85,13 +101,6 @@ def test_captions_of_several_lines_are_kept_wherever_they_stand(tmp_path: Path) 
     assert rejects == {}
 
 
-def test_a_quote_inside_a_quoted_cell_is_named(tmp_path: Path) -> None:
-    pairs, rejects = imported(tmp_path, [f'p1,{PLACES},"the "red" car"', f'p2,{PLACES},"he said "no"', *rows(2)[1:]])
-    assert list(pairs) == ["p3"]
-    assert list(rejects) == ["t.csv:2", "t.csv:3"]
-    assert all("followed by neither a delimiter nor a line end" in reason for reason in rejects.values())
-
-
 @pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
 def test_every_line_end_ends_rows(tmp_path: Path, end: str) -> None:
     pairs, rejects = imported(tmp_path, [*rows(300), f'p0,{PLACES},"two{end}lines"'], end=end)
@@ -99,20 +108,6 @@ def test_every_line_end_ends_rows(tmp_path: Path, end: str) -> None:
     assert pairs["p0"] == [f"two{end}lines"]
     assert rejects == {}
     assert given(tmp_path / "t.csv")[299:] == [("p301", None), ("p0", None)]
-
-
-def test_a_line_end_at_the_end_of_a_block(tmp_path: Path) -> None:
-    """CR and LF of one line end, read apart."""
-    for length in range(8180, 8200):
-        line = f"p1,{PLACES},".ljust(length, "x")
-        (tmp_path / "t.csv").write_bytes(f"{HEADER}\r\n{line}\r\np2,a.png,b.png,y\r".encode())
-        assert given(tmp_path / "t.csv") == [("p1", None), ("p2", None)], length
-
-
-def test_a_cell_without_end_is_a_reject(tmp_path: Path) -> None:
-    pairs, rejects = imported(tmp_path, [f"p1,{PLACES},{'x' * 200_000}", f'p2,{PLACES},"{"x" * 200_000}"', *rows(2)])
-    assert list(pairs) == ["p2", "p3"]
-    assert {place: reason[:9] for place, reason in rejects.items()} == {"t.csv:2": "bad row: ", "t.csv:3": "bad row: "}
 
 
 def test_a_doubled_column_is_refused(tmp_path: Path) -> None:

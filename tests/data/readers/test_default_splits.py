@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import io
-import json
-import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from idc.data.config import ValidateJob
-from idc.data.importing import open_import
 from idc.data.store import Manifest, iter_rows
 from idc.data.validation.run import validate
-from tests.data.readers.test_own import import_job, picture, prepare, put
+from tests.data.readers.test_own import picture, prepare, put
 
 
 def table(
@@ -101,15 +96,6 @@ def test_the_order_of_the_pairs_and_the_chunks_do_not_matter(tmp_path: Path) -> 
     assert set(forward.values()) == {"train", "val", "test"}
 
 
-def test_images_in_the_rows_of_a_table(tmp_path: Path) -> None:
-    """Bytes without names; pairs with one image are in one split."""
-    rows = [{"pair_id": f"{n:04d}", "before": picture(n % 20), "after": picture(100 + n)} for n in range(60)]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
-    _, splits = imported(tmp_path / "t.parquet", tmp_path / "out", "parquet", val_share=0.3, test_share=0.3)
-    assert all(len({splits[f"{n + k:04d}"] for k in (0, 20, 40)}) == 1 for n in range(20))
-    assert len(set(splits.values())) == 3
-
-
 def test_without_images_the_names_count(tmp_path: Path) -> None:
     pairs = [(n, n + 1) for n in range(0, 60, 2)] + [(n + 1, n + 100) for n in range(0, 60, 2)]
     source = table(tmp_path, pairs)
@@ -117,27 +103,6 @@ def test_without_images_the_names_count(tmp_path: Path) -> None:
     splits = splits_of(tmp_path / "out")
     assert all(splits[f"p{n}"] == splits[f"p{n + 30}"] for n in range(30))
     assert len(set(splits.values())) == 3
-
-
-def test_the_source_before_the_import_says_the_same(tmp_path: Path) -> None:
-    source = table(tmp_path, [(n, n + 1) for n in range(0, 80, 2)] + [(1, 2)])
-    prepare(source, tmp_path / "out", "csv")
-    raw = validate(ValidateJob(pairs=str(source)), progress=False).result
-    built = validate(ValidateJob(pairs=str(tmp_path / "out")), progress=False).result
-    assert raw.by_split_and_type == built.by_split_and_type
-    assert raw.ok
-
-
-def test_images_are_read_for_it_only_where_a_split_is_missing(tmp_path: Path) -> None:
-    given = table(tmp_path / "given", [(1, 2), (2, 3)], {0: "train", 1: "train"})
-    read: list[str] = []
-    for source, out in ((given, "a"), (table(tmp_path / "open", [(1, 2), (2, 3)], {0: "train"}), "b")):
-        folder, reader, _ = open_import(import_job(source, tmp_path / out, "csv"))
-        read.append(type(reader).__name__)
-        assert pickle.loads(pickle.dumps(reader)).read(0)["split"] == ["train", "train"]
-        assert folder.pending()
-    assert read[0] == "TableReader"
-    assert read[1] != "TableReader"
 
 
 def test_damaged_images_connect_nothing(tmp_path: Path) -> None:
@@ -150,29 +115,6 @@ def test_damaged_images_connect_nothing(tmp_path: Path) -> None:
     assert manifest.num_rejected == 3
     splits = splits_of(tmp_path / "out")
     assert splits["p0"] == splits["p1"]
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "folder", "parquet"])
-def test_other_sources(kind: str, tmp_path: Path) -> None:
-    names = [(n, n + 1) for n in range(12)]
-    if kind == "folder":
-        put(tmp_path / "in", {f"{role}/{n}.png": pair[i] for n, pair in enumerate(names)
-                              for i, role in enumerate(("before", "after"))})  # fmt: skip
-        source = tmp_path / "in"
-    else:
-        rows = [
-            {"pair_id": f"{n}", "before": picture(one), "after": picture(two)} for n, (one, two) in enumerate(names)
-        ]
-        source = tmp_path / f"t.{kind}"
-        if kind == "parquet":
-            rows = [{"pair_id": f"{n}", "before": picture(n), "after": picture(n + 1)} for n in range(12)]
-            pq.write_table(pa.Table.from_pylist(rows), source, row_group_size=2)
-        else:
-            put(tmp_path, {f"{n}.png": n for n in range(13)})
-            lines = [{"pair_id": f"{n}", "before": f"{n}.png", "after": f"{n + 1}.png"} for n in range(12)]
-            source.write_text("\n".join(map(json.dumps, lines)))
-    _, splits = imported(source, tmp_path / "out", kind, val_share=0.2, test_share=0.2)
-    assert set(splits.values()) == {"train"}, "one group of all pairs"
 
 
 @pytest.mark.parametrize("first", range(0, 200, 20))

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from idc.data.config import ImportConfig, ImportJob, ValidateJob
+from idc.data.config import ImportConfig, ValidateJob
 from idc.data.images import decode_image
-from idc.data.importing import open_import
 from idc.data.readers import open_reader
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.run import validate
-from tests.data.container_sets import OFFICIAL, hdf5, instruct_pix2pix, procap_hdf5
+from tests.data.container_sets import hdf5
 from tests.data.official_layouts import (
     Expected,
     Official,
-    check_annotations_alone,
-    check_damaged,
     found,
     more,
     round_trip,
@@ -111,30 +107,6 @@ def test_hugging_face_with_one_split_and_no_ids(tmp_path: Path) -> None:
     assert any("configured shares" in note for note in manifest.extra["notes"])
 
 
-@pytest.mark.parametrize("name", OFFICIAL)
-def test_round_trip(name: str, tmp_path: Path) -> None:
-    round_trip(OFFICIAL[name](), tmp_path)
-
-
-@pytest.mark.parametrize("name", OFFICIAL)
-def test_damage_is_reported_row_by_row(name: str, tmp_path: Path) -> None:
-    check_damaged(OFFICIAL[name](), tmp_path)
-
-
-def test_annotations_alone(tmp_path: Path) -> None:
-    check_annotations_alone(instruct_pix2pix(), tmp_path, evaluate=True)
-    official = procap_hdf5()
-    official.files = {name: content for name, content in official.files.items() if not name.endswith(".h5")}
-    check_annotations_alone(official, tmp_path / "procap")
-
-
-@pytest.mark.parametrize("name", ["instruct_pix2pix", "procap_hdf5", "cdvqa", "qag360k"])
-def test_another_folder_is_refused(name: str, tmp_path: Path) -> None:
-    put(tmp_path / "in", {"x.png": 1, "notes.md": "x"})
-    with pytest.raises(ValueError, match="layout"):
-        open_reader(name, str(tmp_path / "in"), ImportConfig())  # type: ignore[arg-type]
-
-
 def test_channels_of_hdf5(tmp_path: Path) -> None:
     colour = np.stack([np.full((9, 6, 8), value, np.uint8) for value in (10, 20, 30)], axis=1)
     put(
@@ -146,9 +118,6 @@ def test_channels_of_hdf5(tmp_path: Path) -> None:
         (row,) = iter_rows(tmp_path / channels)
         assert row["pair_id"] == "76"
         assert decode_image(row["before"])[0, 0].tolist() == expected
-
-
-# ------------------------------------------------------------------------------------------------ with questions
 
 
 def cdvqa(folder: Path) -> Path:
@@ -200,13 +169,9 @@ def test_cdvqa_damaged_and_without_images(tmp_path: Path) -> None:
     (source / "Test_questions.json").write_text('{"questions": [{"id": 0, "img_id": 0')
     manifest = prepare(source, tmp_path / "out", "cdvqa")
     assert {reject.row_id: reject.code for reject in read_rejects(tmp_path / "out")} == {
-        "00001": "missing file",
-        "Val_images.json:3": "duplicate pair id",
-        "Train_questions.json:1": "bad row",
-        "Train_questions.json:2": "bad row",
-        "Train_questions.json:4": "bad row",
-        "Test_questions.json": "bad file",
-    }
+        "00001": "missing file", "Val_images.json:3": "duplicate pair id", "Train_questions.json:1": "bad row",
+        "Train_questions.json:2": "bad row", "Train_questions.json:4": "bad row", "Test_questions.json": "bad file",
+    }  # fmt: skip
     asked = questions_of(tmp_path / "out")
     assert {name: len(of) for name, of in asked.items()} == {
         "00000": 1, "00010": 2, "00011": 1, "00020": 0, "00021": 0, "00030": 2, "00031": 2,
@@ -255,15 +220,3 @@ def test_qag360k(tmp_path: Path) -> None:
     }  # fmt: skip
     assert len(found(tmp_path / "damaged")) == 5
     assert any("extra.json" in note for note in manifest.extra["notes"])
-
-
-def test_readers_travel_to_workers(tmp_path: Path) -> None:
-    """A worker's copy reads the same chunk, also where files must be opened again."""
-    source = saved(tmp_path / "hf", hugging_rows())
-    for format, path, settings in (
-        ("hugging_face", source, {"hugging_face": COLUMNS}),
-        ("procap_hdf5", procap_hdf5().write(tmp_path / "h5"), {}),
-    ):
-        job = ImportJob(format=format, source=str(path), out=str(tmp_path / "out" / format), **settings)
-        _, reader, _ = open_import(job)
-        assert pickle.loads(pickle.dumps(reader)).read(0) == reader.read(0)

@@ -6,37 +6,36 @@ import json
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
-from pyarrow import fs
 
-from idc.config import cli
 from idc.data import files
-from idc.data.config import ImportConfig, ImportJob
+from idc.data.config import ImportConfig
 from idc.data.importing import open_import
-from idc.data.pipeline import run_local
 from idc.data.readers import open_reader
 from idc.data.readers.annotations import Annotations
 from idc.data.store import iter_rows, read_rejects
 from tests.conftest import Command
+from tests.data import container_sets
 from tests.data.official_layouts import check_annotations_alone, check_damaged, found, grey, more, round_trip
 from tests.data.readers.test_own import import_job, prepare, put
 from tests.data.small_sets import OFFICIAL, levir_mci, omnidiff, spot_the_diff
 
+ALL = {**OFFICIAL, **container_sets.OFFICIAL}
 
-@pytest.mark.parametrize("name", OFFICIAL)
+
+@pytest.mark.parametrize("name", ALL)
 def test_round_trip(name: str, tmp_path: Path) -> None:
-    round_trip(OFFICIAL[name](), tmp_path)
+    round_trip(ALL[name](), tmp_path)
 
 
-@pytest.mark.parametrize("name", OFFICIAL)
+@pytest.mark.parametrize("name", ALL)
 def test_annotations_alone(name: str, tmp_path: Path) -> None:
-    check_annotations_alone(OFFICIAL[name](), tmp_path, evaluate=name == "spot_the_diff")
+    check_annotations_alone(ALL[name](), tmp_path, evaluate=name in ("spot_the_diff", "instruct_pix2pix"))
 
 
-@pytest.mark.parametrize("name", OFFICIAL)
+@pytest.mark.parametrize("name", ALL)
 def test_damage_is_reported_row_by_row(name: str, tmp_path: Path) -> None:
-    check_damaged(OFFICIAL[name](), tmp_path)
+    check_damaged(ALL[name](), tmp_path)
 
 
 @pytest.mark.parametrize("name", [name for name in OFFICIAL if name != "clevr_change"])
@@ -48,17 +47,22 @@ def test_strict_wants_the_images(name: str, tmp_path: Path) -> None:
     assert (manifest.num_rows, manifest.reject_reasons) == (0, {"missing file": len(official.pairs)})
 
 
-@pytest.mark.parametrize("name", OFFICIAL)
-def test_another_folder_is_refused(name: str, tmp_path: Path) -> None:
-    official = OFFICIAL[name]()
+@pytest.mark.parametrize("format", sorted({*(make().format for make in ALL.values()), "cdvqa", "qag360k"}))
+def test_another_folder_is_refused(format: str, tmp_path: Path) -> None:
     put(tmp_path / "in", {"x.png": 1, "notes.md": "x"})
     with pytest.raises(ValueError, match="layout"):
-        open_reader(official.format, str(tmp_path / "in"), ImportConfig(**official.settings))  # type: ignore[arg-type]
+        open_reader(format, str(tmp_path / "in"), ImportConfig())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="is not a folder"):
-        open_reader(official.format, str(tmp_path / "in/x.png"), ImportConfig(**official.settings))  # type: ignore[arg-type]
+        open_reader(format, str(tmp_path / "in/x.png"), ImportConfig())  # type: ignore[arg-type]
 
 
-# -- what is counted and said ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ALL)
+def test_a_byte_order_mark_changes_no_official_set(name: str, tmp_path: Path) -> None:
+    official = ALL[name]()
+    official.files = {file: f"\ufeff{text}" if isinstance(text, str) else text for file, text in official.files.items()}
+    manifest = prepare(official.write(tmp_path / "in"), tmp_path / "out", official.format, **official.settings)
+    assert found(tmp_path / "out") == official.pairs
+    assert manifest.num_rejected == 0
 
 
 def test_spot_counts_rows_sentences_and_empty_sentences(tmp_path: Path) -> None:
@@ -69,12 +73,6 @@ def test_spot_counts_rows_sentences_and_empty_sentences(tmp_path: Path) -> None:
         "test": {"rows": 2, "sentences": 2, "empty_sentences": 0},
     }
     assert (manifest.num_without_captions, manifest.extra["protocol"]) == (1, "single")
-
-
-def test_spot_names_the_protocol_that_fits_the_files(tmp_path: Path) -> None:
-    source = OFFICIAL["spot_the_diff_multi"]().write(tmp_path / "in")
-    with pytest.raises(ValueError, match=r"give spot_the_diff\.protocol=multi"):
-        open_reader("spot_the_diff", str(source), ImportConfig())
 
 
 def test_levir_masks_flags_and_types(tmp_path: Path) -> None:
@@ -91,12 +89,6 @@ def test_levir_masks_flags_and_types(tmp_path: Path) -> None:
     manifest = prepare(official.write(tmp_path / "cc"), tmp_path / "cc_out", "levir")
     assert manifest.num_rejected == 0
     assert {row["mask"] for row in iter_rows(tmp_path / "cc_out")} == {None}
-
-
-def test_levir_flags_of_the_captions_alone(tmp_path: Path) -> None:
-    prepare(OFFICIAL["levir_joined"]().write(tmp_path / "in"), tmp_path / "out", "levir")
-    flags = {row["pair_id"]: json.loads(row["meta"])["changeflag"] for row in iter_rows(tmp_path / "out")}
-    assert flags == {"train_000001": 0, "train_000002": 1, "val_000001": 0, "test_000001": 0}
 
 
 def test_omnidiff_keeps_the_parts_apart(tmp_path: Path) -> None:
@@ -116,9 +108,6 @@ def test_omnidiff_keeps_the_parts_apart(tmp_path: Path) -> None:
     assert (meta["subset"], meta["types"]) == ("render", ["pose", "OCR"])
 
 
-# -- damage of whole files ---------------------------------------------------------------------------------------
-
-
 def test_one_useless_file_of_several_costs_only_its_split(tmp_path: Path) -> None:
     source = spot_the_diff().write(tmp_path / "in")
     (source / "train.json").write_text("<!DOCTYPE html><html>Sign in</html>")
@@ -128,25 +117,6 @@ def test_one_useless_file_of_several_costs_only_its_split(tmp_path: Path) -> Non
     ((place, reason),) = read_rejects(tmp_path / "out")
     assert (place, reason[:42]) == ("train.json", "bad file: train.json is not JSON: Expectin")
     assert "no annotations of val were found" in manifest.extra["notes"]
-
-
-def test_nothing_that_can_be_read_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    source = put(tmp_path / "in", {"LevirCCcaptions.json": "<html>"})
-    with pytest.raises(ValueError, match=r"no pair that can be read: .*LevirCCcaptions\.json is not JSON"):
-        open_reader("levir", str(source), ImportConfig())
-    (source / "LevirCCcaptions.json").write_text('{"pictures": []}')
-    with pytest.raises(ValueError, match="has no list 'images'"):
-        open_reader("levir", str(source), ImportConfig())
-
-
-def test_a_file_that_was_cut_costs_its_split(tmp_path: Path) -> None:
-    source = spot_the_diff().write(tmp_path / "in")
-    text = (source / "test.json").read_text()
-    (source / "test.json").write_text(text[: text.index("man number 5")])
-    manifest = prepare(source, tmp_path / "out", "spot_the_diff")
-    assert manifest.rows_by_split == {"train": 2, "val": 1}
-    assert [reject.row_id for reject in read_rejects(tmp_path / "out")] == ["test.json"]
-    assert any(note.startswith("test.json is not JSON: ") for note in manifest.extra["notes"])
 
 
 @pytest.mark.parametrize(
@@ -185,23 +155,6 @@ def test_records_of_a_list(tmp_path: Path, text: str, records: list[int], reject
     assert [row["pair_id"] for row in annotations.rejects] == rejects
 
 
-# -- the job -----------------------------------------------------------------------------------------------------
-
-
-def test_on_any_filesystem(tmp_path: Path) -> None:
-    official = spot_the_diff()
-    memory = fsspec.filesystem("memory")
-    for name, content in official.files.items():
-        put(tmp_path / "in", {name: content})
-        memory.pipe(f"/official/{name}", (tmp_path / "in" / name).read_bytes())
-    prepare("memory://official", tmp_path / "out", "spot_the_diff")
-    assert found(tmp_path / "out") == official.pairs
-    inside = files.Location(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "in", "in")
-    readers = [open_reader("spot_the_diff", place, ImportConfig()) for place in (tmp_path / "in", inside)]
-    assert readers[0].fingerprint == readers[1].fingerprint
-    assert readers[0].read(0) == readers[1].read(0)
-
-
 def test_other_annotations_images_or_protocol_are_other_inputs(tmp_path: Path) -> None:
     source = spot_the_diff().write(tmp_path / "in")
     prepare(source, tmp_path / "out", "spot_the_diff")
@@ -237,24 +190,3 @@ def test_the_job_as_a_user_runs_it(tmp_path: Path, command: Command) -> None:
     again = command("import_dataset", *given)
     assert again.returncode == 1
     assert "other inputs" in again.stderr
-
-
-def test_half_an_import_goes_on(tmp_path: Path) -> None:
-    official = spot_the_diff()
-    job = import_job(official.write(tmp_path / "in"), tmp_path / "out", "spot_the_diff", chunk_size=1)
-    folder, source, stages = open_import(job)
-    assert folder.num_chunks == 5
-    stopped = type("Stopped", (), {"num_chunks": 5, "read": lambda self, n: source.read(n) if n < 3 else 1 / 0})()
-    with pytest.raises(ZeroDivisionError):
-        run_local(folder, stopped, stages, progress=False)
-    folder, source, stages = open_import(job)
-    assert folder.pending() == [3, 4]
-    run_local(folder, source, stages, progress=False)
-    assert found(tmp_path / "out") == official.pairs
-
-
-def test_the_command_line_takes_both_spellings() -> None:
-    one = cli(ImportJob, "", ["--format", "levir", "--source", "/", "--out=o", "--strict", "--chunk-size", "4"])
-    two = cli(ImportJob, "", ["format=levir", "source=/", "out=o", "strict=true", "chunk_size=4"])
-    assert one == two
-    assert (one.config.strict, one.config.chunk_size, one.config.images) == (True, 4, True)

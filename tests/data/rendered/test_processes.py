@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from idc.data.pipeline import StageSpec, TooManyRejects, run_local
+from idc.data.pipeline import StageSpec
 from idc.data.processes import run_processes
 from idc.data.rendered.config import RenderConfig, RenderJob
 from idc.data.rendered.render import RenderScenes, open_rendering
@@ -21,20 +21,6 @@ ROOT = Path(__file__).parents[3]
 
 def job(out: Path, **render: object) -> RenderJob:
     return RenderJob(out=str(out), chunk_size=2, render=SMALL.model_copy(update={"num_scenes": 5} | render))
-
-
-def test_processes_write_the_same_files_as_one(tmp_path):
-    one = run_local(*open_rendering(job(tmp_path / "one")), progress=False)
-    two = run_processes(*open_rendering(job(tmp_path / "two")), processes=2, progress=False)
-    assert two == one
-    for part in one.parts:
-        assert (tmp_path / "one" / part.file).read_bytes() == (tmp_path / "two" / part.file).read_bytes()
-
-
-def test_too_many_rejects_are_an_error_as_in_one_process(tmp_path):
-    crowded = job(tmp_path, num_scenes=4, min_objects=12, max_objects=12, extent=0.5)
-    with pytest.raises(TooManyRejects, match="4 x unplaceable scene"):
-        run_processes(*open_rendering(crowded), processes=2, progress=False)
 
 
 class Killed(RenderScenes):

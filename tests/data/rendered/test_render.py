@@ -29,13 +29,8 @@ ROOT = Path(__file__).parents[3]
 def test_pairs_are_what_the_scene_says(pairs):
     assert [p.pair_id for p in pairs[:4]] == ["r0-000000-s", "r0-000000-n", "r0-000001-s", "r0-000001-n"]
     assert Counter(p.change_type for p in pairs) == {
-        "color": 2,
-        "material": 2,
-        "add": 2,
-        "drop": 2,
-        "move": 2,
-        "none": 10,
-    }
+        "color": 2, "material": 2, "add": 2, "drop": 2, "move": 2, "none": 10,
+    }  # fmt: skip
     for changed, same in zip(pairs[::2], pairs[1::2], strict=True):
         assert changed.before == same.before
         assert changed.after != same.after != same.before
@@ -106,11 +101,6 @@ def test_a_pair_is_the_same_whatever_was_rendered_before(stage, pairs):
         assert stage.pairs(index) == (pairs[2 * index], pairs[2 * index + 1])
 
 
-def test_another_seed_is_another_scene(pairs):
-    other, _ = draw_scene(SMALL.model_copy(update={"seed": 1}), 0)
-    assert other.before != draw_scene(SMALL, 0)[0].before
-
-
 @pytest.mark.parametrize(("has", "version", "said"), [(False, None, "none"), (True, (15, 0, 6), "15.0.6")])
 def test_llvm_that_cannot_compile_is_refused_before_it_ends_the_process(monkeypatch, has, version, said):
     monkeypatch.setattr("drjit.has_backend", lambda backend: has)
@@ -144,16 +134,6 @@ def test_llvm_renders_the_same_scenes(tmp_path, pairs):
     assert abs(scalar.mean() - llvm.mean()) < 1
 
 
-def test_an_engine_that_is_not_the_default_makes_another_folder(tmp_path):
-    default, llvm = (open_rendering(job(tmp_path / name, engine=name))[0].manifest for name in ("scalar", "llvm"))
-    assert default.fingerprint != llvm.fingerprint
-    assert "engine" not in default.config["render"]
-    assert llvm.config["render"]["engine"] == "llvm"
-
-
-# ------------------------------------------------------------------------------------------------ the job
-
-
 def job(out: Path, **render: object) -> RenderJob:
     return RenderJob(out=str(out), chunk_size=3, render=SMALL.model_copy(update={"num_scenes": 7} | render))
 
@@ -173,14 +153,3 @@ def test_a_scene_that_cannot_be_placed_is_rejected(tmp_path):
     crowded = job(tmp_path, num_scenes=2, min_objects=12, max_objects=12, extent=0.5)
     with pytest.raises(TooManyRejects, match="2 x unplaceable scene"):
         run_local(*open_rendering(crowded), progress=False)
-
-
-def test_the_command_renders(tmp_path):
-    settings = [f"render.{k}={v}" for k, v in SMALL.model_copy(update={"num_scenes": 2}).model_dump().items()
-                if k in ("num_scenes", "width", "height", "samples_per_pixel", "min_visible_pixels", "max_objects",
-                         "min_objects")]  # fmt: skip
-    command = [sys.executable, str(ROOT / "jobs/render.py"), "--local", f"out={tmp_path}/pairs", *settings]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
-    assert run.returncode == 0, run.stderr
-    assert "4 pairs" in run.stdout

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from idc.config import load
 from idc.data.config import CorruptJob, ValidateJob
@@ -19,17 +18,10 @@ from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, open_rendering
 from idc.data.robustness.build import open_corruption as open_corruption
 from idc.data.store import iter_rows
 from idc.data.validation.run import validate
-from idc.evaluation.config import EvaluateJob
-from idc.evaluation.job import _selection
 from idc.metrics.difference_lists import match_caption, true_differences
 from idc.schema import CHANGE_TYPES
-from idc.systems.twincap.config import TwinCapJob
 from idc.systems.twincap.truth import PARTS, UNKNOWN, pair_truth
-from idc.training.artifact import read_artifact
 from tests.data.rendered.test_several import TINY
-from tests.systems.twincap.tiny import MODEL, start
-
-PRESET = Path(__file__).parents[3] / "jobs/configs/twincap/several_small.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -88,26 +80,6 @@ def test_twincap_learns_all_objects_that_changed(folder: str) -> None:
             assert [(labels != UNKNOWN).all() for labels in truth.changed] == [bool(gone), bool(new)]
     assert several >= 3
     assert single >= 2
-
-
-def test_twincaps_preset_trains_on_them_and_their_swapped_order(folder: str, tmp_path: Path) -> None:
-    """Made small; the weights are chosen by the differences."""
-    swapped = str(tmp_path / "swapped")
-    job = load(
-        CorruptJob,
-        None,
-        {"pairs": folder, "out": swapped, "kind": "swap_order", "keep_others": False, "splits": ["train"]},
-    )
-    run_local(*open_corruption(job), progress=False, max_reject_share=0.0)
-    settings = yaml.safe_load(PRESET.read_text())
-    settings["model"] = {**MODEL, **settings["model"], "decoder": {**MODEL["decoder"], **settings["model"]["decoder"]}}
-    settings["train"] |= {"steps": 2, "batch_size": 4, "eval_every": 1, "tracking": {"enabled": False}}
-    training = load(TwinCapJob, None, {**settings, "pairs": folder, "more_pairs": [swapped]})
-    start(training, tmp_path / "run")
-    assert {"difference_f1", "invented_share"} <= read_artifact(tmp_path / "run" / "artifact").metrics.keys()
-    assert _selection(EvaluateJob(pairs=folder, artifact=str(tmp_path / "run" / "artifact"), out=str(tmp_path))) == (
-        "best difference_f1 on val"
-    )
 
 
 def test_such_a_folder_is_valid(folder: str) -> None:

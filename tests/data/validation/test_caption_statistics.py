@@ -37,8 +37,3 @@ def test_splits_add_up() -> None:
         whole.add([text])
         part.add([text])
     assert CaptionCounter.sum(parts).result() == whole.result()
-
-
-def test_no_captions() -> None:
-    found = CaptionCounter().result()
-    assert (found.pairs, found.captions, found.share_over_20_words, found.vocabulary) == (0, 0, 0.0, 0)

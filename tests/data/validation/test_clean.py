@@ -14,7 +14,6 @@ from idc.data.images import encode_png
 from idc.data.store import Manifest, Reject, iter_rows, read_manifest, read_rejects
 from idc.data.validation.clean import clean_path, write_clean
 from idc.data.validation.run import validate
-from tests.conftest import Command
 from tests.data.readers.test_own import prepare, put
 
 ROWS = {
@@ -87,26 +86,8 @@ def test_other_splits_stay_official(official: Path) -> None:
     assert {row["pair_id"] for row in iter_rows(every)} == {"t-fine", "v-fine", "e-fine"}
 
 
-def test_twice_is_once(official: Path) -> None:
-    out, _ = clean(official)
-    before = content(out)
-    clean(official)
-    assert content(out) == before
-    with pytest.raises(ValueError, match="choose another folder, or pass overwrite=true"):
-        clean(official, clean_splits=("train",))
-    _, manifest = clean(official, overwrite=True, clean_splits=("train",))
-    assert manifest.rows_by_split == {"test": 2, "train": 1, "val": 2}
-
-
 def test_never_instead_of_the_official_one(official: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is the official folder"):
         clean(official, overwrite=True, clean_out=f"{official}/")
     with pytest.raises(ValueError, match="import it first"):
         clean(tmp_path / "in" / "pairs.jsonl")
-
-
-def test_the_job(official: Path, command: Command) -> None:
-    run = command("validate", f"pairs={official}", "--clean", "pictures=0")
-    assert run.returncode == 1, run.stderr
-    assert f"{official}-clean: 4 pairs; left out: {{'contradiction': 1, 'leak': 3}}" in run.stdout
-    assert read_manifest(f"{official}-clean").complete

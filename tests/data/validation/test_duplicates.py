@@ -55,11 +55,5 @@ def test_pairs_that_share_both_images_between_splits() -> None:
     assert shared(("t1", "train", "a", "b"), ("e1", "test", "b", "a")).leaked_couples() == {}
 
 
-def test_images_that_nothing_is_known_of() -> None:
-    found = shared(("p1", "train", "", ""), ("p2", "test", "", ""))
-    assert list(found.leaks()) == []
-    assert found.distinct_pairs() == {}
-
-
 def test_a_name_is_not_taken_for_bytes() -> None:
     assert digest("a.png") != digest(b"a.png")

@@ -12,13 +12,8 @@ from idc.data.config import ValidateJob
 from idc.data.readers.omnidiff import TYPES
 from idc.data.validation.report import kinds_lines, kinds_rows, read_report, validation_table, write_validation_report
 from idc.data.validation.run import ValidationFindings, validate
-from idc.report.validation.validation_page import render_validation
 from tests.data.readers.test_own import prepare, put
 
-SECTION_5_1 = {
-    "real": {"train": 7_007, "val": 799, "test": 803},
-    "render": {"train": 5_445, "val": 777, "test": 767},
-}
 SHORT = "A black bird has appeared on the tree stump."
 LONG = (
     "The man in a gray coat, blue pants and a red bag, who was on the left side of the road, is no longer visible. "
@@ -49,52 +44,15 @@ def check(path: Path, **settings: Any) -> ValidationFindings:
     return validate(ValidateJob(pairs=str(path), pictures=0, **settings), progress=False)
 
 
-def test_the_splits_are_those_of_section_5_1(tmp_path: Path) -> None:
-    source = written(tmp_path / "in", SECTION_5_1)
-    found = check(source, format="omnidiff", images=False).result
-    assert found.published is not None
-    assert found.published.agrees
-    sentence = found.published.sentence()
-    assert "7,007/799/803 real pairs" in sentence
-    assert "5,445/777/767 render pairs" in sentence
-    assert "12,452/1,576/1,570 pairs, 12,452/1,576/1,570 captions" in sentence
-    assert "no file format is published" in sentence
-
-    short = json.loads((source / "render/test.json").read_text())[1:]
-    (source / "render/test.json").write_text(json.dumps(short))
-    fewer = check(source, format="omnidiff", images=False).result.published
-    assert fewer is not None
-    assert not fewer.agrees
-    assert "5,445/777/766 render pairs (published 5,445/777/767)" in fewer.sentence()
-
-
 def test_an_imported_folder_has_its_statistics_next_to_tables_1_and_2(tmp_path: Path) -> None:
     sizes = {"real": {"train": 24, "val": 12, "test": 5}, "render": {"train": 12, "test": 12}}
     prepare(written(tmp_path / "in", sizes, images=True), tmp_path / "out", "omnidiff")
-    found = check(tmp_path / "out")
-    result = found.result
+    result = check(tmp_path / "out").result
     assert result.ok
-    statistics = result.statistics
-    # of n pairs every third, from the first on, has the caption of 38 words and 2 sentences; the others 9 words
-    long = 8 + 4 + 2 + 4 + 4
-    assert (statistics.pairs, statistics.captions) == (65, 65)
-    assert statistics.share_over_20_words == long / 65
-    assert statistics.lengths == {9: 65 - long, 38: long}
-    assert statistics.words_per_caption.mean == round((38 * long + 9 * (65 - long)) / 65, 2)
-    assert statistics.sentences_per_caption == (2 * long + 65 - long) / 65
-    words = {word.strip(".,").lower() for text in (SHORT, LONG) for word in text.split()}
-    assert statistics.vocabulary == len(words)
-
     head, *rows = kinds_rows(result)
     assert head == [
-        "pairs with a change of",
-        "real train",
-        "real val",
-        "real test",
-        "render train",
-        "render test",
-        "all",
-    ]
+        "pairs with a change of", "real train", "real val", "real test", "render train", "render test", "all",
+    ]  # fmt: skip
     assert [row[0] for row in rows] == list(TYPES)
     # a pair with an odd number has two types
     counts = {row[0]: row[1:] for row in rows}
@@ -109,13 +67,9 @@ def test_an_imported_folder_has_its_statistics_next_to_tables_1_and_2(tmp_path: 
     assert "the paper says that each split has all twelve types" in absent
     assert "pose" in absent
 
-    text, page = validation_table(result), render_validation(found)
-    for shown in (text, page):
-        assert "OmniDiff (the paper, tables 1 and 2)" in shown
-        for number in ("15,598", "37%", "3,793", "2.5"):
-            assert number in shown
-        assert absent in shown
-        assert "pairs with a change of" in shown
+    text = validation_table(result)
+    for shown in ("OmniDiff (the paper, tables 1 and 2)", "15,598", "37%", "3,793", "2.5", absent):
+        assert shown in text
     path = str(tmp_path / "report.json")
     write_validation_report(result, path)
     assert read_report(path) == result

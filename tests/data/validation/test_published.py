@@ -10,13 +10,10 @@ from idc.data.validation.published import ALL, PUBLISHED, SetName, compare_count
 from idc.schema import SPLITS
 
 SPOT = {
-    "rows": {"train": 9_524, "val": 1_634, "test": 1_404},
-    "pairs": {"train": 8_566, "val": 1_493, "test": 1_270},
-    "sentences": {"train": 17_676, "val": 3_310, "test": 2_107},
-    "empty_sentences": {"train": 53, "val": 6, "test": 7},
-    "captions": {"train": 17_623, "val": 3_304, "test": 2_100},
-    "something_else": {"train": 1},
-}
+    "rows": {"train": 9_524, "val": 1_634, "test": 1_404}, "pairs": {"train": 8_566, "val": 1_493, "test": 1_270},
+    "sentences": {"train": 17_676, "val": 3_310, "test": 2_107}, "empty_sentences": {"train": 53, "val": 6, "test": 7},
+    "captions": {"train": 17_623, "val": 3_304, "test": 2_100}, "something_else": {"train": 1},
+}  # fmt: skip
 
 
 def test_every_set_is_named_and_has_a_source() -> None:
@@ -55,6 +52,16 @@ def test_as_published() -> None:
     assert "17,676/3,310/2,107 sentences are 17,623/3,304/2,100 captions: empty sentences are dropped" in text
     assert "DIFFERENT" not in text
     assert "13,192" in text
+
+
+def test_omnidiffs_splits_are_those_of_section_5_1() -> None:
+    parts = {"real_pairs": (7_007, 799, 803), "render_pairs": (5_445, 777, 767), "pairs": (12_452, 1_576, 1_570)}
+    counts = {name: dict(zip(SPLITS, numbers, strict=True)) for name, numbers in parts.items()}
+    found = compare_counts("omnidiff", {**counts, "captions": counts["pairs"]})
+    assert found.agrees
+    for text in ("7,007/799/803 real pairs", "5,445/777/767 render pairs", "12,452/1,576/1,570 captions",
+                 "no file format is published"):  # fmt: skip
+        assert text in found.sentence()
 
 
 def test_a_difference_is_said_with_its_reason() -> None:

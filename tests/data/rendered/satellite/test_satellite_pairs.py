@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections import Counter
 from pathlib import Path
 
@@ -13,16 +11,14 @@ import pytest
 
 from idc.config import ConfigError, load
 from idc.data.images import decode_image
-from idc.data.pipeline import StageSpec, run_local
-from idc.data.processes import run_processes
-from idc.data.rendered.config import RenderConfig, RenderJob
+from idc.data.pipeline import run_local
+from idc.data.rendered.config import RenderJob
 from idc.data.rendered.render import open_rendering
 from idc.data.rendered.satellite.aerial import Painting, paint
 from idc.data.rendered.satellite.canvas import GroundNoise
 from idc.data.rendered.satellite.config import DistractorConfig, SatelliteConfig
 from idc.data.rendered.satellite.satellite_pairs import RenderSatellitePairs
 from idc.data.rendered.satellite.siting import work_of
-from idc.data.store import iter_rows
 from idc.schema import NO_CHANGE, ChangePair
 from tests.data.rendered.satellite.conftest import NO_DISTRACTORS, satellite_config
 
@@ -33,9 +29,6 @@ CHANGED = range(1, 24, 2)
 def mask_of(pair: ChangePair) -> np.ndarray:
     assert pair.mask is not None
     return decode_image(pair.mask)[..., 0]
-
-
-# ------------------------------------------------------------------------------------------------ from an index alone
 
 
 def test_a_pair_depends_on_its_seed_and_index_alone(stage: RenderSatellitePairs, pairs: list[ChangePair]) -> None:
@@ -71,9 +64,6 @@ def test_pairs_are_as_the_reader_of_levir_has_them(pairs: list[ChangePair]) -> N
         "there is no difference", "the two scenes seem identical", "the scene is the same as before",
         "no change has occurred", "almost nothing has changed",
     )  # fmt: skip
-
-
-# ------------------------------------------------------------------------------------------ masks, counts, places
 
 
 def pieces_of(mask: np.ndarray) -> list[list[tuple[int, int]]]:
@@ -179,44 +169,14 @@ def test_distractors_change_the_picture_of_what_has_not_changed(pairs: list[Chan
         assert np.abs(decode_image(pair.before).astype(int) - decode_image(pair.after)).mean() > 2
 
 
-# ----------------------------------------------------------------------------------------------------- the build
-
-
 def job(out: Path, **settings: object) -> RenderJob:
     return RenderJob(out=str(out), chunk_size=4, render=satellite_config().model_copy(update=settings))
 
 
 def test_the_job_of_the_other_rendered_pairs_builds_them(tmp_path: Path) -> None:
-    manifest = run_local(*open_rendering(job(tmp_path / "one")), progress=False)
+    manifest = run_local(*open_rendering(job(tmp_path)), progress=False)
     assert (manifest.num_rows, manifest.num_rejected, manifest.complete) == (24, 0, True)
     assert set(manifest.rows_by_split) == {"train", "val", "test"}
-    two = run_processes(*open_rendering(job(tmp_path / "two")), processes=2, progress=False)
-    for part in two.parts:
-        assert (tmp_path / "one" / part.file).read_bytes() == (tmp_path / "two" / part.file).read_bytes()
-
-
-class KilledOnce(RenderSatellitePairs):
-    """The stage in a process that is killed at a pair: while the marker file is not there."""
-
-    def __init__(self, config: RenderConfig, marker: str) -> None:
-        super().__init__(config)
-        self.marker = Path(marker)
-
-    def pair(self, index: int) -> ChangePair:
-        if index == 5 and not self.marker.exists():
-            self.marker.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().pair(index)
-
-
-def test_a_killed_build_continues(tmp_path: Path, pairs: list[ChangePair]) -> None:
-    folder, source, stages = open_rendering(job(tmp_path / "out", num_scenes=8))
-    killed = [StageSpec(KilledOnce, {**stages[0].kwargs, "marker": str(tmp_path / "marker")})]
-    with pytest.raises(RuntimeError, match="repeat the command"):
-        run_processes(folder, source, killed, processes=2, progress=False)
-    run_processes(*open_rendering(job(tmp_path / "out", num_scenes=8)), processes=2, progress=False)
-    rows = sorted(iter_rows(tmp_path / "out"), key=lambda row: row["pair_id"])
-    assert [row["after"] for row in rows] == [pair.after for pair in pairs[:8]]
 
 
 def test_a_site_that_has_no_room_is_a_reject(tmp_path: Path) -> None:
@@ -225,9 +185,6 @@ def test_a_site_that_has_no_room_is_a_reject(tmp_path: Path) -> None:
     )
     batch = RenderSatellitePairs(tiny)({"index": [0, 1]})
     assert all(error.startswith("unplaceable scene: 60 sites of 20 m were drawn") for error in batch["error"])
-
-
-# ----------------------------------------------------------------------------------------------------- settings
 
 
 @pytest.mark.parametrize(
