@@ -83,53 +83,6 @@ def test_the_naive_way_is_naive() -> None:
         assert len(projected) == max(1, len(prefixes))
 
 
-def settings(**changes: Any) -> ProcedureEncoder:
-    torch.manual_seed(0)
-    shapes = Shapes(num_keyframes=2, grid=(2, 3), feature_dim=8, codebook_size=11, vocabulary_size=20)
-    encoder = ProcedureEncoder(EncoderConfig(**{**ENCODER.model_dump(), **changes}), shapes)
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return encoder
-
-
-@pytest.mark.parametrize("official", [{}, OFFICIAL], ids=["paper", "official"])
-@pytest.mark.parametrize("read", [1, 3, 5])
-def test_positions_that_nobody_reads_are_not_computed_and_change_nothing(official: dict[str, Any], read: int) -> None:
-    """Of 5 samples, the wanted patches of the first ones: the same values and gradients as from all positions."""
-    torch.manual_seed(1)
-    features, ids = torch.randn(5, 4, 6, 8), torch.randint(4, 20, (5, 6))
-    masked = torch.rand(5, 4, 6) < 0.4
-    masked[0], masked[1, 1:] = True, False
-    wanted, weights = masked[:read], torch.randn(3)
-    results = []
-    for alone in (False, True):
-        encoder = settings(**official)
-        align, consistency, patches = encoder("modeling", features, masked, ids, PAD, *([wanted] if alone else []))
-        if not alone:
-            patches = patches[:read][wanted.flatten(1)]
-        rows: list[int] = []
-        loss = sum(
-            weight * part.pow(2).sum() for weight, part in zip(weights, (align, consistency, patches), strict=True)
-        )
-        loss.backward()
-        last = encoder.blocks[-1]
-        assert isinstance(last, EncoderBlock)
-        last.widen.register_forward_pre_hook(lambda _, inputs, to=rows: to.append(inputs[0].numel() // 32))
-        with torch.no_grad():
-            encoder("modeling", features, masked, ids, PAD, wanted)
-        assert sum(rows) == int(wanted.sum()) + 2 * 5
-        grads = {name: parameter.grad for name, parameter in encoder.named_parameters() if parameter.grad is not None}
-        results.append((align, consistency, patches, grads))
-    whole, part = results
-    for one, other in zip(whole[:3], part[:3], strict=True):
-        assert one.shape == other.shape
-        assert torch.allclose(one, other, atol=1e-5, rtol=1e-5)
-    assert whole[3].keys() == part[3].keys()
-    for name, grad in whole[3].items():
-        assert torch.allclose(grad, part[3][name], atol=1e-4 * float(grad.abs().max()) + 1e-6), name
-
-
 def test_captioning_is_measured() -> None:
     rows = list(captioning.measure_captioning(TINY))
     assert rows[0].title == (
