@@ -15,10 +15,8 @@ from benchmarks.gpu import GpuConfig, measure_gpu
 from benchmarks.measurement import Row, markdown
 from benchmarks.scoring import ScoringConfig, measure_scoring
 from benchmarks.training import TrainingConfig
-from idc.data.text import PAD
 from idc.nn.packed import packing_works
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
-from idc.systems.procap.model import EncoderBlock, ProcedureEncoder, Shapes
 from idc.training.config import TrainConfig
 from idc.training.context import LocalContext
 from idc.training.linears import onednn_is_exact
@@ -44,7 +42,6 @@ TRAINING = TrainingConfig(
     encoder=ENCODER, grid=(3, 4), feature_dim=10, codebook_size=16, vocabulary_size=30, batch_size=4, repeats=2,
     threads=1,
 )  # fmt: skip
-OFFICIAL = {"separator": True, "consistency_sees_text": False, "queries_only": False}
 
 
 @pytest.fixture(autouse=True)
@@ -66,21 +63,6 @@ def test_each_optimisation_gives_the_same_captions() -> None:
         assert torch.equal(other.ids, naive.ids)
         assert torch.allclose(other.log_probability, naive.log_probability, atol=1e-2)
     assert set(ways["naive"].seconds[0]) == {"features", "encoder", "decoder"}
-
-
-def test_the_naive_way_is_naive() -> None:
-    """It calls the decoder with every prefix and the whole procedure; the others only take steps."""
-    tokenizer, captioner = captioning.make_image_tokenizer(TINY), make_captioner(TINY, 2)
-    speeds = TINY.speeds()
-    for name, prefixes in {"naive": list(range(1, 10)), "cached decoding": []}.items():
-        way = Way(TINY, tokenizer, captioner, speeds[name])
-        seen: list[int] = []
-        projected: list[int] = []
-        way.captioner.decoder.register_forward_pre_hook(lambda _, inputs, to=seen: to.append(inputs[0].shape[1]))
-        way.captioner.decoder.project.register_forward_pre_hook(lambda _, inputs, to=projected: to.append(len(inputs)))
-        way(*make_pairs(2, 32))
-        assert seen == prefixes
-        assert len(projected) == max(1, len(prefixes))
 
 
 def test_captioning_is_measured() -> None:
@@ -141,6 +123,7 @@ def test_the_loop_of_random_samples_runs(tmp_path: Path) -> None:
     assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_scores_are_compared_with_pycocoevalcap() -> None:
     rows = list(measure_scoring(ScoringConfig(pairs=20, references=2, rounds=1)))
     assert [row.unit for row in rows] == ["s"] * 3
@@ -168,7 +151,3 @@ def test_operations_are_counted_once() -> None:
         torch.nn.functional.scaled_dot_product_attention(query, key, value).sum().backward()
 
     assert training.count_flops(attend) == 3 * 2 * (2 * 2 * 3 * 4 * 7 * 8)
-
-
-def test_the_last_speed_is_bf16_where_it_is_asked_for() -> None:
-    assert list(CaptioningConfig(precision="bf16").speeds())[-1] == "bf16"
