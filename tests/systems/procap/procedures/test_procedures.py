@@ -18,8 +18,10 @@ from idc.data.store import iter_rows, read_manifest, read_rejects
 from idc.data.text import BOS, EOS, Vocabulary
 from idc.systems.procap.procedures.build import build
 from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
+from idc.systems.procap.procedures.similarity import Sampling
 from idc.vision.interpolation.middle_frames import DISFlow, interpolate
 from idc.vision.tokenizer.model import ImageTokenizer, to_images
+from tests.vision.pair_encoder.test_pair_encoder import tiny as tiny_pair_encoder
 from tests.vision.scenes import TINY, pair_row, write_pairs
 
 run = partial(run_local, progress=False)
@@ -176,6 +178,17 @@ def test_official_scores_become_the_confidence(
         assert int(np.argmax(made[name]["confidence"])) == (0 if n % 2 else 1)
     np.testing.assert_allclose(made[names[-1]]["confidence"], np.full(3, 2 / 3))
     assert "1 of 12 pairs are not in" in caplog.text
+
+
+def test_a_pair_encoder_gives_the_confidence(pairs: str, tokenizer: str, tmp_path: Path) -> None:
+    tiny_pair_encoder().save(tmp_path / "encoder")
+    sampling = {"strategy": "visual_text", "pair_encoder": str(tmp_path / "encoder"), "temperature": 1e-5}
+    build(config(pairs, tokenizer, **sampling), str(tmp_path / "out"), run)
+    for name, row in rows_of(tmp_path / "out").items():
+        frames = np.stack([decode_image(data) for data in row["frames"]])
+        expected = Sampling(**sampling)(name, frames, np.zeros((5, 1, 1)), row["captions"])
+        np.testing.assert_allclose(row["confidence"], expected, atol=0.02)
+    assert np.ptp(rows_of(tmp_path / "out")["p000"]["confidence"]) > 0.1
 
 
 def test_what_a_strategy_lacks_is_refused_before_the_build(pairs: str, tokenizer: str, tmp_path: Path) -> None:
