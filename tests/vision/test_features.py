@@ -59,12 +59,9 @@ def test_clip_features_are_the_projected_embedding(tmp_path: Path) -> None:
     assert np.allclose(found[0], expected[0].numpy(), atol=1e-5)
 
 
-def test_dinov2_features_have_its_width(tmp_path: Path) -> None:
-    save_tiny_dinov2(tmp_path)
-    assert Dinov2Features(str(tmp_path))([np.zeros((9, 14, 3), np.uint8)]).shape == (1, 16)
-
-
 @pytest.mark.parametrize("model", [ClipFeatures, Dinov2Features])
 def test_a_folder_without_a_model_is_refused(model: type, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be loaded as"):
         model(str(tmp_path))
+    save_tiny_dinov2(tmp_path / "dinov2")
+    assert Dinov2Features(str(tmp_path / "dinov2"))([np.zeros((9, 14, 3), np.uint8)]).shape == (1, 16)

@@ -1,10 +1,6 @@
-"""NAMC's samples: the words of a description and their places, known noise, exchange, free captions, features kept."""
+"""NAMC's samples: the words of a description, exchange, shares, free captions, features kept."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +10,6 @@ from idc.data.descriptions.template import PairDescription
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary, words
 from idc.systems.namc.data import (
-    DescribedPairs,
-    ImageStore,
     Remembered,
     Tokens,
     collate_described,
@@ -26,8 +20,9 @@ from tests.systems.namc.tiny import described_pairs, described_samples
 from tests.systems.procap.world import World
 
 
-def dataset(world: World, folder: Path, **settings: Any) -> DescribedPairs:
-    return described_samples(described_pairs(world, folder / "described", 0.5), **settings)
+@pytest.fixture(scope="module")
+def described(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return described_pairs(world, tmp_path_factory.mktemp("described") / "pairs", 0.5)
 
 
 def test_the_words_of_a_sentence_are_those_of_the_whole_text() -> None:
@@ -44,56 +39,32 @@ def test_the_first_caption_that_follows_the_template_counts() -> None:
     assert first_description(["the cube turned blue"]) is None
 
 
-def test_samples_are_pure_functions_of_index_and_epoch(world: World, tmp_path: Path) -> None:
-    data = dataset(world, tmp_path, exchange=True)
-    first, again, later = data.get(3, 1), data.get(3, 1), data.get(3, 2)
-    assert np.array_equal(first["uniform_images"], again["uniform_images"])
-    assert first["ids"] == again["ids"]
-    assert not np.array_equal(first["uniform_images"], later["uniform_images"])
+def test_exchange_exchanges_images_and_descriptions_by_index_and_epoch_alone(described: str) -> None:
+    plain, exchanged = described_samples(described), described_samples(described, exchange=True)
+    here, swapped = plain.get(0, 0), 0
+    for epoch in range(8):
+        sample, again = exchanged.get(0, epoch), exchanged.get(0, epoch)
+        assert np.array_equal(sample["uniform_images"], again["uniform_images"])
+        assert sample["ids"] == again["ids"]
+        assert not epoch or not np.array_equal(sample["uniform_images"], exchanged.get(0, 0)["uniform_images"])
+        if sample["keys"] == here["keys"][::-1]:
+            swapped += 1
+            assert np.array_equal(sample["images"], here["images"][::-1])
+            assert sample["texts"] == here["texts"][::-1]
+            assert sorted(sample["ids"]) == sorted(here["ids"])
+            assert sample["ids"] != here["ids"]
+    assert 0 < swapped < 8
 
 
-def test_exchange_exchanges_images_and_descriptions(world: World, tmp_path: Path) -> None:
-    plain, exchanged = dataset(world, tmp_path / "a"), dataset(world, tmp_path / "b", exchange=True)
-    epochs = [exchanged.get(0, epoch) for epoch in range(8)]
-    here = plain.get(0, 0)
-    swapped = [sample for sample in epochs if sample["keys"] == here["keys"][::-1]]
-    assert 0 < len(swapped) < 8
-    for sample in swapped:
-        assert np.array_equal(sample["images"], here["images"][::-1])
-        assert sample["texts"] == here["texts"][::-1]
-        assert len(sample["ids"]) == len(here["ids"])
-        assert sample["ids"] != here["ids"]
-
-
-def test_every_target_word_points_at_its_mask(world: World, tmp_path: Path) -> None:
-    data = dataset(world, tmp_path)
-    samples = [data.get(index, 0) for index in range(4)]
-    batch = collate_described(samples)
-    count = batch["text"]["num_words"]
-    word_ids = torch.zeros(8, count, dtype=torch.long)
-    numbers = batch["text"]["words"]
-    for row in range(8):
-        inside = numbers[row] >= 0
-        word_ids[row, numbers[row][inside]] = batch["text"]["ids"][row][inside]
-    place, targets = batch["place"], batch["targets"]
-    assert (place >= 0).sum() == sum(side >= 0 for sample in samples for side, _ in sample["places"])
-    assert torch.equal(word_ids.flatten()[place[place >= 0]], targets[place >= 0])
-
-
-def test_a_share_takes_the_same_pairs_of_any_run(world: World, tmp_path: Path) -> None:
-    half = dataset(world, tmp_path, share=0.5)
-    again = dataset(world, tmp_path / "again", share=0.5, seed=9)
+def test_a_share_takes_the_same_pairs_of_any_run(described: str) -> None:
+    half, again = (described_samples(described, share=0.5, seed=seed) for seed in (0, 9))
     assert len(half) == 7  # of 14
     assert [row for row, _ in half.described] == [row for row, _ in again.described]
 
 
-def test_pairs_without_a_description_are_refused_together_and_left_out_alone(
-    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    vocabulary = Vocabulary(["a"])
-    settings: dict[str, Any] = {"vocabulary": vocabulary, "tokens": Tokens(vocabulary, 9), "positions": 16, "seed": 0}
+def test_a_folder_without_any_description_is_refused(world: World) -> None:
     with pytest.raises(ValueError, match=r"no pair of split 'train' has a caption that follows the template"):
-        DescribedPairs(world.pairs, "train", images=ImageStore(64, 1), length=20, **settings)
+        described_samples(world.pairs)
 
 
 def test_pieces_of_a_word_share_its_number() -> None:
@@ -116,31 +87,19 @@ def test_remembered_features_are_computed_once_and_within_their_room() -> None:
         return images.float().mean(dim=(1, 2))
 
     images = torch.randint(0, 255, (4, 8, 8, 3), dtype=torch.uint8)
-
-    def check(keys: Sequence[bytes], remember: Any) -> None:
-        assert torch.allclose(
-            remember(images[: len(keys)], keys), images[: len(keys)].float().mean(dim=(1, 2)), rtol=1e-3
-        )
-
-    enough = Remembered(compute, 1)
-    for _ in range(2):
-        check([b"a", b"b", b"c"], enough)
-    check([b"a", b"b", b"c", b"d"], enough)
-    assert calls == [3, 1]
-    calls.clear()
-    none = Remembered(compute, 0)
-    for _ in range(2):
-        check([b"a", b"b"], none)
-    assert calls == [2, 2]
+    expected = images.float().mean(dim=(1, 2))
+    for megabytes, computed in ((1, [3, 1]), (0, [3, 3, 4])):
+        remember = Remembered(compute, megabytes)
+        for keys in ([b"a", b"b", b"c"], [b"a", b"b", b"c"], [b"a", b"b", b"c", b"d"]):
+            assert torch.allclose(remember(images[: len(keys)], keys), expected[: len(keys)], rtol=1e-3)
+        assert calls == computed
+        calls.clear()
 
 
 def test_free_captions_are_used_as_they_are_where_they_are_wanted(world: World) -> None:
     captions = [row["captions"][0] for row in iter_rows(world.pairs, ["captions"], "train")]
     vocabulary = Vocabulary.build(captions)
-    data = DescribedPairs(
-        world.pairs, "train", images=ImageStore(64, 8), vocabulary=vocabulary, tokens=Tokens(vocabulary, 9),
-        positions=16, length=40, seed=0, free=True, exchange=True,
-    )  # fmt: skip
+    data = described_samples(world.pairs, vocabulary=vocabulary, free=True, exchange=True)
     assert len(data) == len(captions)
     batch = collate_described([data.get(index, epoch) for index in range(3) for epoch in range(2)])
     assert [vocabulary.decode(row) for row in batch["targets"].tolist()][::2] == [

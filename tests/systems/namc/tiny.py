@@ -28,20 +28,21 @@ ENTRY = "idc.systems.namc.task"
 
 
 def described_pairs(world: World, folder: Path, noise: float = 0.3) -> str:
-    """The world's pairs with the descriptions of the oracle, one kept as it is."""
+    """The world's pairs with the descriptions of the oracle."""
     rows = []
     for row in iter_rows(world.pairs):
         meta = json.loads(row["meta"])
-        found, wrong = describe_by_oracle(row["pair_id"], meta, OracleConfig(noise=noise))
-        meta["description_noise"] = [one._asdict() for one in wrong]
-        rows.append({**row, "captions": [found.sentence()], "meta": json.dumps(meta)})
+        description, _ = describe_by_oracle(row["pair_id"], meta, OracleConfig(noise=noise))
+        rows.append({**row, "captions": [description.sentence()]})
     return write_pairs(folder, rows)
 
 
 def described_samples(described: str, **settings: Any) -> DescribedPairs:
     """The training split of :func:`described_pairs`, with a vocabulary of its descriptions; ``settings`` are arguments
     of :class:`DescribedPairs`."""
-    vocabulary = Vocabulary.build(row["captions"][0] for row in iter_rows(described))
+    vocabulary = settings.pop("vocabulary", None) or Vocabulary.build(
+        row["captions"][0] for row in iter_rows(described)
+    )
     defaults = {"tokens": Tokens(vocabulary, 96), "positions": 16, "length": 96, "seed": 0}
     return DescribedPairs(
         described, "train", images=ImageStore(64, 64), vocabulary=vocabulary, **{**defaults, **settings}

@@ -17,6 +17,8 @@ from tests.systems.procap.world import ENCODER, World, start
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz!,0123456789"
 MARKS = ["<|startoftext|>", "<|endoftext|>"]
+SYMBOLS = ["!", *sorted(set(LETTERS) - {"!"}), *(f"{letter}</w>" for letter in LETTERS), "re", "red</w>", "ch", *MARKS]
+SIZE = len(SYMBOLS)
 
 
 @pytest.fixture(scope="module")
@@ -32,18 +34,13 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
     model.save_pretrained(folder)
-    symbols = ["!", *sorted(set(LETTERS) - {"!"}), *(f"{letter}</w>" for letter in LETTERS), "re", "red</w>", "ch"]
-    vocabulary = {symbol: index for index, symbol in enumerate([*symbols, *MARKS])}
+    vocabulary = {symbol: index for index, symbol in enumerate(SYMBOLS)}
     CLIPTokenizer(vocab=vocabulary, merges=[("r", "e"), ("re", "d</w>"), ("c", "h")]).save_pretrained(folder)
     return str(folder)
 
 
-def size_of(clip: str) -> int:
-    return len(CLIPTokenizer.from_pretrained(clip))
-
-
 @torch.no_grad()
-def test_the_encoders_blocks_become_clips(clip: str, world: World) -> None:
+def test_the_encoders_blocks_become_clips_and_of_another_size_are_refused(clip: str, world: World) -> None:
     """On the same input they compute what CLIP's first two blocks do."""
     info = ProcedureInfo.of(world.procedures)
     encoder = ProcedureEncoder(EncoderConfig.model_validate(ENCODER), info.shapes)
@@ -60,18 +57,15 @@ def test_the_encoders_blocks_become_clips(clip: str, world: World) -> None:
     for block in encoder.blocks:
         ours = block(ours, None)
     torch.testing.assert_close(ours, seen[0], atol=1e-5, rtol=1e-4)
-
-
-def test_another_clip_is_refused(clip: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"clip: .* has 3 blocks .* the encoder has 4 blocks"):
         clip_blocks(clip, layers=4, width=32, heads=4)
     with pytest.raises(ValueError, match=r"clip=.* cannot be loaded as CLIPVisionModel"):
-        clip_blocks(str(tmp_path), layers=1, width=32, heads=4)
+        clip_blocks(f"{clip}/nothing", layers=1, width=32, heads=4)
 
 
 def test_captions_become_bpe_ids_without_marks(clip: str, tmp_path: Path) -> None:
     tokenizer = CLIPTokenizer.from_pretrained(clip)
-    words = ClipWords(clip, size_of(clip))
+    words = ClipWords(clip, SIZE)
     ids = words.encode("Red  CUBE!")
     symbols = ["red</w>", "c", "u", "b", "e</w>", "!</w>"]
     assert ids[1:-1] == tokenizer.convert_tokens_to_ids(symbols)
@@ -84,22 +78,20 @@ def test_captions_become_bpe_ids_without_marks(clip: str, tmp_path: Path) -> Non
 
 def test_stage_1_starts_from_clip_and_reads_bpe(clip: str, world: World, tmp_path: Path) -> None:
     """With a learning rate of 0 the artifact has CLIP's blocks; stage 2 takes it, whatever its own words are."""
-    settings = {"encoder.text_vocabulary": size_of(clip), "optim.lr": 0.0, "optim.warmup_lr": 0.0, "train.steps": 1}
+    settings = {"encoder.text_vocabulary": SIZE, "optim.lr": 0.0, "optim.warmup_lr": 0.0, "train.steps": 1}
     job = world.pretrain(settings, clip=clip, clip_tokenizer=clip)
     start(job, tmp_path / "pretrain")
     artifact = read_artifact(tmp_path / "pretrain" / "artifact", system="procap")
     state = artifact.state_dict()
     for name, tensor in clip_blocks(clip, 2, 32, 4).items():
         assert torch.equal(state[f"encoder.{name}"], tensor)
-    assert state["encoder.text_embedding.weight"].shape == (size_of(clip) + ENCODER["text_length"], 32)
+    assert state["encoder.text_embedding.weight"].shape == (SIZE + ENCODER["text_length"], 32)
 
     info = ProcedureInfo.of(world.procedures)
-    data = PretrainDataset(world.procedures, info, "train", job, ClipWords(clip, size_of(clip)))
-    row = data.source.rows[0]
-    item = data.get(0, 0)
-    possible = [ClipWords(clip, size_of(clip)).encode(text)[1:-1][: ENCODER["text_length"]] for text in row["captions"]]
-    assert [int(index) for index in item["text"] if index != 0] in possible
+    words = ClipWords(clip, SIZE)
+    data = PretrainDataset(world.procedures, info, "train", job, words)
+    possible = [words.encode(text)[1:-1][: ENCODER["text_length"]] for text in data.source.rows[0]["captions"]]
+    assert [int(index) for index in data.get(0, 0)["text"] if index != 0] in possible
 
-    trained = world.finetune({"train.steps": 1}, pretrained=str(tmp_path / "pretrain" / "artifact"))
-    start(trained, tmp_path / "finetune")
-    assert len(info.vocabulary) != size_of(clip)
+    assert len(info.vocabulary) != SIZE
+    start(world.finetune({"train.steps": 1}, pretrained=str(artifact.path)), tmp_path / "finetune")

@@ -29,14 +29,8 @@ from tests.systems.procap.naive import masked_patches
 from tests.systems.procap.world import World, build_procedures
 
 PAPER = Shapes(num_keyframes=2, grid=(14, 14), feature_dim=256, codebook_size=1024, vocabulary_size=80)
-NONE = {"random": 0.0, "entire": 0.0, "in_block": 0.0, "out_of_block": 0.0}
 FRAME_SHUFFLE, OTHERS_FRAME, COLOUR, AFFINE = 1, 0, 2, 3
 """Which warp the first draw of ``PretrainDataset._warp`` chooses."""
-
-
-def masks(count: int, **settings: Any) -> list[np.ndarray]:
-    config = MaskingConfig(**settings)
-    return [draw_mask(config, PAPER, np.random.default_rng(seed))[0] for seed in range(count)]
 
 
 def dataset(world: World, path: str | None = None, split: str = "train", **settings: Any) -> PretrainDataset:
@@ -82,29 +76,6 @@ def test_masks_are_those_of_equations_13_to_17(grid: tuple[int, int], drawn_for:
         assert number["few"] / 600 > 0.7
 
 
-def test_equation_14_draws_a_probability_for_each_index() -> None:
-    """So that every sample of 784 patches has a share near the mean of U(0.2, 0.5), as a sum of independent patches."""
-    shares = [mask.mean() for mask in masks(200, **{**NONE, "random": 1.0})]
-    assert np.mean(shares) == pytest.approx(0.35, abs=0.01)
-    assert np.std(shares) < 0.03  # sqrt(0.35 * 0.65 / 784) = 0.017; of one draw for a sample 0.3 / sqrt(12) = 0.087
-
-
-def test_random_masking_masks_at_least_one_patch() -> None:
-    none_but_one = masks(20, **{**NONE, "random": 1.0}, low=0.0, high=0.0)
-    assert [mask.sum() for mask in none_but_one] == [1] * 20
-    assert len({int(mask.argmax()) for mask in none_but_one}) > 10
-
-
-def test_entire_masking_masks_all_and_says_so() -> None:
-    config = MaskingConfig(**{**NONE, "entire": 1.0})
-    masked, entire = draw_mask(config, PAPER, np.random.default_rng(0))
-    assert masked.shape == (4, 196)
-    assert masked.all()
-    assert bool(entire)
-    for scheme in ("random", "in_block", "out_of_block"):
-        assert not draw_mask(MaskingConfig(**{**NONE, scheme: 1.0}), PAPER, np.random.default_rng(0))[1]
-
-
 # -- samples ------------------------------------------------------------------------------------------------------
 
 
@@ -114,8 +85,8 @@ def test_a_sample_depends_on_seed_epoch_and_index_alone(world: World) -> None:
     for index in (0, 7):
         first = data.get(index, 3)
         data.get(index + 1, 0)  # what was asked before does not matter
-        for one in (data.get(index, 3), again.get(index, 3)):
-            assert all(np.array_equal(first[key], one[key]) for key in first)
+        for same in (data.get(index, 3), again.get(index, 3)):
+            assert all(np.array_equal(first[key], same[key]) for key in first)
         assert any(not np.array_equal(first[key], data.get(index, 4)[key]) for key in ("masked", "text", "warped"))
         assert any(not np.array_equal(first[key], other_seed.get(index, 3)[key]) for key in ("masked", "text"))
         assert np.array_equal(first["frames"], data.get(index, 4)["frames"])  # the stored draw of the key frames
@@ -150,20 +121,14 @@ def test_key_frames_are_redrawn_each_epoch_where_asked_for(world: World) -> None
         assert np.array_equal(a["frames"], b["frames"])
 
 
-def test_the_first_caption_is_always_shown_where_asked_for(world: World) -> None:
-    first, random = dataset(world, captions="first"), dataset(world)
+def test_a_random_caption_or_always_the_first_and_an_unaligned_one_that_is_another(world: World) -> None:
+    """Half of the pairs are unchanged and share their captions, so a draw among all rows would often fail."""
+    first, random = dataset(world, captions="first"), dataset(world, **{"encoder.text_length": 24})
     assert len({first.get(0, epoch)["text"].tobytes() for epoch in range(8)}) == 1
     assert len({random.get(0, epoch)["text"].tobytes() for epoch in range(8)}) > 2
-    blind = dataset(world, caption_condition=False)
-    assert (blind.get(0, 0)["text"] == PAD).all()
-
-
-def test_the_unaligned_caption_is_no_caption_of_the_pair(world: World) -> None:
-    """Half of the pairs are unchanged and share their captions, so a draw among all rows would often fail."""
-    data = dataset(world, **{"captions": "random", "encoder.text_length": 24})
-    for index in range(len(data)):
+    for index in range(len(random)):
         for epoch in range(6):
-            item = data.get(index, epoch)
+            item = random.get(index, epoch)
             assert item["text"].tolist() != item["other_text"].tolist(), (index, epoch)
 
 
@@ -172,23 +137,16 @@ def test_the_unaligned_caption_is_no_caption_of_the_pair(world: World) -> None:
 
 def test_a_frame_of_another_procedure_is_put_in(world: World) -> None:
     data = dataset(world, world.pixels)
+    others = [frame for i, row in enumerate(data.source.rows) if i != 1 for frame in data.source.pixels(row, range(5))]
+    two = dataset(world, world.pixels, "val")
+    two.source.rows = [two.source.rows[0], two.source.rows[2]]  # of different scenes: the other one, every time
     for seed in range(0, 40, 4):
-        frames, after, places, redone = warped(data, 1, OTHERS_FRAME, seed)
+        frames, after, redone_at, redone = warped(data, 1, OTHERS_FRAME, seed)
+        assert len(redone_at) == len(redone) == 0
         changed = [f for f in range(4) if not np.array_equal(frames[f], after[f])]
-        assert len(places) == len(redone) == 0
         assert len(changed) <= 1
-        for place in changed:
-            rows = [row for i, row in enumerate(data.source.rows) if i != 1]
-            others = [frame for row in rows for frame in data.source.pixels(row, range(5))]
-            assert any(np.array_equal(after[place], frame) for frame in others)
-
-
-def test_a_procedures_own_frame_is_not_another_procedures(world: World) -> None:
-    """Of two procedures the other one is taken, every time."""
-    data = dataset(world, world.pixels, "val")
-    data.source.rows = [data.source.rows[0], data.source.rows[2]]  # of different scenes
-    for seed in range(0, 40, 4):
-        frames, after, *_ = warped(data, 0, OTHERS_FRAME, seed)
+        assert all(any(np.array_equal(after[f], frame) for frame in others) for f in changed)
+        frames, after, *_ = warped(two, 0, OTHERS_FRAME, seed)
         assert sum(not np.array_equal(frames[f], after[f]) for f in range(4)) == 1
 
 
@@ -203,35 +161,26 @@ def test_frame_shuffle_is_never_the_identity(world: World) -> None:
         assert order != [0, 1, 2, 3]
 
 
-def test_colour_shift_moves_one_channel_of_all_frames_by_one_amount(world: World) -> None:
-    pixels = np.full((4, 8, 8, 3), 128, np.uint8)
-    shifts = [[], [], []]
+@pytest.mark.parametrize("all_frames", [True, False], ids=["paper", "official"])
+def test_colour_shift_moves_a_channel_of_all_frames_or_officially_any_of_one(world: World, all_frames: bool) -> None:
+    grey = np.full((4, 8, 8, 3), 128, np.uint8)
+    channels, shifts = [0, 0, 0, 0], []
     for seed in range(60):
-        after = shift_color(pixels, True, np.random.default_rng(seed)).astype(int)
+        after = shift_color(grey, all_frames, np.random.default_rng(seed)).astype(int)
         moved = [c for c in range(3) if (after[..., c] != 128).any()]
-        assert len(moved) <= 1  # a shift below half a level is none
-        for channel in moved:
-            (value,) = np.unique(after[..., channel])
-            shifts[channel].append(value - 128)
-    assert all(len(values) > 8 and min(values) < -20 and max(values) > 20 for values in shifts)
-    assert max(abs(value) for values in shifts for value in values) <= 128
-    data = dataset(world)
-    frames, after, places, redone = warped(data, 0, COLOUR)
-    assert places.tolist() == [0, 1, 2, 3]
-    assert redone.shape == (4, 32, 32, 3)
+        channels[len(moved)] += 1
+        if moved:
+            (level,) = np.unique(after[..., moved])  # one amount for all
+            shifts.append(level - 128)
+    assert min(shifts) < -20
+    assert max(shifts) > 20
+    assert channels[0] <= 2  # a shift below half a level is none
+    assert channels[2:] == [0, 0] if all_frames else channels[2] == 0 and 5 <= channels[3] <= 25  # one in four
+    data = dataset(world, **{"loss.color_shift_all_frames": all_frames})
+    frames, after, redone_at, redone = warped(data, 0, COLOUR)
     assert np.array_equal(frames, after)  # their features are computed later, of ``redone``
-
-
-def test_the_official_colour_shift_is_of_one_frame_and_one_or_all_channels(world: World) -> None:
-    grey = np.full((1, 4, 4, 3), 128, np.uint8)
-    counts = [
-        int((shift_color(grey, False, np.random.default_rng(seed)) != 128).any((0, 1, 2)).sum()) for seed in range(60)
-    ]
-    assert 5 <= counts.count(3) <= 25  # one in four
-    assert counts.count(1) + counts.count(3) >= 58  # a shift below half a level is none
-    data = dataset(world, **{"loss.color_shift_all_frames": False})
-    *_, places, redone = warped(data, 0, COLOUR)
-    assert len(places) == len(redone) == 1
+    assert redone.shape == ((4 if all_frames else 1), 32, 32, 3)
+    assert len(set(redone_at.tolist())) == len(redone)
 
 
 def test_the_affine_warp_keeps_the_shape_and_changes_one_frame(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,31 +225,32 @@ def test_stored_features_and_pixels_give_the_same_samples(world: World) -> None:
 # -- stage 2 ------------------------------------------------------------------------------------------------------
 
 
-def test_a_stage_2_sample_is_a_shifted_caption_and_both_ends(world: World) -> None:
+def captioning(world: World, captions: str, max_length: int) -> FinetuneDataset:
     info = ProcedureInfo.of(world.procedures)
-    data = FinetuneDataset(world.procedures, info, "train", captions="random", max_length=20, seed=0)
+    return FinetuneDataset(world.procedures, info, "train", captions=captions, max_length=max_length, seed=0)
+
+
+@pytest.mark.parametrize("max_length", [40, 5, 2])
+def test_a_stage_2_sample_is_a_shifted_caption_that_ends_and_both_images(world: World, max_length: int) -> None:
+    data = captioning(world, "random", max_length)
     item, row = data.get(3, 1), data.source.rows[3]
-    assert item["ids"].shape == item["targets"].shape == (19,)
-    assert item["ids"][0] == BOS
-    length = int((item["targets"] != PAD).sum())
-    assert item["targets"][length - 1] == EOS
-    assert (item["ids"][1:length] == item["targets"][: length - 1]).all()
-    assert (item["ids"][length:] == PAD).all()
-    assert [BOS, *item["targets"][:length].tolist()] in row["caption_ids"]
+    assert item["ids"].shape == item["targets"].shape == (max_length - 1,)
+    targets = [word for word in item["targets"].tolist() if word != PAD]
+    assert [word for word in item["ids"].tolist() if word != PAD] == [BOS, *targets[:-1]]
+    assert targets[-1] == EOS
+    assert targets[:-1] in [caption[1:-1][: max_length - 2] for caption in row["caption_ids"]]
     assert np.array_equal(item["ends"], data.source.frames(row, [0, 4]))
     assert item["references"] == row["captions"]
 
 
 def test_a_sample_with_all_captions_has_each_once_and_a_batch_pads_them(world: World) -> None:
-    info = ProcedureInfo.of(world.procedures)
-    data = FinetuneDataset(world.procedures, info, "train", captions="all", max_length=40, seed=0)
+    data = captioning(world, "all", 40)
     items = [data.get(index, 0) for index in range(4)]
     for index, item in enumerate(items):
         captions = data.source.rows[index]["caption_ids"]
         assert item["ids"].shape == item["targets"].shape == (len(captions), 39)
-        for ids, targets, caption in zip(item["ids"], item["targets"], captions, strict=True):
+        for targets, caption in zip(item["targets"], captions, strict=True):
             assert [BOS, *(word for word in targets.tolist() if word != PAD)] == caption
-            assert [*(word for word in ids.tolist() if word != PAD), EOS] == caption
     fewer = {**items[0], "ids": items[0]["ids"][:2], "targets": items[0]["targets"][:2]}
     batch = collate([fewer, *items[1:]])
     longest = max(int((item["targets"] != PAD).sum(1).max()) for item in (fewer, *items[1:]))
@@ -308,17 +258,6 @@ def test_a_sample_with_all_captions_has_each_once_and_a_batch_pads_them(world: W
     assert batch["ids"].shape == batch["targets"].shape == (4, most, longest)
     assert (batch["targets"][0, 2:] == PAD).all()
     assert np.array_equal(batch["targets"][1, : len(items[1]["targets"])], items[1]["targets"][:, :longest])
-
-
-@pytest.mark.parametrize("max_length", [2, 5])
-def test_a_long_caption_is_cut_and_still_ends(world: World, max_length: int) -> None:
-    info = ProcedureInfo.of(world.procedures)
-    data = FinetuneDataset(world.procedures, info, "train", captions="first", max_length=max_length, seed=0)
-    item = data.get(0, 0)
-    assert len(item["ids"]) == max_length - 1
-    assert item["ids"][0] == BOS
-    assert PAD not in item["ids"].tolist()
-    assert item["targets"][-1] == EOS
 
 
 def test_pairs_without_captions_are_not_trained_on(world: World, tmp_path: Any) -> None:

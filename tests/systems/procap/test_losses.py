@@ -1,4 +1,4 @@
-"""The losses of ProCap's two stages, against the paper's equations."""
+"""ProCap's network and the losses of its two stages, against the paper's equations and sizes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,24 @@ import torch
 from torch import Tensor
 
 from idc.data.text import BOS, EOS, PAD, Vocabulary
+from idc.systems.procap.captioner import CaptioningModel
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, LossConfig, PretrainJob
 from idc.systems.procap.data import collate
+from idc.systems.procap.model import EncoderBlock, PretrainHeads, ProcedureEncoder, Shapes
 from idc.systems.procap.task import FinetuneTask, PretrainTask, _true_or_false
 from tests.systems.procap.naive import Stage1, Stage2
-from tests.systems.procap.test_model import DECODER, OFFICIAL, OTHER_TEXT, SHAPES, SMALL, TEXT, features
+
+SHAPES = Shapes(num_keyframes=2, grid=(2, 3), feature_dim=8, codebook_size=11, vocabulary_size=20)
+PAPER = Shapes(num_keyframes=2, grid=(14, 14), feature_dim=256, codebook_size=1024, vocabulary_size=80)
+SMALL = {"width": 16, "layers": 2, "heads": 2, "text_length": 5, "init": "normal"}
+OFFICIAL = {"separator": True, "consistency_sees_text": False, "queries_only": False}
+DECODER = {"width": 16, "layers": 1, "heads": 2, "feedforward": 32, "dropout": 0.0, "max_length": 8}
+TEXT = torch.tensor([[5, 6, 7, PAD, PAD], [8, 9, PAD, PAD, PAD]])
+OTHER_TEXT = torch.tensor([[10, 6, 7, PAD, PAD], [8, 11, PAD, PAD, PAD]])
+
+
+def features(batch: int = 2, frames: int = 4, seed: int = 1) -> Tensor:
+    return torch.randn(batch, frames, 6, 8, generator=torch.Generator().manual_seed(seed))
 
 
 def pretrain_task(loss: LossConfig | None = None, **settings: Any) -> PretrainTask:
@@ -88,12 +101,6 @@ def test_accuracies_are_the_shares_of_right_guesses_of_both_kinds() -> None:
     assert float(right) == pytest.approx(4 / 6)
 
 
-@torch.no_grad()
-def test_without_a_caption_condition_there_is_no_alignment() -> None:
-    task = pretrain_task(caption_condition=False)
-    assert "align" not in task.training_step(batch_of())[1]
-
-
 def test_the_pretraining_loss_does_not_depend_on_how_a_batch_is_cut() -> None:
     task, batch = pretrain_task(), batch_of(4)
     whole = task.training_step(batch)[0].detach()
@@ -110,6 +117,43 @@ def test_every_part_of_stage_1_learns_but_unused_words() -> None:
     without = [name for name, p in task.named_parameters() if p.grad is None or not p.grad.any()]
     assert without == []
     assert task.encoder.text_embedding.weight.grad[15].abs().sum() == 0  # a word that no caption has
+
+
+@pytest.mark.parametrize("official", [{}, OFFICIAL], ids=["paper", "official"])
+@pytest.mark.parametrize("read", [1, 3, 5])
+def test_positions_that_nobody_reads_are_not_computed_and_change_nothing(official: dict[str, Any], read: int) -> None:
+    """Of 5 samples, the wanted patches of the first ones: the same values and gradients as from all positions."""
+    random = torch.Generator().manual_seed(1)
+    ids = torch.randint(4, 20, (5, 5), generator=random)
+    masked = torch.rand(5, 4, 6, generator=random) < 0.4
+    masked[0], masked[1, 1:] = True, False
+    wanted, weights, results = masked[:read], torch.randn(3, generator=random), []
+    for alone in (False, True):
+        torch.manual_seed(0)
+        encoder = ProcedureEncoder(EncoderConfig(**SMALL, **official), SHAPES)
+        shaken(encoder)
+        inputs = ("modeling", features(5), masked, ids, PAD)
+        align, consistency, patches = encoder(*inputs, *([wanted] if alone else []))
+        if not alone:
+            patches = patches[:read][wanted.flatten(1)]
+        parts = (align, consistency, patches)
+        sum(weight * part.pow(2).sum() for weight, part in zip(weights, parts, strict=True)).backward()
+        rows: list[int] = []
+        last = encoder.blocks[-1]
+        assert isinstance(last, EncoderBlock)
+        last.widen.register_forward_pre_hook(lambda _, given, to=rows: to.append(given[0].numel() // 16))
+        with torch.no_grad():
+            encoder(*inputs, wanted)
+        assert sum(rows) == int(wanted.sum()) + 2 * 5
+        grads = {name: parameter.grad for name, parameter in encoder.named_parameters() if parameter.grad is not None}
+        results.append((*parts, grads))
+    whole, part = results
+    for one, other in zip(whole[:3], part[:3], strict=True):
+        assert one.shape == other.shape
+        assert torch.allclose(one, other, atol=1e-5, rtol=1e-5)
+    assert whole[3].keys() == part[3].keys()
+    for name, grad in whole[3].items():
+        assert torch.allclose(grad, part[3][name], atol=1e-4 * float(grad.abs().max()) + 1e-6), name
 
 
 def finetune_task(**settings: Any) -> FinetuneTask:
@@ -156,24 +200,16 @@ def test_the_captioning_loss_is_equation_10(variant: str) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, OFFICIAL], ids=["paper", "official"])
-def test_what_only_stage_1_reads_is_not_trained_in_stage_2(settings: dict[str, Any]) -> None:
+def test_what_only_stage_1_reads_is_kept_and_not_trained_in_stage_2(settings: dict[str, Any]) -> None:
     task = finetune_task(encoder=settings)
-    loss, _ = task.training_step(CAPTIONS)
-    loss.backward()
-    trained = {name for group in task.param_groups() for name in _names(task, group["params"])}
-    without = {name for name, p in task.named_parameters() if p.grad is None}
-    assert trained.isdisjoint(without)
-    assert trained | without == {name for name, _ in task.named_parameters()}
+    task.training_step(CAPTIONS)[0].backward()
+    groups = {id(parameter) for group in task.param_groups() for parameter in group["params"]}
+    trained = {name for name, parameter in task.named_parameters() if id(parameter) in groups}
+    without = {name for name, parameter in task.named_parameters() if parameter.grad is None}
     stage_1_only = {"align_token", "consistency_token", "text_positions", "text_embedding.weight"}
-    expected = {"align_token"} if settings else stage_1_only
-    assert without == {f"captioner.encoder.{name}" for name in expected}
-    state = set(task.state_dict())
-    assert without <= state  # kept in the artifact
-
-
-def _names(task: torch.nn.Module, parameters: list[torch.nn.Parameter]) -> list[str]:
-    wanted = {id(parameter) for parameter in parameters}
-    return [name for name, parameter in task.named_parameters() if id(parameter) in wanted]
+    assert without == {f"captioner.encoder.{name}" for name in ({"align_token"} if settings else stage_1_only)}
+    assert trained == {name for name, _ in task.named_parameters()} - without
+    assert without <= set(task.state_dict())
 
 
 SEVERAL: list[list[list[int]]] = [[[5, 6], [7], [8, 9, 10]], [[11, 12, 13, 14]], [[15], [5, 16, 17]]]
@@ -193,23 +229,18 @@ def several(pairs: list[list[list[int]]], ends: torch.Tensor) -> dict[str, Tenso
     return collate(items)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("norm", ["layer", "batch"])
-def test_all_captions_in_one_step_are_the_mean_over_passes_with_one_each(norm: str, smoothing: float) -> None:
+def test_all_captions_in_one_step_are_the_mean_over_passes_with_one_each(norm: str) -> None:
     """The loss, its logs and its gradients; the naive pass gives every pair of the batch the same caption and takes the
     row of its own pair."""
-    ends = features(3, frames=2)
-    decoder = {"layers": 2, "memory_norm": norm}
+    ends, smoothing = features(3, frames=2), 0.1
 
     def fresh() -> FinetuneTask:
-        task = finetune_task(decoder=decoder, label_smoothing=smoothing)
-        with torch.no_grad():
-            for parameter in task.parameters():
-                parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(7)))
+        task = finetune_task(decoder={"layers": 2, "memory_norm": norm}, label_smoothing=smoothing)
+        shaken(task)
         return task
 
-    naive, words, hits = fresh(), 0.0, 0.0
-    total = torch.zeros(())
+    naive, words, hits, total = fresh(), 0.0, 0.0, torch.zeros(())
     for pair, captions in enumerate(SEVERAL):
         losses, correct = [], []
         for caption in captions:
@@ -229,7 +260,7 @@ def test_all_captions_in_one_step_are_the_mean_over_passes_with_one_each(norm: s
     assert batch["ids"].shape == (3, 3, 5)
     loss, logs = task.training_step(batch)
     loss.backward()
-    assert float(loss) == pytest.approx(float(total), rel=1e-5)
+    assert float(loss.detach()) == pytest.approx(float(total.detach()), rel=1e-5)
     assert float(logs["loss_per_word"]) == pytest.approx(words, rel=1e-5)
     assert float(logs["word_accuracy"]) == pytest.approx(hits, rel=1e-5)
     for (name, one), (_, other) in zip(task.named_parameters(), naive.named_parameters(), strict=True):
@@ -238,17 +269,49 @@ def test_all_captions_in_one_step_are_the_mean_over_passes_with_one_each(norm: s
             torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-5, msg=name)
 
 
-@torch.no_grad()
-def test_the_loss_of_all_captions_does_not_depend_on_how_a_batch_is_cut() -> None:
-    task, ends = finetune_task(), features(3, frames=2)
-    whole = float(task.training_step(several(SEVERAL, ends))[0])
-    parts = [float(task.training_step(several([SEVERAL[n]], ends[n : n + 1]))[0]) for n in range(3)]
-    assert whole == pytest.approx(sum(parts) / 3, rel=1e-5)
-
-
 def test_the_procedure_is_encoded_and_projected_once_for_all_captions_of_a_pair() -> None:
     task = finetune_task()
     seen: list[tuple[int, ...]] = []
     task.captioner.decoder.project.register_forward_hook(lambda _, inputs, __: seen.append(tuple(inputs[0].shape)))
     task.training_step(several(SEVERAL, features(3, frames=2)))
     assert seen == [(3, 24, 16)]
+
+
+# -- sizes --------------------------------------------------------------------------------------------------------
+
+
+def count(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def test_the_paper_size_has_the_official_number_of_weights() -> None:
+    """12 CLIP ViT-B/32 blocks (85,054,464 weights, as published), LayerNorm and Linear from 256 to 768, axial positions
+    4 + 14 + 14; two decoder layers of 512 and 2048, a projection 768 -> 768 -> 512, 80 words."""
+    official_decoder = DecoderConfig(scale_by_width=True, official_norm=True)
+    with torch.device("meta"):
+        paper = CaptioningModel(EncoderConfig(init="normal"), DecoderConfig(), PAPER)
+        official = CaptioningModel(EncoderConfig(init="normal", **OFFICIAL), official_decoder, PAPER)
+        heads = PretrainHeads(768, 1024)
+    for captioner in (paper, official):
+        encoder, decoder = captioner.encoder, captioner.decoder
+        assert count(encoder.blocks) == 85_054_464
+        assert count(encoder.feature_norm) + count(encoder.feature_in) == 512 + 256 * 768 + 768
+        positions = (encoder.frame_positions, encoder.row_positions, encoder.column_positions)
+        assert [tuple(p.shape) for p in positions] == [(4, 1, 1, 768), (1, 14, 1, 768), (1, 1, 14, 768)]
+        assert (encoder.text_positions.shape, encoder.text_embedding.weight.shape) == ((24, 768), (80 + 24, 768))
+        layer = 8 * 512 * 512 + 3 * 2 * 512 + (512 * 2048 + 2048) + (2048 * 512 + 512)
+        assert count(decoder.project) == (768 * 768 + 768) + (768 * 512 + 512) + 2 * 512
+        assert count(decoder) == 2 * layer + count(decoder.project) + 80 * 512 + 80
+    assert count(official.encoder) - count(paper.encoder) == 768  # the separator
+    assert count(heads) == 3 * 1536 + (1024 * 768 + 1024) + 2 * (768 + 1)
+
+
+def test_at_the_papers_size_the_sequences_are_as_long_as_published() -> None:
+    with torch.device("meta"):
+        ids, masked = torch.zeros(1, 24, dtype=torch.long), torch.zeros(1, 4, 196, dtype=torch.bool)
+        for settings, stage_1, stage_2 in (({}, 810, 784), (OFFICIAL, 811, 810)):
+            encoder, lengths = ProcedureEncoder(EncoderConfig(layers=1, init="normal", **settings), PAPER), list[int]()
+            encoder.blocks[0].register_forward_pre_hook(lambda _, inputs, to=lengths: to.append(inputs[0].shape[1]))
+            assert encoder("modeling", torch.zeros(1, 4, 196, 256), masked, ids, PAD)[2].shape == (1, 784, 768)
+            assert encoder("procedure", torch.zeros(1, 2, 196, 256)).shape == (1, 784, 768)
+            assert lengths == [stage_1, stage_2]

@@ -15,9 +15,7 @@ from benchmarks.gpu import GpuConfig, measure_gpu
 from benchmarks.measurement import Row, markdown
 from benchmarks.scoring import ScoringConfig, measure_scoring
 from benchmarks.training import TrainingConfig
-from idc.data.text import PAD
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
-from idc.systems.procap.model import EncoderBlock, ProcedureEncoder, Shapes
 from idc.training.config import TrainConfig
 from idc.training.context import LocalContext
 from idc.training.linears import onednn_is_exact
@@ -43,7 +41,6 @@ TRAINING = TrainingConfig(
     encoder=ENCODER, grid=(3, 4), feature_dim=10, codebook_size=16, vocabulary_size=30, batch_size=4, repeats=2,
     threads=1,
 )  # fmt: skip
-OFFICIAL = {"separator": True, "consistency_sees_text": False, "queries_only": False}
 
 
 @pytest.fixture(autouse=True)
@@ -65,68 +62,6 @@ def test_each_optimisation_gives_the_same_captions() -> None:
         assert torch.equal(other.ids, naive.ids)
         assert torch.allclose(other.log_probability, naive.log_probability, atol=1e-2)
     assert set(ways["naive"].seconds[0]) == {"features", "encoder", "decoder"}
-
-
-def test_the_naive_way_is_naive() -> None:
-    """It calls the decoder with every prefix and the whole procedure; the others only take steps."""
-    tokenizer, captioner = captioning.make_image_tokenizer(TINY), make_captioner(TINY, 2)
-    speeds = TINY.speeds()
-    for name, prefixes in {"naive": list(range(1, 10)), "cached decoding": []}.items():
-        way = Way(TINY, tokenizer, captioner, speeds[name])
-        seen: list[int] = []
-        projected: list[int] = []
-        way.captioner.decoder.register_forward_pre_hook(lambda _, inputs, to=seen: to.append(inputs[0].shape[1]))
-        way.captioner.decoder.project.register_forward_pre_hook(lambda _, inputs, to=projected: to.append(len(inputs)))
-        way(*make_pairs(2, 32))
-        assert seen == prefixes
-        assert len(projected) == max(1, len(prefixes))
-
-
-def settings(**changes: Any) -> ProcedureEncoder:
-    torch.manual_seed(0)
-    shapes = Shapes(num_keyframes=2, grid=(2, 3), feature_dim=8, codebook_size=11, vocabulary_size=20)
-    encoder = ProcedureEncoder(EncoderConfig(**{**ENCODER.model_dump(), **changes}), shapes)
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return encoder
-
-
-@pytest.mark.parametrize("official", [{}, OFFICIAL], ids=["paper", "official"])
-@pytest.mark.parametrize("read", [1, 3, 5])
-def test_positions_that_nobody_reads_are_not_computed_and_change_nothing(official: dict[str, Any], read: int) -> None:
-    """Of 5 samples, the wanted patches of the first ones: the same values and gradients as from all positions."""
-    torch.manual_seed(1)
-    features, ids = torch.randn(5, 4, 6, 8), torch.randint(4, 20, (5, 6))
-    masked = torch.rand(5, 4, 6) < 0.4
-    masked[0], masked[1, 1:] = True, False
-    wanted, weights = masked[:read], torch.randn(3)
-    results = []
-    for alone in (False, True):
-        encoder = settings(**official)
-        align, consistency, patches = encoder("modeling", features, masked, ids, PAD, *([wanted] if alone else []))
-        if not alone:
-            patches = patches[:read][wanted.flatten(1)]
-        rows: list[int] = []
-        loss = sum(
-            weight * part.pow(2).sum() for weight, part in zip(weights, (align, consistency, patches), strict=True)
-        )
-        loss.backward()
-        last = encoder.blocks[-1]
-        assert isinstance(last, EncoderBlock)
-        last.widen.register_forward_pre_hook(lambda _, inputs, to=rows: to.append(inputs[0].numel() // 32))
-        with torch.no_grad():
-            encoder("modeling", features, masked, ids, PAD, wanted)
-        assert sum(rows) == int(wanted.sum()) + 2 * 5
-        grads = {name: parameter.grad for name, parameter in encoder.named_parameters() if parameter.grad is not None}
-        results.append((align, consistency, patches, grads))
-    whole, part = results
-    for one, other in zip(whole[:3], part[:3], strict=True):
-        assert one.shape == other.shape
-        assert torch.allclose(one, other, atol=1e-5, rtol=1e-5)
-    assert whole[3].keys() == part[3].keys()
-    for name, grad in whole[3].items():
-        assert torch.allclose(grad, part[3][name], atol=1e-4 * float(grad.abs().max()) + 1e-6), name
 
 
 def test_captioning_is_measured() -> None:
@@ -187,6 +122,7 @@ def test_the_loop_of_random_samples_runs(tmp_path: Path) -> None:
     assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_scores_are_compared_with_pycocoevalcap() -> None:
     rows = list(measure_scoring(ScoringConfig(pairs=20, references=2, rounds=1)))
     assert [row.unit for row in rows] == ["s"] * 3
@@ -214,7 +150,3 @@ def test_operations_are_counted_once() -> None:
         torch.nn.functional.scaled_dot_product_attention(query, key, value).sum().backward()
 
     assert training.count_flops(attend) == 3 * 2 * (2 * 2 * 3 * 4 * 7 * 8)
-
-
-def test_the_last_speed_is_bf16_where_it_is_asked_for() -> None:
-    assert list(CaptioningConfig(precision="bf16").speeds())[-1] == "bf16"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,10 @@ import pytest
 import torch
 
 from idc.captioning.calibration_job import CalibrateJob, calibrate
-from idc.captioning.contract import Speed
 from idc.captioning.pair import caption_pair
 from idc.config import load
-from idc.data.images import decode_image, encode_png
+from idc.data.images import encode_png
 from idc.data.rendered.captions import ATTRIBUTES
-from idc.data.store import iter_rows
 from idc.schema import CHANGE_TYPES
 from idc.systems import is_captioner, load_captioner
 from idc.systems.twincap.captioner import CHANGE_HEAT, CHANGE_ODDS, TwinCaptioner
@@ -41,21 +40,13 @@ def test_the_artifact_is_a_captioner(artifact: Path, captioner: TwinCaptioner, i
     assert loaded(*images) == captioner(*images) == [one.best.caption for one in captioner.describe(*images)]
     assert captioner([], []) == captioner.describe([], []) == []
     assert captioner.capabilities == {"map", "score", "sample"}
-    for call in (captioner, captioner.describe):
-        with pytest.raises(ValueError, match="6 before and 5 after images: give as many"):
-            call(images[0], images[1][:5])
 
 
 def test_maps_are_in_the_unit_interval_and_only_made_when_asked_for(captioner: TwinCaptioner, images: Images) -> None:
     assert all(one.change_map is None for one in captioner.describe(*images))
-    drawn_maps = [one.change_map for one in captioner.describe(*images, change_map=True)]
-    maps = [drawn for drawn in drawn_maps if drawn is not None]
-    assert len(maps) == len(drawn_maps)
-    for drawn in maps:
-        assert drawn.shape == (8, 8)
-        assert drawn.dtype == np.float32
-        assert (drawn >= 0).all()
-        assert (drawn <= 1).all()
+    maps = np.stack([one.change_map for one in captioner.describe(*images, change_map=True)])  # type: ignore[misc]
+    assert (maps.shape, maps.dtype) == ((6, 8, 8), np.float32)
+    assert 0 <= maps.min() <= maps.max() <= 1
     assert not np.array_equal(maps[0], maps[1])
 
 
@@ -78,29 +69,20 @@ def test_attributes_are_those_of_the_heads_and_fit_the_type(captioner: TwinCapti
         assert one.evidence.keys() == {CHANGE_ODDS, CHANGE_HEAT}
 
 
-@pytest.mark.parametrize("speed", ["exact", "fast", "bf16"])
-def test_every_speed_captions(artifact: Path, captioner: TwinCaptioner, images: Images, speed: Speed) -> None:
-    found = TwinCaptioner(artifact, speed=speed)(*images)
-    assert len(found) == 6
-    if speed != "bf16":
-        assert found == captioner(*images)
-
-
 def test_a_pairs_attributes_are_in_its_json(artifact: Path, images: Images, tmp_path: Path) -> None:
     files = [tmp_path / f"{name}.png" for name in ("before", "after")]
     for file, image in zip(files, (images[0][0], images[1][0]), strict=True):
         file.write_bytes(encode_png(image))
-    found = json.loads(json.dumps(caption_pair(str(artifact), *map(str, files))))
-    assert found["attributes"]["type"]["value"] in CHANGE_TYPES
+    described = json.loads(json.dumps(caption_pair(str(artifact), *map(str, files))))
+    assert described["attributes"]["type"]["value"] in CHANGE_TYPES
 
 
-def test_it_is_calibrated_by_its_evidence(world: World, tmp_path: Path) -> None:
-    start(tiny_job(world.pairs), tmp_path)
-    job = load(CalibrateJob, None, {"artifact": str(tmp_path / "artifact"), "pairs": world.pairs, "familiarity": False})
+def test_it_is_calibrated_by_its_evidence_at_any_speed(
+    artifact: Path, world: World, images: Images, tmp_path: Path
+) -> None:
+    copy = str(shutil.copytree(artifact, tmp_path / "artifact"))
+    job = load(CalibrateJob, None, {"artifact": copy, "pairs": world.pairs, "familiarity": False})
     assert {CHANGE_ODDS, CHANGE_HEAT} <= set(calibrate(job).inputs)
-    row = next(iter_rows(world.pairs, split="test"))
-    (found,) = load_captioner(str(tmp_path / "artifact")).describe(
-        [decode_image(row["before"])], [decode_image(row["after"])]
-    )
-    assert found.changed is not None
-    assert 0 < found.changed < 1
+    for one in TwinCaptioner(copy, speed="bf16").describe(*images):
+        assert one.changed is not None
+        assert 0 < one.changed < 1

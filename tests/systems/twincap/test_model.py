@@ -30,10 +30,9 @@ def images(height: int, width: int, pairs: int = 2) -> torch.Tensor:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("height", "width"), [(32, 32), (40, 24), (64, 96)])
+@pytest.mark.parametrize(("height", "width"), [(32, 32), (40, 24)])
 @pytest.mark.parametrize("parts", [
-    {}, {"stem": "early"}, {"difference": False}, {"heads": 0.0, "dense": 0.0},
-    {"peaks": 6}, {"peaks": 6, "peak_layers": 0, "stem": "early"},
+    {}, {"difference": False}, {"heads": 0.0, "dense": 0.0}, {"peaks": 6, "peak_layers": 0, "stem": "early"},
 ])  # fmt: skip
 def test_shapes_of_every_part_at_any_size(height: int, width: int, parts: dict[str, Any]) -> None:
     net = network(height=height, width=width, **parts)
@@ -55,32 +54,21 @@ def test_shapes_of_every_part_at_any_size(height: int, width: int, parts: dict[s
 
 
 @torch.no_grad()
-def test_the_twin_stem_reads_each_image_alone() -> None:
-    net, pair = network(), images(32, 32)
-    other = pair.clone()
-    other[:, 1] = 0
-    one, two = net(pair), net(other)
-    assert torch.equal(one.features[:, 0], two.features[:, 0])
-    assert not torch.allclose(one.memory, two.memory)
-    swapped = net(pair.flip(1))
-    assert torch.allclose(swapped.features[:, 1], one.features[:, 0], atol=1e-5)
-
-
-@torch.no_grad()
 def test_the_trunk_reads_both_images_and_their_difference_and_looks_where_it_points() -> None:
-    """A look is the mean of an image's own features, by the softmax of the map of that image."""
-    net, read = network(), list[torch.Tensor]()
+    """The stem reads each image alone. A look is the mean of an image's own features, by the softmax of its map."""
+    net, read, pair = network(), list[torch.Tensor](), images(32, 32)
     net.merge.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
-    encoded = net(images(32, 32))
+    encoded, swapped = net(pair), net(pair.flip(1))
+    assert torch.allclose(swapped.features.flip(1), encoded.features, atol=1e-5)
+    assert not torch.allclose(swapped.memory, encoded.memory)
     before, after = encoded.features.unbind(1)
     assert torch.equal(read[0], torch.cat([before, after, after - before], dim=1))
     channels = before.shape[1]
-    for pair in range(2):
-        for image in range(2):
-            weights = encoded.change[pair, image].exp()
-            look = (weights / weights.sum() * encoded.features[pair, image]).sum(dim=(1, 2))
-            start = encoded.pooled.shape[1] - (2 - image) * channels
-            torch.testing.assert_close(encoded.pooled[pair, start : start + channels], look, rtol=1e-5, atol=1e-6)
+    for number, image in itertools.product(range(2), range(2)):
+        weights = encoded.change[number, image].exp()
+        look = (weights / weights.sum() * encoded.features[number, image]).sum(dim=(1, 2))
+        first = encoded.pooled.shape[1] - (2 - image) * channels
+        torch.testing.assert_close(encoded.pooled[number, first : first + channels], look, rtol=1e-5, atol=1e-6)
 
 
 @torch.no_grad()

@@ -29,57 +29,40 @@ def test_order_and_number_of_frames() -> None:
     assert frames[:, 0, 0, 0].tolist() == [0, 20, 40, 60, 80, 100, 120, 140, 160]
 
 
-def test_sizes_must_agree() -> None:
+def test_other_sizes_and_unknown_interpolations_are_refused() -> None:
     with pytest.raises(ValueError, match=r"before is \(4, 5, 3\), after is \(4, 6, 3\)"):
         interpolate(np.zeros((4, 5, 3), np.uint8), np.zeros((4, 6, 3), np.uint8), 1, LinearBlend())
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_mean_over_the_channels_is_numpys_to_the_bit(seed: int) -> None:
-    first, second = (np.random.default_rng((seed, i)).normal(100, 60, (37, 64, 3)).astype(np.float32) for i in (0, 1))
-    assert np.array_equal(_mean_difference(first, second), np.abs(first - second).mean(2))
-
-
-def test_unknown_middle() -> None:
     with pytest.raises(ValueError, match="no interpolation is called 'film'; there are: dis, blend, vfiformer"):
         make_middle("film")
 
 
-def test_flow_finds_the_middle_of_a_motion() -> None:
+def test_the_mean_over_the_channels_is_numpys_to_the_bit() -> None:
+    for seed in range(5):
+        first, second = np.random.default_rng(seed).normal(100, 60, (2, 37, 64, 3)).astype(np.float32)
+        assert np.array_equal(_mean_difference(first, second), np.abs(first - second).mean(2))
+
+
+def test_flow_finds_the_middle_of_a_motion_and_its_recursion_moves_evenly() -> None:
     first, half, second = textured(96, 128), textured(96, 128, 3), textured(96, 128, 6)
-    inner = np.s_[8:-8, 12:-12]
+    inner = np.s_[8:-8, 16:-16]
     made = DISFlow()(first, second)
     assert error(made[inner], half[inner]) < 2.0
     assert error(LinearBlend()(first, second)[inner], half[inner]) > 5 * error(made[inner], half[inner])
-
-
-def test_motion_is_even_over_the_recursion() -> None:
-    frames = interpolate(textured(96, 128), textured(96, 128, 8), 3, DISFlow())
-    inner = np.s_[8:-8, 16:-16]
-    for n in range(9):
-        assert error(frames[n][inner], textured(96, 128, n)[inner]) < 4.0, n
+    assert np.array_equal(DISFlow()(first, second), made)
+    for n, frame in enumerate(interpolate(first, textured(96, 128, 8), 3, DISFlow())):
+        assert error(frame[inner], textured(96, 128, n)[inner]) < 4.0, n
 
 
 @pytest.mark.parametrize(("first", "second"), [("red", "blue"), (None, "yellow"), ("green", None)])
 def test_colour_change_and_appearance_fade(first: str | None, second: str | None) -> None:
     before, after = scene(first), scene(second)
-    made = DISFlow()(before, after)
-    assert error(made, LinearBlend()(before, after)) < 3.0
+    assert error(DISFlow()(before, after), LinearBlend()(before, after)) < 3.0
 
 
-def test_equal_images_stay_as_they_are() -> None:
-    image = textured(40, 56)
-    assert (interpolate(image, image, 2, DISFlow()) == image).all()
-
-
-@pytest.mark.parametrize("size", [(1, 1), (7, 5), (16, 300), (33, 47), (240, 320)])
-def test_any_size(size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("size", [(1, 1), (7, 5), (16, 300), (240, 320)])
+def test_any_size_and_equal_images_stay_as_they_are(size: tuple[int, int]) -> None:
     first, second = textured(*size), textured(*size, shift=1.5)
     frames = interpolate(first, second, 1, DISFlow())
     assert frames.shape == (3, *size, 3)
     assert error(frames[1], LinearBlend()(first, second)) < 12
-
-
-def test_repeatable() -> None:
-    first, second = textured(64, 64), textured(64, 64, 2.3)
-    assert (DISFlow()(first, second) == DISFlow()(first, second)).all()
+    assert (interpolate(first, first, 1, DISFlow()) == first).all()

@@ -78,9 +78,8 @@ def test_a_checkpoint_in_the_official_layout_gives_the_official_features(tmp_pat
     expected = F.normalize(official_texts(state, ids, layers=2), dim=-1)
     torch.testing.assert_close(texts, expected, atol=2e-5, rtol=0)
     assert float(scale) == pytest.approx(float(state["clip.logit_scale"].exp()))
-    with torch.no_grad():
-        swapped, _, _ = encoder(after, before, ids, ids.argmax(1))
-    assert not torch.allclose(swapped, pairs, atol=1e-2)
+    with pytest.raises(ValueError, match="no tokenizer, as official checkpoints hold none"):
+        encoder.encode_texts(["a cube"])
 
 
 def test_of_the_captioner_the_pair_encoder_is_kept_and_the_rest_is_named(tmp_path: Path) -> None:
@@ -107,34 +106,20 @@ def test_what_is_not_clip4idc_is_refused_by_name(tmp_path: Path) -> None:
     state["clip.visual.conv2.weight"] = torch.zeros(1)
     state["clip.visual.bef_embedding"] = torch.zeros(5)
     torch.save(state, tmp_path / "a.bin")
-    with pytest.raises(ValueError, match="does not fit CLIP4IDC") as refused:
-        convert_clip4idc(tmp_path / "a.bin", tmp_path / "out", separate_layers=2)
-    for part in (
-        "lacks clip.visual.ln_mid.bias",
-        "has clip.visual.conv2.weight",
-        "bef_embedding as (5,), CLIP4IDC as (128,)",
-    ):
-        assert part in str(refused.value)
-    with pytest.raises(ValueError, match="3 image blocks; 9 of them cannot be separate"):
-        convert_clip4idc(tmp_path / "a.bin", tmp_path / "out")
     (tmp_path / "b.bin").write_bytes(b"no pickle")
-    with pytest.raises(ValueError, match=r"b\.bin is not a checkpoint that can be read"):
-        convert_clip4idc(tmp_path / "b.bin", tmp_path / "out")
-    with pytest.raises(ValueError, match=r"c\.bin cannot be read: .*No such file"):
-        convert_clip4idc(tmp_path / "c.bin", tmp_path / "out")
+    for name, layers, parts in (
+        ("a", 2, ("lacks clip.visual.ln_mid.bias", "has clip.visual.conv2.weight", "as (5,), CLIP4IDC as (128,)")),
+        ("a", 9, ("3 image blocks; 9 of them cannot be separate",)),
+        ("b", 2, ("b.bin is not a checkpoint that can be read",)),
+        ("c", 2, ("c.bin cannot be read: ", "No such file")),
+    ):
+        with pytest.raises(ValueError, match=r".") as refused:
+            convert_clip4idc(tmp_path / f"{name}.bin", tmp_path / "out", separate_layers=layers)
+        assert all(part in str(refused.value) for part in parts)
     assert not (tmp_path / "out").exists()
 
 
 # -- use ----------------------------------------------------------------------------------------------------------
-
-
-def test_steps_are_pairs_in_the_order_of_time() -> None:
-    encoder = tiny()
-    frames = np.stack([scene(colour, left) for colour, left in (("red", 2), ("red", 8), ("blue", 8), ("blue", 16))])
-    to_frame, from_frame = encoder.encode_steps(frames)
-    ends = [frames[0]] * 2, [frames[-1]] * 2
-    np.testing.assert_allclose(to_frame, encoder.encode_pairs(ends[0], list(frames[1:-1])), atol=1e-5)
-    np.testing.assert_allclose(from_frame, encoder.encode_pairs(list(frames[1:-1]), ends[1]), atol=1e-5)
 
 
 def test_vectors_do_not_depend_on_the_batch_and_have_unit_length() -> None:
@@ -160,11 +145,8 @@ def test_the_artifact_keeps_everything(tmp_path: Path) -> None:
     assert (again.encode_pairs(befores, afters) == encoder.encode_pairs(befores, afters)).all()
     assert (again.encode_texts(["the red square"]) == encoder.encode_texts(["the red square"])).all()
     card = (tmp_path / "out" / "README.md").read_text()
-    assert "pairs of a caption" in card
     assert "| text_to_pair_R1 | 0.5 |" in card
     assert "jobs/caption.py" not in card
-    with pytest.raises(ValueError, match="is an artifact of 'pair_encoder', not of 'procap'"):
-        read_artifact(tmp_path / "out", system="procap")
 
 
 def test_a_comparing_start_takes_from_a_token_what_stands_at_its_place_in_the_other_image() -> None:
@@ -188,7 +170,6 @@ def test_a_comparing_start_takes_from_a_token_what_stands_at_its_place_in_the_ot
 
 def test_start_from_clip(tmp_path: Path) -> None:
     model = save_tiny_clip(tmp_path / "clip", TINY)
-    encoder = tiny()
     tokens = BpeTokens(tmp_path / "clip", max_words=6)
     encoder = PairEncoder(TINY, len(tokens), tokens).eval()
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
@@ -211,22 +192,13 @@ def test_start_from_clip(tmp_path: Path) -> None:
 
 def test_a_clip_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     save_tiny_clip(tmp_path / "clip", TINY)
-    size = len(BpeTokens(tmp_path / "clip", max_words=6))
-    with pytest.raises(ValueError, match="another shape than `encoder`"):
-        load_clip(PairEncoder(TINY.model_copy(update={"joint_layers": 2}), size), str(tmp_path / "clip"))
-    with pytest.raises(ValueError, match=r"2 and 2 heads; set encoder\.heads"):
-        load_clip(PairEncoder(TINY.model_copy(update={"heads": 4}), size), str(tmp_path / "clip"))
     save_tiny_clip(tmp_path / "gelu", TINY, hidden_act="gelu")
-    with pytest.raises(ValueError, match="activation gelu"):
-        load_clip(PairEncoder(TINY, size), str(tmp_path / "gelu"))
-    with pytest.raises(ValueError, match=r"clip=.* cannot be loaded as CLIPModel"):
-        load_clip(PairEncoder(TINY, size), str(tmp_path / "nowhere"))
-
-
-def test_a_converted_encoder_says_what_its_texts_need(tmp_path: Path) -> None:
-    torch.save(random_state(retrieval_layout(SMALL)), tmp_path / "a.bin")
-    convert_clip4idc(tmp_path / "a.bin", tmp_path / "out", separate_layers=2)
-    encoder = PairEncoder.load(tmp_path / "out")
-    assert encoder.encode_pairs([scene("red")], [scene("blue")]).shape == (1, 32)
-    with pytest.raises(ValueError, match="no tokenizer, as official checkpoints hold none"):
-        encoder.encode_texts(["a cube"])
+    size = len(BpeTokens(tmp_path / "clip", max_words=6))
+    for folder, changes, message in (
+        ("clip", {"joint_layers": 2}, "another shape than `encoder`"),
+        ("clip", {"heads": 4}, r"2 and 2 heads; set encoder\.heads"),
+        ("gelu", {}, "activation gelu"),
+        ("nowhere", {}, r"clip=.* cannot be loaded as CLIPModel"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load_clip(PairEncoder(TINY.model_copy(update=changes), size), str(tmp_path / folder))

@@ -13,8 +13,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from idc.config import ConfigError, load
-from idc.training.config import TrainConfig
-from idc.training.context import LocalContext
+from idc.training.context import LocalContext, NoTracker
 from idc.vision.tokenizer.config import TokenizerConfig, TokenizerLossConfig, TrainTokenizerJob
 from idc.vision.tokenizer.linear_start import start_linear
 from idc.vision.tokenizer.model import ImageTokenizer, to_frames, to_images
@@ -30,16 +29,9 @@ from idc.vision.tokenizer.task import (
 from tests.vision.scenes import COLOURS, TINY, pair_row, scene, write_pairs
 
 LINEAR = TokenizerConfig(
-    image_size=32,
-    patch_size=8,
-    channels=68,
-    channel_mult=(1,),
-    res_blocks=1,
-    mid_attention=True,
-    norm_groups=2,
-    codebook_size=32,
-    latent_dim=32,
-)
+    image_size=32, patch_size=8, channels=68, channel_mult=(1,), res_blocks=1, mid_attention=True, norm_groups=2,
+    codebook_size=32, latent_dim=32,
+)  # fmt: skip
 LOSS = TokenizerLossConfig(codebook_start=2, codebook_decay=0.5, revive_after=3, flip=False)
 
 
@@ -55,22 +47,14 @@ def batch_of(frames: np.ndarray) -> dict[str, torch.Tensor]:
 # -- a run --------------------------------------------------------------------------------------------------------
 
 
-class Pictures:
-    """A tracker that keeps pictures."""
+class Pictures(NoTracker):
+    """Keeps pictures."""
 
     def __init__(self) -> None:
         self.images: dict[str, np.ndarray] = {}
 
-    def params(self, values: dict[str, Any]) -> None: ...
-
-    def metrics(self, values: dict[str, float], step: int) -> None: ...
-
     def image(self, name: str, image: Any, step: int | None = None) -> None:
         self.images[name] = image
-
-    def text(self, name: str, text: str) -> None: ...
-
-    def artifacts(self, folder: Path, name: str) -> None: ...
 
 
 def tiny_job(pairs: str, **overrides: Any) -> TrainTokenizerJob:
@@ -90,59 +74,22 @@ def tiny_job(pairs: str, **overrides: Any) -> TrainTokenizerJob:
     return load(TrainTokenizerJob, None, values)
 
 
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> str:
+def test_a_run_learns_to_show_colours(tmp_path: Path) -> None:
     rows = [pair_row(n, "val" if n % 4 == 3 else "train") for n in range(24)]
-    return write_pairs(tmp_path_factory.mktemp("tokenizer") / "pairs", rows)
-
-
-@pytest.fixture(scope="module")
-def finished(pairs: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], Pictures]:
-    run, tracker = tmp_path_factory.mktemp("run"), Pictures()
+    job, tracker = tiny_job(write_pairs(tmp_path / "pairs", rows)), Pictures()
     torch.manual_seed(0)
-    result = train(tiny_job(pairs).model_dump(mode="json"), LocalContext(run, tracker=tracker))
-    return run, result, tracker
-
-
-def test_a_run_learns_to_show_colours(finished: tuple[Path, dict[str, Any], Pictures]) -> None:
-    run, result, tracker = finished
-    assert result["metrics"]["PSNR"] > 24
-    assert result["metrics"]["SSIM"] > 0.75
-    assert result["metrics"]["codebook_usage"] > 0.25
-    assert result["metrics"]["perplexity"] > 4
+    metrics = train(job.model_dump(mode="json"), LocalContext(tmp_path / "run", tracker=tracker))["metrics"]
+    for name, least in {"PSNR": 24, "SSIM": 0.75, "codebook_usage": 0.25, "perplexity": 4}.items():
+        assert metrics[name] > least, name
     assert tracker.images["reconstructions"].shape == (64, 8 * 32, 3)
-    tokenizer = ImageTokenizer.load(run / "artifact")
-    assert json.loads((run / "artifact" / "metrics.json").read_text())["PSNR"] == result["metrics"]["PSNR"]
+    artifact = tmp_path / "run" / "artifact"
+    assert json.loads((artifact / "metrics.json").read_text())["PSNR"] == metrics["PSNR"]
+    tokenizer = ImageTokenizer.load(artifact)
     frames = np.stack([scene(colour, 9) for colour in COLOURS])
     with torch.no_grad():
         made = to_frames(tokenizer.decode(tokenizer.encode(to_images(frames))))
     for frame, guess in zip(frames, made, strict=True):
         np.testing.assert_allclose(guess[12:20, 11:19].mean((0, 1)), frame[12:20, 11:19].mean((0, 1)), atol=45)
-
-
-def test_interrupted_is_undisturbed(
-    finished: tuple[Path, dict[str, Any], Pictures], pairs: str, tmp_path: Path
-) -> None:
-    payload = tiny_job(pairs).model_dump(mode="json")
-
-    class Killed(RuntimeError):
-        pass
-
-    class DiesAfterTheSecondCheckpoint(LocalContext):
-        def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
-            super().report(metrics, checkpoint_dir, step)
-            if step == 20:
-                raise Killed
-
-    torch.manual_seed(0)
-    with pytest.raises(Killed):
-        train(payload, DiesAfterTheSecondCheckpoint(tmp_path))
-    result = train(payload, LocalContext(tmp_path))
-    assert result["metrics"] == pytest.approx(finished[1]["metrics"], rel=1e-6)
-    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    straight = [json.loads(line) for line in (finished[0] / "log.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in log] == [line["step"] for line in straight]
-    assert [line["loss"] for line in log] == pytest.approx([line["loss"] for line in straight], rel=1e-6)
 
 
 # -- the codebook -------------------------------------------------------------------------------------------------
@@ -178,6 +125,13 @@ def test_four_micro_batches_are_one_batch() -> None:
     whole, cut = steps(fresh(), frames, 8), steps(fresh(4), frames, 8, parts=4)
     assert int(whole.step) == int(cut.step) == 8
     assert_same(whole, cut.state_dict())
+
+
+def test_all_that_the_codebook_remembers_is_in_a_checkpoint() -> None:
+    frames, again = many_scenes(16), fresh()
+    whole, half = steps(fresh(), frames, 8), steps(fresh(), frames, 2)
+    again.load_state_dict(half.state_dict())
+    assert_same(whole, steps(again, frames, 6).state_dict())
 
 
 def _worker(rank: int, frames: np.ndarray, folder: str) -> None:
@@ -237,14 +191,12 @@ def test_dead_codes_are_revived_among_badly_fitted_patches() -> None:
     assert task.idle_steps[:8].tolist() == [0] * 8
 
 
-def test_validation_and_evaluation_leave_the_codebook_alone() -> None:
-    task = steps(fresh(), many_scenes(16), 4)
+def test_validation_leaves_the_codebook_alone() -> None:
+    task = steps(fresh(), many_scenes(16), 4).eval()
     before = {name: tensor.clone() for name, tensor in task.state_dict().items()}
-    task.eval()
     with torch.no_grad():
         task.training_step(batch_of(many_scenes(16)))
-    for name, tensor in task.state_dict().items():
-        assert torch.equal(tensor, before[name]), name
+    assert all(torch.equal(tensor, before[name]) for name, tensor in task.state_dict().items())
 
 
 def test_kmeans_finds_clusters() -> None:
@@ -281,18 +233,12 @@ def test_linear_start_is_principal_component_analysis() -> None:
     torch.testing.assert_close(ratio, ratio.mean().expand_as(ratio), rtol=0.02, atol=0)
 
 
-@pytest.mark.parametrize(
-    ("override", "fault"),
-    [
-        ({"tokenizer.channel_mult": [1, 1]}, "needs one level"),
-        ({"tokenizer.channels": 64}, "at least 68"),
-        ({"loss.codebook_start": 30}, "is not before train.steps"),
-        (
-            {"loss.linear_start": False, "loss.adversarial": 0.1, "train.engine": "deepspeed", "train.zero_stage": 3},
-            "ZeRO",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("override", "fault"), [
+    ({"tokenizer.channel_mult": [1, 1]}, "needs one level"),
+    ({"tokenizer.channels": 64}, "at least 68"),
+    ({"loss.codebook_start": 30}, "is not before train.steps"),
+    ({"loss.linear_start": False, "loss.adversarial": 0.1, "train.engine": "deepspeed", "train.zero_stage": 3}, "ZeRO"),
+])  # fmt: skip
 def test_contradictions_are_refused(override: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         tiny_job("pairs", **override)
@@ -328,18 +274,9 @@ def test_images_of_pairs_are_drawn_by_index_and_epoch() -> None:
     images = TokenizerImages(rows, TINY, loss, augment=True, seed=1)
     plain = TokenizerImages(rows, TINY, loss, augment=False)
     assert len(images) == 8
-    for index in range(8):
-        pixels, continuous = images.get(index, 0)
-        again, _ = images.get(index, 0)
-        assert (pixels == again).all()
-        assert isinstance(continuous, bool)
+    assert all(np.array_equal(images.get(n, 0)[0], images.get(n, 0)[0]) for n in range(8))
     assert any((images.get(n, 0)[0] != images.get(n, 1)[0]).any() for n in range(8))
-    assert any(images.get(n, e)[1] for n in range(8) for e in (0, 1))
+    assert {images.get(n, e)[1] for n in range(8) for e in (0, 1)} == {True, False}  # continuous or not
     assert (plain.get(1, 0)[0] == plain.get(1, 5)[0]).all()
     assert (plain.get(0, 0)[0] != plain.get(1, 0)[0]).any()  # before and after of a changed pair
     assert len(TokenizerImages(rows, TINY, loss, augment=True, limit=3)) == 6
-
-
-def test_defaults_hold_together() -> None:
-    job = TrainTokenizerJob(pairs="pairs", train=TrainConfig(steps=10, batch_size=4))
-    assert job.tokenizer.patches_per_frame == 196
