@@ -27,114 +27,66 @@ class PublishedModel(NamedTuple):
 
 def _text(width: int, inner: int, layers: int, heads: int, keys: int, vocabulary: int, **more: Any) -> dict[str, Any]:
     return {
-        "hidden_size": width,
-        "intermediate_size": inner,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": keys,
-        "vocab_size": vocabulary,
-        **more,
-    }
+        "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": keys, "vocab_size": vocabulary, **more,
+    }  # fmt: skip
 
 
 def _qwen2_5(text: dict[str, Any], tied: bool) -> dict[str, Any]:
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]}
     vision = {
-        "depth": 32,
-        "hidden_size": 1280,
-        "intermediate_size": 3420,
-        "num_heads": 16,
-        "patch_size": 14,
-        "spatial_merge_size": 2,
-        "temporal_patch_size": 2,
-        "window_size": 112,
-        "fullatt_block_indexes": [7, 15, 23, 31],
-        "in_channels": 3,
-        "out_hidden_size": text["hidden_size"],
-    }
-    return {
-        "model_type": "qwen2_5_vl",
-        "text_config": text | {"model_type": "qwen2_5_vl_text", "rope_parameters": rope},
-        "vision_config": vision,
-        "tie_word_embeddings": tied,
-    }
+        "depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "patch_size": 14,
+        "spatial_merge_size": 2, "temporal_patch_size": 2, "window_size": 112, "in_channels": 3,
+        "fullatt_block_indexes": [7, 15, 23, 31], "out_hidden_size": text["hidden_size"],
+    }  # fmt: skip
+    text = text | {"model_type": "qwen2_5_vl_text", "rope_parameters": rope}
+    return _model("qwen2_5_vl", text, vision, tie_word_embeddings=tied)
 
 
 def _qwen3(text: dict[str, Any], vision: dict[str, Any], tied: bool) -> dict[str, Any]:
     rope = {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [24, 20, 20], "mrope_interleaved": True}
     common = {
-        "num_heads": 16,
-        "patch_size": 16,
-        "spatial_merge_size": 2,
-        "temporal_patch_size": 2,
-        "num_position_embeddings": 2304,
-        "in_channels": 3,
-        "out_hidden_size": text["hidden_size"],
-    }
-    return {
-        "model_type": "qwen3_vl",
-        "text_config": text | {"model_type": "qwen3_vl_text", "head_dim": 128, "rope_parameters": rope},
-        "vision_config": vision | common,
-        "tie_word_embeddings": tied,
-    }
+        "num_heads": 16, "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2, "in_channels": 3,
+        "num_position_embeddings": 2304, "out_hidden_size": text["hidden_size"],
+    }  # fmt: skip
+    text = text | {"model_type": "qwen3_vl_text", "head_dim": 128, "rope_parameters": rope}
+    return _model("qwen3_vl", text, vision | common, tie_word_embeddings=tied)
 
 
 def _internvl(text: dict[str, Any]) -> dict[str, Any]:
     vision = {
-        "hidden_size": 1024,
-        "intermediate_size": 4096,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-        "attention_bias": True,
-        "patch_size": [14, 14],
-        "image_size": [448, 448],
-    }
-    return {
-        "model_type": "internvl",
-        "text_config": text | {"model_type": "qwen2"},
-        "vision_config": vision,
-        "downsample_ratio": 0.5,
-        "image_seq_length": 256,
-        "tie_word_embeddings": False,
-    }
+        "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
+        "attention_bias": True, "patch_size": [14, 14], "image_size": [448, 448],
+    }  # fmt: skip
+    text = text | {"model_type": "qwen2"}
+    return _model("internvl", text, vision, downsample_ratio=0.5, image_seq_length=256, tie_word_embeddings=False)
+
+
+def _model(kind: str, text: dict[str, Any], vision: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"model_type": kind, "text_config": text, "vision_config": vision, **more}
 
 
 _QWEN2_7B = (3584, 18944, 28, 28, 4)
 _QWEN2_5_IMAGES = {
-    "image_processor_type": "Qwen2VLImageProcessor",
-    "min_pixels": 3136,
-    "max_pixels": 12845056,
-    "patch_size": 14,
-    "temporal_patch_size": 2,
-    "merge_size": 2,
-}
+    "image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 3136, "max_pixels": 12845056, "patch_size": 14,
+    "temporal_patch_size": 2, "merge_size": 2,
+}  # fmt: skip
 _QWEN3_IMAGES = {
-    "image_processor_type": "Qwen2VLImageProcessorFast",
+    "image_processor_type": "Qwen2VLImageProcessorFast", "patch_size": 16, "temporal_patch_size": 2, "merge_size": 2,
     "size": {"shortest_edge": 65536, "longest_edge": 16777216},
-    "patch_size": 16,
-    "temporal_patch_size": 2,
-    "merge_size": 2,
-}
+}  # fmt: skip
 _INTERNVL_IMAGES = {
-    "image_processor_type": "GotOcr2ImageProcessorFast",
-    "size": {"height": 448, "width": 448},
+    "image_processor_type": "GotOcr2ImageProcessorFast", "size": {"height": 448, "width": 448},
     "crop_to_patches": False,
-}
+}  # fmt: skip
 _LLAVA_IMAGES = {
-    "image_processor_type": "LlavaOnevisionImageProcessor",
-    "size": {"height": 384, "width": 384},
+    "image_processor_type": "LlavaOnevisionImageProcessor", "size": {"height": 384, "width": 384},
     "image_grid_pinpoints": [[384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)],
-}
+}  # fmt: skip
 _SIGLIP = {
-    "model_type": "siglip_vision_model",
-    "hidden_size": 1152,
-    "intermediate_size": 4304,
-    "num_hidden_layers": 26,
-    "num_attention_heads": 16,
-    "patch_size": 14,
-    "image_size": 384,
-    "vision_use_head": False,
-}
+    "model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 26,
+    "num_attention_heads": 16, "patch_size": 14, "image_size": 384, "vision_use_head": False,
+}  # fmt: skip
 
 PUBLISHED: dict[str, PublishedModel] = {
     "Qwen/Qwen2.5-VL-3B-Instruct": PublishedModel(
@@ -144,14 +96,14 @@ PUBLISHED: dict[str, PublishedModel] = {
         _qwen2_5(_text(*_QWEN2_7B, 152064), tied=False), _QWEN2_5_IMAGES, 8_292_166_656
     ),
     "llava-hf/llava-onevision-qwen2-7b-ov-hf": PublishedModel(
-        {
-            "model_type": "llava_onevision",
-            "text_config": _text(*_QWEN2_7B, 152128, model_type="qwen2"),
-            "vision_config": _SIGLIP,
-            "vision_feature_layer": -1,
-            "vision_feature_select_strategy": "full",
-            "tie_word_embeddings": False,
-        },
+        _model(
+            "llava_onevision",
+            _text(*_QWEN2_7B, 152128, model_type="qwen2"),
+            _SIGLIP,
+            vision_feature_layer=-1,
+            vision_feature_select_strategy="full",
+            tie_word_embeddings=False,
+        ),
         _LLAVA_IMAGES,
         8_030_000_000,
         digits=3,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -26,8 +25,6 @@ from tests.vlm.models import every_family, found, model, picture, tiny_folder
 from tests.vlm.processors import processor_of
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
-COUNTS = {True: 200, False: 40}
-"""Dialogues of a family, with the real models' template and tokenizer class, and with those of the small models."""
 NAMED_TOKENS = {
     "start_image_token": "<img>",
     "end_image_token": "</img>",
@@ -99,62 +96,36 @@ def learned_runs(encoded: EncodedDialogue) -> list[list[int]]:
     ]
 
 
-@cache
-def encoded_dialogues(kind: str, real: bool) -> list[tuple[list[Turn], list[tuple[int, int]], EncodedDialogue]]:
-    chat = Chat(family_of(kind, real))
-    return [(turns, sizes, chat.encode(turns, sizes)) for turns, sizes in dialogues(kind, COUNTS[real])]
-
-
-both = pytest.mark.parametrize("real", [False, True], ids=["small-template", "real-template"])
-
-
-@both
 @every_family
-def test_learned_tokens_are_the_answers_with_their_ends(kind: str, real: bool) -> None:
+@pytest.mark.parametrize("real", [False, True], ids=["small-template", "real-template"])
+def test_dialogues_are_those_of_the_processor_and_their_answers_are_learned(kind: str, real: bool) -> None:
+    """Ids: through transformers' own processor, its template, placeholders and tokenizer. Learned: the answers with
+    their ends. What stands before an answer in training is what generation is given."""
     family = family_of(kind, real)
-    chat, tokenizer = Chat(family), family.tokenizer
-    for turns, _, encoded in encoded_dialogues(kind, real):
-        runs = learned_runs(encoded)
-        # The real models' tokenizer composes characters.
-        wanted = [unicodedata.normalize("NFC", one) if real else one for one in answers(turns)]
-        assert [tokenizer.decode(run) for run in runs] == [one + tokenizer.eos_token for one in wanted]
-        assert [chat.decode(run) for run in runs] == wanted
-        assert all(run.count(tokenizer.eos_token_id) == 1 and run[-1] == tokenizer.eos_token_id for run in runs)
-        assert runs == [chat.answer_ids(one) for one in answers(turns)]
-
-
-@both
-@every_family
-def test_the_prompt_of_training_is_that_of_generation(kind: str, real: bool) -> None:
-    """For each answer: what stands before it in training is what generation is given."""
-    chat = Chat(family_of(kind, real))
-    for turns, sizes, encoded in encoded_dialogues(kind, real):
-        starts = [number for number, said in enumerate(encoded.learned) if said and not encoded.learned[number - 1]]
-        places = [number for number, turn in enumerate(turns) if turn.role == "assistant"]
-        for start, place in zip(starts, places, strict=True):
-            shown = sum(turn.text.count(IMAGE) for turn in turns[:place])
-            assert chat.prompt(turns[:place], sizes[:shown]) == encoded.ids[:start]
-
-
-@both
-@every_family
-def test_ids_are_those_of_the_processor(kind: str, real: bool) -> None:
-    """The whole dialogue through transformers' own processor: its template, its placeholders, its tokenizer."""
-    family = family_of(kind, real)
-    processor = processor_of(family)
-    for turns, sizes, encoded in encoded_dialogues(kind, real):
+    chat, tokenizer, processor = Chat(family), family.tokenizer, processor_of(family)
+    for turns, sizes in dialogues(kind, 60 if real else 20):
+        encoded = chat.encode(turns, sizes)
         messages = [{"role": turn.role, "content": parts(turn.text, family)} for turn in turns]
         whole = processor.apply_chat_template(messages, tokenize=False)
         if kind == "llava_onevision":  # its template opens answers in two ways; here all are as in its prompt
             whole = whole.replace("<|im_start|>assistant \n", "<|im_start|>assistant\n")
         ids, own = read(processor, family, whole, sizes), encoded.ids
-        if family.tokenizer.decode(ids[-1:]) == "\n":  # after the end of the last turn: nobody reads or learns it
+        if tokenizer.decode(ids[-1:]) == "\n":  # after the end of the last turn: nobody reads or learns it
             ids = ids[:-1]
         if kind == "llava_onevision" and len(sizes) == 1:  # the processor cuts the only image of a sample into patches
-            assert collapsed(ids, family) == collapsed(own, family)
-            continue
+            ids, own = collapsed(ids, family), collapsed(own, family)
         assert ids == own
-        assert ids.count(family.image_id) == sum(family.num_tokens(size) for size in sizes)
+        runs = learned_runs(encoded)
+        # The real models' tokenizer composes characters.
+        wanted = [unicodedata.normalize("NFC", one) if real else one for one in answers(turns)]
+        assert [tokenizer.decode(run) for run in runs] == [one + tokenizer.eos_token for one in wanted]
+        assert all(run.count(tokenizer.eos_token_id) == 1 and run[-1] == tokenizer.eos_token_id for run in runs)
+        assert runs == [chat.answer_ids(one) for one in answers(turns)]
+        starts = [number for number, said in enumerate(encoded.learned) if said and not encoded.learned[number - 1]]
+        places = [number for number, turn in enumerate(turns) if turn.role == "assistant"]
+        for start, place in zip(starts, places, strict=True):
+            shown = sum(turn.text.count(IMAGE) for turn in turns[:place])
+            assert chat.prompt(turns[:place], sizes[:shown]) == encoded.ids[:start]
 
 
 def parts(said: str, family: Family) -> list[dict[str, str]]:
@@ -204,83 +175,6 @@ def test_the_template_of_the_processor_is_the_models(tmp_path: Path) -> None:
         read_family(tmp_path, tmp_path, None)
 
 
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        ("{{ messages | length }}{% for m in messages %}{{ m.content[0].text }}<|im_end|>{% endfor %}", "rewrites"),
-        (
-            "{% for m in messages %}{{ m.role }}:{{ m.content[0].text }};{% endfor %}assistant:",
-            "does not write an answer",
-        ),
-        (
-            "{% for m in messages %}{{ m.role }}:{{ m.content[0].text }}<|im_end|>{% endfor %}"
-            "{% if add_generation_prompt %}assistant:<think>{% endif %}",
-            "asks for an answer with 'assistant:<think>', and writes one after 'assistant:'",
-        ),
-    ],
-)
-def test_templates_that_cannot_be_trained_on(template: str, message: str) -> None:
-    family = family_of("internvl", real=True)
-    old, family.tokenizer.chat_template = family.tokenizer.chat_template, template
-    try:
-        turns = [Turn("user", "a?"), Turn("assistant", "b", "x"), Turn("user", "c?"), Turn("assistant", "d", "x")]
-        with pytest.raises(ValueError, match=message):
-            Chat(family).encode(turns, [])
-    finally:
-        family.tokenizer.chat_template = old
-
-
-@every_family
-def test_a_dialogue_is_rendered_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many turns it has, and whatever is said in them."""
-    chat, rendered = Chat(family_of(kind, real=True)), list[int]()
-    render = chat._render
-
-    def counted(turns: Sequence[Turn], ask: bool) -> str:
-        rendered.append(len(turns))
-        return render(turns, ask)
-
-    monkeypatch.setattr(chat, "_render", counted)
-    for rounds in (1, 1, 20):  # the first time the template itself is looked at
-        rendered.clear()
-        said = [Turn(*turn) for _ in range(rounds) for turn in (("user", "answer"), ("assistant", "answer", "x"))]
-        encoded = chat.encode(said, [])
-        answer = [token for token, learned in zip(encoded.ids, encoded.learned, strict=True) if learned]
-        assert answer == chat.answer_ids("answer") * rounds
-        assert chat.prompt([*said, Turn("user", "?")], [])[: len(encoded.ids)] == encoded.ids
-    assert rendered == [40, 41]
-
-
-@pytest.mark.parametrize("loop", ["{% set x = i %}", "{{ i }}"])
-def test_a_template_without_end_is_stopped(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    family = family_of("internvl", real=True)
-    monkeypatch.setattr("idc.vlm.chat._RENDER_S", 0.2)
-    inner = "{% for i in range(100000) %}" * 3 + loop + "{% endfor %}" * 3
-    monkeypatch.setattr(family.tokenizer, "chat_template", inner)
-    with pytest.raises(ValueError, match=r"template runs for more than 0\.2 s"):
-        Chat(family).prompt([Turn("user", "a?")], [])
-    assert sys.gettrace() is None
-
-
-@every_family
-def test_a_sample_alone_and_in_a_batch(kind: str) -> None:
-    """The log-probability of a sample does not depend on the samples it is padded with, on either side."""
-    family, chat = found(kind).family, Chat(found(kind).family)
-    samples = []
-    for number, (turns, sizes) in enumerate(dialogues(kind, 12)):
-        images = [picture(100 * number + seed, *size) for seed, size in enumerate(sizes)]
-        encoded = chat.encode(turns, sizes)
-        samples.append(Sample(encoded.ids, encoded.learned, family.pixels(images)))
-    alone = torch.cat([logps(kind, [sample]) for sample in samples])
-    assert len({len(sample.ids) for sample in samples}) > 6
-    assert alone.std() > 1
-    for start in range(0, 12, 4):
-        together = logps(kind, samples[start : start + 4])
-        torch.testing.assert_close(together, alone[start : start + 4], rtol=1e-5, atol=0)
-    left = logps(kind, samples[:4], "left")
-    torch.testing.assert_close(left, alone[:4], rtol=1e-5, atol=0)
-
-
 def test_several_answers_are_not_padded_on_the_left() -> None:
     """What an answer sees, and where the prompt ends, is counted from the first token."""
     several = [with_answers([5, 6, 7][:length], [[8], [9, 4]], {}) for length in (3, 2)]
@@ -296,3 +190,39 @@ def logps(kind: str, samples: Sequence[Sample], side: Any = "right") -> torch.Te
         logits = net(**model_inputs(batch, encode_images(net, batch, family), family)).logits
     each = logits[:, :-1].log_softmax(-1).gather(2, batch["input_ids"][:, 1:, None])[..., 0]
     return (each * batch["learned"][:, 1:]).sum(1)
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ messages | length }}{% for m in messages %}{{ m.content[0].text }}<|im_end|>{% endfor %}", "rewrites"),
+        ("{% for m in messages %}{{ m.content[0].text }};{% endfor %}assistant:", "does not write an answer"),
+        ("{% for m in messages %}{{ m.role }}:{{ m.content[0].text }}<|im_end|>{% endfor %}"
+         "{% if add_generation_prompt %}assistant:<think>{% endif %}",
+         "asks for an answer with 'assistant:<think>', and writes one after 'assistant:'"),
+        ("{% for i in range(100000) %}" * 3 + "{{ i }}" + "{% endfor %}" * 3, r"template runs for more than 0\.2 s"),
+    ],
+)  # fmt: skip
+def test_templates_that_cannot_be_trained_on(template: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = family_of("internvl", real=True)
+    monkeypatch.setattr(family.tokenizer, "chat_template", template)
+    monkeypatch.setattr("idc.vlm.chat._RENDER_S", 0.2)
+    turns = [Turn("user", "a?"), Turn("assistant", "b", "x"), Turn("user", "c?"), Turn("assistant", "d", "x")]
+    with pytest.raises(ValueError, match=message):
+        Chat(family).encode(turns, [])
+
+
+@pytest.mark.parametrize("kind", ["qwen2_5_vl", "llava_onevision"])
+def test_a_sample_alone_and_in_a_batch(kind: str) -> None:
+    """The log-probability of a sample does not depend on the samples it is padded with, on either side."""
+    family, chat = found(kind).family, Chat(found(kind).family)
+    samples = []
+    for number, (turns, sizes) in enumerate(dialogues(kind, 8)):
+        images = [picture(100 * number + seed, *size) for seed, size in enumerate(sizes)]
+        encoded = chat.encode(turns, sizes)
+        samples.append(Sample(encoded.ids, encoded.learned, family.pixels(images)))
+    alone = torch.cat([logps(kind, [sample]) for sample in samples])
+    assert len({len(sample.ids) for sample in samples}) > 4
+    for side in ("right", "left"):
+        together = torch.cat([logps(kind, samples[start : start + 4], side) for start in (0, 4)])
+        torch.testing.assert_close(together, alone, rtol=1e-5, atol=0)

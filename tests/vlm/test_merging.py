@@ -17,11 +17,11 @@ from idc.training.artifact import read_artifact
 from idc.vlm.artifact import write_tuned
 from idc.vlm.base import find_base, load_model
 from idc.vlm.chat import Chat
-from idc.vlm.config import PAIR_PROMPT, BaseConfig, PromptConfig
+from idc.vlm.config import FAMILIES, PAIR_PROMPT, BaseConfig, PromptConfig
 from idc.vlm.dialogue import caption_turns
 from idc.vlm.merging import merge
 from tests.vlm.artifacts import TEXT, speaking_folder
-from tests.vlm.models import every_family, picture
+from tests.vlm.models import picture
 from tests.vlm.processors import without_videos
 
 AUTO = "AutoProcessor.from_pretrained(folder)"
@@ -56,8 +56,7 @@ def tuned(kind: str, folder: Path, prompt: str) -> Path:
     )
 
 
-@every_family
-@pytest.mark.parametrize("prompt", [TEXT, PAIR_PROMPT], ids=["images first", "images in the text"])
+@pytest.mark.parametrize(("kind", "prompt"), [*((kind, PAIR_PROMPT) for kind in FAMILIES), ("qwen2_5_vl", TEXT)])
 def test_plain_transformers_sees_and_says_what_the_artifact_does(
     kind: str, prompt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

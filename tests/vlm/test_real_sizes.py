@@ -94,42 +94,6 @@ def test_parameters_of_each_part(name: str) -> None:
     assert f"| {name} | {millions} |" in Path("docs/vlm.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", OF_EACH_FAMILY)
-def test_adapters_are_in_the_seven_linear_layers(name: str) -> None:
-    model, own, rank = meta(name), family(name), 64
-    layers = own.config.text_config.num_hidden_layers
-    with torch.device("meta"):
-        add_lora(model, LoraConfig(rank=rank), own)
-    adapters = {key: parameter for key, parameter in model.named_parameters() if is_adapter(key)}
-    assert len(adapters) == 2 * 7 * layers
-    assert all("language_model.layers." in key for key in adapters)
-    assert all(rank in parameter.shape for parameter in adapters.values())
-    assert count(adapters.values()) == rank * ADAPTERS[own.name]
-
-
-@every_model
-def test_the_config_is_read_as_it_is_on_the_hub(name: str) -> None:
-    config, wanted = family(name).config, PUBLISHED[name].config
-    found = {**config.to_dict(), "text_config": config.text_config.to_dict()}
-    found["text_config"].get("rope_parameters", {}).pop("type", None)  # the older name of rope_type, which is there too
-    for part in ("text_config", "vision_config"):
-        assert {key: found[part][key] for key in wanted[part]} == wanted[part], part
-    assert found["tie_word_embeddings"] == wanted["tie_word_embeddings"]
-
-
-@pytest.mark.parametrize("name", OF_EACH_FAMILY)
-def test_adapters_everywhere(name: str) -> None:
-    """targets=all: every linear layer but the output layer."""
-    model, own = meta(name), family(name)
-    linears = {key for key, module in model.named_modules() if isinstance(module, nn.Linear)}
-    wanted = {key for key in linears if key != "lm_head" and not own.is_unused(key)}
-    with torch.device("meta"):
-        add_lora(model, LoraConfig(rank=1, targets="all"), own)
-    assert {key.partition(".lora_A")[0] for key, _ in model.named_parameters() if ".lora_A." in key} == wanted
-    assert any(own.is_tower(key) for key in wanted)
-    assert any(own.is_projector(key) for key in wanted)
-
-
 @every_model
 def test_image_tokens_of_real_sizes(name: str) -> None:
     own = family(name)
@@ -147,3 +111,19 @@ def test_features_of_a_pair_fit_the_language_model(name: str) -> None:
     encoded = own.encode(model, {"pixel_values": torch.zeros(2, 3, *side, device="meta")})
     tokens = own.tokens_of(encoded)
     assert [tuple(one.shape) for one in tokens] == [(own.num_tokens((480, 640)), 3584)] * 2
+
+
+@pytest.mark.parametrize("name", OF_EACH_FAMILY)
+@pytest.mark.parametrize("targets", ["language", "all"])
+def test_adapters_are_in_the_seven_linear_layers_or_in_all_but_the_output(name: str, targets: str) -> None:
+    model, own = meta(name), family(name)
+    linears = {key for key, module in model.named_modules() if isinstance(module, nn.Linear)}
+    wanted = {key for key in linears if key != "lm_head" and not own.is_unused(key)}
+    if targets == "language":
+        wanted = {key for key in wanted if "language_model.layers." in key}
+        assert len(wanted) == 7 * own.config.text_config.num_hidden_layers
+    with torch.device("meta"):
+        add_lora(model, LoraConfig(rank=64, targets=targets), own)  # type: ignore[arg-type]
+    adapters = {key: parameter for key, parameter in model.named_parameters() if is_adapter(key)}
+    assert {key.partition(".lora_")[0] for key in adapters} == wanted
+    assert (count(adapters.values()) == 64 * ADAPTERS[own.name]) == (targets == "language")

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from idc.data.images import decode_image, image_size
 from idc.vlm.chat import Chat
 from idc.vlm.config import PromptConfig
 from idc.vlm.samples import DialogueSamples, collate_samples
-from tests.vlm.folders import CAPTIONS, SIZES, image, samples
+from tests.vlm.folders import CAPTIONS, samples
 from tests.vlm.models import found
 
 
@@ -41,16 +37,13 @@ def test_every_caption_is_a_sample_or_one_of_a_pair_is_drawn(folders: dict[str, 
 def test_the_length_is_that_of_the_sample_without_opening_its_images(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for kind in ("qwen2_5_vl", "internvl"):
-        for data, how in itertools.product(folders.values(), ("each", "together")):
-            dataset = samples(kind, data, captions=how)
-            lengths = [len(dataset.get(index, 1).sample.ids) for index in range(len(dataset))]
-            with monkeypatch.context() as patch:
-                patch.setattr("idc.vlm.samples.decode_image", None)
-                assert [dataset.length(index, 1) for index in range(len(dataset))] == lengths
-                dataset.check()
-            if kind == "qwen2_5_vl":
-                assert len(set(lengths)) > (2 if how == "each" else 1)
+    for data, how in itertools.product(folders.values(), ("each", "together")):
+        dataset = samples("qwen2_5_vl", data, captions=how)
+        lengths = [len(dataset.get(index, 1).sample.ids) for index in range(len(dataset))]
+        with monkeypatch.context() as patch:
+            patch.setattr("idc.vlm.samples.decode_image", None)
+            assert [dataset.length(index, 1) for index in range(len(dataset))] == lengths
+        assert len(set(lengths)) > (2 if how == "each" else 1)
 
 
 def test_a_pair_may_have_a_question_of_its_own(folders: dict[str, Path]) -> None:
@@ -88,14 +81,3 @@ def test_validation_shuffles_the_images_among_rows_with_as_many(folders: dict[st
         assert own.shuffled is not None
         for key in family.pixel_keys:
             assert torch.equal(own.shuffled.pixels[key], theirs[key])
-
-
-def test_a_turned_photograph_has_the_size_that_is_decoded() -> None:
-    for orientation in range(1, 9):
-        exif = Image.Exif()
-        exif[0x0112] = orientation
-        out = io.BytesIO()
-        Image.fromarray(np.zeros((30, 50, 3), np.uint8)).save(out, "JPEG", exif=exif)
-        assert image_size(out.getvalue()) == decode_image(out.getvalue()).shape[:2]
-    for size in SIZES:
-        assert image_size(image(0, size)) == size

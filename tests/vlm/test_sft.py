@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from peft import PeftModel
 from torch import nn
 
-from idc.config import ConfigError, load
-from idc.data.images import decode_image
+from idc.config import load
 from idc.systems.sft import sweep
 from idc.systems.sft.captioner import load_captioner
 from idc.systems.sft.config import SftJob
@@ -24,6 +24,7 @@ from idc.systems.sft.task import train
 from idc.training.activation_checkpointing import recompute_activations
 from idc.training.artifact import ADAPTER, read_artifact
 from idc.training.context import LocalContext
+from idc.training.data import EvalLoader
 from idc.vlm.artifact import load_tuned
 from idc.vlm.base import load_model
 from idc.vlm.chat import Chat
@@ -34,7 +35,7 @@ from idc.vlm.samples import DialogueSamples, collate_samples
 from idc.vlm.sft import SftTask
 from idc.vlm.tiny import make_tiny
 from idc.vlm.tuning import group_of
-from tests.vlm.folders import SIZES, image, samples, write_pairs
+from tests.vlm.folders import samples, write_pairs
 from tests.vlm.models import TEXTS, every_family, found, model, tiny_folder
 
 PARTS = {"tower": {"lr": 1e-3}, "projector": {"lr": 1e-3}}
@@ -70,48 +71,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-# -- what is trained ----------------------------------------------------------------------------------------------
-
-
 def task_of(kind: str, tune: Mapping[str, Any]) -> SftTask:
     base = found(kind)
     torch.manual_seed(0)
     net = load_model(base.folder, BaseConfig(source=str(base.folder)))
     return SftTask(net, base.family, load(TuneConfig, None, tune), GenerateConfig(max_new_tokens=24))
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"), [*((kind, "full") for kind in FAMILIES), *(("llava_onevision", name) for name in TUNES),
-                       ("qwen2_5_vl", "lora and parts"), ("qwen2_5_vl", "all linears")]
-)  # fmt: skip
-def test_exactly_the_wanted_parts_are_trained_and_all_of_them_get_a_gradient(
-    kind: str, name: str, folders: dict[str, Path]
-) -> None:
-    task = task_of(kind, TUNES[name])
-    dataset = samples(kind, folders["pairs"])
-    batch = {**collate_samples([dataset.get(index, 0) for index in range(4)], task.family), "num_samples": 4}
-    with torch.no_grad():
-        for parameter_name, parameter in task.model.named_parameters():
-            if ".lora_B." in parameter_name:
-                parameter.normal_(std=0.02)  # at 0 it hides the gradient of A
-    task.training_step(batch)[0].backward()
-    whole = {name for name, p in task.model.named_parameters() if p.requires_grad and ".lora_" not in name}
-    adapted = {name for name, p in task.model.named_parameters() if p.requires_grad and ".lora_" in name}
-    for parameter_name, parameter in task.model.named_parameters():
-        reached = parameter.grad is not None and bool(parameter.grad.abs().sum() > 0)
-        assert reached == parameter.requires_grad, parameter_name
-    parts = {group_of(name, task.family, task.tune) for name in whole}
-    expected = {"lora": set(), "lora and parts": {"tower", "projector"}, "all linears": set(),
-                "full": {"language", "tower", "projector"}, "projector": {"projector"}}[name]  # fmt: skip
-    assert parts == expected
-    assert bool(adapted) == (name in ("lora", "lora and parts", "all linears"))
-    if adapted:
-        places = {name.partition(".lora_")[0] for name in adapted}
-        in_language = {place for place in places if "language_model" in place}
-        assert len(in_language) == 2 * 7
-        assert (places > in_language) == (name == "all linears")
-    assert task.stored() == {f"model.{name}" for name, p in task.model.named_parameters(remove_duplicate=False)
-                             if p.requires_grad}  # fmt: skip
 
 
 def test_each_group_has_its_rate_and_the_matrices_b_of_lora_plus_theirs() -> None:
@@ -129,51 +93,6 @@ def test_each_group_has_its_rate_and_the_matrices_b_of_lora_plus_theirs() -> Non
     assert groups["tower"]["schedule"] == "linear_warmup_cosine"
 
 
-@every_family
-def test_trained_parts_of_a_bfloat16_base_are_float32(kind: str, folders: dict[str, Path]) -> None:
-    """Whichever parts are trained: under autocast they meet frozen ones in bfloat16."""
-    dataset = samples(kind, folders["pairs"])
-    for name in ("lora and parts", "projector", "tower"):
-        net = load_model(tiny_folder(kind), BaseConfig(source="-", dtype="bfloat16"))
-        tune = load(TuneConfig, None, TUNES.get(name) or {"lora": {"rank": 4}, "tower": {"lr": 1e-3}})
-        task = SftTask(net, found(kind).family, tune, GenerateConfig(max_new_tokens=2))
-        norms = {id(p) for module in net.modules() if isinstance(module, nn.LayerNorm) for p in module.parameters()}
-        for key, parameter in net.named_parameters():
-            assert (parameter.dtype == torch.float32) == (parameter.requires_grad or id(parameter) in norms), key
-        batch = {**collate_samples([dataset.get(index, 0) for index in range(2)], task.family), "num_samples": 2}
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = task.training_step(batch)[0]
-        loss.backward()
-        assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters() if p.requires_grad)
-
-
-def layers_of(task: SftTask) -> dict[str, nn.Module]:
-    """The layers of tower and language model by name: two each."""
-    stacks = ("layers", "layer", "blocks")
-    parts = [(name, name.rsplit(".", 2), module) for name, module in task.model.named_modules()]
-    return {name: module for name, words, module in parts if len(words) == 3 and words[1] in stacks}
-
-
-@every_family
-def test_every_trained_layer_is_recomputed_once_and_no_frozen_one(kind: str, folders: dict[str, Path]) -> None:
-    """Else activations of the whole model would be kept, and equal losses would show nothing; or the tower would be
-    computed twice for nothing."""
-    dataset = samples(kind, folders["pairs"])
-    calls: Counter[str] = Counter()
-    for tune, times in ((TUNES["full"], 2), (TUNES["lora"], 1), (TUNES["projector"], 1)):
-        task = task_of(kind, tune).train()
-        recompute_activations(task)
-        calls.clear()
-        layers = layers_of(task)
-        for name, module in layers.items():
-            inner = next(child for child in module.modules() if "ttention" in type(child).__name__)
-            inner.register_forward_hook(partial(lambda name, *_: calls.update([name]), name))
-        batch = {**collate_samples([dataset.get(index, 0) for index in range(2)], task.family), "num_samples": 2}
-        task.training_step(batch)[0].backward()
-        assert len(layers) == 4
-        assert calls == {name: 2 if "language_model" in name else times for name in layers}
-
-
 def test_a_cutoff_that_would_cut_is_refused_with_the_row_before_anything_is_trained(
     folders: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -187,45 +106,7 @@ def test_a_cutoff_that_would_cut_is_refused_with_the_row_before_anything_is_trai
     samples("qwen2_5_vl", folders["pairs"]).check()
 
 
-# -- losses -------------------------------------------------------------------------------------------------------
-
-
-@every_family
-def test_the_loss_is_the_mean_over_a_samples_tokens_then_over_samples(kind: str, folders: dict[str, Path]) -> None:
-    """Against the logits of the untouched model, sample by sample."""
-    task = task_of(kind, TUNES["lora"]).eval()
-    dataset = samples(kind, folders["instructions"])
-    chosen = [dataset.get(index, 0) for index in range(4)]
-    alone = []
-    for one in chosen:
-        batch = collate_samples([one], task.family)
-        ids, learned = batch["input_ids"], batch["learned"]
-        given = {key: batch[key] for key in (*task.family.pixel_keys, *task.family.language_keys, "attention_mask")}
-        if kind == "llava_onevision":
-            continue  # its own pixel path cuts the image of a sample with one image into patches
-        with torch.no_grad():
-            logits = model(kind)(input_ids=ids, **given).logits
-        each = F.cross_entropy(logits[0, :-1], ids[0, 1:], reduction="none")
-        alone.append(float(each[learned[0, 1:]].mean()))
-    batch = {**collate_samples(chosen, task.family), "num_samples": 4}
-    with torch.no_grad():
-        together = float(task.training_step(batch)[0])
-        halves = [
-            float(task.training_step({**collate_samples(half, task.family), "num_samples": 2})[0])
-            for half in (chosen[:2], chosen[2:])
-        ]
-    assert together == pytest.approx(sum(halves) / 2, abs=2e-6)
-    if alone:
-        assert together == pytest.approx(sum(alone) / 4, abs=2e-6)
-
-
-def test_captions_together_are_refused_where_they_would_see_each_other(folders: dict[str, Path]) -> None:
-    base = {"source": str(tiny_folder("internvl")), "attention": "flash_attention_2"}
-    with pytest.raises(ConfigError, match=r"captions: together needs base\.attention=sdpa or eager"):
-        job_of("internvl", folders["pairs"], {"captions": "together", "base": base})
-
-
-@every_family
+@pytest.mark.parametrize("kind", ["qwen2_5_vl", "llava_onevision"])
 def test_captions_together_have_the_loss_and_gradients_of_each_alone(kind: str, folders: dict[str, Path]) -> None:
     """Pairs of one and two captions and dialogues of one to three turns in one batch: the mean over pairs of the mean
     over their captions, each a dialogue of its own."""
@@ -255,100 +136,6 @@ def test_captions_together_have_the_loss_and_gradients_of_each_alone(kind: str, 
         )
 
 
-def test_a_model_that_sees_has_a_lower_loss_with_the_right_images(tmp_path: Path) -> None:
-    """Overfitted on eight pairs whose captions only the images tell apart, and validated on these."""
-    from idc.training.data import EvalLoader
-
-    write_pairs(tmp_path / "pairs", train=0, val=8, sizes=((64, 64),))
-    family = found("internvl").family
-    dataset = DialogueSamples(str(tmp_path / "pairs"), "val", Chat(family), PromptConfig(), 0, validation=True)
-    task = task_of("internvl", {"language": "full", **PARTS})
-    batch = {**collate_samples([dataset.get(index, 0) for index in range(8)], family), "num_samples": 8}
-    optimizer = torch.optim.AdamW([p for p in task.parameters() if p.requires_grad], lr=3e-3)
-    for _ in range(100):
-        loss = task.training_step(batch)[0]
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        if loss < 0.02:
-            break
-    task.eval()
-    loader = EvalLoader(dataset, 4, 0, 1, lambda chosen: collate_samples(chosen, family))
-    found_now = task.validate(loader, LocalContext(tmp_path / "run"))
-    assert found_now["loss"] < 0.2
-    assert found_now["right_minus_shuffled"] < -0.2
-    assert found_now["distinct_captions"] == 3
-    assert found_now["CIDEr"] > 9
-    with torch.no_grad():
-        fresh = task_of("internvl", TUNES["lora"]).validate(loader, LocalContext(tmp_path / "run"))
-    assert abs(fresh["right_minus_shuffled"]) < 0.1, "random weights are blind"
-
-
-# -- adapters and artifacts ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        ("internvl", "lora"),
-        ("internvl", "full"),
-        ("qwen2_5_vl", "lora and parts"),
-        *(pytest.param(kind, "lora and parts", marks=pytest.mark.slow) for kind in FAMILIES if kind != "qwen2_5_vl"),
-    ],
-)
-def test_an_artifact_loaded_and_merged_captions_as_the_trained_model(
-    kind: str, name: str, folders: dict[str, Path], runs: Path, tmp_path: Path
-) -> None:
-    run = tuned(kind, name, folders["pairs"], runs)
-    artifact = read_artifact(run / "artifact")
-    merged = tmp_path / "merged"
-    assert f"{artifact.path} merged into {tiny_folder(kind)}" in merge(artifact, merged)
-    assert "is complete already" in merge(artifact, merged)
-    captioner = load_captioner(artifact.path)
-    base = load_model(tiny_folder(kind), BaseConfig(source="-"))
-    plain = load_model(merged, BaseConfig(source=str(merged)))
-    ours, theirs, before = captioner.model.state_dict(), plain.state_dict(), base.state_dict()
-    assert ours.keys() == theirs.keys() == before.keys(), "nothing of the adapters is left"
-    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
-    moved = {key for key in ours if not torch.equal(ours[key], before[key])}
-    assert all("language_model" in key or "lm_head" in key for key in moved) == (name == "lora")
-    assert len(moved) >= 14
-    pictures = [decode_image(image(seed, SIZES[seed % 3])) for seed in range(4)]
-    fresh = load_captioner(artifact.path)
-    fresh.model = plain
-    assert fresh(pictures[:2], pictures[2:]) == captioner(pictures[:2], pictures[2:])
-    assert (merged / "chat_template.jinja").is_file()
-
-
-def test_peft_reads_the_adapter_and_merges_it_to_the_same_weights(folders: dict[str, Path], runs: Path) -> None:
-    from peft import PeftModel
-
-    for kind in ("internvl",):
-        artifact = read_artifact(tuned(kind, "lora", folders["pairs"], runs) / "artifact")
-        settings = json.loads((artifact.path / ADAPTER / "adapter_config.json").read_text())
-        assert settings["base_model_name_or_path"] == str(tiny_folder(kind))
-        base = load_model(tiny_folder(kind), BaseConfig(source="-"))
-        theirs = PeftModel.from_pretrained(base, str(artifact.path / ADAPTER)).merge_and_unload().state_dict()
-        ours = load_tuned(artifact, BaseConfig(source=str(tiny_folder(kind))), load(TuneConfig, None, TUNES["lora"]))[0]
-        assert theirs.keys() == ours.state_dict().keys()
-        for key, tensor in ours.state_dict().items():
-            torch.testing.assert_close(tensor, theirs[key], rtol=0, atol=1e-7)
-
-
-def test_merging_into_bfloat16_rounds_once(folders: dict[str, Path], runs: Path) -> None:
-    artifact = read_artifact(tuned("internvl", "lora", folders["pairs"], runs) / "artifact")
-    nets = [
-        load_model(tiny_folder("internvl"), BaseConfig(source="-", dtype=dtype)) for dtype in ("bfloat16", "float32")
-    ]
-    nets[1].load_state_dict({name: tensor.float() for name, tensor in nets[0].state_dict().items()})
-    for net in nets:
-        assert artifact.base is not None
-        load_adapter(artifact.path / ADAPTER, net, artifact.base)
-        merge_adapter(net)
-    rounded, exact = (net.state_dict() for net in nets)
-    assert all(torch.equal(rounded[name], exact[name].to(torch.bfloat16)) for name in exact)
-
-
 def test_the_adapter_of_another_model_is_refused(folders: dict[str, Path], runs: Path) -> None:
     """By its name, as the two language models have equal shapes; by its shapes; and the base itself by its files."""
     artifact = read_artifact(tuned("internvl", "lora", folders["pairs"], runs) / "artifact")
@@ -364,25 +151,171 @@ def test_the_adapter_of_another_model_is_refused(folders: dict[str, Path], runs:
         load_tuned(artifact, BaseConfig(source="-"), load(TuneConfig, None, TUNES["lora"]), source=str(other))
 
 
-def test_what_is_stored_follows_what_is_trained(folders: dict[str, Path], runs: Path) -> None:
-    """Checkpoint and artifact of an adapter are a small part of those of the whole model."""
-    sizes = {}
-    for name in ("lora", "full"):
-        run = tuned("internvl", name, folders["pairs"], runs)
-        (checkpoint,) = run.glob("checkpoints/step_*/torch.pt")
-        weights = [run / "artifact" / "model.safetensors", run / "artifact" / ADAPTER / "adapter_model.safetensors"]
-        sizes[name] = (checkpoint.stat().st_size, sum(path.stat().st_size for path in weights if path.exists()))
-        state = torch.load(checkpoint, weights_only=True)
-        stored = sum(tensor.numel() for tensor in state["task"].values())
-        trained = {"lora": 4 * sum((32 + 32, 32 + 16, 32 + 16, 32 + 32, 32 + 64, 32 + 64, 64 + 32)) * 2}
-        if name == "lora":
-            assert stored == trained["lora"]
-            assert (run / "artifact" / "model.safetensors").stat().st_size < 100
-    assert sizes["lora"][0] < sizes["full"][0] / 5
-    assert sizes["lora"][1] < sizes["full"][1] / 5
+def batch_of(task: SftTask, dataset: DialogueSamples, count: int) -> dict[str, Any]:
+    return {**collate_samples([dataset.get(index, 0) for index in range(count)], task.family), "num_samples": count}
 
 
-def test_an_upload_that_fails_is_one_line_and_leaves_the_folder(
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [
+        *((kind, "full", {"language", "tower", "projector"}) for kind in FAMILIES),
+        ("llava_onevision", "lora", set()),
+        ("llava_onevision", "projector", {"projector"}),
+        ("qwen2_5_vl", "lora and parts", {"tower", "projector"}),
+        ("qwen2_5_vl", "all linears", set()),
+    ],
+)
+def test_exactly_the_wanted_parts_are_trained_and_all_of_them_get_a_gradient(
+    kind: str, name: str, expected: set[str], folders: dict[str, Path]
+) -> None:
+    task = task_of(kind, TUNES[name])
+    with torch.no_grad():
+        for key, parameter in task.model.named_parameters():
+            if ".lora_B." in key:
+                parameter.normal_(std=0.02)  # at 0 it hides the gradient of A
+    task.training_step(batch_of(task, samples(kind, folders["pairs"]), 4))[0].backward()
+    for key, parameter in task.model.named_parameters():
+        reached = parameter.grad is not None and bool(parameter.grad.abs().sum() > 0)
+        assert reached == parameter.requires_grad, key
+    trained = {key for key, parameter in task.model.named_parameters() if parameter.requires_grad}
+    adapted = {key.partition(".lora_")[0] for key in trained if ".lora_" in key}
+    assert {group_of(key, task.family, task.tune) for key in trained if ".lora_" not in key} == expected
+    in_language = {key for key in adapted if "language_model" in key}
+    assert len(in_language) == (2 * 7 if "lora" in TUNES[name] else 0)
+    assert (adapted > in_language) == (name == "all linears")
+    shared = task.model.named_parameters(remove_duplicate=False)
+    assert task.stored() == {f"model.{key}" for key, parameter in shared if parameter.requires_grad}
+
+
+@pytest.mark.parametrize(
+    "tune", [TUNES["lora and parts"], TUNES["projector"], {"lora": {"rank": 4}, "tower": {"lr": 1e-3}}]
+)
+def test_trained_parts_of_a_bfloat16_base_are_float32(tune: dict[str, Any], folders: dict[str, Path]) -> None:
+    """Whichever parts are trained: under autocast they meet frozen ones in bfloat16."""
+    net = load_model(tiny_folder("qwen2_5_vl"), BaseConfig(source="-", dtype="bfloat16"))
+    task = SftTask(net, found("qwen2_5_vl").family, load(TuneConfig, None, tune), GenerateConfig(max_new_tokens=2))
+    norms = {id(p) for module in net.modules() if isinstance(module, nn.LayerNorm) for p in module.parameters()}
+    for key, parameter in net.named_parameters():
+        assert (parameter.dtype == torch.float32) == (parameter.requires_grad or id(parameter) in norms), key
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = task.training_step(batch_of(task, samples("qwen2_5_vl", folders["pairs"]), 2))[0]
+    loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters() if p.requires_grad)
+
+
+@every_family
+def test_every_trained_layer_is_recomputed_once_and_no_frozen_one(kind: str, folders: dict[str, Path]) -> None:
+    """Else activations of the whole model would be kept, and equal losses would show nothing; or the tower would be
+    computed twice for nothing."""
+    calls: Counter[str] = Counter()
+    for tune, times in ((TUNES["full"], 2), (TUNES["lora"], 1)):
+        task = task_of(kind, tune).train()
+        recompute_activations(task)
+        calls.clear()
+        for name, module in task.model.named_modules():
+            if name.split(".")[-2:-1] in (["layers"], ["layer"], ["blocks"]):  # of tower and language model
+                inner = next(child for child in module.modules() if "ttention" in type(child).__name__)
+                inner.register_forward_hook(partial(lambda name, *_: calls.update([name]), name))
+        task.training_step(batch_of(task, samples(kind, folders["pairs"]), 2))[0].backward()
+        assert len(calls) == 4
+        assert calls == {name: 2 if "language_model" in name else times for name in calls}
+
+
+@pytest.mark.parametrize("kind", ["qwen2_5_vl", "internvl"])
+def test_the_loss_is_the_mean_over_a_samples_tokens_then_over_samples(kind: str, folders: dict[str, Path]) -> None:
+    """Against the logits of the untouched model, sample by sample."""
+    task = task_of(kind, TUNES["lora"]).eval()
+    dataset = samples(kind, folders["instructions"])
+    alone = []
+    for index in range(4):
+        batch = collate_samples([dataset.get(index, 0)], task.family)
+        ids, learned = batch["input_ids"], batch["learned"]
+        inputs = {key: batch[key] for key in (*task.family.pixel_keys, *task.family.language_keys, "attention_mask")}
+        with torch.no_grad():
+            logits = model(kind)(input_ids=ids, **inputs).logits
+        each = F.cross_entropy(logits[0, :-1], ids[0, 1:], reduction="none")
+        alone.append(float(each[learned[0, 1:]].mean()))
+    with torch.no_grad():
+        assert float(task.training_step(batch_of(task, dataset, 4))[0]) == pytest.approx(sum(alone) / 4, abs=2e-6)
+
+
+def test_a_model_that_sees_has_a_lower_loss_with_the_right_images(tmp_path: Path) -> None:
+    """Overfitted on eight pairs whose captions only the images tell apart, and validated on these."""
+    write_pairs(tmp_path / "pairs", train=0, val=8, sizes=((64, 64),))
+    family = found("internvl").family
+    dataset = DialogueSamples(str(tmp_path / "pairs"), "val", Chat(family), PromptConfig(), 0, validation=True)
+    task = task_of("internvl", {"language": "full", **PARTS})
+    batch = batch_of(task, dataset, 8)
+    optimizer = torch.optim.AdamW([p for p in task.parameters() if p.requires_grad], lr=3e-3)
+    for _ in range(100):
+        loss = task.training_step(batch)[0]
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if loss < 0.02:
+            break
+    loader = EvalLoader(dataset, 4, 0, 1, lambda chosen: collate_samples(chosen, family))
+    scores = task.eval().validate(loader, LocalContext(tmp_path / "run"))
+    assert scores["right_minus_shuffled"] < -0.2
+    assert scores["distinct_captions"] == 3
+    assert scores["CIDEr"] > 9
+    fresh = task_of("internvl", TUNES["lora"]).validate(loader, LocalContext(tmp_path / "run"))
+    assert abs(fresh["right_minus_shuffled"]) < 0.1, "random weights are blind"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("internvl", "lora"), ("internvl", "full"), ("qwen2_5_vl", "lora and parts")]
+)
+def test_an_artifact_loaded_and_merged_captions_as_the_trained_model(
+    kind: str, name: str, folders: dict[str, Path], runs: Path, tmp_path: Path
+) -> None:
+    artifact, merged = read_artifact(tuned(kind, name, folders["pairs"], runs) / "artifact"), tmp_path / "merged"
+    assert f"{artifact.path} merged into {tiny_folder(kind)}" in merge(artifact, merged)
+    assert "is complete already" in merge(artifact, merged)
+    captioner = load_captioner(artifact.path)
+    plain = load_model(merged, BaseConfig(source=str(merged)))
+    ours, theirs, before = captioner.model.state_dict(), plain.state_dict(), model(kind).state_dict()
+    assert ours.keys() == theirs.keys() == before.keys(), "nothing of the adapters is left"
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+    moved = {key for key in ours if not torch.equal(ours[key], before[key])}
+    assert all("language_model" in key or "lm_head" in key for key in moved) == (name == "lora")
+    assert len(moved) >= 14
+
+
+def test_peft_reads_the_adapter_and_merges_it_to_the_same_weights(folders: dict[str, Path], runs: Path) -> None:
+    """And what is stored of an adapter is the adapter alone."""
+    run, source = tuned("internvl", "lora", folders["pairs"], runs), str(tiny_folder("internvl"))
+    artifact = read_artifact(run / "artifact")
+    assert (
+        json.loads((artifact.path / ADAPTER / "adapter_config.json").read_text())["base_model_name_or_path"] == source
+    )
+    base = load_model(tiny_folder("internvl"), BaseConfig(source="-"))
+    theirs = PeftModel.from_pretrained(base, str(artifact.path / ADAPTER)).merge_and_unload().state_dict()
+    ours = load_tuned(artifact, BaseConfig(source=source), load(TuneConfig, None, TUNES["lora"]))[0].state_dict()
+    assert theirs.keys() == ours.keys()
+    for key, tensor in ours.items():
+        torch.testing.assert_close(tensor, theirs[key], rtol=0, atol=1e-7)
+    (checkpoint,) = run.glob("checkpoints/step_*/torch.pt")
+    stored = sum(tensor.numel() for tensor in torch.load(checkpoint, weights_only=True)["task"].values())
+    assert stored == 2 * 4 * sum((32 + 32, 32 + 16, 32 + 16, 32 + 32, 32 + 64, 32 + 64, 64 + 32))
+    assert (artifact.path / "model.safetensors").stat().st_size < 100
+
+
+def test_merging_into_bfloat16_rounds_once(folders: dict[str, Path], runs: Path) -> None:
+    artifact = read_artifact(tuned("internvl", "lora", folders["pairs"], runs) / "artifact")
+    assert artifact.base is not None
+    nets = [
+        load_model(tiny_folder("internvl"), BaseConfig(source="-", dtype=dtype)) for dtype in ("bfloat16", "float32")
+    ]
+    nets[1].load_state_dict({name: tensor.float() for name, tensor in nets[0].state_dict().items()})
+    for net in nets:
+        load_adapter(artifact.path / ADAPTER, net, artifact.base)
+        merge_adapter(net)
+    rounded, exact = (net.state_dict() for net in nets)
+    assert all(torch.equal(rounded[name], exact[name].to(torch.bfloat16)) for name in exact)
+
+
+def test_an_upload_that_fails_is_one_line_and_a_folder_is_not_overwritten(
     folders: dict[str, Path], runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     artifact = read_artifact(tuned("internvl", "lora", folders["pairs"], runs) / "artifact")
@@ -393,23 +326,15 @@ def test_an_upload_that_fails_is_one_line_and_leaves_the_folder(
     with pytest.raises(ValueError, match="exists and is not this model; choose another folder, or pass --overwrite"):
         merge(artifact, tmp_path / "merged", dtype="bfloat16")
     merge(artifact, tmp_path / "merged", dtype="bfloat16", overwrite=True)
-    config = json.loads((tmp_path / "merged" / "config.json").read_text())
-    assert config["dtype"] == "bfloat16"
+    assert json.loads((tmp_path / "merged" / "config.json").read_text())["dtype"] == "bfloat16"
 
 
 def test_a_trial_of_a_sweep_depends_on_the_content_of_its_base(folders: dict[str, Path], runs: Path) -> None:
-    def step(kind: str, **settings: Any) -> Any:
-        given = {"pairs": str(folders["pairs"]), "sft.base.source": str(tiny_folder(kind)), **settings}
-        (made, *_) = sweep.steps(load(sweep.Trial, None, given), "store").work
-        return made
+    def name(source: Path, **settings: Any) -> str:
+        job = {"pairs": str(folders["pairs"]), "sft.base.source": str(source), **settings}
+        return sweep.steps(load(sweep.Trial, None, job), "store").work[0].name
 
-    plain = step("internvl")
-    names = {plain.name, step("qwen2_5_vl").name, step("internvl", **{"sft.tune.language": "full"}).name,
-             step("internvl", **{"sft.base.max_pixels": 4096}).name}  # fmt: skip
-    assert len(names) == 4
-    copy = shutil.copytree(tiny_folder("internvl"), runs / "copy")
-    assert step("internvl", **{"sft.base.source": str(copy)}).name == plain.name
-    job = SftJob.model_validate({**plain.payload, "train": plain.train})
-    assert (job.base.source, job.pairs) == (str(tiny_folder("internvl")), str(folders["pairs"]))
-    with pytest.raises(ValueError, match=r"sft\.pairs: the sweep sets it"):
-        step("internvl", **{"sft.pairs": "elsewhere"})
+    base = tiny_folder("internvl")
+    others = {name(tiny_folder("qwen2_5_vl")), name(base, **{"sft.tune.language": "full"}), name(base)}
+    assert len(others) == 3
+    assert name(shutil.copytree(base, runs / "copy")) == name(base)

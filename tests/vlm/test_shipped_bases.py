@@ -25,18 +25,9 @@ def test_a_base_is_found_by_its_name_from_everywhere(
     (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path)
     base = find_base(BaseConfig(source=name))
+    assert full_hash(base.folder) == json.loads((base.folder / "pretraining.json").read_text())["sha256"]
     assert base.name.source == name
     assert BaseName.from_dict(base.name.to_dict()).folder() == base.folder == ROOT / "idc/weights" / BASES[name]
-
-
-@every_base
-def test_its_weights_are_those_of_its_recipe(name: str) -> None:
-    folder = find_base(BaseConfig(source=name)).folder
-    recipe = json.loads((folder / "pretraining.json").read_text(encoding="utf-8"))
-    assert full_hash(folder) == recipe["sha256"]
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 6e6
-    stages = [stage for made in recipe["trainings"] for stage in made["settings"]["stages"]]
-    assert any(stage.get("compare", 0) for stage in stages) == (name == "shipped")
 
 
 def test_where_an_upload_left_the_weights_out_the_error_names_the_variable(

@@ -13,24 +13,26 @@ import cv2
 import numpy as np
 
 from idc.captioning.contract import Claim, ClaimKind, Region, equal_outside
-from idc.systems.objects.geometry import boxes_overlap
-from idc.systems.objects.pixel_changes import (
-    Box,
-    Move,
-    area_of,
+from idc.systems.objects.geometry import (
+    PixelBox,
     around,
     around_all,
+    box_area,
+    boxes_overlap,
+    shifted_box,
+    slices_of,
+)
+from idc.systems.objects.pixel_changes import (
+    Move,
     clusters_of,
     different_pixels,
     is_lossy,
-    shifted_box,
-    slices_of,
     together,
     unmoved_pixels,
     whole_moves,
 )
-from idc.systems.objects.text import read_words, words_clause
-from idc.systems.objects.wording import colour_of, where_of
+from idc.systems.objects.text import quoted, read_words, words_clause
+from idc.systems.objects.wording import colour_of, where_of, with_article
 
 IDENTICAL = "The two images are identical."
 ONLY_RENDERING = "No visible change: the images are the same up to anti-aliasing and compression."
@@ -82,7 +84,7 @@ class ExactChanges(NamedTuple):
 class _Cluster(NamedTuple):
     """Different pixels near each other: their box, and which of its pixels they are."""
 
-    box: Box
+    box: PixelBox
     mask: np.ndarray
 
 
@@ -91,7 +93,7 @@ class _Word(NamedTuple):
 
     text: str
     key: str
-    box: Box
+    box: PixelBox
     confidence: float
 
 
@@ -146,7 +148,7 @@ def exact_changes(
     moves = together(moves)
     clusters = [_Cluster(box, labels[slices_of(box)] == number) for number, box in enumerate(boxes, 1)]
     clusters = [cluster for cluster in clusters if not _is_trace(cluster, moves)]
-    clusters.sort(key=lambda cluster: -area_of(cluster.box))
+    clusters.sort(key=lambda cluster: -box_area(cluster.box))
     words = [
         _read(before, after, cluster) if read_text and number < _MOST_READ else _Words([], [])
         for number, cluster in enumerate(clusters)
@@ -159,7 +161,7 @@ def exact_changes(
         said += _move_claims(move, [(clusters[number].box, words[number]) for number in row], different.shape)
     for number in left:
         said += _cluster_claims(before, after, clusters[number], words[number])
-    said.sort(key=lambda entry: (not _is_reading(entry[0]), -max(map(area_of, _boxes_of(entry[0])))))
+    said.sort(key=lambda entry: (not _is_reading(entry[0]), -max(map(box_area, _boxes_of(entry[0])))))
     boxes = [cluster.box for cluster in clusters] + [move.after for move in moves]
     regions = sorted(
         (_region(box, before, after, different) for box in boxes if different[slices_of(box)].any()),
@@ -182,7 +184,7 @@ def _is_trace(cluster: _Cluster, moves: list[Move]) -> bool:
     return near and int(cluster.mask.sum()) <= _TRACE
 
 
-def _is_row(box: Box, move: Move) -> bool:
+def _is_row(box: PixelBox, move: Move) -> bool:
     """Whether a box is in the band by which everything below moved."""
     dx, dy = move.by
     if dx or abs(dy) < _ROW:
@@ -191,7 +193,7 @@ def _is_row(box: Box, move: Move) -> bool:
     return box[1] >= bottom - abs(dy) - 4 and box[3] <= bottom + 4 and box[0] < move.after[2] and move.after[0] < box[2]
 
 
-def _move_claims(move: Move, row: list[tuple[Box, _Words]], size: tuple[int, ...]) -> list[tuple[Claim, str]]:
+def _move_claims(move: Move, row: list[tuple[PixelBox, _Words]], size: tuple[int, ...]) -> list[tuple[Claim, str]]:
     """The claim of a move, after that of the row which made it, if there is one."""
     (dx, dy), size = move.by, (size[0], size[1])
     claim = Claim("moved", "region", 1, where_of(move.after, size), move.before, move.after, 1.0)
@@ -205,7 +207,7 @@ def _move_claims(move: Move, row: list[tuple[Box, _Words]], size: tuple[int, ...
         for _, read in sorted(row, key=lambda entry: entry[0][0])
         for word in (read.after if dy > 0 else read.before)
     ]
-    text = _joined(words)
+    text = _quoted(words)
     kind: ClaimKind = "appeared" if dy > 0 else "gone"
     confidence = min((word.confidence for word in words), default=1.0)
     where = where_of(box, size)
@@ -238,11 +240,11 @@ def _words_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words
     gone, new = words.changed()
     if gone or new:
         kind: ClaimKind = "replaced" if gone and new else "gone" if gone else "appeared"
-        first, second = _joined(gone), _joined(new)
+        first, second = _quoted(gone), _quoted(new)
         confidence = min(word.confidence for word in gone + new)
         claim = Claim(kind, "words", 1, where, box if gone else None, box if new else None, confidence, first, second)
         return claim, words_clause(claim)
-    text = f'the words "{_joined(words.before)}" {where}'
+    text = f'the words "{_quoted(words.before)}" {where}'
     colours = [_colour(image[slices_of(box)][cluster.mask]) for image in (before, after)]
     grounds = _grounds(before, cluster) | _grounds(after, cluster)
     if colours[0] != colours[1] and not {colours[0].code, colours[1].code} & grounds:
@@ -321,7 +323,7 @@ def _look_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> tup
         if thing != "region":
             clause = f"{region} {'got a' if was_ground else 'lost its'} {colour} {thing}".replace("  ", " ")
         else:
-            what = f"{_article(colour)} {colour} area" if colour else "something"
+            what = f"{with_article(colour)} area" if colour else "something"
             clause = f"{what} of {_measured(box)} {'appeared' if was_ground else 'is gone'} {where}"
     boxes = (None if kind == "appeared" else box, None if kind == "gone" else box)
     return Claim(kind, thing, 1, where, *boxes, 1.0, *names), clause
@@ -346,19 +348,15 @@ def _is_border(mask: np.ndarray) -> bool:
     return bool(inside <= 0.05 * mask.sum() and all(side.mean() >= 0.4 for side in sides))
 
 
-def _region(box: Box, before: np.ndarray, after: np.ndarray, different: np.ndarray) -> Region:
+def _region(box: PixelBox, before: np.ndarray, after: np.ndarray, different: np.ndarray) -> Region:
     part = slices_of(box)
     mask = different[part]
     names = [colour_of(image[part][mask].astype(np.float32) / 255) for image in (before, after)]
     return Region(box, float(mask.sum() / different.size), where_of(box, different.shape[:2]), *names)
 
 
-def _measured(box: Box) -> str:
+def _measured(box: PixelBox) -> str:
     return f"{box[2] - box[0]} x {box[3] - box[1]} px"
-
-
-def _article(word: str) -> str:
-    return "an" if word[0] in "aeiou" else "a"
 
 
 def _is_reading(claim: Claim) -> bool:
@@ -366,7 +364,7 @@ def _is_reading(claim: Claim) -> bool:
     return claim.object in ("row", "words") and claim.kind != "changed"
 
 
-def _boxes_of(claim: Claim) -> list[Box]:
+def _boxes_of(claim: Claim) -> list[PixelBox]:
     return [box for box in (claim.box_before, claim.box_after) if box is not None]
 
 
@@ -385,8 +383,8 @@ def _without(words: list[_Word], others: list[_Word]) -> list[_Word]:
     return remaining
 
 
-def _joined(words: list[_Word]) -> str | None:
-    return " ".join(word.text.replace('"', "'") for word in words) or None
+def _quoted(words: list[_Word]) -> str | None:
+    return quoted(word.text for word in words) or None
 
 
 def _sentence(clauses: list[str]) -> str:
@@ -420,7 +418,7 @@ def _read(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> _Words:
     return _Words(*sides)
 
 
-def _box_of_words(before: np.ndarray, after: np.ndarray, box: Box) -> Box:
+def _box_of_words(before: np.ndarray, after: np.ndarray, box: PixelBox) -> PixelBox:
     """The box, extended to whole letters and words: up and down to an even row, left and right to an even gap."""
     left, top, right, bottom = box
     height, width = before.shape[:2]

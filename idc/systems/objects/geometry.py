@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 
 Box = tuple[float, float, float, float]
+PixelBox = tuple[int, int, int, int]
 
 
 def warped_box(box: Box, warp: np.ndarray, size: tuple[int, int]) -> Box:
@@ -47,8 +48,38 @@ def boxes_overlap(box: Box, other: Box) -> bool:
     return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
-def rounded_box(box: Box, size: tuple[int, int]) -> tuple[int, int, int, int]:
+def rounded_box(box: Box, size: tuple[int, int]) -> PixelBox:
     """A box of at least one pixel inside an image of a size (height, width)."""
     height, width = size
     left, top = min(max(0, round(box[0])), width - 1), min(max(0, round(box[1])), height - 1)
     return left, top, min(width, max(left + 1, round(box[2]))), min(height, max(top + 1, round(box[3])))
+
+
+def bounds_of(mask: np.ndarray) -> PixelBox:
+    """The box around a mask's pixels, of which there is at least one."""
+    columns, rows = (np.flatnonzero(mask.any(axis=axis)) for axis in (0, 1))
+    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+
+
+def slices_of(box: PixelBox) -> tuple[slice, slice]:
+    """The box as an index of an image."""
+    return slice(box[1], box[3]), slice(box[0], box[2])
+
+
+def shifted_box(box: PixelBox, dx: int, dy: int) -> PixelBox:
+    """The box displaced, without what is then left of or above the image."""
+    return max(box[0] + dx, 0), max(box[1] + dy, 0), max(box[2] + dx, 0), max(box[3] + dy, 0)
+
+
+def around_all(boxes: list[PixelBox]) -> PixelBox:
+    """The box around several."""
+    low, high = np.min(boxes, axis=0), np.max(boxes, axis=0)
+    return int(low[0]), int(low[1]), int(high[2]), int(high[3])
+
+
+def around(box: PixelBox, margin: int, size: tuple[int, ...]) -> PixelBox:
+    """The box with a margin, inside an image of a size (height, width)."""
+    return (
+        max(box[0] - margin, 0), max(box[1] - margin, 0),
+        min(box[2] + margin, size[1]), min(box[3] + margin, size[0]),
+    )  # fmt: skip

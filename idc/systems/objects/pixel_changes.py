@@ -13,7 +13,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-Box = tuple[int, int, int, int]
+from idc.systems.objects.geometry import PixelBox, around, around_all, bounds_of, box_area, shifted_box, slices_of
 
 _JOINED = (14, 9)
 """Different pixels at most this far apart, across and down, are of one cluster: letters of a line, lines of a text."""
@@ -52,11 +52,11 @@ class Move(NamedTuple):
     """Content of a box before that is in a box after; ``by`` is the distance right and down."""
 
     by: tuple[int, int]
-    before: Box
-    after: Box
+    before: PixelBox
+    after: PixelBox
 
 
-def clusters_of(mask: np.ndarray, reach: tuple[int, int] = _JOINED) -> tuple[np.ndarray, list[Box]]:
+def clusters_of(mask: np.ndarray, reach: tuple[int, int] = _JOINED) -> tuple[np.ndarray, list[PixelBox]]:
     """The clusters of a mask's pixels, joined where they are at most ``reach`` apart across and down, also by way of
     others: labels (H, W), 0 outside, and the box of each label from 1."""
     # Rectangles of this size, the lower right corner on a pixel, touch (diagonals included) up to this distance.
@@ -163,7 +163,7 @@ def moves_between(before: np.ndarray, after: np.ndarray, different: np.ndarray) 
                 x0, y0, x1, y1 = bounds_of(shown[top : bottom + _PATCH[1] - 1, left : right + _PATCH[0] - 1])
                 box = (left + x0, top + y0, left + x1, top + y1)
                 moves.append(Move((dx, dy), shifted_box(box, -dx, -dy), box))
-    return sorted(moves, key=lambda move: -area_of(move.after))
+    return sorted(moves, key=lambda move: -box_area(move.after))
 
 
 def _equal_patches(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -255,14 +255,14 @@ def whole_moves(before: np.ndarray, after: np.ndarray, different: np.ndarray) ->
     return [move for move in moves if not any(_is_inside(move.after, box) for box in changed)]
 
 
-def _is_inside(box: Box, other: Box) -> bool:
+def _is_inside(box: PixelBox, other: PixelBox) -> bool:
     return other[0] <= box[0] and other[1] <= box[1] and box[2] <= other[2] and box[3] <= other[3]
 
 
 def together(moves: list[Move]) -> list[Move]:
     """One move for all by the same distance, or by a pixel more or less, as rounding has it; the largest first."""
     groups: list[list[Move]] = []
-    for move in sorted(moves, key=lambda move: -area_of(move.after)):
+    for move in sorted(moves, key=lambda move: -box_area(move.after)):
         near = (group for group in groups if max(abs(np.subtract(group[0].by, move.by))) <= 1)
         group = next(near, None)
         if group is None:
@@ -279,38 +279,3 @@ def _detail(image: np.ndarray) -> np.ndarray:
     """Where a pixel differs from a neighbour."""
     code = _codes(image)
     return np.asarray((_neighbours(code) != code).any(axis=0))
-
-
-def bounds_of(mask: np.ndarray) -> Box:
-    """The box around a mask's pixels, of which there is at least one."""
-    columns, rows = (np.flatnonzero(mask.any(axis=axis)) for axis in (0, 1))
-    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
-
-
-def slices_of(box: Box) -> tuple[slice, slice]:
-    """The box as an index of an image."""
-    return slice(box[1], box[3]), slice(box[0], box[2])
-
-
-def area_of(box: Box) -> int:
-    """The number of its pixels."""
-    return (box[2] - box[0]) * (box[3] - box[1])
-
-
-def shifted_box(box: Box, dx: int, dy: int) -> Box:
-    """The box displaced, without what is then left of or above the image."""
-    return max(box[0] + dx, 0), max(box[1] + dy, 0), max(box[2] + dx, 0), max(box[3] + dy, 0)
-
-
-def around_all(boxes: list[Box]) -> Box:
-    """The box around several."""
-    low, high = np.min(boxes, axis=0), np.max(boxes, axis=0)
-    return int(low[0]), int(low[1]), int(high[2]), int(high[3])
-
-
-def around(box: Box, margin: int, size: tuple[int, ...]) -> Box:
-    """The box with a margin, inside an image of a size (height, width)."""
-    return (
-        max(box[0] - margin, 0), max(box[1] - margin, 0),
-        min(box[2] + margin, size[1]), min(box[3] + margin, size[0]),
-    )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from idc.captioning.contract import Claim
 from idc.systems.objects.claims import FAMILIES
-from idc.systems.objects.wording import OBJECT, REGION, WORDS, joined
+from idc.systems.objects.wording import OBJECT, REGION, WORDS, joined, with_article
 
 _CLAUSES = 3
 """Largest number of clauses: a sentence is no list."""
@@ -76,7 +76,7 @@ def _region_clauses(regions: Sequence[Claim], room: int, named: bool) -> list[st
 def _counted(name: str, count: int) -> str:
     """ "a car", "two cars", "several cars"."""
     if count == 1:
-        return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+        return with_article(name)
     return f"{_NUMBERS[count] if count < len(_NUMBERS) else 'several'} {plural(name)}"
 
 

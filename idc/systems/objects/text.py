@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -108,8 +108,7 @@ def word_claims(
     changes: list[WordChange] = []
     budget = float(_BUDGET)
     for box in _joined([_inside(box, size) for box in _parts(before, after, warp)]):
-        short_side = max(1.0, min(box[2] - box[0], box[3] - box[1]))
-        scale = min(_ENLARGED, max(1.0, _SHORT_SIDE / short_side), (_PIXELS / _area(box)) ** 0.5)
+        scale = min(_ENLARGED, max(1.0, _SHORT_SIDE / _short_side(box)), (_PIXELS / _area(box)) ** 0.5)
         if scale**2 * _area(box) <= budget:
             budget -= scale**2 * _area(box)
             changes += _changes_in(before, after, warp, box, scale)
@@ -134,6 +133,11 @@ def words_clause(claim: Claim) -> str:
         return f"{subject} {claim.where}"
     verb = "are" if several else "is"
     return f"{subject} {verb} {'now' if claim.kind == 'appeared' else 'no longer'} {claim.where}"
+
+
+def quoted(words: Iterable[str]) -> str:
+    """Words as they stand between quotation marks."""
+    return " ".join(words).replace('"', "'")
 
 
 def _claim(change: WordChange, warp: np.ndarray, size_before: tuple[int, int], size: tuple[int, int]) -> Claim:
@@ -284,7 +288,7 @@ def _compared(
             return WordChange(None, None, box, surest) if detected and surest >= _SURE else None
     elif confidence < _SURE or max(letters) < _SHORTEST or detected or box[0] < ends[0] or box[2] > ends[1]:
         return None  # a texture, or letters on the other image that could not be read
-    before, after = (" ".join(word.text.replace('"', "'") for word in part) for part in parts)
+    before, after = (quoted(word.text for word in part) for part in parts)
     return WordChange(before, after, box, confidence)
 
 

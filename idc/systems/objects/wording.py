@@ -75,6 +75,11 @@ def joined(words: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def with_article(name: str) -> str:
+    """ "a car", "an orange"."""
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
 def where_of(box: tuple[float, float, float, float], size: tuple[int, int]) -> str:
     """The position of a box (left, top, right, bottom) on an image of a size (height, width), both in pixels, in words:
     "at the top left"."""

@@ -15,7 +15,6 @@ from cluster.config import ClusterConfig
 from cluster.tune import run_sweep
 from idc.config import ConfigError, load
 from idc.data.pipeline import run_local
-from idc.report.sweep.sweep_page import write_sweep
 from idc.sweep.config import SweepJob
 from idc.systems import load_captioner, wrap_base_step
 from idc.systems.m3diff.mixture import QUESTIONS, MixtureConfig, SetConfig
@@ -70,13 +69,10 @@ def test_rows_share_what_they_have_in_common(world: World, sets: dict[str, Any],
     others = [
         names(world, sets, **{"m3diff.mixture.without": ["omnidiff"]}),
         names(world, sets, **{"m3diff.mdp": None}),
-        names(world, sets, **{"m3diff.mixture.train_on_val": True, "m3diff.train.keep_best": None}),
-        names(world, {**sets, "one": {**sets["one"], "captions": "each"}}),
         names(world, {**sets, "one": {**sets["one"], "prompt": {"text": "<image> <image>?"}}}),
         names(world, dict(reversed(sets.items()))),
-        names(world, sets, **{"m3diff.mixture": None}),
     ]
-    assert len({one[0] for one in [first, *others]}) == 1 + len(others)
+    assert len({row[0] for row in [first, *others]}) == 1 + len(others)
     zero = names(world, sets, zero_shot=True)
     assert [name.rsplit("-", 1)[0] for name in zero] == ["zeroshot"]
     assert names(world, sets, zero_shot=True, **{"m3diff.mdp": None}) == zero, "nothing of the training counts"
@@ -161,32 +157,23 @@ def test_the_job_asks_the_question_of_a_set(world: World, tmp_path: Path, capsys
 
 
 @pytest.mark.slow
-def test_a_table_of_all_kinds_of_rows_runs_to_its_page(world: World, sets: dict[str, Any], tmp_path: Path) -> None:
+def test_a_table_of_all_kinds_of_rows_runs(world: World, sets: dict[str, Any], tmp_path: Path) -> None:
     """Zero-shot, without the module, without a set, whole; two questions to one training."""
     rows = [
-        {"label": "zero-shot", "settings": {"zero_shot": True}, "published": {"C": 1.7}},
-        {"label": "w/o MDP", "settings": {"m3diff.mdp": None}, "published": {"C": 35.3}},
-        {"label": "w/o OmniDiff", "settings": {"m3diff.mixture.without": ["omnidiff"]}, "published": {"C": 1.9}},
-        {"label": "M3Diff", "published": {"C": 31.3}},
+        {"label": "zero-shot", "settings": {"zero_shot": True}},
+        {"label": "w/o MDP", "settings": {"m3diff.mdp": None}},
+        {"label": "w/o OmniDiff", "settings": {"m3diff.mixture.without": ["omnidiff"]}},
+        {"label": "M3Diff"},
         {"label": "M3Diff, OmniDiff's question", "settings": {"ask": "omnidiff", "max_new_tokens": 6}},
-        {"label": "a rival", "quoted": True, "published": {"C": 9.2}},
     ]
     job = load(SweepJob, None, {
         "name": "table", "system": "m3diff", "runs": str(tmp_path), "settings": settings_of(world, sets), "rows": rows,
-        "columns": [{"title": "C", "metric": "CIDEr"}], "tracking": {"enabled": False}, "note": "The paper's oddity.",
+        "columns": [{"title": "C", "metric": "CIDEr"}], "tracking": {"enabled": False},
     })  # fmt: skip
-    result = run_sweep(job, ClusterConfig(), local=True)
-    assert result.failed == {}
-    trainings = [path for path in tmp_path.glob("steps/m3diff-*") if path.is_dir()]
-    assert len(trainings) == 3, "the two questions share one"
-    page = Path(write_sweep(tmp_path / "table", result)).read_text()
-    for text in ("a rival", "quoted", "The paper&#39;s oddity.", "35.3", "order"):
-        assert text in page
+    assert run_sweep(job, ClusterConfig(), local=True).failed == {}
     modules = {}
-    for path in trainings:
-        config = read_artifact(path / "artifact").config
-        row = config["job"]["mdp"] is not None, len(config["job"]["mixture"]["without"])
-        modules[row] = config.get("own_modules", [])
-        captioner = load_captioner(str(path / "artifact"))
-        assert (captioner.mdp is not None) == ("own_modules" in config)
-    assert modules == {(True, 0): ["mdp"], (True, 1): ["mdp"], (False, 0): []}
+    for path in tmp_path.glob("steps/m3diff-*/artifact"):
+        config = read_artifact(path).config
+        modules[config["job"]["mdp"] is not None, len(config["job"]["mixture"]["without"])] = config.get("own_modules")
+        assert (load_captioner(str(path)).mdp is not None) == ("own_modules" in config)
+    assert modules == {(True, 0): ["mdp"], (True, 1): ["mdp"], (False, 0): None}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -15,7 +13,6 @@ from sklearn.datasets import load_sample_image
 from idc.captioning.contract import Description
 from idc.captioning.loading import artifact_folder
 from idc.captioning.objects_config import NONE, ObjectsConfig
-from idc.data.images import decode_image
 from idc.metrics.change_maps import average_precision
 from idc.systems import REGIONS, is_captioner, load_captioner
 from idc.systems.objects.captioner import ObjectsCaptioner
@@ -75,72 +72,37 @@ def _blobs(channels: tuple[int, ...], seed: int = 4) -> np.ndarray:
     return image.astype(np.uint8)
 
 
-def _stars() -> np.ndarray:
-    rng = np.random.default_rng(5)
-    image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
-    image[rng.integers(HEIGHT, size=80), rng.integers(WIDTH, size=80)] = 255
-    return image
-
-
 def _written(colour: str, paper: str) -> np.ndarray:
     image = Image.new("RGB", (WIDTH, HEIGHT), paper)
     ImageDraw.Draw(image).text((20, 60), "OPEN 24 h", fill=colour, font=ImageFont.load_default(34))
     return np.array(image)
 
 
-def _lit_room() -> np.ndarray:
-    image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
-    image[30:110, 20:90], image[150:210, 130:190] = (200, 60, 50), (250, 200, 40)
-    return image
-
-
-def _encoded(mode: str) -> np.ndarray:
-    stream = io.BytesIO()
-    Image.fromarray(with_disk(ground(), 60, 50, RED)).convert(mode).save(stream, "PNG")
-    return decode_image(stream.getvalue())
-
-
-def _random(*shape: int, high: int = 256) -> np.ndarray:
-    return np.random.default_rng(6).integers(0, high, (*shape, 3), dtype=np.uint8)
-
-
+NOISE = np.random.default_rng(6).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
 KINDS: dict[str, np.ndarray] = {
-    **{str(colour): np.full((HEIGHT, WIDTH, 3), colour, np.uint8) for colour in (
-        (0, 0, 0), (255, 255, 255), (255, 0, 0), (0, 255, 0), (255, 255, 0), (0, 0, 128), (90, 90, 90),
-    )},
-    "bright things in the dark": _lit_room(), "dark": _random(HEIGHT, WIDTH, high=12), "noise": _random(HEIGHT, WIDTH),
-    "stars": _stars(), "green fluorescence": _blobs((1,)), "two dyes": _blobs((1, 2)),
+    **{str(rgb): np.full((HEIGHT, WIDTH, 3), rgb, np.uint8) for rgb in ((0, 0, 0), (255, 255, 0), (90, 90, 90))},
+    "dark": NOISE // 20, "noise": NOISE, "stars": np.where(NOISE > 254, NOISE, 0).astype(np.uint8),
+    "green fluorescence": _blobs((1,)), "two dyes": _blobs((1, 2)), "red text": _written("red", "black"),
     "silhouette": with_disk(np.full((HEIGHT, WIDTH, 3), 255, np.uint8), 100, 100, (0, 0, 0), 40),
-    "1 x 1": _random(1, 1), "900 x 3": _random(900, 3), "3 x 900": _random(3, 900),
+    "1 x 1": NOISE[:1, :1], "240 x 3": NOISE[:, :3], "photograph": load_sample_image("china.jpg"),
     "gradient": np.repeat(np.linspace(0, 255, WIDTH).astype(np.uint8)[None, :, None], 3, axis=2).repeat(HEIGHT, axis=0),
     "checkerboard": cv2.merge([((np.indices((HEIGHT, WIDTH)) // 8).sum(axis=0) % 2 * 255).astype(np.uint8)] * 3),
-    "text": _written("black", "white"), "red text": _written("red", "black"),
-    "photograph": load_sample_image("china.jpg"),
-    "grey": _encoded("L"), "transparent": _encoded("RGBA"), "palette": _encoded("P"),
 }  # fmt: skip
 """Images of many kinds, with zero channels, hardly any light, no texture, or nearly no height."""
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_an_image_is_equal_to_itself(name: str) -> None:
-    description = described(KINDS[name], KINDS[name])
+def test_an_image_is_equal_to_itself_compressed_and_in_a_tenth_less_light(name: str) -> None:
+    """But for noise, which JPEG takes for what it is."""
+    image = KINDS[name]
+    description = described(image, image)
     assert (description.best.caption, description.verdict) == ("No region changed.", "unchanged")
     assert (description.regions, description.doubt) == ((), None)
     assert description.change_map is not None
     assert description.change_map.max() < 0.05
-
-
-def _jpeg(image: np.ndarray) -> np.ndarray:
-    return np.asarray(cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 80])[1], cv2.IMREAD_COLOR))
-
-
-@pytest.mark.parametrize("perturb", [_jpeg, lambda image: (image * 0.9).astype(np.uint8)], ids=["JPEG", "darker"])
-@pytest.mark.parametrize("name", [name for name in KINDS if name not in ("noise", "900 x 3", "3 x 900")])
-def test_compression_and_a_tenth_less_light_are_no_region(
-    name: str, perturb: Callable[[np.ndarray], np.ndarray]
-) -> None:
-    """Of any kind of image but noise, which JPEG takes for what it is."""
-    assert not described(KINDS[name], perturb(KINDS[name])).regions
+    assert not described(image, (image * 0.9).astype(np.uint8)).regions or image is NOISE
+    jpeg = cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 80])[1], cv2.IMREAD_COLOR)
+    assert not described(image, np.asarray(jpeg)).regions or name in ("noise", "240 x 3")
 
 
 def _noisy(image: np.ndarray) -> np.ndarray:
@@ -162,14 +124,9 @@ PERTURBATIONS = {
 
 
 @pytest.mark.parametrize("name", PERTURBATIONS)
-def test_noise_light_and_a_shifted_camera_are_no_change(name: str) -> None:
-    before = with_disk(ground(), 60, 50, RED)
-    assert not described(before, PERTURBATIONS[name](before)).regions
-
-
-@pytest.mark.parametrize("name", PERTURBATIONS)
 def test_the_change_is_found_under_noise_light_and_shift_where_pixel_difference_is_lost(name: str) -> None:
     before = with_disk(ground(), 60, 50, RED)
+    assert not described(before, PERTURBATIONS[name](before)).regions
     after = PERTURBATIONS[name](with_disk(before, 240, 180, GREEN))
     drawn = PERTURBATIONS[name](with_disk(np.zeros_like(before), 240, 180, (255, 255, 255))).max(axis=2)
     truth = drawn > drawn.max() / 2
@@ -182,12 +139,6 @@ def test_the_change_is_found_under_noise_light_and_shift_where_pixel_difference_
     assert found > average_precision(truth, pixels)
 
 
-def test_one_that_moved_before_a_fixed_camera_leaves_two_regions() -> None:
-    scene = with_disk(with_disk(ground(), 160, 40, BLUE), 160, 200, RED)
-    description = described(with_disk(scene, 60, 120, GREEN), with_disk(scene, 250, 120, GREEN))
-    assert {region.position for region in description.regions or ()} == {"on the left", "on the right"}
-
-
 def test_different_places_are_not_compared_region_by_region() -> None:
     description = described(ground(1), ground(2))
     assert description.best.caption == INCOMPARABLE
@@ -195,16 +146,7 @@ def test_different_places_are_not_compared_region_by_region() -> None:
     assert description.verdict_text is not None
 
 
-def test_more_regions_than_three_are_counted_and_summed_up() -> None:
-    before = after = ground()
-    for x in (40, 110, 180, 250):
-        after = with_disk(after, x, 120, RED)
-    caption = described(before, after).best.caption
-    assert caption.startswith("4 regions changed: 7 % of the picture in all, the largest ")
-    assert caption.count("red after") == 3
-
-
-@pytest.mark.parametrize("size", [(1, 1), (1, 300), (40, 33), (2000, 1500)])
+@pytest.mark.parametrize("size", [(1, 1), (40, 33), (2000, 1500)])
 def test_any_size_is_described_and_boxes_are_in_pixels_of_the_image_after(size: tuple[int, int]) -> None:
     before = cv2.resize(ground(), (size[1], size[0]), interpolation=cv2.INTER_AREA)
     after = before.copy()
@@ -217,24 +159,6 @@ def test_any_size_is_described_and_boxes_are_in_pixels_of_the_image_after(size: 
         left, top, right, bottom = region.box
         assert 0 <= left < right <= size[1]
         assert 0 <= top < bottom <= size[0]
-
-
-@pytest.mark.parametrize(
-    ("rgb", "name"),
-    [
-        ((10, 10, 12), "black"), ((128, 128, 128), "grey"), ((250, 250, 250), "white"), ((200, 30, 30), "red"),
-        ((40, 60, 200), "blue"), ((40, 150, 50), "green"), ((235, 210, 40), "yellow"), ((120, 70, 30), "brown"),
-        ((240, 140, 20), "orange"), ((130, 40, 160), "purple"), ((60, 190, 200), "cyan"), ((240, 150, 170), "pink"),
-        ((150, 145, 40), "dark yellow"),
-    ],
-)  # fmt: skip
-def test_colours_have_their_common_names(rgb: tuple[int, int, int], name: str) -> None:
-    assert colour_of(np.full((4, 3), np.array(rgb) / 255, np.float32)) == name
-
-
-def test_a_colour_that_no_majority_has_is_not_named() -> None:
-    pixels = np.array([[1, 0, 0]] * 5 + [[0, 0, 1]] * 5, np.float32)
-    assert colour_of(pixels) == MIXED
 
 
 def test_it_is_an_artifact_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -256,3 +180,29 @@ def test_displacements_that_no_camera_turn_explains_are_no_change_and_leave_doub
     assert description.best.caption == "No change was found, but positions differ, as when the camera moves."
     assert (description.verdict, description.regions) == ("unsure", ())
     assert description.verdict_text == "positions differ, and a change cannot be told from what the other view hides"
+
+
+def test_regions_of_a_moved_thing_are_two_and_more_than_three_are_counted_and_summed_up() -> None:
+    scene = with_disk(with_disk(ground(), 160, 40, BLUE), 160, 200, RED)
+    description = described(with_disk(scene, 60, 120, GREEN), with_disk(scene, 250, 120, GREEN))
+    assert {region.position for region in description.regions or ()} == {"on the left", "on the right"}
+    before = after = ground()
+    for x in (40, 110, 180, 250):
+        after = with_disk(after, x, 120, RED)
+    caption = described(before, after).best.caption
+    assert caption.startswith("4 regions changed: 7 % of the picture in all, the largest ")
+    assert caption.count("red after") == 3
+
+
+NAMES = {
+    "black": (10, 10, 12), "grey": (128, 128, 128), "white": (250, 250, 250), "red": (200, 30, 30),
+    "blue": (40, 60, 200), "green": (40, 150, 50), "yellow": (235, 210, 40), "brown": (120, 70, 30),
+    "orange": (240, 140, 20), "purple": (130, 40, 160), "cyan": (60, 190, 200), "pink": (240, 150, 170),
+    "dark yellow": (150, 145, 40),
+}  # fmt: skip
+
+
+def test_colours_have_their_common_names_if_most_pixels_have_them() -> None:
+    for name, rgb in NAMES.items():
+        assert colour_of(np.full((4, 3), np.array(rgb) / 255, np.float32)) == name
+    assert colour_of(np.array([[1, 0, 0]] * 5 + [[0, 0, 1]] * 5, np.float32)) == MIXED

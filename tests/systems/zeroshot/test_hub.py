@@ -13,7 +13,6 @@ from idc.chat_endpoint import EndpointConfig
 from idc.systems.zeroshot.config import WrapJob
 from idc.systems.zeroshot.wrap import wrap
 from idc.training.artifact import read_artifact
-from idc.vlm.base import find_base
 from idc.vlm.config import BaseConfig
 from tests.vlm.endpoint import endpoint
 from tests.vlm.hub import COMMIT, point_to, serving_hub
@@ -59,11 +58,6 @@ def test_a_model_of_the_hub_captions_and_its_size_is_named_first(
     assert artifact.base is not None
     assert (artifact.base.source, artifact.base.revision) == ("org/tiny", COMMIT)
     assert artifact_folder(f"hf:org/tiny@{COMMIT}") != folder, "the revision is a setting"
-    assert read_artifact(artifact_folder(f"hf:org/tiny@{COMMIT}")).base == artifact.base
-    assert (
-        CaptionerLoader("hf:org/tiny", LoadConfig())().describe(BEFORES[:1], AFTERS[:1])[0].best.caption
-        == (CAPTIONS[0])
-    )
 
 
 def test_a_model_behind_an_endpoint_needs_no_weights_here(asked: list[str], cache: Path, tmp_path: Path) -> None:
@@ -79,8 +73,6 @@ def test_a_model_behind_an_endpoint_needs_no_weights_here(asked: list[str], cach
     assert not [path for path in asked if path.endswith(".safetensors")]
     with pytest.raises(ValueError, match=r"org/tiny at revision \w+ is only partly on this machine: download it once"):
         CaptionerLoader(str(made), LoadConfig())
-    CaptionerLoader("hf:org/tiny", LoadConfig())
-    assert CaptionerLoader(str(made), LoadConfig())()(BEFORES, AFTERS) == list(CAPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -118,21 +110,4 @@ def test_without_a_network_one_line_says_what_to_do(cache: Path, monkeypatch: py
     point_to("http://127.0.0.1:9", monkeypatch)
     with pytest.raises(ValueError, match=r"org/tiny is not on this machine: download it once with `hf download") as one:
         artifact_folder("hf:org/tiny")
-    assert "asking the hub failed" in str(one.value)
-    assert "base.source" not in str(one.value), "it would not help"
     assert "\n" not in str(one.value)
-    with pytest.raises(ValueError, match=r"org/tiny at revision v1 is not on this machine: .* --revision v1`") as two:
-        find_base(BaseConfig(source="org/tiny", revision="v1"))
-    assert "asking" not in str(two.value), "the hub is not asked without base.download"
-
-
-@pytest.mark.filterwarnings("ignore:Not enough free disk space")
-def test_a_disk_without_room_is_named_before_the_download(
-    asked: list[str], cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import shutil
-
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0))  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match=r"org/tiny needs 0\.0 GB in .*, which has 0\.0 GB left; free some, or set HF"):
-        CaptionerLoader("hf:org/tiny", LoadConfig())
-    assert not [one for one in asked if one.startswith("GET") and one.endswith(".safetensors")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -38,29 +37,11 @@ def boxes_of(image: np.ndarray, name: str, score: float = 0.5) -> list[np.ndarra
     return sorted((box for box, other, value in pairs if other == name and value >= score), key=lambda box: box[0])
 
 
-def test_bottles_are_where_a_viewer_sees_them() -> None:
-    left, right = boxes_of(photograph("bottle_00100"), "bottle")
-    assert overlap(left, np.array(BOTTLES[0])) > 0.8
-    assert overlap(right, np.array(BOTTLES[1])) > 0.8
-
-
-@pytest.mark.parametrize("scale", [(1.0, 2.5), (3.0, 1.0)])
-def test_boxes_are_in_pixels_of_an_image_of_any_shape(scale: tuple[float, float]) -> None:
+@pytest.mark.parametrize("scale", [(1.0, 1.0), (1.0, 2.5), (3.0, 1.0)])
+def test_bottles_are_where_a_viewer_sees_them_on_an_image_of_any_shape(scale: tuple[float, float]) -> None:
     image = cv2.resize(photograph("bottle_00100"), None, fx=scale[0], fy=scale[1])
     for box, expected in zip(boxes_of(image, "bottle"), BOTTLES, strict=True):
         assert overlap(box, np.array(expected) * (*scale, *scale)) > 0.8
-
-
-@pytest.mark.parametrize(
-    ("name", "seen"), [("bottle_00100", "bottle"), ("fruit_042", "broccoli"), ("fruit_100", "orange")]
-)
-def test_a_mirrored_image_has_the_mirrored_boxes(name: str, seen: str) -> None:
-    image = photograph(name)
-    boxes, mirrored = boxes_of(image, seen), boxes_of(np.ascontiguousarray(image[:, ::-1]), seen)
-    assert len(boxes) > 0
-    for box, other in zip(boxes, mirrored[::-1], strict=True):
-        left, top, right, bottom = other
-        assert overlap(box, np.array([image.shape[1] - right, top, image.shape[1] - left, bottom])) > 0.8
 
 
 def test_images_are_rgb() -> None:
@@ -81,17 +62,6 @@ def test_boxes_lie_on_the_image() -> None:
     kept = detections_of(boxes, "abcde", np.array([0.5, 0.9, 0.8, 0.1, 0.2]), np.zeros((6, 10, 3)), 0.2)
     assert kept.names == ("c", "a", "e")
     assert kept.boxes.tolist() == [[8, 2, 10, 6], [0, 0, 4, 4], [3, 3, 5, 5]]
-
-
-def test_threads_share_a_detector() -> None:
-    images = [photograph("bottle_00100"), photograph("fruit_042")] * 6
-    detector = load_detector("embedded")
-    alone = [detector.detect([image])[0] for image in images]
-    with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda image: detector.detect([image])[0], images))
-    for first, second in zip(alone, together, strict=True):
-        assert first.names == second.names
-        np.testing.assert_array_equal(first.boxes, second.boxes)
 
 
 @pytest.fixture
@@ -115,8 +85,10 @@ def test_the_wheel_is_not_imported(package: Path) -> None:
     assert PACKAGE not in sys.modules
 
 
-@pytest.mark.parametrize("name", ["frozen_inference_graph.pb", "ssd_mobilenet_v2_coco_2018_03_29.pbtxt"])
-@pytest.mark.parametrize("change", ["other", "missing"])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("frozen_inference_graph.pb", "other"), ("ssd_mobilenet_v2_coco_2018_03_29.pbtxt", "missing")],
+)
 def test_other_files_than_the_wheels_are_refused(package: Path, name: str, change: str) -> None:
     (package / name).unlink()
     if change == "other":
@@ -136,36 +108,25 @@ def test_without_the_wheel_the_extra_is_named_and_the_usual_captioner_has_no_det
     for use in (load_detector, detector_identity, lambda name: untrained_captioner(ObjectsConfig(detector=name))):
         with pytest.raises(ValueError, match=r"^objects\.detector: .* is not installed: pip install 'idc\[objects\]'"):
             use("embedded")
-    image = photograph("fruit_042")
-    [description] = untrained_captioner().describe([image], [np.roll(image, 90, axis=1)])
-    assert description.objects_text
-    assert description.objects_text == untrained_captioner(ObjectsConfig(detector="none")).describe(
-        [image], [np.roll(image, 90, axis=1)]
-    )[0].objects_text  # fmt: skip
+    assert untrained_captioner()([ones := np.ones((9, 9, 3), np.uint8)], [ones])
+
+
+def test_threads_share_a_detector() -> None:
+    images = [photograph("bottle_00100"), photograph("fruit_042")] * 3
+    detector = load_detector("embedded")
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda image: detector.detect([image])[0], images))
+    for image, detections in zip(images, together, strict=True):
+        np.testing.assert_array_equal(detections.boxes, detector.detect([image])[0].boxes)
 
 
 @pytest.mark.parametrize(
     ("source", "names", "reason"),
     [
-        (
-            "embedded",
-            ["person", "zbra"],
-            r"objects\.names: the detector embedded has no class 'zbra'; did you mean 'zebra'\?",
-        ),
+        ("embedded", ["zbra"], r"objects\.names: the detector embedded has no class 'zbra'; did you mean 'zebra'\?"),
         ("embeded", [], r"objects\.detector: 'embeded' is not embedded, none, .*; did you mean 'embedded'\?"),
-        ("yolox_nano", [], r"objects\.detector: 'yolox_nano' is not embedded, none, an ONNX file, .* or hf:ORG/NAME"),
     ],
 )
 def test_what_is_not_known_is_named(source: str, names: list[str], reason: str) -> None:
     with pytest.raises(ValueError, match=f"^{reason}$"):
         load_detector(source, names)
-
-
-def test_the_identity_needs_neither_torch_nor_a_network() -> None:
-    code = (
-        "import sys; from idc.systems.objects.detectors import detector_identity as of\n"
-        "assert of('none') is None and len(of('embedded')) == 64\n"
-        "assert not {'torch', 'transformers'} & set(sys.modules)"
-    )
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import constants
 from PIL import Image
 from transformers import (
     AutoImageProcessor,
@@ -65,6 +66,8 @@ def test_boxes_and_names_are_those_of_transformers(kind: str, shape: tuple[int, 
     detector = load_detector(str(detector_folder(kind)), WORDS if kind in WITH_WORDS else ())
     pixels = image(*shape)
     _, detections = detector.detect([image(70, 70), pixels])
+    if kind not in ("detr", "grounding-dino"):  # one shape once resized, as on a GPU: no padding
+        assert detector._batch([image(70, 70), pixels])[1].names == detections.names  # type: ignore[attr-defined]
     expected, outputs = own_results(kind, pixels, detector.low)
     limits = np.array([shape[1], shape[0]] * 2, np.float32)
     clipped = [(name, score, np.clip(box, 0, limits)) for name, score, box in expected if name != "N/A"]
@@ -78,24 +81,6 @@ def test_boxes_and_names_are_those_of_transformers(kind: str, shape: tuple[int, 
     corners = np.hstack([centres[:, :2] - centres[:, 2:] / 2, centres[:, :2] + centres[:, 2:] / 2]) * scale
     for box in detections.boxes:
         assert np.abs(corners.clip(0, limits) - box).max(axis=1).min() < 0.01
-
-
-@pytest.mark.parametrize("kind", [*CLOSED, *WITH_WORDS])
-def test_images_together_are_detected_as_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    detector = load_detector(str(detector_folder(kind)), WORDS if kind in WITH_WORDS else ())
-    images = [image(seed, 2 * seed) for seed in (40, 60, 80)]  # of one shape once resized: no padding
-    alone = detector.detect(images)
-    together = detector._batch(images)  # type: ignore[attr-defined]  # as on a GPU
-    for first, second in zip(alone, together, strict=True):
-        assert first.names == second.names
-        np.testing.assert_allclose(first.boxes, second.boxes, atol=1e-2)
-
-
-def test_classes_have_the_names_of_coco() -> None:
-    detector = load_detector(str(detector_folder("rt_detr")), ["tv", "motorcycle"])
-    assert detector.classes == ("person", "motorcycle", "tv", "zebra")
-    with pytest.raises(ValueError, match=r"^objects\.names: .* has no class 'zbra'; did you mean 'zebra'\?$"):
-        load_detector(str(detector_folder("rt_detr")), ["zbra"])
 
 
 def test_words_are_classes_in_the_order_of_the_text() -> None:
@@ -116,80 +101,12 @@ def copied(kind: str, folder: Path, **config: Any) -> Path:
     return folder
 
 
-def test_a_folder_is_identified_by_its_files(tmp_path: Path) -> None:
-    folders = [copied("owlv2", tmp_path / "a"), copied("owlv2", tmp_path / "b"), copied("owlv2", tmp_path / "c")]
-    weights = folders[2] / "model.safetensors"
-    data = bytearray(weights.read_bytes())
-    data[-1] ^= 1
-    weights.write_bytes(data)
-    first, copy, other = (detector_identity(str(folder)) for folder in folders)
-    assert first == copy != other
-
-
-def test_a_model_of_the_hub_is_downloaded_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with serving_hub(detector_folder("rt_detr")) as (endpoint, asked):
-        use_hub(monkeypatch, tmp_path, endpoint)
-        assert detector_identity("hf:org/tiny") == COMMIT
-        count = len(asked)
-        [detections] = load_detector("hf:org/tiny").detect([image()])
-        assert len(asked) == count
-    expected = load_detector(str(detector_folder("rt_detr"))).detect([image()])[0]
-    assert detections.names == expected.names
-
-
-def use_hub(monkeypatch: pytest.MonkeyPatch, cache: Path, endpoint: str) -> None:
-    from huggingface_hub import constants
-
-    point_to(endpoint, monkeypatch)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
-
-
-def test_a_model_of_another_task_is_refused_before_its_weights_are_downloaded(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with serving_hub(tiny_folder("qwen3_vl")) as (endpoint, asked):
-        use_hub(monkeypatch, tmp_path, endpoint)
-        with pytest.raises(
-            ValueError, match=r"^objects\.detector: hf:org/tiny is a qwen3_vl, .* not an object detector"
-        ):
-            load_detector("hf:org/tiny")
-        assert not any("safetensors" in path for path in asked)
-
-
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("hf:org/other", r"the hub has no model org/other"),
-        ("hf:org/tiny@v2", r"the hub has no revision 'v2' of org/tiny"),
-        ("hf:tiny", r"'hf:tiny' does not have the form hf:ORG/NAME"),
-    ],
-)
-def test_what_the_hub_does_not_have(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, reason: str) -> None:
-    with serving_hub(detector_folder("rt_detr")) as (endpoint, _):
-        use_hub(monkeypatch, tmp_path, endpoint)
-        for use in (load_detector, detector_identity):
-            with pytest.raises(ValueError, match=rf"^objects\.detector: {reason}"):
-                use(source)
-
-
-def test_a_hub_that_cannot_be_reached_is_named_with_the_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    use_hub(monkeypatch, tmp_path, "http://127.0.0.1:9")
-    with pytest.raises(
-        ValueError,
-        match=r"^objects\.detector: the detector org/tiny is not on this machine: .*`hf download "
-        r"org/tiny`, or give its folder with objects\.detector=/path \(asking the hub failed",
-    ) as error:
-        load_detector("hf:org/tiny")  # fmt: skip
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"remove": "config.json"}, "no transformers model: it has no config.json"),
         ({"remove": "model.safetensors"}, "has no weights in safetensors"),
         ({"remove": "preprocessor_config.json"}, "no usable processor"),
-        ({"model_type": "bert"}, "is a bert, which is not an object detector"),
         ({"auto_map": {"AutoModel": "code.Model"}}, r"names code \(auto_map\), which this program never runs"),
         ({"id2label": {str(number): f"LABEL_{number}" for number in LABELS}}, "does not name its classes"),
         ({"decoder_layers": 3}, "is incomplete: [0-9]+ weights are missing"),
@@ -206,10 +123,30 @@ def test_folders_that_cannot_be_used_are_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("kind", "what"), [("grounding-dino", "the 5 names have"), ("owlv2", "'a photo of a zebra zebra")]
-)
-def test_words_that_the_model_would_cut_off_are_refused(kind: str, what: str) -> None:
+def test_words_that_the_model_would_cut_off_are_refused() -> None:
     names = ("zebra", "traffic light", "drum kit", "light drum", "zebra zebra zebra zebra")
-    with pytest.raises(ValueError, match=rf"^objects\.names: {what}.* tokens, the detector reads [0-9]+"):
-        load_detector(str(detector_folder(kind)), names)
+    with pytest.raises(ValueError, match=r"^objects\.names: 'a photo of a zebra zebra.* tokens, the detector reads"):
+        load_detector(str(detector_folder("owlv2")), names)
+
+
+def test_a_model_of_the_hub_is_downloaded_once_and_one_of_another_task_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with serving_hub(detector_folder("rt_detr")) as (endpoint, asked):
+        point_to(endpoint, monkeypatch)
+        assert detector_identity("hf:org/tiny") == COMMIT
+        count = len(asked)
+        [detections] = load_detector("hf:org/tiny").detect([image()])
+        assert len(asked) == count
+        with pytest.raises(ValueError, match=r"^objects\.detector: the hub has no model org/other"):
+            load_detector("hf:org/other")
+    detector = load_detector(str(detector_folder("rt_detr")), ["tv", "motorcycle"])
+    assert detector.classes == ("person", "motorcycle", "tv", "zebra"), "as COCO names them"
+    assert detector.detect([image()])[0].names == detections.names
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "other"))
+    with serving_hub(tiny_folder("qwen3_vl")) as (endpoint, asked):
+        point_to(endpoint, monkeypatch)
+        with pytest.raises(ValueError, match=r"^objects\.detector: hf:org/tiny is a qwen3_vl, .* not an object"):
+            load_detector("hf:org/tiny")
+        assert not any("safetensors" in path for path in asked)

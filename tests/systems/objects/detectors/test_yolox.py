@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -107,12 +106,6 @@ def test_boxes_in_pixels_of_the_input_are_read_too(files: Path) -> None:
     assert [box.tolist() for box in detections.boxes] == [[0, 0, 28, 18], [268, 150, 308, 170]]
 
 
-def blue_square(canvas: tuple[int, int], box: tuple[int, int, int, int]) -> np.ndarray:
-    image = np.full((*canvas, 3), 40, np.uint8)
-    image[box[1] : box[3], box[0] : box[2]] = (0, 0, 255)
-    return image
-
-
 def test_images_are_rgb_and_boxes_in_their_pixels(files: Path) -> None:
     """A network that answers to blue alone: where a blue square is, and nowhere if red and blue are swapped."""
     weights, biases = random_weights()
@@ -123,22 +116,19 @@ def test_images_are_rgb_and_boxes_in_their_pixels(files: Path) -> None:
             weight[4:6, 0], bias[4:6] = 0.2 / side**2, -20  # BGR: blue is the first
     (files / "blue.onnx").write_bytes(yolox_like(SIZE, weights, biases))
     detector = load_detector(str(files / "blue.onnx"))
-    image = blue_square((192, 320), (128, 64, 192, 128))  # half of it is the input: cell (1, 2) of stride 32
+    image = np.full((192, 320, 3), 40, np.uint8)
+    image[64:128, 128:192] = (0, 0, 255)  # half of it is the input: cell (1, 2) of stride 32
     blue, red = detector.detect([image, image[..., ::-1]])
     assert (blue.names, red.names) == (("person",), ())
     np.testing.assert_allclose(blue.boxes, [[96, 32, 224, 160]], atol=0.01)
 
 
-NAMED = {"names": json.dumps(["helmet", "vest", "crane"])}
-
-
 @pytest.mark.parametrize(
     ("metadata", "classes"),
     [
-        (NAMED, ("helmet", "vest", "crane")),
+        ({"names": '["helmet", "vest", "crane"]'}, ("helmet", "vest", "crane")),
         ({"names": "{0: 'helmet', 2: 'crane', 1: 'vest'}"}, ("helmet", "vest", "crane")),
         ({}, None),
-        ({"names": '["helmet", "vest"]'}, None),
         ({"names": '["vest", "vest", "vest"]'}, None),
         ({"names": "__import__('os')"}, None),
     ],
@@ -157,35 +147,25 @@ def test_other_classes_than_of_coco_need_their_names_in_the_file(
 
 def _refusals() -> dict[str, tuple[bytes, str]]:
     weights, biases = random_weights(4)
-    good = yolox_like(SIZE, weights, biases)
-    transposed = yolox_like(SIZE, weights, biases, transposed=False)
-    four = yolox_like((128, 128), [*weights, np.zeros((9, 3, 64, 64))], [*biases, np.zeros(9)], strides=(*STRIDES, 64))
     sure = yolox_like(SIZE, weights, [np.where(np.arange(9) == 4, 99, bias).astype(np.float32) for bias in biases])
     pooled = [node("GlobalAveragePool", ["images"], "pooled"), node("Flatten", ["pooled"], "output", axis=1)]
-    elsewhere = model(pooled, {"w": np.zeros(1)}, (1, 3, 96, 96), (1, 3), location=1)
-    picture = cv2.imencode(".png", np.zeros((9, 9, 3), np.uint8))[1].tobytes()
 
     def simple(*shape: int | str, operation: str = "Relu") -> bytes:
         return model([node(operation, ["images"], "output")], {}, shape, shape)
 
     return {
         "text": (b"a text, not a network", "not an ONNX file"),
-        "nothing": (b"", "not an ONNX file"),
-        "picture": (picture, "not an ONNX file"),
-        "cut": (good[: len(good) // 2], "only a part of one"),
+        "cut": (sure[: len(sure) // 2], "only a part of one"),
         "other protobuf": (message((1, "text"), (7, message((1, "a"), (11, "b")))), "not an ONNX file"),
-        "weights elsewhere": (elsewhere, "keeps its weights in other files"),
-        "classifier": (
-            model(pooled, {}, (1, 3, 224, 224), (1, 3)),
-            r"output is \(1, 3\), .* is \(1, 1029, 5 \+ classes\)",
+        "weights elsewhere": (
+            model(pooled, {"w": np.zeros(1)}, (1, 3, 96, 96), (1, 3), location=1),
+            "keeps its weights in other files",
         ),
-        "YOLOv8": (transposed, r"output is \(1, 9, 315\)"),
-        "four strides": (four, r"output is \(1, 340, 9\), .* is \(1, 336, 5 \+ classes\)"),
+        "YOLOv8": (yolox_like(SIZE, weights, biases, transposed=False), r"output is \(1, 9, 315\)"),
         "no objectness": (sure, "scores are not an objectness"),
         "language model": (simple("batch", "length"), r"its input is \(\?, \?\)"),
         "free size": (simple(1, 3, "height", "width"), "no fixed height and width"),
         "odd size": (simple(1, 3, 100, 100), "multiples of 32"),
-        "batch of 4": (simple(4, 3, 96, 96), r"its input is \(4, 3, 96, 96\)"),
         "unknown operation": (simple(1, 3, 96, 96, operation="Frobnicate"), "OpenCV cannot run it .*Frobnicate"),
     }
 

@@ -14,13 +14,10 @@ from transformers import (
     DetrConfig,
     DetrForObjectDetection,
     DetrImageProcessorPil,
-    DFineConfig,
-    DFineForObjectDetection,
     GroundingDinoConfig,
     GroundingDinoForObjectDetection,
     GroundingDinoImageProcessorPil,
     GroundingDinoProcessor,
-    HGNetV2Config,
     Owlv2Config,
     Owlv2ForObjectDetection,
     Owlv2ImageProcessorPil,
@@ -35,17 +32,15 @@ from transformers import (
 )
 
 LABELS = {0: "person", 1: "motorbike", 2: "N/A", 3: "tvmonitor", 4: "zebra"}
-CLOSED, WITH_WORDS = ("rt_detr", "d_fine", "detr"), ("grounding-dino", "owlv2")
+CLOSED, WITH_WORDS = ("rt_detr", "detr"), ("grounding-dino", "owlv2")
 _VOCABULARY = ("[UNK]", "[CLS]", "[SEP]", "[PAD]", ".", "a", "photo", "of", "zebra", "traffic", "light", "drum", "kit")
 
 
 @cache
-def detector_folder(kind: str, labels: bool = True) -> Path:
+def detector_folder(kind: str) -> Path:
     """A detector whose scores and boxes depend much on the image; its classes are :data:`LABELS` or words."""
     torch.manual_seed(0)
     model, processor = _MAKERS[kind]()
-    if not labels:
-        model.config.id2label = {number: f"LABEL_{number}" for number in LABELS}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "class_embed" in name or "class_labels_classifier" in name or "score_head" in name:
@@ -67,27 +62,12 @@ def _rt_detr() -> tuple[Any, Any]:
         embedding_size=8, hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1], layer_type="basic",
         out_features=["stage2", "stage3", "stage4"],
     )  # fmt: skip
-    config = RTDetrConfig(backbone_config=backbone, encoder_in_channels=[16, 24, 32], **_narrow())
-    return RTDetrForObjectDetection(config), RTDetrImageProcessorPil(size={"height": 64, "width": 64})
-
-
-def _d_fine() -> tuple[Any, Any]:
-    backbone = HGNetV2Config(
-        stem_channels=[3, 8, 8], stage_in_channels=[8, 16, 16, 24], stage_mid_channels=[8, 8, 8, 8],
-        stage_out_channels=[16, 16, 24, 32], stage_num_blocks=[1, 1, 1, 1], stage_numb_of_layers=[1, 1, 1, 1],
-        hidden_sizes=[16, 16, 24, 32], depths=[1, 1, 1, 1], embedding_size=8,
-        out_features=["stage2", "stage3", "stage4"],
+    config = RTDetrConfig(
+        backbone_config=backbone, encoder_in_channels=[16, 24, 32], encoder_hidden_dim=32, encoder_ffn_dim=32,
+        encoder_attention_heads=2, d_model=32, decoder_in_channels=[32, 32, 32], decoder_ffn_dim=32, decoder_layers=2,
+        decoder_attention_heads=2, num_queries=20, num_denoising=0, anchor_image_size=None, id2label=LABELS,
     )  # fmt: skip
-    config = DFineConfig(backbone_config=backbone, encoder_in_channels=[16, 24, 32], head_dim=16, **_narrow())
-    return DFineForObjectDetection(config), RTDetrImageProcessorPil(size={"height": 64, "width": 64})
-
-
-def _narrow() -> dict[str, Any]:
-    return {
-        "encoder_hidden_dim": 32, "encoder_ffn_dim": 32, "encoder_attention_heads": 2, "d_model": 32,
-        "decoder_in_channels": [32, 32, 32], "decoder_ffn_dim": 32, "decoder_layers": 2, "decoder_attention_heads": 2,
-        "num_queries": 20, "num_denoising": 0, "anchor_image_size": None, "id2label": LABELS,
-    }  # fmt: skip
+    return RTDetrForObjectDetection(config), RTDetrImageProcessorPil(size={"height": 64, "width": 64})
 
 
 def _detr() -> tuple[Any, Any]:
@@ -146,5 +126,5 @@ def _owlv2() -> tuple[Any, Any]:
 
 
 _MAKERS = {
-    "rt_detr": _rt_detr, "d_fine": _d_fine, "detr": _detr, "grounding-dino": _grounding_dino, "owlv2": _owlv2
+    "rt_detr": _rt_detr, "detr": _detr, "grounding-dino": _grounding_dino, "owlv2": _owlv2
 }  # fmt: skip
