@@ -15,7 +15,6 @@ from PIL import Image
 
 import idc
 import serve
-from idc.captioning.auto import AutoCaptioner
 from idc.captioning.familiarity import Familiarity
 from idc.captioning.loading import AUTO, SHIPPED, CaptionerLoader, LoadConfig, artifact_folder, captioner_identity
 from idc.captioning.objects_config import ObjectsConfig
@@ -27,7 +26,6 @@ from idc.data.store import iter_rows
 from idc.report.gallery import write_gallery
 from idc.systems import OBJECTS, untrained_captioner
 from tests.captioning.disturbed_weights import disturbed_copy
-from tests.captioning.toy import ToyCaptioner
 from tests.conftest import Command
 from tests.report.html_page import HtmlPage
 
@@ -79,14 +77,6 @@ def test_each_pair_of_a_batch_goes_to_the_captioner_that_knows_it() -> None:
         assert (described[index].claims, described[index].verdict) == (expected.claims, expected.verdict)
         assert described[index].change_map is not None
     assert (described[1].best.caption, described[1].verdict) == (GONE, "changed")
-
-
-def test_without_a_familiarity_the_trained_captioner_captions_all() -> None:
-    trained = ToyCaptioner(lambda befores, afters: ["a cube moved"] * len(afters))
-    captioner = AutoCaptioner("mine", lambda: trained, None, OBJECTS, untrained_captioner)
-    [described] = captioner.describe(*([image] for image in pixels(*BOTTLES)), change_map=True)
-    assert (described.best.caption, described.captioner) == ("a cube moved", "mine")
-    assert described.change_map is None, "the toy has none"
 
 
 COMMAND = f"import runpy; runpy.run_path({str(ROOT / 'jobs' / 'caption.py')!r}, run_name='__main__')"
@@ -207,14 +197,6 @@ def test_the_identity_of_captions_follows_the_captioner_its_familiarity_and_the_
         identity("runs/mine/artifact"), identity(SHIPPED), identity(SHIPPED, names="bottle"), identity(OBJECTS),
     ]  # fmt: skip
     assert len(set(identities)) == len(identities)
-
-
-def test_a_table_is_not_continued_by_other_settings_of_objects(folder: Path) -> None:
-    table = write_table(folder / "pairs.csv", BOTTLES)
-    rows_of(table, "captions")
-    for other in ({"objects.names": "person"}, {"ignore": LEFT}, {"artifact": OBJECTS}):
-        with pytest.raises(ValueError, match="of another configuration or other inputs"):
-            rows_of(table, "captions", **other)
 
 
 @pytest.mark.parametrize(

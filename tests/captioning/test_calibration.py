@@ -6,7 +6,7 @@ import json
 import runpy
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from idc.captioning.calibration import Calibration, fit_calibration, inputs_of, quality
+from idc.captioning.calibration import Calibration, fit_calibration, quality
 from idc.captioning.calibration_job import CalibrateJob, finished_calibration
 from idc.captioning.calibration_job import calibrate as run_calibration
-from idc.captioning.contract import FAMILIAR_FROM, Candidate, Description
+from idc.captioning.contract import FAMILIAR_FROM
 from idc.captioning.familiarity import Familiarity
-from idc.data.images import MAX_PIXELS, decode_image, encode_png
+from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows
 from idc.systems import load_captioner
 from idc.training.artifact import add_file, captioning_identity, read_artifact
@@ -41,15 +41,6 @@ def artifact(captioner_artifact: Path, tmp_path: Path) -> Path:
 def calibrate(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     monkeypatch.setattr(sys, "argv", ["calibrate.py", *arguments])
     runpy.run_path(str(ROOT / "jobs" / "calibrate.py"), run_name="__main__")
-
-
-def test_what_the_regression_reads() -> None:
-    change = Description((Candidate("the red cube moved", -0.5),), evidence={"seen": 2.0})
-    same = Description((Candidate("nothing has changed", -0.25),))
-    assert inputs_of(change) == {
-        "says_change": 1.0, "log_probability": -0.5, "signed_log_probability": -0.5, "seen": 2.0,
-    }  # fmt: skip
-    assert inputs_of(same) == {"says_change": 0.0, "log_probability": -0.25, "signed_log_probability": 0.25}
 
 
 def test_probabilities_are_those_of_the_fitted_regression() -> None:
@@ -105,31 +96,6 @@ def test_an_artifact_is_calibrated(
     assert "done before" not in capsys.readouterr().out
     assert (artifact / "calibration.json").read_bytes() != written
     assert json.loads((artifact / "config.json").read_text())["files"].count("calibration.json") == 1
-
-
-def test_a_pair_is_decoded_and_described_once(artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much is measured on it: the regression, its quality, the familiarity, its false alarms."""
-    folder = write_pairs(tmp_path / "pairs", {"train": scenes(0, 30), "val": scenes(1, 7), "test": scenes(2, 5)})
-    captioner = load_captioner(str(artifact))
-    described: list[int] = []
-    decoded: list[bytes] = []
-
-    def describe(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], **options: Any) -> list[Description]:
-        described.append(len(befores))
-        return type(captioner).describe(captioner, befores, afters, **options)
-
-    def decode(data: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-        decoded.append(data)
-        return decode_image(data, max_pixels)
-
-    monkeypatch.setattr(captioner, "describe", describe)
-    monkeypatch.setattr("idc.captioning.apply.decode_image", decode)
-    monkeypatch.setattr("idc.captioning.calibration_job.decode_image", decode)
-    job = CalibrateJob(artifact=str(artifact), pairs=folder, report_split="test", batch_size=4)
-    calibration = run_calibration(job, lambda: captioner)
-    assert described == [4, 3, 4, 1]
-    assert len(decoded) == 2 * (15 + 7 + 5) + 15, "an unchanged training pair is one image"
-    assert {name: familiarity.pairs for name, familiarity in calibration.unfamiliar.items()} == {"val": 7, "test": 5}
 
 
 def test_a_calibration_on_other_inputs_is_left_out(artifact: Path) -> None:
@@ -229,11 +195,8 @@ def test_familiarity_is_fitted_reported_and_used(
     assert captioning_identity(artifact) == before, "evaluations stay those of this captioner"
     calibration = Calibration.read(artifact)
     assert calibration is not None
-    assert {name: unfamiliar.pairs for name, unfamiliar in calibration.unfamiliar.items()} == {
-        "val": 60,
-        "test": 20,
-        str(table): 2,
-    }
+    counts = {name: unfamiliar.pairs for name, unfamiliar in calibration.unfamiliar.items()}
+    assert counts == {"val": 60, "test": 20, str(table): 2}
     assert calibration.unfamiliar["val"].warned <= 2
     assert calibration.unfamiliar[str(table)].lowest == pytest.approx(1 / 61)
     assert [unfamiliar.auc for unfamiliar in calibration.unfamiliar.values()] == [None, None, 1.0]
@@ -245,53 +208,37 @@ def test_familiarity_is_fitted_reported_and_used(
 
     calibrate(monkeypatch, *command)
     assert "done before" in capsys.readouterr().out
-    (artifact / "familiarity.safetensors").unlink()
-    head = json.loads((artifact / "config.json").read_text())
-    head["files"].remove("familiarity.safetensors")
-    (artifact / "config.json").write_text(json.dumps(head))
-    calibrate(monkeypatch, *command)
-    assert "done before" not in capsys.readouterr().out
-    assert (artifact / "familiarity.safetensors").exists()
 
 
-def test_what_augmentation_changes_is_familiar_if_it_was_part_of_the_training(artifact: Path, tmp_path: Path) -> None:
-    """Twenty held-out pairs, darker by a tenth and with a little noise: warned of, unless the fit saw such pairs."""
-    splits = {"train": scenes(0, 150), "val": scenes(1, 60), "test": []}
-    folder = write_pairs(tmp_path / "pairs", splits)
+Draw = Callable[[int, int], list[Pair]]
+
+
+def darker(seed: int, count: int) -> list[Pair]:
+    """By a tenth and with a little noise, as augmentation makes them."""
     random = np.random.default_rng(3)
+    return [
+        tuple((0.9 * image + 4 * random.standard_normal(image.shape)).clip(0, 255).astype(np.uint8) for image in pair)
+        for pair in scenes(seed, count)
+    ]  # type: ignore[misc]
 
-    def darker(image: np.ndarray) -> np.ndarray:
-        return (0.9 * image + 4 * random.standard_normal(image.shape)).clip(0, 255).astype(np.uint8)
 
-    pairs = [(darker(before), darker(after)) for before, after in scenes(2, 20)]
-    warned = {}
-    for augmented in (False, True):
-        run_calibration(CalibrateJob(artifact=str(artifact), pairs=folder, augmented=augmented))
+def dark(seed: int, count: int) -> list[Pair]:
+    return [(before // 4, after // 4) for before, after in scenes(seed, count)]
+
+
+@pytest.mark.parametrize(("others", "setting"), [(darker, "augmented"), (dark, "more_pairs")])
+def test_what_was_part_of_the_training_is_familiar(others: Draw, setting: str, artifact: Path, tmp_path: Path) -> None:
+    """Other pairs are warned of, unless the fit saw such: by augmentation, or in a further folder."""
+    folder = write_pairs(tmp_path / "pairs", {"train": scenes(0, 150), "val": scenes(1, 60), "test": []})
+    further = (write_pairs(tmp_path / "more", {"train": others(3, 150), "val": others(4, 60), "test": []}),)
+    warned = []
+    for settings in ({"augmented": False}, {"augmented": True} if setting == "augmented" else {setting: further}):
+        calibration = run_calibration(CalibrateJob(artifact=str(artifact), pairs=folder, **settings))
         familiarity = Familiarity.read(artifact)
         assert familiarity is not None
-        warned[augmented] = sum(familiarity(*pair) < FAMILIAR_FROM for pair in pairs)
-    assert warned[False] == 20
-    assert warned[True] <= 2
-
-
-def test_pairs_of_every_folder_of_the_training_count(artifact: Path, tmp_path: Path) -> None:
-    """Dark scenes are warned of, unless a further folder has such pairs."""
-
-    def dark(seed: int, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        return [(before // 4, after // 4) for before, after in scenes(seed, count)]
-
-    bright = write_pairs(tmp_path / "bright", {"train": scenes(0, 150), "val": scenes(1, 60), "test": []})
-    other = write_pairs(tmp_path / "dark", {"train": dark(3, 150), "val": dark(4, 60), "test": []})
-    warned, fitted = [], []
-    for more in ((), (other,)):
-        calibration = run_calibration(CalibrateJob(artifact=str(artifact), pairs=bright, more_pairs=more))
-        familiarity = Familiarity.read(artifact)
-        assert familiarity is not None
-        warned.append(sum(familiarity(*pair) < FAMILIAR_FROM for pair in dark(5, 20)))
-        fitted.append(calibration.source["count"])
-    assert warned[0] == 20
+        warned.append(sum(familiarity(*pair) < FAMILIAR_FROM for pair in others(5, 20)))
+    assert (warned[0], calibration.source["count"]) == (20, 120 if setting == "more_pairs" else 60)
     assert warned[1] <= 3
-    assert fitted == [60, 120]
 
 
 def test_inputs_of_another_domain_that_must_be_warned_of(artifact: Path, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from idc.captioning.contract import FAMILIAR_FROM, UNSURE_BETWEEN, Candidate, CaptionScore, Description, require
+from idc.captioning.contract import FAMILIAR_FROM, UNSURE_BETWEEN, Candidate, Description, require
 from tests.captioning.toy import ToyCaptioner
 
 MOVED, SAME = Candidate("the red cube moved", -0.1), Candidate("nothing has changed", -0.1)
@@ -15,43 +17,20 @@ MOVED, SAME = Candidate("the red cube moved", -0.1), Candidate("nothing has chan
     [
         (MOVED, None, "changed", None),
         (SAME, None, "unchanged", None),
-        (MOVED, 0.9, "changed", None),
         (MOVED, UNSURE_BETWEEN[1], "changed", None),
-        (SAME, 0.1, "unchanged", None),
         (SAME, UNSURE_BETWEEN[0], "unchanged", None),
-        (
-            MOVED,
-            0.12,
-            "unsure",
-            "the caption names a change, but the calibrated probability that anything changed is 12 %",
-        ),
-        (
-            SAME,
-            0.88,
-            "unsure",
-            "the caption says that nothing changed, but the calibrated probability that anything changed is 88 %",
-        ),
-        (
-            MOVED,
-            0.6,
-            "unsure",
-            "the caption names a change, and the calibrated probability that anything changed is 60 %, too near one "
-            "half to decide",
-        ),
-        (
-            SAME,
-            0.4,
-            "unsure",
-            "the caption says that nothing changed, and the calibrated probability that anything changed is 40 %, too "
-            "near one half to decide",
-        ),
+        (MOVED, 0.12, "unsure", "the caption names a change, but the calibrated probability .* is 12 %"),
+        (SAME, 0.88, "unsure", "the caption says that nothing changed, but the calibrated probability .* is 88 %"),
+        (MOVED, 0.6, "unsure", "the caption names a change, and the .* is 60 %, too near one half to decide"),
+        (SAME, 0.4, "unsure", "the caption says that nothing changed, and the .* is 40 %, too near one half to decide"),
     ],
 )
 def test_the_verdict_is_unsure_where_caption_and_probability_disagree_or_the_probability_decides_nothing(
     best: Candidate, changed: float | None, verdict: str, text: str | None
 ) -> None:
     found = Description((best,), changed=changed)
-    assert (found.verdict, found.verdict_text) == (verdict, text)
+    assert found.verdict == verdict
+    assert re.fullmatch(text or "", found.verdict_text or "")
 
 
 @pytest.mark.parametrize("best", [MOVED, SAME])
@@ -98,7 +77,3 @@ def test_a_captioner_is_refused_where_it_lacks_a_capability() -> None:
     assert require(captioner, "map") is captioner
     with pytest.raises(ValueError, match=r"^sample: .* sample captions at random .*capabilities: answer, map"):
         require(captioner, "sample")
-
-
-def test_a_score_is_a_sum_and_a_mean_per_token() -> None:
-    assert CaptionScore(-3.0, 4).mean == -0.75

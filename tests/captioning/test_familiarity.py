@@ -85,12 +85,6 @@ def test_pairs_that_the_fit_was_given_as_unlike_are_unfamiliar_and_those_of_the_
         assert np.mean(of_domain) < 0.06
 
 
-def test_familiarity_is_that_of_the_scene_and_not_of_its_size(fitted: Familiarity) -> None:
-    random = np.random.default_rng(4)
-    large = [(scene(random, 200), scene(random, 200)) for _ in range(50)]
-    assert np.mean([fitted(*pair) < 0.02 for pair in large]) < 0.2
-
-
 def test_it_is_kept_in_the_artifact_and_changes_no_caption(fitted: Familiarity, tmp_path: Path) -> None:
     import torch
 
@@ -113,10 +107,7 @@ def test_a_damaged_file_is_refused_with_what_to_do(fitted: Familiarity, tmp_path
     fitted.save(artifact)
     file = artifact / "familiarity.safetensors"
     stored = load_file(file)
-    for broken in (
-        {**stored, "mean": stored["mean"][:-1]},
-        {name: value for name, value in stored.items() if name != "mean"},
-    ):
+    for broken in ({**stored, "mean": stored["mean"][:-1]}, {"distances": stored["distances"]}):
         save_file(broken, file)
         with pytest.raises(ValueError, match=r"run jobs/calibrate\.py --overwrite"):
             Familiarity.read(artifact)

@@ -41,20 +41,11 @@ def test_other_settings_are_refused_with_the_ones_to_take(given: dict[str, objec
     assert refused.value.faults[0].startswith(f"loading.{message}")
 
 
-def test_what_is_no_artifact_is_found_before_anything_is_loaded(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="artifact"):
-        CaptionerLoader(str(tmp_path), DEFAULTS)
-
-
-def test_the_device_follows_the_gpus_unless_it_is_given(captioner_artifact: Path) -> None:
+def test_device_and_speed_reach_the_captioner(captioner_artifact: Path) -> None:
     artifact = str(captioner_artifact)
     assert CaptionerLoader(artifact, DEFAULTS).device == "cpu"
     assert CaptionerLoader(artifact, DEFAULTS, gpus=0.5).device == "cuda"
     assert CaptionerLoader(artifact, LoadConfig(device="cuda:1")).device == "cuda:1"
-
-
-def test_the_speed_reaches_the_captioner(captioner_artifact: Path) -> None:
-    artifact = str(captioner_artifact)
     found = {}
     for speed in ("auto", "exact", "fast", "bf16"):
         captioner = CaptionerLoader(artifact, LoadConfig(speed=speed))()
@@ -86,10 +77,3 @@ def test_commands_with_options_instead_of_settings(capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit):
         parser.parse_args(["--speed", "compile=true"])
     assert "choose from" in capsys.readouterr().err
-
-
-def test_a_server_has_the_same_settings() -> None:
-    config = ServeConfig.model_validate(
-        {"models": {"m": "a"}, "auth": {"mode": "loopback"}, "loading": {"speed": "bf16"}}
-    )
-    assert config.loading == LoadConfig(speed="bf16")

@@ -19,7 +19,7 @@ from PIL import Image
 from idc.captioning import pair as pair_module
 from idc.captioning.contract import draw_map
 from idc.captioning.loading import SHIPPED
-from idc.captioning.pair import caption_pair, caption_text
+from idc.captioning.pair import caption_text
 from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows
 from idc.systems import load_captioner, newest_captioner
@@ -90,14 +90,9 @@ def test_one_pair(files: tuple[Path, Path], captioner_artifact: Path, tmp_path: 
     ],
 )
 def test_what_cannot_be_is_said(
-    files: tuple[Path, Path],
-    captioner_artifact: Path,
-    arguments: tuple[str, ...],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caption: Caption,
-) -> None:
+    files: tuple[Path, Path], captioner_artifact: Path, arguments: tuple[str, ...], message: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, caption: Caption,
+) -> None:  # fmt: skip
     (tmp_path / "broken.png").write_bytes(b"no image")
     (tmp_path / "folder.gif").mkdir()
     (tmp_path / "folder.png").mkdir()
@@ -107,26 +102,12 @@ def test_what_cannot_be_is_said(
     assert re.search(message, refused.stderr), refused.stderr
 
 
-def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_loaded(
-    files: tuple[Path, Path], tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file"):
-        caption_pair("no artifact at all", *map(str, files), map_to=str(tmp_path / "file" / "map.png"))
-
-
 def test_the_line_for_a_terminal_has_caption_confidence_and_verdict() -> None:
     one = {"caption": "a cube moved", "confidence": 0.834}
     found = {
-        **one,
-        "familiar": None,
-        "captioner": "runs/x/artifact",
-        "objects_text": None,
-        "verdict": "changed",
-        "verdict_text": None,
-        "changed_probability": 0.971,
-        "candidates": [one, one],
-    }
+        **one, "familiar": None, "captioner": "runs/x/artifact", "objects_text": None, "verdict": "changed",
+        "verdict_text": None, "changed_probability": 0.971, "candidates": [one, one],
+    }  # fmt: skip
     assert caption_text(found) == (
         "a cube moved  [confidence 83 %; changed (probability of a change 97 %); captioner runs/x/artifact]\n"
         "a cube moved  [confidence 83 %]"

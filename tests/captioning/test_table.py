@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idc.captioning.contract import Captioner, Description
 from idc.captioning.loading import CaptionerLoader
-from idc.captioning.table import Captioned, CaptionJob, caption_rows
+from idc.captioning.table import CaptionJob, caption_rows
 from idc.config import ConfigError, load, override
 from idc.data.images import decode_image, encode_png
 from idc.data.pipeline import run_local
-from idc.data.store import iter_rows, read_manifest, read_table
+from idc.data.store import iter_rows, read_manifest
 from idc.metrics.change_maps import upsample
 from idc.systems import load_captioner
 from tests.data.test_images import bomb
@@ -66,6 +65,23 @@ def test_the_captions_of_a_folder_of_pairs_in_its_order(
     assert re.fullmatch(rf"24 rows, 24 with a caption\n{last}", done.text())
 
 
+BAD = [  # pair_id, before, after, what the error of its row begins with
+    ("one", "a.png", "b.png", None),
+    ("one", "a.png", "b.png", None),  # the same again
+    ("", "b.png", "a.png", None),  # named by its place
+    ("cut", "cut.png", "a.png", "before: truncated image: cut.png: "),
+    ("bomb", "a.png", "bomb.png", "after: too many pixels: bomb.png: "),
+    ("gone", "a.png", "nowhere.png", "after: missing file: nowhere.png"),
+    ("empty cell", "", "a.png", "before: missing file: the cell is empty"),
+    ("text", "text.png", "cut.png", "before: not an image: text.png: "),
+    ("no bytes", "empty.png", "a.png", "before: empty file: empty.png"),
+    ("folder", "a.png", ".", "after: unreadable file: .: IsADirectoryError"),
+    ("dot", "dot.png", "a.png", None),
+    ("host", "a.png", "nosuch://x/y.png", "after: outside the source: nosuch://x/y.png: "),
+    ("t.csv:14", "a.png", "b.png,c", "bad row: 4 cells under 3 columns"),
+]
+
+
 def test_every_bad_row_is_a_row_with_its_reason(artifact: str, tmp_path: Path) -> None:
     good = encode_png(np.random.default_rng(0).integers(0, 255, (40, 50, 3), np.uint8))
     files = {"a.png": good, "b.png": encode_png(np.zeros((9, 300, 3), np.uint8)), "cut.png": good[:2000],
@@ -73,101 +89,22 @@ def test_every_bad_row_is_a_row_with_its_reason(artifact: str, tmp_path: Path) -
              encode_png(np.zeros((1, 1, 3), np.uint8))}  # fmt: skip
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
-    table = [
-        ("one", "a.png", "b.png"),
-        ("one", "a.png", "b.png"),  # the same again
-        ("", "b.png", "a.png"),
-        ("cut", "cut.png", "a.png"),
-        ("bomb", "a.png", "bomb.png"),
-        ("gone", "a.png", "nowhere.png"),
-        ("empty cell", "", "a.png"),
-        ("text", "text.png", "cut.png"),
-        ("no bytes", "empty.png", "a.png"),
-        ("folder", "a.png", "."),
-        ("dot", "dot.png", "a.png"),
-        ("host", "a.png", "nosuch://x/y.png"),
-    ]
-    (tmp_path / "t.csv").write_text("pair_id,before,after\n" + "\n".join(map(",".join, table)) + "\nx,a.png,b.png,c\n")
+    (tmp_path / "t.csv").write_text("\n".join(["pair_id,before,after", *(",".join(row[:3]) for row in BAD)]))
     done = caption_rows(job(artifact, tmp_path / "t.csv", tmp_path / "out", jsonl=str(tmp_path / "o.jsonl")), quiet)
     rows = rows_of(tmp_path / "out")
     assert [row["row"] for row in rows] == list(range(13))
-    assert [row["pair_id"] for row in rows] == [name or "2" for name, *_ in table] + ["t.csv:14"]
-    reasons = {row["pair_id"]: row["error"] for row in rows if row["error"] is not None}
-    expected = {
-        "cut": "before: truncated image: cut.png: ",
-        "bomb": "after: too many pixels: bomb.png: ",
-        "gone": "after: missing file: nowhere.png",
-        "empty cell": "before: missing file: the cell is empty",
-        "text": "before: not an image: text.png: ",
-        "no bytes": "before: empty file: empty.png",
-        "folder": "after: unreadable file: .: IsADirectoryError",
-        "host": "after: outside the source: nosuch://x/y.png: ",
-        "t.csv:14": "bad row: 4 cells under 3 columns",
-    }
-    assert reasons.keys() == expected.keys()
-    for name, reason in expected.items():
-        assert reasons[name].startswith(reason), reasons[name]
-    for row in rows:
-        told = [row[name] for name in ("caption", "confidence", "log_probability", "candidates")]
-        assert all(value is None for value in told) == (row["error"] is not None)
-        assert any(value is None for value in told) == (row["error"] is not None)
+    assert [row["pair_id"] for row in rows] == [name or "2" for name, *_ in BAD]
+    for row, (*_, reason) in zip(rows, BAD, strict=True):
+        assert (row["error"] is None) == (reason is None)
+        assert (row["error"] or "").startswith(reason or ""), row["error"]
+        told = [row[name] is not None for name in ("caption", "confidence", "log_probability", "candidates")]
+        assert told == [reason is None] * 4
     assert rows[0]["caption"] == rows[1]["caption"]
     assert done.errors["before: truncated image"] == 1
     assert sum(done.errors.values()) == 9
     assert "13 rows, 4 with a caption, 1 x after: missing file" in done.text()
     lines = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
     assert lines == [{name: value for name, value in row.items() if name != "change_map"} for row in rows]
-
-
-def test_candidates_and_beams(artifact: str, world: World, tmp_path: Path) -> None:
-    caption_rows(job(artifact, world.pairs, tmp_path / "out", beams=4, candidates=3, max_pairs=5), quiet)
-    rows = rows_of(tmp_path / "out")
-    assert len(rows) == 5
-    assert any(len(row["candidates"]) > 1 for row in rows)
-    for row in rows:
-        texts = [candidate["caption"] for candidate in row["candidates"]]
-        assert len(set(texts)) == len(texts) <= 3
-        assert texts[0] == row["caption"]
-
-
-class Stops:
-    """A captioner that fails at its third call, as a killed process would in the middle of a part."""
-
-    capabilities = frozenset()
-    trained_on = None
-
-    def __init__(self, captioner: Captioner, after: int | None) -> None:
-        self.captioner, self.after, self.calls = captioner, after, 0
-
-    def __call__(self, befores: Any, afters: Any) -> list[str]:
-        return self.captioner(befores, afters)
-
-    def describe(self, befores: Any, afters: Any, **options: Any) -> list[Description]:
-        self.calls += 1
-        if self.after is not None and self.calls > self.after:
-            raise RuntimeError("out of memory")
-        return self.captioner.describe(befores, afters, **options)
-
-
-def test_an_interrupted_job_ends_as_one_that_was_not(artifact: str, world: World, tmp_path: Path) -> None:
-    captioner = load_captioner(artifact)
-
-    def caption(name: str, after: int | None = None) -> tuple[Captioned, Stops]:
-        counted = Stops(captioner, after)
-        return caption_rows(job(artifact, world.pairs, tmp_path / name), quiet, load=lambda: counted), counted
-
-    _, whole = caption("whole")
-    assert whole.calls == 8, "two batches for each of four parts"
-    with pytest.raises(RuntimeError, match="out of memory"):
-        caption("stopped", after=5)
-    assert not read_manifest(tmp_path / "stopped").complete
-    done, rest = caption("stopped")
-    assert rest.calls == 4, "two parts were there"
-    assert (done.rows, done.done) == (24, 12)
-    done, idle = caption("stopped")
-    assert (done.rows, done.done, idle.calls) == (24, 0, 0)
-    for part in (tmp_path / "whole").glob("*.parquet"):
-        assert part.read_bytes() == (tmp_path / "stopped" / part.name).read_bytes()
 
 
 def test_other_settings_or_inputs_or_folders_are_refused(artifact: str, world: World, tmp_path: Path) -> None:
@@ -177,8 +114,12 @@ def test_other_settings_or_inputs_or_folders_are_refused(artifact: str, world: W
         with pytest.raises(ValueError, match="holds 7 captioned of another configuration or other inputs"):
             caption_rows(override(CaptionJob, first, change), quiet)
     caption_rows(override(CaptionJob, first, {"actors": 3, "readers": 1, "format": "pairs"}), quiet)
-    again = caption_rows(override(CaptionJob, first, {"max_pairs": 8}), quiet, overwrite=True)
+    several = {"max_pairs": 8, "beams": 4, "candidates": 3}
+    again = caption_rows(override(CaptionJob, first, several), quiet, overwrite=True)
     assert (again.rows, again.done) == (8, 8)
+    texts = [[one["caption"] for one in row["candidates"]] for row in rows_of(tmp_path / "out")]
+    assert max(map(len, texts)) > 1
+    assert all(len(set(one)) == len(one) <= 3 for one in texts)
     with pytest.raises(ValueError, match="holds procedures, which this job does not replace"):
         caption_rows(job(artifact, world.pairs, Path(world.procedures)), quiet, overwrite=True)
     assert read_manifest(world.procedures).complete
@@ -203,14 +144,6 @@ def test_faults_are_named() -> None:
     assert found.value.faults[1].startswith("input, out: 'nosuch://x': no filesystem for the scheme")
     with pytest.raises(ConfigError, match="ignore: '1,2,3' is not a box; give four numbers"):
         load(CaptionJob, None, {"input": "in", "out": "out", "ignore": "1,2,3"})
-
-
-def test_rows_of_one_split_go_into_a_bucket(artifact: str, world: World) -> None:
-    out = "memory://captions/out"
-    caption_rows(job(artifact, world.pairs, out, split="test"), quiet)
-    splits = [row["split"] for row in iter_rows(world.pairs, ["split"])]
-    assert read_table(out)["row"].to_pylist() == [i for i, split in enumerate(splits) if split == "test"]
-    assert read_manifest(out).kind == "captioned"
 
 
 def test_a_loader_can_travel_and_sets_the_threads(artifact: str) -> None:

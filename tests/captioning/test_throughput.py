@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,14 +52,8 @@ def test_a_measurement_is_counted_as_the_papers_do_and_made_once(
     assert out.read_bytes() == before
     with pytest.raises(ValueError, match="is a measurement of other captioners or settings"):
         measure_throughput(load(ThroughputJob, None, {**settings, "rounds": 1}))
-    assert (
-        len(
-            measure_throughput(load(ThroughputJob, None, {**settings, "rounds": 1}), overwrite=True)
-            .captioners["two"]
-            .seconds
-        )
-        == 1
-    )
+    again = measure_throughput(load(ThroughputJob, None, {**settings, "rounds": 1}), overwrite=True)
+    assert len(again.captioners["two"].seconds) == 1
     out.write_text("{}")
     with pytest.raises(ValueError, match=r"is not a file of jobs/throughput\.py"):
         measure_throughput(load(ThroughputJob, None, settings))
@@ -74,7 +67,3 @@ def test_parameters_are_those_of_all_weights_of_an_artifact(captioner_artifact: 
         tensor.numel() for tensor in load_file(captioner_artifact / "tokenizer" / "model.safetensors").values()
     )
     assert num_parameters(captioner_artifact) == own + tokenizer
-    copy = shutil.copytree(captioner_artifact, tmp_path / "copy")
-    (copy / "tokenizer" / "model.safetensors").write_bytes(b"weights")
-    with pytest.raises(ValueError, match=r"tokenizer/model.safetensors is damaged"):
-        num_parameters(copy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,34 +52,14 @@ def job(evaluation: Path, server: Server, **more: Any) -> jd.JudgeJob:
 @pytest.mark.parametrize(
     ("reply", "score"),
     [
-        ("Score: 75\nIt misses the place.", 75),
-        ("**Score:** 66.7", 66.7),
-        ("The score is 40. Two of 5 aspects.", 40),
-        ("80\nGood.", 80),
-        ("85/100", 85),
-        ("Score: 85/100", 85),
-        ("**85%**", 85),
-        ("Score: 100%", 100),
-        ("Score: 3/5", None),
-        ("Score: 3 out of 5 aspects.", None),
-        ("Score: 0.8", None),
-        ("0", 0),
-        ("1. Read both texts with care.\n2. List the aspects of the true text.", None),
-        ("Read 2 texts.", None),
-        ("-5", None),
-        ("Score: -5", None),
-        ("Score: 120", None),
-        ("I cannot judge this.", None),
-        ("", None),
+        ("Score: 75\nIt misses the place.", 75), ("**Score:** 66.7", 66.7), ("The score is 40. Two of 5 aspects.", 40),
+        ("80\nGood.", 80), ("Score: 85/100", 85), ("**85%**", 85), ("Score: 3/5", None), ("Score: 3 out of 5.", None),
+        ("Score: 0.8", None), ("0", 0), ("1. Read both texts with care.\n2. List the aspects.", None),
+        ("Read 2 texts.", None), ("Score: -5", None), ("Score: 120", None), ("", None),
     ],
-)
+)  # fmt: skip
 def test_read_score(reply: str, score: float | None) -> None:
     assert jd.read_score(reply) == score
-
-
-def test_a_wrong_address_is_a_fault() -> None:
-    with pytest.raises(ValueError, match="url: 'localhost:8000' is not of the form http"):
-        jd.JudgeJob(evaluation="e", out="o", url="localhost:8000", judge="judge")
 
 
 def test_scores_beside_floors_and_nothing_is_asked_twice(
@@ -152,37 +131,13 @@ def test_a_run_that_was_cut_goes_on(server: Server, evaluation: Path) -> None:
     assert len(answers.read_text().splitlines()) == 4
 
 
-def test_an_endpoint_that_gives_no_answer_ends_the_run(server: Server, evaluation: Path, waited: list[float]) -> None:
-    server.answer = lambda number, prompt: (500, "broken")
-    with pytest.raises(EndpointError, match="model judge: 500 Internal Server Error: broken; gave up after 3 attempts"):
-        jd.run_judge(job(evaluation, server, attempts=3, concurrency=1))
-    assert (len(server.requests), len(waited)) == (3, 2)
-
-
-def test_not_more_at_a_time_than_asked_for(server: Server, evaluation: Path) -> None:
-    together = threading.Barrier(3, timeout=20)
-
-    def answer(number: int, prompt: str) -> tuple[int, str]:
-        together.wait()  # goes on when three requests are here; 12 requests are four times three
-        return 200, "Score: 1"
-
-    server.answer = answer
-    jd.run_judge(job(evaluation, server, concurrency=3))
-    assert server.most_under_way == 3
-
-
 def test_another_prompt_word_for_word(server: Server, evaluation: Path, tmp_path: Path) -> None:
     prompt = tmp_path / "figure6.txt"
     prompt.write_text("GT: {standard_answer} Model: {assistant_response}")
     result = jd.run_judge(job(evaluation, server, prompt=str(prompt), baselines=False))
     assert server.requests[0]["messages"][0]["content"].startswith("GT: the car ")
     assert result.prompt == "figure6.txt"
-    assert (
-        result.prompt_sha256
-        != jd.JudgeResult.model_validate(
-            jd.run_judge(job(evaluation, server, baselines=False)).model_dump()
-        ).prompt_sha256
-    )
+    assert result.prompt_sha256 != jd.run_judge(job(evaluation, server, baselines=False)).prompt_sha256
     prompt.write_text("{standard_answer}")
     assert [*job(evaluation, server, prompt=str(prompt)).preflight()] == [
         f"prompt: '{prompt}' has no {{assistant_response}}"

@@ -19,7 +19,6 @@ from idc.metrics.protocols import protocol
 from tests.conftest import Command
 from tests.metrics.test_coco import PAIR_PREDICTIONS, PAIR_REFERENCES, PUBLISHED
 
-ROOT = Path(__file__).resolve().parents[2]
 QUICK = ("BLEU", "ROUGE-L", "CIDEr")
 WORDS = "the small red cube that is left of the big blue ball has moved to a new place now".split(" ")  # noqa: SIM905
 

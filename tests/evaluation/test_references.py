@@ -116,15 +116,7 @@ def test_every_form_of_predictions_gives_the_same(name: str, content: Any, tmp_p
         ("r.jsonl", '{"captions": ["x"]}', "line 1: not of the form"),
         ("r.jsonl", '{"pair_id": "a", "captions": ["x"], "split": "tset"}', "line 1: split 'tset' is not one of"),
         ("r.jsonl", '{"pair_id": "a", "captions": ["x"], "viewpoint_iou": "high"}', "viewpoint_iou is 'high'"),
-        ("r.jsonl", '{"pair_id": null, "captions": ["x"]}', "line 1: not of the form"),
         ("r.json", '{"a": ["x"], "a": ["y"]}', r"r\.json: not usable as JSON: the key 'a' occurs twice"),
-        ("r.json", '[{"pair_id": "a", "caption": "x", "caption": "y"}]', "the key 'caption' occurs twice"),
-        ("r.json", '{"images": [], "annotations": [{"image_id": 1, "image_id": 2, "caption": "x"}]}',
-         "the key 'image_id' occurs twice"),
-        ("r.jsonl", '{"pair_id": "a", "pair_id": "b", "captions": ["x"]}',
-         "line 1: not usable as JSON: the key 'pair_id' occurs twice"),
-        ("r.jsonl", '{"pair_id": "a", "captions": ["x"]}\n{"pair_id": "a", "caption": "y"}',
-         "line 2: pair 'a' is there twice"),
         ("r.jsonl", '{"pair_id": "a", "caption": "x"}\n{"pair_id": "a", "captions": ["y"]}',
          "line 2: pair 'a' is there twice"),
         ("r.jsonl", '{"pair_id": 1, "captions": ["x"]}\n{"pair_id": "1", "captions": ["y"]}',
@@ -133,25 +125,13 @@ def test_every_form_of_predictions_gives_the_same(name: str, content: Any, tmp_p
          '{"pair_id": "a", "caption": "x", "split": "val"}\n{"pair_id": "a", "caption": "y", "split": "test"}',
          "line 2: pair 'a': split is 'test', in an earlier row 'val'"),
         ("r.jsonl", '{"pair_id": "a", "captions": ["x"], "references": ["y"]}', "line 1: captions and references"),
-        ("r.jsonl", '{"pair_id": "a", "captions": ["a \\ud800 b"]}',
-         r"line 1: not usable as text: '\\ud800' is half a character"),
-        ("r.jsonl", '{"pair_id": "a\\udfff", "captions": ["x"]}', "line 1: not usable as text: .* is half a character"),
-        ("r.json", "[" * 100_000, "nested too deep"),
-        ("r.jsonl", '{"pair_id": ' + "1" * 5_000 + ', "captions": ["x"]}', "line 1: not usable as JSON"),
-        ("r.jsonl", '{"pair_id": "a", "captions": ["x"], "viewpoint_iou": NaN}', "line 1: not JSON: NaN"),
+        ("r.jsonl", "\xff", r"r\.jsonl cannot be read"),
     ],
 )  # fmt: skip
 def test_a_broken_file_of_references_is_named_by_its_place(name: str, text: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(text)
+    (tmp_path / name).write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=message):
         read_references(tmp_path / name)
-
-
-def test_a_byte_order_mark_old_line_ends_and_line_separators_inside_a_caption_lose_nothing(tmp_path: Path) -> None:
-    rows = ['{"pair_id": "a", "caption": "one\u2028still one"}', '{"pair_id": "b", "caption": "two"}']
-    for end in ("\n", "\r\n", "\r"):
-        (tmp_path / "p.jsonl").write_bytes(("\ufeff" + end.join(rows)).encode())
-        assert read_captions(tmp_path / "p.jsonl") == {"a": "one\u2028still one", "b": "two"}
 
 
 def test_rows_of_one_caption_add_to_what_is_known_of_their_pair(tmp_path: Path) -> None:
@@ -162,39 +142,17 @@ def test_rows_of_one_caption_add_to_what_is_known_of_their_pair(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("p.json", '{"a": "x", "a": "y"}', r"p\.json: not usable as JSON: the key 'a' occurs twice"),
-        ("p.jsonl", '{"pair_id": "a", "caption": "x", "caption": "y"}',
-         "line 1: not usable as JSON: the key 'caption' occurs twice"),
+        ("p.jsonl", '{"pair": "a"}', "line 1: not of the form"),
+        ("p.jsonl", '{"pair_id": "a", "caption": null}', "line 1: pair_id and caption have to be text"),
+        ("p.jsonl", "\n", "has no captions"),
         ("p.jsonl", '{"pair_id": 1, "caption": "x"}\n{"pair_id": "1", "caption": "x"}',
          "line 2: pair '1' is there twice"),
         ("p.json", '[{"image_id": "a", "caption": "x"}, {"image_id": "a", "caption": "x"}]',
          "entry 1: pair 'a' is there twice"),
         ("p.jsonl", '"nothing"', "line 1: a str and not an object"),
-        ("p.jsonl", '{"pair_id": "a", "caption": "\\ud83d"}', "line 1: not usable as text: .* is half a character"),
-        ("p.json", '{"a":' * 100_000, "nested too deep"),
     ],
 )  # fmt: skip
 def test_nothing_in_predictions_is_lost_or_guessed(name: str, text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=message):
         read_captions(tmp_path / name)
-
-
-def test_an_empty_reference_is_kept_where_a_protocol_counts_it(tmp_path: Path) -> None:
-    content = {"images": [{"id": "a"}], "annotations": [{"image_id": "a", "caption": ""}]}
-    path = file(tmp_path / "r.json", content)
-    assert read_references(path, allow_empty=True) == [KnownReferences("a", [""])]
-    with pytest.raises(ValueError, match=r"annotation 0: pair 'a' has an empty reference; .* protocol=spot_single"):
-        read_references(path)
-
-
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
-    (tmp_path / "r.jsonl").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match=r"r\.jsonl cannot be read"):
-        read_references(tmp_path / "r.jsonl")
-
-
-def test_no_predictions_at_all_are_an_error(tmp_path: Path) -> None:
-    (tmp_path / "p.jsonl").write_text("\n")
-    with pytest.raises(ValueError, match="has no captions"):
-        read_captions(tmp_path / "p.jsonl")

@@ -123,21 +123,6 @@ def test_two_systems_are_compared_by_their_lists_too(evaluated: Path, command: C
     assert comparison_table(compared).splitlines()[1].endswith("p")
 
 
-def test_evaluations_without_lists_load_and_are_compared_by_the_rest(evaluated: Path, tmp_path: Path) -> None:
-    """As an earlier version wrote them."""
-    for file in (ev.EVALUATION, ev.PREDICTIONS):
-        lines = (evaluated / "true" / file).read_text().splitlines()
-        documents = [json.loads("\n".join(lines))] if file == ev.EVALUATION else [json.loads(line) for line in lines]
-        for one in documents:
-            del one["differences"]
-            for baseline in one.get("baselines", {}).values():
-                del baseline["differences"]
-        (tmp_path / file).write_text("\n".join(json.dumps(one) for one in documents) + "\n")
-    assert ev.load_evaluation(tmp_path).differences is None
-    compared = compare_evaluations(CompareJob(a=str(tmp_path), b=str(evaluated / "wrong"), exchanges=100))
-    assert list(compared.metrics) == ["CIDEr"]
-
-
 def test_lists_by_other_rules_are_not_compared(evaluated: Path, tmp_path: Path) -> None:
     text = (evaluated / "true" / ev.EVALUATION).read_text().replace(PROTOCOL, "rendered-difference-rules-0")
     (tmp_path / ev.EVALUATION).write_text(text)

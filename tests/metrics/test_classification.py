@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,73 +11,30 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from idc.metrics import classification as cl
 
-ROOT = Path(__file__).resolve().parents[2]
+ANSWERS: dict[str, dict[str, Any]] = {
+    "yes_or_no": {
+        "Yes": True, "yes.": True, "**No**, there are no changes.": False, "No change": False,
+        "The answer is yes.": True, "There have been changes.": None, "Yesterday": None, "": None,
+    },
+    "count_in": {
+        "3": 3, "3.": 3, "There are 12 buildings.": 12, "Three roads have changed": 3, "No roads have changed.": 0,
+        "between 3 and 4": None, "3.5": None, "-1": None, "There are \u22122 roads.": None, "- 3 roads": 3,
+        "roads-3": 3, "many": None, "": None,
+    },
+    "places": {
+        **{name.upper() + ".": {name} for name in cl.PLACES}, "top, left corner": {"top", "left"},
+        "top left corner,lower right corner": {"top left corner", "lower right corner"},
+        "Upper left corner and bottom.": {"top left corner", "lower"}, "the center; middle": {"center"},
+        "in the top right": {"top right corner"}, "no changes.": set(), "No change, top": None, "on the roof": None,
+        "top bottom": None, "": None,
+    },
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("Yes", True),
-        ("yes.", True),
-        ("**No**, there are no changes.", False),
-        ("No change", False),
-        ("The answer is yes.", True),
-        ("There have been changes.", None),
-        ("Yesterday", None),
-        ("", None),
-    ],
-)
-def test_yes_or_no(text: str, value: bool | None) -> None:
-    assert cl.yes_or_no(text) is value
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("3", 3),
-        ("3.", 3),
-        ("There are 12 buildings.", 12),
-        ("Three roads have changed", 3),
-        ("No roads have changed.", 0),
-        ("0", 0),
-        ("between 3 and 4", None),
-        ("3.5", None),
-        ("-1", None),
-        ("There are \u22122 roads.", None),
-        ("- 3 roads", 3),
-        ("roads-3", 3),
-        ("many", None),
-        ("", None),
-    ],
-)
-def test_counted(text: str, value: int | None) -> None:
-    assert cl.count_in(text) == value
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("top, left corner", {"top", "left"}),
-        ("top left corner,lower right corner", {"top left corner", "lower right corner"}),
-        ("Upper left corner and bottom.", {"top left corner", "lower"}),
-        ("the center; middle", {"center"}),
-        ("in the top right", {"top right corner"}),
-        ("No change", set()),
-        ("no changes.", set()),
-        ("No change, top", None),
-        ("on the roof", None),
-        ("top bottom", None),
-        ("", None),
-    ],
-)
-def test_places(text: str, value: set[str] | None) -> None:
-    assert cl.places(text) == (None if value is None else frozenset(value))
-
-
-def test_every_place_reads_as_itself() -> None:
-    for name in cl.PLACES:
-        assert cl.places(name) == {name}
-        assert cl.places(name.upper() + ".") == {name}
+@pytest.mark.parametrize("reader", ANSWERS)
+def test_answers_are_read_as_people_write_them(reader: str) -> None:
+    for text, value in ANSWERS[reader].items():
+        assert getattr(cl, reader)(text) == value, text
 
 
 def test_binary_measures_are_scikit_learns() -> None:

@@ -15,7 +15,7 @@ from idc.data.rendered.draw import draw_scene
 from idc.data.rendered.scene import ORDERED_PAIRS, View
 from idc.data.rendered.sentences import several_captions, true_wordings
 from idc.data.text import words
-from idc.metrics.difference_claims import SentenceClaim, read_claims
+from idc.metrics.difference_claims import read_claims
 from idc.metrics.difference_lists import (
     F1,
     INVENTED,
@@ -122,37 +122,22 @@ def test_captions_of_other_pairs_are_not_right(pairs: list[Drawn]) -> None:
 @pytest.mark.parametrize(("caption", "expected"), [*OTHER_WORDS, *LATER_WORDS])
 def test_captions_in_other_words(caption: str, expected: tuple[Read, ...]) -> None:
     reading = read_claims(caption)
-    assert [values(claim) for claim in reading.claims] == [
-        (kind, *(frozenset(side.split()) for side in sides)) for kind, *sides in expected
-    ]
+    claims = []
+    for claim in reading.claims:  # steps of counts ("fewer by 2") are in none of the expected lists
+        sides = (
+            {value for _, value in side if " by " not in value} for side in (claim.described, claim.old, claim.new)
+        )
+        claims.append((claim.kind, *sides))
+    assert claims == [(kind, *(set(side.split()) for side in sides)) for kind, *sides in expected]
     assert reading.no_change == (not expected)
-
-
-def values(claim: SentenceClaim) -> tuple[Any, ...]:
-    """As the expected lists are written; steps of counts ("fewer by 2") are in none of them."""
-    sides = [
-        frozenset(value for _, value in side if " by " not in value) for side in (claim.described, claim.old, claim.new)
-    ]
-    return (claim.kind, *sides)
 
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        " ",
-        "the the the the",
-        "the small red",
-        "the small red cube",
-        "a photo of a red cube and two balls",
-        "to to from from into",
-        "left left right behind of",
-        "the 7 of 9, and; and. ?!",
-        "<unk> \u4f60\u597d the \U0001f600 \x00",
-        "np0 look1 np99",
-        "np3 has changed to look7",
-    ],
-)
+    ["", "the the the the", "the small red", "the small red cube", "a photo of a red cube and two balls",
+     "to to from from into", "left left right behind of", "the 7 of 9, and; and. ?!",
+     "<unk> \u4f60\u597d the \U0001f600 \x00", "np0 look1 np99", "np3 has changed to look7"],
+)  # fmt: skip
 def test_text_that_claims_nothing_has_no_claims(text: str) -> None:
     assert read_claims(text) == type(read_claims(text))((), False)
 
@@ -160,7 +145,7 @@ def test_text_that_claims_nothing_has_no_claims(text: str) -> None:
 def test_odd_text_never_fails(pairs: list[Drawn]) -> None:
     """Shuffled, cut, repeated and pasted references, as weak models write."""
     rng = np.random.default_rng(5)
-    for pair in pairs:
+    for pair in pairs[:80]:
         (caption,) = several_captions(pair.differences, pair.before, pair.after, pair.views, 1, rng)
         parts = caption.split()
         for odd in (
@@ -183,33 +168,27 @@ def test_a_cut_end_claims_only_what_is_finished() -> None:
 
 
 @pytest.mark.parametrize(
-    ("caption", "verdicts"),
+    ("verdicts", "captions"),
     [
-        ("the red cube has turned blue", ("right",)),
-        ("the small cube has turned blue", ("right",)),
-        ("the red cube has changed color", ("right",)),
-        ("the red cube has turned green", ("half",)),
-        ("the red cube has turned from green to blue", ("half",)),
-        ("the green cube has turned blue", ("half",)),
-        ("the red cube has been removed", ("half",)),
-        ("the red cube has changed", ("half",)),
-        ("the yellow ball has been removed", ("invented",)),
-        ("the red cube has turned blue. the red cube has turned blue.", ("right", "surplus")),
-        ("the red cube has turned blue. the metal cube became blue.", ("right", "surplus")),
-        ("the red cube has turned blue. the yellow ball became blue.", ("right", "invented")),
-        ("an object has turned blue", ("right",)),
-        ("an object has been added", ("invented",)),
-        ("the red cube on the left has turned blue", ("right",)),
-        ("the red cube on the right has turned blue", ("half",)),
-        ("the red cube that is left of the gray ball has turned blue", ("right",)),
-        ("the red cube that is right of the gray ball has turned blue", ("half",)),
-        ("the red cube that is left of the green cylinder has turned blue", ("half",)),
-        ("the red cube next to the gray ball has turned blue", ("right",)),
-        ("nothing has changed", ()),
+        ("right", ["the red cube has turned blue", "the small cube has turned blue", "the red cube has changed color",
+                   "an object has turned blue", "the red cube on the left has turned blue",
+                   "the red cube that is left of the gray ball has turned blue",
+                   "the red cube next to the gray ball has turned blue"]),
+        ("half", ["the red cube has turned green", "the red cube has turned from green to blue",
+                  "the green cube has turned blue", "the red cube has been removed", "the red cube has changed",
+                  "the red cube on the right has turned blue",
+                  "the red cube that is right of the gray ball has turned blue",
+                  "the red cube that is left of the green cylinder has turned blue"]),
+        ("invented", ["the yellow ball has been removed", "an object has been added"]),
+        ("right surplus", ["the red cube has turned blue. the red cube has turned blue.",
+                           "the red cube has turned blue. the metal cube became blue."]),
+        ("right invented", ["the red cube has turned blue. the yellow ball became blue."]),
+        ("", ["nothing has changed"]),
     ],
-)
-def test_verdicts_on_a_repainted_cube(caption: str, verdicts: tuple[str, ...]) -> None:
-    assert match_caption(caption, truth(REPAINTED, others=(BALL,))).verdicts == verdicts
+)  # fmt: skip
+def test_verdicts_on_a_repainted_cube(verdicts: str, captions: list[str]) -> None:
+    for caption in captions:
+        assert match_caption(caption, truth(REPAINTED, others=(BALL,))).verdicts == tuple(verdicts.split()), caption
 
 
 def test_a_claim_without_attributes_needs_a_single_difference_of_its_kind() -> None:
@@ -233,56 +212,30 @@ def test_no_number_of_half_right_claims_outweighs_a_right_one() -> None:
     assert (matched.verdicts, matched.assigned) == (("right", "invented"), (0, None))
 
 
+PAIR_OF_REDS = Difference("count", (RED, {**RED, "x": 1.0}), (RED,))
+
+
 @pytest.mark.parametrize(
     ("difference", "right", "wrong"),
     [
-        (
-            Difference("add", (), (BALL,)),
-            "a large gray sphere has appeared on the right",
-            "a large gray sphere has appeared on the left",
-        ),
-        (
-            Difference("replace", (RED,), (thing("small blue metal sphere", -2.0, 1.0),)),
-            "the red cube has been replaced by a blue sphere",
-            "the red cube has been replaced by a red sphere",
-        ),
-        (
-            Difference("size", (RED,), ({**RED, "size": "large"},)),
-            "the red cube has grown",
-            "the red cube has shrunk",
-        ),
-        (
-            Difference("material", (RED,), ({**RED, "material": "rubber"},)),
-            "the red cube is now matte instead of shiny",
-            "the red cube is now metallic",
-        ),
-        (
-            Difference("orientation", (RED,), ({**RED, "turn": 1.0},)),
-            "the red cube was rotated",
-            "the blue cube was rotated",
-        ),
-        (
-            Difference("move", (RED,), ({**RED, "x": 2.0},)),
-            "the red cube has moved from the left to the right",
-            "the red cube has moved to the left",
-        ),
-        (
-            Difference("count", (RED, {**RED, "x": 1.0}), (RED,)),
-            "the number of red cubes has decreased from two to one",
-            "the number of red cubes has increased from one to two",
-        ),
-        (
-            Difference("count", (RED, {**RED, "x": 1.0}), (RED,)),
-            "there is one red cube less",
-            "there is one more red cube",
-        ),
-        (
-            Difference("text", ({**RED, "text": "A"},), ({**RED, "text": "B"},)),
-            "the letter on the red cube has changed from A to B",
-            "the letter on the red cube has changed from B to A",
-        ),
+        (Difference("add", (), (BALL,)),
+         "a large gray sphere has appeared on the right", "a large gray sphere has appeared on the left"),
+        (Difference("replace", (RED,), (thing("small blue metal sphere", -2.0, 1.0),)),
+         "the red cube has been replaced by a blue sphere", "the red cube has been replaced by a red sphere"),
+        (Difference("size", (RED,), ({**RED, "size": "large"},)), "the red cube has grown", "the red cube has shrunk"),
+        (Difference("material", (RED,), ({**RED, "material": "rubber"},)),
+         "the red cube is now matte instead of shiny", "the red cube is now metallic"),
+        (Difference("orientation", (RED,), ({**RED, "turn": 1.0},)),
+         "the red cube was rotated", "the blue cube was rotated"),
+        (Difference("move", (RED,), ({**RED, "x": 2.0},)),
+         "the red cube has moved from the left to the right", "the red cube has moved to the left"),
+        (PAIR_OF_REDS, "the number of red cubes has decreased from two to one",
+         "the number of red cubes has increased from one to two"),
+        (PAIR_OF_REDS, "there is one red cube less", "there is one more red cube"),
+        (Difference("text", ({**RED, "text": "A"},), ({**RED, "text": "B"},)),
+         "the letter on the red cube has changed from A to B", "the letter on the red cube has changed from B to A"),
     ],
-)
+)  # fmt: skip
 def test_old_and_new_looks_of_every_kind(difference: Difference, right: str, wrong: str) -> None:
     assert match_caption(right, truth(difference)).verdicts == ("right",)
     assert match_caption(wrong, truth(difference)).verdicts == ("half",)
@@ -329,18 +282,6 @@ def test_a_planted_error_lowers_what_it_should_and_nothing_else(pairs: list[Draw
     assert planted_in > len(pairs) / 2
 
 
-def test_planted_errors_follow_their_seed_and_are_refused_by_name(pairs: list[Drawn]) -> None:
-    pair = next(one for one in pairs if len(one.differences) == 4)
-    args = (pair.differences, pair.before, pair.after, pair.views)
-    for error in ERRORS:
-        assert planted(error, *args, np.random.default_rng(1)) == planted(error, *args, np.random.default_rng(1))
-    with pytest.raises(ValueError, match="no error is called 'typo'; there are: wrong object"):
-        planted("typo", *args, np.random.default_rng(0))
-    empty = next(one for one in pairs if not one.differences)
-    assert planted("missing", (), empty.before, empty.after, empty.views, np.random.default_rng(0)) is None
-    assert planted("swapped order", (), empty.before, empty.after, empty.views, np.random.default_rng(0)) is None
-
-
 # ------------------------------------------------------------------------------------------------------------- a split
 
 
@@ -358,11 +299,8 @@ def test_the_scores_of_a_split_are_means_and_counts() -> None:
     assert found.means() == pytest.approx({PRECISION: 2 / 3, RECALL: 0.5, F1: (2 / 3 + 1) / 3, INVENTED: 0.5 / 3})
     assert (found.unchanged.right, found.unchanged.of) == (1, 1)
     assert {kind: (one.right, one.of) for kind, one in found.by_kind.items()} == {"color": (1, 2), "drop": (0, 1)}
-    assert {number: (one.pairs, one.f1) for number, one in found.by_number.items()} == {
-        0: (1, 1.0),
-        1: (1, 0.0),
-        2: (1, pytest.approx(2 / 3)),
-    }
+    by_number = {number: (one.pairs, one.f1) for number, one in found.by_number.items()}
+    assert by_number == {0: (1, 1.0), 1: (1, 0.0), 2: (1, pytest.approx(2 / 3))}
     text = difference_table(found)
     assert "1 right, 1 half right, 0 said twice, 1 invented" in text
     assert "drop 0 of 1, color 1 of 2" in text

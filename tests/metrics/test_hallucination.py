@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from idc.data.rendered import captions as rendered
-from idc.data.store import DatasetFolder
-from idc.evaluation.config import EvaluateJob
-from idc.evaluation.job import run_evaluation
-from idc.evaluation.table import evaluation_table as evaluated
 from idc.metrics.hallucination import Rate, Truth, claims, hallucination, hallucination_table, truth_of
-from idc.schema import CHANGE_TYPES, ChangePair, pair_arrow_schema
+from idc.schema import CHANGE_TYPES
 
 
 def thing(color: str, shape: str, material: str = "metal", size: str = "small", x: float = 0.0) -> dict[str, object]:
@@ -169,40 +161,3 @@ def test_chance_is_the_mean_over_all_ways_to_deal_the_captions_out() -> None:
     assert found.attribute.chance == pytest.approx(mean("changed", "attribute"))
     assert found.missed_change.chance == pytest.approx(mean("all", "missed_change"))
     assert found.invented_change.chance == pytest.approx(mean("all", "invented_change"))
-
-
-def test_an_evaluation_of_rendered_pairs_has_them_and_says_where_it_comes_from(tmp_path: Path) -> None:
-    rows = []
-    for number, kind in enumerate(("move", "none")):
-        before, after = scenes(kind)
-        row = ChangePair(
-            f"p{number}", b"", b"", ("the red cube moved", "no change"), kind, "test", source="rendered:seed=0",
-            meta={"before": before, "after": after},
-        )  # fmt: skip
-        rows.append(row.to_row())
-    folder = DatasetFolder.open_for_build(
-        tmp_path / "pairs", kind="pairs", schema=pair_arrow_schema(), fingerprint="f", config={"render": {}},
-        num_chunks=1,
-    )  # fmt: skip
-    folder.write_chunk(0, rows, [])
-    folder.finish()
-    captions = ("the blue sphere moved", "no change was made")
-    text = "\n".join(json.dumps({"pair_id": f"p{n}", "caption": caption}) for n, caption in enumerate(captions))
-    (tmp_path / "captions.jsonl").write_text(text)
-    evaluation = run_evaluation(
-        EvaluateJob(
-            pairs=str(tmp_path / "pairs"), predictions=str(tmp_path / "captions.jsonl"), out=str(tmp_path / "out"),
-            metrics=("CIDEr",), spice=False, constant_candidates=0, nearest_train_pairs=0,
-        )
-    )  # fmt: skip
-    assert evaluation.hallucination is not None
-    assert (evaluation.hallucination.change_type.right, evaluation.hallucination.object.right) == (2, 0)
-    assert "right" in (tmp_path / "out" / "evaluation.json").read_text()
-    assert " object 0.0% (0 of 1) 0.0 to 79.3" in re.sub(" +", " ", evaluated(evaluation))
-    assert evaluation.protocol["data"] == {"data_set": "rendered", "fingerprint": "f"}
-    assert evaluation.protocol["command"] == "", "pytest is none of the project's jobs"
-
-
-def test_no_captions_are_refused() -> None:
-    with pytest.raises(ValueError, match="no captions"):
-        hallucination([])

@@ -65,9 +65,6 @@ def test_a_java_that_does_not_work_is_named_with_the_cure(
 
 def test_a_java_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IDC_JAVA", "/nonexistent/java")
-    monkeypatch.setattr(java, "_tokens_of", {})
-    with pytest.raises(java.JavaError, match="Java does not work: /nonexistent/java"):
-        java.tokenize(["a sentence"])
     with pytest.raises(java.JavaError, match="Java does not work: /nonexistent/java"):
         java.Meteor()
 

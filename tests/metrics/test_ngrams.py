@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from idc.metrics.coco import BLEU_ORDERS, CocoScorer
-from idc.metrics.ngrams import NGrams, bleu, count_ngrams, rouge
+from idc.metrics.ngrams import NGrams, count_ngrams, rouge
 
 WORDS = ["the", "red", "blue", "cube", "ball", "moved", "turned", "was", "added", *"abcdef"]
 QUICK = ("BLEU", "ROUGE-L", "CIDEr")
@@ -23,7 +23,7 @@ def captions(count: int, seed: int) -> tuple[dict[str, list[str]], dict[str, str
     return references, {name: text([*WORDS, "zebra"], 0) for name in references}
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0])
 def test_every_number_is_pycocoevalcaps(seed: int) -> None:
     from pycocoevalcap.bleu.bleu import Bleu
     from pycocoevalcap.cider.cider import Cider
@@ -48,7 +48,7 @@ def test_every_number_is_pycocoevalcaps(seed: int) -> None:
     assert prepared.overall()["CIDEr"] > 0.01, "the captions must share words for this test to mean anything"
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(15))
 def test_cider_is_undefined_exactly_where_no_caption_can_score(seed: int) -> None:
     """Of sets of few words, some of which have a defined one; elsewhere it is the official value."""
     from pycocoevalcap.cider.cider import Cider
@@ -69,15 +69,6 @@ def test_cider_is_undefined_exactly_where_no_caption_can_score(seed: int) -> Non
     if best:
         said = dict(zip(references, ["a b", "b", "zebra"], strict=False))
         assert score == pytest.approx(official(said), rel=1e-12)
-
-
-def test_bleu_of_summed_statistics_is_that_of_the_set() -> None:
-    references, predictions = captions(40, 3)
-    with CocoScorer(references, ("BLEU",), tokens=list) as scorer:
-        found = scorer.score(predictions, allow_empty=True)
-    numbers = np.array([row["BLEU"] for row in found.statistics.values()])
-    assert numbers.shape == (40, 10)
-    assert list(bleu(numbers.sum(axis=0))) == list(found.overall.values())
 
 
 def test_ngrams_are_counted_by_order() -> None:

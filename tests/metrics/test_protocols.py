@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from idc.evaluation.record import Prediction
-from idc.evaluation.score import evaluate_captions
 from idc.metrics.coco import CocoScorer
 from idc.metrics.java import Meteor
 from idc.metrics.protocols import LevirVocabulary, levir_words, protocol, references_of
@@ -60,16 +58,6 @@ def test_meteor_of_ids_knows_no_stems(vocabulary: LevirVocabulary, meteor: Meteo
         with CocoScorer(references, ("METEOR",), protocol(name, words).tokens, meteor) as scorer:
             found[name] = scorer.score(said).overall["METEOR"]
     assert found["levir_words"] > found["levir_ids"] + 0.1
-
-
-def test_without_meteor_levir_needs_no_java(monkeypatch: pytest.MonkeyPatch, vocabulary: LevirVocabulary) -> None:
-    monkeypatch.setenv("IDC_JAVA", "/nonexistent/java")
-    given = [Prediction(pair_id=str(i), caption=text, references=[text, "a road"]) for i, text in enumerate(COMMON)]
-    evaluation, _ = evaluate_captions(given, by=protocol("levir_ids", vocabulary), metrics=("BLEU", "CIDEr"))
-    assert evaluation.scores["BLEU-4"] == pytest.approx(1.0)
-    assert evaluation.protocol["name"] == "levir_ids"
-    assert "<UNK> matches <UNK>" in evaluation.protocol["tokenizer"]
-    assert evaluation.protocol["java"] == "not used"
 
 
 def test_the_official_vocabulary_is_read_and_others_are_refused(tmp_path: Path) -> None:

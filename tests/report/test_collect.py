@@ -133,10 +133,3 @@ def test_the_command_writes_the_page(run: Path, tmp_path: Path, command: Command
     assert text.count('<article class="card">') == 6 + 8 + 4 + 4 + 2
     assert "Photographs" in text
     assert "stage 1" in text
-
-
-def test_all_missing_folders_are_named_at_once(command: Command) -> None:
-    done = command("report", "out=r.html", "evaluations=[/no/e]", "pairs=/no/p", "runs.a=/no/r", "show=-1")
-    assert done.returncode == 2
-    for name in ("/no/e", "/no/p", "/no/r", "show"):
-        assert name in done.stderr

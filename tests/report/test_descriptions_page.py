@@ -64,11 +64,3 @@ def test_noise_is_marked(tmp_path: Path) -> None:
         assert ("…" in page.text.replace("“…”", "")) == (kind == "missing_detail")
         noise = [json.loads(row["meta"])["description_noise"] for row in iter_rows(one.out)]
         assert [len(some) for some in noise] == [2, 2]
-
-
-def test_without_pictures_there_is_no_page(tmp_path: Path) -> None:
-    pairs = write_pairs(tmp_path / "pairs", 1, p00={"meta": SCENE})
-    one = DescribeJob(pairs=pairs, out=str(tmp_path / "out"), describer="oracle", show=0)
-    describe_pairs(one, run_local, ask_endpoint)
-    assert "page" not in write_descriptions_page(one)
-    assert sorted(path.name for path in Path(one.out).iterdir()) == [RESULT, "manifest.json", "part-00000.parquet"]

@@ -56,6 +56,9 @@ def test_the_table_has_every_condition_with_its_baselines(tmp_path: Path) -> Non
     record = json.loads((tmp_path / "robustness.json").read_text())
     assert record["rows"]["fog, severity 5"]["C"] == "30.0"
     assert record["words"]["rows"][1]["values"]["C"]["mean"] == 12.5
+    bare = evaluation(1.0, constant=None).model_copy(update={"scores": {}})
+    table = write_robustness(tmp_path, "a", [Condition("clean", "clean", bare)]).read_text()
+    assert "| clean |  |  |  |  |  |  | 7 | 40 |" in table, "without baselines and references"
 
 
 def test_severities_have_one_number_each(tmp_path: Path) -> None:
@@ -104,9 +107,3 @@ def test_each_severity_is_a_set_and_a_shift_is_one_of_the_after_image() -> None:
         load(
             RobustnessJob, None, {"artifact": "a", "pairs": "p", "sets": "s", "out": "o", "evaluate.change_maps": True}
         )
-
-
-def test_without_baselines_references_or_word_rows(tmp_path: Path) -> None:
-    bare = evaluation(1.0, constant=None).model_copy(update={"scores": {}})
-    table = write_robustness(tmp_path, "a", [Condition("clean", "clean", bare)]).read_text()
-    assert "| clean |  |  |  |  |  |  | 7 | 40 |" in table

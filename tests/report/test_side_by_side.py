@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from idc.captioning.throughput import CaptionerSpeed, Throughput
-from idc.demo import demo_steps
 from idc.evaluation import record as ev
 from idc.evaluation.score import evaluate_captions
 from idc.evaluation.significance import compare_systems
@@ -103,23 +99,15 @@ def test_the_best_setting_is_tested_against_the_others_seed_by_seed(root: Path) 
     assert "not corrected" in tests.notes[0]
 
 
-def test_without_a_common_seed_the_first_of_each_are_compared(root: Path) -> None:
-    tests = sections(["runs/good-0", "runs/bad-1"])["Paired tests"]
-    assert [seed for _, seed, *_ in tests.rows] == ["0 – 1"]
-
-
 def test_pairs_that_are_not_the_same_are_not_compared_and_the_page_says_so(root: Path) -> None:
     an_evaluation(root / "runs/other", "other", 0, 9, "other", pair="q")
-    tests = sections(["runs/good-0", "runs/other"])
-    assert "Paired tests" not in tests
+    assert sections(["runs/good-0"]) == {}, "one setting"
+    assert [seed for _, seed, *_ in sections(["runs/good-0", "runs/bad-1"])["Paired tests"].rows] == ["0 – 1"]
+    assert "Paired tests" not in sections(["runs/good-0", "runs/other"])
     an_evaluation(root / "runs/third", "third", 0, 8, "third")
     both = sections(["runs/good-0", "runs/third", "runs/other"])["Paired tests"]
     assert len(both.rows) == 1
     assert "not the same pairs" in both.notes[0]
-
-
-def test_one_setting_has_nothing_below_its_table(root: Path) -> None:
-    assert sections(["runs/good-0"]) == {}
 
 
 def test_measurements_are_shown_with_the_captioner_they_are_of(root: Path) -> None:
@@ -164,24 +152,3 @@ def test_wrong_measurements_are_refused(root: Path) -> None:
     (table / "clean" / "evaluation.json").unlink()
     with pytest.raises(ValueError, match="has no evaluation of an artifact on the pairs as they are"):
         read_measured(None, [str(table)])
-
-
-def test_the_last_step_of_the_demo_writes_the_page_also_without_git(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The step's own command, on folders of its names."""
-    *_, step = demo_steps("mine", [0])
-    an_evaluation(root / "runs/mine/twincap-0", "twincap", 0, 1, "good-0", commit="unknown")
-    an_evaluation(root / "runs/mine/finetune-0", "procap", 0, 5, "bad-0")
-    for name, identity in (("twincap", "good-0"), ("finetune", "bad-0")):
-        a_robustness(root / f"runs/mine/{name}-0/robustness", identity)
-    measured = Path(step.command[step.command.index("--throughput") + 1])
-    measured.write_text(a_throughput().model_dump_json())
-    monkeypatch.delenv("IDC_ROOT", raising=False)
-    monkeypatch.setattr(sys, "argv", step.command)
-    importlib.import_module("jobs.leaderboard").main()
-    assert capsys.readouterr().out.startswith("2 evaluations, ")
-    text = HtmlPage(Path("runs/mine/leaderboard/own-own12345.html").read_text(encoding="utf-8")).text
-    for part in ("commit of the program not recorded", "Paired tests", "1,234,567", "fog, severity 3", "50.0 (25%)"):
-        assert part in text
-    assert re.search(r"twincap – procap", text)

@@ -49,59 +49,72 @@ def test_a_trial_is_the_systems_defaults_under_the_sweeps_settings_under_the_row
     assert sweep.inlined().trial(sweep.rows[0].settings, 2) == trial
 
 
-def test_a_wrong_key_is_named_with_its_row_and_what_was_meant() -> None:
-    masking = "pretrain.masking.random, entire, in_block and out_of_block"
-    assert faults(
-        rows=[
-            {"label": "fine"},
-            {"label": "typo", "settings": {"pretrain.masking.randm": 0.7}},
-            {"label": "sum", "settings": {"pretrain.masking.random": 0.5}, "published": {"CIDEr": 1.0}},
-        ],
-        plot={"column": "D", "x": "p"},
-    ) == [
-        "rows.2.published.CIDEr: no such column",
-        "plot.column: no column has the title 'D'",
-        "plot: every row needs an x",
-        "rows.1 (typo): pretrain.masking.randm: no such setting; did you mean 'random'?",
-        f"rows.2 (sum): {masking}: their probabilities add up to 0.8, not 1; to remove one of them set varied",
-    ]
+MASKING = "pretrain.masking.random, entire, in_block and out_of_block"
+WORKERS = {"finetune.train.num_workers": 2, "pretrain.train.gpus_per_worker": 1}
+LR = {"finetune.decoder_optim.lr": {"low": 1e-5, "high": 1e-3}}
+WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "a wrong key with its row and what was meant": (
+        {"rows": [{"label": "fine"}, {"label": "typo", "settings": {"pretrain.masking.randm": 0.7}},
+                  {"label": "sum", "settings": {"pretrain.masking.random": 0.5}, "published": {"CIDEr": 1.0}}],
+         "plot": {"column": "D", "x": "p"}},
+        ["rows.2.published.CIDEr: no such column",
+         "plot.column: no column has the title 'D'",
+         "plot: every row needs an x",
+         "rows.1 (typo): pretrain.masking.randm: no such setting; did you mean 'random'?",
+         f"rows.2 (sum): {MASKING}: their probabilities add up to 0.8, not 1; to remove one of them set varied"],
+    ),
+    "what all trials share, once": (
+        {"settings": {"pairs": "data/pairs", "finetune.train.steps": 5, "pretrain.encoder.width": 4},
+         "rows": [{"label": "one"}, {"label": "two", "settings": {"finetune.beams": 2}}]},
+        ["pretrain.encoder.width: input should be greater than or equal to 8, got 4",
+         "procedures, build: give one of the two",
+         "finetune.train.steps=5 and epochs=40.0: give exactly one of them"],
+    ),
+    "what the chain makes itself": (
+        {"settings": {**SETTINGS, "finetune.pretrained": "runs/x", "evaluate.out": "y"}},
+        ["finetune.pretrained: the sweep sets it; remove it", "evaluate.out: the sweep sets it; remove it"],
+    ),
+    "no rows": ({"rows": []}, ["rows, grid, search: give exactly one of the three"]),
+    "rows and a grid": ({"grid": {"finetune.beams": [1]}}, ["rows, grid, search: give exactly one of the three"]),
+    "an unknown system": (
+        {"system": "procat"}, [f"system: 'procat' is not one of {', '.join(SYSTEMS)}; did you mean 'procap'?"],
+    ),
+    "nothing to run": (
+        {"rows": [{"label": "a", "quoted": True}, {"label": "a", "quoted": True, "settings": {"x": 1}}]},
+        ["rows: two have the label 'a'",
+         "rows: all are quoted, so there is nothing to run",
+         "rows.1.settings: the row is quoted and never run; remove settings or quoted"],
+    ),
+    "more than a trial has": (
+        {"settings": {**SETTINGS, **WORKERS, "pretrain.train.cpus_per_worker": 2}, "trials": {"gpus": 0.5}},
+        ["pretrain.train.cpus_per_worker: 2, but a trial has trials.cpus=1",
+         "pretrain.train.gpus_per_worker: 1, but a trial has trials.gpus=0.5",
+         "finetune.train.num_workers: 2 workers need trials.mode=ray_train"],
+    ),
+    "ASHA without validations": (
+        {"rows": [], "search": {"space": LR}},
+        ["finetune.train.eval_every: 0; search.scheduler=asha needs a validation within search.grace=100 steps"],
+    ),
+    "a group without rows": ({"groups": {"C": {}}}, ["groups.C: no row is of this group"]),
+    "a stage 1 and none": (
+        {"settings": {**SETTINGS, "pretrained": "x", "explicit_modeling": False}},
+        ["pretrained: explicit_modeling=false trains without a stage 1; give one of the two"],
+    ),
+    "a base of no section": (
+        {"base": {"finetun": "x.yaml"}},
+        ["base.finetun: the chain of procap has no such section; did you mean 'finetune'?"],
+    ),
+}  # fmt: skip
 
 
-def test_what_all_trials_share_is_said_once() -> None:
-    found = faults(
-        settings={"pairs": "data/pairs", "finetune.train.steps": 5, "pretrain.encoder.width": 4},
-        rows=[{"label": "one"}, {"label": "two", "settings": {"finetune.beams": 2}}],
-    )
-    assert found == [
-        "pretrain.encoder.width: input should be greater than or equal to 8, got 4",
-        "procedures, build: give one of the two",
-        "finetune.train.steps=5 and epochs=40.0: give exactly one of them",
-    ]
+@pytest.mark.parametrize("reason", WRONG)
+def test_all_faults_are_named_when_the_sweep_is_read(reason: str) -> None:
+    values, expected = WRONG[reason]
+    assert faults(**values) == expected
 
 
-def test_base_files_that_are_not_there_or_for_nothing(tmp_path: Path) -> None:
-    found = faults(base={"finetun": "x.yaml", "pretrain": str(tmp_path / "no.yaml")})
-    assert found[0] == "base.finetun: the chain of procap has no such section; did you mean 'finetune'?"
-    assert found[1].startswith("base.pretrain: cannot read ")
-
-
-def test_what_the_chain_makes_itself_cannot_be_set() -> None:
-    assert faults(settings={**SETTINGS, "finetune.pretrained": "runs/x", "evaluate.out": "y"}) == [
-        "finetune.pretrained: the sweep sets it; remove it",
-        "evaluate.out: the sweep sets it; remove it",
-    ]
-
-
-def test_one_of_rows_grid_and_search() -> None:
-    assert faults(rows=[]) == ["rows, grid, search: give exactly one of the three"]
-    assert faults(grid={"finetune.beams": [1, 2]}) == ["rows, grid, search: give exactly one of the three"]
-    listed = ", ".join(SYSTEMS)
-    assert faults(system="procat") == [f"system: 'procat' is not one of {listed}; did you mean 'procap'?"]
-    assert faults(rows=[{"label": "a", "quoted": True}, {"label": "a", "quoted": True, "settings": {"x": 1}}]) == [
-        "rows: two have the label 'a'",
-        "rows: all are quoted, so there is nothing to run",
-        "rows.1.settings: the row is quoted and never run; remove settings or quoted",
-    ]
+def test_workers_are_for_ray_trains_trials() -> None:
+    assert job(settings={**SETTINGS, **WORKERS}, trials={"mode": "ray_train"})
 
 
 def test_a_grid_is_every_combination() -> None:
@@ -124,17 +137,6 @@ def test_groups_are_below_the_rows_own_settings() -> None:
     assert [row.settings for row in sweep.table] == [
         {"finetune.beams": 2, "pairs": "other"}, {"finetune.beams": 3, "pairs": "other"}, {}
     ]  # fmt: skip
-    assert faults(groups={"C": {}}) == ["groups.C: no row is of this group"]
-
-
-def test_plain_trials_train_in_one_process_with_what_a_trial_has() -> None:
-    settings = {**SETTINGS, "finetune.train.num_workers": 2, "pretrain.train.gpus_per_worker": 1}
-    assert faults(settings={**settings, "pretrain.train.cpus_per_worker": 2}, trials={"gpus": 0.5}) == [
-        "pretrain.train.cpus_per_worker: 2, but a trial has trials.cpus=1",
-        "pretrain.train.gpus_per_worker: 1, but a trial has trials.gpus=0.5",
-        "finetune.train.num_workers: 2 workers need trials.mode=ray_train",
-    ]
-    assert job(settings=settings, trials={"mode": "ray_train"})
 
 
 def test_both_ends_of_every_searched_setting_have_to_be_valid() -> None:
@@ -147,15 +149,9 @@ def test_both_ends_of_every_searched_setting_have_to_be_valid() -> None:
     found = faults(rows=[], search={"space": space, "scheduler": "none"})
     assert found[-1] == "search.space.build.depth.choice, low, high: give either choice, or low and high"
     assert "search.space.finetune.beams=0: finetune.beams: input should be greater than or equal to 1, got 0" in found
-    masking = "pretrain.masking.random, entire, in_block and out_of_block: their probabilities add up to"
-    assert any(f"{masking} 1.2" in fault for fault in found), "entire alone takes the rest, the other two keep 0.1"
-
-
-def test_a_search_with_asha_needs_validations() -> None:
-    space = {"finetune.decoder_optim.lr": {"low": 1e-5, "high": 1e-3}}
-    assert faults(rows=[], search={"space": space}) == [
-        "finetune.train.eval_every: 0; search.scheduler=asha needs a validation within search.grace=100 steps"
-    ]
+    assert any(f"{MASKING}: their probabilities add up to 1.2" in fault for fault in found), (
+        "entire alone takes the rest, the other two keep 0.1"
+    )
 
 
 def test_the_rest_is_shared_out_equally() -> None:
@@ -176,17 +172,6 @@ def test_missing_inputs_are_found_before_anything_starts(tmp_path: Path, monkeyp
         "build.tokenizer: no such file or folder: 'nowhere'",
         "pairs: no such file or folder: 'nor/here'",
     ]
-
-
-def test_the_command_line_is_on_top_of_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "sweep.yaml"
-    path.write_text(
-        "name: one\nsystem: procap\nsettings: {pairs: p, procedures: q, finetune.beams: 2}\n"
-        "rows: [{label: a}]\nseeds: [0, 1]\n"
-    )
-    sweep = load(SweepJob, str(path), {"settings.finetune.beams": 5, "seeds": [3]})
-    trial: Any = sweep.trial({}, 3)
-    assert (trial.finetune.beams, trial.pairs, sweep.seeds) == (5, "p", (3,))
 
 
 def test_a_stage_1_that_is_there_is_taken_and_counts_by_its_weights(tmp_path: Path) -> None:
@@ -210,6 +195,3 @@ def test_a_stage_1_that_is_there_is_taken_and_counts_by_its_weights(tmp_path: Pa
     assert planned("noised").work[0].name != first.work[0].name
     (artifact / "model.safetensors").write_bytes(b"two")
     assert planned("clean").work[0].name != first.work[0].name
-    assert faults(settings={**SETTINGS, "pretrained": "x", "explicit_modeling": False}) == [
-        "pretrained: explicit_modeling=false trains without a stage 1; give one of the two"
-    ]

@@ -55,15 +55,31 @@ def test_pairs_of_rows_are_counted() -> None:
     )
 
 
-def test_the_order_held() -> None:
-    order = ordering(CIDER, [row("a", 1.0, 10.0), row("b", 2.0, 12.0)])
-    assert order is not None
-    assert order.held
-    assert (order.same, order.same_beyond) == (1, 0), "one seed has no spread"
-    assert order.sentence() == (
-        "The paper's order held for C: 1 of 1 pair of rows agrees (chance: half); with one seed there is no spread "
-        "to compare with. Highest in the paper: 'b', as here."
-    )
+HELD = (
+    "The paper's order held for C: {} (chance: half); with one seed there is no spread to compare with{}. Highest in "
+    "the paper: '{}', as here."
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "counts", "sentence"),
+    [
+        ([("a", 1.0, 10.0), ("b", 2.0, 12.0)], (1, 1, 0, 0), HELD.format("1 of 1 pair of rows agrees", "", "b")),
+        ([("a", 1.0, 0.0), ("b", 2.0, 0.0)], (0, 0, 0, 1),
+         "The paper's order cannot be compared for C: 1 pair of rows has equal numbers here."),
+        ([("a", 1.0, 0.0), ("b", 2.0, 0.0), ("c", 3.0, 4.0), ("d", 9.0, 4.0)], (4, 4, 0, 2),
+         HELD.format("4 of 4 pairs of rows agree", "; 2 pairs of rows have equal numbers here", "d")),
+        ([("a", 1.0, 10.0), ("b", None, 11.0)], None, ""),
+        ([("a", 1.0, 10.0), ("b", 1.0, 11.0)], None, ""),
+    ],
+    ids=["held", "equal", "some equal", "one published", "published alike"],
+)  # fmt: skip
+def test_the_order_of_one_seed(
+    rows: list[tuple[str, float | None, float]], counts: tuple[int, ...] | None, sentence: str
+) -> None:
+    order = ordering(CIDER, [row(*values) for values in rows])
+    assert (order and (order.pairs, order.same, order.opposite, order.equal)) == counts
+    assert order is None or order.sentence() == sentence
 
 
 @pytest.mark.parametrize("metric", ["count/MAE", "invented_share", "training_memory"])
@@ -74,26 +90,6 @@ def test_the_best_row_of_an_error_or_a_cost_is_the_lowest(metric: str) -> None:
     assert (order.pairs, order.same, order.opposite) == (3, 1, 2)
     assert (order.paper_best, order.own_best) == ("a", "c")
     assert order.sentence().endswith("Lowest in the paper: 'a', here 'c'.")
-
-
-def test_there_is_no_order_where_nothing_can_be_compared() -> None:
-    assert ordering(CIDER, [row("a", 1.0, 10.0), row("b", None, 11.0)]) is None
-    assert ordering(CIDER, [row("a", 1.0, 10.0), row("b", 1.0, 11.0)]) is None
-    equal = ordering(CIDER, [row("a", 1.0, 0.0), row("b", 2.0, 0.0)])
-    assert equal is not None
-    assert (equal.pairs, equal.equal, equal.held) == (0, 1, False)
-    assert equal.sentence() == ("The paper's order cannot be compared for C: 1 pair of rows has equal numbers here.")
-
-
-def test_equal_numbers_neither_agree_nor_disagree_with_the_paper() -> None:
-    """Also where the best row of the paper is one of several that are best here."""
-    order = ordering(CIDER, [row("a", 1.0, 0.0), row("b", 2.0, 0.0), row("c", 3.0, 4.0), row("d", 9.0, 4.0)])
-    assert order is not None
-    assert (order.pairs, order.same, order.opposite, order.equal) == (4, 4, 0, 2)
-    assert order.sentence() == (
-        "The paper's order held for C: 4 of 4 pairs of rows agree (chance: half); with one seed there is no spread "
-        "to compare with; 2 pairs of rows have equal numbers here. Highest in the paper: 'd', as here."
-    )
 
 
 def test_columns_of_claims_are_those_of_the_evaluation_and_of_its_baselines() -> None:
@@ -224,9 +220,5 @@ def test_a_row_is_compared_with_the_control_row_of_its_group_by_the_seeds_of_bot
     assert effects["right_type"].effect == pytest.approx((4 + 3 - 2 - 3) / 12)
     assert effects["right_type"].interval.low < effects["right_type"].effect < effects["right_type"].interval.high
     assert [_effects(job, rows, number, done, tmp_path) for number in (0, 1, 3)] == [{}, {}, {}]
-
-
-def test_other_pairs_are_not_compared(rendered: str, tmp_path: Path) -> None:
-    evaluated(tmp_path, "control-0", rendered, {1})
-    evaluated(tmp_path, "treatment-0", rendered, {1}, count=5)
-    assert effect("right_type", [tmp_path / "control-0"], [tmp_path / "treatment-0"]) is None
+    evaluated(tmp_path, "treatment-9", rendered, {1}, count=5)
+    assert effect("right_type", [tmp_path / "control-0"], [tmp_path / "treatment-9"]) is None, "other pairs"
