@@ -102,15 +102,6 @@ def test_mixed_sizes_options_and_faults_are_answered_as_if_alone(
     assert len(together[5].captions) == 3
 
 
-def test_the_map_of_a_large_image_has_1024_pixels_at_most(captioner: ServedCaptioner) -> None:
-    random = np.random.default_rng(0)
-    before, after = (encode_png(random.integers(0, 255, (70, 3000, 3), dtype=np.uint8)) for _ in range(2))
-    [one] = captioner.caption([EncodedPair(before, after)], [Options(change_map=True)])
-    assert one.change_map is not None
-    with Image.open(io.BytesIO(one.change_map)) as drawn:
-        assert (drawn.mode, drawn.size) == ("L", (1024, 24))
-
-
 def test_objects_is_asked_about_unfamiliar_pairs_or_about_all() -> None:
     options = [Options(objects=objects) for objects in ("never", "unfamiliar", "always")]
     shipped = ServedCaptioner(SHIPPED)
@@ -215,15 +206,6 @@ def test_a_crash_is_that_of_its_pair_and_is_only_in_the_log(
     assert capsys.readouterr().out.count("RuntimeError: a fault of the program") == 2
 
 
-def test_unsupported_options_are_reported_beforehand(captioner: ServedCaptioner) -> None:
-    assert captioner.abilities.can_map
-    assert captioner.unsupported(Options(candidates=8, change_map=True)) is None
-    assert "need as many beams" in (captioner.unsupported(Options(beams=2, candidates=8)) or "")
-    assert "must be at least 1" in (captioner.unsupported(Options(beams=0)) or "")
-
-
-def test_a_folder_that_is_no_captioner_is_refused(tmp_path: Path, captioner_artifact: Path) -> None:
-    with pytest.raises(ValueError, match=r"is not an art[ei]fact"):
-        ServedCaptioner(str(tmp_path))
+def test_an_artifact_that_cannot_caption_is_refused(captioner_artifact: Path) -> None:
     with pytest.raises(ValueError, match=r"art[ei]fact of ProCap's stage 1, which cannot caption"):
         ServedCaptioner(str(captioner_artifact.parents[1] / "pretrain" / "artifact"))

@@ -9,8 +9,6 @@ import json
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -59,14 +57,6 @@ def large_requests(command: Command, **options: str) -> Iterator[list[Future[htt
         asked = [threads.submit(ask) for _ in range(4)]
         until(lambda: "idc_pairs_waiting 64.0" in client.get("/metrics").text, "64 pairs are waiting")
         yield asked
-
-
-def test_an_answer_has_its_request_id_once(command: Command) -> None:
-    with command.client() as client:
-        for headers in ({}, {"X-Request-ID": "mine-1"}):
-            answer = client.get("/readyz", headers=headers)
-            assert len(answer.headers.get_list("x-request-id")) == 1
-            assert headers.get("X-Request-ID") in (None, answer.headers["x-request-id"])
 
 
 def test_no_path_of_the_machine_is_answered(command: Command, artifact: str) -> None:
@@ -166,16 +156,6 @@ def test_the_log_that_it_left_is_json_lines(command: Command) -> None:
     assert [line for line in lines if '"event"' in line and not line.startswith("{")] == []
 
 
-def test_streams_under_way_end_whole(artifact: str, tmp_path: Path) -> None:
-    with serving(tmp_path, f"models.demo={artifact}", *SETTINGS) as command:
-        with large_requests(command, stream="true") as asked:
-            command.process.send_signal(signal.SIGTERM)
-            streams = [one.result().text for one in asked]
-        assert command.process.wait(PATIENCE_S) == 0, command.log.read_text()
-    for stream in streams:
-        assert (stream.count("event: result"), stream.count("event: done")) == (16, 1), stream[-500:]
-
-
 def test_two_fronts_share_the_limit_of_connections(artifact: str, tmp_path: Path) -> None:
     settings = ("scaling.front_replicas=2", "limits.connections=8", "limits.connections_each=8", "limits.head_s=600")
     with serving(tmp_path, f"models.demo={artifact}", *settings) as command, ExitStack() as stack:
@@ -193,21 +173,6 @@ def is_open(connection: socket.socket) -> bool:
         return True
     except ConnectionResetError:
         return False
-
-
-def test_a_call_after_the_end_does_not_start_ray_again() -> None:
-    """As of Serve's threads, if the controller has news for them just then."""
-    lines = (
-        "from serve.config import CommandConfig",
-        "from serve.deployment import command",
-        "config = CommandConfig.model_validate({'models': {'demo': 'shipped'}, 'auth': {'mode': 'loopback'}})",
-        "command._set_environment(config, local=True)",
-        "import ray",
-        "ray.put(1)",
-    )
-    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "Ray has not been started yet" in done.stderr
 
 
 def test_it_serves_where_the_path_of_temporary_files_is_long(
