@@ -61,6 +61,10 @@ def _images() -> Iterator[Hostile]:
         "GeoTIFFs that claim 100,000 x 100,000 pixels, with polygons", 413, "before",
         dumped(lambda: pair(before=claims(), after=claims(), polygons="always")),
     )  # fmt: skip
+    for name, bands, bits in (("200 bands", 200, 8), ("numbers of 64 bits", 4, 64)):
+        deep = lambda bands=bands, bits=bits: url(geotiff_claiming(4000, 4000, bands, bits))  # noqa: E731
+        both = dumped(lambda deep=deep: pair(before=deep(), after=deep(), polygons="always"))
+        yield Hostile(f"GeoTIFFs that claim {name}, with polygons", 413, "before", both)
     yield Hostile("polygons of a PNG", 400, "before", dumped(lambda: pair(polygons="always")))
     several = lambda: {"pairs": [pair(before=url(SVG)), pair(after=url(picture(1, 1)))]}  # noqa: E731
     yield Hostile("no pair of several is readable", 400, "pairs.0.before", dumped(several))

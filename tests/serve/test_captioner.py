@@ -102,6 +102,15 @@ def test_mixed_sizes_options_and_faults_are_answered_as_if_alone(
     assert len(together[5].captions) == 3
 
 
+def test_the_map_of_a_large_image_has_1024_pixels_at_most(captioner: ServedCaptioner) -> None:
+    random = np.random.default_rng(0)
+    before, after = (encode_png(random.integers(0, 255, (70, 3000, 3), dtype=np.uint8)) for _ in range(2))
+    [one] = captioner.caption([EncodedPair(before, after)], [Options(change_map=True)])
+    assert one.change_map is not None
+    with Image.open(io.BytesIO(one.change_map)) as drawn:
+        assert (drawn.mode, drawn.size) == ("L", (1024, 24))
+
+
 def test_objects_is_asked_about_unfamiliar_pairs_or_about_all() -> None:
     options = [Options(objects=objects) for objects in ("never", "unfamiliar", "always")]
     shipped = ServedCaptioner(SHIPPED)
@@ -111,16 +120,6 @@ def test_objects_is_asked_about_unfamiliar_pairs_or_about_all() -> None:
         assert {one and one.verdict for one in results} == {"changed" if familiar else "unsure"}
         for field in ("claims", "regions", "objects_text"):
             assert [one is not None and getattr(one, field) is not None for one in results] == asked
-
-
-def test_auto_lets_the_one_speak_that_knows_such_images() -> None:
-    auto = ServedCaptioner(AUTO)
-    assert auto.abilities.trained_on is None
-    results = [result.description for result in auto.caption([RENDERED, BOTTLES], [Options()] * 2)]
-    for name, pair, result in zip((SHIPPED, OBJECTS), (RENDERED, BOTTLES), results, strict=True):
-        [alone] = ServedCaptioner(artifact_folder(name)).caption([pair], [Options()])
-        assert alone.description is not None
-        assert result == replace(alone.description, captioner=name)
 
 
 def test_after_its_warm_up_nothing_is_loaded_any_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,23 +103,6 @@ def test_polygons_are_returned_where_they_are_asked_for(client: httpx2.Client, p
     assert refused.status_code == 400
     assert refused.json()["error"]["code"] == "no_georeference"
     assert refused.json()["error"]["message"].startswith("before: no GeoTIFF with a georeference")
-    several = [placed, EncodedPair(picture(), picture())]
-    urls = [{name: base64.b64encode(getattr(pair, name)).decode() for name in ("before", "after")} for pair in several]
-    answer = client.post("/v1/captions", json={"pairs": urls, "polygons": "georeferenced"}).raise_for_status().json()
-    assert [result["scene"] is None for result in answer["results"]] == [False, True]
-
-
-def test_a_model_without_a_map_captions_and_refuses_only_polygons_always(placed: EncodedPair, artifact: str) -> None:
-    captioner = LocalBackend(artifact)
-    captioner._captioner.captioner.capabilities = frozenset()
-    captioner._captioner.abilities = type(captioner._captioner.abilities)(None)
-    with serving(create_api(local_config(artifact), captioner)) as url, httpx2.Client(base_url=url) as client:
-        (result,) = ask(client, placed.before, placed.after, polygons="georeferenced").json()["results"]
-        assert result["caption"]
-        assert result["scene"] is None
-        refused = ask(client, placed.before, placed.after, polygons="always")
-        assert (refused.status_code, refused.json()["error"]["code"]) == (422, "not_possible")
-        assert "change map" in refused.json()["error"]["message"]
 
 
 def test_what_cannot_be_compared_is_one_line(client: httpx2.Client, placed: EncodedPair, tmp_path: Path) -> None:

@@ -64,16 +64,19 @@ def test_a_request_alone_is_sent_at_once_and_later_ones_share_a_call_when_it_is_
     run(scene)
 
 
-def test_only_a_request_larger_than_a_call_is_divided() -> None:
+def test_other_keys_do_not_wait_and_a_call_that_is_not_full_is_sent_after_the_wait() -> None:
     async def scene(squares: Squares) -> None:
-        joiner = Joiner(squares, max_items=4, wait_s=LONG_S)
-        squares.release(10)
-        assert await joiner.submit("a", list(range(10))) == [n * n for n in range(10)]
-        assert [items for _, items in squares.calls] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-        squares.calls.clear()
-        asked = [joiner.submit("a", items) for items in ([1, 2, 3], [4, 5], [])]
-        assert await asyncio.gather(*asked) == [[1, 4, 9], [16, 25], []]
-        assert [items for _, items in squares.calls] == [[1, 2, 3], [4, 5]]
+        joiner = Joiner(squares, max_items=4, wait_s=0.01)
+        asked = []
+        for key, item in (("a", 1), ("b", 2), ("a", 3), ("a", 4)):
+            asked.append(asyncio.create_task(joiner.submit(key, [item])))
+            await asyncio.sleep(0)
+            if item < 3:
+                await happens(lambda: len(squares.calls) == len(asked))
+        await happens(lambda: len(squares.calls) == 3)
+        squares.release(3)
+        assert await asyncio.gather(*asked) == [[1], [4], [9], [16]]
+        assert squares.calls == [("a", [1]), ("b", [2]), ("a", [3, 4])]
 
     run(scene)
 

@@ -199,6 +199,13 @@ def test_a_client_that_does_not_read_is_given_up() -> None:
         assert ended(connection)
 
 
+def test_too_large_a_body_is_refused() -> None:
+    with app(body_mib=1) as served:
+        assert served.ask(post("/", 2**20, b"x" * 2**20)) == (200, str(2**20))
+        assert refused(served.ask(post("/", 2**24, b"x" * 2**24)), 413, "body_too_large")
+        assert refused(served.ask(chunked(b"1000\r\n" + b"x" * 4096 + b"\r\n", 257)), 413, "body_too_large")
+
+
 def test_a_body_of_tiny_chunks_is_refused() -> None:
     with app() as served:
         assert refused(served.ask(chunked(b"1\r\nx\r\n", 2000)), 400, "chunks_too_small")
@@ -229,6 +236,13 @@ def test_the_bodies_that_began_first_are_completed() -> None:
         uploads[0].sendall(b"x" * (2**20 - 2**17))
         assert answer_of(uploads[0]) == (200, str(2**20))
         assert all(refused(answer_of(connection), 503, "busy") for connection in uploads[2:])
+
+
+def test_bodies_of_requests_that_were_refused_are_not_held() -> None:
+    with app(body_mib=4, waiting_mib=3 * 4) as served:
+        for _ in range(3):
+            assert served.ask(post("/early", 2**21, b"x" * 2**21)) == (200, "0")
+        assert served.ask(post("/", 2**22, b"x" * 2**22)) == (200, str(2**22))
 
 
 @pytest.mark.parametrize("limits", [{"connections": 4}, {"connections_each": 4}], ids=str)

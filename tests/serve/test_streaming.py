@@ -6,7 +6,6 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import httpx2
@@ -15,10 +14,8 @@ import pytest
 from serve import streaming
 from serve.api import create_api
 from serve.backend import EncodedPair, Options, PairResult
-from serve.context import RequestContext
 from serve.pieces import Hear
 from serve.schema import CaptionAnswer, PairAnswer, StreamEnd
-from serve.streaming import respond
 from tests.serve.bodies import pair, picture, url
 from tests.serve.local import LocalBackend, local_config, serving
 from tests.serve.waiting import until
@@ -136,28 +133,3 @@ def test_a_client_that_leaves_ends_the_work(
     assert backend.cancelled.wait(60)
     backend.doors[40].set()
     until(lambda: "idc_pairs_waiting 0.0" in client.get("/metrics").text, "its place in the queue is free again")
-
-
-def test_a_request_cancelled_before_its_first_event_leaves_nothing_behind() -> None:
-    """Ray Serve cancels requests in this way when their client has left."""
-    left: list[str] = []
-
-    async def forever() -> streaming.Events:
-        try:
-            await asyncio.Event().wait()
-            yield b""
-        finally:
-            left.append("work")
-
-    async def run() -> None:
-        after = ExitStack()
-        after.callback(left.append, "queue")
-        asked = asyncio.ensure_future(respond(RequestContext("id"), forever(), lambda error: b"", after))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        asked.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asked
-
-    asyncio.run(run())
-    assert left == ["work", "queue"]
