@@ -102,12 +102,6 @@ def test_an_endpoint_on_this_machine_is_asked_past_a_proxy(host: str, monkeypatc
         assert len(proxy.paths) == 1
 
 
-def test_an_endpoint_whose_list_of_models_is_not_read_is_reachable() -> None:
-    for body in (b"200", b"[" * 200_000):
-        with serving(lambda connection, body=body: connection.sendall(whole(body))) as url:
-            asyncio.run(endpoint(url).reachable())
-
-
 def test_a_compressed_answer_is_not_unpacked() -> None:
     body = gzip.compress(completion("a" * 50_000_000))
     assert len(body) < 100_000
@@ -136,12 +130,10 @@ def test_a_large_answer_is_not_read_to_its_end(status: bytes) -> None:
     ("reply", "error", "line", "sent"),
     [
         ((401, "no"), EndpointError, r"401 Unauthorized: no; the key is read from \$NO_KEY$", 1),
-        ((404, "no"), EndpointError, "404 Not Found: no$", 1),
         ((302, "", {"Location": "/elsewhere"}), EndpointError, "302", 1),
         ((400, "bad image"), RequestRefused, "400 Bad Request: bad image$", 1),
         ((500, "broken"), NotAnswered, "model m: 500 Internal Server Error: broken; gave up after 3 attempts$", 3),
         ((201, "<html>hi</html>"), NotAnswered, "chat/completions, model m: not a chat completion: <html>hi", 1),
-        ((201, "{half", {"Content-Type": "application/json"}), NotAnswered, "not a chat completion", 1),
         ((201, '{"choices": []}'), NotAnswered, "not a chat completion", 1),
     ],
 )
@@ -177,22 +169,10 @@ DEEP = b"[" * 200_000
 NESTED = b'{"a":' * 600 + b"1" + b"}" * 600
 
 
-@pytest.mark.parametrize(
-    "body",
-    [DEEP, b'{"choices": %s%s}' % (DEEP, b"]" * 200_000), b'{"choices": %s}' % NESTED, b'{"choices": [%s]}' % NESTED,
-     b'{"choices": [{"message": {"content": %s}}]}' % NESTED],
-)  # fmt: skip
+@pytest.mark.parametrize("body", [DEEP, b'{"choices": [{"message": {"content": %s}}]}' % NESTED])
 def test_nesting_is_no_completion(body: bytes) -> None:
     refused = pytest.raises(NotAnswered, match=r"m: not a chat completion: .{9,300}$")
     with serving(lambda connection: connection.sendall(whole(body))) as url, refused:
-        endpoint(url).ask("x")
-
-
-@pytest.mark.parametrize("body", [DEEP, NESTED])
-def test_nesting_in_a_refusal(body: bytes) -> None:
-    bad = whole(body, b"HTTP/1.1 400 Bad Request\r\n")
-    refused = pytest.raises(RequestRefused, match=r"400 Bad Request: .{9,300}$")
-    with serving(lambda connection: connection.sendall(bad)) as url, refused:
         endpoint(url).ask("x")
 
 
@@ -244,12 +224,10 @@ def test_a_stream_is_heard_and_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
         (in_drips(EVENTS + b"\r\n" + chunk("a"), b":" * 1000), r"broke off: no whole answer within 0\.5 s"),
         (lambda one: one.sendall(EVENTS + b"\r\n" + chunk("a") + b" " * 9_000_000), "it has more than 8 MiB"),
         (lambda one: one.sendall(EVENTS + b"\r\n" + chunk("a")), "the stream has no end"),
-        (lambda one: one.sendall(EVENTS + b"Content-Length: 9999\r\n\r\n" + chunk("a")), "the answer broke off"),
         (lambda one: one.sendall(EVENTS + b"\r\n" + chunk("a") + b'data: {"error": "no"}\n\n'), "KeyError"),
         (lambda one: one.sendall(EVENTS + b"\r\n" + chunk("a") + b"data: " + DEEP + b"\n\n"), "not a chat completion"),
-        (lambda one: one.sendall(EVENTS + b"\r\n" + chunk("a") + b"data: 1\n\n"), "in the stream"),
     ],
-    ids=["slow", "large", "no end", "cut", "error", "deep", "number"],
+    ids=["slow", "large", "no end", "error", "deep"],
 )  # fmt: skip
 def test_a_stream_that_fails(send: Callable[[socket.socket], None], reason: str) -> None:
     with serving(send) as url:
@@ -258,16 +236,3 @@ def test_a_stream_that_fails(send: Callable[[socket.socket], None], reason: str)
     assert isinstance(error, NotAnswered)
     assert re.search(reason, str(error)), error
     assert error.timed_out == ("within" in reason)
-
-
-def test_one_object_serves_threads_and_event_loops() -> None:
-    with serving(lambda connection: connection.sendall(whole(completion()))) as url:
-        asked = endpoint(url)
-
-        async def twice() -> list[str]:
-            message = [{"role": "user", "content": "x"}]
-            here = await asked.chat_async(message)
-            there = await asyncio.to_thread(asked.chat, message)
-            return [here[0].text, there[0].text]
-
-        assert [asyncio.run(twice()), asyncio.run(twice())] == [["fine", "fine"]] * 2

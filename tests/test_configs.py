@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,64 +24,32 @@ JOBS = sorted(path.stem for path in (ROOT / "jobs").glob("*.py"))
 YAMLS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "jobs" / "configs").rglob("*.yaml"))
 JOB_OF = {
     "render/": "render",
+    "robustness/": "robustness",
+    "mining/": "mine_pairs",
     "vision/tokenizer_": "train_tokenizer",
     "vision/pair_encoder_": "train_pair_encoder",
     "procap/procedures_": "build_procedures",
     "procap/pretrain_": "pretrain_procap",
     "procap/finetune_": "finetune_procap",
-    "procap/sweeps/": "sweep",
-    "twincap/sweeps/": "sweep",
-    "twincap/demo": "train_twincap",
-    "twincap/clevr_like": "train_twincap",
-    "twincap/several_": "train_twincap",
     "namc/tokenizer_": "train_tokenizer",
     "namc/describe_": "describe_pairs",
     "namc/pretrain_": "pretrain_namc",
     "namc/finetune_": "finetune_namc",
-    "namc/sweeps/": "sweep",
-    "sft/finetune_": "finetune_sft",
-    "robustness/": "robustness",
-    "mining/": "mine_pairs",
-    "m3diff/finetune_": "finetune_m3diff",
-    "m3diff/paper": "finetune_m3diff",
-    "m3diff/qwen": "finetune_m3diff",
-    "m3diff/internvl": "finetune_m3diff",
-    "m3diff/sweeps/": "sweep",
-    "adpo/paper": "train_adpo",
-    "adpo/sft_paper": "train_adpo",
-    "adpo/lora": "train_adpo",
-    "adpo/small": "train_adpo",
-    "adpo/sweeps/": "sweep",
     "changevg/guide_": "train_guide",
     "changevg/changeimti_": "build_changeimti",
-    "changevg/paper": "finetune_changevg",
-    "changevg/internvl": "finetune_changevg",
-    "changevg/small": "finetune_changevg",
-    "changevg/sweeps/": "sweep",
+    "changevg/": "finetune_changevg",
+    "twincap/": "train_twincap",
+    "sft/": "finetune_sft",
+    "m3diff/": "finetune_m3diff",
+    "adpo/": "train_adpo",
 }
-"""How a config's path begins, and which job takes it."""
+"""How a config's path begins, and which job takes it: the first that fits; those in a folder `sweeps` are sweeps."""
 INPUTS: dict[str, dict[str, Any]] = {
     "render": {"out": "pairs"},
     "train_tokenizer": {"pairs": "pairs"},
     "train_pair_encoder": {"pairs": "pairs"},
-    "build_procedures": {
-        "procedures": "procedures",
-        "build.pairs": "pairs",
-        "build.tokenizer": "tokenizer",
-    },
-    "pretrain_procap": {},
-    "finetune_procap": {},
+    "build_procedures": {"procedures": "procedures", "build.pairs": "pairs", "build.tokenizer": "tokenizer"},
     "describe_pairs": {"pairs": "pairs", "out": "described"},
-    "pretrain_namc": {},
-    "finetune_namc": {},
-    "finetune_sft": {},
-    "finetune_m3diff": {},
-    "train_adpo": {},
-    "train_guide": {},
-    "finetune_changevg": {},
-    "sweep": {},
-    "train_twincap": {},
-    "robustness": {},
     "mine_pairs": {"heap": "heap", "out": "mined"},
     "build_changeimti": {"pairs": "pairs", "out": "changeimti"},
 }
@@ -96,8 +65,9 @@ def schema_of(job: str) -> type[ConfigModel]:
 
 
 def job_of(path: str) -> str:
-    (job,) = [job for start, job in JOB_OF.items() if path.startswith(f"jobs/configs/{start}")]
-    return job
+    if "/sweeps/" in path:
+        return "sweep"
+    return next(job for start, job in JOB_OF.items() if path.startswith(f"jobs/configs/{start}"))
 
 
 def run(
@@ -131,15 +101,10 @@ def environment() -> dict[str, str]:
 @pytest.mark.parametrize("path", YAMLS)
 def test_a_config_loads_with_the_schema_of_its_job(path: str) -> None:
     job = job_of(path)
-    config = load(schema_of(job), str(ROOT / path), INPUTS[job])
+    config = load(schema_of(job), str(ROOT / path), INPUTS.get(job, {}))
     text = (ROOT / path).read_text(encoding="utf-8")
     assert text.startswith("# "), "a config says in its first line what it is for"
     assert yaml.safe_load(text).keys() <= type(config).model_fields.keys()
-
-
-def test_there_are_configs_for_all_their_jobs() -> None:
-    assert {job_of(path) for path in YAMLS} == set(JOB_OF.values())
-    assert set(JOB_OF.values()) <= set(JOBS)
 
 
 def test_the_papers_and_the_official_settings_differ_where_they_should() -> None:
@@ -167,16 +132,6 @@ def test_the_papers_and_the_official_settings_differ_where_they_should() -> None
     assert finetune.train.batch_size == 64  # 16 scenes on each of two GPUs, two pairs a scene
     assert official.encoder.text_vocabulary == 49_408
     assert (paper.clip, paper.clip_tokenizer) == (None, None)
-
-
-def test_a_printed_config_is_the_config(tmp_path: Path) -> None:
-    path = ROOT / "jobs/configs/procap/pretrain_demo.yaml"
-    done, heavy = run("pretrain_procap", "--config", str(path), "train.steps=7", "--print-config", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert heavy == []
-    (tmp_path / "printed.yaml").write_text(done.stdout)
-    schema = schema_of("pretrain_procap")
-    assert load(schema, str(tmp_path / "printed.yaml")) == load(schema, str(path), {"train.steps": 7})
 
 
 # -- help ---------------------------------------------------------------------------------------------------------
@@ -219,14 +174,6 @@ def test_help_loads_nothing_slow_and_makes_nothing(job: str, helps: dict[str, di
     assert found["made"] == []
 
 
-def test_help_as_a_user_asks_for_it(tmp_path: Path) -> None:
-    done, heavy = run("evaluate", "--help", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "python jobs/evaluate.py" in done.stdout
-    assert heavy == []
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("job", ["caption", "promote", "register", "render"])
 def test_help_of_a_light_job_loads_neither_arrays_nor_tables_nor_images(job: str, tmp_path: Path) -> None:
     done, loaded = run(job, "--help", cwd=tmp_path, watched=("numpy", "pyarrow", "PIL", "asyncio"))
@@ -252,24 +199,22 @@ def test_two_images_load_nothing_that_only_tables_servers_and_clusters_need(tmp_
 def test_every_fault_of_a_wrong_config_is_named(
     job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments, faults = REFUSED[job]
+    line, faults = REFUSED[job]
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("IDC_ROOT", raising=False)
-    monkeypatch.setattr(sys, "argv", ["job.py", *arguments])
+    monkeypatch.setattr(sys, "argv", ["job.py", *shlex.split(line)])
     with pytest.raises(SystemExit) as left:
         importlib.import_module(f"jobs.{job.partition(',')[0]}").main()
     assert left.value.code == 2
     head, *lines = capsys.readouterr().err.splitlines()
     assert head == f"config refused, {len(faults)} faults:", "\n".join(lines)
-    for line, fault in zip(lines, faults, strict=True):
-        assert line.strip().startswith(fault)
+    assert all(line.strip().startswith(fault) for line, fault in zip(lines, faults, strict=True)), lines
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("job", ["pretrain_procap", "render", "build_procedures"])
-def test_a_refused_job_ends_with_2_before_anything_is_loaded_or_made(job: str, tmp_path: Path) -> None:
-    arguments, faults = REFUSED[job]
-    done, heavy = run(job, *arguments, cwd=tmp_path)
+def test_a_refused_job_ends_with_2_before_anything_is_loaded_or_made(tmp_path: Path) -> None:
+    line, faults = REFUSED["pretrain_procap"]
+    done, heavy = run("pretrain_procap", *shlex.split(line), cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     for fault in faults:
@@ -277,12 +222,6 @@ def test_a_refused_job_ends_with_2_before_anything_is_loaded_or_made(job: str, t
     assert "Traceback" not in done.stderr
     assert heavy == []
     assert not list(tmp_path.iterdir())
-
-
-def test_a_config_file_that_is_not_there(tmp_path: Path) -> None:
-    done, _ = run("render", "--config", "no.yaml", "out=pairs", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "--config: cannot read 'no.yaml': No such file or directory" in done.stderr
 
 
 @pytest.mark.parametrize("job", [job for job in JOBS if job not in ("caption", "demo", "leaderboard")])

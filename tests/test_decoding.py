@@ -33,7 +33,7 @@ def search(decoder: TextDecoder, memory: torch.Tensor, **options: object):
 
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("official", [False, True])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_cached_and_uncached_decoding_agree_token_for_token(seed: int, official: bool, beams: int) -> None:
     decoder = make_decoder(seed, scale_by_width=official, official_norm=official)
     memory = torch.randn(5, 2, 24)
@@ -58,7 +58,7 @@ def test_banned_words_are_never_generated_and_padding_follows_the_end() -> None:
 def test_wide_beam_finds_the_best_caption_of_all() -> None:
     """With beams enough for every prefix, beam search is exhaustive: compare with the enumeration."""
     decoder = make_decoder(5)
-    memory = torch.randn(2, 7, 24)
+    memory = torch.randn(1, 7, 24)
     words = [word for word in range(VOCABULARY) if word not in (PAD, UNK)]
     best: list[tuple[float, tuple[int, ...]]] = []
     for pair in memory:
@@ -83,7 +83,7 @@ def test_wide_beam_finds_the_best_caption_of_all() -> None:
 
 
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_best_hypotheses_of_a_pair(seed: int, length_penalty: float) -> None:
     """Cached as uncached; the first is the one that is found without asking for more; by the scoring rule, and each
     with its own words' probability."""
@@ -112,30 +112,12 @@ def test_the_best_hypotheses_of_a_pair(seed: int, length_penalty: float) -> None
             assert logits.log_softmax(-1)[0, torch.arange(length), words].sum().item() == pytest.approx(total, abs=1e-3)
 
 
-def test_hypotheses_that_there_are_not_have_no_probability() -> None:
-    """Captions of one token: as many as there are words that are not banned, and 17 beams."""
-    decoder = make_decoder(0)
-    found = decode(
-        decoder, torch.randn(1, 2, 24), bos=BOS, eos=EOS, pad=PAD, max_length=1, banned=(UNK, PAD), beams=17,
-        hypotheses=17,
-    )  # fmt: skip
-    assert found.log_probability.isfinite().sum() == VOCABULARY - 2
-    assert bool(found.log_probability[0, : VOCABULARY - 2].isfinite().all())
-
-
 def test_a_pair_is_captioned_alike_alone_and_in_a_batch() -> None:
     decoder, memory = make_decoder(7), torch.randn(6, 11, 24)
     together = search(decoder, memory, beams=3)
     for index in range(6):
         alone = search(decoder, memory[index : index + 1], beams=3)
         assert torch.equal(alone.ids[0], together.ids[index])
-
-
-def test_no_early_stop_takes_every_step_and_changes_nothing() -> None:
-    decoder, memory = make_decoder(1), torch.randn(3, 11, 24)
-    with torch.no_grad():
-        decoder.word_bias[EOS] += 4
-    assert torch.equal(search(decoder, memory).ids, search(decoder, memory, stop_early=False).ids)
 
 
 def test_impossible_beam_count_is_refused() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import logging
 import math
 import os
 import subprocess
@@ -75,12 +73,6 @@ def test_our_warnings_are_plain_and_those_of_libraries_name_their_place() -> Non
     assert f"{theirs}:7: UserWarning: old" in shown
 
 
-def test_the_reason_of_an_end_is_one_entry() -> None:
-    done = run("json", end="raise SystemExit('demo: no such folder')")
-    assert json.loads(done.stderr.splitlines()[-1])["message"] == "demo: no such folder"
-    assert done.returncode == 1
-
-
 def test_an_unknown_form_is_refused_before_anything_starts() -> None:
     done = subprocess.run(
         [sys.executable, "jobs/render.py", "out=nowhere"], capture_output=True, text=True, cwd=ROOT, check=False,
@@ -88,19 +80,6 @@ def test_an_unknown_form_is_refused_before_anything_starts() -> None:
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
     assert "IDC_LOG: 'xml' is unknown; take plain or json" in done.stderr
-
-
-def test_a_stream_of_lines_keeps_what_is_an_event_already() -> None:
-    target = io.StringIO()
-    stream = logs.Lines(target, "warning")
-    entry = logs.line("request", status=200, seconds=math.inf)
-    stream.write(entry + "\n")
-    stream.write("half ")
-    stream.write("a line\n")
-    first, second = target.getvalue().splitlines()
-    assert first == entry
-    assert json.loads(first)["seconds"] is None
-    assert (json.loads(second)["message"], json.loads(second)["level"]) == ("half a line", "warning")
 
 
 def test_progress_in_a_job_log_is_a_few_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,11 +90,3 @@ def test_progress_in_a_job_log_is_a_few_plain_lines(capsys: pytest.CaptureFixtur
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("step 100/100  loss 1.5  ")
-
-
-def test_log_records_are_not_written_twice() -> None:
-    logs._log_records("idc.twice")
-    logs._log_records("idc.twice")
-    logger = logging.getLogger("idc.twice")
-    assert len(logger.handlers) == 1
-    assert not logger.propagate

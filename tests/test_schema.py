@@ -66,14 +66,6 @@ def test_rows_come_back_as_they_were_stored(tmp_path: Path) -> None:
         read_manifest(tmp_path / "data", "pairs")
 
 
-def test_images_stand_where_they_are_shown() -> None:
-    pieces = [piece for turn in DIALOGUE.turns for piece in turn.pieces()]
-    assert [piece == IMAGE for piece in pieces].count(True) == 3
-    assert DIALOGUE.turns[1].pieces() == ["Compare ", IMAGE, " with ", IMAGE, ": did anything change?"]
-    assert DIALOGUE.turns[3].pieces()[0] == IMAGE
-    assert "".join(pieces) == "".join(turn.text for turn in DIALOGUE.turns)
-
-
 def test_a_row_whose_images_are_names_is_not_stored() -> None:
     row = {"row_id": "r", "images": ["images/a.png"], "turns": [
         {"role": "user", "text": f"{IMAGE}?"}, {"role": "assistant", "text": "x", "task": "caption"}]}  # fmt: skip
@@ -93,33 +85,22 @@ def turns(*changes: tuple[int, str, Any]) -> dict[str, Any]:
     ("change", "message"),
     [
         ({"row_id": ""}, "instructions: row_id is ''"),
-        ({"row_id": None}, "instructions row None: row_id is missing"),
         ({"split": "dev"}, "row 'LEVIR_1/2': split 'dev' is not one of train, val, test"),
         ({"turns": None}, "row 'LEVIR_1/2': turns is missing"),
-        ({"turns": "hello"}, "turns is 'hello', not a list"),
         ({"turns": [{"role": "user"}]}, r"turns\[0\] is {'role': 'user'}, not an object with role, text and task"),
-        ({"turns": []}, r"turns: the last one must be an answer"),
         (turns((1, "role", "assistant")), r"turns\[1\].role is 'assistant', expected 'user'"),
-        (turns((4, "role", "User")), r"turns\[4\].role is 'User', expected 'assistant'"),
         (turns((3, "text", " ")), r"turns\[3\].text is ' ', expected a text"),
         (turns((2, "text", f"see {IMAGE}")), r"turns\[2\].text: an answer has <image>"),
         (turns((4, "task", None)), r"turns\[4\].task is None"),
         (turns((1, "task", "count")), r"turns\[1\].task is 'count'; only answers"),
         ({"images": [b"one", b"two"]}, "3 times <image> in turns, and 2 images"),
         ({"images": [b"one", b"two", b""]}, r"images\[2\] is b'', neither"),
-        ({"images": [b"one", b"two", 3]}, r"images\[2\] is 3, neither"),
-        ({"images": b"one"}, "images is b'one', not a list"),
         ({"meta": "{"}, "meta is not JSON"),
     ],
 )
 def test_wrong_instructions_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Instruction.from_row({**DIALOGUE.to_row(), **change})
-
-
-def test_rows_of_another_kind_do_not_fit(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"column 'pair_id' has empty cells but may not"):
-        build(tmp_path, "pairs", pair_arrow_schema(), [DIALOGUE.to_row()])
 
 
 def test_a_caption_keeps_its_origin(tmp_path: Path) -> None:
@@ -184,15 +165,12 @@ def test_folders_without_origins_are_read_as_before(tmp_path: Path) -> None:
     ("origins", "message"),
     [
         ([None], "pair 'p': 1 caption_origins of 2 captions"),
-        ("human", "pair 'p': caption_origins is 'human', not a list"),
         ([None, "blip"], r"caption_origins\[1\] is 'blip', neither null nor"),
-        ([None, {}], r"caption_origins\[1\]: source is ''; name the model"),
         ([None, {"source": ""}], r"caption_origins\[1\]: source is ''; name the model"),
         (
             [{"source": "m", "confidence": 1.5}, None],
             r"caption_origins\[0\]: confidence is 1.5, not a number from 0 to 1",
         ),
-        ([{"source": "m", "sure": 1}, None], r"caption_origins\[0\] is .*neither null"),
     ],
 )
 def test_wrong_origins_are_named(origins: Any, message: str) -> None:

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Write the secrets of k8s/secrets/kustomization.yaml as random values, for this user's eyes; files that exist are kept.
 # Instead of the object store's pair of keys, object-store.env takes those of a cloud's bucket; endpoint.env takes the key
-# of the language model that describes pairs. tls.crt and tls.key are the certificate of the Gateway: without your own, one
+# of the language model that describes pairs. tls.crt and tls.key are the certificate of the Ingress: without your own, one
 # that signs itself, for the host that is named here: sh make.sh captions.example.org
 set -eu
 umask 077

@@ -28,20 +28,14 @@ CASES: dict[str, tuple[Sequence[str], Sequence[Claim], str]] = {
     "nothing of a trifle": (["~moved car 20 50"], [], "true"),
     "something of nothing": ([], [claim("changed", "region", "at the left")], "false"),
     "by its name": (["gone man 20 50"], [claim("gone", "man", "on the left")], "true"),
-    "by a synonym": (["gone man 20 50"], [claim("gone", "person", "at the bottom left")], "false"),
     "by a synonym, at its place": (["gone man 20 80"], [claim("gone", "person", "at the bottom left")], "true"),
-    "another thing": (["gone man 20 50"], [claim("gone", "car", "at the left")], "false"),
     "the other way": (["gone man 20 50"], [claim("appeared", "man", "at the left")], "false"),
     "the wrong side": (["gone man 20 50"], [claim("gone", "man", "at the right")], "false"),
-    "near a border": (["gone man 40 50"], [claim("gone", "man", "in the middle")], "true"),
     "without a name": (["gone man 20 50"], [claim("gone", "object", "at the left")], "partly"),
-    "without a name, the other way": (["gone man 20 50"], [claim("appeared", "object", "at the left")], "false"),
     "as a region": (["gone man 20 50"], [claim("changed", "region", "at the left")], "partly"),
-    "one of two": (["gone man 20 50", "gone man 50 50"], [claim("gone", "man", "at the left")], "partly"),
     "two of two": (["gone car 20 50", "gone car 80 50"], [claim("gone", "car", "left and right", 2)], "true"),
     "two of one": (["gone car 20 50"], [claim("gone", "car", "at the left", 2)], "false"),
     "half a crowd": ([f"gone man {x} 50" for x in (5, 15, 50, 85, 95)], [claim("gone", "person", "", 3)], "true"),
-    "less of a crowd": ([f"gone man {x} 50" for x in (5, 15, 50, 85, 95)], [claim("gone", "person", "", 2)], "partly"),
     "a true and a false clause": (
         ["gone car 20 50"], [claim("gone", "car", "at the left"), claim("gone", "cup", "at the right")], "false",
     ),
@@ -49,24 +43,15 @@ CASES: dict[str, tuple[Sequence[str], Sequence[Claim], str]] = {
     "moved from elsewhere": (
         ["gone car 10 50", "appeared car 90 50"], [claim("moved", "car", "right", box_before=RIGHT)], "false",
     ),
-    "half of a move": (["gone car 10 50", "appeared car 90 50"], [claim("appeared", "car", "at the right")], "partly"),
-    "a crowd that moved": (
-        ["gone man 5 50", "appeared man 20 50", "appeared man 90 50"], [claim("moved", "person", "", 2)], "true",
-    ),
     "moved a little": (["moved car 10 50"], [claim("moved", "car", "at the left", box_before=LEFT)], "true"),
     "replaced": (
         ["gone man 20 50", "appeared car 20 50"],
         [claim("replaced", "man", "at the left", before="man", after="vehicle")], "true",
     ),
     "words": (["changed words 20 5"], [claim("replaced", "words", "at the top left", before="A", after="B")], "true"),
-    "replaced by another thing": (
-        ["gone man 20 50", "appeared car 20 50"],
-        [claim("replaced", "man", "at the left", before="man", after="cup")], "false",
-    ),
     "another one, said as another look": (
         ["gone man 20 50", "appeared man 20 50"], [claim("changed", "person", "at the left")], "partly",
     ),
-    "another look of what is gone": (["gone man 20 50"], [claim("changed", "person", "at the left")], "false"),
 }  # fmt: skip
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from idc.report.leaderboard.boards import gather_boards
 from idc.report.leaderboard.leaderboard_folder import write_leaderboard
-from tests.browser.driving import too_wide
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -60,26 +59,4 @@ def test_headings_sort(tmp_path: Path, browser: Browser) -> None:
     assert {"procap fine", "ProCap"} <= set(names["values"])
     assert names["marked"] == 1
     assert page.evaluate("performance.getEntriesByType('resource').length") == 0
-    page.close()
-
-
-@pytest.mark.parametrize("width", [360, 1280])
-def test_long_names_and_paths_stay_on_the_page(width: int, tmp_path: Path, browser: Browser) -> None:
-    from tests.report.test_leaderboard import a_run, pairs_folder
-
-    long = "a_folder_with_a_rather_long_name" * 2
-    pairs = f"data/{long}/{long}"
-    pairs_folder(tmp_path / pairs, {"format": "clevr_change"})
-    command = f"python jobs/evaluate.py --pairs /home/{long}/{long}/{long}/data --out runs/{long}/evaluation"
-    for seed in range(2):
-        a_run(tmp_path, f"{long}-{seed}", seed, 1.0 + seed, pairs=pairs, command=command)
-    write_leaderboard(tmp_path / "out", gather_boards([str(tmp_path / "runs")]))
-    page = browser.new_page(viewport={"width": width, "height": 800})
-    for name in ("clevr_change", "index"):
-        page.goto((tmp_path / f"out/{name}.html").as_uri())
-        assert too_wide(page) == []
-    page.goto((tmp_path / "out/clevr_change.html").as_uri())
-    facts = page.locator("#runs .scroll")
-    assert facts.evaluate_all("(all) => all.filter((one) => one.scrollWidth > one.clientWidth).length") == 0
-    assert page.locator("#runs").get_by_text(command).count() == 1
     page.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -38,26 +37,6 @@ def test_it_fits_the_screen_and_loads_nothing(width: int, page: Path, browser: B
     assert too_wide(shown) == []
     assert shown.evaluate(DECODED) == page.read_text(encoding="utf-8").count("<img ")
     assert shown.evaluate(REQUESTS) == 0
-    shown.close()
-
-
-def test_details_are_folded_and_no_table_is_cut_on_a_usual_screen(tmp_path: Path, browser: Browser) -> None:
-    from tests.report.test_run_page import claimed, full, item, logs
-
-    model = claimed(("the red cube is gone", "the red cube is missing"))
-    many = [item(pair_id=f"p{number}") for number in range(12)]
-    report = replace(
-        full(), evaluations=[model], others={"Rival": [model]}, opening=many[:6],
-        galleries=dict.fromkeys(("Drawn", "Best", "Worst"), many),
-        logs={name: logs()["stage 1"] for name in ("tokenizer", "stage 1", "stage 2")},
-    )  # fmt: skip
-    shown = browser.new_page(viewport={"width": 1440, "height": 900})
-    shown.goto(write_run_page(tmp_path / "report.html", report).as_uri())
-    assert shown.evaluate("document.documentElement.scrollHeight") < 5 * 900
-    shown.evaluate("document.querySelectorAll('details').forEach((one) => one.open = true)")
-    assert shown.evaluate("document.documentElement.scrollHeight") > 10 * 900, "they hold most of the page"
-    cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"
-    assert shown.locator(".scroll").evaluate_all(cut) == []
     shown.close()
 
 

@@ -9,7 +9,6 @@ import pytest
 from playwright.sync_api import expect
 
 from idc.captioning.contract import Assessment
-from serve.backend import Abilities
 from tests.browser.driving import CONTRASTS, drop, too_wide, unnamed
 from tests.browser.served import SURE, Backend, Visit, caption_of
 
@@ -64,8 +63,7 @@ def test_a_pair_unlike_the_training_images_gets_the_warning_before_the_caption(
         expect(page.locator("#verdict-name")).to_have_text("Unchanged")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
 def test_where_caption_and_probability_disagree_there_is_one_verdict_and_both_readings(
     width: int, scheme: str, backend: Backend, pair: tuple[Path, Path], visit: Visit
 ) -> None:
@@ -92,8 +90,7 @@ def test_where_caption_and_probability_disagree_there_is_one_verdict_and_both_re
         assert seen.errors == []
 
 
-@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(("width", "motion"), [(360, "reduce"), (1280, "no-preference")])
 def test_the_answer_is_scrolled_to(width: int, motion: str, pair: tuple[Path, Path], visit: Visit) -> None:
     with visit(viewport={"width": width, "height": 640}, reduced_motion=motion) as seen:
         page = seen.open()
@@ -109,15 +106,3 @@ def test_the_answer_is_scrolled_to(width: int, motion: str, pair: tuple[Path, Pa
             }"""
         )
         expect(page.locator("#caption")).to_be_in_viewport()
-
-
-def test_the_page_says_what_the_chosen_model_has_seen(backend: Backend, pair: tuple[Path, Path], visit: Visit) -> None:
-    backend.abilities = Abilities(SEEN, can_map=True)
-    others = backend.locals["plain"].models()[0].abilities
-    with visit() as seen:
-        page = seen.open()
-        expect(page.locator("#trained")).to_have_text(f"This model has only seen {SEEN}.")
-        page.locator("#model").select_option("plain")
-        expect(page.locator("#trained")).not_to_contain_text(SEEN)
-        assert others is not None
-        expect(page.locator("#trained")).to_be_visible(visible=others.trained_on is not None)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,12 +11,10 @@ from playwright.sync_api import expect
 from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.data.images import encode_png
 from serve.api import create_api
-from serve.endpoint_backend import EndpointBackend
 from tests.browser.driving import CONTRASTS, drop, too_wide, unnamed
 from tests.browser.served import LIMITS, Visit
 from tests.serve.local import LocalBackend, local_config, serving
-from tests.vlm.artifacts import QUESTION, speaking_folder, wrapped
-from tests.vlm.endpoint import endpoint
+from tests.vlm.artifacts import QUESTION, wrapped
 from tests.vlm.models import picture
 
 pytestmark = pytest.mark.slow
@@ -74,34 +70,3 @@ def test_a_question_about_the_pair_is_answered_below_its_caption(
         expect(page.locator("#turns li")).to_have_count(0)
         assert seen.elsewhere == []
         assert [one for one in seen.errors if "400" not in one and "422" not in one] == []
-
-
-def test_a_model_behind_an_endpoint_has_no_map_and_answers(
-    files: tuple[Path, Path], visit: Visit, artifact: str
-) -> None:
-    with endpoint(speaking_folder("qwen2_5_vl")) as behind:
-        config = local_config(artifact, limits=LIMITS, loading={"endpoint": {"url": behind.url}})
-        backend = EndpointBackend(config)
-        with ThreadPoolExecutor(1) as thread:  # Playwright's event loop is in this one
-            thread.submit(lambda: asyncio.run(backend.refresh())).result()
-        with serving(create_api(config, backend)) as address, visit(url=address) as seen:
-            page = seen.open()
-            drop(page, page.locator("main"), *files)
-            expect(page.locator("#result")).to_be_visible()
-            expect(page.locator("#map-figure")).to_be_hidden()
-            page.get_by_label("Question").fill(QUESTION)
-            page.keyboard.press("Enter")
-            expect(page.locator("#turns li")).to_have_count(2)
-
-
-def test_after_a_reload_the_pair_can_be_asked_about_again(files: tuple[Path, Path], visit: Visit) -> None:
-    with visit() as seen:
-        page = seen.open()
-        drop(page, page.locator("main"), *files)
-        expect(page.locator("#dialogue")).to_be_visible()
-        expect(page.locator("#past button")).to_have_count(1)  # all is stored
-        page.reload()
-        expect(page.locator("#caption")).to_be_visible()
-        page.get_by_label("Question").fill(QUESTION)
-        page.get_by_role("button", name="Ask", exact=True).click()
-        expect(page.locator("#turns li")).to_have_count(2)

@@ -79,41 +79,6 @@ def test_broken_and_oversized_files_are_explained_at_their_slot(
         expect(page.locator(".fault").filter(visible=True)).to_have_count(0)
 
 
-def test_a_refused_file_empties_its_slot_and_no_other_file_clears_its_message(
-    pair: tuple[Path, Path], tmp_path: Path, visit: Visit
-) -> None:
-    (tmp_path / "photo.heic").write_bytes(b"\0\0\0\x18ftypheic")
-    with visit() as seen:
-        page = seen.open()
-        drop(page, page.locator("main"), *pair)
-        expect(page.locator("#result")).to_be_visible()
-        drop(page, page.locator("[data-side=before]"), tmp_path / "photo.heic")
-        expect(page.locator("#before-fault")).to_contain_text("photo.heic has a format that is not accepted")
-        expect(page.locator("[data-side=before] img")).to_be_hidden()
-        expect(page.locator("#result")).to_be_hidden()
-        expect(page.locator("#ask")).to_be_disabled()
-        expect(page.locator("#why")).to_have_text("Add the image before first.")
-        drop(page, page.locator("[data-side=after]"), pair[0])
-        expect(page.locator("#after-name")).to_contain_text("before.png")
-        expect(page.locator("#before-fault")).to_contain_text("photo.heic has a format that is not accepted")
-        drop(page, page.locator("[data-side=before]"), pair[1])
-        expect(page.locator("#before-fault")).to_have_text("")
-        expect(page.locator("#ask")).to_be_enabled()
-
-
-def test_images_of_unequal_sizes_are_remarked(tmp_path: Path, visit: Visit) -> None:
-    for name, size in (("a.png", (40, 30)), ("b.png", (80, 60)), ("c.png", (30, 30))):
-        Image.new("RGB", size).save(tmp_path / name)
-    with visit() as seen:
-        page = seen.open()
-        drop(page, page.locator("[data-side=before]"), tmp_path / "a.png")
-        expect(page.locator("#shapes")).to_have_text("")
-        drop(page, page.locator("[data-side=after]"), tmp_path / "b.png")
-        expect(page.locator("#shapes")).to_contain_text("differ in size (40 × 30 before, 80 × 60 after)")
-        drop(page, page.locator("[data-side=after]"), tmp_path / "c.png")
-        expect(page.locator("#shapes")).to_contain_text("differ in shape (40 × 30 before, 30 × 30 after)")
-
-
 def test_a_busy_or_absent_server_is_explained(backend: Backend, pair: tuple[Path, Path], visit: Visit) -> None:
     with visit() as seen:
         page = seen.open()

@@ -17,7 +17,6 @@ from idc.systems import load_captioner
 from serve.api import create_api
 from tests.browser.driving import CONTRASTS, drop, pixels, too_wide, unnamed
 from tests.browser.served import LIMITS, Visit
-from tests.geo.scenes import ground, write
 from tests.serve.local import LocalBackend, local_config, serving
 from tests.serve.test_geotiffs import SIDE, geotiff
 
@@ -92,18 +91,3 @@ def test_its_polygons_are_downloaded_and_its_classes_are_counted(files: tuple[Pa
         page.reload()
         expect(page.locator("#scene-text")).to_have_text(expected.sentence)
         assert [error for error in seen.errors if "422" not in error] == [], "the page asks any model for a map first"
-
-
-def test_other_images_have_no_polygons_and_what_cannot_be_compared_is_named(
-    files: tuple[Path, Path], visit: Visit, tmp_path: Path
-) -> None:
-    with visit() as seen:
-        page = seen.open()
-        page.locator("#examples button").first.click()
-        expect(page.locator("#result")).to_be_visible()
-        expect(page.locator("#scene")).to_be_hidden()
-        expect(page.locator("#classes li")).to_have_count(2)
-        moved = write(tmp_path / "moved" / "after.tif", ground()[:100, :SIDE])
-        drop(page, page.locator("main"), files[0], moved)
-        expect(page.locator("#before-fault")).to_contain_text("before.tif has 200 x 200 pixels, and after.tif has 200")
-        expect(page.locator("#result")).to_be_hidden()

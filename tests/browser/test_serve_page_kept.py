@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 from playwright.sync_api import Page, expect
 
 from tests.browser.driving import drop, pixels
@@ -39,14 +38,6 @@ def stored(page: Page, *copies: dict[str, object]) -> dict[str, int]:
     """Numbers of records after copies of the first result with these changes are added."""
     found: dict[str, int] = page.evaluate(STORED, list(copies))
     return found
-
-
-def striped(path: Path, left: tuple[int, int, int], right: tuple[int, int, int]) -> Path:
-    """A wide picture, coloured at its ends."""
-    image = np.full((40, 240, 3), 90, np.uint8)
-    image[:, :40], image[:, -40:] = left, right
-    Image.fromarray(image).save(path)
-    return path
 
 
 def test_an_entry_of_the_history_opens_again_without_the_server(
@@ -115,7 +106,7 @@ def test_the_pair_and_its_answer_survive_a_reload_of_their_tab(
 
 
 def test_the_history_is_bounded_in_number_and_bytes_and_cleared(
-    backend: Backend, pair: tuple[Path, Path], tmp_path: Path, visit: Visit
+    backend: Backend, pair: tuple[Path, Path], visit: Visit
 ) -> None:
     with visit() as seen:
         page = seen.open()
@@ -131,19 +122,6 @@ def test_the_history_is_bounded_in_number_and_bytes_and_cleared(
         stored(page, *({"id": f"large {n}", "time": 4e12 + n, "bytes": 30 * 2**20} for n in range(3)))
         page.locator("#ask").click()
         expect(entries).to_have_count(1 + 2)  # of 64 MiB
-        noise = np.random.default_rng(0).integers(0, 256, (600, 500, 3), dtype=np.uint8)
-        Image.fromarray(noise).save(tmp_path / "large.png")
-        with (tmp_path / "large.png").open("ab") as file:
-            file.truncate(70 * 2**20)  # PNG readers stop at the end of the image
-        drop(page, page.locator("main"), tmp_path / "large.png", pair[1])
-        expect(page.locator("#before-name")).to_contain_text("large.png")
-        expect(page.locator("#fault")).not_to_be_empty()
-        page.reload()
-        expect(page.locator("#before-name")).to_have_text("")
-        expect(entries).to_have_count(1 + 2)
-        drop(page, page.locator("main"), *pair)
-        expect(page.locator("#result")).to_be_visible()
-        expect(entries.first).to_contain_text(caption_of(backend, pair))
         kept = stored(page)
         asked: list[str] = []
         page.once("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
@@ -157,31 +135,3 @@ def test_the_history_is_bounded_in_number_and_bytes_and_cleared(
         page.reload()
         expect(page.locator("#before-name")).to_have_text("")
         expect(page.locator("#history")).to_be_hidden()
-
-
-def test_a_thumbnail_shows_the_whole_image(tmp_path: Path, visit: Visit) -> None:
-    files = striped(tmp_path / "1.png", (255, 0, 0), (0, 255, 0)), striped(tmp_path / "2.png", (0, 0, 255), (255, 0, 0))
-    with visit() as seen:
-        page = seen.open()
-        drop(page, page.locator("main"), *files)
-        expect(page.locator("#past img")).to_have_count(2)
-        page.locator("#past").scroll_into_view_if_needed()
-        shown = pixels(page.locator("#past img").first).astype(int)
-        for channel in (0, 1):
-            others = np.delete(shown, channel, axis=2).max(axis=2)
-            assert ((shown[..., channel] > 180) & (others < 90)).any(), "an end of the image is cut off"
-
-
-def test_the_page_works_where_the_browser_keeps_nothing(
-    backend: Backend, pair: tuple[Path, Path], visit: Visit
-) -> None:
-    with visit() as seen:
-        seen.page.add_init_script(
-            """Object.defineProperty(window, "indexedDB", {value: undefined});
-            Object.defineProperty(window, "sessionStorage", {get: () => { throw new DOMException("denied"); }});"""
-        )
-        page = seen.open()
-        drop(page, page.locator("main"), *pair)
-        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
-        expect(page.locator("#history")).to_be_hidden()
-        assert seen.errors == []

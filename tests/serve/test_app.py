@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import shutil
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,36 +124,6 @@ def test_captions_are_those_of_the_model_that_was_asked(app: Deployed, artifact:
     assert answer["timing"]["largest_batch"] <= 4  # the request was cut into pieces
 
 
-def test_without_a_token_only_probes_are_answered(app: Deployed) -> None:
-    with httpx2.Client(base_url=app.url, timeout=60) as client:
-        statuses = {path: client.get(path).status_code for path in ("/healthz", "/readyz", "/metrics", "/v1/models")}
-    assert statuses == {"/healthz": 200, "/readyz": 200, "/metrics": 401, "/v1/models": 401}
-
-
-def test_models_are_listed_with_what_they_were_trained_on(app: Deployed) -> None:
-    """The front holds no model: it gets the description from a replica, once one runs."""
-
-    def listed() -> list[dict[str, Any]]:
-        with app.client() as client:
-            return list(client.get("/v1/models").json()["data"])
-
-    until(lambda: all(model["can_map"] is not None for model in listed()), "the front has the descriptions")
-    assert {model["id"]: model["trained_on"] for model in listed()} == dict.fromkeys(
-        ("champion", "folder"), "rendered scenes at 32x32 pixels (14 training pairs)"
-    )
-
-
-def test_what_is_too_much_is_refused_and_the_rest_is_answered(app: Deployed) -> None:
-    found: list[httpx2.Response] = []
-    asked = [threading.Thread(target=lambda: found.append(app.post(PAIRS, beams=4))) for _ in range(16)]
-    for one in asked:
-        one.start()
-    for one in asked:
-        one.join()
-    assert {answer.status_code for answer in found} == {200, 429}
-    assert {answer.headers.get("retry-after") for answer in found if answer.status_code == 429} == {"1"}
-
-
 def test_a_new_champion_takes_over_without_a_failed_request(app: Deployed) -> None:
     with load(app.client, bodies(model="champion")) as results:
         app.promote("2")
@@ -187,17 +156,3 @@ def test_requests_of_a_replica_that_is_killed_are_answered_by_another(app: Deplo
         ray.kill(ray.get_actor(names[0], namespace="serve"))
         results.wait_for(30)
     assert results.all_answered(), (results.faults, set(results.statuses), results.versions[-1])
-
-
-@pytest.mark.slow
-def test_a_redeployment_fails_no_request(app: Deployed) -> None:
-    from ray import serve
-
-    from serve.app import build
-    from serve.deployment.application import APPLICATION
-
-    with load(app.client, bodies(model="folder")) as results:
-        serve.run(build({**app.args, "batching": {"max_pairs": 8}}), name=APPLICATION)
-    assert results.all_answered(), (results.faults, set(results.statuses), results.versions[-1])
-    with app.client() as client:
-        until(lambda: 'idc_replicas{deployment="Model"} 2.0' in client.get("/metrics").text, "both replicas run")

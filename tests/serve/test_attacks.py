@@ -7,25 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from serve.config import LimitsConfig
-from tests.serve.attacks import (
-    Attack,
-    Server,
-    avif,
-    behind_an_endpoint,
-    complete_requests,
-    cost,
-    half_open,
-    large_bodies,
-    long_lines,
-    many_pixels,
-    many_scans,
-    many_segments,
-    running,
-    slow_bodies,
-    slow_endpoint,
-    slow_headers,
-    tiny_lines,
-)
+from tests.serve import attacks
+from tests.serve.attacks import Attack, Server, cost, running
 from tests.sockets import answering_to_others, open_to_others
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -46,7 +29,7 @@ def test_nothing_listens_for_other_machines(server: Server) -> None:
     assert answering_to_others(server.process) == []
 
 
-@pytest.mark.parametrize("attack", [long_lines, tiny_lines])
+@pytest.mark.parametrize("attack", [attacks.long_lines, attacks.tiny_lines])
 def test_headers_take_no_memory_and_block_nobody(server: Server, attack: Attack) -> None:
     found = cost(server, attack)
     assert found.growth("front") < SLACK_MIB, found.row()
@@ -55,7 +38,11 @@ def test_headers_take_no_memory_and_block_nobody(server: Server, attack: Attack)
 
 @pytest.mark.parametrize(
     ("attack", "refused"),
-    [(many_scans, "2 answered by 400"), (avif, "2 answered by 400"), (many_segments, "1 answered by 400")],
+    [
+        (attacks.many_scans, "2 answered by 400"),
+        (attacks.avif, "2 answered by 400"),
+        (attacks.many_segments, "1 answered by 400"),
+    ],
 )
 def test_images_that_take_long_or_much_memory_are_refused_before_they_are_decoded(
     server: Server, attack: Attack, refused: str
@@ -70,12 +57,12 @@ def test_images_are_decoded_as_far_as_there_is_room_for_their_pixels(artifact: s
     """The 128 of a request would take 1.5 GB together; the room is for 8, of 96 MB."""
     with running(artifact, "limits.image_pixels=4000000", "limits.timeout_s=300", "scaling.drain_s=300") as server:
         assert server.ask() == 200
-        attacked = cost(server, many_pixels)
+        attacked = cost(server, attacks.many_pixels)
     assert attacked.found == "1 answered by 200"
     assert attacked.growth("model") < 700, attacked.row()
 
 
-@pytest.mark.parametrize("attack", [half_open, slow_headers, slow_bodies])
+@pytest.mark.parametrize("attack", [attacks.half_open, attacks.slow_headers, attacks.slow_bodies])
 def test_connections_without_a_request_end_and_block_nobody(server: Server, attack: Attack) -> None:
     found = cost(server, attack)
     assert found.found == "0 stayed open"
@@ -83,15 +70,15 @@ def test_connections_without_a_request_end_and_block_nobody(server: Server, atta
 
 
 def test_an_endpoint_that_answers_by_a_byte_a_second_is_given_up() -> None:
-    with behind_an_endpoint() as server:
+    with attacks.behind_an_endpoint() as server:
         assert server.ask() == 200
-        found = cost(server, slow_endpoint)
+        found = cost(server, attacks.slow_endpoint)
         assert found.found == "16 answered by 504"
         assert found.growth("front") < SLACK_MIB, found.row()
         assert set(found.statuses) == {200}, found.row()  # they wait for a place among the requests in flight
 
 
-@pytest.mark.parametrize("attack", [large_bodies, complete_requests])
+@pytest.mark.parametrize("attack", [attacks.large_bodies, attacks.complete_requests])
 def test_bodies_take_at_most_the_configured_memory(server: Server, attack: Attack) -> None:
     found = cost(server, attack)
     most = LimitsConfig().waiting_mib + 2 * SLACK_MIB

@@ -122,16 +122,6 @@ def test_objects_is_asked_about_unfamiliar_pairs_or_about_all() -> None:
             assert [one is not None and getattr(one, field) is not None for one in results] == asked
 
 
-def test_auto_lets_the_one_speak_that_knows_such_images() -> None:
-    auto = ServedCaptioner(AUTO)
-    assert auto.abilities.trained_on is None
-    results = [result.description for result in auto.caption([RENDERED, BOTTLES], [Options()] * 2)]
-    for name, pair, result in zip((SHIPPED, OBJECTS), (RENDERED, BOTTLES), results, strict=True):
-        [alone] = ServedCaptioner(artifact_folder(name)).caption([pair], [Options()])
-        assert alone.description is not None
-        assert result == replace(alone.description, captioner=name)
-
-
 def test_after_its_warm_up_nothing_is_loaded_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     served = ServedCaptioner(AUTO, LoadConfig(objects=ObjectsConfig(text=False)))
     served.warm_up()
@@ -215,15 +205,6 @@ def test_a_crash_is_that_of_its_pair_and_is_only_in_the_log(
     assert capsys.readouterr().out.count("RuntimeError: a fault of the program") == 2
 
 
-def test_unsupported_options_are_reported_beforehand(captioner: ServedCaptioner) -> None:
-    assert captioner.abilities.can_map
-    assert captioner.unsupported(Options(candidates=8, change_map=True)) is None
-    assert "need as many beams" in (captioner.unsupported(Options(beams=2, candidates=8)) or "")
-    assert "must be at least 1" in (captioner.unsupported(Options(beams=0)) or "")
-
-
-def test_a_folder_that_is_no_captioner_is_refused(tmp_path: Path, captioner_artifact: Path) -> None:
-    with pytest.raises(ValueError, match=r"is not an art[ei]fact"):
-        ServedCaptioner(str(tmp_path))
+def test_an_artifact_that_cannot_caption_is_refused(captioner_artifact: Path) -> None:
     with pytest.raises(ValueError, match=r"art[ei]fact of ProCap's stage 1, which cannot caption"):
         ServedCaptioner(str(captioner_artifact.parents[1] / "pretrain" / "artifact"))

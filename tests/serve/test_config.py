@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import struct
 import subprocess
@@ -14,7 +13,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 import torch
 import yaml
@@ -30,8 +28,7 @@ from idc.training.artifact import (
     write_artifact,
 )
 from serve.app import build, default_settings
-from serve.config import CommandConfig, LimitsConfig, ServeConfig
-from serve.context import PLAIN_ID
+from serve.config import CommandConfig, ServeConfig
 from serve.deployment.command import claim_port
 from tests.serve.command import free_port
 
@@ -51,12 +48,6 @@ def test_without_a_model_auto_is_served_on_this_machine_alone_and_else_the_model
     assert served("--models.mine=runs/mine/artifact").models == {"mine": "runs/mine/artifact"}
 
 
-def test_auto_is_refused_where_the_language_model_runs_elsewhere() -> None:
-    values = {"models": {"auto": "auto"}, "auth": {"mode": "loopback"}, "loading": {"endpoint": {"url": "http://x/v1"}}}
-    with pytest.raises(ConfigError, match="models: auto runs here"):
-        load(ServeConfig, overrides=values)
-
-
 def test_the_production_file_is_one_that_serve_and_we_know_entirely() -> None:
     from ray.serve.schema import ServeDeploySchema
 
@@ -73,18 +64,14 @@ def test_the_production_file_is_one_that_serve_and_we_know_entirely() -> None:
 
 
 def test_the_file_for_a_language_model_has_the_keys_of_ray_serve_llm_and_ours() -> None:
-    from ray.llm._internal.serve.core.configs.llm_config import LLMConfig, ModelLoadingConfig
+    from ray.llm._internal.serve.core.configs.llm_config import LLMConfig
     from ray.serve.schema import ServeDeploySchema
 
     text = yaml.safe_load((CONFIGS / "language_model.yaml").read_text(encoding="utf-8"))
     model, ours = ServeDeploySchema.model_validate(text).applications
-    assert (model.import_path, ours.import_path) == ("ray.serve.llm:build_openai_app", "serve.app:build")
-    (given,) = model.args["llm_configs"]
-    assert set(given) <= set(LLMConfig.model_fields)
-    assert set(given["model_loading_config"]) <= set(ModelLoadingConfig.model_fields)
-    LLMConfig.model_validate(given)
-    with pytest.raises(ValueError, match="A101"):
-        LLMConfig.model_validate(given | {"accelerator_type": "A101"})
+    (settings,) = model.args["llm_configs"]
+    assert set(settings) <= set(LLMConfig.model_fields)
+    LLMConfig.model_validate(settings)
     config = load(ServeConfig, overrides=ours.args)
     assert config.loading.endpoint is not None
     assert config.loading.endpoint.url.endswith(f":{text['http_options']['port']}{model.route_prefix}/v1")
@@ -97,48 +84,37 @@ GOOD: dict[str, Any] = {"models": {"a": "runs/a"}, "auth": {"mode": "loopback"}}
     ("changes", "faults"),
     [
         ({"auth": {"mode": "token"}}, ["auth.tokens: mode=token needs at least one"]),
-        ({"auth": {"mode": "none"}}, ["auth.mode: 'none' is not one of token, loopback", "auth.tokens: mode"]),
+        ({"auth": {"mode": "loopback", "origins": ["https://*.example.org"]}}, ["auth.origins.0: "]),
         ({"models": {}}, ["models: empty; name at least one"]),
         ({"default": "b"}, ["default: 'b' is not one of the models (a)"]),
         (
-            {"limits": {"pairs": 200, "waiting_pairs": 150}},
+            {"models": {"auto": "auto"}, "loading": {"endpoint": {"url": "http://x/v1"}}},
+            ["models: auto runs here"],
+        ),
+        (
+            {"limits": {"pairs": 200, "waiting_pairs": 150, "waiting_mib": 95}},
             [
                 "limits.pairs: 200 pairs of one request never fit into waiting_pairs=150; set pairs=150 or less",
                 "limits.pairs: 200 pairs of one request never fit into waiting_pairs_each=128; set pairs=128 or less",
+                "limits.waiting_mib: 95 is too little for one body of body_mib=32; set at least 96",
             ],
         ),
         (
-            {"limits": {"waiting_mib": 95}},
-            ["limits.waiting_mib: 95 is too little for one body of body_mib=32; set at least 96"],
-        ),
-        ({"batching": {"max_pair": 4}}, ["batching.max_pair: no such setting; did you mean 'max_pairs'?"]),
-        (
-            {"limits": {"pairs": 0}, "scaling": {"min_replicas": 3, "gpu": 1}},
-            ["limits.pairs: input should be greater than 0", "scaling.gpu: no such setting", "scaling.min_replicas: 3"],
+            {"limits": {"timeout_s": 90}, "scaling": {"drain_s": 60, "min_replicas": 3}, "batching": {"max_pair": 4}},
+            [
+                "batching.max_pair: no such setting; did you mean 'max_pairs'?",
+                "scaling.drain_s: 60 is less than limits.timeout_s=90",
+                "scaling.min_replicas: 3",
+            ],
         ),
     ],
 )
 def test_every_fault_is_named_with_its_place(changes: dict[str, Any], faults: list[str]) -> None:
     with pytest.raises(ConfigError) as refused:
         build({**GOOD, **changes})
-    assert len(refused.value.faults) == len(faults)
+    assert len(refused.value.faults) == len(faults), refused.value.faults
     for fault in faults:
         assert any(line.startswith(f"args of serve.app:build: {fault}") for line in refused.value.faults), fault
-
-
-def test_a_replica_may_finish_what_it_has_accepted() -> None:
-    with pytest.raises(ConfigError) as refused:
-        load(ServeConfig, overrides={**GOOD, "limits": {"timeout_s": 90}, "scaling": {"drain_s": 60}})
-    (fault,) = refused.value.faults
-    assert fault.startswith("scaling.drain_s: 60 is less than limits.timeout_s=90")
-    assert "set scaling.drain_s=90 or more" in fault
-    assert load(ServeConfig, overrides={**GOOD, "limits": {"timeout_s": 90}, "scaling": {"drain_s": 90}})
-
-
-def test_origins_are_written_as_browsers_send_them() -> None:
-    for wrong in ("*", "tools.example.org", "https://tools.example.org/", "https://*.example.org"):
-        with pytest.raises(ConfigError, match=r"auth\.origins\.0"):
-            load(ServeConfig, overrides={**GOOD, "auth": {"mode": "loopback", "origins": [wrong]}})
 
 
 def test_a_registry_that_is_not_named_is_a_fault_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,31 +124,19 @@ def test_a_registry_that_is_not_named_is_a_fault_before_anything_starts(monkeypa
     assert list(config.preflight()) == [
         "models.champion: models:/ sources need registry.tracking_uri (or MLFLOW_TRACKING_URI)"
     ]
-    with pytest.raises(ConfigError, match=r"models\.champion: models:/ sources need registry\.tracking_uri"):
-        build({**GOOD, "models": models})
 
 
 def damages(artifact: Path) -> dict[str, tuple[str, bytes, str]]:
     """Kind of damage -> the file, its contents, and a pattern of the fault."""
     head = json.loads((artifact / CONFIG).read_text())
-    vast = {"weight": {"dtype": "F32", "shape": [2**40, 2**22], "data_offsets": [0, 4]}}
-    header = json.dumps(vast).encode()
-    deep = b"[" * 100_000
+    vast = json.dumps({"weight": {"dtype": "F32", "shape": [2**40, 2**22], "data_offsets": [0, 4]}}).encode()
+    outside = json.dumps({**head, "files": ["../../etc/passwd"]}).encode()
     return {
         "header_length": (WEIGHTS, struct.pack("<Q", 2**62) + b"{}", "is damaged"),
-        "tensor_size": (WEIGHTS, struct.pack("<Q", len(header)) + header + b"\0" * 4, "is damaged"),
-        "cut_weights": (WEIGHTS, (artifact / WEIGHTS).read_bytes()[:-1], "is damaged"),
-        "deep_config": (CONFIG, deep, "nested too deep"),
-        "huge_config": (CONFIG, b" " * (MAX_JSON_BYTES + 1), r"an art[ei]fact's JSON at most 32"),
-        "two_systems": (CONFIG, b'{"system": 1, "system": 2}', "'system' occurs twice"),
-        "files_outside": (
-            CONFIG,
-            json.dumps({**head, "files": ["../../etc/passwd"]}).encode(),
-            "names below the folder",
-        ),
-        "no_config": (CONFIG, json.dumps({**head, "config": 7}).encode(), "holds a int where an object belongs"),
-        "deep_words": (VOCABULARY, deep, "nested too deep"),
+        "tensor_size": (WEIGHTS, struct.pack("<Q", len(vast)) + vast + b"\0" * 4, "is damaged"),
+        "deep_config": (CONFIG, b"[" * 100_000, "nested too deep"),
         "huge_words": (VOCABULARY, b" " * (MAX_JSON_BYTES + 1), r"an art[ei]fact's JSON at most 32"),
+        "files_outside": (CONFIG, outside, "names below the folder"),
         "list_of_steps": (PREPROCESS, b"[]", "holds a list where an object belongs"),
     }
 
@@ -185,30 +149,18 @@ def test_damaged_artifacts_end_the_command_with_a_line_each(tmp_path: Path) -> N
     for name, (file, data, _) in expected.items():
         shutil.copytree(good, tmp_path / name)
         (tmp_path / name / file).write_bytes(data)
-    models = [f"models.{name}={tmp_path / name}" for name in ("good", *expected)]
-    command = [sys.executable, "-m", "serve.app", "--config", str(CONFIGS / "local.yaml"), "models=null", *models]
-    run = subprocess.run(
-        [*command, f"port={free_port()}"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (run.returncode, run.stdout) == (2, ""), run.stderr
-    first, *lines = run.stderr.splitlines()
-    assert first == f"config refused, {len(expected)} faults:"
-    for line, (name, (file, _, pattern)) in zip(lines, expected.items(), strict=True):
-        assert line.startswith(f"  models.{name}: "), line
+    models = {name: str(tmp_path / name) for name in ("good", *expected)}
+    config = load(CommandConfig, overrides={**GOOD, "models": models, "port": free_port()})
+    for line, (name, (file, _, pattern)) in zip(config.preflight(), expected.items(), strict=True):
+        assert line.startswith(f"models.{name}: "), line
         assert re.search(pattern, line)
         assert file in line
 
 
-def test_fronts_that_share_a_port_divide_its_limits() -> None:
-    limits = LimitsConfig(connections=1001, connections_each=256, waiting_mib=300, body_mib=32)
-    share = limits.of_each(2)
-    assert (share.connections, share.connections_each, share.waiting_mib) == (501, 128, 150)
-    assert limits.of_each(8).waiting_mib == 3 * 32  # one body
-    assert limits.of_each(1) == limits
+def test_behind_haproxy_nobody_counts_as_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")
+    with pytest.raises(ConfigError, match="loopback cannot identify clients behind HAProxy"):
+        build(GOOD)
 
 
 def test_a_port_is_claimed_by_one_server_before_it_listens(capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,12 +172,6 @@ def test_a_port_is_claimed_by_one_server_before_it_listens(capsys: pytest.Captur
         assert f"port: another server starts or runs on 127.0.0.1:{port}" in capsys.readouterr().err
         claim_port("127.0.0.1", free_port()).close()
     claim_port("127.0.0.1", port).close()
-
-
-def test_behind_haproxy_nobody_counts_as_local(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")
-    with pytest.raises(ConfigError, match="loopback cannot identify clients behind HAProxy"):
-        build(GOOD)
 
 
 def test_the_command_names_what_is_missing_and_what_is_taken(tmp_path: Path) -> None:
@@ -247,28 +193,3 @@ def test_the_command_names_what_is_missing_and_what_is_taken(tmp_path: Path) -> 
     )
     assert open_to_all.returncode == 2
     assert "auth.mode=loopback accepts only requests from localhost, but host='0.0.0.0'" in open_to_all.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-def test_the_command_serves_until_it_is_told_to_end(artifact: str, tmp_path: Path) -> None:
-    port = free_port()
-    command = [sys.executable, "-u", "-m", "serve.app", f"models.demo={artifact}", f"port={port}"]
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            printed = next(line for line in process.stdout if line.startswith("the page: "))
-            assert printed.startswith(f"the page: http://127.0.0.1:{port}/")
-            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-                assert "<html" in client.get("/").raise_for_status().text
-                assert client.get("/readyz").status_code == 200
-                odd = client.get("/healthz", headers=[("X-Request-ID", b"caf\xe9")])
-                assert odd.status_code == 200
-                assert PLAIN_ID.fullmatch(odd.headers["X-Request-ID"].split(", ")[0])
-                elsewhere = client.get("/readyz", headers={"Host": "rebound.example"})
-                assert elsewhere.status_code == 403
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.stdout.read()
-    assert process.returncode == 0

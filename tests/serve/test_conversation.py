@@ -28,19 +28,6 @@ def test_the_images_stay_where_they_were_sent() -> None:
     assert turns(("user", parts)) == (Turn("user", f"Please describe the changes in {IMAGE} and {IMAGE}.\nBriefly."),)
 
 
-def test_several_turns_and_images_in_the_first() -> None:
-    found = turns(
-        ("system", "Be brief."), ("user", [PICTURE, PICTURE]), ("assistant", "the cube moved"), ("user", "Which one?")
-    )
-    assert found == (
-        Turn("system", "Be brief."),
-        Turn("user", IMAGE * 2),
-        Turn("assistant", "the cube moved"),
-        Turn("user", "Which one?"),
-    )
-    assert fault_of(found) is None
-
-
 def test_only_the_last_two_images_have_marks_and_those_of_others_stand_in_the_next_turn_of_the_user() -> None:
     assert turns(("user", [PICTURE, PICTURE, said("old")]), ("assistant", [PICTURE, said("a picture")]),
                  ("user", [PICTURE, said("new")])) == (
@@ -72,16 +59,9 @@ def test_what_a_model_cannot_read_is_named() -> None:
     ("text", "question"),
     [
         ("What changed?", False),
-        ("What is the difference between these two images?", False),
-        ("Can you describe what you see?", False),
-        ("Which object was altered?", False),
-        ("Describe the scene.", False),
-        ("Was hat sich verändert?", False),
-        ("何が変わりましたか？", False),
-        ("", False),
         ("How many cars are there?", True),
         ("Look closely. Is the cube red?", True),
-        ("Are you sure?", True),
+        ("", False),
         ("is " * 200_000, False),
     ],
 )

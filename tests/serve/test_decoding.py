@@ -13,13 +13,13 @@ import numpy as np
 import psutil
 import pytest
 
-from idc.captioning.apply import Fault, Pixels
+from idc.captioning.apply import Pixels
 from idc.data.images import decode_image
 from serve.backend import EncodedPair
 from serve.batching import Batcher
 from serve.decoding import Decoders, PixelRoom
 from serve.deployment.model import Model
-from tests.serve.bodies import picture, saved
+from tests.serve.bodies import picture
 from tests.serve.local import local_config
 from tests.serve.waiting import happens
 
@@ -60,17 +60,6 @@ def test_pixels_are_those_of_decode_image(data: bytes, processes: int) -> None:
         assert np.array_equal(pixels.after, decode_image(data))
         assert pixels.after.flags.writeable
         assert len(decoders()) == processes
-
-    run(test)
-
-
-@pytest.mark.parametrize("data", [SMALL[:60], saved(np.zeros((1200, 1000, 3), np.uint8), "PNG")[:-40]])
-def test_a_damaged_image_is_a_fault(data: bytes) -> None:
-    async def test() -> None:
-        pixels, *_ = await Decoders(1, 60).pair(EncodedPair(SMALL, data))
-        assert isinstance(pixels, Fault)
-        assert (pixels.role, pixels.error.code) == ("after", "truncated image")
-        assert pixels.error.detail
 
     run(test)
 

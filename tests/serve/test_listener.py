@@ -184,12 +184,6 @@ def test_a_request_that_does_not_end_is_given_up(begun: bytes, answer: str | Non
         assert ended(connection)
 
 
-def test_a_second_request_that_does_not_end_is_given_up() -> None:
-    with app(head_s=0.2) as served, served.connect() as connection:
-        assert answer_of(connection, GET) == (200, "0")
-        assert refused(answer_of(connection, GET[:10]), 408, "too_slow")
-
-
 def test_a_client_that_does_not_read_is_given_up() -> None:
     big = b"x" * 2**25
 

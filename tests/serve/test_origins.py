@@ -43,13 +43,9 @@ def own(client: httpx2.Client) -> str:
     [
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1:9"},
-        {"Sec-Fetch-Site": "Cross-Site", "Sec-Fetch-Mode": "navigate"},
         {"Origin": "https://foreign.example"},
-        {"Origin": "http://127.0.0.1"},
         {"Origin": "http://127.0.0.2:OWN_PORT"},
-        {"Origin": "http://localhost:OWN_PORT"},
         {"Origin": "null"},
-        {"Origin": ""},
         {"Origin": f"{TOOLS}.foreign.example"},
     ],
     ids=str,

@@ -6,7 +6,6 @@ import io
 import shutil
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
@@ -82,15 +81,6 @@ def test_a_body_of_the_largest_size_is_captioned(client: httpx2.Client, pairs: i
     files = form(*sizes, side=side)
     assert 0 <= LIMITS.body_mib * MIB - sum(len(data) for _, (_, data) in files) < MIB / 8
     captions(client.post("/v1/captions", files=files), pairs)
-
-
-@pytest.mark.slow
-def test_photographs_of_sixteen_requests_at_once_share_calls(client: httpx2.Client) -> None:
-    files = form(0, 0)
-    with ThreadPoolExecutor(16) as threads:
-        answers = list(threads.map(lambda _: client.post("/v1/captions", files=files), range(16)))
-    assert len({captions(answer, 1)[0] for answer in answers}) == 1
-    assert max(answer.json()["timing"]["largest_batch"] for answer in answers) > 1
 
 
 @pytest.mark.slow

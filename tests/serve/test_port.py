@@ -40,11 +40,3 @@ def test_a_closed_port_leaves_nothing_and_is_passed_to_nobody() -> None:
     assert not Path(port.path).parent.exists()
     with pytest.raises(OSError, match="No such file"):
         receive_socket(port.path)
-
-
-def test_a_taken_address_is_refused() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(OSError, match="Address already in use"):
-            SharedPort("127.0.0.1", taken.getsockname()[1])

@@ -36,9 +36,3 @@ def test_pairs_of_all_replicas_and_calls_that_wait_decide() -> None:
     assert wanted({"one": 32.0, "other": 16.0}) == pytest.approx(3.0)
     assert wanted({"one": 8.0, "other": 0.0}, queued=8.0) == pytest.approx(1.0)
     assert wanted(None) == 0.0
-
-
-def test_serve_accepts_the_policy_by_its_name() -> None:
-    policy = {"policy_function": "serve.deployment.scaling:by_pairs"}
-    found = AutoscalingConfig(policy=policy).policy.get_policy()  # type: ignore[arg-type]  # Serve's own form
-    assert found.__name__ == "by_pairs"

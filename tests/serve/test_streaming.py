@@ -6,7 +6,6 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import httpx2
@@ -15,13 +14,9 @@ import pytest
 from serve import streaming
 from serve.api import create_api
 from serve.backend import EncodedPair, Options, PairResult
-from serve.context import RequestContext
-from serve.errors import ApiError
 from serve.pieces import Hear
 from serve.schema import CaptionAnswer, PairAnswer, StreamEnd
-from serve.service import as_done
-from serve.streaming import respond
-from tests.serve.bodies import FORM, field, file, form, pair, picture, url
+from tests.serve.bodies import pair, picture, url
 from tests.serve.local import LocalBackend, local_config, serving
 from tests.serve.waiting import until
 
@@ -84,12 +79,6 @@ def test_one_pair(client: httpx2.Client) -> None:
     CaptionAnswer.model_validate(whole)
 
 
-def test_a_form_is_streamed_too(client: httpx2.Client) -> None:
-    body = form(file("before", picture()), file("after", picture(shade=9)), field("stream", "true"))
-    with client.stream("POST", "/v1/captions", content=body, headers=dict(FORM)) as reply:
-        assert [name for name, _ in events(reply.iter_lines())] == ["result", "done"]
-
-
 def test_results_come_as_they_are_done(client: httpx2.Client, backend: HeldBackend) -> None:
     """The first pair is held back until the others have arrived, which requires that they do not wait for it."""
     backend.doors = {40: threading.Event()}
@@ -144,49 +133,3 @@ def test_a_client_that_leaves_ends_the_work(
     assert backend.cancelled.wait(60)
     backend.doors[40].set()
     until(lambda: "idc_pairs_waiting 0.0" in client.get("/metrics").text, "its place in the queue is free again")
-
-
-def test_remaining_pieces_are_cancelled_after_a_failure() -> None:
-    ended: list[int] = []
-
-    async def piece(place: int) -> int:
-        try:
-            if place == 1:
-                raise ApiError(503, "busy", "ask again")
-            await asyncio.Event().wait()
-        finally:
-            ended.append(place)
-        return place
-
-    async def run() -> None:
-        async for _ in as_done([piece(place) for place in range(3)]):
-            pass
-
-    with pytest.raises(ApiError, match="ask again"):
-        asyncio.run(run())
-    assert sorted(ended) == [0, 1, 2]
-
-
-def test_a_request_cancelled_before_its_first_event_leaves_nothing_behind() -> None:
-    """Ray Serve cancels requests in this way when their client has left."""
-    left: list[str] = []
-
-    async def forever() -> streaming.Events:
-        try:
-            await asyncio.Event().wait()
-            yield b""
-        finally:
-            left.append("work")
-
-    async def run() -> None:
-        after = ExitStack()
-        after.callback(left.append, "queue")
-        asked = asyncio.ensure_future(respond(RequestContext("id"), forever(), lambda error: b"", after))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        asked.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asked
-
-    asyncio.run(run())
-    assert left == ["work", "queue"]
