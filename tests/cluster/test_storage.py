@@ -112,6 +112,10 @@ def test_what_belongs_to_a_checkpoint_is_stored_before_it_is_complete(s3: Store,
     assert not storage.scratch.exists()
     other = RunStorage(folder, is_main=False)
     assert [path.name for path in other.scratch.iterdir()] == ["log.jsonl"]
+    killed = RunStorage(folder, is_main=False)
+    killed._lock.close()  # as the end of its process does
+    RunStorage(folder, is_main=False).close()
+    assert (killed.scratch.exists(), other.scratch.exists()) == (False, True)
     other.close()
 
 

@@ -174,6 +174,20 @@ def test_hdf5_does_not_reach_into_other_files(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_an_hdf5_file_that_is_a_link_or_no_file(tmp_path: Path) -> None:
+    source = put(tmp_path / "in", {f"train/txt/{name}.json": '{"a.png": ["a"]}' for name in ("sc_videos", "spot", "x")})
+    (source / "train/video").mkdir()
+    for path in (tmp_path / "other.h5", source / "train/video/x.h5"):
+        with h5py.File(path, "w") as other:
+            other["a.png"] = frames(CANARY if path.parent == tmp_path else 1)
+    (source / "train/video/sc_videos.h5").symlink_to(tmp_path / "other.h5")
+    os.mkfifo(source / "train/video/spot.h5")
+    prepare(source, tmp_path / "out", "procap_hdf5")
+    assert {reject.row_id: reject.code for reject in read_rejects(tmp_path / "out")} == {
+        "a": "unreadable file", "ac": "outside the source", "train/txt/x.json:a.png": "duplicate pair id",
+    }  # fmt: skip
+
+
 def test_a_hugging_face_folder_stays_below_itself(tmp_path: Path, secret: Path, host: Listener) -> None:
     import datasets
 

@@ -181,8 +181,9 @@ def script(path: Path, canary: Canary) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("write", [torch_zip, torch_old, bare, in_a_placeholder, script], ids=lambda f: f.__name__)
-def test_official_weights(write: Callable[[Path, Canary], None], canary: Canary, tmp_path: Path) -> None:
-    path = tmp_path / "official.pth"
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_official_weights(write: Callable[[Path, Canary], None], suffix: str, canary: Canary, tmp_path: Path) -> None:
+    path = tmp_path / f"official{suffix}"
     write(path, canary)
     with pytest.raises(ValueError, match=r"not a checkpoint that can be read safely|cannot be read"):
         read_checkpoint(path)
