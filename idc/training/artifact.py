@@ -31,7 +31,7 @@ from idc.atomic import take_umask, write_bytes, write_text
 from idc.data.text import Vocabulary
 from idc.data.textfiles import decode_text, parse_json
 from idc.training.base import BaseName
-from idc.training.hashing import combined_hash, file_hash
+from idc.training.hashing import combined_hash, contents, file_hash
 from idc.units import metric_text
 
 if TYPE_CHECKING:
@@ -306,15 +306,17 @@ def artifact_identity(path: Path | str) -> str:
 
 
 def captioning_files(path: Path | str) -> dict[str, str]:
-    """Name -> SHA-256 of the files of an artifact that its captions may depend on.
+    """Name -> SHA-256 of all files in an artifact's folder that its captions may depend on.
 
     The files of jobs/calibrate.py are left out, also of the list of files in config.json: they are added later.
     """
-    artifact = read_artifact(path)
-    added = _ADDED_LATER.intersection(artifact.files)
-    hashes = {name: file_hash(artifact.path / name) for name in (CONFIG, *artifact.files) if name not in added}
-    if added:
-        head = _read_json(artifact.path / CONFIG)
+    path = _local(path)
+    hashes = contents(path)
+    hashes.pop("hashes.json", None)  # of earlier versions, no part of the artifact
+    if added := hashes.keys() & _ADDED_LATER:
+        for name in added:
+            del hashes[name]
+        head = _read_json(path / CONFIG)
         before = _json({**head, "files": [name for name in head["files"] if name not in added]})
         hashes[CONFIG] = hashlib.sha256(before.encode()).hexdigest()
     return hashes

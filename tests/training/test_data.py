@@ -220,6 +220,7 @@ def test_processes_make_the_same_batches_and_end(capfd: pytest.CaptureFixture[st
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_errors_of_processes_reach_the_loop() -> None:
     with pytest.raises(ValueError, match="sample 3 is broken"):
         take(Loader(Numbers(10, broken=3), 4, 0, 0, 1, collate, processes=1), 5)

@@ -15,7 +15,7 @@ from idc import SPIN_COUNT, SPIN_VARIABLE
     ("variables", "expected"),
     [
         ({}, SPIN_COUNT),
-        ({"OMP_WAIT_POLICY": "active"}, "None"),
+        pytest.param({"OMP_WAIT_POLICY": "active"}, "None", marks=pytest.mark.slow),
         pytest.param({SPIN_VARIABLE: "77"}, "77", marks=pytest.mark.slow),
     ],
 )
