@@ -60,6 +60,8 @@ def test_dots_and_links_that_leave_a_source_are_refused_each_for_itself(tmp_path
         assert reader.read("a.png") == picture(1)
         with pytest.raises(files.OutsideSource, match="names in this layout are those of files below the source"):
             reader.read("../secret.png")
+    with pytest.raises(files.OutsideSource):
+        files.Reader(files.locate(root)).read(str(tmp_path / "secret.png"))
     with pytest.raises(files.OutsideSource, match="a link leads out of the source"):
         files.Reader(files.locate(root)).read("link.png")
 

@@ -117,3 +117,4 @@ def test_files_without_a_georeference_have_none(tmp_path: Path) -> None:
         assert geo_header(write(tmp_path / "plain.tif", pixels, crs=None, grid=None).read_bytes()) is None
     unnamed = write(tmp_path / "unnamed.tif", pixels, crs=None).read_bytes()  # a grid in no coordinate system
     assert geo_header(unnamed) is None
+    assert all(geo_header(placed[:length]) is None for length in (4, 8, 9, 60))

@@ -57,6 +57,14 @@ def test_parts_of_strips_are_those_of_the_whole(seed: int, height: int) -> None:
         assert part.tiles == {tile: tiles.count(tile) for tile in set(tiles)}
 
 
+def test_parts_of_two_classes_that_touch_across_a_strip_stay_two() -> None:
+    kinds = np.ones((4, 5), np.uint8)
+    kinds[2:] = 2
+    numbers, parts = by_strips(kinds, kinds.astype(float), 2, 1)
+    assert [part.kind for part in parts] == [1, 2]
+    assert (numbers == kinds).all()
+
+
 def test_small_parts_inside_a_strip_are_forgotten_at_once() -> None:
     kinds = np.zeros((30, 300), np.uint8)
     kinds[5:25:2, ::2] = 1

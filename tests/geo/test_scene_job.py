@@ -17,7 +17,7 @@ import rasterio
 from rasterio.features import rasterize
 from rasterio.warp import transform_geom
 
-from idc.config import load
+from idc.config import cli, load
 from idc.data.pipeline import TooManyRejects, run_local
 from idc.data.store import read_manifest
 from idc.geo.config import SceneJob
@@ -187,7 +187,7 @@ SCRIPT = """
 import sys
 from functools import partial
 from pathlib import Path
-from idc.config import load
+from idc.config import cli, load
 from idc.geo.config import SceneJob
 from idc.geo.scene_job import caption_scene
 from tests.geo.toy import DifferenceCaptioner
@@ -313,6 +313,17 @@ def test_the_command_refuses_with_a_line(small: DrawnPair, tmp_path: Path, comma
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith(f"caption: {text} cannot be read as a GeoTIFF")
     assert not (tmp_path / "out").exists()
+
+
+def test_settings_by_position_are_those_of_the_job(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in ("a.tif", "b=c.tif"):
+        (tmp_path / name).write_bytes(b"")
+    arguments = [str(tmp_path / "a.tif"), f"after={tmp_path / 'b=c.tif'}", "--out", "x", "--artifact", "regions"]
+    config = cli(SceneJob, "", arguments, positional=("before", "after")).config
+    assert (config.before, config.after) == (str(tmp_path / "a.tif"), str(tmp_path / "b=c.tif"))
+    with pytest.raises(SystemExit):
+        cli(SceneJob, "", [*arguments[:1], "third", "fourth", "--out=x"], positional=("before", "after"))
+    assert "'fourth' is not of the form key=value" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -145,6 +145,16 @@ def test_a_pair_that_is_always_refused_is_a_reject_and_is_not_asked_again(server
     assert len(server.requests) == COUNT + 1
 
 
+def test_an_answer_that_is_cut_off_is_refused_and_an_unreadable_image_is_a_reject(
+    server: Server, tmp_path: Path
+) -> None:
+    server.finish_reason = "length"
+    pairs = write_pairs(tmp_path / "pairs", 4, p02={"after": b"no image"})
+    assert run_job(job(pairs, server.url, asks=1, max_reject_share=1.0)).reject_reasons == {
+        "cut off": 3, "not an image": 1,
+    }  # fmt: skip
+
+
 def test_nonsense_ends_the_run_early(server: Server, tmp_path: Path) -> None:
     pairs = write_pairs(tmp_path / "many", 60)
     server.answer = lambda number, content: (200, "I cannot see images.")

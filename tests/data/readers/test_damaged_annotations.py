@@ -126,6 +126,9 @@ def test_absent_files_of_clevr_change_are_noted_and_missed_if_strict(tmp_path: P
     assert {row["change_type"] for row in iter_rows(tmp_path / "out", ["change_type"])} == {None, "none"}
     strict = prepare(source, tmp_path / "strict", "clevr_change", strict=True)
     assert strict.reject_reasons == {"missing partner": 2}
+    texts = {name: text for name, text in official.files.items() if isinstance(text, str)}
+    with pytest.raises(ValueError, match="has no images named"):
+        open_reader("clevr_change", str(put(tmp_path / "texts", {**texts})), ImportConfig(strict=True))
 
 
 def test_types_and_viewpoints_of_clevr_change(tmp_path: Path) -> None:

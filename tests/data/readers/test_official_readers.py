@@ -91,6 +91,18 @@ def test_levir_masks_flags_and_types(tmp_path: Path) -> None:
     assert {row["mask"] for row in iter_rows(tmp_path / "cc_out")} == {None}
 
 
+def test_files_that_are_no_images_or_no_files_are_named(tmp_path: Path) -> None:
+    rows = [{"img0": f"{n}.heic", "img1": f"{n}_2.png", "sents": ["a"], "uid": n} for n in "ab"]
+    texts = {"train.json": json.dumps(rows), "a.heic": "x", "b.heic": "x", "other.svg": "<svg/>"}
+    source = put(tmp_path / "in", {**texts, "a_2.png": 1, "b_2.png": 2})
+    (source / "deep").symlink_to("..", target_is_directory=True)
+    manifest = prepare(source, tmp_path / "out", "image_editing_request")
+    assert manifest.reject_reasons["not an image"] == 2
+    notes = " ".join(manifest.extra["notes"])
+    assert "1 .svg" in notes
+    assert "deep" in notes
+
+
 def test_omnidiff_keeps_the_parts_apart(tmp_path: Path) -> None:
     """Also where both have files of the same names."""
     official = omnidiff()

@@ -46,6 +46,7 @@ def test_a_killed_process_is_an_error_and_the_build_continues(tmp_path):
     assert (manifest.num_rows, manifest.complete) == (10, True)
 
 
+@pytest.mark.slow
 def test_no_process_is_left_when_the_command_is_killed(tmp_path):
     settings = {"width": 32, "height": 32, "samples_per_pixel": 1, "min_visible_pixels": 1}
     command = [sys.executable, str(ROOT / "jobs/render.py"), "--local", f"out={tmp_path}/pairs", "chunk_size=1"]

@@ -15,7 +15,7 @@ from idc.config import ConfigError, load
 from idc.data.images import decode_image
 from idc.data.rendered.config import RenderConfig, RenderJob, SeveralConfig
 from idc.data.rendered.differences import KINDS, differences_of
-from idc.data.rendered.draw import cast, split_of
+from idc.data.rendered.draw import UnplaceableScene, cast, split_of
 from idc.data.rendered.lettering import letter_stencil
 from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes
 from idc.data.rendered.scene import Thing, View
@@ -241,6 +241,11 @@ def test_splits_have_all_numbers_of_changes() -> None:
 def test_a_bad_setting_is_refused_with_the_reason(settings: dict[str, object], word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         load(RenderConfig, None, settings)
+
+
+def test_impossible_settings_end_with_advice() -> None:
+    with pytest.raises(UnplaceableScene, match=r"lower several\.max_changes"):
+        draw_several(SEVERAL.model_copy(update={"extent": 0.5}), 5)
 
 
 @pytest.mark.parametrize("name", ["several", "several_small"])

@@ -201,6 +201,13 @@ def test_images_are_shifted_with_their_masks(rendered: Path, tmp_path: Path, whi
         assert len(seen) > 2 or which not in ("both", role), "a draw for each image"
 
 
+def test_a_damaged_image_is_a_reject(tmp_path: Path) -> None:
+    source = store(tmp_path / "in", [*pairs_of(4), ChangePair("damaged", pairs_of(1)[0].before, b"no image")])
+    job = load(CorruptJob, None, {"pairs": str(source), "out": str(tmp_path / "out"), "kind": "fog", "severity": 2})
+    manifest = run_local(*open_corruption(job), progress=False, max_reject_share=0.5)
+    assert (manifest.num_rows, manifest.reject_reasons) == (4, {"not an image": 1})
+
+
 def test_a_shift_repeats_the_border() -> None:
     pixels = np.arange(12, dtype=np.uint8).reshape(3, 4)
     assert shifted(pixels, 1, -2).tolist() == [[2, 3, 3, 3], [2, 3, 3, 3], [6, 7, 7, 7]]

@@ -14,6 +14,7 @@ from idc.data.images import encode_png
 from idc.data.store import Manifest, Reject, iter_rows, read_manifest, read_rejects
 from idc.data.validation.clean import clean_path, write_clean
 from idc.data.validation.run import validate
+from tests.conftest import Command
 from tests.data.readers.test_own import prepare, put
 
 ROWS = {
@@ -91,3 +92,10 @@ def test_never_instead_of_the_official_one(official: Path, tmp_path: Path) -> No
         clean(official, overwrite=True, clean_out=f"{official}/")
     with pytest.raises(ValueError, match="import it first"):
         clean(tmp_path / "in" / "pairs.jsonl")
+
+
+def test_the_job(official: Path, command: Command) -> None:
+    run = command("validate", f"pairs={official}", "--clean", "pictures=0")
+    assert run.returncode == 1, run.stderr
+    assert f"{official}-clean: 4 pairs; left out: {{'contradiction': 1, 'leak': 3}}" in run.stdout
+    assert read_manifest(f"{official}-clean").complete
