@@ -40,7 +40,9 @@ def described_pairs(world: World, folder: Path, noise: float = 0.3) -> str:
 def described_samples(described: str, **settings: Any) -> DescribedPairs:
     """The training split of :func:`described_pairs`, with a vocabulary of its descriptions; ``settings`` are arguments
     of :class:`DescribedPairs`."""
-    vocabulary = settings.pop("vocabulary", None) or Vocabulary.build(row["captions"][0] for row in iter_rows(described))
+    vocabulary = settings.pop("vocabulary", None) or Vocabulary.build(
+        row["captions"][0] for row in iter_rows(described)
+    )
     defaults = {"tokens": Tokens(vocabulary, 96), "positions": 16, "length": 96, "seed": 0}
     return DescribedPairs(
         described, "train", images=ImageStore(64, 64), vocabulary=vocabulary, **{**defaults, **settings}
