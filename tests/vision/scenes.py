@@ -12,16 +12,9 @@ from idc.vision.tokenizer.config import TokenizerConfig
 from tests.folders import write_rows
 
 TINY = TokenizerConfig(
-    image_size=32,
-    patch_size=4,
-    channels=32,
-    channel_mult=(1, 1),
-    res_blocks=1,
-    mid_attention=False,
-    norm_groups=8,
-    codebook_size=32,
-    latent_dim=16,
-)
+    image_size=32, patch_size=4, channels=32, channel_mult=(1, 1), res_blocks=1, mid_attention=False, norm_groups=8,
+    codebook_size=32, latent_dim=16,
+)  # fmt: skip
 """32x32 images to 4x4 codes."""
 
 COLOURS = {"red": (200, 40, 40), "green": (40, 160, 60), "blue": (50, 70, 210), "yellow": (230, 210, 50)}

@@ -26,16 +26,9 @@ SIZE = 32
 SCENES = 12
 """Two pairs each: 24 pairs, of which 16 for training."""
 TOKENIZER = TokenizerConfig(
-    image_size=SIZE,
-    patch_size=2,
-    channels=16,
-    channel_mult=(1, 1, 2),
-    res_blocks=1,
-    mid_attention=False,
-    norm_groups=8,
-    codebook_size=32,
-    latent_dim=16,
-)
+    image_size=SIZE, patch_size=2, channels=16, channel_mult=(1, 1, 2), res_blocks=1, mid_attention=False,
+    norm_groups=8, codebook_size=32, latent_dim=16,
+)  # fmt: skip
 """32x32 images to 4x4 codes."""
 ENCODER = {"width": 32, "layers": 2, "heads": 4, "text_length": 12}
 DECODER = {"width": 32, "layers": 1, "heads": 4, "feedforward": 64, "max_length": 20, "dropout": 0.0}
@@ -97,17 +90,9 @@ def make_world(folder: Path) -> World:
     """Render, tokenise, interpolate."""
     pairs = str(folder / "pairs")
     scenes = {
-        "num_scenes": SCENES,
-        "width": SIZE,
-        "height": SIZE,
-        "samples_per_pixel": 4,
-        "min_objects": 2,
-        "max_objects": 3,
-        "jitter": "slight",
-        "min_visible_pixels": 8,
-        "val_share": 0.17,
-        "test_share": 0.17,
-    }
+        "num_scenes": SCENES, "width": SIZE, "height": SIZE, "samples_per_pixel": 4, "min_objects": 2, "max_objects": 3,
+        "jitter": "slight", "min_visible_pixels": 8, "val_share": 0.17, "test_share": 0.17,
+    }  # fmt: skip
     job = load(RenderJob, None, {"out": pairs, "render": scenes, "chunk_size": SCENES})
     run_local(*open_rendering(job), progress=False)
     tokenizer = make_tokenizer(folder / "tokenizer", pairs)

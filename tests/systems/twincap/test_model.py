@@ -10,7 +10,7 @@ import torch
 
 from idc.config import load
 from idc.systems.twincap.config import ModelConfig, SupervisionConfig
-from idc.systems.twincap.model import SIZES, TwinNet, heat, near_objects, peak_cells
+from idc.systems.twincap.model import TwinNet, heat, near_objects, peak_cells
 from tests.systems.twincap.tiny import MODEL
 
 WORDS = 17
@@ -27,30 +27,6 @@ def images(height: int, width: int, pairs: int = 2) -> torch.Tensor:
     return torch.randint(0, 256, (pairs, 2, height, width, 3), generator=torch.Generator().manual_seed(1)).to(
         torch.uint8
     )
-
-
-@torch.no_grad()
-@pytest.mark.parametrize(("height", "width"), [(32, 32), (40, 24)])
-@pytest.mark.parametrize("parts", [
-    {}, {"difference": False}, {"heads": 0.0, "dense": 0.0}, {"peaks": 6, "peak_layers": 0, "stem": "early"},
-])  # fmt: skip
-def test_shapes_of_every_part_at_any_size(height: int, width: int, parts: dict[str, Any]) -> None:
-    net = network(height=height, width=width, **parts)
-    encoded = net(images(height, width))
-    peaks = parts.get("peaks", 0)
-    assert encoded.memory.shape == (2, height // 8 * width // 8 + 3 + peaks, 32)
-    assert encoded.cells.shape == (2, peaks)
-    assert (encoded.parts is None) == (not peaks)
-    assert encoded.features.shape == (2, 2, 16, height // 4, width // 4)
-    if parts.get("dense") == 0.0:
-        assert (net.kind, net.objects) == (None, None)
-        return
-    assert encoded.change.shape == net.object_maps(encoded.features).shape == (2, 2, height // 4, width // 4)
-    drawn = net.change_map(encoded)
-    assert drawn.shape == (2, height // 4, width // 4)
-    assert bool(((drawn >= 0) & (drawn <= 1)).all())
-    looks = net.object_looks(encoded.features, torch.rand(2, 2, 5, 3))
-    assert [one.shape for one in looks] == [(2, 2, 5, size) for size in SIZES]
 
 
 @torch.no_grad()
