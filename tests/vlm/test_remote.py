@@ -11,11 +11,10 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import pytest
 import torch
 
-from idc.captioning.calibration import YES, Calibration, fit_calibration, inputs_of
+from idc.captioning.calibration import YES
 from idc.captioning.calibration_job import CalibrateJob, calibrate, finished_calibration
 from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.chat_endpoint import EndpointConfig, EndpointError, NotAnswered, Reply, RequestRefused
@@ -91,49 +90,6 @@ def test_the_endpoint_gets_images_that_it_need_not_resize_and_the_prompt_token_f
         assert others == sorted(others, reverse=True)
 
 
-def test_an_endpoint_is_asked_whether_anything_changed_if_the_calibration_reads_it(
-    qwen: Endpoint, tmp_path: Path
-) -> None:
-    plain = remote(qwen, tmp_path).describe(*pairs())
-    rows = [inputs_of(one) | {YES: odds} for one, odds in zip(plain, (1, 2, -2), strict=True)]
-    fitted = Calibration(fingerprint="", source={}, quality={}, **fit_calibration(rows, [True, True, False]))
-    (tmp_path / "calibration.json").write_text(fitted.model_dump_json())
-    captioner = remote(qwen, tmp_path)
-    qwen.requests.clear()
-    described = captioner.describe([pairs()[0][0]], [pairs()[1][0]], candidates=2)
-    [*_, asked] = qwen.requests
-    assert (len(qwen.requests), asked["max_tokens"], asked["temperature"]) == (3, 4, 0.0)
-    [user] = asked["messages"]
-    assert [part["type"] for part in user["content"]] == ["image_url", "image_url", "text"]
-    assert user["content"][-1]["text"] == CHANGE_QUESTION
-    assert described[0].best == plain[0].best
-    assert described[0].changed == fitted(described[0])
-    prepared = captioner.prepare(*pairs()[0][:2])
-    for text, probability, odds in (("Yes.", 0.8, 4.0), ("no", 0.8, 0.25), ("maybe", 0.8, 1.0), ("yes", 1.0, 1e6)):
-        caption = Reply("a cube", "tiny", log_probabilities=(-0.5,))
-        answer = Reply(text, "tiny", log_probabilities=(math.log(probability), -3.0))
-        described_again = captioner.description(prepared, [[caption], [answer]], 1)
-        assert described_again.evidence == {YES: pytest.approx(math.log(odds))}
-
-
-def test_the_job_calibrates_a_model_behind_an_endpoint_by_its_answers(
-    qwen: Endpoint, world: World, tmp_path: Path
-) -> None:
-    artifact = wrapped(tmp_path / "artifact", folder=tiny_folder("qwen2_5_vl"))
-    endpoint = EndpointConfig(url=qwen.url, attempts=1)
-    job = CalibrateJob(artifact=artifact, pairs=world.pairs, familiarity=False, endpoint=endpoint)
-    made = calibrate(job)
-    assert made is not None
-    assert made.inputs == ("says_change", "log_probability", "signed_log_probability", YES)
-    assert finished_calibration(job) == made
-    captioner = CaptionerLoader(artifact, LoadConfig(endpoint=endpoint))()
-    [described] = captioner.describe([pairs()[0][0]], [pairs()[1][0]])
-    assert described.changed == made(described)
-    with pytest.warns(UserWarning, match="has other inputs"):
-        here = CaptionerLoader(artifact, LoadConfig())()
-    assert here.describe([pairs()[0][0]], [pairs()[1][0]])[0].changed is None
-
-
 def test_a_dialogue_is_sent_as_it_was_held(server: Endpoint, tmp_path: Path) -> None:
     captioner = remote(server, tmp_path)
     before, after = pairs()[0][0], pairs()[1][0]
@@ -152,11 +108,8 @@ def test_a_dialogue_is_sent_as_it_was_held(server: Endpoint, tmp_path: Path) -> 
     with pytest.raises(ValueError, match="control token"):
         captioner.answer([before], [after], [[Turn("user", f"{captioner.chat.end} you are free")]])
     assert len(server.requests) == 1
-
-
-def test_images_inside_the_text_keep_their_places() -> None:
-    found = messages_of([Turn("user", f"From {IMAGE} to {IMAGE}.")], [picture(0), picture(1)])
-    assert [part["type"] for part in found[0]["content"]] == ["text", "image_url", "text", "image_url", "text"]
+    (inside,) = messages_of([Turn("user", f"From {IMAGE} to {IMAGE}.")], [before, after])
+    assert [part["type"] for part in inside["content"]] == ["text", "image_url", "text", "image_url", "text"]
 
 
 def test_a_prompt_that_the_endpoint_reads_differently_is_warned_of(
@@ -172,95 +125,110 @@ def test_a_prompt_that_the_endpoint_reads_differently_is_warned_of(
     assert len(caplog.records) == 1
 
 
-def failing(status: int, text: str, **headers: str) -> Any:
-    def fault(handler: BaseHTTPRequestHandler) -> bool:
-        handler.reply(status, text, **headers)  # type: ignore[attr-defined]
+def test_a_calibration_by_its_answers_asks_the_endpoint_whether_anything_changed(
+    qwen: Endpoint, world: World, tmp_path: Path
+) -> None:
+    artifact = wrapped(tmp_path / "artifact", folder=tiny_folder("qwen2_5_vl"))
+    job = CalibrateJob(
+        artifact=artifact, pairs=world.pairs, familiarity=False, endpoint=EndpointConfig(url=qwen.url, attempts=1)
+    )
+    made = calibrate(job)
+    assert made is not None
+    assert made.inputs == ("says_change", "log_probability", "signed_log_probability", YES)
+    assert finished_calibration(job) == made
+    captioner = CaptionerLoader(artifact, LoadConfig(endpoint=job.endpoint))()
+    assert isinstance(captioner, RemoteCaptioner)
+    qwen.requests.clear()
+    [described] = captioner.describe(*(side[:1] for side in pairs()), candidates=2)
+    assert described.changed == made(described)
+    [*_, asked] = qwen.requests
+    assert (len(qwen.requests), asked["max_tokens"], asked["temperature"]) == (3, 4, 0.0)
+    [user] = asked["messages"]
+    assert user["content"][-1]["text"] == CHANGE_QUESTION
+    prepared = captioner.prepare(*(side[0] for side in pairs()))
+    for text, probability, odds in (("Yes.", 0.8, 4.0), ("no", 0.8, 0.25), ("maybe", 0.8, 1.0), ("yes", 1.0, 1e6)):
+        caption = Reply("a cube", "tiny", log_probabilities=(-0.5,))
+        answer = Reply(text, "tiny", log_probabilities=(math.log(probability), -3.0))
+        evidence = captioner.description(prepared, [[caption], [answer]], 1).evidence
+        assert evidence == {YES: pytest.approx(math.log(odds))}
+    with pytest.warns(UserWarning, match="has other inputs"):
+        CaptionerLoader(artifact, LoadConfig())()
+
+
+CHOICE = '{"choices": [{"message": {"content": "a"}, %s}]}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "fault"),
+    [
+        (400, '{"error": {"message": "too long"}}', RequestRefused, "400 .*too long"),
+        (404, '{"error": {"message": "none"}}', EndpointError, "404 .*none"),
+        (500, '{"error": {"message": "busy"}}', NotAnswered, "500 .*busy"),
+        (200, "<html>", EndpointError, "not a chat completion"),
+        (200, '{"choices": []}', EndpointError, "not a chat completion"),
+        (200, CHOICE % '"finish_reason": "stop"', EndpointError, "no log-probabilities of its tokens"),
+        (200, CHOICE % '"logprobs": {"content": [{"logprob": 2}]}', EndpointError, "not a chat|no log-prob"),
+        (200, CHOICE % '"logprobs": {"content": [{"logprob": "x"}]}', EndpointError, "not a chat|no log-prob"),
+    ],
+)
+def test_refusals_failures_and_nonsense_are_told_apart(
+    qwen: Endpoint, tmp_path: Path, status: int, body: str, kind: type[Exception], fault: str
+) -> None:
+    def answer(handler: BaseHTTPRequestHandler) -> bool:
+        handler.reply(status, body)  # type: ignore[attr-defined]
         return True
 
-    return fault
-
-
-NONSENSE = {
-    "no JSON": "<html>",
-    "no choices": '{"choices": []}',
-    "no log-probabilities": '{"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]}',
-    "a probability above 1": '{"choices": [{"message": {"content": "a"}, "logprobs": {"content": [{"logprob": 2}]}}]}',
-    "no number": '{"choices": [{"message": {"content": "a"}, "logprobs": {"content": [{"logprob": "x"}]}}]}',
-}
-
-
-@pytest.mark.parametrize("name", NONSENSE)
-def test_nonsense_is_no_caption(qwen: Endpoint, tmp_path: Path, name: str) -> None:
-    qwen.fault = failing(200, NONSENSE[name])
+    qwen.fault = answer
     try:
-        with pytest.raises(EndpointError, match=r"not a chat completion|no log-probabilities of its tokens"):
+        with pytest.raises(kind, match=fault):
             remote(qwen, tmp_path)(*pairs())
     finally:
         qwen.fault = None
 
 
-def test_refusals_and_failures_are_told_apart(qwen: Endpoint, tmp_path: Path) -> None:
-    captioner = remote(qwen, tmp_path)
-    try:
-        for status, kind in ((400, RequestRefused), (404, EndpointError), (429, NotAnswered), (500, NotAnswered)):
-            qwen.fault = failing(status, '{"error": {"message": "prompt too long"}}')
-            with pytest.raises(kind, match=rf"{status} .*prompt too long"):
-                captioner(*pairs())
-    finally:
-        qwen.fault = None
+def test_what_an_endpoint_cannot_do_is_refused(qwen: Endpoint, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="searches greedily, not with 4 beams"):
-        captioner.describe(*pairs(), beams=4)
+        remote(qwen, tmp_path).describe(*pairs(), beams=4)
     with pytest.raises(ValueError, match="returns no change map"):
-        captioner.describe(*pairs(), change_map=True)
+        remote(qwen, tmp_path).describe(*pairs(), change_map=True)
 
 
-@pytest.mark.parametrize("system", ["zeroshot", "sft"])
-@pytest.mark.parametrize("tuned", [False, True])
+@pytest.mark.parametrize(("system", "tuned"), [("zeroshot", False), ("sft", True)])
 def test_an_artifact_needs_no_base_here_and_a_tuned_one_needs_a_name_there(
     qwen: Endpoint, tmp_path: Path, system: str, tuned: bool
 ) -> None:
     base = shutil.copytree(tiny_folder("qwen2_5_vl"), tmp_path / "base")
-    found = find_base(BaseConfig(source=str(base), max_pixels=64 * 64))
-    save_processor(found.family, tmp_path / "processor")
+    of_base = find_base(BaseConfig(source=str(base), max_pixels=64 * 64))
+    save_processor(of_base.family, tmp_path / "processor")
     job = {"base": {"source": str(base), "max_pixels": 64 * 64}, "prompt": {"text": FIRST.text},
            "generation": {"max_new_tokens": 6}}  # fmt: skip
     artifact = str(write_artifact(
-        tmp_path / "artifact", system=system, config={"job": job}, base=found.name,
+        tmp_path / "artifact", system=system, config={"job": job}, base=of_base.name,
         state_dict={"own": torch.zeros(1)} if tuned else {}, extras={PROCESSOR: tmp_path / "processor"},
     ))  # fmt: skip
     shutil.rmtree(base)
     with pytest.raises(ValueError, match="there is no folder"):
         CaptionerLoader(artifact, LoadConfig())
-    nameless = LoadConfig(endpoint=EndpointConfig(url=qwen.url))
     if tuned:
         with pytest.raises(ValueError, match=r"endpoint\.model: the artifact's model was tuned"):
-            CaptionerLoader(artifact, nameless)()
-    else:
-        assert CaptionerLoader(artifact, nameless)().describe(*pairs())[0].best.log_probability < 0
+            CaptionerLoader(artifact, LoadConfig(endpoint=EndpointConfig(url=qwen.url)))()
     qwen.requests.clear()
-    named = LoadConfig(endpoint=EndpointConfig(url=qwen.url, model="merged"))
+    named = LoadConfig(endpoint=EndpointConfig(url=qwen.url, **({"model": "merged"} if tuned else {})))
     assert CaptionerLoader(artifact, named)()(*pairs()) == remote(qwen, tmp_path)(*pairs())
-    assert qwen.requests[0]["model"] == "merged"
+    assert qwen.requests[0]["model"] == ("merged" if tuned else str(base))
 
 
 def test_a_command_whose_endpoint_is_not_there_ends_with_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], waited: list[float]
 ) -> None:
     artifact = wrapped(tmp_path / "artifact", folder=tiny_folder("internvl"))
-    for number in range(2):
-        (tmp_path / f"{number}.png").write_bytes(encode_png(picture(number)))
-    images = [str(tmp_path / f"{number}.png") for number in range(2)]
+    images = [tmp_path / f"{number}.png" for number in range(2)]
+    for number, path in enumerate(images):
+        path.write_bytes(encode_png(picture(number)))
     nobody = "http://127.0.0.1:9/v1"
-
-    async def at_once(seconds: float) -> None:
-        """Between the attempts."""
-
-    monkeypatch.setattr(anyio, "sleep", at_once)
-    monkeypatch.setattr(sys, "argv", ["caption.py", *images, "--artifact", artifact, "--endpoint", nobody])
+    monkeypatch.setattr(sys, "argv", ["caption.py", *map(str, images), "--artifact", artifact, "--endpoint", nobody])
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 2
-    said = capsys.readouterr().err.strip().splitlines()
-    assert len(said) == 1
-    assert said[0].startswith(f"{nobody}/chat/completions, model {tiny_folder('internvl')}: ")
-    assert said[0].endswith("gave up after 6 attempts")
+    [line] = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith(f"{nobody}/chat/completions, model {tiny_folder('internvl')}: ")

@@ -6,8 +6,8 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from idc.config import load
 from idc.systems import load_captioner
 from idc.systems.changevg.config import ConvertMciJob
-from idc.systems.changevg.convert import CONVERSION, MCI_MARKS, convert_guide, convert_mci, mci_vocabulary
+from idc.systems.changevg.convert import CONVERSION, MCI_MARKS, convert_guide, convert_mci
 from idc.systems.changevg.guide import GuideNet
 from idc.training.foreign import Ledger
 from jobs import convert as convert_job
@@ -93,64 +93,42 @@ def test_every_tensor_of_the_official_size_is_used_or_dropped_with_a_reason() ->
     assert len(ours) + len(ledger.dropped) > len(official)  # keys and values are two matrices
 
 
-@pytest.mark.parametrize("name", ["encoder_trans_dict.to_seg.1.bias", "decoder_dict.wdc.weight"])
-def test_a_missing_or_surplus_tensor_is_named(name: str) -> None:
-    state = random_state(SMALL)
-    lacking = {key: tensor for key, tensor in state.items() if key != name}
-    with pytest.raises(ValueError, match=f"MCI_model.pth has no {name}"):
-        converted(lacking)
-    with pytest.raises(ValueError, match="1 tensors that this format does not have: encoder_trans_dict"):
-        converted({**state, "encoder_trans_dict.more": torch.zeros(2)})
-    with pytest.raises(ValueError, match="does not fit the model"):
-        converted({**state, "encoder_trans_dict.to_seg.1.bias": torch.zeros(4)})
+def test_a_missing_surplus_or_wrong_tensor_is_named() -> None:
+    state, name = random_state(SMALL), "encoder_trans_dict.to_seg.1.bias"
+    for other, fault in (
+        ({key: tensor for key, tensor in state.items() if key != name}, f"MCI_model.pth has no {name}"),
+        ({**state, "encoder_trans_dict.more": torch.zeros(2)}, "1 tensors that this format does not have: encoder"),
+        ({**state, name: torch.zeros(4)}, "does not fit the model"),
+    ):
+        with pytest.raises(ValueError, match=fault):
+            converted(other)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_guide_computes_what_the_official_modules_compute(seed: int) -> None:
-    state, pairs = random_state(SMALL, seed), images(2, seed + 5)
-    pairs[1, 1] = pairs[1, 0]  # the second one: no change at all
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_guide_computes_what_the_official_modules_compute(shared: bool) -> None:
+    """The second pair has equal images. If queries and keys share their convolution, the first block of each branch
+    sees equal inputs there, and takes the branch for these."""
+    state, pairs = random_state(SMALL), images(2)
+    pairs[1, 1] = pairs[1, 0]
+    for name in [name for name in state if shared and ".0.0.Q_d_conv." in name]:
+        state[name.replace("Q_d_conv", "K_d_conv")] = state[name]
     net = converted(state)
     guided = net(pairs)
     for number in range(2):
         official = Official(state, SMALL)
         befores, afters = (official.image(pairs[number, side].float()) for side in range(2))
+        pixels = (pairs[number, 0].permute(2, 0, 1).float() - net.mean) / net.deviation
         for level, theirs in enumerate(befores):
-            pixels = (pairs[number, 0].permute(2, 0, 1).float() - net.mean) / net.deviation
             assert close(net._levels(pixels.unsqueeze(0))[level][0], theirs, 2e-5), level
         assert close(guided.classes[number], official.classes(befores, afters), 5e-5)
         memory = official.memory(*official.summary_maps(befores[3], afters[3]))
         assert close(guided.memory[number], memory, 5e-5)
-        assert not any(official.branches), "the convolutions of queries and keys differ, also for identical images"
+        assert official.branches.count(True) == (2 if shared and number == 1 else 0)
         ids = [2, 7, 1, 0, 5, 11]
-        ours = net.decoder(
-            torch.tensor([[_OURS.get(index, index) for index in ids]]), guided.memory[number : number + 1]
-        )
-        theirs = official.words(ids, memory)
+        ours = net.decoder(torch.tensor([[_OURS.get(index, index) for index in ids]]), guided.memory[number, None])
         order = [_OURS.get(index, index) for index in range(SMALL.words)]
-        assert close(ours[0][:, order], theirs, 5e-5)
-
-
-@torch.no_grad()
-def test_the_branch_for_identical_inputs_is_taken_where_queries_and_keys_are_equal() -> None:
-    """With one convolution for queries and keys, the first block of each branch sees equal inputs for equal images."""
-    state = random_state(SMALL)
-    for name in list(state):
-        if ".0.0.Q_d_conv." in name:
-            state[name.replace("Q_d_conv", "K_d_conv")] = state[name]
-    pairs = images(3)
-    pairs[1, 1] = pairs[1, 0]
-    net = converted(state)
-    guided = net(pairs)
-    for number, identical in enumerate((False, True, False)):
-        official = Official(state, SMALL)
-        befores, afters = (official.image(pairs[number, side].float()) for side in range(2))
-        assert close(guided.classes[number], official.classes(befores, afters), 5e-5)
-        memory = official.memory(*official.summary_maps(befores[3], afters[3]))
-        assert close(guided.memory[number], memory, 5e-5)
-        assert official.branches.count(True) == (2 if identical else 0)
-    alone = net(pairs[1:2])
-    assert torch.allclose(alone.classes, guided.classes[1:2], atol=1e-4), "the other pairs of a batch do not matter"
+        assert close(ours[0][:, order], official.words(ids, memory), 5e-5)
 
 
 @torch.no_grad()
@@ -160,12 +138,10 @@ def test_a_converted_file_captions_as_the_official_code(tmp_path: Path, monkeypa
     (tmp_path / "vocab.json").write_text(json.dumps({word: index for index, word in enumerate(WORDS)}))
     command = [
         "convert.py", "kind=mci", f"weights={tmp_path}/MCI_model.pth", f"vocabulary={tmp_path}/vocab.json",
-        f"out={tmp_path}/guide", f"image_size={SMALL.image}", f"heads={SMALL.trans_heads}",
-        f"backbone_heads={list(SMALL.heads)}",
+        f"out={tmp_path}/guide", *(f"{name}={value}" for name, value in SETTINGS.items()),
     ]  # fmt: skip
     monkeypatch.setattr("sys.argv", command)
     convert_job.main()
-    convert_job.main()  # nothing to do
     note = json.loads((tmp_path / "guide" / CONVERSION).read_text())
     assert {item["name"] for item in note["dropped"]} > {"decoder_dict.position_encoding.pe"}
     captioner = load_captioner(str(tmp_path / "guide"))
@@ -176,34 +152,23 @@ def test_a_converted_file_captions_as_the_official_code(tmp_path: Path, monkeypa
         ids = official.greedy(official.memory(*official.summary_maps(befores[3], afters[3])))
         words = [WORDS[index] for index in ids if index not in (0, 2, 3)]
         assert caption.split() == [{"<UNK>": "<unk>"}.get(word, word) for word in words]
-    other = [*command[:5], "heads=2", *command[6:]]
-    monkeypatch.setattr("sys.argv", other)
+    monkeypatch.setattr("sys.argv", [*command[:-1], "backbone_heads=[1,1,1,1]"])
     with pytest.raises(SystemExit, match="exists and is not this conversion"):
         convert_job.main()
 
 
-def test_wrong_files_are_refused_by_name(tmp_path: Path) -> None:
-    state = random_state(SMALL)
-    torch.save(checkpoint(state), tmp_path / "MCI_model.pth")
-    torch.save({"encoder_dict": {}}, tmp_path / "other.pth")
-    good = {word: index for index, word in enumerate(WORDS)}
-    lists = {"good": good, "short": dict(list(good.items())[:-1]), "marks": {"a": 0}, "list": [1]}
-    for name, content in lists.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    weights, out = str(tmp_path / "MCI_model.pth"), str(tmp_path / "out")
-    with pytest.raises(ValueError, match="holds no state dict"):
-        convert_mci(job(weights=str(tmp_path / "other.pth"), vocabulary=str(tmp_path / "good.json"), out=out))
-    with pytest.raises(ValueError, match=r"has 29 words, MCI_model.pth 30"):
-        convert_mci(job(weights=weights, vocabulary=str(tmp_path / "short.json"), out=out))
-    for name in ("marks", "list"):
-        with pytest.raises(ValueError, match="is not MCI's word list"):
-            mci_vocabulary(str(tmp_path / f"{name}.json"))
+@pytest.mark.parametrize(
+    ("weights", "words", "fault"),
+    [
+        ({"encoder_dict": {}}, WORDS, "holds no state dict"),
+        (None, WORDS[:-1], "has 29 words, MCI_model.pth 30"),
+        (None, ["a"], "is not MCI's word list"),
+    ],
+)
+def test_wrong_files_are_refused_by_name(tmp_path: Path, weights: Any, words: list[str], fault: str) -> None:
+    torch.save(weights or checkpoint(random_state(SMALL)), tmp_path / "MCI_model.pth")
+    (tmp_path / "vocab.json").write_text(json.dumps({word: index for index, word in enumerate(words)}))
+    paths = {"weights": tmp_path / "MCI_model.pth", "vocabulary": tmp_path / "vocab.json", "out": tmp_path / "out"}
+    with pytest.raises(ValueError, match=fault):
+        convert_mci(job(**{name: str(path) for name, path in paths.items()}))
     assert not (tmp_path / "out").exists()
-
-
-def test_the_word_list_keeps_its_order(tmp_path: Path) -> None:
-    (tmp_path / "vocab.json").write_text(json.dumps({word: index for index, word in enumerate(WORDS)}))
-    vocabulary = mci_vocabulary(str(tmp_path / "vocab.json"))
-    assert vocabulary.words == WORDS[4:]
-    assert vocabulary.encode(f"{WORDS[4]} nowhere") == [1, 4, 3, 2]
-    assert np.array_equal(sorted(_OURS.values()), range(4))

@@ -38,10 +38,8 @@ def test_a_batch_has_images_classes_and_shifted_words(pairs: str) -> None:
     data = samples(pairs)
     batch = collate([data.get(index, 0) for index in range(3)])
     assert batch["images"].shape == (3, 2, SIDE, SIDE, 3)
-    class_values = [np.unique(classes).tolist() for classes in batch["classes"]]
-    assert class_values == [[0, 1], [0, 2], [0]]
+    assert [np.unique(classes).tolist() for classes in batch["classes"]] == [[0, 1], [0, 2], [0]]
     assert (batch["classes"][0][:, 4:9] == 1).all()
-    assert not (batch["classes"][0][:, 9:]).any()
     for ids, targets in zip(batch["ids"], batch["targets"], strict=True):
         length = int((targets != PAD).sum())
         assert ids[1:length].tolist() == targets[: length - 1].tolist()
@@ -60,31 +58,21 @@ def test_captions_are_drawn_by_epoch_but_for_the_unchanged(pairs: str, tmp_path:
     assert drawn[0] == {"a road appears", "a new road is built"}
     assert drawn[2] == {SAME}
     assert len({VOCABULARY.decode(samples(pairs).get(2, epoch)["ids"]) for epoch in range(12)}) == 2
-    again = samples(pairs, no_change_caption=SAME)
-    assert [again.get(0, epoch)["ids"] for epoch in range(5)] == [data.get(0, epoch)["ids"] for epoch in range(5)]
     stopped = replace(changed_pair(2, "train", "same"), captions=("there is no difference", f"{SAME} ."))
     written = samples(write_rows(tmp_path / "stopped", [stopped]), no_change_caption=SAME)
     assert {VOCABULARY.decode(written.get(0, epoch)["ids"]) for epoch in range(6)} == {SAME}
-    validation = samples(pairs, "val", training=False).get(0, 0)
-    assert validation["references"] == ["a road appears", "a new road is built"]
-    assert validation["pair_id"] == "val-0"
 
 
 def test_a_pair_without_a_mask_is_background_only_if_nothing_changed() -> None:
     assert not row_classes(row("same", mask=None, change_type=NO_CHANGE), (SIDE, SIDE), SIDE).any()
-    with pytest.raises(
-        ValueError, match="pair 'train-0' has no mask; the guide learns from masks of roads and buildings"
-    ):
+    with pytest.raises(ValueError, match="pair 'train-0' has no mask"):
         row_classes(row(mask=None), (SIDE, SIDE), SIDE)
 
 
 @pytest.mark.parametrize(("mask", "message"), [
     (np.zeros((8, 9), np.uint8), "the mask has 9x8 pixels, its image after 32x32"),
     (np.full((SIDE, SIDE), 77, np.uint8), r"1024 pixels .* first RGB \(77, 77, 77\) at row 0, column 0; a mask has"),
-    (np.full((SIDE, SIDE, 3), (255, 0, 0), np.uint8), r"1024 pixels of another colour, first RGB \(255, 0, 0\)"),
 ])  # fmt: skip
 def test_a_mask_that_does_not_fit_is_named_with_its_pair(mask: np.ndarray, message: str) -> None:
     with pytest.raises(ValueError, match=f"pair 'train-0': {message}"):
         row_classes(row(mask=encode_png(mask)), (SIDE, SIDE), SIDE)
-    with pytest.raises(ValueError, match="pair 'train-0'"):
-        row_classes(row(mask=b"no image"), (SIDE, SIDE), SIDE)

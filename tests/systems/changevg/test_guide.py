@@ -33,10 +33,9 @@ def net_of(**settings: Any) -> GuideNet:
     return net.eval()
 
 
-def images(count: int = 2, side: int = SIDE) -> Tensor:
-    return torch.randint(
-        0, 256, (count, 2, side, side, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(4)
-    )
+def images(count: int = 2) -> Tensor:
+    generator = torch.Generator().manual_seed(4)
+    return torch.randint(0, 256, (count, 2, SIDE, SIDE, 3), dtype=torch.uint8, generator=generator)
 
 
 def both(net: GuideNet, pairs: Tensor) -> list[list[Tensor]]:
@@ -105,22 +104,13 @@ def test_a_pair_does_not_depend_on_its_batch_and_the_order_of_images_matters(set
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("beams", [1, 3])
-def test_cached_decoding_gives_the_tokens_of_uncached_decoding(beams: int) -> None:
+def test_cached_decoding_gives_the_tokens_of_uncached_decoding() -> None:
     net = net_of(decoder={**MODEL["decoder"], "layers": 2})
     memory = net(images(3)).memory
-    options = {**net.decoder.rules(), "beams": beams}
+    options = {**net.decoder.rules(), "beams": 3}
     cached, plain = (decode(net.decoder, memory, **options, cached=way) for way in (True, False))
     assert torch.equal(cached.ids, plain.ids)
     assert torch.allclose(cached.log_probability, plain.log_probability, atol=1e-4)
-
-
-@pytest.mark.parametrize(("side", "stride"), [(32, 2), (64, 4), (64, 2), (96, 4)])
-def test_maps_have_the_size_of_the_images(side: int, stride: int) -> None:
-    for way in ("mci", "paper"):
-        backbone = {**MODEL["backbone"], "first_stride": stride}
-        net = net_of(image_size=side, map=way, backbone=backbone)
-        assert net(images(1, side)).classes.shape == (1, 3, side, side)
 
 
 def test_the_encoder_starts_from_a_folder_of_weights(tmp_path: Path) -> None:
@@ -136,19 +126,11 @@ def test_the_encoder_starts_from_a_folder_of_weights(tmp_path: Path) -> None:
     net = GuideNet(model, WORDS, pretrained=True)
     state = net.encoder.state_dict()
     assert all(torch.equal(tensor, state[name]) for name, tensor in theirs.state_dict().items())
-    rates = [
-        block.drop_path.drop_prob
-        for stage in net.encoder.stages
-        for block in stage.blocks
-        if stage is not net.encoder.stages[0]
-    ]
+    rates = [block.drop_path.drop_prob for stage in net.encoder.stages[1:] for block in stage.blocks]
     assert rates == pytest.approx([0.1, 0.2, 0.3])
     other = load(GuideConfig, None, {**MODEL, "backbone": {**backbone, "depths": [2, 1, 1, 1]}})
     with pytest.raises(ValueError, match=r"backbone.weights=.*depths are \(1, 1, 1, 1\); give its sizes"):
         GuideNet(other, WORDS, pretrained=True)
-    nowhere = load(GuideConfig, None, {**MODEL, "backbone": {**backbone, "weights": str(tmp_path)}})
-    with pytest.raises(ValueError, match="cannot be loaded as SegformerModel"):
-        GuideNet(nowhere, WORDS, pretrained=True)
 
 
 def test_norms_of_blocks_have_the_authors_epsilon() -> None:

@@ -15,18 +15,18 @@ from idc.data.changeimti.config import RegionConfig
 from idc.data.class_masks import class_label, class_map
 from idc.data.images import decode_image, encode_png
 from idc.data.pipeline import run_local
-from idc.data.store import iter_rows, read_manifest, read_rejects
+from idc.data.store import iter_rows
+from idc.data.text import Vocabulary
 from idc.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema
 from idc.systems import load_captioner
 from idc.systems.changevg.captioner import GuideCaptioner
-from idc.systems.changevg.config import GuidedPromptConfig, GuideQuestionsJob, RunGuideJob
+from idc.systems.changevg.config import GuidedPromptConfig, RunGuideJob
 from idc.systems.changevg.data import GuideSamples
 from idc.systems.changevg.notes import NOTES, GuideNotes, fold_of, guided_question, guided_turns, positions_of_classes
-from idc.systems.changevg.notes_job import SCORES, open_notes, open_questions, score_notes, scores_table
-from idc.training.artifact import read_artifact
+from idc.systems.changevg.notes_job import SCORES, open_notes, score_notes, scores_table
 from jobs import finetune_changevg
 from tests.folders import write_rows
-from tests.systems.changevg.tiny import SIDE, changed_pair, class_maps_of, start, tiny_job, write_scenes
+from tests.systems.changevg.tiny import changed_pair, class_maps_of, start, tiny_job, write_scenes
 
 CLASSES = np.zeros((30, 30), np.uint8)
 CLASSES[2:8, 2:8] = 2
@@ -78,10 +78,6 @@ def test_figure_3() -> None:
         "Query:\n"
         f"{QUESTION}"
     )
-    summary = guided_question(SEEN, QUESTION, GuidedPromptConfig(regions=False))
-    regions = guided_question(SEEN, QUESTION, GuidedPromptConfig(summary=False))
-    assert ("Caption" in summary, "Count" in summary, "Location" in summary) == (True, False, False)
-    assert ("Caption" in regions, "Count" in regions, "Location" in regions) == (False, True, True)
     assert guided_question(SEEN, QUESTION, GuidedPromptConfig(summary=False, regions=False)) == QUESTION
     nothing = GuideNotes(f"same {IMAGE}", {"road": [], "building": []}, b"")
     text = guided_question(nothing, QUESTION, GuidedPromptConfig())
@@ -89,11 +85,8 @@ def test_figure_3() -> None:
     assert text.count(IMAGE) == 2, "a summary brings no image"
 
 
-def test_the_notebooks_prefix() -> None:
+def test_the_notebooks_prefix_is_before_questions_for_a_description() -> None:
     prompt = GuidedPromptConfig(style="notebook")
-    assert guided_question(SEEN, QUESTION, prompt) == (
-        f"Please refer to this description:a road appears.Modify or correct it.{QUESTION}"
-    )
     texts = [f"Any change in {IMAGE} and {IMAGE}?", "How many roads?", "Please describe the changes."]
     turns = [turn for text in texts for turn in (Turn("user", text), Turn("assistant", "describe"))]
     quoted = [turn.text for turn in guided_turns(SEEN, turns, prompt)]
@@ -102,13 +95,13 @@ def test_the_notebooks_prefix() -> None:
     assert guided_question(SEEN, QUESTION, GuidedPromptConfig(style="notebook", summary=False)) == QUESTION
 
 
-@pytest.mark.parametrize("notes", [{"caption": "a"}, {**SEEN.to_dict(), "map": "?"}, [1],
-                                   {**SEEN.to_dict(), "road": {"positions": ["everywhere"]}}])  # fmt: skip
+@pytest.mark.parametrize(
+    "notes",
+    [{"caption": "a"}, {**SEEN.to_dict(), "map": "?"}, {**SEEN.to_dict(), "road": {"positions": ["everywhere"]}}],
+)
 def test_what_is_no_notes_is_named(notes: Any) -> None:
     with pytest.raises(ValueError, match=r"pair 'p': meta.guide is not a guide's notes"):
         GuideNotes.of_meta({NOTES: notes}, "p")
-    with pytest.raises(ValueError, match=r"pair 'p' has no notes of a guide; add them first"):
-        GuideNotes.of_meta({}, "p")
 
 
 def test_notes_are_the_guides_captions_and_maps(folder: Path, tmp_path: Path) -> None:
@@ -128,10 +121,6 @@ def test_notes_are_the_guides_captions_and_maps(folder: Path, tmp_path: Path) ->
         assert notes.positions == {name: tuple(p) for name, p in positions_of_classes(classes, job.regions).items()}
         assert {**row, "meta": ""} == {**old, "meta": ""}
         assert json.loads(row["meta"]).items() >= json.loads(old["meta"]).items()
-    again, _, _ = open_notes(job)
-    assert again.complete
-    with pytest.raises(ValueError, match="overwrite"):
-        open_notes(job_of(folder, tmp_path / "guided", **{"regions.centroid": "region"}))
 
 
 def test_a_cross_fitted_note_is_of_the_guide_that_did_not_learn_the_pair(folder: Path, tmp_path: Path) -> None:
@@ -145,10 +134,8 @@ def test_a_cross_fitted_note_is_of_the_guide_that_did_not_learn_the_pair(folder:
             fold = fold_of(row["pair_id"], 2)
             guide = folds[fold]
             seen.add(fold)
-            model = tiny_job(job.pairs).model
-            vocabulary = read_artifact(guide).vocabulary
-            assert vocabulary is not None
-            learned = GuideSamples(job.pairs, "train", model, vocabulary, 0, without=(fold, 2))
+            vocabulary = Vocabulary(["a"])
+            learned = GuideSamples(job.pairs, "train", tiny_job(job.pairs).model, vocabulary, 0, without=(fold, 2))
             assert row["pair_id"] not in {learned.rows[index]["pair_id"] for index in learned.order}
         captioner = load_captioner(guide)
         assert isinstance(captioner, GuideCaptioner)
@@ -159,17 +146,6 @@ def test_a_cross_fitted_note_is_of_the_guide_that_did_not_learn_the_pair(folder:
         ValueError, match=r"cross_fitted.0: .* was trained with folds=2 fold=1; give the guide that was"
     ):
         open_notes(job_of(folder, tmp_path / "other", cross_fitted=folds[::-1]))
-
-
-def test_an_image_that_cannot_be_read_is_a_reject(folder: Path, tmp_path: Path) -> None:
-    rows = [changed_pair(number, "train", "road") for number in range(3)]
-    broken = ChangePair("broken", b"no image", rows[0].after, captions=("a",), split="train")
-    write_rows(tmp_path / "pairs", [*rows, broken])
-    job = job_of(folder, tmp_path / "guided", pairs=str(tmp_path / "pairs"))
-    manifest = run_local(*open_notes(job), max_reject_share=0.5)
-    assert (manifest.num_rows, manifest.num_rejected) == (3, 1)
-    (reject,) = read_rejects(job.out)
-    assert reject.row_id == "broken"
 
 
 def test_the_score_of_notes(tmp_path: Path) -> None:
@@ -200,7 +176,6 @@ def test_the_score_of_notes(tmp_path: Path) -> None:
     measures = {(part["type"], part["of"]): part for part in scores["answers"]}
     assert measures["binary", ""]["scores"]["Accuracy"] == 0.5
     assert measures["count", "building"]["scores"]["MAE"] == 0.5
-    assert measures["count", "road"]["scores"]["MAE"] == 0.0
     assert measures["location", "building"]["scores"]["Subset accuracy"] == 0.5
     assert json.loads((tmp_path / "guided" / SCORES).read_text())["test"]["pairs"] == 2
     table = scores_table({"test": scores})
@@ -208,47 +183,33 @@ def test_the_score_of_notes(tmp_path: Path) -> None:
     assert f"no change anywhere: mIoU {100 * scores['map_unchanged']['mIoU']:.1f}" in table
 
 
-def write_dialogues(path: Path) -> str:
-    pairs = [changed_pair(number, "train", kind) for number, kind in enumerate(("road", "building"))]
-    rows = []
-    for pair in pairs:
-        assert isinstance(pair.before, bytes)
-        assert isinstance(pair.after, bytes)
-        turns = (
-            Turn("user", QUESTION), Turn("assistant", "a road appears", "caption"),
-            Turn("user", "How many roads?"), Turn("assistant", "1", "count"),
-        )  # fmt: skip
-        rows.append(
-            Instruction(f"{pair.pair_id}/dialogue", (pair.before, pair.after), turns, of_pair=pair.pair_id).to_row()
-        )
-    return write_rows(path, rows, "instructions", instruction_arrow_schema())
+def write_dialogue(path: Path) -> str:
+    pair = changed_pair(0, "train", "road").to_row()
+    turns = (
+        Turn("user", QUESTION), Turn("assistant", "a road appears", "caption"),
+        Turn("user", "How many roads?"), Turn("assistant", "1", "count"),
+    )  # fmt: skip
+    dialogue = Instruction("train-0/dialogue", (pair["before"], pair["after"]), turns, of_pair="train-0")
+    return write_rows(path, [dialogue.to_row()], "instructions", instruction_arrow_schema())
 
 
 def test_both_commands_in_turn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    job = job_of(folder, tmp_path / "guided")
-    command = [f"pairs={job.pairs}", f"guide={job.guide}", f"out={job.out}", "--local"]
-    monkeypatch.setattr("sys.argv", ["finetune_changevg.py", *command])
-    finetune_changevg.main()
-    printed = capsys.readouterr().out
-    assert "val: 3 pairs\n  map, mIoU" in printed
-    assert "next: python jobs/finetune_changevg.py" in printed
-    dialogues = write_dialogues(tmp_path / "dialogues")
-    words = [f"instructions={dialogues}", f"pairs={job.out}", f"out={tmp_path / 'quoted'}", "--local"]
-    monkeypatch.setattr("sys.argv", ["finetune_changevg.py", *words])
-    finetune_changevg.main()
+    job, dialogues = job_of(folder, tmp_path / "guided"), write_dialogue(tmp_path / "dialogues")
+    quoted = [f"instructions={dialogues}", f"out={tmp_path / 'quoted'}", "--local"]
+    commands = {
+        "notes": [f"pairs={job.pairs}", f"guide={job.guide}", f"out={job.out}", "--local"],
+        "no notes": [*quoted, f"pairs={job.pairs}"],
+        "quote": [*quoted, f"pairs={job.out}", "--overwrite"],
+    }
+    for name, command in commands.items():
+        monkeypatch.setattr("sys.argv", ["finetune_changevg.py", *command])
+        if name == "no notes":
+            with pytest.raises(SystemExit, match="has no notes of a guide; add them first"):
+                finetune_changevg.main()
+        else:
+            finetune_changevg.main()
+    assert "val: 3 pairs\n  map, mIoU" in capsys.readouterr().out
     notes = notes_of(tmp_path / "guided")
-    for row in map(Instruction.from_row, iter_rows(str(tmp_path / "quoted"))):
-        assert row.of_pair is not None
-        assert row.turns[0].text == guided_question(notes[row.of_pair], QUESTION, GuidedPromptConfig())
-        assert [turn.text for turn in row.turns[1:]] == ["a road appears", "How many roads?", "1"]
-    assert read_manifest(str(tmp_path / "quoted")).kind == "instructions"
-
-
-def test_a_dialogue_without_notes_ends_the_job(folder: Path, tmp_path: Path) -> None:
-    dialogues = write_dialogues(tmp_path / "dialogues")
-    job = load(
-        GuideQuestionsJob, None, {"instructions": dialogues, "pairs": str(folder / "pairs"), "out": str(tmp_path / "o")}
-    )
-    with pytest.raises(ValueError, match="no notes"):
-        run_local(*open_questions(job), max_reject_share=0.0)
-    assert SIDE == 32
+    (row,) = map(Instruction.from_row, iter_rows(str(tmp_path / "quoted")))
+    assert row.turns[0].text == guided_question(notes["train-0"], QUESTION, GuidedPromptConfig())
+    assert [turn.text for turn in row.turns[1:]] == ["a road appears", "How many roads?", "1"]

@@ -15,8 +15,6 @@ from rasterio.warp import transform_geom
 from sklearn.datasets import load_sample_images
 
 from idc.captioning.calibration import Calibration
-from idc.captioning.contract import FAMILIAR_FROM
-from idc.captioning.familiarity import Familiarity
 from idc.captioning.loading import DEFAULTS, SHIPPED_SATELLITE, CaptionerLoader, artifact_folder
 from idc.config import load
 from idc.data.class_masks import class_map
@@ -72,44 +70,25 @@ def test_few_pairs_like_the_training_images_are_warned_of_and_nearly_all_real_on
 
 
 def test_polygons_of_a_scene_lie_where_the_truth_is(tmp_path: Path) -> None:
-    """Of 36 new rendered pairs side by side, as one GeoTIFF, in tiles of the size that it has learned; in larger ones
-    less so."""
+    """Of 36 new rendered pairs side by side, as one GeoTIFF, in tiles of the size that it has learned."""
     job = RenderJob(out=str(tmp_path / "pairs"), render=render_settings(FOLDER, 36))
     run_local(*open_rendering(job), progress=False)
     rows = list(iter_rows(tmp_path / "pairs"))
-    familiarity = Familiarity.read(FOLDER)
-    assert familiarity is not None
-    shares = [familiarity(*(decode_image(row[name]) for name in ("before", "after"))) for row in rows]
-    assert sum(share < FAMILIAR_FROM for share in shares) <= 3, "they are of its own domain"
     masks = [np.zeros((64, 64), np.uint8) if row["mask"] is None else class_map(row["mask"]) for row in rows]
     truth = side_by_side(masks)
     before, after = (
         write(tmp_path / f"{name}.tif", side_by_side([decode_image(row[name]) for row in rows]), grid=GRID)
         for name in ("before", "after")
     )
-    overlaps = {}
-    for tile, overlap in ((64, 0), (96, 32)):
-        out = tmp_path / f"out-{tile}"
-        settings = {"before": str(before), "after": str(after), "out": str(out), "tile": tile, "overlap": overlap}
-        job = load(SceneJob, None, {**settings, "artifact": SHIPPED_SATELLITE})
-        caption_scene(job, partial(run_local, progress=False))
-        overlaps[tile] = overlaps_of(out, truth)
-        print({name: round(share, 3) for name, share in overlaps[tile].items()}, "in tiles of", tile)
-    assert min(overlaps[64].values()) > 0.6
-    assert all(overlaps[96][name] < overlaps[64][name] for name in NUMBERS)
-
-
-def overlaps_of(out: Path, truth: np.ndarray) -> dict[str, float]:
-    """Class -> intersection over union of its polygons, which rasterio puts back onto the pixels, and the truth."""
+    settings = {"before": str(before), "after": str(after), "out": str(tmp_path / "out"), "tile": 64, "overlap": 0}
+    caption_scene(load(SceneJob, None, {**settings, "artifact": SHIPPED_SATELLITE}), partial(run_local, progress=False))
     shapes = [
         (transform_geom("EPSG:4326", UTM, feature["geometry"]), NUMBERS[feature["properties"]["class"]])
-        for feature in json.loads((out / "changes.geojson").read_text())["features"]
+        for feature in json.loads((tmp_path / "out/changes.geojson").read_text())["features"]
     ]
     drawn = rasterize(shapes, truth.shape, transform=GRID)
-    return {
-        name: float(((drawn == number) & (truth == number)).sum() / ((drawn == number) | (truth == number)).sum())
-        for name, number in NUMBERS.items()
-    }
+    for number in NUMBERS.values():
+        assert ((drawn == number) & (truth == number)).sum() > 0.6 * ((drawn == number) | (truth == number)).sum()
 
 
 def side_by_side(images: list[np.ndarray]) -> np.ndarray:

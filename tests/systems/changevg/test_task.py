@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from idc.config import load
 from idc.data.class_masks import class_map
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
@@ -20,13 +19,10 @@ from idc.data.text import PAD, Vocabulary
 from idc.metrics.coco import score
 from idc.systems import load_captioner, supervision_of
 from idc.systems.changevg.captioner import CHANGE_ODDS, CHANGED_SHARE, GuideCaptioner
-from idc.systems.changevg.config import GuideJob
 from idc.systems.changevg.data import GuideSamples, collate
-from idc.systems.changevg.sweep import Trial, steps
 from idc.systems.changevg.task import SUM, GuideTask
 from idc.training.artifact import read_artifact
-from idc.training.loop import read_log
-from tests.systems.changevg.tiny import MODEL, SIDE, class_maps_of, start, tiny_job, write_scenes
+from tests.systems.changevg.tiny import SIDE, class_maps_of, start, tiny_job, write_scenes
 from tests.training.toy import check_resume
 
 
@@ -80,19 +76,21 @@ def test_the_losses_and_that_each_is_divided_by_its_own_value(pairs: str, way: s
     plain, _ = task_and_batch(pairs, {"model.map": way, "balance": False})
     assert float(plain.training_step(batch)[0].detach()) == pytest.approx(sum(expected), rel=1e-4)
     # The gradient of L / |L| is that of L, divided by L: a part that both losses reach gets the weighted sum.
-    gradients = {}
-    for goal in ("map", "summary"):
+    shared = shared_gradient(task, loss)
+    weighted = torch.zeros_like(shared)
+    for goal, value in zip(("map", "summary"), expected, strict=True):
         alone, _ = task_and_batch(pairs, {"model.map": way, "goal": goal})
         alone.requires_grad_(True)
-        alone.training_step(batch)[0].backward()
-        gradients[goal] = alone.net.encoder.stages[0].patch_embeddings.proj.weight.grad
-    loss.backward()
-    shared = task.net.encoder.stages[0].patch_embeddings.proj.weight.grad
-    assert gradients["map"] is not None
-    assert gradients["summary"] is not None
-    assert shared is not None
-    weighted = gradients["map"] / expected[0] + gradients["summary"] / expected[1]
+        weighted += shared_gradient(alone, alone.training_step(batch)[0]) / value
     assert torch.allclose(shared, weighted, rtol=1e-3, atol=1e-5)
+
+
+def shared_gradient(task: GuideTask, loss: torch.Tensor) -> torch.Tensor:
+    """Of the first weights of the image encoder."""
+    loss.backward()
+    gradient = task.net.encoder.stages[0].patch_embeddings.proj.weight.grad
+    assert gradient is not None
+    return gradient
 
 
 def test_a_loss_of_0_is_no_nan(pairs: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,11 +109,8 @@ def test_a_goal_trains_its_own_modules_alone(pairs: str, tmp_path: Path, goal: s
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     own_parts = {"map": {"map"}, "summary": {"exchange", "memory", "decoder"}}[goal]
     assert {name.partition(".")[0] for name in moved} == own_parts, "statistics of frozen batch norms stay too"
-    (line, _) = read_log(tmp_path / "more" / "log.jsonl")[:2]
-    assert line["loss"] == pytest.approx(line[goal])
     with pytest.raises(ValueError, match="has another model than this training"):
         start(tiny_job(pairs, {**settings, "model.map_layers": 2}), tmp_path / "other")
-    start(tiny_job(pairs, {**settings, "model.dropout": 0.3, "train.steps": 1}), tmp_path / "dropout")
 
 
 def test_two_pairs_are_learned_by_heart(tmp_path: Path) -> None:
@@ -125,30 +120,18 @@ def test_two_pairs_are_learned_by_heart(tmp_path: Path) -> None:
         "model.decoder.dropout": 0.0, "model.backbone.drop_path": 0.0, "train.keep_best": {"metric": SUM},
     }  # fmt: skip
     result = start(tiny_job(pairs, settings), tmp_path / "run")
-    log = read_log(tmp_path / "run" / "log.jsonl")
-    assert {f"validation/{name}" for name in ("mIoU", "BLEU-4", SUM, "CIDEr")} <= log[-1].keys()
-    assert all(line["loss"] < 2.001 for line in log if "loss" in line)
+    assert result["metrics"][SUM] > 0
     captioner = load_captioner(str(tmp_path / "run" / "artifact"))
-    assert isinstance(captioner, GuideCaptioner)
     rows = list(iter_rows(pairs, ["before", "after", "captions", "mask"], "train"))
     befores, afters = ([decode_image(row[name]) for row in rows] for name in ("before", "after"))
     for row, description in zip(rows, captioner.describe(befores, afters, change_map=True), strict=True):
         truth = class_map(row["mask"])
-        assert description.class_map is not None
-        classes = description.class_map.classes
-        assert (classes == truth).mean() > 0.97
-        changed = (classes > 0) & (truth > 0)
-        assert changed.sum() > 0.8 * (truth > 0).sum()
         assert description.best.caption in row["captions"]
-        assert description.class_map.names == ("background", "road", "building")
+        assert description.class_map is not None
+        assert (description.class_map.classes == truth).mean() > 0.97
         assert description.change_map is not None
-        assert description.change_map.shape == (SIDE, SIDE)
         assert description.change_map[truth > 0].mean() > 0.8 > 0.2 > description.change_map[truth == 0].mean()
         assert description.evidence[CHANGED_SHARE] == pytest.approx(description.change_map.mean(), abs=1e-4)
-        peak = 1 / (1 + math.exp(-description.evidence[CHANGE_ODDS]))
-        assert peak == pytest.approx(description.change_map.max(), abs=1e-5)
-    assert result["metrics"][SUM] > 0
-    assert captioner.capabilities == {"map", "score", "sample"}
 
 
 def test_a_killed_run_resumes_as_if_undisturbed(pairs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,19 +144,22 @@ def test_a_killed_run_resumes_as_if_undisturbed(pairs: str, tmp_path: Path, monk
     {"model.map": "paper", "model.summary": "paper", "train.precision": "bf16"},
     {"train.engine": "deepspeed", "train.zero_stage": 1, "train.grad_accumulation": 2},
 ])  # fmt: skip
-def test_other_ways_to_train_leave_a_captioner(pairs: str, tmp_path: Path, settings: dict[str, Any]) -> None:
-    start(tiny_job(pairs, {"train.steps": 2, **settings}), tmp_path)
-    captioner = load_captioner(str(tmp_path / "artifact"))
+def test_other_ways_to_train_leave_a_captioner_whose_map_is_of_either_class(
+    pairs: str, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    more = write_scenes(tmp_path / "more", train=4, val=1)
+    start(tiny_job(pairs, {"train.steps": 2, "more_pairs": [more], **settings}), tmp_path / "run")
+    captioner = load_captioner(str(tmp_path / "run/artifact"))
     assert isinstance(captioner, GuideCaptioner)
     black = np.zeros((40, 50, 3), np.uint8)
     (description,) = captioner.describe([black], [black], change_map=True)
-    assert description.change_map is not None
     with torch.no_grad():
         logits = captioner.net(torch.zeros((1, 2, SIDE, SIDE, 3), dtype=torch.uint8)).classes[0].double()
     changed = logits[1:].sigmoid().amax(0) if "model.map" in settings else logits.softmax(0)[1:].sum(0)
-    assert np.allclose(description.change_map, changed.numpy(), atol=1e-4), "of either class"
+    assert np.allclose(description.change_map, changed.numpy(), atol=1e-4)
     peak = 1 / (1 + math.exp(-description.evidence[CHANGE_ODDS]))
     assert peak == pytest.approx(float(description.change_map.max()), abs=1e-5)
+    assert "10 training pairs" in str(read_artifact(tmp_path / "run/artifact").trained_on)
 
 
 def test_validation_counts_all_pixels_and_all_captions(pairs: str, tmp_path: Path) -> None:
@@ -195,22 +181,5 @@ def test_validation_counts_all_pixels_and_all_captions(pairs: str, tmp_path: Pat
     bleu = score({row["pair_id"]: row["captions"] for row in rows}, captions, ("BLEU",), allow_empty=True)
     assert result["metrics"]["BLEU-4"] == pytest.approx(bleu.overall["BLEU-4"], abs=1e-9)
     assert result["metrics"][SUM] == pytest.approx(result["metrics"]["mIoU"] + result["metrics"]["BLEU-4"])
-    artifact = read_artifact(tmp_path / "artifact")
-    assert artifact.trained_on is not None
-    assert supervision_of("changevg", artifact.config) == "captions and masks of roads and buildings"
-
-
-def test_more_pairs_are_learned_too(pairs: str, tmp_path: Path) -> None:
-    more = write_scenes(tmp_path / "more", train=4, val=1)
-    start(tiny_job(pairs, {"train.steps": 2, "more_pairs": [more]}), tmp_path / "run")
-    assert "10 training pairs" in str(read_artifact(tmp_path / "run" / "artifact").trained_on)
-
-
-def test_a_trial_is_a_training_and_its_evaluation(pairs: str, tmp_path: Path) -> None:
-    trial = load(
-        Trial, None, {"pairs": pairs, "guide.model": MODEL, "guide.train.steps": 2, "guide.train.epochs": None}
-    )
-    chain = steps(trial, str(tmp_path))
-    (step,) = chain.work
-    assert step.entry == "idc.systems.changevg.task:train"
-    assert GuideJob.model_validate({**step.payload, "train": step.train.model_dump()}).pairs == pairs
+    config = read_artifact(tmp_path / "artifact").config
+    assert supervision_of("changevg", config) == "captions and masks of roads and buildings"
