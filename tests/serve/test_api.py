@@ -8,7 +8,7 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
@@ -285,7 +285,8 @@ def test_what_takes_too_long_is_answered_by_504(artifact: str) -> None:
 
 
 def test_a_client_that_leaves_is_no_failure(artifact: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """While it sends its body; and cancelled by Serve, while it waits."""
+    """While it sends its body; cancelled by Serve, while it waits; and refused by Serve's proxy, which then fails the
+    reading of the body."""
     backend = HeldBackend(artifact)
     api = create_api(local_config(artifact), backend)
     with serving(api) as url, httpx2.Client(base_url=url) as client:
@@ -307,10 +308,19 @@ def test_a_client_that_leaves_is_no_failure(artifact: str, capsys: pytest.Captur
             with pytest.raises(asyncio.CancelledError):
                 await request
 
+    async def failing() -> dict[str, str]:
+        raise RuntimeError("Task: 6ef4 was cancelled.")
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        raise AssertionError("nobody is left to answer")
+
     asyncio.run(cancelled())
+    head = [(b"content-type", b"application/json"), (b"host", b"localhost")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/captions", "headers": head, "client": ("127.0.0.1", 1)}
+    asyncio.run(api({**scope, "query_string": b""}, failing, send))
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     found = [(line["level"], line["status"], line["error"], "failure" in line) for line in lines]
-    assert found == [("info", 499, "client_left", False)] * 2
+    assert found == [("info", 499, "client_left", False)] * 3
 
 
 def test_the_docs_have_every_operation_and_need_nothing_from_elsewhere(client: httpx2.Client) -> None:
@@ -340,3 +350,17 @@ def test_only_plain_ids_of_callers_reach_serve() -> None:
     for headers in (plain, latin, twice):
         asyncio.run(PlainIds(application)({"type": "http", "headers": headers}, None, None))  # type: ignore[arg-type]
     assert seen == [plain, [host], [host]]
+
+
+def test_serves_copy_of_the_id_is_taken_out_of_an_answer() -> None:
+    sent: list[Any] = []
+
+    async def application(_scope: Any, _receive: Any, send: Any) -> None:
+        ids = [(b"x-request-id", b"1"), (b"content-type", b"text/plain"), (b"X-Request-ID", b"1")]
+        await send({"type": "http.response.start", "status": 200, "headers": ids})
+
+    async def send(message: Any) -> None:
+        sent.append(message["headers"])
+
+    asyncio.run(PlainIds(application)({"type": "http", "headers": []}, None, send))  # type: ignore[arg-type]
+    assert sent == [[(b"x-request-id", b"1"), (b"content-type", b"text/plain")]]

@@ -44,15 +44,15 @@ def command(artifact: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @contextmanager
-def large_requests(command: Command) -> Iterator[list[Future[httpx2.Response]]]:
-    """4 requests of 16 large pairs, all of them in progress, the first of which is streamed."""
+def large_requests(command: Command, **options: str) -> Iterator[list[Future[httpx2.Response]]]:
+    """4 requests of 16 large pairs, all of them in progress."""
 
-    def ask(number: int) -> httpx2.Response:
+    def ask() -> httpx2.Response:
         with command.client() as client:
-            return client.post("/v1/captions", files=LARGE, data={} if number else {"stream": "true"})
+            return client.post("/v1/captions", files=LARGE, data=options)
 
     with ThreadPoolExecutor(4) as threads, command.client() as client:
-        asked = [threads.submit(ask, number) for number in range(4)]
+        asked = [threads.submit(ask) for _ in range(4)]
         until(lambda: "idc_pairs_waiting 64.0" in client.get("/metrics").text, "64 pairs are waiting")
         yield asked
 
@@ -108,8 +108,6 @@ def test_after_sigterm_all_accepted_pairs_are_answered_and_new_requests_get_503(
     finally:
         ended.set()
         prober.join()
-    stream, *answers = answers
-    assert (stream.text.count("event: result"), stream.text.count("event: done")) == (16, 1), stream.text[-500:]
     for answer in answers:
         assert answer.status_code == 200, answer.text[:500]
         assert [result["error"] for result in answer.json()["results"]] == [None] * 16
@@ -140,6 +138,16 @@ def test_the_log_that_it_left_is_json_lines(command: Command) -> None:
     assert [entry["status"] for entry in whole] == 8 * [200]
     assert [line for line in lines if "\x1b" in line or "pid=" in line.partition("{")[0]] == []
     assert [line for line in lines if '"event"' in line and not line.startswith("{")] == []
+
+
+def test_streams_under_way_end_whole(artifact: str, tmp_path: Path) -> None:
+    with serving(tmp_path, f"models.demo={artifact}", *SETTINGS) as command:
+        with large_requests(command, stream="true") as asked:
+            command.process.send_signal(signal.SIGTERM)
+            streams = [one.result().text for one in asked]
+        assert command.process.wait(PATIENCE_S) == 0, command.log.read_text()
+    for stream in streams:
+        assert (stream.count("event: result"), stream.count("event: done")) == (16, 1), stream[-500:]
 
 
 def test_two_fronts_share_the_limit_of_connections(artifact: str, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class Images(BaseHTTPRequestHandler):
             self.send_header("Location", redirects[self.path])
             self.end_headers()
             return
-        self.send_response(200)
+        self.send_response(404 if self.path == "/lost.png" else 200)
         self.end_headers()
         self.wfile.write(bytes(3 * 2**20) if self.path == "/large.png" else IMAGE)
 
@@ -121,6 +121,7 @@ def test_an_allowed_host_is_asked_and_may_send_us_on_to_itself(
         ("https://localhost:PORT/elsewhere.png", "url_not_allowed", 1),  # a redirect to a host that is not allowed
         ("https://localhost:PORT/plain.png", "url_not_allowed", 1),  # and to one without TLS
         ("https://localhost:PORT/round.png", "fetch_failed", 4),
+        ("https://localhost:PORT/lost.png", "fetch_failed", 1),
         ("https://localhost:PORT/slow.png", "fetch_failed", 1),
         ("https://127.0.0.1:PORT/image.png", "url_not_allowed", 0),
         ("http://localhost:PORT/image.png", "url_not_allowed", 0),

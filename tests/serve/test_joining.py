@@ -81,6 +81,20 @@ def test_other_keys_do_not_wait_and_a_call_that_is_not_full_is_sent_after_the_wa
     run(scene)
 
 
+def test_only_a_request_larger_than_a_call_is_divided() -> None:
+    async def scene(squares: Squares) -> None:
+        joiner = Joiner(squares, max_items=4, wait_s=LONG_S)
+        squares.release(10)
+        assert await joiner.submit("a", list(range(10))) == [n * n for n in range(10)]
+        assert [items for _, items in squares.calls] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        squares.calls.clear()
+        asked = [joiner.submit("a", items) for items in ([1, 2, 3], [4, 5], [])]
+        assert await asyncio.gather(*asked) == [[1, 4, 9], [16, 25], []]
+        assert [items for _, items in squares.calls] == [[1, 2, 3], [4, 5]]
+
+    run(scene)
+
+
 def test_a_fault_fails_the_callers_of_its_call_and_no_others() -> None:
     async def scene(squares: Squares) -> None:
         joiner = Joiner(squares, max_items=2, wait_s=LONG_S)
