@@ -23,16 +23,12 @@ GROUPS = {
     "data": ("render", "import_dataset", "validate", "mine_pairs", "describe_pairs", "build_changeimti"),
     "parts": ("train_tokenizer", "train_pair_encoder"),
     "systems": (
-        "build_procedures", "pretrain_procap", "finetune_procap", "pretrain_namc", "finetune_namc", "finetune_sft",
-        "finetune_m3diff", "train_guide", "finetune_changevg", "train_adpo",
-        "train_twincap",
+        "pretrain_procap", "finetune_procap", "pretrain_namc", "finetune_namc", "finetune_sft", "finetune_m3diff",
+        "train_guide", "finetune_changevg", "train_adpo", "train_twincap",
     ),
     "search": ("sweep",),
-    "evaluate": (
-        "evaluate", "compare", "calibrate", "robustness", "leaderboard",
-        "throughput", "report",
-    ),
-    "release": ("register", "promote", "convert", "wrap_vlm", "merge_vlm", "reword_vlm"),
+    "evaluate": ("evaluate", "compare", "calibrate", "robustness", "leaderboard"),
+    "release": ("register", "promote", "convert", "wrap_vlm", "merge_vlm"),
     "use": ("caption", "demo", "serve"),
 }  # fmt: skip
 """Group of `idc --help` and of docs/commands.md -> its commands; those of none are shown last."""

@@ -211,8 +211,9 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "heap: no such file or folder: 'nowhere'",
         ],
     ),
-    "build_procedures": (
+    "pretrain_procap, procedures": (
         [
+            "only=procedures",
             "procedures=made",
             "build.pairs=nowhere",
             "build.tokenizer=nor/here",

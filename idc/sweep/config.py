@@ -308,7 +308,7 @@ class SweepJob(ConfigModel):
             except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
                 faults.append(f"base.{section}: cannot read {path!r}: {' '.join(str(error).split())}")
                 continue
-            values = values.get(section, values)  # jobs/build_procedures.py has its settings in a section, too
+            values = values.get(section, values)  # those of procedures are in a section, too
             contents[section] = {
                 key: value for key, value in values.items() if key not in chain.DERIVED.get(section, ())
             }

@@ -92,7 +92,7 @@ def test_two_nodes_build_what_one_machine_does(
         "build.cpus_per_actor": 0.6, "cluster.address": cluster.address,
     }  # fmt: skip
     settings = [f"{key}={value}" for key, value in build.items()]
-    done(cluster, ["jobs/build_procedures.py", *settings], tmp_path / "output")
+    done(cluster, ["jobs/pretrain_procap.py", "only=procedures", *settings], tmp_path / "output")
     made, expected = (sorted(iter_rows(folder), key=lambda row: row["pair_id"]) for folder in (out, world.procedures))
     assert [row["pair_id"] for row in made] == [row["pair_id"] for row in expected]
     assert all(np.array_equal(row["tokens"], other["tokens"]) for row, other in zip(made, expected, strict=True))

@@ -124,7 +124,7 @@ def test_a_folder_that_is_not_what_it_should_be_is_named(run: Path, tmp_path: Pa
 
 def test_the_command_writes_the_page(run: Path, tmp_path: Path, command: Command) -> None:
     done = command(
-        "report", f"out={tmp_path}/r.html", f"evaluations=[{run}/evaluation]", f"pairs={run}/pairs",
+        "evaluate", f"out={tmp_path}/r.html", f"evaluations=[{run}/evaluation]", f"pairs={run}/pairs",
         f"procedures={run}/procedures", f"runs.stage 1={run}/train",
         f"real=[{{title: Photographs, evaluation: {run}/evaluation, pairs: {run}/pairs, show: 2}}]",
     )  # fmt: skip
@@ -136,7 +136,7 @@ def test_the_command_writes_the_page(run: Path, tmp_path: Path, command: Command
 
 
 def test_all_missing_folders_are_named_at_once(command: Command) -> None:
-    done = command("report", "out=r.html", "evaluations=[/no/e]", "pairs=/no/p", "runs.a=/no/r", "show=-1")
+    done = command("evaluate", "out=r.html", "evaluations=[/no/e]", "pairs=/no/p", "runs.a=/no/r", "show=-1")
     assert done.returncode == 2
     for name in ("/no/e", "/no/p", "/no/r", "show"):
         assert name in done.stderr

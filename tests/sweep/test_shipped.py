@@ -76,16 +76,17 @@ class Inputs:
     def leave_behind(self, script: str, arguments: list[str]) -> None:
         """What a job writes, if a sweep could read it."""
         trains = script.startswith(("train_", "pretrain_", "finetune_"))
-        if not trains and script not in ("render", "describe_pairs", "robustness", "build_procedures", "evaluate"):
+        if not trains and script not in ("render", "describe_pairs", "robustness", "evaluate"):
             return
         notes = script == "finetune_changevg" and any(word.startswith("out=") for word in arguments)
-        if notes or any(word.startswith("instructions=") for word in arguments):  # nothing is trained or evaluated
+        parts = ("instructions=", "evaluations=", "artifacts.")
+        if notes or any(word.startswith(parts) for word in arguments):  # nothing is trained or evaluated
             return
         job = _config(script, arguments)
-        if trains:
-            self.make("artifact", f"{job.runs}/{job.name}/artifact")
-        elif script == "build_procedures":
+        if "only=procedures" in arguments:
             self.make("procedures", job.procedures)
+        elif trains:
+            self.make("artifact", f"{job.runs}/{job.name}/artifact")
         elif script == "evaluate":
             self.make("evaluation", job.out)
         else:
@@ -97,7 +98,8 @@ def _config(script: str, arguments: list[str]) -> Any:
     config = arguments[arguments.index("--config") + 1] if "--config" in arguments else None
     settings = (word.partition("=") for word in arguments if "=" in word)
     job = importlib.import_module(f"jobs.{script}")
-    schema = job.SetJob if any(word.startswith("kind=") for word in arguments) else job.Job
+    kind = any(word.startswith("kind=") for word in arguments)
+    schema = job.SetJob if kind else job.ProceduresJob if "only=procedures" in arguments else job.Job
     return load(schema, config, {key: yaml.safe_load(value) for key, _, value in settings})
 
 

@@ -102,6 +102,7 @@ def test_from_pairs_to_key_frames_drawn_by_the_pair_encoder(
     torch.manual_seed(0)
     ImageTokenizer(TINY).save(tmp_path / "tokenizer")
     build = {
+        "only": "procedures",
         "procedures": str(tmp_path / "procedures"),
         "build.pairs": pairs,
         "build.tokenizer": str(tmp_path / "tokenizer"),
@@ -111,7 +112,7 @@ def test_from_pairs_to_key_frames_drawn_by_the_pair_encoder(
         "build.pair_encoder": str(artifact),
         "build.temperature": 0.01,
     }
-    run_job("build_procedures", build, monkeypatch)
+    run_job("pretrain_procap", build, monkeypatch)
     row = next(iter_rows(tmp_path / "procedures"))
     frames = [decode_image(data) for data in row["frames"]]
     texts = encoder.encode_texts(row["captions"])
