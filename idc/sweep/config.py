@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from idc.config import ConfigError, ConfigModel, did_you_mean, layered, load, missing_inputs, remote
 from idc.sweep.chain import Chain, chain_of, train_sections
+from idc.sweep.sizes import at_size
 from idc.systems import SYSTEMS
 from idc.training.config import TrackingConfig
 
@@ -207,7 +208,9 @@ class TrialsConfig(ConfigModel):
 
 
 class SweepJob(ConfigModel):
-    """Run a system's chain of jobs over rows and seeds, or as a search, and write a page of the results."""
+    """Run a system's chain of jobs over rows and seeds, or as a search, and write a page of the results.
+
+    A file of a table may have `sizes`, of which the file of a size chooses one (:mod:`idc.sweep.sizes`)."""
 
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
     """Name of the sweep: its folder under `runs`. The same name resumes it."""
@@ -248,6 +251,11 @@ class SweepJob(ConfigModel):
     """How trials run."""
     tracking: TrackingConfig = TrackingConfig()
     """MLflow: one parent run, with the trials and their trainings as children."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _at_size(cls, values: Any) -> Any:
+        return at_size(values) if isinstance(values, Mapping) else values
 
     @field_validator("base")
     @classmethod

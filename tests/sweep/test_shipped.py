@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +18,50 @@ import pytest
 import yaml
 
 import idc.evaluation.record as ev
-from idc.config import load, missing_inputs
+from idc.config import layered, load, missing_inputs
 from idc.demo import DEFAULT, demo_steps
 from idc.sweep.config import SweepJob
 from idc.sweep.plan import TrialPlan, plan_table
+from idc.sweep.sizes import at_size
 from idc.systems.m3diff.mixture import MixtureConfig
+from tests.sweep.shipped import CONFIGS, shipped_sweeps
 from tests.systems.procap.world import World
 from tests.vlm.models import tiny_folder
 
 ROOT = Path(__file__).resolve().parents[2]
-SWEEPS = {
-    path.relative_to(ROOT / "jobs/configs").as_posix(): path for path in (ROOT / "jobs/configs").glob("*/sweeps/*.yaml")
-}
-SMALL = sorted(name for name in SWEEPS if "_small" in name or name.endswith(("demo_mended.yaml", "ablation.yaml")))
+SWEEPS = shipped_sweeps()
+SMALL = sorted(name for name in SWEEPS if "_small" in name or name.endswith(("demo_mended", "ablation")))
 FULL = sorted(SWEEPS.keys() - SMALL)
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_a_sweep_is_named_by_its_system_and_file() -> None:
-    """The name is its folder below runs/sweeps: tables of two papers must not share one."""
-    names = {path: yaml.safe_load(text.read_text())["name"] for path, text in SWEEPS.items()}
-    assert names == {path: f"{Path(path).parts[0]}_{Path(path).stem}" for path in SWEEPS}
+def test_a_sweep_is_named_by_its_system_its_file_and_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name is its folder below runs/sweeps: tables of two papers, and two sizes, must not share one."""
+    monkeypatch.chdir(ROOT)
+    assert {name: read_sweep(name).name for name in SWEEPS} == {name: name.replace("/", "_") for name in SWEEPS}
+
+
+def test_a_table_says_which_sizes_it_has() -> None:
+    table, small = f"{CONFIGS}/procap/sweeps/table02.yaml", f"{CONFIGS}/procap/sweeps/small.yaml"
+    with pytest.raises(ValueError, match="size: this table has the sizes paper, small; give the file of one after it"):
+        load(SweepJob, table)
+    with pytest.raises(ValueError, match=r"size: this table is not made in size 'smal'; did you mean 'small'\?"):
+        load(SweepJob, [table, small], {"size.name": "smal"})
+    with pytest.raises(ValueError, match="size: this table is not made in size 'small'; it has the sizes paper"):
+        load(SweepJob, [f"{CONFIGS}/m3diff/sweeps/table12.yaml", small])
+
+
+def test_a_size_is_laid_over_the_files_before_it_and_below_the_command_line() -> None:
+    table = {
+        "name": "t", "system": "procap", "title": "T", "note": "Of the table.", "rows": [{"label": "a"}], "seeds": [7],
+        "sizes": {"small": {"settings": {"pairs": "p"}, "seeds": [1]}, "paper": {"seeds": [2]}},
+    }  # fmt: skip
+    size = {"size": {"name": "small", "suffix": "small", "note": "In small."}, "settings": {"pairs": "q", "other": "o"}}
+    found = at_size(layered(table, size))
+    assert found == {
+        "name": "t_small", "system": "procap", "title": "T, small", "note": "In small. Of the table.",
+        "rows": [{"label": "a"}], "seeds": [1], "settings": {"pairs": "p", "other": "o"},
+    }  # fmt: skip
 
 
 # -- folders as commands leave them ------------------------------------------------------------------------------------
@@ -95,7 +119,7 @@ class Inputs:
 
 def _config(script: str, arguments: list[str]) -> Any:
     """The config of a job's command line."""
-    config = arguments[arguments.index("--config") + 1] if "--config" in arguments else None
+    config = [word for option, word in pairwise(arguments) if option == "--config"]
     settings = (word.partition("=") for word in arguments if "=" in word)
     job = importlib.import_module(f"jobs.{script}")
     kind = any(word.startswith("kind=") for word in arguments)
@@ -145,7 +169,7 @@ def after_readme(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def read_sweep(name: str) -> SweepJob:
     """With its base files merged in, before which no relative path of the working directory counts."""
-    return load(SweepJob, f"jobs/configs/{name}").inlined()
+    return load(SweepJob, [f"jobs/configs/{file}" for file in SWEEPS[name]]).inlined()
 
 
 def planned(job: SweepJob) -> list[TrialPlan]:
@@ -226,7 +250,7 @@ def test_a_full_sweep_trains_as_long_as_its_paper(name: str, inputs: Inputs) -> 
 
 
 def test_every_full_sweep_of_namc_is_counted() -> None:
-    assert {f"namc/sweeps/{name}.yaml" for name in PRETRAININGS} == {name for name in FULL if name.startswith("namc")}
+    assert {f"namc/{name}" for name in PRETRAININGS} == {name for name in FULL if name.startswith("namc")}
 
 
 @pytest.mark.parametrize("name", [name for name in FULL if name.startswith("m3diff")])

@@ -16,6 +16,7 @@ from idc.report.leaderboard.published_rows import published_rows
 from idc.sweep.config import SweepJob
 from idc.sweep.plan import plan_table
 from idc.systems.namc.sweep import Trial, steps
+from tests.sweep.shipped import shipped_sweeps
 from tests.systems.namc.tiny import MODEL, described_pairs
 from tests.systems.procap.world import World
 
@@ -93,7 +94,7 @@ def test_a_headline_table_has_every_row_of_the_paper(table: str) -> None:
     assert [row["label"] for row in sweep["rows"] if not row.get("quoted")] == ["NAMC"]
 
 
-SWEEPS = sorted(path.name for path in Path("jobs/configs/namc/sweeps").glob("*_small.yaml"))
+SWEEPS = {name: files for name, files in shipped_sweeps().items() if name.startswith("namc/") and "_small" in name}
 TINY: dict[str, Any] = {
     **{f"{stage}.train.{name}": value for stage in ("pretrain", "finetune") for name, value in
        {"steps": 1, "batch_size": 4, "eval_every": 1, "checkpoint_every": 1, "tracking.enabled": False}.items()},
@@ -125,7 +126,7 @@ def test_every_row_of_a_small_sweep_trains(
     (tmp_path / "runs/demo/namc-tokenizer").mkdir(parents=True)
     (tmp_path / "runs/demo/namc-tokenizer/artifact").symlink_to(world.tokenizer)
     monkeypatch.chdir(tmp_path)
-    job = load(SweepJob, f"jobs/configs/namc/sweeps/{name}").inlined()
+    job = load(SweepJob, [f"jobs/configs/{file}" for file in SWEEPS[name]]).inlined()
     small = job.model_copy(update={"settings": {**job.settings, **TINY}, "seeds": job.seeds[:1]})
     plans = plan_table(small, "steps")
     assert len(plans) == sum(not row.quoted for row in job.table)
