@@ -40,6 +40,11 @@ class ConfigModel(BaseModel):
         hide_input_in_errors=True,  # it may hold a secret
     )
 
+    @classmethod
+    def composed(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """The settings of all YAML files, before those of the command line. Override if files say how they combine."""
+        return values
+
     def faults(self) -> Iterator[str]:
         """Faults between the fields of this section; all of them are reported. Override to add checks."""
         return iter(())
@@ -127,7 +132,7 @@ def load(
     values: dict[str, Any] = {}
     for name in paths:
         values = _laid_over(values, _read_yaml(name))
-    settings = _override(values, overrides or {})
+    settings = _override(schema.composed(values), overrides or {})
     return _validate(schema, _laid_over(_section_defaults(schema, settings), settings))
 
 
@@ -187,12 +192,7 @@ def cli(
         metavar="key=value",
         help="settings, e.g. train.batch_size=32 (or --key value, undotted)",
     )
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        action="append",
-        help="YAML file with what differs from the defaults; given again, a file on top of it",
-    )
+    parser.add_argument("--config", metavar="FILE", action="append", help="YAML file of settings; a further one on top")
     parser.add_argument("--print-config", action="store_true", help="print the resolved config as YAML and stop")
     if local:
         parser.add_argument("--local", action="store_true", help="run on this machine, without Ray")

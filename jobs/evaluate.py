@@ -1,6 +1,5 @@
-"""Caption a split of a folder of pairs and score it with two baselines: the best constant caption, and the caption of
-the nearest training pair. Also: score captions or answers made elsewhere, put questions, let a language model judge,
-write a page of several evaluations, measure the speed of captioners.
+"""Caption a split and score it next to baselines; score captions or answers made elsewhere; put questions; let a
+language model judge; write a page of several evaluations; measure speed.
 
     python jobs/evaluate.py artifact=runs/captioner/artifact pairs=data/pairs split=test out=runs/captioner/evaluation
     python jobs/evaluate.py artifact=runs/captioner/artifact pairs=data/pairs out=runs/captioner/evaluation actors=4
@@ -22,11 +21,10 @@ write a page of several evaluations, measure the speed of captioners.
     python jobs/evaluate.py instructions= --help         the settings of questions; answers=, judge=, evaluations= and
                                                          artifacts= likewise
 
-Runs in this process; with actors=N the captioning runs on N Ray actors (not with --local). Captions are gathered and
-scored once, so the scores are the same. The page of the result is OUT/report.html. An interrupted captioning is
-continued. Given again with the same inputs and
-settings, the command does nothing. Errors (Java missing, a damaged file, an empty caption, an id that only one side
-has) are named; the status is then 1.
+The baselines are the best constant caption and the caption of the nearest training pair. With actors=N the captioning
+runs on N Ray actors (not with --local), and the scores are the same. The page of the result is OUT/report.html. An
+interrupted captioning is continued; given again with the same inputs and settings, the command does nothing. Errors
+(Java missing, a damaged file, an empty caption, an id that only one side has) are named; the status is then 1.
 
 With instructions, the questions of a data set (jobs/build_changeimti.py, jobs/import_dataset.py) are put to the
 captioner: yes or no, counts, positions. Writes OUT/answers.jsonl and OUT/answers.json, those of dialogues below

@@ -1,4 +1,4 @@
-"""Make an artifact of a vision-language model without training it: a captioner with a prompt of yours.
+"""Make an artifact of a vision-language model without training, or ask another question of one.
 
     python jobs/wrap_vlm.py base.source=Qwen/Qwen2.5-VL-3B-Instruct base.download=true out=runs/qwen/artifact
     python jobs/wrap_vlm.py base.source=/models/InternVL3-2B-hf out=runs/internvl/artifact generation.beams=4

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from idc.config import ConfigError, ConfigModel, did_you_mean, layered, load, missing_inputs, remote
 from idc.sweep.chain import Chain, chain_of, train_sections
@@ -252,10 +252,9 @@ class SweepJob(ConfigModel):
     tracking: TrackingConfig = TrackingConfig()
     """MLflow: one parent run, with the trials and their trainings as children."""
 
-    @model_validator(mode="before")
     @classmethod
-    def _at_size(cls, values: Any) -> Any:
-        return at_size(values) if isinstance(values, Mapping) else values
+    def composed(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return at_size(values)
 
     @field_validator("base")
     @classmethod

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from idc.config import ConfigModel, did_you_mean, layered
+from idc.config import ConfigError, ConfigModel, did_you_mean, layered, load
 
 
 class SizeConfig(ConfigModel):
@@ -25,22 +25,24 @@ def at_size(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a sweep with those of its ``size`` laid over them.
 
     Raises:
-        ValueError: ``sizes`` are given and none of them is chosen, or the chosen one is not among them.
+        ConfigError: ``sizes`` are given and none of them is chosen, or the chosen one is not among them.
     """
     sizes = values.get("sizes") or {}
     if values.get("size") is None:
         if sizes:
-            raise ValueError(
+            raise ConfigError([
                 f"size: this table has the sizes {', '.join(sizes)}; give the file of one after it: "
                 f"--config TABLE.yaml --config {next(iter(sizes))}.yaml"
-            )
+            ])  # fmt: skip
         return dict(values)
-    size = SizeConfig.model_validate(values["size"])
+    if not isinstance(values["size"], Mapping):
+        raise ConfigError([f"size: {values['size']!r} is not a mapping with a name"])
+    size = load(SizeConfig, None, values["size"])
     if size.name not in sizes:
-        raise ValueError(
+        raise ConfigError([
             f"size: this table is not made in size {size.name!r}{did_you_mean(size.name, list(sizes))}; it has the "
             f"sizes {', '.join(sizes) or 'none'}"
-        )
+        ])  # fmt: skip
     table = {key: value for key, value in values.items() if key not in ("size", "sizes")}
     result = layered(table, sizes[size.name] or {})
     if size.suffix:

@@ -18,11 +18,10 @@ import pytest
 import yaml
 
 import idc.evaluation.record as ev
-from idc.config import layered, load, missing_inputs
+from idc.config import ConfigError, load, missing_inputs
 from idc.demo import DEFAULT, demo_steps
 from idc.sweep.config import SweepJob
 from idc.sweep.plan import TrialPlan, plan_table
-from idc.sweep.sizes import at_size
 from idc.systems.m3diff.mixture import MixtureConfig
 from tests.sweep.shipped import CONFIGS, shipped_sweeps
 from tests.systems.procap.world import World
@@ -41,27 +40,33 @@ def test_a_sweep_is_named_by_its_system_its_file_and_its_size(monkeypatch: pytes
     assert {name: read_sweep(name).name for name in SWEEPS} == {name: name.replace("/", "_") for name in SWEEPS}
 
 
-def test_a_table_says_which_sizes_it_has() -> None:
+def test_a_table_says_which_sizes_it_has(tmp_path: Path) -> None:
     table, small = f"{CONFIGS}/procap/sweeps/table02.yaml", f"{CONFIGS}/procap/sweeps/small.yaml"
     with pytest.raises(ValueError, match="size: this table has the sizes paper, small; give the file of one after it"):
         load(SweepJob, table)
-    with pytest.raises(ValueError, match=r"size: this table is not made in size 'smal'; did you mean 'small'\?"):
-        load(SweepJob, [table, small], {"size.name": "smal"})
     with pytest.raises(ValueError, match="size: this table is not made in size 'small'; it has the sizes paper"):
         load(SweepJob, [f"{CONFIGS}/m3diff/sweeps/table12.yaml", small])
+    for size, fault in (("{name: smal}", "did you mean 'small'"), ("{nam: small}", "did you mean 'name'"),
+                        ("small", "size: 'small' is not a mapping with a name")):  # fmt: skip
+        (tmp_path / "size.yaml").write_text(f"size: {size}")
+        with pytest.raises(ConfigError, match=fault):
+            load(SweepJob, [table, str(tmp_path / "size.yaml")])
 
 
-def test_a_size_is_laid_over_the_files_before_it_and_below_the_command_line() -> None:
+def test_a_size_is_laid_over_the_files_before_it_and_below_the_command_line(tmp_path: Path) -> None:
     table = {
         "name": "t", "system": "procap", "title": "T", "note": "Of the table.", "rows": [{"label": "a"}], "seeds": [7],
-        "sizes": {"small": {"settings": {"pairs": "p"}, "seeds": [1]}, "paper": {"seeds": [2]}},
+        "sizes": {"small": {"settings": {"pairs": "p", "procedures": "q"}, "seeds": [1, 2]}, "paper": {"seeds": [3]}},
     }  # fmt: skip
-    size = {"size": {"name": "small", "suffix": "small", "note": "In small."}, "settings": {"pairs": "q", "other": "o"}}
-    found = at_size(layered(table, size))
-    assert found == {
-        "name": "t_small", "system": "procap", "title": "T, small", "note": "In small. Of the table.",
-        "rows": [{"label": "a"}], "seeds": [1], "settings": {"pairs": "p", "other": "o"},
-    }  # fmt: skip
+    size = {"size": {"name": "small", "suffix": "s", "note": "In small."}, "settings": {"pairs": "r"}, "runs": "there"}
+    files = [str(tmp_path / name) for name in ("table.yaml", "size.yaml")]
+    for path, values in zip(files, (table, size), strict=True):
+        Path(path).write_text(yaml.safe_dump(values))
+    job = load(SweepJob, files)
+    assert (job.name, job.title, job.note, job.runs) == ("t_s", "T, s", "In small. Of the table.", "there")
+    assert (job.settings, job.seeds) == ({"pairs": "p", "procedures": "q"}, (1, 2))
+    job = load(SweepJob, files, {"seeds": [0], "name": "other", "settings": {"pairs": "z"}})
+    assert (job.name, job.seeds, job.settings) == ("other", (0,), {"pairs": "z", "procedures": "q"})
 
 
 # -- folders as commands leave them ------------------------------------------------------------------------------------
