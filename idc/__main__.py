@@ -23,16 +23,12 @@ GROUPS = {
     "data": ("render", "import_dataset", "validate", "mine_pairs", "describe_pairs", "build_changeimti"),
     "parts": ("train_tokenizer", "train_pair_encoder"),
     "systems": (
-        "build_procedures", "pretrain_procap", "finetune_procap", "pretrain_namc", "finetune_namc", "finetune_sft",
-        "finetune_m3diff", "train_guide", "finetune_changevg", "train_adpo",
-        "train_twincap",
+        "pretrain_procap", "finetune_procap", "pretrain_namc", "finetune_namc", "finetune_sft", "finetune_m3diff",
+        "train_guide", "finetune_changevg", "train_adpo", "train_twincap",
     ),
     "search": ("sweep",),
-    "evaluate": (
-        "evaluate", "compare", "calibrate", "robustness", "leaderboard",
-        "throughput", "report",
-    ),
-    "release": ("register", "promote", "convert", "wrap_vlm", "merge_vlm", "reword_vlm"),
+    "evaluate": ("evaluate", "compare", "calibrate", "robustness", "leaderboard"),
+    "release": ("register", "promote", "convert", "wrap_vlm", "merge_vlm"),
     "use": ("caption", "demo", "serve"),
 }  # fmt: skip
 """Group of `idc --help` and of docs/commands.md -> its commands; those of none are shown last."""
@@ -70,15 +66,13 @@ def main() -> None:
         raise SystemExit(2)
 
 
-def grouped(folder: Path) -> dict[str, dict[str, tuple[str, str]]]:
-    """Group -> name of a command -> what it does and its first example, of its docstring."""
+def grouped(folder: Path) -> dict[str, dict[str, str]]:
+    """Group -> name of a command -> what it does, the first sentence of its docstring."""
     described = {}
     for name, command in commands(folder).items():
         path = folder / "serve" / "app.py" if name == "serve" else Path(command[0])
-        start = "python -m serve.app" if name == "serve" else f"python jobs/{path.name}"
         doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        examples = [line.split(" #")[0].split() for line in doc.replace("\\\n", " ").splitlines() if start in line]
-        described[name] = " ".join(doc.partition("\n\n")[0].split()), " ".join(examples[0])
+        described[name] = " ".join(doc.partition("\n\n")[0].split())
     groups = {group: [name.replace("_", "-") for name in names] for group, names in GROUPS.items()}
     groups["other"] = [name for name in described if not any(name in names for names in groups.values())]
     return {group: {name: described[name] for name in names} for group, names in groups.items() if names}
@@ -89,7 +83,7 @@ def help_text(folder: Path) -> str:
     lines = ["idc NAME ...: run a command; idc NAME --help: its options and settings; idc --path: where they are"]
     for group, members in grouped(folder).items():
         lines += ["", group]
-        for name, (does, _) in members.items():
+        for name, does in members.items():
             lines.append(textwrap.fill(f"  {name:<22} {does}", 120, subsequent_indent=" " * 25))
     return "\n".join(lines)
 

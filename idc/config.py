@@ -40,6 +40,11 @@ class ConfigModel(BaseModel):
         hide_input_in_errors=True,  # it may hold a secret
     )
 
+    @classmethod
+    def composed(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """The settings of all YAML files, before those of the command line. Override if files say how they combine."""
+        return values
+
     def faults(self) -> Iterator[str]:
         """Faults between the fields of this section; all of them are reported. Override to add checks."""
         return iter(())
@@ -115,25 +120,33 @@ def missing_database(uri: str | None, field: str) -> Iterator[str]:
         yield from missing(uri.removeprefix(start).partition("?")[0], field)
 
 
-def load(schema: type[Schema], path: str | None = None, overrides: Mapping[str, Any] | None = None) -> Schema:
-    """The config of a YAML file (or of the defaults) with dotted ``overrides`` on top.
+def load(
+    schema: type[Schema], path: str | Sequence[str] | None = None, overrides: Mapping[str, Any] | None = None
+) -> Schema:
+    """The config of a YAML file, of several laid over each other, or of the defaults, with dotted ``overrides`` on top.
 
     Raises:
         ConfigError: with every fault: unknown keys (and what was probably meant), bad values, contradictions.
     """
+    paths = [path] if isinstance(path, str) else path or []
     values: dict[str, Any] = {}
-    if path is not None:
-        try:
-            values = yaml.safe_load(shipped(path).read_text(encoding="utf-8")) or {}
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise ConfigError([f"--config: cannot read {path!r}: {reason}"]) from None
-        except yaml.YAMLError as error:
-            raise ConfigError([f"--config: {path!r} is not YAML: {' '.join(str(error).split())}"]) from None
-        if not isinstance(values, dict):
-            raise ConfigError([f"--config: {path!r} holds a {type(values).__name__}, not a mapping of settings"])
-    settings = _override(values, overrides or {})
+    for name in paths:
+        values = _laid_over(values, _read_yaml(name))
+    settings = _override(schema.composed(values), overrides or {})
     return _validate(schema, _laid_over(_section_defaults(schema, settings), settings))
+
+
+def _read_yaml(path: str) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(shipped(path).read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError([f"--config: cannot read {path!r}: {reason}"]) from None
+    except yaml.YAMLError as error:
+        raise ConfigError([f"--config: {path!r} is not YAML: {' '.join(str(error).split())}"]) from None
+    if not isinstance(values, dict):
+        raise ConfigError([f"--config: {path!r} holds a {type(values).__name__}, not a mapping of settings"])
+    return values
 
 
 def override(schema: type[Schema], base: Schema, overrides: Mapping[str, Any]) -> Schema:
@@ -179,7 +192,7 @@ def cli(
         metavar="key=value",
         help="settings, e.g. train.batch_size=32 (or --key value, undotted)",
     )
-    parser.add_argument("--config", metavar="FILE", help="YAML file with what differs from the defaults")
+    parser.add_argument("--config", metavar="FILE", action="append", help="YAML file of settings; a further one on top")
     parser.add_argument("--print-config", action="store_true", help="print the resolved config as YAML and stop")
     if local:
         parser.add_argument("--local", action="store_true", help="run on this machine, without Ray")

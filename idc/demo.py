@@ -22,10 +22,10 @@ CORRUPTIONS = {"gaussian_noise": 3, "fog": 3}
 """Corruption of both images -> severity, for the robustness of the captioners."""
 ROBUSTNESS_PAIRS = 120
 """Number of test pairs of the robustness, the first ones."""
-_NEVER_ON_RAY = (
-    "jobs/calibrate.py", "jobs/report.py", "jobs/throughput.py", "jobs/leaderboard.py", "jobs/merge_vlm.py",
-)  # fmt: skip
+_NEVER_ON_RAY = ("jobs/calibrate.py", "jobs/leaderboard.py", "jobs/merge_vlm.py")
 """Jobs without ``--local``."""
+_PARTS_NEVER_ON_RAY = ("evaluations=", "artifacts.")
+"""Likewise the parts of `jobs/evaluate.py`, by the settings that choose them."""
 LEADERBOARD = "leaderboard"
 """Name of the leaderboard's folder in runs/FOLDER."""
 
@@ -93,7 +93,7 @@ def demo_steps(
             continue
         if step.trains and step.queue is not None:
             command.append(f"train.cpus_per_worker={_each_of_two()}")
-        if command[0] not in _NEVER_ON_RAY:
+        if command[0] not in _NEVER_ON_RAY and not any(word.startswith(_PARTS_NEVER_ON_RAY) for word in command):
             command.append("--local")
         yield step._replace(command=command)
 
@@ -210,7 +210,7 @@ def _page(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem], real: 
     runs = stages_of(systems, folders)
     further = dict.fromkeys(text for system in systems for text in system.report(folders))
     return DemoStep("write the page", [
-        "jobs/report.py", f"out={folders.runs}/report.html", f"evaluations={evaluations[0]}", *compared,
+        "jobs/evaluate.py", f"out={folders.runs}/report.html", f"evaluations={evaluations[0]}", *compared,
         f"pairs={folders.pairs}", *further, f"title={_listed([system.title for system in systems])} on rendered pairs",
         f"runs={{{', '.join(f'{heading}: {run}' for heading, run in runs.items())}}}",
         *([f"real=[{', '.join(real)}]"] if real else []),
@@ -223,8 +223,8 @@ def _measured(folders: DemoFolders, systems: Sequence[DemoSystem]) -> str:
 
 
 def _throughput(folders: DemoFolders, systems: Sequence[DemoSystem]) -> DemoStep:
-    return DemoStep("measure tokens a second, by turns", [
-        "jobs/throughput.py", *(f"artifacts.{system.title}={system.artifact(folders)}" for system in systems),
+    return DemoStep("measure tokens a second", [
+        "jobs/evaluate.py", *(f"artifacts.{system.title}={system.artifact(folders)}" for system in systems),
         f"pairs={folders.pairs}", f"out={_measured(folders, systems)}",
     ])  # fmt: skip
 

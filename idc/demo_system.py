@@ -70,7 +70,7 @@ class DemoSystem(ABC):
         return {self.title: self.folder(folders)}
 
     def report(self, folders: DemoFolders) -> Sequence[str]:
-        """Further arguments of ``jobs/report.py`` for the page of the demo; ``folders`` is of the first seed."""
+        """Further settings of the demo's page (``jobs/evaluate.py evaluations=``); ``folders`` is of the first seed."""
         return ()
 
     def further(self, folders: DemoFolders) -> Iterable[DemoStep]:

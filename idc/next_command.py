@@ -202,8 +202,8 @@ def _carried(job: ConfigModel | None, *settings: str) -> dict[str, Any]:
 
 
 def _procedures(pairs: str, **build: str) -> str:
-    names = {"procedures": _PROCEDURES, "build": {"pairs": pairs, **build}}
-    return _command("build_procedures", "procap/procedures_demo", **names)
+    names = {"only": "procedures", "procedures": _PROCEDURES, "build": {"pairs": pairs, **build}}
+    return _command("pretrain_procap", "procap/procedures_demo", **names)
 
 
 def _command(job: str, preset: str | None = None, /, **settings: object) -> str:

@@ -1,5 +1,4 @@
-"""Fit on held-out pairs the probability that anything changed, and on the training images how much a pair resembles
-them; store both in the artifact.
+"""Fit the probability that anything changed, and how much a pair resembles the training images, for an artifact.
 
     python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs
     python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs split=val report_split=test

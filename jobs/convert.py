@@ -1,5 +1,6 @@
-"""Convert the weights of ProCap's authors, of CLIP4IDC, or of Change-Agent's MCI, the guide of ChangeVG, to artifacts;
-prints every dropped tensor with the reason.
+"""Convert the weights of ProCap's authors, of CLIP4IDC or of Change-Agent's MCI to artifacts.
+
+Prints every dropped tensor with the reason.
 
     python jobs/convert.py kind=vqgan  weights=clevr_epoch=000035.ckpt out=runs/official/tokenizer
     python jobs/convert.py kind=stage1 weights=dalle.pt                out=runs/official/stage1

@@ -1,5 +1,5 @@
-"""Caption a split of a folder of pairs and score it with two baselines: the best constant caption, and the caption of
-the nearest training pair. Also: score captions or answers made elsewhere, put questions, let a language model judge.
+"""Caption a split and score it next to baselines; score captions or answers made elsewhere; put questions; let a
+language model judge; write a page of several evaluations; measure speed.
 
     python jobs/evaluate.py artifact=runs/captioner/artifact pairs=data/pairs split=test out=runs/captioner/evaluation
     python jobs/evaluate.py artifact=runs/captioner/artifact pairs=data/pairs out=runs/captioner/evaluation actors=4
@@ -14,13 +14,17 @@ the nearest training pair. Also: score captions or answers made elsewhere, put q
     python jobs/evaluate.py answers=answers.jsonl out=runs/answers
     python jobs/evaluate.py evaluation=runs/captioner/evaluation out=runs/captioner/judge \\
         url=http://localhost:8000/v1 judge=Qwen/Qwen3-8B concurrency=16
-    python jobs/evaluate.py instructions= --help         the settings of questions; answers= and judge= likewise
+    python jobs/evaluate.py evaluations=[runs/captioner/evaluation] "compare.ProCap=[runs/other/evaluation]" \\
+        pairs=data/pairs "runs.stage 1=runs/pretrain" "runs.stage 2=runs/captioner" out=runs/report.html
+    python jobs/evaluate.py artifacts.TwinCap=runs/demo/twincap-0/artifact \\
+        artifacts.ProCap=runs/demo/finetune-0/artifact pairs=data/demo/pairs out=runs/demo/speed.json
+    python jobs/evaluate.py instructions= --help         the settings of questions; answers=, judge=, evaluations= and
+                                                         artifacts= likewise
 
-Runs in this process; with actors=N the captioning runs on N Ray actors (not with --local). Captions are gathered and
-scored once, so the scores are the same. The page of the result is OUT/report.html. An interrupted captioning is
-continued. Given again with the same inputs and
-settings, the command does nothing. Errors (Java missing, a damaged file, an empty caption, an id that only one side
-has) are named; the status is then 1.
+The baselines are the best constant caption and the caption of the nearest training pair. With actors=N the captioning
+runs on N Ray actors (not with --local), and the scores are the same. The page of the result is OUT/report.html. An
+interrupted captioning is continued; given again with the same inputs and settings, the command does nothing. Errors
+(Java missing, a damaged file, an empty caption, an id that only one side has) are named; the status is then 1.
 
 With instructions, the questions of a data set (jobs/build_changeimti.py, jobs/import_dataset.py) are put to the
 captioner: yes or no, counts, positions. Writes OUT/answers.jsonl and OUT/answers.json, those of dialogues below
@@ -33,6 +37,12 @@ named.
 With judge, a language model says how much of the reference the captions and baselines of an evaluation cover, by the
 criteria of OmniDiff's prompt. Any endpoint with OpenAI's chat completions; the key is read from $OPENAI_API_KEY
 (api_key_variable=OTHER). The same command continues after an interruption and sends no answered request again.
+
+With evaluations, the page OUT shows finished evaluations of one captioner, one per seed, as mean and deviation, next to
+other captioners' (compare.NAME) of the same pairs.
+
+With artifacts, captioners are timed in turn in one run: caption tokens a second, and the number of parameters. Run it
+alone on the machine. jobs/leaderboard.py --throughput OUT shows the result.
 """
 
 from __future__ import annotations
@@ -97,6 +107,30 @@ def judge_command() -> None:
         raise SystemExit(f"{len(result.unreadable)} answers without a score; the same command requests them again")
 
 
+def page_command() -> None:
+    from idc.report.collect import collect
+    from idc.report.config import ReportJob
+    from idc.report.run import write_run_page
+
+    job = cli(ReportJob, __doc__, local=False, overwrite=False).config
+    try:
+        path = write_run_page(job.out, collect(job))
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"evaluate: {error}") from None
+    print(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
+
+
+def speed_command() -> None:
+    from idc.captioning.throughput import ThroughputJob, measure_throughput, speed_table
+
+    args = cli(ThroughputJob, __doc__, local=False)
+    try:
+        result = measure_throughput(args.config, args.overwrite)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"evaluate: {error}") from None
+    print(f"{speed_table(result)}\n{args.config.out}")
+
+
 def captions_command() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
@@ -133,7 +167,13 @@ def captions_command() -> None:
 
 
 def main() -> None:
-    parts = {"instructions": questions_command, "answers": answers_command, "judge": judge_command}
+    parts = {
+        "instructions": questions_command,
+        "answers": answers_command,
+        "judge": judge_command,
+        "evaluations": page_command,
+        "artifacts": speed_command,
+    }
     next((part for name, part in parts.items() if setting(name) is not None), captions_command)()
 
 

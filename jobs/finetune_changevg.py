@@ -1,5 +1,4 @@
-"""Tune ChangeVG: a vision-language model on ChangeIMTI's questions, each with the notes of a guide that runs first;
-with `out` store the notes alone, or questions that quote them.
+"""Tune ChangeVG: a vision-language model on questions with the notes of a guide; with `out` store the notes alone.
 
     python jobs/finetune_changevg.py pairs=data/changeimti guide=runs/guide/artifact \\
         base.source=Qwen/Qwen2.5-VL-7B-Instruct

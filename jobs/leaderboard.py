@@ -8,8 +8,8 @@
 
 Uses every folder below the given ones with an evaluation (evaluation.json) or scored answers (answers.json); seeds of
 one setting form one row. Below each table: paired tests of the best setting against the others, and what was measured
-of its captioners (jobs/throughput.py, jobs/robustness.py). Copies the predictions and references next to the pages,
-with their hashes.
+of its captioners (speed: jobs/evaluate.py artifacts.NAME=FOLDER; jobs/robustness.py). Copies the predictions and
+references next to the pages, with their hashes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> None:
         "--data-set", nargs="+", default=[], metavar="PAIRS=NAME",
         help="data set of a folder of pairs that no longer exists; PAIRS as in the evaluation",
     )  # fmt: skip
-    parser.add_argument("--throughput", metavar="FILE", help="speed of captioners, a file of jobs/throughput.py")
+    parser.add_argument("--throughput", metavar="FILE", help="speed of captioners, measured by jobs/evaluate.py")
     parser.add_argument(
         "--robustness", nargs="+", default=[], metavar="FOLDER", help="robustness tables, folders of jobs/robustness.py"
     )

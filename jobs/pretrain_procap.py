@@ -1,21 +1,65 @@
-"""ProCap stage 1, explicit procedure modeling: train the procedure encoder by masked reconstruction.
+"""ProCap stage 1, explicit procedure modeling: train the procedure encoder; with `only` build the procedures.
 
     python jobs/pretrain_procap.py --config jobs/configs/procap/pretrain_demo.yaml
     ray job submit --working-dir . -- python jobs/pretrain_procap.py --config jobs/configs/procap/pretrain_demo.yaml
+    python jobs/pretrain_procap.py only=procedures --config jobs/configs/procap/procedures_demo.yaml \\
+        procedures=data/demo/procedures build.pairs=data/demo/pairs build.tokenizer=runs/demo/tokenizer/artifact
+    python jobs/pretrain_procap.py only=procedures --help        the settings of the procedures
 
 The procedures are built first if they do not exist. The same command resumes a killed run from its last checkpoint.
 Writes <runs>/<name>/artifact.
+
+With only=procedures, it builds the procedures of a folder of pairs and stops: frames between, tokens, features,
+confidence, key frames, caption ids. With --local, `build.actors` processes of this machine build them. The same command
+resumes a killed build; a complete one is not changed.
 """
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Literal
+
+from cluster.config import ClusterConfig
 from cluster.training_command import train_command, with_cluster
+from idc.config import cli, setting
+from idc.next_command import after_procedures
 from idc.systems.procap.config import PretrainJob
+from idc.systems.procap.procedures.config import BuildProceduresJob
 
 Job = with_cluster(PretrainJob)
 
 
+class ProceduresJob(BuildProceduresJob):
+    """Procedures, and the cluster to build them on."""
+
+    only: Literal["procedures"]
+    """Build the procedures and stop."""
+    cluster: ClusterConfig = ClusterConfig()
+    """The Ray cluster (not with --local)."""
+
+
+def procedures_command() -> None:
+    args = cli(ProceduresJob, __doc__)
+    from cluster.session import run_chunks
+    from idc.systems.procap.procedures.build import build
+
+    job = args.config
+    try:
+        run = partial(run_chunks, args.local, job.cluster, processes=job.build.actors, job=job)
+        manifest = build(job.build, job.procedures, run, overwrite=args.overwrite)
+    except ValueError as error:
+        raise SystemExit(f"pretrain_procap: {error}") from None
+    print(
+        f"{job.procedures}: {manifest.num_rows} procedures {manifest.rows_by_split}, "
+        f"rejected: {manifest.num_rejected} {manifest.reject_reasons or ''}".rstrip()
+    )
+    print(f"next: {after_procedures(job.procedures)}")
+
+
 def main() -> None:
+    if setting("only") is not None:
+        procedures_command()
+        return
     build = ("procedures", "idc.systems.procap.procedures.build:build")
     train_command(Job, "idc.systems.procap.task:pretrain", __doc__, build)
 

@@ -1,5 +1,4 @@
-"""The robustness table of a captioner, as NAMC's table 10: clean, words replaced, images corrupted, order swapped; with
-`kind` a robustness set alone, that is a folder of pairs so changed.
+"""Evaluate a captioner on corrupted images, replaced words and swapped order; with `kind` make one such folder.
 
     python jobs/robustness.py --config jobs/configs/robustness/demo.yaml
     python jobs/robustness.py artifact=runs/captioner/artifact pairs=data/pairs sets=data/robust out=runs/robust --local

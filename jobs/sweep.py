@@ -1,12 +1,13 @@
 """Run a table of a paper as a sweep: rows times seeds, each the whole chain of jobs; the page has the paper's rows too.
 
-    python jobs/sweep.py --config jobs/configs/procap/sweeps/table02_small.yaml
-    python jobs/sweep.py --config jobs/configs/procap/sweeps/table03_small.yaml "seeds=[0]" trials.concurrent=1
-    python jobs/sweep.py --config jobs/configs/procap/sweeps/search_small.yaml
+    python jobs/sweep.py --config jobs/configs/procap/sweeps/table02.yaml --config jobs/configs/procap/sweeps/small.yaml
+    python jobs/sweep.py --config jobs/configs/procap/sweeps/table03.yaml \\
+        --config jobs/configs/procap/sweeps/small.yaml "seeds=[0]" trials.concurrent=1
+    python jobs/sweep.py --config jobs/configs/procap/sweeps/search.yaml --config jobs/configs/procap/sweeps/small.yaml
 
-The small sweeps use the pairs and the tokenizer of `make demo`. The same command resumes a killed sweep: finished
-trials are not repeated, a training continues from its last checkpoint. Writes <runs>/<name>/report.html, table.md and
-sweep.json.
+The second file is the size: small.yaml for the pairs and the tokenizer of `make demo`, paper.yaml for the paper's data
+sets. The same command resumes a killed sweep: finished trials are not repeated, a training continues from its last
+checkpoint. Writes <runs>/<name>/report.html, table.md and sweep.json.
 """
 
 from __future__ import annotations

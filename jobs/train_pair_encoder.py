@@ -5,7 +5,7 @@
         pairs=data/clevr_change/pairs clip=openai/clip-vit-base-patch32
 
 The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, which
-jobs/build_procedures.py takes as build.pair_encoder. Scores: R@1, 5, 10 in both directions on held-out pairs, with the
+ProCap takes as build.pair_encoder. Scores: R@1, 5, 10 in both directions on held-out pairs, with the
 chance level.
 """
 

@@ -5,7 +5,7 @@
         --config jobs/configs/vision/tokenizer_paper.yaml pairs=s3://bucket/pairs runs=/shared/runs
 
 The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, an input of
-jobs/build_procedures.py.
+ProCap.
 """
 
 from __future__ import annotations

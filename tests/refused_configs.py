@@ -120,8 +120,8 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
             "heap: no such file or folder: 'nowhere'",
         ],
     ),
-    "build_procedures": (
-        "procedures=made build.pairs=nowhere build.tokenizer=nor/here build.depth=1 "
+    "pretrain_procap, procedures": (
+        "only=procedures procedures=made build.pairs=nowhere build.tokenizer=nor/here build.depth=1 "
         "build.strategy=visual_text build.interpolation=vfiformer build.interpolation_weights=net_220.pth",
         [
             "build.num_keyframes: 2 cannot be drawn from 2^depth - 1 = 1 frames",

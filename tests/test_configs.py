@@ -18,21 +18,27 @@ from PIL import Image
 
 from idc.config import ConfigModel, load
 from tests.refused_configs import REFUSED
+from tests.sweep.shipped import SIZES, shipped_sweeps
 
 ROOT = Path(__file__).resolve().parent.parent
 JOBS = sorted(path.stem for path in (ROOT / "jobs").glob("*.py"))
-YAMLS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "jobs" / "configs").rglob("*.yaml"))
+YAMLS = sorted(
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "jobs" / "configs").rglob("*.yaml")
+    if not (path.parent.name == "sweeps" and path.stem in SIZES)
+)
+SWEEPS = {f"jobs/configs/{files[0]}": [f"jobs/configs/{file}" for file in files] for files in shipped_sweeps().values()}
+"""File of a sweep -> the files of its last size."""
 JOB_OF = {
     "render/": "render",
     "robustness/": "robustness",
     "mining/": "mine_pairs",
     "vision/tokenizer_": "train_tokenizer",
     "vision/pair_encoder_": "train_pair_encoder",
-    "procap/procedures_": "build_procedures",
+    "procap/procedures_": "pretrain_procap:ProceduresJob",
     "procap/pretrain_": "pretrain_procap",
     "procap/finetune_": "finetune_procap",
     "namc/tokenizer_": "train_tokenizer",
-    "namc/describe_": "describe_pairs",
     "namc/pretrain_": "pretrain_namc",
     "namc/finetune_": "finetune_namc",
     "changevg/guide_": "train_guide",
@@ -48,8 +54,12 @@ INPUTS: dict[str, dict[str, Any]] = {
     "render": {"out": "pairs"},
     "train_tokenizer": {"pairs": "pairs"},
     "train_pair_encoder": {"pairs": "pairs"},
-    "build_procedures": {"procedures": "procedures", "build.pairs": "pairs", "build.tokenizer": "tokenizer"},
-    "describe_pairs": {"pairs": "pairs", "out": "described"},
+    "pretrain_procap:ProceduresJob": {
+        "only": "procedures",
+        "procedures": "procedures",
+        "build.pairs": "pairs",
+        "build.tokenizer": "tokenizer",
+    },
     "mine_pairs": {"heap": "heap", "out": "mined"},
     "build_changeimti": {"pairs": "pairs", "out": "changeimti"},
 }
@@ -60,7 +70,9 @@ SLOW = (*HEAVY, "scipy", "pandas", "pyarrow.compute", "httpx2", "openai", "anyio
 
 
 def schema_of(job: str) -> type[ConfigModel]:
-    schema: type[ConfigModel] = importlib.import_module(f"jobs.{job}").Job
+    """``job`` is a command, or a command and the class of one of its parts."""
+    name, _, part = job.partition(":")
+    schema: type[ConfigModel] = getattr(importlib.import_module(f"jobs.{name}"), part or "Job")
     return schema
 
 
@@ -101,10 +113,10 @@ def environment() -> dict[str, str]:
 @pytest.mark.parametrize("path", YAMLS)
 def test_a_config_loads_with_the_schema_of_its_job(path: str) -> None:
     job = job_of(path)
-    config = load(schema_of(job), str(ROOT / path), INPUTS.get(job, {}))
+    config = load(schema_of(job), [str(ROOT / file) for file in SWEEPS.get(path, [path])], INPUTS.get(job, {}))
     text = (ROOT / path).read_text(encoding="utf-8")
     assert text.startswith("# "), "a config says in its first line what it is for"
-    assert yaml.safe_load(text).keys() <= type(config).model_fields.keys()
+    assert yaml.safe_load(text).keys() <= {*type(config).model_fields, "sizes"}
 
 
 def test_the_papers_and_the_official_settings_differ_where_they_should() -> None:
@@ -212,9 +224,10 @@ def test_every_fault_of_a_wrong_config_is_named(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_refused_job_ends_with_2_before_anything_is_loaded_or_made(tmp_path: Path) -> None:
-    line, faults = REFUSED["pretrain_procap"]
-    done, heavy = run("pretrain_procap", *shlex.split(line), cwd=tmp_path)
+@pytest.mark.parametrize("job", ["pretrain_procap", "pretrain_procap, procedures"])
+def test_a_refused_job_ends_with_2_before_anything_is_loaded_or_made(job: str, tmp_path: Path) -> None:
+    line, faults = REFUSED[job]
+    done, heavy = run(job.partition(",")[0], *shlex.split(line), cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     for fault in faults:

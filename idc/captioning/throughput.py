@@ -117,7 +117,19 @@ class Throughput(BaseModel):
         try:
             return cls.model_validate_json(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValidationError) as error:
-            raise ValueError(f"{path} is not a file of jobs/throughput.py: {error}") from None
+            raise ValueError(f"{path} is not a measured speed of jobs/evaluate.py: {error}") from None
+
+
+def speed_table(result: Throughput) -> str:
+    """A line for each captioner, and one for what was measured."""
+    width = max(map(len, result.captioners))
+    lines = []
+    for name, timing in result.captioners.items():
+        median, low, high = result.tokens_per_second(name)
+        rounds = f"{low:,.0f} to {high:,.0f} in {len(timing.seconds)} rounds"
+        lines.append(f"{name:{width}}  {timing.size:>13} parameters  {median:>9,.0f} tokens a second ({rounds})")
+    lines.append(f"{result.pairs} pairs, {result.tokens} tokens each, {result.device}, {result.cores} cores")
+    return "\n".join(lines)
 
 
 def measure_throughput(job: ThroughputJob, overwrite: bool = False) -> Throughput:

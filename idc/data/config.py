@@ -43,7 +43,7 @@ class ProcapHdf5Config(ConfigModel):
     """Settings of the official ProCap's HDF5 files."""
 
     channels: Literal["rgb", "bgr"] = "rgb"
-    """Order of the colour channels; see `build.video_channels` of build_procedures.py."""
+    """Order of the colour channels; see `build.video_channels` of procedures."""
 
 
 class HuggingFaceConfig(ConfigModel):

@@ -194,7 +194,7 @@ def input_path(folder: files.Location, name: str) -> str:
 def _import_first(path: AnyPath, kind: str | None, command: str | None) -> str:
     """The end of the message for a folder without a manifest, which may be what an import reads."""
     if kind == "procedures":
-        return "; build procedures first: python jobs/build_procedures.py --help"
+        return "; build procedures first: python jobs/pretrain_procap.py only=procedures --help"
     if kind not in (None, "pairs"):
         return ""
     target = next(name for name in ("data/mine/pairs", "data/mine/imported") if name != str(path).rstrip("/"))

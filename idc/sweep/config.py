@@ -15,6 +15,7 @@ from pydantic import Field, field_validator
 
 from idc.config import ConfigError, ConfigModel, did_you_mean, layered, load, missing_inputs, remote
 from idc.sweep.chain import Chain, chain_of, train_sections
+from idc.sweep.sizes import at_size
 from idc.systems import SYSTEMS
 from idc.training.config import TrackingConfig
 
@@ -207,7 +208,9 @@ class TrialsConfig(ConfigModel):
 
 
 class SweepJob(ConfigModel):
-    """Run a system's chain of jobs over rows and seeds, or as a search, and write a page of the results."""
+    """Run a system's chain of jobs over rows and seeds, or as a search, and write a page of the results.
+
+    A file of a table may have `sizes`, of which the file of a size chooses one (:mod:`idc.sweep.sizes`)."""
 
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
     """Name of the sweep: its folder under `runs`. The same name resumes it."""
@@ -248,6 +251,10 @@ class SweepJob(ConfigModel):
     """How trials run."""
     tracking: TrackingConfig = TrackingConfig()
     """MLflow: one parent run, with the trials and their trainings as children."""
+
+    @classmethod
+    def composed(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return at_size(values)
 
     @field_validator("base")
     @classmethod
@@ -308,7 +315,7 @@ class SweepJob(ConfigModel):
             except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
                 faults.append(f"base.{section}: cannot read {path!r}: {' '.join(str(error).split())}")
                 continue
-            values = values.get(section, values)  # jobs/build_procedures.py has its settings in a section, too
+            values = values.get(section, values)  # those of procedures are in a section, too
             contents[section] = {
                 key: value for key, value in values.items() if key not in chain.DERIVED.get(section, ())
             }

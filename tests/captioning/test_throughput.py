@@ -55,7 +55,7 @@ def test_a_measurement_is_counted_as_the_papers_do_and_made_once(
     again = measure_throughput(load(ThroughputJob, None, {**settings, "rounds": 1}), overwrite=True)
     assert len(again.captioners["two"].seconds) == 1
     out.write_text("{}")
-    with pytest.raises(ValueError, match=r"is not a file of jobs/throughput\.py"):
+    with pytest.raises(ValueError, match=r"is not a measured speed"):
         measure_throughput(load(ThroughputJob, None, settings))
 
 

@@ -248,7 +248,7 @@ def test_two_systems_share_the_cores_and_a_seed_repeats_only_its_own_steps() -> 
     trainings = [step for step in one if any("cpus_per_worker" in word for word in step.command)]
     assert {step.queue for step in trainings} == {1, 2}
     assert sum("train_tokenizer" in step.command[0] for step in two) == 1
-    assert sum("build_procedures" in step.command[0] for step in two) == 1
+    assert sum("only=procedures" in step.command for step in two) == 1
     assert sum("train_twincap" in step.command[0] for step in two) == 2
 
 

@@ -14,10 +14,10 @@ _TABLE = re.compile(r"(?<=^## Jobs\n\n).*?(?=^## )", re.MULTILINE | re.DOTALL)
 
 def with_table(page: str, folder: Path = ROOT) -> str:
     """The text of the page, with the table of the commands of ``folder``."""
-    lines = ["| command | does | example |", "|---|---|---|"]
+    lines = ["| command | does |", "|---|---|"]
     for group, members in grouped(folder).items():
-        lines.append(f"| **{group}** | | |")
-        lines += [f"| `{name}` | {does} | `{example}` |" for name, (does, example) in members.items()]
+        lines.append(f"| **{group}** | |")
+        lines += [f"| `{name}` | {does} |" for name, does in members.items()]
     return _TABLE.sub(lambda _: "\n".join([*lines, "", ""]), page)
 
 

@@ -28,10 +28,10 @@ SMALL = {
     "mine_pairs": ["efficientnet_lite0.size=64", "chunk_size=8", "query_chunk=8", "workers=1"],
 }  # fmt: skip
 """Job -> settings with which it takes seconds."""
-LOCAL = {*SMALL, "import_dataset", "build_procedures", "describe_pairs"}
+LOCAL = {*SMALL, "import_dataset", "describe_pairs"}
 """Jobs that run in their own process with ``--local``."""
 
-PARTS = ("kind=", "instructions=", "answers=", "judge=")
+PARTS = ("kind=", "instructions=", "answers=", "judge=", "evaluations=", "artifacts.", "only=")
 """Settings by which a job does another thing, without the settings of ``SMALL``."""
 
 

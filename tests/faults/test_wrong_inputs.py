@@ -16,8 +16,8 @@ COMMANDS = {
     "train_twincap pairs=photos": IMPORT,
     "train_tokenizer pairs=photos": IMPORT,
     "train_pair_encoder pairs=photos": IMPORT,
-    "build_procedures procedures=out build.pairs=photos build.tokenizer=photos": IMPORT,
-    "pretrain_procap procedures=photos": "build procedures first: python jobs/build_procedures.py --help",
+    "pretrain_procap only=procedures procedures=out build.pairs=photos build.tokenizer=photos": IMPORT,
+    "pretrain_procap procedures=photos": "python jobs/pretrain_procap.py only=procedures --help",
     "finetune_procap procedures=photos encoder.layers=1": "build procedures first",
     "pretrain_namc pairs=photos tokenizer=photos": IMPORT,
     "finetune_namc pairs=photos pretrained=photos": IMPORT,
@@ -31,7 +31,7 @@ COMMANDS = {
     "describe_pairs pairs=photos out=out describer=oracle": IMPORT,
     "evaluate predictions=photos/captions/000.txt pairs=photos out=out": IMPORT,
     "calibrate artifact=photos pairs=photos": "photos",
-    "throughput artifacts.A=photos artifacts.B=photos pairs=photos out=out": "photos",
+    "evaluate artifacts.A=photos artifacts.B=photos pairs=photos out=out": "photos",
 }
 """Command -> what its message has in it."""
 
@@ -46,7 +46,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refusal(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     """The lines with which a job ends, without the header."""
     job, *arguments = command.split()
-    local = [] if job in ("calibrate", "throughput") else ["--local"]
+    local = [] if job == "calibrate" or "artifacts." in command else ["--local"]
     monkeypatch.setattr("sys.argv", [f"{job}.py", *arguments, *local])
     with pytest.raises(SystemExit) as left:
         importlib.import_module(f"jobs.{job}").main()

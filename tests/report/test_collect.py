@@ -124,7 +124,7 @@ def test_a_folder_that_is_not_what_it_should_be_is_named(run: Path, tmp_path: Pa
 
 def test_the_command_writes_the_page(run: Path, tmp_path: Path, command: Command) -> None:
     done = command(
-        "report", f"out={tmp_path}/r.html", f"evaluations=[{run}/evaluation]", f"pairs={run}/pairs",
+        "evaluate", f"out={tmp_path}/r.html", f"evaluations=[{run}/evaluation]", f"pairs={run}/pairs",
         f"procedures={run}/procedures", f"runs.stage 1={run}/train",
         f"real=[{{title: Photographs, evaluation: {run}/evaluation, pairs: {run}/pairs, show: 2}}]",
     )  # fmt: skip

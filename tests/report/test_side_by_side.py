@@ -146,7 +146,7 @@ def test_cells_have_intervals_of_the_pairs(root: Path) -> None:
 def test_wrong_measurements_are_refused(root: Path) -> None:
     with pytest.raises(ValueError, match="'runs/good-0/artifact' holds no robustness table"):
         read_measured(None, ["runs/good-0/artifact"])
-    with pytest.raises(ValueError, match=r"speed\.json is not a file of jobs/throughput\.py"):
+    with pytest.raises(ValueError, match=r"speed\.json is not a measured speed"):
         read_measured("speed.json", [])
     table = a_robustness(root / "tables/good", "good-0")
     (table / "clean" / "evaluation.json").unlink()

@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +18,55 @@ import pytest
 import yaml
 
 import idc.evaluation.record as ev
-from idc.config import load, missing_inputs
+from idc.config import ConfigError, load, missing_inputs
 from idc.demo import DEFAULT, demo_steps
 from idc.sweep.config import SweepJob
 from idc.sweep.plan import TrialPlan, plan_table
 from idc.systems.m3diff.mixture import MixtureConfig
+from tests.sweep.shipped import CONFIGS, shipped_sweeps
 from tests.systems.procap.world import World
 from tests.vlm.models import tiny_folder
 
 ROOT = Path(__file__).resolve().parents[2]
-SWEEPS = {
-    path.relative_to(ROOT / "jobs/configs").as_posix(): path for path in (ROOT / "jobs/configs").glob("*/sweeps/*.yaml")
-}
-SMALL = sorted(name for name in SWEEPS if "_small" in name or name.endswith(("demo_mended.yaml", "ablation.yaml")))
+SWEEPS = shipped_sweeps()
+SMALL = sorted(name for name in SWEEPS if "_small" in name or name.endswith(("demo_mended", "ablation")))
 FULL = sorted(SWEEPS.keys() - SMALL)
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_a_sweep_is_named_by_its_system_and_file() -> None:
-    """The name is its folder below runs/sweeps: tables of two papers must not share one."""
-    names = {path: yaml.safe_load(text.read_text())["name"] for path, text in SWEEPS.items()}
-    assert names == {path: f"{Path(path).parts[0]}_{Path(path).stem}" for path in SWEEPS}
+def test_a_sweep_is_named_by_its_system_its_file_and_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name is its folder below runs/sweeps: tables of two papers, and two sizes, must not share one."""
+    monkeypatch.chdir(ROOT)
+    assert {name: read_sweep(name).name for name in SWEEPS} == {name: name.replace("/", "_") for name in SWEEPS}
+
+
+def test_a_table_says_which_sizes_it_has(tmp_path: Path) -> None:
+    table, small = f"{CONFIGS}/procap/sweeps/table02.yaml", f"{CONFIGS}/procap/sweeps/small.yaml"
+    with pytest.raises(ValueError, match="size: this table has the sizes paper, small; give the file of one after it"):
+        load(SweepJob, table)
+    with pytest.raises(ValueError, match="size: this table is not made in size 'small'; it has the sizes paper"):
+        load(SweepJob, [f"{CONFIGS}/m3diff/sweeps/table12.yaml", small])
+    for size, fault in (("{name: smal}", "did you mean 'small'"), ("{nam: small}", "did you mean 'name'"),
+                        ("small", "size: 'small' is not a mapping with a name")):  # fmt: skip
+        (tmp_path / "size.yaml").write_text(f"size: {size}")
+        with pytest.raises(ConfigError, match=fault):
+            load(SweepJob, [table, str(tmp_path / "size.yaml")])
+
+
+def test_a_size_is_laid_over_the_files_before_it_and_below_the_command_line(tmp_path: Path) -> None:
+    table = {
+        "name": "t", "system": "procap", "title": "T", "note": "Of the table.", "rows": [{"label": "a"}], "seeds": [7],
+        "sizes": {"small": {"settings": {"pairs": "p", "procedures": "q"}, "seeds": [1, 2]}, "paper": {"seeds": [3]}},
+    }  # fmt: skip
+    size = {"size": {"name": "small", "suffix": "s", "note": "In small."}, "settings": {"pairs": "r"}, "runs": "there"}
+    files = [str(tmp_path / name) for name in ("table.yaml", "size.yaml")]
+    for path, values in zip(files, (table, size), strict=True):
+        Path(path).write_text(yaml.safe_dump(values))
+    job = load(SweepJob, files)
+    assert (job.name, job.title, job.note, job.runs) == ("t_s", "T, s", "In small. Of the table.", "there")
+    assert (job.settings, job.seeds) == ({"pairs": "p", "procedures": "q"}, (1, 2))
+    job = load(SweepJob, files, {"seeds": [0], "name": "other", "settings": {"pairs": "z"}})
+    assert (job.name, job.seeds, job.settings) == ("other", (0,), {"pairs": "z", "procedures": "q"})
 
 
 # -- folders as commands leave them ------------------------------------------------------------------------------------
@@ -76,16 +105,17 @@ class Inputs:
     def leave_behind(self, script: str, arguments: list[str]) -> None:
         """What a job writes, if a sweep could read it."""
         trains = script.startswith(("train_", "pretrain_", "finetune_"))
-        if not trains and script not in ("render", "describe_pairs", "robustness", "build_procedures", "evaluate"):
+        if not trains and script not in ("render", "describe_pairs", "robustness", "evaluate"):
             return
         notes = script == "finetune_changevg" and any(word.startswith("out=") for word in arguments)
-        if notes or any(word.startswith("instructions=") for word in arguments):  # nothing is trained or evaluated
+        parts = ("instructions=", "evaluations=", "artifacts.")
+        if notes or any(word.startswith(parts) for word in arguments):  # nothing is trained or evaluated
             return
         job = _config(script, arguments)
-        if trains:
-            self.make("artifact", f"{job.runs}/{job.name}/artifact")
-        elif script == "build_procedures":
+        if "only=procedures" in arguments:
             self.make("procedures", job.procedures)
+        elif trains:
+            self.make("artifact", f"{job.runs}/{job.name}/artifact")
         elif script == "evaluate":
             self.make("evaluation", job.out)
         else:
@@ -94,10 +124,11 @@ class Inputs:
 
 def _config(script: str, arguments: list[str]) -> Any:
     """The config of a job's command line."""
-    config = arguments[arguments.index("--config") + 1] if "--config" in arguments else None
+    config = [word for option, word in pairwise(arguments) if option == "--config"]
     settings = (word.partition("=") for word in arguments if "=" in word)
     job = importlib.import_module(f"jobs.{script}")
-    schema = job.SetJob if any(word.startswith("kind=") for word in arguments) else job.Job
+    kind = any(word.startswith("kind=") for word in arguments)
+    schema = job.SetJob if kind else job.ProceduresJob if "only=procedures" in arguments else job.Job
     return load(schema, config, {key: yaml.safe_load(value) for key, _, value in settings})
 
 
@@ -143,7 +174,7 @@ def after_readme(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def read_sweep(name: str) -> SweepJob:
     """With its base files merged in, before which no relative path of the working directory counts."""
-    return load(SweepJob, f"jobs/configs/{name}").inlined()
+    return load(SweepJob, [f"jobs/configs/{file}" for file in SWEEPS[name]]).inlined()
 
 
 def planned(job: SweepJob) -> list[TrialPlan]:
@@ -224,7 +255,7 @@ def test_a_full_sweep_trains_as_long_as_its_paper(name: str, inputs: Inputs) -> 
 
 
 def test_every_full_sweep_of_namc_is_counted() -> None:
-    assert {f"namc/sweeps/{name}.yaml" for name in PRETRAININGS} == {name for name in FULL if name.startswith("namc")}
+    assert {f"namc/{name}" for name in PRETRAININGS} == {name for name in FULL if name.startswith("namc")}
 
 
 @pytest.mark.parametrize("name", [name for name in FULL if name.startswith("m3diff")])

@@ -96,7 +96,7 @@ def place(base: Path, world: World, tmp_path_factory: pytest.TempPathFactory) ->
     hub = ["artifact=hf:org/tiny", f"pairs={world.pairs}", "out=hub", "metrics=[CIDEr]", "nearest_train_pairs=0"]
     commands += [
         [
-            "throughput",
+            "evaluate",
             *(f"artifacts.{system}=runs/{system}-0/artifact" for system in SYSTEMS),
             "rounds=1",
             f"pairs={world.pairs}",

@@ -49,7 +49,7 @@ class Section(NamedTuple):
 
 
 def read_measured(throughput: str | None, robustness: Sequence[str]) -> MeasuredSystems:
-    """Read a file of ``jobs/throughput.py`` and folders of ``jobs/robustness.py``.
+    """Read measured speeds (``jobs/evaluate.py``) and folders of ``jobs/robustness.py``.
 
     Raises:
         ValueError: they are something else.

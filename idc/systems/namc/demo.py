@@ -21,7 +21,7 @@ class _Namc(DemoSystem):
             f"pairs={folders.pairs}", f"name={tokenizer}",
         ], trains=True)  # fmt: skip
         yield DemoStep("describe pairs", [
-            "jobs/describe_pairs.py", "--config", f"{CONFIGS}/namc/describe_oracle.yaml", f"pairs={folders.pairs}",
+            "jobs/describe_pairs.py", "describer=oracle", f"pairs={folders.pairs}",
             f"out={described}", f"oracle.noise={NOISE}",
         ])  # fmt: skip
         common = [f"runs={folders.runs}", f"train.seed={folders.seed}"]

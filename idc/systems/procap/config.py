@@ -194,7 +194,7 @@ class _RunConfig(ConfigModel):
     procedures: str = Field(min_length=1)
     """Folder of procedures; built first by `build` if it does not exist."""
     build: ProceduresConfig | None = None
-    """How to build the procedures if they do not exist: pairs, tokenizer and so on (see build_procedures.py)."""
+    """How to build the procedures if they do not exist: pairs, tokenizer and so on."""
 
     def preflight(self) -> Iterator[str]:
         if self.build is None:

@@ -17,7 +17,7 @@ class _ProCap(DemoSystem):
         yield step
         procedures = f"{folders.data}/procedures"
         yield DemoStep("build procedures", [
-            "jobs/build_procedures.py", "--config", _PROCEDURES,
+            "jobs/pretrain_procap.py", "only=procedures", "--config", _PROCEDURES,
             f"build.pairs={folders.pairs}", f"build.tokenizer={tokenizer}", f"procedures={procedures}",
         ], first=True)  # fmt: skip
         common = [f"runs={folders.runs}", f"train.seed={folders.seed}", f"procedures={procedures}"]
@@ -43,8 +43,9 @@ class _ProCap(DemoSystem):
     def other_pairs(self, folders: DemoFolders, pairs: str, name: str) -> tuple[Sequence[DemoStep], Mapping[str, str]]:
         _, tokenizer = tokenizer_step(folders)
         step = DemoStep(f"build procedures of {name}", [
-            "jobs/build_procedures.py", "--config", _PROCEDURES, f"build.pairs={pairs}", f"build.tokenizer={tokenizer}",
-            f"build.vocabulary={folders.data}/procedures", f"procedures={pairs}_procedures",
+            "jobs/pretrain_procap.py", "only=procedures", "--config", _PROCEDURES,
+            f"build.pairs={pairs}", f"build.tokenizer={tokenizer}", f"build.vocabulary={folders.data}/procedures",
+            f"procedures={pairs}_procedures",
         ])  # fmt: skip
         return [step], {"procedures": f"{pairs}_procedures"}
 

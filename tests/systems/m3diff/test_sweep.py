@@ -22,7 +22,7 @@ from idc.systems.m3diff.sweep import Trial, steps
 from idc.training.artifact import CALIBRATION, add_file, read_artifact
 from idc.vlm.config import PAIR_PROMPT, GenerateConfig, PromptConfig
 from idc.vlm.rewording import reword
-from jobs import reword_vlm
+from jobs import wrap_vlm
 from tests.systems.procap.world import World
 from tests.vlm.models import tiny_folder
 
@@ -132,19 +132,19 @@ def test_the_job_asks_the_question_of_a_set(world: World, tmp_path: Path, capsys
 
     def job(*arguments: str) -> dict[str, Any]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", ["reword_vlm.py", f"artifact={made}", *arguments])
-            reword_vlm.main()
+            patch.setattr(sys, "argv", ["wrap_vlm.py", f"artifact={made}", *arguments])
+            wrap_vlm.main()
         found: dict[str, Any] = read_artifact(out).config["job"]
         return found
 
     assert job(f"out={out}", "ask=one")["prompt"]["text"] == own
     assert own in capsys.readouterr().out
-    with pytest.raises(SystemExit, match=r"reword: .*/one exists; choose another folder, or pass --overwrite"):
+    with pytest.raises(SystemExit, match=r"wrap: .*/one exists; choose another folder, or pass --overwrite"):
         job(f"out={out}", "ask=omnidiff")
     assert job(f"out={out}", "ask=omnidiff", "--overwrite")["prompt"]["text"].endswith(QUESTIONS["omnidiff"])
     longer = job(f"out={out}", "max_new_tokens=77", "--overwrite")
     assert (longer["prompt"], longer["generation"]["max_new_tokens"]) == (saved["config"]["job"]["prompt"], 77)
-    with pytest.raises(SystemExit, match="reword: ask: 'two' has no question of its own; there are: one, image_"):
+    with pytest.raises(SystemExit, match="wrap: ask: 'two' has no question of its own; there are: one, image_"):
         job(f"out={tmp_path / 'two'}", "ask=two")
     with pytest.raises(SystemExit, match="is not another artifact"):
         job(f"out={made}", "ask=one", "--overwrite")
