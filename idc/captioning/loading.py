@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from idc.captioning.contract import Captioner, Speed
 from idc.captioning.objects_config import ObjectsConfig
@@ -79,15 +79,6 @@ class LoadConfig(ConfigModel):
         if value is not None and not value.url:
             raise ValueError("url is missing; give the base URL of the endpoint, as in http://localhost:8000/v1")
         return value
-
-    @model_validator(mode="before")
-    @classmethod
-    def _renamed(cls, values: Any) -> Any:
-        if isinstance(values, dict) and "dtype" in values:
-            raise ValueError("dtype: no such setting any more; set speed=bf16 for bfloat16, speed=exact for float32")
-        if isinstance(values, dict) and isinstance(values.get("speed"), dict):
-            raise ValueError(f"speed: optimisations are not set one by one; choose one of {', '.join(get_args(Speed))}")
-        return values
 
     def loading_identity(self) -> dict[str, str]:
         """The loading settings that captions depend on, where they differ from the default; for fingerprints."""

@@ -114,8 +114,8 @@ class Hallucination(BaseModel):
     existing_object: Rate
     invented_change: Rate
     missed_change: Rate
-    by_attribute: dict[str, Rate] = {}
-    """:data:`~idc.data.rendered.captions.ATTRIBUTES` -> its attribute rate; empty in records of earlier versions."""
+    by_attribute: dict[str, Rate]
+    """:data:`~idc.data.rendered.captions.ATTRIBUTES` -> its attribute rate."""
 
     def rates(self) -> dict[str, Rate]:
         """All rates by their names in words, each attribute's after that of all attributes."""
@@ -176,11 +176,6 @@ def claims(caption: str) -> Claims:
         elif is_object and described is None:
             described = named
     return Claims(described, frozenset(new_look), tuple(others))
-
-
-def named_objects(text: str) -> list[Attributes]:
-    """The objects that a text names, each with the attributes it is given."""
-    return [named for _, phrase, named in _noun_phrases(text) if phrase[-1] in _NOUNS]
 
 
 def _noun_phrases(text: str) -> Iterator[tuple[str, list[str], Attributes]]:

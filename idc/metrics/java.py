@@ -188,11 +188,6 @@ class Meteor:
         self._statistics: dict[str, np.ndarray] = {}
         self._processes = [_MeteorProcess(table)]
 
-    @property
-    def pids(self) -> list[int]:
-        """Ids of the running processes."""
-        return [process.pid for process in self._processes]
-
     def statistics(self, references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str]) -> np.ndarray:
         """The numbers of every sentence, ``(N, 23)``, in the order of ``references``.
 
@@ -262,10 +257,6 @@ class _MeteorProcess:
         except OSError as error:
             self._errors.close()
             raise _fault(self._program, str(error)) from None
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def ask(self, questions: Sequence[str], answers: int | None = None) -> list[str]:
         """Send all lines and read their answers, by default one line each; sending in a thread, since neither pipe

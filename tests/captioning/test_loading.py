@@ -21,8 +21,6 @@ from serve.config import ServeConfig
     ("given", "message"),
     [
         ({"speed": "fats"}, "speed: 'fats' is not one of auto, exact, fast, bf16; did you mean 'fast'?"),
-        ({"speed.compile": True}, "speed: optimisations are not set one by one; choose one of auto, exact, fast, bf16"),
-        ({"dtype": "bfloat16"}, "dtype: no such setting any more; set speed=bf16"),
     ],
 )
 def test_other_settings_are_refused_with_the_ones_to_take(given: dict[str, object], message: str) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idc.captioning.loading import CaptionerLoader
 from idc.captioning.table import CaptionJob, caption_rows
 from idc.config import ConfigError, load, override
 from idc.data.images import decode_image, encode_png
@@ -144,21 +143,6 @@ def test_faults_are_named() -> None:
     assert found.value.faults[1].startswith("input, out: 'nosuch://x': no filesystem for the scheme")
     with pytest.raises(ConfigError, match="ignore: '1,2,3' is not a box; give four numbers"):
         load(CaptionJob, None, {"input": "in", "out": "out", "ignore": "1,2,3"})
-
-
-def test_a_loader_can_travel_and_sets_the_threads(artifact: str) -> None:
-    import pickle
-
-    import torch
-
-    before = torch.get_num_threads()
-    try:
-        made = CaptionerLoader(artifact, job(artifact, "in", Path("out")), threads=before + 1)
-        loader = pickle.loads(pickle.dumps(made))
-        assert loader().describe([], []) == []
-        assert torch.get_num_threads() == before + 1
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_regions_and_claims_are_columns(tmp_path: Path) -> None:

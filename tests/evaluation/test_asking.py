@@ -145,16 +145,6 @@ def test_a_dialogue_goes_on_after_the_captioners_own_answers(tmp_path: Path, art
     ]  # fmt: skip
 
 
-def test_a_row_that_the_captioner_refuses_is_named(tmp_path: Path, artifact: str) -> None:
-    def reply(before: np.ndarray, turns: Sequence[Turn]) -> str:
-        if before[0, 0, 0] == 2:
-            raise ValueError("too thin")
-        return "yes"
-
-    with pytest.raises(ValueError, match=r"^row '[^']+': too thin$"):
-        ask_questions(job_of(tmp_path, artifact), lambda: Answering(reply))
-
-
 def pairs_with_questions(folder: Path, *more: dict[str, Any]) -> str:
     def of(ident: str, text: str, kind: str, answer: str | None) -> dict[str, Any]:
         return {"id": ident, "question": text, "type": kind, "answer": answer}

@@ -116,7 +116,6 @@ def test_chance_alone_is_seldom_taken_for_a_difference() -> None:
     [
         ({"pair_id": "other"}, "not the same pairs: 2 are in one of the two alone, 'p0'"),
         ({"references": ["another"]}, "not the same references: 1 pairs have others, 'p0'"),
-        ({"statistics": {}}, "older version"),
         ({"scores": {}}, "no references"),
     ],
 )

@@ -77,15 +77,9 @@ def test_every_reference_of_several_changes_is_read_as_exactly_the_true_list(pai
         for caption in (*captions, *true_wordings(pair.differences)):
             found = match_caption(caption, true)
             assert found.scores == PERFECT, (caption, [worded(one) for one in found.claims])
+            heard = match_caption(" ".join(words(caption)), true)
+            assert heard.scores == PERFECT, "a vocabulary that drops stops and capitals changes nothing"
             assert found.verdicts == ("right",) * len(pair.differences)
-
-
-def test_a_vocabulary_that_drops_stops_and_capitals_changes_nothing(pairs: list[Drawn]) -> None:
-    rng = np.random.default_rng(3)
-    for pair in pairs[:100]:
-        (caption,) = several_captions(pair.differences, pair.before, pair.after, pair.views, 1, rng)
-        for heard in (" ".join(words(caption)), caption.replace(";", "").replace(",", "").lower()):
-            assert match_caption(heard, truth_of_drawn(pair)).scores == PERFECT, heard
 
 
 def test_every_reference_of_a_single_change_is_read_as_its_change() -> None:

@@ -63,9 +63,7 @@ def test_the_relation_may_come_first_and_the_new_look_may_be_an_object() -> None
     assert claims("the grey object is now made of metal").described == {("color", "gray")}
 
 
-@pytest.mark.parametrize(
-    "relation", ["next to", "close to", "is now next to", "moved closer to", "adjacent to", "near"]
-)
+@pytest.mark.parametrize("relation", ["next to", "is now next to", "moved closer to", "near"])
 @pytest.mark.parametrize("article", ["the", "a", ""])
 def test_a_relation_that_ends_in_to_is_no_new_look(relation: str, article: str) -> None:
     """Read word by word: the noun phrase behind the relation is the second object, whatever surrounds it."""

@@ -85,19 +85,11 @@ def page() -> HtmlPage:
     return HtmlPage(render_report(full()))
 
 
-def test_the_page_loads_nothing() -> None:
-    text = render_report(full())
-    page = HtmlPage(text)
-    assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "embed", "video"}
-    assert not re.search(r"https?://|url\(|@import", text)
-    policy = next(a["content"] for tag, a in page.tags if tag == "meta" and a.get("http-equiv"))
-    assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-    assert "prefers-color-scheme: dark" in text
-    assert next(a for tag, a in page.tags if tag == "meta" and a.get("name") == "viewport")
-
-
 def test_the_headline_is_compared_with_both_baselines_and_has_its_spread(page: HtmlPage) -> None:
     assert "120.0 ± 20.0" in page.text
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "embed", "video"}
+    policy = next(a["content"] for tag, a in page.tags if tag == "meta" and a.get("http-equiv"))
+    assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'", "it loads nothing"
     for text in ("40.0", "50.0", "the model has 3.0 times as much", "the model has 2.4 times as much", "over 3 seeds"):
         assert text in page.text
     ticks = [attrs for tag, attrs in page.tags if tag == "u"]
