@@ -149,6 +149,21 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
             "sweep: no such file or folder: 'no.yaml'",
         ],
     ),
+    "evaluate, questions": (
+        "artifact=shipped instructions=nowhere out=answers wording=what",
+        [
+            "wording: must have {question} in it",
+            "wording: <image> is in it 0 times",
+            "instructions: no such file or folder: 'nowhere'",
+        ],
+    ),
+    "evaluate, judge": (
+        "evaluation=nowhere out=judged url=localhost:8000 judge=model",
+        [
+            "url: 'localhost:8000' is not of the form http://... or https://...",
+            "evaluation: no such file or folder: 'nowhere'",
+        ],
+    ),
     "sweep": (
         "name=one settings.pairs=nowhere system=procap settings.procedures=nor/here 'rows=[{label: wide, "
         "settings: {finetune.beems: 2}}, {label: deep, published: {CIDEr: 1}}]'",

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from idc import logs
-from idc.atomic import replacing, take_umask, write_json, write_text
+from idc.atomic import replacing, take_umask, write_text
 from idc.progress import Progress
 from idc.training.config import TrainConfig, learning_rate
 from idc.training.context import Context
@@ -39,8 +39,6 @@ STATE_FILE = "state.json"
 Export = Callable[[dict[str, Tensor], dict[str, float]], None]
 """Writes the artifact from the stored weights (``Task.stored``) and their validation metrics; called on rank 0."""
 
-RANK_0 = ".rank0.json"
-"""File of the steps of the whole run, for the figures of a cluster's metrics."""
 _VALIDATION = 1 << 40
 
 
@@ -81,8 +79,6 @@ def fit(
         if measured is not None:
             train.keep_best.chosen(measured)  # refused now, not at the first validation
     run = _Run(task, loaders, context, train)
-    if run.is_main:
-        write_json(context.run_dir / RANK_0, {"steps": run.total})
     run.resume()
     run.train_steps()
     return run.finish(export)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,9 +28,6 @@ from idc.vlm.chat import Chat, Size
 from idc.vlm.config import Captions, PromptConfig
 from idc.vlm.dialogue import caption_turns
 from idc.vlm.family import Family
-
-PromptOf = Callable[[Mapping[str, Any]], PromptConfig]
-"""The question about a pair, from the columns of its row; picklable."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,6 @@ class DialogueSamples:
         captions: each caption of a pair is a sample, one is drawn at every visit, or all are answers to one prompt.
         validation: samples also have what is scored; of a pair with its first caption.
         one_size: as of :class:`Dialogue`, for all of them.
-        prompt_of: the question about each pair, in place of ``prompt``.
 
     Raises:
         ValueError: the folder is of another kind, not complete, or has no images.
@@ -134,9 +130,8 @@ class DialogueSamples:
         captions: Captions = "each",
         validation: bool = False,
         one_size: bool = False,
-        prompt_of: PromptOf | None = None,
     ):
-        self.one_size, self.prompt_of = one_size, prompt_of
+        self.one_size = one_size
         self.folder, self.chat, self.prompt, self.seed = folder, chat, prompt, seed
         self.draws = captions == "one" and not validation
         kind = complete_manifest(folder).kind
@@ -246,11 +241,10 @@ class DialogueSamples:
             last = instruction.turns[-1].text
             return Dialogue(instruction.row_id, images, instruction.turns, (last,), one_size=self.one_size)
         meta = json.loads(row["meta"]) if row["meta"] else {}
-        prompt = self.prompt if self.prompt_of is None else self.prompt_of(row)
         return Dialogue(
             row["pair_id"],
             (row["before"], row["after"]),
-            [*caption_turns(prompt), Turn("assistant", row["captions"][number], "caption")],
+            [*caption_turns(self.prompt), Turn("assistant", row["captions"][number], "caption")],
             row["captions"],
             scene_truth(row["change_type"], meta),
             self.one_size,

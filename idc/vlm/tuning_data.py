@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from idc import logs
 from idc.data.domain import pairs_domain
@@ -18,21 +17,18 @@ from idc.vlm.samples import DialogueSamples, collate_samples
 from idc.vlm.tuning_config import TuningJob
 
 
-def dialogue_loaders(job: TuningJob, family: Family, context: Context, **options: Any) -> Loaders:
+def dialogue_loaders(job: TuningJob, family: Family, context: Context) -> Loaders:
     """Loaders of the training and the validation split of a job's folders.
-
-    Args:
-        options: ``one_size`` and ``prompt_of`` of :class:`idc.vlm.samples.DialogueSamples`.
 
     Raises:
         ValueError: naming the first row that cannot be used.
     """
     chat, seed = Chat(family, job.cutoff), job.train.seed
     parts = {
-        path: DialogueSamples(path, "train", chat, job.prompt, seed + number, job.captions, **options)
+        path: DialogueSamples(path, "train", chat, job.prompt, seed + number, job.captions)
         for number, path in enumerate((job.pairs, *job.more_pairs))
     }
-    validation = DialogueSamples(job.pairs, "val", chat, job.prompt, seed, validation=True, **options)
+    validation = DialogueSamples(job.pairs, "val", chat, job.prompt, seed, validation=True)
     return loaders_of(job, parts, validation, family, context)
 
 

@@ -178,7 +178,7 @@ def test_a_frozen_copy_is_sharded_with_the_model_that_is_trained_whole(tmp_path:
     tune = {"language": "full", "language_optim": part, "tower": part, "projector": part}
     pairs = pairs_folder(tmp_path / "pairs", train=24, val=4)
     payload = adpo_payload("internvl", pairs) | {"tune": load(TuneConfig, None, tune).model_dump(mode="json")}
-    payload["reference"] = {"by": "copy", "folder": None}
+    payload["reference"] = {"by": "copy"}
     cases = {name: CASES[name] for name in ("plain", "zero 3, two workers")}
     runs = run_cases(entry_of("adpo"), payload, cases, tmp_path / "runs")
     assert not any(name.startswith("frozen") for name in weights(runs["plain"]))

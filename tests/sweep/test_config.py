@@ -101,8 +101,9 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["pretrained: explicit_modeling=false trains without a stage 1; give one of the two"],
     ),
     "a base of no section": (
-        {"base": {"finetun": "x.yaml"}},
-        ["base.finetun: the chain of procap has no such section; did you mean 'finetune'?"],
+        {"base": {"finetun": "x.yaml", "pretrain": "nowhere.yaml"}},
+        ["base.finetun: the chain of procap has no such section; did you mean 'finetune'?",
+         "base.pretrain: cannot read "],
     ),
 }  # fmt: skip
 
@@ -110,7 +111,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize("reason", WRONG)
 def test_all_faults_are_named_when_the_sweep_is_read(reason: str) -> None:
     values, expected = WRONG[reason]
-    assert faults(**values) == expected
+    assert all(fault.startswith(begin) for fault, begin in zip(faults(**values), expected, strict=True))
 
 
 def test_workers_are_for_ray_trains_trials() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -44,16 +42,6 @@ def test_the_length_is_that_of_the_sample_without_opening_its_images(
             patch.setattr("idc.vlm.samples.decode_image", None)
             assert [dataset.length(index, 1) for index in range(len(dataset))] == lengths
         assert len(set(lengths)) > (2 if how == "each" else 1)
-
-
-def test_a_pair_may_have_a_question_of_its_own(folders: dict[str, Path]) -> None:
-    def named(row: Mapping[str, Any]) -> PromptConfig:
-        return PromptConfig(text=f"<image><image>{row['pair_id']}?")
-
-    dataset = samples("internvl", folders["pairs"], prompt_of=named)
-    for index in range(len(dataset)):
-        row, _ = dataset.order[index]
-        assert f"pair-{row}?" in dataset.chat.decode(dataset.get(index, 0).sample.ids)
 
 
 def test_each_rank_checks_its_share(folders: dict[str, Path]) -> None:

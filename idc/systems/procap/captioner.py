@@ -21,7 +21,7 @@ from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, i
 from idc.systems.procap.model import ProcedureEncoder, Shapes
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.procedures.keyframes import KeyFrames
-from idc.systems.procap.speed import Optimisations, accelerate, optimisations, running
+from idc.systems.procap.speed import accelerate, optimisations, running
 from idc.systems.procap.text_decoder import TextDecoder
 from idc.training.artifact import read_artifact
 from idc.vision.tokenizer.model import ImageTokenizer, prepare_images
@@ -141,7 +141,7 @@ class PairCaptioner(WordCaptioner[Encoded]):
         speed: a user's choice, or the optimisations one by one.
     """
 
-    def __init__(self, path: Path | str, device: str = "cpu", speed: Speed | Optimisations = "auto"):
+    def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
         artifact = read_artifact(path, system="procap")
         if not is_captioner(artifact.config):
             raise ValueError(f"{path} is an artifact of ProCap's stage 1, which cannot caption; run finetune_procap.py")

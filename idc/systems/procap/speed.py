@@ -51,10 +51,8 @@ class Optimisations:
     bf16: bool = False
 
 
-def optimisations(speed: Speed | Optimisations, device: torch.device) -> Optimisations:
+def optimisations(speed: Speed, device: torch.device) -> Optimisations:
     """The optimisations that ``speed`` chooses on this machine, always the same."""
-    if isinstance(speed, Optimisations):
-        return speed
     if speed == "exact":
         return Optimisations()
     bf16 = speed == "bf16"

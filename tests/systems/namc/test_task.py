@@ -54,6 +54,7 @@ def test_pretraining_learns_with_all_losses(world: World, described: str, tmp_pa
 
 @pytest.mark.parametrize("settings", [
     {"nim.enabled": False, "mir.enabled": False, "tokenizer": None},
+    {"nim.align_texts": "raw", "mir.enabled": False, "tokenizer": None},
     {"mir.target": "l2", "tokenizer": None, "model.image": {"grid": 4, "cnn": "efficientnet_lite0"}},
     {"exchange": True, "train.precision": "bf16", "share": 0.5, "model.encoder.memory_norm": "batch"},
 ])  # fmt: skip

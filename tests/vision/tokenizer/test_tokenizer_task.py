@@ -128,10 +128,14 @@ def test_four_micro_batches_are_one_batch() -> None:
 
 
 def test_all_that_the_codebook_remembers_is_in_a_checkpoint() -> None:
-    frames, again = many_scenes(16), fresh()
-    whole, half = steps(fresh(), frames, 8), steps(fresh(), frames, 2)
-    again.load_state_dict(half.state_dict())
-    assert_same(whole, steps(again, frames, 6).state_dict())
+    """Also for how long codes that are nearest to nothing have been idle."""
+    frames, whole, again = many_scenes(16), steps(fresh(), many_scenes(16), 3), fresh()
+    with torch.no_grad():
+        whole._set_codes(torch.arange(4), whole.codebook[:4] + 100, torch.ones(4))
+    steps(whole, frames, 1)
+    assert whole.idle_steps[:4].all()
+    again.load_state_dict(whole.state_dict())
+    assert_same(steps(whole, frames, 5), steps(again, frames, 5).state_dict())
 
 
 def _worker(rank: int, frames: np.ndarray, folder: str) -> None:
