@@ -138,7 +138,7 @@ class PairCaptioner(WordCaptioner[Encoded]):
     Args:
         path: folder of the artifact.
         device: torch device.
-        speed: a user's choice, or the optimisations one by one.
+        speed: see :func:`idc.systems.procap.speed.optimisations`.
     """
 
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
