@@ -10,6 +10,7 @@ that each takes several times as long.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -105,11 +106,27 @@ class _Linear(torch.autograd.Function):
         return of_x, of_weight, of_bias
 
 
-@contextmanager
-def _onednn() -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+class _Permission:
+    """Reduced precision of float32 products, from when the first thread enters until the last one leaves; torch has one
+    setting for all threads."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._before = threading.Lock(), 0, ""
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if self._inside == 0:
+                self._before = torch.get_float32_matmul_precision()
+                torch.set_float32_matmul_precision("medium")
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if self._inside == 0:
+                    torch.set_float32_matmul_precision(self._before)
+
+
+_onednn = _Permission()

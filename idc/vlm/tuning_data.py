@@ -17,7 +17,7 @@ from idc.vlm.samples import DialogueSamples, collate_samples
 from idc.vlm.tuning_config import TuningJob
 
 
-def dialogue_loaders(job: TuningJob, family: Family, context: Context) -> Loaders:
+def dialogue_loaders(job: TuningJob, family: Family, context: Context, one_size: bool = False) -> Loaders:
     """Loaders of the training and the validation split of a job's folders.
 
     Raises:
@@ -25,10 +25,10 @@ def dialogue_loaders(job: TuningJob, family: Family, context: Context) -> Loader
     """
     chat, seed = Chat(family, job.cutoff), job.train.seed
     parts = {
-        path: DialogueSamples(path, "train", chat, job.prompt, seed + number, job.captions)
+        path: DialogueSamples(path, "train", chat, job.prompt, seed + number, job.captions, one_size=one_size)
         for number, path in enumerate((job.pairs, *job.more_pairs))
     }
-    validation = DialogueSamples(job.pairs, "val", chat, job.prompt, seed, validation=True)
+    validation = DialogueSamples(job.pairs, "val", chat, job.prompt, seed, validation=True, one_size=one_size)
     return loaders_of(job, parts, validation, family, context)
 
 

@@ -13,7 +13,7 @@ from idc.training import engines
 from idc.training.config import TrainConfig
 from idc.training.context import LocalContext
 from idc.training.engines import make_engine, param_groups
-from idc.training.linears import onednn_is_exact, onednn_pays, use_onednn
+from idc.training.linears import _onednn, onednn_is_exact, onednn_pays, use_onednn
 from tests.training import toy
 
 
@@ -65,6 +65,17 @@ def test_names_and_frozen_weights_and_the_permission_outside_of_layers_stay() ->
     assert [*seen, torch.get_float32_matmul_precision()] == ["highest", "highest"]
     trained = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
     assert trained == {"2.weight", "2.bias", "3.weight"}
+
+
+def test_threads_that_overlap_leave_the_precision_as_it_was() -> None:
+    """The thread that came first leaves first."""
+    first, second = _onednn(), _onednn()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    between = torch.get_float32_matmul_precision()
+    second.__exit__(None, None, None)
+    assert (between, torch.get_float32_matmul_precision()) == ("medium", "highest")
 
 
 def test_only_processors_on_which_mkl_is_slow_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
