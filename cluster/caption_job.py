@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from cluster.config import ClusterConfig
+from cluster.config import OnCluster
 from idc.captioning.table import CaptionJob
 from idc.geo.config import SceneJob
 
 
-class CaptionTableJob(CaptionJob):
+class CaptionTableJob(OnCluster, CaptionJob):
     """Caption the pairs of an input, and where to do it."""
 
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
 
-
-class CaptionSceneJob(SceneJob):
+class CaptionSceneJob(OnCluster, SceneJob):
     """Caption a pair of GeoTIFFs, and where to do it."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""

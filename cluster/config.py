@@ -50,3 +50,10 @@ class ClusterConfig(ConfigModel):
                 f"temp_dir: {self.temp_dir!r} has {len(self.temp_dir)} characters; at most {RAY_FOLDER_CHARACTERS} "
                 "are possible"
             )
+
+
+class OnCluster(ConfigModel):
+    """What a job on Ray has besides its own settings."""
+
+    cluster: ClusterConfig = ClusterConfig()
+    """The Ray cluster (not with --local)."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pydantic import Field, create_model
+from pydantic import create_model
 
-from cluster.config import ClusterConfig
+from cluster.config import OnCluster
 from idc.config import ConfigModel, cli
 from idc.data.manifest import manifests_read_once
 
@@ -15,8 +15,8 @@ JobT = TypeVar("JobT", bound=ConfigModel)
 
 def with_cluster(job: type[JobT]) -> type[JobT]:
     """The settings of a training, and ``cluster``, where to run it."""
-    cluster = Field(ClusterConfig(), description="The Ray cluster (not with --local).")
-    return create_model("Job", __base__=job, __doc__=job.__doc__, cluster=(ClusterConfig, cluster))
+    bases: tuple[type[Any], ...] = (OnCluster, job)
+    return create_model("Job", __base__=bases, __doc__=job.__doc__)
 
 
 def train_command(job: type[ConfigModel], entry: str, doc: str | None, build: tuple[str, str] | None = None) -> None:

@@ -13,17 +13,14 @@ its bugs. The same command continues a killed job.
 
 from __future__ import annotations
 
-from cluster.config import ClusterConfig
+from cluster.config import OnCluster
 from idc.config import cli
 from idc.data.changeimti.config import BuildChangeImtiJob
 from idc.next_command import after_changeimti
 
 
-class Job(BuildChangeImtiJob):
+class Job(OnCluster, BuildChangeImtiJob):
     """Build ChangeIMTI, and the cluster to do it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ vision-language model takes (jobs/finetune_sft.py).
 
 from __future__ import annotations
 
-from cluster.config import ClusterConfig
+from cluster.config import OnCluster
 from cluster.training_command import train_command, with_cluster
 from idc.config import cli, setting
 from idc.next_command import after_changeimti, after_notes
@@ -35,18 +35,12 @@ from idc.systems.changevg.config import ChangeVgJob, GuideQuestionsJob, RunGuide
 Job = with_cluster(ChangeVgJob)
 
 
-class NotesJob(RunGuideJob):
+class NotesJob(OnCluster, RunGuideJob):
     """Store a guide's notes, and the cluster to do it on."""
 
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
 
-
-class QuestionsJob(GuideQuestionsJob):
+class QuestionsJob(OnCluster, GuideQuestionsJob):
     """Quote a guide's notes, and the cluster to do it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
 
 
 def store_notes() -> None:

@@ -10,16 +10,13 @@ its annotations are imported alone. The same command continues a killed import.
 
 from __future__ import annotations
 
-from cluster.config import ClusterConfig
+from cluster.config import OnCluster
 from idc.config import cli
 from idc.data.config import ImportJob
 
 
-class Job(ImportJob):
+class Job(OnCluster, ImportJob):
     """Import pairs, and the cluster to do it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
 
 
 def main() -> None:

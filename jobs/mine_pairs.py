@@ -15,17 +15,14 @@ from __future__ import annotations
 from contextlib import nullcontext
 from functools import partial
 
-from cluster.config import ClusterConfig
+from cluster.config import OnCluster
 from idc.config import cli
 from idc.data.mining.config import MinePairsJob
 from idc.next_command import after_mining
 
 
-class Job(MinePairsJob):
+class Job(OnCluster, MinePairsJob):
     """Mine pairs, and the cluster to do it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from cluster.config import ClusterConfig
+from cluster.config import OnCluster
 from cluster.training_command import train_command, with_cluster
 from idc.config import cli, setting
 from idc.next_command import after_procedures
@@ -29,13 +29,11 @@ from idc.systems.procap.procedures.config import BuildProceduresJob
 Job = with_cluster(PretrainJob)
 
 
-class ProceduresJob(BuildProceduresJob):
+class ProceduresJob(OnCluster, BuildProceduresJob):
     """Procedures, and the cluster to build them on."""
 
     only: Literal["procedures"]
     """Build the procedures and stop."""
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
 
 
 def procedures_command() -> None:

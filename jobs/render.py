@@ -14,17 +14,14 @@ with Ray or without. With --local, workers are processes of this machine. The sa
 
 from __future__ import annotations
 
-from cluster.config import ClusterConfig
+from cluster.config import OnCluster
 from idc.config import cli
 from idc.data.rendered.config import RenderJob
 from idc.next_command import after_pairs
 
 
-class Job(RenderJob):
+class Job(OnCluster, RenderJob):
     """Render pairs, and the cluster to do it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
 
 
 def main() -> None:

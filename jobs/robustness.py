@@ -19,25 +19,19 @@ from __future__ import annotations
 
 from functools import partial
 
-from cluster.config import ClusterConfig
+from cluster.config import OnCluster
 from idc.config import cli, setting
 from idc.data.config import CorruptJob
 from idc.next_command import after_corruption
 from idc.report.config import RobustnessJob
 
 
-class Job(RobustnessJob):
+class Job(OnCluster, RobustnessJob):
     """The robustness table, and the cluster to compute it on."""
 
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
 
-
-class SetJob(CorruptJob):
+class SetJob(OnCluster, CorruptJob):
     """A robustness set, and the cluster to make it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
 
 
 def make_set() -> None:

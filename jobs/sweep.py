@@ -14,16 +14,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cluster.config import ClusterConfig
+from cluster.config import OnCluster
 from idc.config import cli
 from idc.sweep.config import SweepJob
 
 
-class Job(SweepJob):
+class Job(OnCluster, SweepJob):
     """A sweep, and the cluster to run it on."""
-
-    cluster: ClusterConfig = ClusterConfig()
-    """The Ray cluster (not with --local)."""
 
 
 def main() -> None:
