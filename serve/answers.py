@@ -16,7 +16,7 @@ from serve.schema import PairAnswer
 from serve.service import AdmittedJob
 from serve.streaming import Events, respond, server_sent_event
 
-_UNDESCRIBED = PairAnswer(index=0).model_dump(exclude={"index", "id", "error"})
+_UNDESCRIBED = PairAnswer(index=0).model_dump(exclude={"index", "error"})
 """The fields of a pair without a caption."""
 
 
@@ -36,24 +36,20 @@ async def caption_answer(admitted: AdmittedJob) -> Response:
         )
     with admitted.places:
         results = await admitted.results()
-    answers = [
-        pair_answer(index, pair.id, result)
-        for index, (pair, result) in enumerate(zip(admitted.job.pairs, results, strict=True))
-    ]
+    answers = [pair_answer(index, result) for index, result in enumerate(results)]
     content = {**_summary(admitted, results), "results": answers}
     return Response(to_json(content), media_type="application/json")
 
 
 async def _events(admitted: AdmittedJob) -> Events:
     """An event ``result`` per pair as soon as it is done, then ``done`` with the rest of a ``CaptionAnswer``."""
-    pairs = admitted.job.pairs
     results: list[PairResult] = []
     async with aclosing(admitted.as_done()) as pieces:
         async for index, result in pieces:
             results.append(result)
-            if len(results) == len(pairs):  # before the last event: the fault of a single pair becomes a status
+            if len(results) == len(admitted.images):  # before the last event: the fault of one pair is a status
                 summary = _summary(admitted, results)
-            yield server_sent_event(pair_answer(index, pairs[index].id, result), "result")
+            yield server_sent_event(pair_answer(index, result), "result")
     yield server_sent_event(summary, "done")
 
 
@@ -80,11 +76,10 @@ def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]
     }
 
 
-def pair_answer(index: int, name: str | None, result: PairResult) -> dict[str, Any]:
+def pair_answer(index: int, result: PairResult) -> dict[str, Any]:
     """The JSON of a :class:`~serve.schema.PairAnswer`, without the cost of validating our own values."""
     return {
         "index": index,
-        "id": name,
         **(_UNDESCRIBED if result.description is None else result.description.to_dict()),
         "change_map": None if result.change_map is None else _png_url(result.change_map),
         "classes": None if result.classes is None else _classes(result.classes),

@@ -1,44 +1,39 @@
 """The HTTP application: its middleware and its routes over a :class:`~serve.backend.Backend`. No Ray here.
 
-A request for captions passes ``serve/gate.py`` and a route here, which calls the stages in order: parse
-(``serve/intake.py``), admit (``serve/service.py``), caption (the backend) and answer (``serve/answers.py`` or
-``serve/chat_answers.py``).
+A request for captions passes ``serve/gate.py`` and FastAPI, which validates its body; a route here calls the stages in
+order: parse (``serve/intake.py``), admit (``serve/service.py``), caption (the backend) and answer
+(``serve/answers.py`` or ``serve/chat_answers.py``).
 """
 
 from __future__ import annotations
 
-from functools import cache
+from typing import Annotated, Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI, Form
+from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from serve import answers, chat_answers
 from serve.auth import Authenticator
 from serve.backend import Backend
-from serve.chat_schema import ChatAnswer, Model, ModelList
+from serve.chat_schema import ChatAnswer, ChatRequest, Model, ModelList
 from serve.config import ServeConfig
 from serve.context import context_of
-from serve.docs import page
 from serve.drain import Drain
-from serve.errors import ApiError, framework_error
-from serve.gate import ALIVE, Gate
-from serve.intake import Intake
-from serve.openapi import document
+from serve.errors import ApiError, refusal
+from serve.gate import ALIVE, DOCS, Gate
+from serve.intake import of_chat, of_form
 from serve.origins import Origins
 from serve.prometheus import ServingMetrics
-from serve.schema import CaptionAnswer, State
+from serve.schema import CaptionAnswer, CaptionForm, ErrorAnswer, State
 from serve.service import Service
 from serve.web_files import web_files
 
 _CAPTIONS, _OPENAI, _OPERATION = "captions", "OpenAI's interface", "operation"
-_TAGS: list[dict[str, object]] = [
-    {"name": _CAPTIONS, "description": "Captions of image pairs."},
-    {"name": _OPENAI, "description": "For clients of OpenAI's API."},
-    {"name": _OPERATION, "description": "For probes and monitoring."},
-]
-"""Tags of the OpenAPI document."""
+_ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer}}
 
 
 def create_api(
@@ -48,9 +43,10 @@ def create_api(
     metrics = metrics or ServingMetrics()
     files = web_files()
     closed = {"/v1/captions", "/v1/chat/completions", "/v1/models", "/metrics"}
-    opened = {ALIVE, "/readyz", "/openapi.json", "/docs", *files}
-    api = FastAPI(title="Image difference captioning", version="1", openapi_tags=_TAGS, docs_url=None, redoc_url=None)
-    api.add_exception_handler(HTTPException, framework_error)
+    opened = {ALIVE, "/readyz", "/openapi.json", DOCS, *files}
+    api = FastAPI(title="Image difference captioning", version="1", docs_url=DOCS, redoc_url=None, responses=_ERRORS)
+    for kind in (HTTPException, RequestValidationError):
+        api.add_exception_handler(kind, refusal)
     api.add_middleware(
         Gate,
         authenticator=Authenticator(config.auth),
@@ -61,60 +57,51 @@ def create_api(
         open_paths=opened,
         routes=closed | {ALIVE, "/readyz", "/openapi.json"},
     )
-    _add_captioning(api, Intake(config.limits), Service(config, backend, metrics))
+    _add_captioning(api, config, Service(config, backend, metrics))
     _add_operation(api, backend, metrics)
-    _add_documents(api, config)
     for path, route in files.items():
         api.add_route(path, route, methods=["GET", "HEAD"], include_in_schema=False)
     return api
 
 
-def _add_captioning(api: FastAPI, intake: Intake, service: Service) -> None:
-    @api.post(
-        "/v1/captions",
-        summary="Caption the change between two images",
-        responses={200: {"model": CaptionAnswer}},
-        tags=[_CAPTIONS],
-    )
-    async def captions(request: Request) -> Response:
-        """One pair or several, as JSON or as multipart form.
+def _add_captioning(api: FastAPI, config: ServeConfig, service: Service) -> None:
+    # For the document alone: the gate has checked the token before the body is read.
+    token = [Depends(HTTPBearer(auto_error=False))] if config.auth.mode == "token" else []
 
-        With `stream` the response is a stream of server-sent events: a `result` (a `PairAnswer` with the pair's
-        `index`) for each pair as soon as it is captioned, then `done` (a `StreamEnd`). A request that fails within a
-        second has an error status, as without `stream`; after that, the stream ends with `error` (an `ErrorAnswer`).
+    @api.post("/v1/captions", response_model=CaptionAnswer, tags=[_CAPTIONS], dependencies=token)
+    async def captions(
+        request: Request, form: Annotated[CaptionForm, Form(media_type="multipart/form-data")]
+    ) -> Response:
+        """Caption the change between two images, or of several pairs.
+
+        With `stream` the response is a stream of server-sent events: a `result` (with the pair's `index`) for each pair
+        as soon as it is captioned, then `done` (the rest of the answer). A request that fails within a second has an
+        error status, as without `stream`; after that, the stream ends with `error`.
 
         If one of several pairs cannot be read or captioned, its result has an `error`, and the others have their
         captions.
         """
-        async with intake.captions(request) as job:
-            return await answers.caption_answer(await service.admit(context_of(request.scope), job))
+        return await answers.caption_answer(await service.admit(context_of(request.scope), of_form(form)))
 
-    @api.post(
-        "/v1/chat/completions",
-        summary="Caption the last two images of a conversation",
-        responses={200: {"model": ChatAnswer}},
-        tags=[_OPENAI],
-    )
-    async def chat(request: Request) -> Response:
-        """The interface of OpenAI's chat completions: messages in, the answer or the caption as the assistant's
-        message out.
+    @api.post("/v1/chat/completions", response_model=ChatAnswer, tags=[_OPENAI], dependencies=token)
+    async def chat(request: Request, body: ChatRequest) -> Response:
+        """Caption the last two images of a conversation, as OpenAI's chat completions.
 
-        The last two images of the conversation are the pair, the image before first. A model with `can_answer` (in
-        `GET /v1/models`) reads the text of all turns and answers the last one, in `max_tokens` at most; images without
-        a text get its caption. Other models write a caption, whatever the text says, and refuse a question about
-        something other than the change with status 400. `n` is the number of captions. Texts are searched for, not
-        sampled: a `temperature` other than 0 and 1 and penalties other than 0 are refused, as are `logprobs`, JSON
-        formats and forced tools; `seed`, `top_p` and other parameters without an effect are ignored.
+        The image before comes first. A model with `can_answer` (in `GET /v1/models`) reads the text of all turns and
+        answers the last one, in `max_tokens` at most; images without a text get its caption. Other models write a
+        caption, whatever the text says. `n` is the number of captions. Texts are searched for, not sampled: a
+        `temperature` other than 0 and 1 and penalties other than 0 are refused, as are `logprobs`, JSON formats and
+        forced tools; `seed`, `top_p` and other parameters without an effect are ignored.
         """
-        job = await intake.chat(request)
+        job = of_chat(body, config.limits)
         return await chat_answers.chat_answer(await service.admit(context_of(request.scope), job))
 
-    @api.get("/v1/models", summary="List the models", response_model=ModelList, tags=[_OPENAI])
+    @api.get("/v1/models", tags=[_OPENAI], dependencies=token)
     async def models() -> ModelList:
         """The model names that requests may use, the default first, and the current version of each."""
         return ModelList(data=[Model.of(model) for model in service.models()])
 
-    @api.get("/v1/models/{name:path}", summary="Describe one model", response_model=Model, tags=[_OPENAI])
+    @api.get("/v1/models/{name:path}", tags=[_OPENAI], dependencies=token)
     async def model(name: str, request: Request) -> Model:
         """The current version of one model name."""
         context_of(request.scope).route = "/v1/models/{name}"
@@ -122,31 +109,20 @@ def _add_captioning(api: FastAPI, intake: Intake, service: Service) -> None:
 
 
 def _add_operation(api: FastAPI, backend: Backend, metrics: ServingMetrics) -> None:
-    @api.get(ALIVE, summary="Liveness probe", responses={200: {"model": State}}, tags=[_OPERATION])
+    @api.get(ALIVE, response_model=State, tags=[_OPERATION])
     async def healthz() -> Response:
         """Status 200 as long as the process responds at all."""
         return JSONResponse({"status": "ok"})
 
-    @api.get("/readyz", summary="Readiness probe", responses={200: {"model": State}}, tags=[_OPERATION])
+    @api.get("/readyz", response_model=State, tags=[_OPERATION])
     async def readyz() -> Response:
         """Status 200 if requests can be served, else 503 with the reason."""
         if reason := await backend.ready():
             raise ApiError(503, "not_ready", reason, retry_after_s=5)
         return JSONResponse({"status": "ready"})
 
-    @api.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse, tags=[_OPERATION])
+    @api.get("/metrics", response_class=PlainTextResponse, tags=[_OPERATION])
     async def numbers() -> Response:
         """All metrics in Prometheus' text format."""
         text = metrics.text(backend.models(), await backend.replicas())
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-def _add_documents(api: FastAPI, config: ServeConfig) -> None:
-    described = cache(lambda: document(api, config))
-    api.openapi = described  # type: ignore[method-assign]
-    html = cache(lambda: page(described()))
-
-    @api.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        """The OpenAPI document as an HTML page."""
-        return HTMLResponse(html())

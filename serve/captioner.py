@@ -47,7 +47,7 @@ from serve.backend import (
     ShownClasses,
     ShownScene,
 )
-from serve.conversation import CANNOT_ANSWER, fault_of, is_question
+from serve.conversation import fault_of
 from serve.decoder_process import NOT_COMPARABLE
 from serve.decoding import DecodedPair, masks_fault, placed_fault, with_counted
 from serve.log import log
@@ -162,10 +162,8 @@ class ServedCaptioner:
 
     def _unanswerable(self, dialogue: RequestDialogue | None, options: Options) -> str | None:
         """Why a conversation gets neither an answer nor a caption, or None."""
-        if dialogue is None:
+        if dialogue is None or not self._answers:
             return None
-        if not self._answers:
-            return f"messages: {CANNOT_ANSWER}" if is_question(dialogue.turns) else None
         if options.candidates > 1:
             return f"n: a model that reads the text gives one answer, not {options.candidates}; leave n out"
         fault = fault_of(dialogue.turns)

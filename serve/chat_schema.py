@@ -1,9 +1,8 @@
 """Requests and responses of OpenAI's chat completions and models, as far as they apply to a captioner.
 
-A model that answers reads the whole conversation. Other captioners read no text: history, system messages and requests
-in whatever words are accepted and change nothing, and a question that a caption does not answer is refused. Texts are
-searched for, not sampled: parameters that would change that are refused, and those without an effect on it (``seed``,
-``top_p``) are ignored.
+A model that answers reads the whole conversation. Other captioners read no text: whatever it says, they write a
+caption. Texts are searched for, not sampled: parameters that would change that are refused, and those without an effect
+on it (``seed``, ``top_p``) are ignored.
 Additional fields of ours are marked in their descriptions; OpenAI's clients ignore them.
 """
 
@@ -30,7 +29,7 @@ class ImageUrl(_Open):
     """Location of an image."""
 
     url: str = Field(min_length=1)
-    """Data URL (``data:image/png;base64,...``), or https URL of an allowed host."""
+    """Data URL (``data:image/png;base64,...``)."""
 
 
 class Part(_Open):

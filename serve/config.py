@@ -82,8 +82,6 @@ class LimitsConfig(ConfigModel):
     """Maximal processor time in seconds of the decoding of an image; one that takes longer is given up."""
     pairs: int = Field(64, gt=0)
     """Maximal number of pairs per request."""
-    json_depth: int = Field(32, gt=0)
-    """Maximal nesting of a JSON body."""
     candidates: int = Field(8, gt=0)
     """Maximal number of candidates per pair."""
     beams: int = Field(8, gt=0)
@@ -105,10 +103,6 @@ class LimitsConfig(ConfigModel):
     more is answered by 503 with Retry-After. A body takes up to 3 times its size there (BENCHMARKS.md, attacks)."""
     timeout_s: float = Field(60.0, gt=0)
     """Seconds until a request is answered by 504, and until a body must have arrived. Must exceed a cold start."""
-    fetch_hosts: tuple[str, ...] = ()
-    """Hosts (``images.example.org``) from which images given as https URLs are fetched; by default none."""
-    fetch_timeout_s: float = Field(10.0, gt=0)
-    """Seconds until a fetch is abandoned."""
 
     def faults(self) -> Iterator[str]:
         if self.waiting_mib < (least := _BODY_COPIES * self.body_mib):

@@ -34,6 +34,8 @@ class RequestContext:
     body_bytes: int = 0
     """Bytes of the body read so far."""
     body_ended: bool = False
+    left: bool = False
+    """Whether the client left before the response."""
     started: float = field(default_factory=time.perf_counter)
     parsed: float = 0.0
     """Time at which the body had been read and parsed."""

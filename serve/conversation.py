@@ -1,32 +1,14 @@
-"""The text of a conversation about a pair: the turns that a model which answers reads, and what is no dialogue."""
+"""The text of a conversation about a pair: the turns that a model which answers reads."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from idc.schema import IMAGE, Turn
 from serve.chat_schema import ChatRequest, Message
 
-CANNOT_ANSWER = (
-    "this model writes captions of changes and cannot answer questions: leave the question out to get a caption, or "
-    "choose a model with can_answer in GET /v1/models"
-)
-"""The refusal of a question by a model that reads no text."""
-
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 """Role of a message -> role of its turn; tools' messages are not read."""
-_OPENINGS = (
-    "how many|how much|how|is|are|were|do|does|did|can|could|will|would|should|has|have|who|whose|whom|where|when|"
-    "why|which|what"
-)
-_QUESTION = re.compile(rf"\b(?:{_OPENINGS})\b[^?]*\?", re.IGNORECASE)
-_LONGEST = 500
-"""Number of letters of a line that are searched; the search takes quadratic time."""
-_REQUEST = re.compile(
-    r"chang|differ|happen|describ|caption|compar|alter|modif|edit|before|after|between", re.IGNORECASE
-)  # fmt: skip
-"""A text with one of these asks, in whatever words, for a caption of the change."""
 
 
 def turns_of(body: ChatRequest, pair: tuple[str, str]) -> tuple[Turn, ...]:
@@ -94,11 +76,3 @@ def fault_of(turns: Sequence[Turn]) -> str | None:
     if spoken[-1].role == "assistant":
         return "the last turn is the assistant's own; end with the user's"
     return None
-
-
-def is_question(turns: Sequence[Turn]) -> bool:
-    """Whether the last line of the user is surely a question that a caption of the change does not answer: in English,
-    and about something other than the change. For anything else a caption is a better answer than a refusal."""
-    lines = [line for turn in turns if turn.role == "user" for line in turn.text.replace(IMAGE, "").splitlines()]
-    asked = next((line for line in reversed(lines) if line.strip()), "")[-_LONGEST:]
-    return _QUESTION.search(asked) is not None and _REQUEST.search(asked) is None

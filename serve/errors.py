@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -11,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from idc.config import did_you_mean
 from serve.config import LimitsConfig
 from serve.context import context_of
-from serve.schema import ErrorAnswer, ErrorBody
+from serve.schema import CaptionForm, ErrorAnswer, ErrorBody
 
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -23,52 +24,63 @@ SAFE_HEADERS = {
     ),
 }
 """Headers of every response: the page may load nothing from elsewhere, and no other page may frame it."""
+_KINDS = {
+    401: "authentication_error",
+    403: "authentication_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+_FAULTS = 5
+"""Most faults of a body in one message."""
 
 
-class ApiError(Exception):
-    """Ends a request with an :class:`~serve.schema.ErrorAnswer`."""
+class ApiError(HTTPException):
+    """Ends a request with an :class:`~serve.schema.ErrorAnswer`.
+
+    Raised while a body arrives it passes through FastAPI, which knows its base class.
+    """
 
     def __init__(
         self, status: int, code: str, message: str, param: str | None = None, retry_after_s: int | None = None
     ):
-        super().__init__(message)
+        headers = {"Retry-After": str(retry_after_s)} if retry_after_s else {}
+        super().__init__(status, message, headers | ({"WWW-Authenticate": "Bearer"} if status == 401 else {}))
         self.status, self.code, self.message, self.param = status, code, message, param
-        self.retry_after_s = retry_after_s
 
     def body(self, request_id: str) -> dict[str, Any]:
         """The JSON of the response."""
-        kinds = {
-            401: "authentication_error",
-            403: "authentication_error",
-            404: "not_found_error",
-            429: "rate_limit_error",
-        }
-        kind = kinds.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
+        kind = _KINDS.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         error = ErrorBody(message=self.message, type=kind, param=self.param, code=self.code)
         return ErrorAnswer(error=error, request_id=request_id).model_dump()
 
 
 def error_response(error: ApiError, request_id: str) -> JSONResponse:
     """The response to a refused request."""
-    headers = {**SAFE_HEADERS, "X-Request-ID": request_id}
-    if error.retry_after_s:
-        headers["Retry-After"] = str(error.retry_after_s)
-    if error.status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
+    headers = {**SAFE_HEADERS, "X-Request-ID": request_id, **(error.headers or {})}
     return JSONResponse(error.body(request_id), error.status, headers)
 
 
-async def framework_error(request: Request, error: Exception) -> Response:
-    """The framework's own errors (unknown path, wrong method) in the shape of all others."""
-    assert isinstance(error, HTTPException)
+async def refusal(request: Request, error: Exception) -> Response:
+    """The response to what a route or the framework refuses."""
     context = context_of(request.scope)
-    allowed = (error.headers or {}).get("Allow", "another method")
-    context.error, message = {
-        404: ("no_such_path", f"no such path{_instead(request)}; GET /docs lists all paths"),
-        405: ("method_not_allowed", f"this path accepts only {allowed}"),
-    }.get(error.status_code, ("refused", str(error.detail)))
-    body = ApiError(error.status_code, context.error, message).body(context.request_id)
-    return JSONResponse(body, error.status_code, error.headers)
+    if isinstance(error, RequestValidationError):
+        error = _invalid(error)
+    elif not isinstance(error, ApiError):
+        assert isinstance(error, HTTPException)
+        error = _of_framework(request, error)
+    context.error = error.code
+    return error_response(error, context.request_id)
+
+
+def _of_framework(request: Request, error: HTTPException) -> ApiError:
+    """The framework's own refusals: an unknown path, another method, a body that cannot be parsed."""
+    if error.status_code == 404:
+        return ApiError(404, "no_such_path", f"no such path{_instead(request)}; GET /docs lists all paths")
+    if error.status_code == 405:
+        refused = ApiError(405, "method_not_allowed", f"this path accepts only {(error.headers or {})['Allow']}")
+        refused.headers = error.headers
+        return refused
+    return ApiError(error.status_code, "invalid_body", str(error.detail))
 
 
 def _instead(request: Request) -> str:
@@ -77,6 +89,32 @@ def _instead(request: Request) -> str:
     if path.rstrip("/").endswith(("/responses", "/completions")) and path != "/v1/chat/completions":
         return ": of OpenAI's interface, only POST /v1/chat/completions is served (client.chat.completions.create)"
     return did_you_mean(path[:80], [route.path for route in request.app.routes])
+
+
+def _invalid(error: RequestValidationError) -> ApiError:
+    """The first faults of a body, in words; values are left out because they may be images."""
+    items = error.errors()
+    if items[0]["type"] == "json_invalid":
+        return ApiError(400, "invalid_json", f"the body is not valid JSON: {items[0]['ctx']['error']}")
+    lines = []
+    for item in items[:_FAULTS]:
+        path = _path(item["loc"])
+        if "UploadFile" in item["msg"]:
+            path = _path(item["loc"][:2])
+            lines.append(f"{path}: must be uploaded as a file, as with curl -F {path}=@image.png")
+        elif item["type"] == "extra_forbidden":
+            lines.append(f"{path}: no such field{did_you_mean(path, list(CaptionForm.model_fields))}")
+        else:
+            lines.append(f"{path}: {item['msg']}" if path else item["msg"])
+    if len(items) > _FAULTS:
+        lines.append(f"and {len(items) - _FAULTS} more faults")
+    return ApiError(
+        422, "invalid_request", "; ".join(lines), lines[0].partition(": ")[0] if items[0]["loc"][1:] else None
+    )
+
+
+def _path(loc: tuple[Any, ...]) -> str:
+    return ".".join(str(part)[:80] for part in loc[1:])  # the first part is "body"
 
 
 def internal_error() -> ApiError:

@@ -12,7 +12,6 @@ from contextlib import nullcontext
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,11 +25,20 @@ from serve.memory import HeldBytes
 from serve.origins import Origins
 from serve.prometheus import ServingMetrics
 
+DOCS = "/docs"
+"""FastAPI's page of all routes."""
 ALIVE = "/healthz"
 """Answered as long as the process runs, even while it drains."""
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "page"})
 """Routes that probes and browsers request frequently; only their failures are logged."""
 
+_DOCS_POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' https://cdn.jsdelivr.net; style-src 'unsafe-inline' "
+    "https://cdn.jsdelivr.net; img-src 'self' data: https://fastapi.tiangolo.com; frame-ancestors 'none'"
+)
+"""Content-Security-Policy of FastAPI's page of all routes: its scripts come from a public address."""
+_MAX_ELEMENTS = 200_000
+"""Most commas of a JSON body; more elements take seconds and gigabytes to parse."""
 _CLIENT_LEFT = 499
 """Status in logs and metrics of a request whose client left before the response began; nginx has the same."""
 
@@ -69,12 +77,18 @@ class Gate:
         context.route = path if path in self._routes else "page" if path in self._open else "other"
 
         async def send_out(message: Message) -> None:
+            if context.left and not context.status:
+                context.status = _CLIENT_LEFT
+            if context.status == _CLIENT_LEFT:
+                return
             if message["type"] == "http.response.start":
                 context.status = message["status"]
                 out = MutableHeaders(scope=message)
                 out["X-Request-ID"] = context.request_id
                 for name, value in SAFE_HEADERS.items():
                     out[name] = value
+                if path == DOCS:
+                    out["Content-Security-Policy"] = _DOCS_POLICY
                 for name, value in self._origins.answer_headers(headers).items():
                     out[name] = value
                 if self._drain.replaced:
@@ -87,18 +101,20 @@ class Gate:
                 return
             self._check_head(scope, headers, context)
             with nullcontext() if path == ALIVE else self._drain.request():
-                await self._app(scope, self._counted(receive, context), send_out)
+                is_json = not headers.get("content-type", "").startswith("multipart/")
+                await self._app(scope, self._counted(receive, context, is_json), send_out)
         except ApiError as error:
             await _answer(error, context, scope, receive, send_out)
-        except (ClientDisconnect, asyncio.CancelledError) as error:  # Serve cancels requests whose client has left
-            context.status, context.error = context.status or _CLIENT_LEFT, "client_left"
-            if isinstance(error, asyncio.CancelledError):
-                raise
+        except asyncio.CancelledError:  # Serve cancels requests whose client has left
+            context.status, context.left = context.status or _CLIENT_LEFT, True
+            raise
         except Exception:
             context.failure = traceback.format_exc()
             await _answer(internal_error(), context, scope, receive, send_out)
         finally:
             self._held.release(context.body_bytes)
+            if context.left:
+                context.error = "client_left"
             self._metrics.request(context)
             if context.route not in _QUIET or context.status >= 400:
                 _log(context, scope["method"])
@@ -115,10 +131,13 @@ class Gate:
         if int(length) > self._max_body:
             raise body_too_large(self._limits)
 
-    def _counted(self, receive: Receive, context: RequestContext) -> Receive:
+    def _counted(self, receive: Receive, context: RequestContext, is_json: bool) -> Receive:
         """``receive`` that refuses a body when it grows too large or arrives too slowly, whatever its headers claim."""
 
+        elements = 0
+
         async def counted() -> Message:
+            nonlocal elements
             if context.body_ended:
                 return await receive()
             try:
@@ -128,7 +147,10 @@ class Gate:
                 why = f"the request body did not arrive within {self._limits.timeout_s:g} s"
                 raise ApiError(408, "body_too_slow", why) from None
             except Exception:  # of Serve's proxy (TaskCancelledError), which has closed the connection itself
-                raise ClientDisconnect from None
+                context.left = True
+                raise
+            if message["type"] == "http.disconnect":
+                context.left = True
             if message["type"] == "http.request":
                 size = len(message.get("body", b""))
                 context.body_bytes += size
@@ -136,6 +158,9 @@ class Gate:
                 context.body_ended = not message.get("more_body", False)
                 if context.body_bytes > self._max_body:
                     raise body_too_large(self._limits)
+                elements += message.get("body", b"").count(b",") if is_json else 0
+                if elements > _MAX_ELEMENTS:
+                    raise ApiError(413, "json_too_long", f"the JSON body has more than {_MAX_ELEMENTS:,} elements")
                 if self._held.now > self._limits.waiting_bytes:
                     raise too_many_bodies()
             return message

@@ -1,38 +1,22 @@
-"""Parse: the body of a request becomes a :class:`ParsedRequest`, of either interface. No image is read here.
-
-The elements of JSON are counted before it is parsed, and its nesting is measured afterwards.
-"""
+"""Parse: the body of a request of either interface becomes a :class:`ParsedRequest`. No image is read here."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-import jiter
-from pydantic import BaseModel, ValidationError
-from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import Request
+from starlette.datastructures import UploadFile
 
 from idc.captioning.counted import Box
-from idc.config import did_you_mean
 from serve.backend import Options, RequestDialogue
 from serve.chat_schema import ChatRequest
 from serve.config import LimitsConfig
 from serve.conversation import turns_of
-from serve.errors import ApiError, too_many_pairs
-from serve.schema import CaptionOptions, CaptionRequest
+from serve.errors import ApiError
+from serve.schema import CaptionForm
 
-_MAX_TOKENS = 200_000
-"""Maximal number of strings, lists and mappings in a JSON body; more take seconds to parse."""
-_PARTS = ("ignore", "only")
-"""Options whose values are boxes and masks."""
-
-Body = TypeVar("Body", bound=BaseModel)
 Source = str | UploadFile
-"""An image in a request: text of a JSON body, or an uploaded file."""
+"""An image in a request: a data URL, or an uploaded file."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +25,12 @@ class PairSource:
 
     Attributes:
         fields: how error messages refer to the two images.
-        id: the client's own id of the pair.
         dialogue: the text of the conversation in which they were sent, if it has any.
     """
 
     before: Source
     after: Source
     fields: tuple[str, str] = ("before", "after")
-    id: str | None = None
     dialogue: RequestDialogue | None = None
 
 
@@ -80,140 +62,59 @@ class ParsedRequest:
     only: tuple[Box | Source, ...] = ()
 
 
-class Intake:
-    """Parses the requests of both interfaces within the limits."""
+def of_form(form: CaptionForm) -> ParsedRequest:
+    """The job of a form: as many images before as after, in the same order.
 
-    def __init__(self, limits: LimitsConfig):
-        self._limits = limits
-
-    @asynccontextmanager
-    async def captions(self, request: Request) -> AsyncIterator[ParsedRequest]:
-        """The job of a request to ``/v1/captions``, JSON or a form. Uploaded files are open inside the ``with``.
-
-        Raises:
-            ApiError: the body is refused, as in :meth:`_json` and :meth:`_form`.
-        """
-        if _content_type(request) == "multipart/form-data":
-            form = await self._form(request)
-            try:
-                options, pairs = _of_form(form)
-                ignore, only = ([file for file in form.getlist(name) if not isinstance(file, str)] for name in _PARTS)
-                job = _job(options, pairs, len(pairs) == 1)
-                yield replace(job, ignore=(*job.ignore, *ignore), only=(*job.only, *only))
-            finally:
-                await form.close()
-            return
-        body = await self._json(request, CaptionRequest)
-        if body.pairs is None:
-            yield _job(body, (PairSource(body.before or "", body.after or ""),), True)
-        else:
-            yield _job(body, _numbered((pair.before, pair.after, pair.id) for pair in body.pairs), False)
-
-    async def chat(self, request: Request) -> ParsedRequest:
-        """The job of a request to ``/v1/chat/completions``: the last two images of the conversation are the pair, and
-        its text is the dialogue.
-
-        Raises:
-            ApiError: the body is refused, as in :meth:`_json`; 400 it has fewer than two images, or it requests
-                something that a captioner does not support; 413 its text is too long.
-        """
-        body = await self._json(request, ChatRequest)
-        _refuse_unsupported(body)
-        pair = last_pair(body)
-        return ParsedRequest(
-            model=body.model,
-            options=Options(candidates=body.n or 1),
-            pairs=(replace(pair, dialogue=self._dialogue(body, pair)),),
-            single=True,
-            stream=bool(body.stream),
-            candidates_field="n",
-            include_usage=body.stream_options is not None and body.stream_options.include_usage,
-            stop=tuple(body.stop or ()),
-            max_tokens=body.max_completion_tokens or body.max_tokens,
-            ignore=body.ignore,
-            only=body.only,
-        )
-
-    def _dialogue(self, body: ChatRequest, pair: PairSource) -> RequestDialogue | None:
-        limits = self._limits
-        turns = turns_of(body, pair.fields)
-        if len(turns) > limits.turns:
-            message = f"messages: {len(turns)} turns exceed the limit of {limits.turns}; leave older turns out"
-            raise ApiError(413, "too_many_turns", message, "messages")
-        if sum(len(turn.text) for turn in turns) > limits.text_chars:
-            message = f"messages: the text exceeds the limit of {limits.text_chars:,} characters; leave older turns out"
-            raise ApiError(413, "text_too_long", message, "messages")
-        wanted = body.max_completion_tokens or body.max_tokens
-        return RequestDialogue(turns, wanted and min(wanted, limits.answer_tokens)) if turns else None
-
-    async def _json(self, request: Request, schema: type[Body]) -> Body:
-        """The body, validated by ``schema``.
-
-        Raises:
-            ApiError: 415 not JSON by its header, 400 no JSON or nested too deep, 413 too long, 422 not of the schema.
-        """
-        kind = _content_type(request)
-        if kind != "application/json":
-            message = f"the content type must be application/json, not {kind[:80] or 'none'!r}"
-            raise ApiError(415, "not_json", message)
-        _refuse_packed(request)
-        # Not request.body(), which keeps the body next to its parsed values until the request is answered.
-        value = _parsed(b"".join([chunk async for chunk in request.stream()]), self._limits.json_depth)
-        try:
-            return schema.model_validate(value, strict=True)
-        except ValidationError as error:
-            raise _invalid(error, schema) from None
-
-    async def _form(self, request: Request) -> FormData:
-        """The fields and files of a multipart body; the caller must close it.
-
-        Raises:
-            ApiError: 400 it is damaged, 413 it has too many parts.
-        """
-        _refuse_packed(request)
-        most = 2 * self._limits.pairs + len(_PARTS)
-        parser = MultiPartParser(request.headers, request.stream(), max_files=most, max_fields=32, max_part_size=4096)
-        try:
-            return await parser.parse()
-        except MultiPartException as error:
-            if error.message.startswith("Too many files"):
-                raise too_many_pairs(self._limits) from None
-            raise ApiError(400, "invalid_multipart", error.message) from None
-
-
-def _job(body: CaptionOptions, pairs: tuple[PairSource, ...], single: bool) -> ParsedRequest:
-    options = Options(body.beams, body.candidates, body.change_map, body.objects, body.polygons)
-    return ParsedRequest(body.model, options, pairs, single, body.stream, ignore=body.ignore, only=body.only)
-
-
-def _numbered(pairs: Iterator[tuple[Source, Source, str | None]]) -> tuple[PairSource, ...]:
-    """Several pairs of one request; error messages refer to their images by index."""
-    return tuple(
-        PairSource(before, after, (f"pairs.{index}.before", f"pairs.{index}.after"), name)
-        for index, (before, after, name) in enumerate(pairs)
-    )
-
-
-def _of_form(form: FormData) -> tuple[CaptionOptions, tuple[PairSource, ...]]:
-    """Options and files of a form: as many ``before`` as ``after``, in the same order; without the files of masks."""
-    files = {name: form.getlist(name) for name in ("before", "after")}
-    texts: dict[str, Any] = {name: value for name, value in form.items() if name not in files}
-    texts |= {name: [text for text in form.getlist(name) if isinstance(text, str)] for name in _PARTS}
-    try:
-        options = CaptionOptions.model_validate(texts)
-    except ValidationError as error:
-        raise _invalid(error, CaptionOptions) from None
-    for name, values in files.items():
-        if not values or any(isinstance(value, str) for value in values):
-            message = f"{name}: must be uploaded as a file, as with curl -F {name}=@image.png"
-            raise ApiError(422, "not_a_file", message, name)
-    before, after = files["before"], files["after"]
+    Raises:
+        ApiError: 422, the numbers differ.
+    """
+    before, after = form.before, form.after
     if len(before) != len(after):
         counts = f"{len(before)} files before and {len(after)} after"
         raise ApiError(422, "unequal_pairs", f"{counts}; send the same number of each", "after")
-    if len(before) == 1:
-        return options, (PairSource(before[0], after[0]),)
-    return options, _numbered((first, second, None) for first, second in zip(before, after, strict=True))
+    single = len(before) == 1
+    pairs = tuple(
+        PairSource(*files, ("before", "after") if single else (f"pairs.{index}.before", f"pairs.{index}.after"))
+        for index, files in enumerate(zip(before, after, strict=True))
+    )
+    options = Options(form.beams, form.candidates, form.change_map, form.objects, form.polygons)
+    return ParsedRequest(form.model, options, pairs, single, form.stream, ignore=form.ignore, only=form.only)
+
+
+def of_chat(body: ChatRequest, limits: LimitsConfig) -> ParsedRequest:
+    """The job of a conversation: its last two images are the pair, and its text is the dialogue.
+
+    Raises:
+        ApiError: 400 it has fewer than two images, or it requests something that a captioner does not support; 413 its
+            text is too long.
+    """
+    _refuse_unsupported(body)
+    pair = last_pair(body)
+    return ParsedRequest(
+        model=body.model,
+        options=Options(candidates=body.n or 1),
+        pairs=(PairSource(pair.before, pair.after, pair.fields, _dialogue(body, pair, limits)),),
+        single=True,
+        stream=bool(body.stream),
+        candidates_field="n",
+        include_usage=body.stream_options is not None and body.stream_options.include_usage,
+        stop=tuple(body.stop or ()),
+        max_tokens=body.max_completion_tokens or body.max_tokens,
+        ignore=body.ignore,
+        only=body.only,
+    )
+
+
+def _dialogue(body: ChatRequest, pair: PairSource, limits: LimitsConfig) -> RequestDialogue | None:
+    turns = turns_of(body, pair.fields)
+    if len(turns) > limits.turns:
+        message = f"messages: {len(turns)} turns exceed the limit of {limits.turns}; leave older turns out"
+        raise ApiError(413, "too_many_turns", message, "messages")
+    if sum(len(turn.text) for turn in turns) > limits.text_chars:
+        message = f"messages: the text exceeds the limit of {limits.text_chars:,} characters; leave older turns out"
+        raise ApiError(413, "text_too_long", message, "messages")
+    wanted = body.max_completion_tokens or body.max_tokens
+    return RequestDialogue(turns, wanted and min(wanted, limits.answer_tokens)) if turns else None
 
 
 def last_pair(body: ChatRequest) -> PairSource:
@@ -278,56 +179,3 @@ def _refuse_unsupported(body: ChatRequest) -> None:
             raise ApiError(400, "unsupported", message, name)
     if body.tool_choice not in (None, "none", "auto"):
         raise ApiError(400, "unsupported", "a captioner calls no tools: leave tool_choice out", "tool_choice")
-
-
-def _content_type(request: Request) -> str:
-    """The media type of a body, lower case, without parameters."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-def _refuse_packed(request: Request) -> None:
-    packing = request.headers.get("content-encoding", "identity").strip().lower()
-    if packing not in ("", "identity"):
-        message = f"Content-Encoding {packing[:80]!r} is not supported; send the body uncompressed"
-        raise ApiError(415, "packed_body", message)
-
-
-def _parsed(body: bytes, max_depth: int) -> Any:
-    """The value of a JSON body. The parser itself refuses NaN, duplicate keys and more than 200 nested brackets."""
-    if body.count(b'"') + body.count(b"[") + body.count(b"{") + body.count(b",") > _MAX_TOKENS:
-        message = f"the JSON body has more than {_MAX_TOKENS:,} elements; send fewer pairs per request"
-        raise ApiError(413, "json_too_long", message)
-    try:
-        value = jiter.from_json(body, allow_inf_nan=False, catch_duplicate_keys=True)
-    except ValueError as error:
-        if "recursion" not in str(error):
-            raise ApiError(400, "invalid_json", f"the body is not valid JSON: {str(error)[:200]}") from None
-        depth = max_depth + 1
-    else:
-        depth = _depth(value)
-    if depth > max_depth:
-        raise ApiError(400, "json_too_deep", f"the JSON body is nested more than {max_depth} levels deep")
-    return value
-
-
-def _depth(value: Any) -> int:
-    if isinstance(value, dict):
-        value = list(value.values())
-    return 1 + max(map(_depth, value), default=0) if isinstance(value, list) else 0
-
-
-def _invalid(error: ValidationError, schema: type[BaseModel]) -> ApiError:
-    """The first faults of a body, in words; values are left out because they may be images."""
-    items = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = []
-    for item in items[:5]:
-        path = ".".join(str(part)[:80] for part in item["loc"])
-        if item["type"] == "extra_forbidden":
-            fields = list(schema.model_fields) if len(item["loc"]) == 1 else []
-            lines.append(f"{path}: no such field{did_you_mean(str(item['loc'][-1])[:80], fields)}")
-        else:
-            lines.append(f"{path}: {item['msg']}" if path else item["msg"].removeprefix("Value error, "))
-    if len(items) > len(lines):
-        lines.append(f"and {len(items) - len(lines)} more faults")
-    param = ".".join(str(part)[:80] for part in items[0]["loc"]) or None
-    return ApiError(422, "invalid_request", "; ".join(lines), param)

@@ -1,13 +1,11 @@
-"""From the images of a job to image files: uploaded, base64, data URL or fetched by https. No pixel is decoded here:
-images are measured by their headers, and what exceeds the limits is refused first.
+"""From the images of a job to image files. No pixel is decoded here: images are measured by their headers, and what
+exceeds the limits is refused first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import re
-import string
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -18,14 +16,11 @@ from idc.data.tiff_header import geo_header
 from serve.backend import EncodedPair, PolygonsOption
 from serve.config import LimitsConfig
 from serve.errors import ApiError
-from serve.fetch import Fetcher
 from serve.intake import PairSource, ParsedRequest, Source
 
 _SAMPLES = 4
 """Bytes of a pixel, of all bands together, that a GeoTIFF of the most pixels may have; GDAL decodes all bands of a
 block."""
-_WHITESPACE = string.whitespace.encode()
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,19}://")
 
 
 class RequestPairReader:
@@ -33,7 +28,6 @@ class RequestPairReader:
 
     def __init__(self, limits: LimitsConfig):
         self._limits = limits
-        self._fetcher = Fetcher(limits)
 
     async def read(self, job: ParsedRequest) -> list[EncodedPair | str]:
         """The image files of all pairs, their headers checked; a refused pair is represented by the reason.
@@ -74,7 +68,7 @@ class RequestPairReader:
         pixels = 0
         for part in parts:
             if not isinstance(part, tuple):
-                file = self._file(await self._received(part, field), field)
+                file = self._file(await self._received(part), field)
                 pixels += await asyncio.to_thread(self._check_header, file, field)
                 received.append(file)
             else:
@@ -82,16 +76,13 @@ class RequestPairReader:
         return tuple(received), pixels
 
     async def _pair(self, pair: PairSource, polygons: PolygonsOption) -> EncodedPair:
-        sources = zip((pair.before, pair.after), pair.fields, strict=True)
-        before, after = [await self._received(*source) for source in sources]
+        before, after = await self._received(pair.before), await self._received(pair.after)
         # In a thread: the parsers of headers are loops in Python, and other requests would wait for them.
         return await asyncio.to_thread(self._encoded, pair, before, after, polygons)
 
-    async def _received(self, source: Source, field: str) -> bytes | str:
-        """An image file, or the text that encodes it; slightly more than the limit of one that is too large."""
-        if isinstance(source, str):
-            return await self._fetcher.get(source, field) if _URL.match(source) else source
-        return await source.read(self._max_bytes + 1)
+    async def _received(self, source: Source) -> bytes | str:
+        """An image file, slightly more than the limit of one that is too large; or its data URL."""
+        return source if isinstance(source, str) else await source.read(self._max_bytes + 1)
 
     def _encoded(
         self, pair: PairSource, before: bytes | str, after: bytes | str, polygons: PolygonsOption
@@ -99,7 +90,7 @@ class RequestPairReader:
         """The files of a pair, their headers checked.
 
         Raises:
-            ApiError: 400 not base64; not a supported image; too small; 413 too large; as :meth:`_placed`.
+            ApiError: 400 no data URL; not a supported image; too small; 413 too large; as :meth:`_placed`.
         """
         files = [self._file(data, field) for data, field in zip((before, after), pair.fields, strict=True)]
         first, second = files
@@ -153,19 +144,17 @@ class RequestPairReader:
     def _max_bytes(self) -> int:
         return int(self._limits.image_mib * 2**20)
 
-    def _decoded(self, text: str, field: str) -> bytes:
-        encoded = text
-        if text[:5].lower() == "data:":
-            head, comma, encoded = text.partition(",")
-            if not comma or not head.lower().endswith(";base64"):
-                message = f"{field}: a data URL must have the form data:image/...;base64,..."
-                raise ApiError(400, "invalid_data_url", message, field)
+    def _decoded(self, url: str, field: str) -> bytes:
+        head, comma, encoded = url.partition(",")
+        if not comma or not head.startswith("data:image/") or not head.endswith(";base64"):
+            message = f"{field}: an image is a data URL of the form data:image/...;base64,..."
+            raise ApiError(400, "invalid_data_url", message, field)
         if len(encoded) * 3 // 4 > self._max_bytes + 3:
             raise self._too_large(field)
         try:
-            return base64.b64decode(encoded.encode().translate(None, _WHITESPACE), validate=True)
+            return base64.b64decode(encoded, validate=True)
         except ValueError:  # binascii.Error, or letters that are not ASCII
-            raise ApiError(400, "invalid_base64", f"{field}: neither a data URL nor base64", field) from None
+            raise ApiError(400, "invalid_base64", f"{field}: the data URL is not base64", field) from None
 
     def _check_header(self, data: bytes, field: str) -> int:
         """The number of pixels of a readable image within the limits."""

@@ -1,24 +1,30 @@
-"""Requests and responses of ``/v1/captions``, probes and errors. Imports no torch.
-
-An image in JSON is a data URL (``data:image/png;base64,...``), plain base64, or an https URL of an allowed host.
-"""
+"""Requests and responses of ``/v1/captions``, probes and errors. Imports no torch."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from fastapi import UploadFile
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from idc.captioning.contract import ClaimKind, Verdict
 from idc.captioning.counted import parts_of
 from serve.backend import ObjectsOption, Options, PolygonsOption
 
+
+def _parts(values: Any) -> tuple[Any, ...]:
+    """Boxes, and masks as files or data URLs, of the values of a field."""
+    if not isinstance(values, list | tuple):
+        return tuple(parts_of(values))
+    masks = [value for value in values if hasattr(value, "read")]
+    return (*parts_of([value for value in values if not hasattr(value, "read")]), *masks)
+
+
 _Box = Annotated[list[float], Field(min_length=4, max_length=4)]
-Parts = Annotated[
-    tuple[Any, ...],
-    BeforeValidator(lambda value: tuple(parts_of(value)), json_schema_input_type=list[_Box] | str),
-]
-"""Parts of the image after: boxes, and texts that encode masks."""
+Parts = Annotated[tuple[Any, ...], BeforeValidator(_parts, json_schema_input_type=list[_Box] | str)]
+"""Parts of the image after: boxes, and masks."""
+FormParts = Annotated[tuple[Any, ...], BeforeValidator(_parts, json_schema_input_type=list[UploadFile | str])]
+"""The same in a form."""
 
 
 class ClosedModel(BaseModel):
@@ -27,20 +33,13 @@ class ClosedModel(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
-class Pair(ClosedModel):
-    """A pair of images."""
+class CaptionForm(ClosedModel):
+    """A multipart form: one pair or several, and options."""
 
-    before: str = Field(min_length=1)
-    """The image before: data URL, base64, or https URL of an allowed host."""
-    after: str = Field(min_length=1)
-    """The image after."""
-    id: str | None = Field(None, max_length=200)
-    """Repeated in the result."""
-
-
-class CaptionOptions(ClosedModel):
-    """Options of a request; in a multipart form each is a field of the same name."""
-
+    before: list[UploadFile] = Field(min_length=1)
+    """The image file before; of several pairs one each, in order."""
+    after: list[UploadFile] = Field(min_length=1)
+    """The image file after, likewise."""
     model: str | None = Field(None, max_length=200)
     """A model name from ``GET /v1/models``; by default the first."""
     beams: int | None = Field(None, ge=1)
@@ -52,36 +51,16 @@ class CaptionOptions(ClosedModel):
     objects: ObjectsOption = Options.objects
     """Also say what ``objects`` says, without training: never, for pairs that the model is not familiar with, or
     always."""
-    ignore: Parts = ()
+    ignore: FormParts = ()
     """What does not count, in all pairs: boxes ``[[left, top, right, bottom], ...]`` in pixels of the image after, or
-    as shares from 0 to 1; or a mask, an image that is white there (a data URL; in a form also a file)."""
-    only: Parts = ()
+    as shares from 0 to 1; or masks, image files that are white there."""
+    only: FormParts = ()
     """The only part that counts, in all pairs; likewise."""
     polygons: PolygonsOption = "never"
     """Also return the changes as polygons in longitude and latitude: never, of pairs of two GeoTIFFs, or always, where
     other images are refused. The model needs a change map, the server rasterio."""
     stream: bool = False
     """Respond by server-sent events, pair by pair."""
-
-
-class CaptionRequest(CaptionOptions):
-    """One pair (``before``, ``after``) or several (``pairs``), and options."""
-
-    before: str | None = Field(None, min_length=1)
-    """The image before, in a request for one pair."""
-    after: str | None = Field(None, min_length=1)
-    """The image after, in a request for one pair."""
-    pairs: list[Pair] | None = Field(None, min_length=1)
-    """Several pairs."""
-
-    @model_validator(mode="after")
-    def _one_way(self) -> CaptionRequest:
-        single = (self.before is not None, self.after is not None)
-        if self.pairs is not None and any(single):
-            raise ValueError("send either before and after, or pairs, not both")
-        if self.pairs is None and not all(single):
-            raise ValueError("send before and after (one pair), or pairs")
-        return self
 
 
 class CandidateAnswer(ClosedModel):
@@ -216,8 +195,6 @@ class PairAnswer(AssessedAnswer):
 
     index: int
     """Index of the pair in the request."""
-    id: str | None = None
-    """The pair's id from the request."""
     caption: str | None = None
     """Text of the best candidate; null if there is an error."""
     confidence: float | None = None
@@ -267,7 +244,7 @@ class StreamEnd(ClosedModel):
 
 
 class CaptionAnswer(StreamEnd):
-    """The response to a :class:`CaptionRequest`."""
+    """The response to a :class:`CaptionForm`."""
 
     results: list[PairAnswer]
     """One result per pair, in order."""

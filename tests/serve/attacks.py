@@ -26,13 +26,13 @@ import psutil
 
 from serve.config import LimitsConfig
 from tests.serve.bad_images import avif_claiming_8x8, jpeg_of_scans
-from tests.serve.bodies import FORM, conversation, dumped, file, form, pair, picture, saved, url
+from tests.serve.bodies import FORM, conversation, dumped, file, form, formed, picture, saved, url
 from tests.serve.command import free_port
-from tests.serve.wire import CAPTIONS, CHAT, Hostile, send
+from tests.serve.wire import CHAT, Hostile, send
 
 ROOT = Path(__file__).parents[2]
 LIMITS = LimitsConfig()
-HONEST = Hostile("an honest request", 200, None, dumped(pair))
+HONEST = Hostile("an honest request", 200, None, formed(), headers=FORM)
 _START = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 _TITLES = {
     "ServeReplica:captions:Front": "front",
@@ -195,8 +195,9 @@ def large_bodies(server: Server) -> str:
 def complete_requests(server: Server) -> str:
     """32 complete, valid requests of 30 MiB at once."""
     noise = np.random.default_rng(0).integers(0, 256, (1950, 1950, 3), np.uint8)
-    body = json.dumps({name: url(saved(noise, "PNG")) for name in ("before", "after")}).encode()
-    return _at_once(server, 32, Hostile("a large request", 200, None, lambda: body))
+    image = url(saved(noise, "PNG"))
+    body = json.dumps(conversation(image, image)).encode()
+    return _at_once(server, 32, Hostile("a large request", 200, None, lambda: body, path=CHAT))
 
 
 def many_pixels(server: Server) -> str:
@@ -243,8 +244,8 @@ def _at_once(server: Server, count: int, request: Hostile) -> str:
 
 
 def _head(length: int) -> bytes:
-    """The head of a request for captions whose body has this length."""
-    head = f"POST {CAPTIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    """The head of a request for a caption whose body has this length."""
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {length}\r\n\r\n".encode()
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from serve.backend import EncodedPair
+
 BOUNDARY = "idc-boundary"
 FORM = (("Content-Type", f"multipart/form-data; boundary={BOUNDARY}"),)
 
@@ -34,25 +36,17 @@ def url(data: bytes, kind: str = "image/png") -> str:
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def pair(**fields: Any) -> dict[str, Any]:
-    """The JSON of a valid pair, overridden by ``fields``."""
-    return {"before": url(picture()), "after": url(picture(shade=140)), **fields}
+def upload(*pairs: Any, **fields: Any) -> dict[str, Any]:
+    """The arguments of ``httpx2.post`` for a form with pairs (``before`` and ``after`` of each; by default a valid one)
+    and fields."""
+    pairs = pairs or (EncodedPair(picture(), picture(shade=140)),)
+    files = [(name, (f"{name}.png", getattr(pair, name))) for pair in pairs for name in ("before", "after")]
+    return {"files": files, "data": fields}
 
 
 def dumped(value: Any) -> Callable[[], bytes]:
     """A JSON body."""
     return lambda: json.dumps(value() if callable(value) else value).encode()
-
-
-def text(make: Callable[[], str | bytes]) -> Callable[[], bytes]:
-    """A handwritten body; ``PAIR`` is replaced by the members of a valid pair's JSON."""
-
-    def body() -> bytes:
-        made = make()
-        data = made if isinstance(made, bytes) else made.encode()
-        return data.replace(b"PAIR", json.dumps(pair())[1:-1].encode())
-
-    return body
 
 
 def conversation(*urls: str, **fields: Any) -> dict[str, Any]:
@@ -78,3 +72,19 @@ def file(name: str, data: bytes, kind: str = "image/png") -> tuple[str, bytes]:
 def field(name: str, value: str) -> tuple[str, bytes]:
     """A text field of a form."""
     return f'Content-Disposition: form-data; name="{name}"', value.encode()
+
+
+def formed(before: bytes | None = None, after: bytes | None = None, **fields: Any) -> Callable[[], bytes]:
+    """A form with a valid pair, or these files, and fields; a list is as many fields, a file one of a mask."""
+
+    def body() -> bytes:
+        files = [
+            file("before", picture() if before is None else before),
+            file("after", picture() if after is None else after),
+        ]
+        texts = [
+            (name, each) for name, value in fields.items() for each in (value if isinstance(value, list) else [value])
+        ]
+        return form(*files, *(file(k, v) if isinstance(v, bytes) else field(k, str(v)) for k, v in texts))
+
+    return body

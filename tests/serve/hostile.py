@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.serve.bad_images import IMAGES, SVG, TOO_LARGE, geotiff_claiming
-from tests.serve.bodies import FORM, conversation, dumped, field, file, form, pair, picture, text, url
+from tests.serve.bodies import FORM, conversation, dumped, field, file, form, formed, picture, url
 from tests.serve.wire import CAPTIONS, CHAT, JSON, Hostile
 
 URLS = {
-    "localhost by https": "https://localhost/a.png",
-    "127.0.0.1": "https://127.0.0.1:8265/api/jobs/",
-    "a number that is 127.0.0.1": "https://2130706433/a.png",
-    "a cloud's metadata": "http://169.254.169.254/latest/meta-data/iam/security-credentials/",
+    "an address": "https://127.0.0.1:8265/api/jobs/",
     "a file": "file:///etc/passwd",
     "a path upwards": "../../etc/passwd",
-    "gopher": "gopher://127.0.0.1:6379/_FLUSHALL",
-    "another host before the @": "https://images.example.org@127.0.0.1/a.png",
-    "a broken IPv6 host": "https://[::1/a.png",
-    "a script": "javascript:alert(1)",
     "text as data URL": "data:text/html;base64,PGgxPg==",
     "SVG as data URL": url(SVG, "image/svg+xml"),
     "an empty data URL": "data:image/png;base64,",
@@ -27,7 +21,7 @@ URLS = {
     "no base64": "hello, world!",
     "a NUL": "\0",
 }
-"""Texts that must not be accepted as an image."""
+"""Texts in place of the data URL of an image."""
 
 MODELS = {
     "a path upwards": "../../etc/passwd",
@@ -55,88 +49,82 @@ def _images() -> Iterator[Hostile]:
                 f"after is {name}", status, "after",
                 lambda make=make: form(file("before", picture()), file("after", make())), headers=FORM,
             )  # fmt: skip
-    yield Hostile("before is no image", 400, "before", dumped(lambda: pair(before=url(b"no image"))))
-    claims = lambda: url(geotiff_claiming(10**5, 10**5))  # noqa: E731
-    yield Hostile(
-        "GeoTIFFs that claim 100,000 x 100,000 pixels, with polygons", 413, "before",
-        dumped(lambda: pair(before=claims(), after=claims(), polygons="always")),
-    )  # fmt: skip
-    for name, bands, bits in (("200 bands", 200, 8), ("numbers of 64 bits", 4, 64)):
-        deep = lambda bands=bands, bits=bits: url(geotiff_claiming(4000, 4000, bands, bits))  # noqa: E731
-        both = dumped(lambda deep=deep: pair(before=deep(), after=deep(), polygons="always"))
-        yield Hostile(f"GeoTIFFs that claim {name}, with polygons", 413, "before", both)
-    yield Hostile("polygons of a PNG", 400, "before", dumped(lambda: pair(polygons="always")))
-    several = lambda: {"pairs": [pair(before=url(SVG)), pair(after=url(picture(1, 1)))]}  # noqa: E731
-    yield Hostile("no pair of several is readable", 400, "pairs.0.before", dumped(several))
+    yield Hostile("before is no image", 400, "before", formed(before=b"no image"), headers=FORM)
+    for name, claims in {
+        "100,000 x 100,000 pixels": (10**5, 10**5),
+        "200 bands": (4000, 4000, 200, 8),
+        "numbers of 64 bits": (4000, 4000, 4, 64),
+    }.items():
+        tiff = geotiff_claiming(*claims)
+        yield Hostile(
+            f"GeoTIFFs that claim {name}, with polygons", 413, "before", formed(tiff, tiff, polygons="always"),
+            headers=FORM,
+        )  # fmt: skip
+    yield Hostile("polygons of a PNG", 400, "before", formed(polygons="always"), headers=FORM)
+    several = [file(name, data) for pair in ((SVG, picture()), (picture(), picture(1, 1)))
+               for name, data in zip(("before", "after"), pair, strict=True)]  # fmt: skip
+    yield Hostile("no pair of several is readable", 400, "pairs.0.before", lambda: form(*several), headers=FORM)
 
 
 def _urls() -> Iterator[Hostile]:
     for name, value in URLS.items():
-        yield Hostile(f"before is {name}", 400, "before", dumped(lambda value=value: pair(before=value)))
         yield Hostile(
             f"a chat about {name}", 400, "messages.0.content.2.image_url.url",
             dumped(lambda value=value: conversation(url(picture()), value)), path=CHAT,
         )  # fmt: skip
+    for name, mask in (("an address", "https://127.0.0.1/mask.png"), ("no image", url(b"no image"))):
+        mine = dumped(lambda mask=mask: conversation(url(picture()), url(picture()), ignore=mask))
+        yield Hostile(f"a chat with a mask that is {name}", 400, "ignore", mine, path=CHAT)
 
 
 def _bodies() -> Iterator[Hostile]:
     def bad(name: str, body: Callable[[], bytes], status: int = 400, param: str | None = None) -> Hostile:
-        return Hostile(name, status, param, body)
+        return Hostile(name, status, param, body, path=CHAT)
 
-    yield bad("an empty body", lambda: b"")
-    yield bad("half of a JSON", lambda: dumped(pair)()[:-40])
-    yield bad("two JSONs", lambda: dumped(pair)() * 2)
+    good = dumped(lambda: conversation(url(picture()), url(picture())))
+    yield bad("half of a JSON", lambda: good()[:-40])
+    yield bad("two JSONs", lambda: good() * 2)
     yield bad("100,000 brackets, closed", lambda: b"[" * 100_000 + b"]" * 100_000)
-    yield bad("deep objects", text(lambda: '{PAIR,"id":' + '{"a":' * 5_000 + "1" + "}" * 5_000 + "}"))
-    yield bad("deep in a field that is ignored", lambda: b'{"messages":[],"metadata":' + b"[" * 500 + b"]" * 500 + b"}")
-    yield bad("duplicate keys", text(lambda: '{PAIR,"before":"data:,"}'))
-    yield bad("duplicate keys inside", text(lambda: '{"pairs":[{PAIR,"id":"a","id":"b"}]}'))
-    yield bad("NaN", text(lambda: '{PAIR,"beams":NaN}'))
-    yield bad("a number of 5,000 digits", text(lambda: '{PAIR,"beams":' + "9" * 5_000 + "}"))
-    yield bad("bytes that are no UTF-8", text(lambda: b'{PAIR,"id":"\xff\xfe"}'))
-    yield bad("control characters", text(lambda: '{PAIR,"id":"\x01"}'))
+    yield bad("deep objects", lambda: b'{"messages":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + b"}")
+    yield bad("a number of 5,000 digits", lambda: b'{"messages":[],"n":' + b"9" * 5_000 + b"}")
+    yield bad("bytes that are no UTF-8", lambda: b'{"messages":"\xff\xfe"}')
     for name, value in {"null": None, "a list": [], "a text": "x", "a number": 1, "true": True}.items():
         yield bad(f"{name} instead of an object", dumped(value), 422)
-    many = lambda: {"pairs": [{"before": "QQ==", "after": "QQ=="}] * 10_000}  # noqa: E731
-    yield bad("10,000 pairs", dumped(many), 413, "pairs")
-    yield bad("5 million escapes", lambda: b'{"before":"' + b"\\n" * 5_000_000 + b'"}', 422)
-    yield bad("20,000 quotes in a text that does not end", lambda: b'{"before":"' + b'\\"' * 20_000)
-    huge = lambda: b'{"before":"' + b"A" * (40 * 2**20) + b'"}'  # noqa: E731
-    yield Hostile("40 MiB", 413, None, huge)
-    yield Hostile("40 MiB in chunks", 413, None, huge, chunked=True)
+    yield bad("half a surrogate as model", lambda: good()[:-1] + b',"model":"\\udfff"}', 422, "model")
+    yield bad("5 million escapes", lambda: b'{"model":"' + b"\\n" * 5_000_000 + b'"}', 422, "model")
+    yield bad("a million elements", lambda: b'{"messages":[' + b"[]," * 1_000_000 + b"[]]}", 413)
+    huge = lambda: b'{"model":"' + b"A" * (40 * 2**20) + b'"'  # noqa: E731
+    yield bad("40 MiB", huge, 413)
+    yield Hostile("40 MiB in chunks", 413, None, huge, path=CHAT, chunked=True)
     yield Hostile("a length of a terabyte", 413, headers=(*JSON, ("Content-Length", str(2**40))))
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "application/jsonp"):
-        yield Hostile(f"JSON as {kind}", 415, None, dumped(pair), headers=(("Content-Type", kind),))
-    yield Hostile("no content type", 415, None, dumped(pair), headers=())
-    yield Hostile("a body packed by gzip", 415, None, dumped(pair), headers=(*JSON, ("Content-Encoding", "gzip")))
+    for kind in ("text/plain", "application/jsonp"):
+        yield Hostile(f"JSON as {kind}", 422, None, good, path=CHAT, headers=(("Content-Type", kind),))
+    yield Hostile("a body packed by gzip", 400, None, lambda: gzip.compress(good()), path=CHAT,
+                  headers=(*JSON, ("Content-Encoding", "gzip")))  # fmt: skip
+    yield Hostile("a form that is JSON", 422, "before", good)
 
 
 def _values() -> Iterator[Hostile]:
-    def bad(name: str, param: str | None, **fields: Any) -> Hostile:
-        return Hostile(name, 422, param, dumped(lambda: pair(**fields)))
+    def bad(name: str, param: str, status: int = 422, **fields: Any) -> Hostile:
+        return Hostile(name, status, param, formed(**fields), headers=FORM)
 
     yield bad("no beams", "beams", beams=0)
     yield bad("2^70 beams", "beams", beams=2**70)
     yield bad("a million beams", "beams", beams=1_000_000)
     yield bad("beams in words", "beams", beams="many")
+    yield bad("beams that are no number", "beams", beams="NaN")
     yield bad("a million candidates", "candidates", candidates=1_000_000)
     yield bad("more candidates than beams", "beams", candidates=3, beams=2)
     yield bad("a map in words", "change_map", change_map="please")
-    yield bad("an empty box", "ignore", ignore=[[5, 5, 5, 9]])
-    yield bad("half a box", "only", only=[[1, 2, 3]])
-    yield bad("65 boxes", "ignore", ignore=[[0, 0, 1, 1]] * 65)
-    yield Hostile("a path for a mask", 400, "ignore", dumped(lambda: pair(ignore="mask.png")))
-    yield Hostile("a mask that is no image", 400, "only", dumped(lambda: pair(only=url(b"no image"))))
+    yield bad("an empty box", "ignore", ignore="[[5, 5, 5, 9]]")
+    yield bad("half a box", "only", only="[[1, 2, 3]]")
+    yield bad("65 boxes", "ignore", ignore=["0,0,1,1"] * 65)
+    yield bad("boxes that are deep", "ignore", ignore="[" * 4000)
+    yield bad("a path for a mask", "ignore", 400, ignore="mask.png")
+    yield bad("a mask that is no image", "only", 400, only=b"no image")
     yield bad("an unknown field", "befor", befor="x")
-    yield bad("__proto__", "__proto__", __proto__={"admin": True})
-    yield bad("a number as image", "before", before=7)
-    yield bad("both ways at once", None, pairs=[{"before": "QQ==", "after": "QQ=="}])
-    yield Hostile("no image after", 422, None, dumped(lambda: {"before": url(picture())}))
-    yield Hostile("no pairs", 422, "pairs", dumped({"pairs": []}))
-    yield Hostile("half a surrogate as id", 400, None, dumped(lambda: {"pairs": [pair(id="\ud800")]}))
-    yield Hostile("half a surrogate as model", 400, None, text(lambda: '{PAIR,"model":"\\udfff"}'))
-    yield Hostile("an id of 10,000 letters", 422, "pairs.0.id", dumped(lambda: {"pairs": [pair(id="x" * 10_000)]}))
-    yield Hostile("a model of 10,000 letters", 422, "model", dumped(lambda: pair(model="x" * 10_000)))
+    yield bad("__proto__", "__proto__", __proto__="x")
+    yield bad("a model of 10,000 letters", "model", model="x" * 10_000)
 
 
 def _forms() -> Iterator[Hostile]:
@@ -151,6 +139,8 @@ def _forms() -> Iterator[Hostile]:
     yield bad("a form with a number in words", 422, "beams", before, after, field("beams", "many"))
     yield bad("a form with a text for an image", 422, "after", before, field("after", "hello, world!"))
     yield bad("a form with 2,000 fields", 400, None, before, after, *[field("id", "x")] * 2_000)
+    yield bad("a form with 2,000 files", 400, None, *[before] * 1_000, *[after] * 1_000)
+    yield bad("a form with 65 pairs", 413, "pairs", *[before] * 65, *[after] * 65)
     yield bad("a form with a part without a name", 400, None, before, after, ("Content-Type: image/png", b"x"))
     yield bad("a form with a part of 64 kB of headers", 400, None, (f"X: {'x' * 65536}", b""), before, after)
     yield Hostile("a form cut in the middle", 422, "after", lambda: form(before, after)[:-120], headers=FORM)
@@ -160,12 +150,12 @@ def _forms() -> Iterator[Hostile]:
     yield Hostile("a form without a boundary", 400, None, lambda: form(before, after), headers=none)
     long = (("Content-Type", f"multipart/form-data; boundary={'x' * 2000}"),)
     yield Hostile("a form with a boundary of 2,000 letters", 400, None, lambda: form(before, after), headers=long)
-    yield Hostile("a form to the chat", 415, None, lambda: form(before, after), path=CHAT, headers=FORM)
+    yield Hostile("a form to the chat", 422, None, lambda: form(before, after), path=CHAT, headers=FORM)
 
 
 def _models() -> Iterator[Hostile]:
     for name, value in MODELS.items():
-        yield Hostile(f"the model is {name}", 404, "model", dumped(lambda value=value: pair(model=value)))
+        yield Hostile(f"the model is {name}", 404, "model", formed(model=value), headers=FORM)
         yield Hostile(
             f"the chat's model is {name}", 404, "model",
             dumped(lambda value=value: conversation(url(picture()), url(picture()), model=value)), path=CHAT,
@@ -174,8 +164,9 @@ def _models() -> Iterator[Hostile]:
 
 def _headers() -> Iterator[Hostile]:
     def bad(name: str, *headers: tuple[str, str], status: int = 422, plain: bool = False, only: Any = None) -> Hostile:
-        # An empty object: refused if the header itself is accepted.
-        return Hostile(name, status, None, lambda: b"{}", headers=(*JSON, *headers), plain=plain, only=only)
+        # No form: refused if the header itself is accepted.
+        param = "before" if status == 422 else None
+        return Hostile(name, status, param, lambda: b"{}", headers=(*JSON, *headers), plain=plain, only=only)
 
     yield bad("an id with line breaks, encoded", ("X-Request-ID", "a%0d%0aSet-Cookie:x=1"))
     yield bad("an id with a folded line", ("X-Request-ID", "a\r\n Set-Cookie: x=1"), status=400, plain=True)
@@ -276,15 +267,11 @@ def _chats() -> Iterator[Hostile]:
     yield bad("about a truncated PNG, streamed", 400, "messages.0.content.1.image_url.url",
               lambda: conversation(url(picture()[:60]), url(picture()), stream=True))  # fmt: skip
     yield bad("for an answer without tokens", 422, "max_tokens", good(max_tokens=0))
-    two = b'{"type":"image_url","image_url":{"url":"data:,"},"image_url":{"url":"data:,"}}'
-    body = b'{"messages":[{"role":"user","content":[' + two + b"]}]}"
-    yield Hostile("a chat with two images in one part", 400, None, lambda: body, path=CHAT)
     hidden = {"type": "text", "text": "x", "image_url": {"url": "data:,"}}
     turns = {"messages": [{"role": "user", "content": [hidden]}]}
     yield bad("with an image in a text", 422, "messages.0.content.0", turns)
-    yield bad("that asks a captioner something else", 400, "messages", lambda: asked("How many cubes are there?"))
     yield bad("with 200,000 letters", 413, "messages", lambda: asked("x" * 200_000))
     said = [{"role": role, "content": "a cube"} for _ in range(50) for role in ("assistant", "user")]
     long = lambda: {"messages": [*conversation(url(picture()), url(picture()))["messages"], *said]}  # noqa: E731
     yield bad("of 101 turns", 413, "messages", long)
-    yield bad("of 100,000 turns", 413, None, {"messages": [{"role": "user", "content": "x"}] * 100_000})
+    yield bad("of 200,000 turns", 413, None, {"messages": [{"role": "user", "content": "x"}] * 200_000})

@@ -39,14 +39,14 @@ class Load:
 
 @contextmanager
 def load(
-    connect: Callable[[], httpx2.Client], bodies: Sequence[Mapping[str, Any]], *, anew: bool = False
+    connect: Callable[[], httpx2.Client], forms: Sequence[Mapping[str, Any]], *, anew: bool = False
 ) -> Iterator[Load]:
     """Send requests inside the ``with``, each client one after the other: twice as many as there are clients are over
     before what the ``with`` holds, and as many again after it.
 
     Args:
         connect: a new client.
-        bodies: of the clients' requests, by turns.
+        forms: of the clients' requests, by turns, as of ``upload``.
         anew: each request has a connection of its own.
     """
     results, ended = Load(), threading.Event()
@@ -55,7 +55,7 @@ def load(
         client = connect()
         while not ended.is_set():
             try:
-                answer = client.post("/v1/captions", json=bodies[place % len(bodies)])
+                answer = client.post("/v1/captions", **forms[place % len(forms)])
             except httpx2.HTTPError as error:
                 results.faults.append(repr(error))
             else:

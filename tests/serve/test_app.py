@@ -5,7 +5,6 @@ One deployment for all tests; the order of the tests is the order of its life.
 
 from __future__ import annotations
 
-import base64
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import pytest
 from idc.training.artifact import artifact_identity
 from serve.backend import EncodedPair, Options
 from serve.captioner import ServedCaptioner
-from tests.serve.bodies import picture
+from tests.serve.bodies import picture, upload
 from tests.serve.command import free_port
 from tests.serve.load import load
 from tests.serve.local import TOKEN, tokens_of
@@ -26,6 +25,7 @@ from tests.serve.waiting import until
 
 pytestmark = pytest.mark.ray
 PAIRS = [EncodedPair(picture(shade=40 * n), picture(shade=40 * n + 20)) for n in range(5)]
+FORMS = {model: [upload(pair, model=model) for pair in PAIRS] for model in ("champion", "folder")}
 
 
 @dataclass
@@ -39,11 +39,7 @@ class Deployed:
     mlflow: Any
 
     def post(self, pairs: list[EncodedPair], **options: Any) -> httpx2.Response:
-        texts = [
-            {"before": base64.b64encode(pair.before).decode(), "after": base64.b64encode(pair.after).decode()}
-            for pair in pairs
-        ]
-        return self.client().post("/v1/captions", json={"pairs": texts, **options})
+        return self.client().post("/v1/captions", **upload(*pairs, **options))
 
     def client(self) -> httpx2.Client:
         return httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=120)
@@ -55,13 +51,6 @@ class Deployed:
         """The current version of the champion."""
         answer = self.post(PAIRS[:1], model="champion").raise_for_status().json()
         return str(answer["version"])
-
-
-def bodies(**options: Any) -> list[dict[str, Any]]:
-    return [
-        {name: base64.b64encode(getattr(pair, name)).decode() for name in ("before", "after")} | options
-        for pair in PAIRS
-    ]
 
 
 def perturbed(artifact: Path, target: Path, factor: float) -> Path:
@@ -125,7 +114,7 @@ def test_captions_are_those_of_the_model_that_was_asked(app: Deployed, artifact:
 
 
 def test_a_new_champion_takes_over_without_a_failed_request(app: Deployed) -> None:
-    with load(app.client, bodies(model="champion")) as results:
+    with load(app.client, FORMS["champion"]) as results:
         app.promote("2")
         until(lambda: results.versions[-1] == "models:/captioner/2" or not results.all_answered(), "version 2 answers")
     assert results.all_answered(), (results.faults, set(results.statuses), results.versions[-1])
@@ -150,7 +139,7 @@ def test_requests_of_a_replica_that_is_killed_are_answered_by_another(app: Deplo
     import ray
     from ray.util import list_named_actors
 
-    with load(app.client, bodies(model="folder")) as results:
+    with load(app.client, FORMS["folder"]) as results:
         names = [entry["name"] for entry in list_named_actors(all_namespaces=True) if "#Model#" in entry["name"]]
         assert len(names) == 2
         ray.kill(ray.get_actor(names[0], namespace="serve"))

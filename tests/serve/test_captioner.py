@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from idc.systems import OBJECTS, REGIONS, load_captioner, untrained_captioner
 from serve.api import create_api
 from serve.backend import EncodedPair, Options, PairResult, RequestDialogue
 from serve.captioner import ServedCaptioner
-from tests.serve.bodies import picture
+from tests.serve.bodies import picture, upload
 from tests.serve.local import LocalBackend, local_config, serving
 from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
 from tests.systems.procap.world import World
@@ -195,9 +194,8 @@ def test_a_crash_is_that_of_its_pair_and_is_only_in_the_log(
     backend = LocalBackend(str(captioner_artifact))
     backend._captioner.captioner = Crashing(backend._captioner.captioner, width=39)  # pairs[1]
     with serving(create_api(local_config(str(captioner_artifact)), backend)) as url:
-        texts = [{name: base64.b64encode(getattr(one, name)).decode() for name in ("before", "after")} for one in pairs]
-        together = httpx2.post(f"{url}/v1/captions", json={"pairs": texts}, timeout=120)
-        alone = httpx2.post(f"{url}/v1/captions", json=texts[1], timeout=120)
+        together = httpx2.post(f"{url}/v1/captions", **upload(*pairs), timeout=120)
+        alone = httpx2.post(f"{url}/v1/captions", **upload(pairs[1]), timeout=120)
     assert together.status_code == 200
     assert [result["error"] is None for result in together.json()["results"]] == [True, False, True, True, True]
     assert (alone.status_code, alone.json()["error"]["code"]) == (500, "internal_error")

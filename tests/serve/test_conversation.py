@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from idc.schema import IMAGE, Turn
 from serve.chat_schema import ChatRequest
-from serve.conversation import fault_of, is_question, turns_of
+from serve.conversation import fault_of, turns_of
 from serve.intake import last_pair
 
 PICTURE = {"type": "image_url", "image_url": {"url": "data:,"}}
@@ -53,18 +51,3 @@ def test_what_a_model_cannot_read_is_named() -> None:
     assert "begin with the user's" in (fault_of(begun) or "")
     # An assistant's text cannot stand for an image either.
     assert turns(("user", [PICTURE, PICTURE, said("a")]), ("assistant", f"b{IMAGE}"), ("user", "c"))[1].text == "b"
-
-
-@pytest.mark.parametrize(
-    ("text", "question"),
-    [
-        ("What changed?", False),
-        ("How many cars are there?", True),
-        ("Look closely. Is the cube red?", True),
-        ("", False),
-        ("is " * 200_000, False),
-    ],
-)
-def test_only_a_text_that_is_surely_another_question_is_one(text: str, question: bool) -> None:
-    assert is_question([Turn("user", IMAGE * 2 + text)]) == question
-    assert is_question([Turn("user", IMAGE * 2 + text), Turn("assistant", "Is it?")]) == question

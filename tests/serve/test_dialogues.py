@@ -22,9 +22,10 @@ from idc.schema import IMAGE, Turn
 from idc.vlm.config import PromptConfig
 from idc.vlm.dialogue import caption_turns
 from serve.api import create_api
+from serve.backend import EncodedPair
 from serve.config import ServeConfig
 from serve.endpoint_backend import EndpointBackend
-from tests.serve.bodies import picture, url
+from tests.serve.bodies import picture, upload, url
 from tests.serve.local import LocalBackend, local_config, serving
 from tests.serve.waiting import until
 from tests.vlm.artifacts import QUESTION, TEXT, speaking_folder, wrapped
@@ -262,14 +263,14 @@ def test_what_an_endpoint_does_not_do_is_refused(artifact: str, behind: Endpoint
     config = config_with(artifact, behind)
     with serving(create_api(config, behind_endpoint(config))) as address:
         for field, value in (("change_map", True), ("beams", 2)):
-            body = {"before": url(FILES[0]), "after": url(FILES[1]), field: value}
-            reply = httpx2.post(f"{address}/v1/captions", json=body, timeout=60)
+            asked = upload(EncodedPair(*FILES), **{field: value})
+            reply = httpx2.post(f"{address}/v1/captions", **asked, timeout=60)
             assert (reply.status_code, reply.json()["error"]["code"]) == (422, "not_possible"), reply.text
         (model,) = httpx2.get(f"{address}/v1/models").json()["data"]
         assert model["can_answer"] is True
         assert model["version"].startswith("sha256:")
-        pairs = [{"before": url(FILES[0]), "after": url(FILES[n % 2])} for n in range(6)]
-        found = httpx2.post(f"{address}/v1/captions", json={"pairs": pairs}, timeout=60).json()["results"]
+        pairs = [EncodedPair(FILES[0], FILES[n % 2]) for n in range(6)]
+        found = httpx2.post(f"{address}/v1/captions", **upload(*pairs), timeout=60).json()["results"]
         assert [one["error"] for one in found] == [None] * 6
         assert all(one["seen"]["before"][0] * one["seen"]["before"][1] <= 64 * 64 for one in found)
 

@@ -12,7 +12,7 @@ import pytest
 from serve.api import create_api
 from serve.config import ServeConfig
 from serve.schema import ErrorAnswer
-from tests.serve.bodies import dumped, pair
+from tests.serve.bodies import FORM, formed
 from tests.serve.hostile import requests
 from tests.serve.local import TOKEN, LocalBackend, serving, tokens_of
 from tests.serve.wire import Hostile, Reply, send
@@ -73,8 +73,6 @@ BEARER = f"Authorization: Bearer {TOKEN}"
         ("loopback", "POST /v1/captions", ["X-Forwarded-For: 192.0.2.1"], 403),
         ("token", "POST /v1/nothing", [BEARER], 404),
         ("token", "PUT /v1/captions", [BEARER], 405),
-        ("token", "POST /v1/captions", [BEARER], 415),
-        ("token", "POST /v1/chat/completions", [BEARER, "Content-Type: text/plain"], 415),
     ],
 )
 def test_a_refusal_does_not_wait_for_the_rest_of_the_body(
@@ -92,7 +90,7 @@ def test_a_refusal_does_not_wait_for_the_rest_of_the_body(
 
 def test_the_server_survives(servers: dict[str, tuple[str, int]]) -> None:
     """Last of this file: everything above has been sent to the servers."""
-    good = Hostile("a good request", 200, None, dumped(pair))
+    good = Hostile("a good request", 200, None, formed(), headers=FORM)
     for mode, token in (("token", TOKEN), ("loopback", None)):
         reply = send(*servers[mode], good, token)
         assert reply.status == 200, reply

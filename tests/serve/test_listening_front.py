@@ -16,7 +16,7 @@ import pytest
 
 from serve.config import ServeConfig
 from serve.port import SharedPort
-from tests.serve.bodies import pair
+from tests.serve.bodies import upload
 from tests.serve.command import free_port
 from tests.serve.load import CLIENTS, load
 from tests.serve.local import local_config
@@ -65,7 +65,7 @@ def listening(ray_session: None, artifact: str) -> Iterator[Listening]:
 
 @pytest.mark.parametrize("anew", [False, True])
 def test_a_redeployment_fails_no_request(listening: Listening, anew: bool) -> None:
-    with load(listening.connect, [pair()], anew=anew) as results:
+    with load(listening.connect, [upload()], anew=anew) as results:
         listening.deploy(8 if anew else 6)
     assert results.all_answered(), (results.faults, set(results.statuses))
 
@@ -94,7 +94,7 @@ def test_an_idle_connection_is_answered_once_more_before_its_front_leaves(listen
 
 
 def test_a_killed_front_loses_no_request_but_those_in_progress(listening: Listening) -> None:
-    with load(listening.connect, [pair()], anew=True) as results:
+    with load(listening.connect, [upload()], anew=True) as results:
         fronts = [process for process in psutil.process_iter(["cmdline"]) if _is_front(process)]
         assert len(fronts) == 1
         os.kill(fronts[0].pid, signal.SIGKILL)

@@ -16,15 +16,17 @@ from idc.captioning.loading import AUTO, SHIPPED
 from idc.schema import IMAGE, Turn
 from idc.training.artifact import artifact_identity
 from serve.api import create_api
+from serve.backend import EncodedPair
 from serve.chat_schema import ChatRequest
 from serve.config import ServeConfig
 from serve.conversation import turns_of
 from serve.intake import PairSource, last_pair
-from tests.serve.bodies import picture, url
+from tests.serve.bodies import picture, upload, url
 from tests.serve.local import TOKEN, LocalBackend, local_config, serving, tokens_of
 
 EXAMPLES = Path(serve.__file__).parent / "web" / "examples"
-BEFORE, AFTER = url(picture()), url(picture(40, 30, shade=140))
+PAIR = EncodedPair(picture(), picture(40, 30, shade=140))
+BEFORE, AFTER = url(PAIR.before), url(PAIR.after)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def question(*urls: str) -> list[Any]:
 def captions(address: str, **fields: Any) -> list[dict[str, Any]]:
     """The candidates of ``/v1/captions`` for the same pair."""
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    reply = httpx2.post(f"{address}/v1/captions", json={"before": BEFORE, "after": AFTER, **fields}, headers=headers)
+    reply = httpx2.post(f"{address}/v1/captions", **upload(PAIR, **fields), headers=headers)
     return list(reply.json()["results"][0]["candidates"])
 
 
@@ -117,12 +119,11 @@ def test_other_interfaces_of_openai_name_the_one_that_is_served(client: openai.O
 @pytest.mark.parametrize("source", [SHIPPED, AUTO])
 def test_an_unfamiliar_pair_has_the_sentence_of_objects_alone_or_before_the_models_own(source: str) -> None:
     """``auto`` lets ``objects`` speak; a model that was named speaks after it."""
-    unknown = [
-        url((EXAMPLES / "photographs" / f"bottle_{n}.jpg").read_bytes(), "image/jpeg") for n in ("00100", "00260")
-    ]
-    seen = [url((EXAMPLES / f"color-{name}.png").read_bytes()) for name in ("before", "after")]
+    files = [[(EXAMPLES / "photographs" / f"bottle_{n}.jpg").read_bytes() for n in ("00100", "00260")],
+             [(EXAMPLES / f"color-{name}.png").read_bytes() for name in ("before", "after")]]  # fmt: skip
+    unknown, seen = (list(map(url, pair)) for pair in files)
     with serving(create_api(local_config(source), LocalBackend(source))) as address:
-        result, of_known = (described(address, *pair) for pair in (unknown, seen))
+        result, of_known = (described(address, EncodedPair(*pair)) for pair in files)
         with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
             answer = client.chat.completions.create(model="demo", messages=question(*unknown), n=2)
             familiar = client.chat.completions.create(model="demo", messages=question(*seen))
@@ -144,10 +145,9 @@ def test_an_unfamiliar_pair_has_the_sentence_of_objects_alone_or_before_the_mode
     assert familiar.choices[0].message.content == of_known["caption"]
 
 
-def described(address: str, before: str, after: str) -> Any:
+def described(address: str, pair: EncodedPair) -> Any:
     """The result of ``/v1/captions`` for a pair, by default and with two candidates."""
-    body = {"before": before, "after": after, "candidates": 2}
-    return httpx2.post(f"{address}/v1/captions", json=body, timeout=60).json()["results"][0]
+    return httpx2.post(f"{address}/v1/captions", **upload(pair, candidates=2), timeout=60).json()["results"][0]
 
 
 def test_the_last_two_images_of_a_dialogue_are_the_pair(client: openai.OpenAI) -> None:

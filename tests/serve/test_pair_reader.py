@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import io
 
 import numpy as np
@@ -16,11 +15,12 @@ from serve.config import LimitsConfig
 from serve.intake import PairSource, ParsedRequest
 from serve.pair_reader import RequestPairReader
 from tests.serve.bad_images import png, small_pixels
+from tests.serve.bodies import url
 
 
 def job(*files: bytes, count: int = 1) -> ParsedRequest:
     """A request with a pair of these files, or several times the same."""
-    before, after = (base64.b64encode(file).decode() for file in files)
+    before, after = map(url, files)
     return ParsedRequest(None, Options(), (PairSource(before, after),) * count, count == 1, stream=False)
 
 
@@ -53,13 +53,3 @@ def test_the_event_loop_runs_while_headers_are_parsed() -> None:
         return turns
 
     assert asyncio.run(turns()) > 10  # all of it in one turn, otherwise
-
-
-@pytest.mark.parametrize("space", ["\n", "\r\n", " ", "\t"])
-def test_base64_may_have_lines(space: str) -> None:
-    data = png(8, 8, small_pixels())
-    text = base64.b64encode(data).decode()
-    lines = space.join(text[start : start + 76] for start in range(0, len(text), 76))
-    pair = PairSource(lines, f"data:image/png;base64,{lines}{space}")
-    request = ParsedRequest(None, Options(), (pair,), single=True, stream=False)
-    assert asyncio.run(RequestPairReader(LimitsConfig()).read(request)) == [EncodedPair(data, data, pixels=128)]

@@ -21,7 +21,6 @@ from serve.config import ServeConfig
 from tests.serve.bodies import picture, url
 from tests.serve.local import TOKEN, LocalBackend, serving, tokens_of
 
-BEFORE, AFTER = url(picture()), url(picture(shade=140))
 QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 
@@ -56,12 +55,16 @@ def with_images(body: Any) -> Any:
     if isinstance(body, list):
         return [with_images(item) for item in body]
     if isinstance(body, dict):
-        real = {"before": BEFORE, "after": AFTER, "url": AFTER, "model": "demo"}
-        return {
-            key: real[key] if key in real and isinstance(value, str) and not value[:1].isdigit() else with_images(value)
-            for key, value in body.items()
-        }
+        return {key: _real(key, value) for key, value in body.items()}
     return body
+
+
+def _real(key: str, value: Any) -> Any:
+    if key in ("before", "after") and isinstance(value, list):
+        return [picture() for _ in value[:2]]
+    if key in ("url", "model") and isinstance(value, str) and not value[:1].isdigit():
+        return {"url": url(picture()), "model": "demo"}[key]
+    return with_images(value)
 
 
 def test_the_document_is_what_the_server_gives(address: str) -> None:

@@ -16,7 +16,7 @@ from serve.api import create_api
 from serve.backend import EncodedPair, Options, PairResult
 from serve.pieces import Hear
 from serve.schema import CaptionAnswer, PairAnswer, StreamEnd
-from tests.serve.bodies import pair, picture, url
+from tests.serve.bodies import picture, upload
 from tests.serve.local import LocalBackend, local_config, serving
 from tests.serve.waiting import until
 
@@ -66,9 +66,16 @@ def events(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
             name = "message"
 
 
+GOOD = EncodedPair(picture(), picture(shade=140))
+HELD = EncodedPair(picture(40, 30), picture(shade=140))
+DAMAGED = EncodedPair(picture(), picture()[:60])
+
+
 def test_one_pair(client: httpx2.Client) -> None:
-    whole = client.post("/v1/captions", json=pair(candidates=2, change_map=True)).json()
-    with client.stream("POST", "/v1/captions", json=pair(candidates=2, change_map=True, stream=True)) as reply:
+    asked = upload(GOOD, candidates=2, change_map=True)
+    whole = client.post("/v1/captions", **asked).json()
+    asked["data"]["stream"] = True
+    with client.stream("POST", "/v1/captions", **asked) as reply:
         assert reply.headers["content-type"].startswith("text/event-stream")
         (one, result), (two, end) = events(reply.iter_lines())
         assert (one, two) == ("result", "done")
@@ -82,24 +89,22 @@ def test_one_pair(client: httpx2.Client) -> None:
 def test_results_come_as_they_are_done(client: httpx2.Client, backend: HeldBackend) -> None:
     """The first pair is held back until the others have arrived, which requires that they do not wait for it."""
     backend.doors = {40: threading.Event()}
-    pairs = [pair(before=url(picture(40, 30)), id="slow"), pair(id="bad", after="data:,"), pair(id="quick")]
-    with client.stream("POST", "/v1/captions", json={"pairs": pairs, "stream": True}) as reply:
+    with client.stream("POST", "/v1/captions", **upload(HELD, DAMAGED, GOOD, stream=True)) as reply:
         assert reply.status_code == 200
         arriving = events(reply.iter_lines())
-        early = sorted((data["index"], data["id"], bool(data["error"])) for _, data in (next(arriving), next(arriving)))
-        assert early == [(1, "bad", True), (2, "quick", False)]
+        early = sorted((data["index"], bool(data["error"])) for _, data in (next(arriving), next(arriving)))
+        assert early == [(1, True), (2, False)]
         backend.doors[40].set()
         name, data = next(arriving)
-        assert (name, data["index"], data["id"]) == ("result", 0, "slow")
+        assert (name, data["index"]) == ("result", 0)
         assert next(arriving)[0] == "done"
         assert list(arriving) == []
 
 
 def test_a_request_without_a_good_pair_has_a_status(client: httpx2.Client) -> None:
-    for body in (pair(after=url(picture()[:60]), stream=True), {"pairs": [pair(before="data:,")], "stream": True}):
-        reply = client.post("/v1/captions", json=body)
-        assert (reply.status_code, reply.json()["error"]["code"]) == (400, "no_pair_captioned")
-    assert client.post("/v1/captions", json=pair(model="x", stream=True)).status_code == 404
+    reply = client.post("/v1/captions", **upload(DAMAGED, stream=True))
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "no_pair_captioned")
+    assert client.post("/v1/captions", **upload(model="x", stream=True)).status_code == 404
 
 
 def test_a_cold_start_is_waited_for_with_comments_and_may_fail_late(
@@ -108,8 +113,8 @@ def test_a_cold_start_is_waited_for_with_comments_and_may_fail_late(
     monkeypatch.setattr(streaming, "STATUS_S", 0.01)
     monkeypatch.setattr(streaming, "KEEP_ALIVE_S", 0.01)
     backend.doors = {40: threading.Event()}
-    damaged = pair(before=url(picture(40, 30)), after=url(picture()[:60]), stream=True)
-    with client.stream("POST", "/v1/captions", json=damaged) as reply:
+    damaged = upload(EncodedPair(HELD.before, DAMAGED.after), stream=True)
+    with client.stream("POST", "/v1/captions", **damaged) as reply:
         assert reply.status_code == 200
         arriving = events(reply.iter_lines())
         assert [next(arriving)[0] for _ in range(3)] == [":", ":", ":"]
@@ -125,9 +130,9 @@ def test_a_client_that_leaves_ends_the_work(
     client: httpx2.Client, backend: HeldBackend, early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend.doors, backend.cancelled = {40: threading.Event()}, threading.Event()
-    pairs = [pair(before=url(picture(40, 30)))] + ([] if early else [pair()])
+    pairs = [HELD] if early else [HELD, GOOD]
     monkeypatch.setattr(streaming, "STATUS_S", 0.05 if early else 60)
-    with client.stream("POST", "/v1/captions", json={"pairs": pairs, "stream": True}) as reply:
+    with client.stream("POST", "/v1/captions", **upload(*pairs, stream=True)) as reply:
         if not early:
             assert next(events(reply.iter_lines()))[0] == "result"
     assert backend.cancelled.wait(60)
