@@ -135,23 +135,6 @@ class ChatEndpoint:
         return self.chat([{"role": "user", "content": content}])[0]
 
     def chat(
-        self, messages: Sequence[dict[str, Any]], *, log_probabilities: bool = False, **options: Any
-    ) -> list[Reply]:
-        """The answers to a conversation, which are several with the option ``n``.
-
-        Args:
-            log_probabilities: also ask for those of the tokens.
-            options: of the request, in place of those of this object (``max_tokens``, ``temperature``) or besides.
-
-        Raises:
-            RequestRefused, NotAnswered, EndpointError: see there.
-        """
-        from idc.bounded_client import wait_for
-
-        asked = self.chat_async(messages, log_probabilities=log_probabilities, **options)
-        return wait_for(asked)
-
-    async def chat_async(
         self,
         messages: Sequence[dict[str, Any]],
         *,
@@ -159,11 +142,27 @@ class ChatEndpoint:
         hear: Callable[[str], None] | None = None,
         **options: Any,
     ) -> list[Reply]:
-        """As :meth:`chat`, for callers in one event loop; a cancelled request is withdrawn from the endpoint.
+        """The answers to a conversation, which are several with the option ``n``.
 
         Args:
+            log_probabilities: also ask for those of the tokens.
             hear: ask for a stream, and call this with each piece of the answer's text when it comes.
+            options: of the request, in place of those of this object (``max_tokens``, ``temperature``) or besides.
+
+        Raises:
+            RequestRefused, NotAnswered, EndpointError: see there.
         """
+        from idc.bounded_client import wait_for
+
+        return wait_for(self._chat(messages, log_probabilities, hear, options))
+
+    async def _chat(
+        self,
+        messages: Sequence[dict[str, Any]],
+        log_probabilities: bool,
+        hear: Callable[[str], None] | None,
+        options: dict[str, Any],
+    ) -> list[Reply]:
         sent = self._request(messages, log_probabilities, options)
         if hear is not None:
             sent |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -174,18 +173,6 @@ class ChatEndpoint:
         except Exception as error:
             raise self._failure(error) from None
         return self._replies(answer.content, log_probabilities)
-
-    async def reachable(self) -> None:
-        """Ask the endpoint for its models.
-
-        Raises:
-            EndpointError: it does not answer, or refuses.
-        """
-        try:
-            client = self._client().with_options(max_retries=0, timeout=5.0)
-            await client.models.with_raw_response.list(extra_headers=self._headers)
-        except Exception as error:
-            raise self._failure(error) from None
 
     def _client(self) -> AsyncOpenAI:
         """The client of the running event loop, to which its connections belong."""

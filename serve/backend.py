@@ -112,7 +112,8 @@ class PairResult:
         scene: of two GeoTIFFs, if polygons are requested.
         error: reason for the user, ``"before: ..."``, ``"after: ..."``, ``"pair: ..."``, ``"ignore, only: ..."``, or of
             a dialogue ``"messages: ..."`` or ``"n: ..."``; None if the pair was captioned or answered.
-        internal: the error is a fault of the server.
+        status: of the response to a request for this pair alone, if there is an error: 400, or what failed here (500)
+            or at the endpoint that runs the language model (502, 503, 504).
         model_ms: model time of the batch that contained the pair.
         batch: number of pairs in that batch.
     """
@@ -123,7 +124,7 @@ class PairResult:
     classes: ShownClasses | None = None
     scene: ShownScene | None = None
     error: str | None = None
-    internal: bool = False
+    status: int = 400
     model_ms: float = 0.0
     batch: int = 0
 
@@ -171,13 +172,8 @@ class Busy(Exception):
     """The replicas accept no requests at present (answered by 503 with Retry-After). Without a text: full queues."""
 
 
-class Upstream(Exception):
-    """The server behind the replicas fails: its answer is none, or it refuses ours (answered by 502)."""
-
-
 class Backend(Protocol):
-    """Captioners behind the front: replicas on Ray Serve, an endpoint that runs the language model or, in tests, a
-    captioner in this process."""
+    """Captioners behind the front: replicas on Ray Serve or, in tests, a captioner in this process."""
 
     def models(self) -> list[ModelStatus]:
         """The models, the default first."""
@@ -195,8 +191,6 @@ class Backend(Protocol):
 
         Raises:
             Busy: the queues are full.
-            TimeoutError: a server behind it takes too long.
-            Upstream: a server behind it fails.
             ValueError: the model does not support the options.
         """
         ...

@@ -36,6 +36,7 @@ from idc.captioning.contract import (
 )
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
+from idc.chat_endpoint import EndpointError, NotAnswered, RequestRefused
 from idc.data.images import MAX_PIXELS, ImageError, decode_image, encode_png, resize_image
 from idc.geo.pixel_grid import PixelGrid
 from serve.backend import (
@@ -51,6 +52,11 @@ from serve.conversation import fault_of
 from serve.decoder_process import NOT_COMPARABLE
 from serve.decoding import DecodedPair, masks_fault, placed_fault, with_counted
 from serve.log import log
+
+_REFUSED = (
+    "messages: the language model refuses this request: the conversation with its images may be too long for it, or "
+    "has something in it that it does not take"
+)
 
 
 class ServedCaptioner:
@@ -188,11 +194,22 @@ class ServedCaptioner:
 
 
 def failed(error: Exception, prefix: str) -> PairResult:
-    """The result of a pair for which the captioner raised: the reason, of a ValueError; others are for the log."""
+    """The result of a pair for which the captioner raised: the reason, of a ValueError; others are for the log. Clients
+    see no address of an endpoint."""
     if isinstance(error, ValueError):
         return PairResult(error=f"{prefix}: {error}")
+    if isinstance(error, RequestRefused):
+        log(event="endpoint_refused", error=str(error))
+        return PairResult(error=_REFUSED)
+    if isinstance(error, EndpointError):
+        log(event="endpoint_failed", error=str(error))
+        if isinstance(error, NotAnswered) and error.timed_out:
+            return PairResult(error="the language model did not answer in time", status=504)
+        if isinstance(error, NotAnswered) and error.status in (429, 503):
+            return PairResult(error="the language model is busy; try again", status=503)
+        return PairResult(error="the server that runs the language model fails; see the server log", status=502)
     log(event="pair_failed", failure="".join(traceback.format_exception(error)))
-    return PairResult(error="internal error; details are in the server log", internal=True)
+    return PairResult(error="internal error; details are in the server log", status=500)
 
 
 def _options(options: Options, polygons: bool) -> DescribeOptions:

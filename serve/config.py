@@ -16,10 +16,6 @@ from idc.data.remote_copies import is_uri
 from idc.loopback import is_loopback
 from serve.versions import SCHEME, Resolver
 
-LISTENER_LIMITS = "IDC_SERVE_LIMITS"
-"""Environment variable with the :class:`LimitsConfig` of a node's HTTP listener, as JSON; omitted settings have their
-defaults. Serve's own listeners start before applications and do not see their settings."""
-
 
 class TokenConfig(ConfigModel):
     """A client credential."""
@@ -67,7 +63,7 @@ class LimitsConfig(ConfigModel):
     """Maximal number of open connections of all clients. A further one closes the connection that has been idle
     longest; if all have a request in progress, it is answered by 503."""
     connections_each: int = Field(256, gt=0)
-    """The same per client address (per IPv6 network of 64 bits). Not applied behind HAProxy."""
+    """The same per client address (per IPv6 network of 64 bits)."""
     body_mib: float = Field(32.0, gt=0)
     """Maximal size of a request body in MiB; more is answered by 413."""
     image_mib: float = Field(16.0, gt=0)

@@ -117,6 +117,14 @@ def _path(loc: tuple[Any, ...]) -> str:
     return ".".join(str(part)[:80] for part in loc[1:])  # the first part is "body"
 
 
+def failure(status: int, message: str) -> ApiError:
+    """The response to a pair that failed here, or at the endpoint that runs the language model."""
+    if status == 500:
+        return internal_error()
+    code = {502: "upstream_failed", 503: "busy", 504: "timeout"}[status]
+    return ApiError(status, code, message, retry_after_s=1 if status == 503 else None)
+
+
 def internal_error() -> ApiError:
     """The response to a fault of the server itself."""
     message = "Internal error. Quote the request id; details are in the server log."

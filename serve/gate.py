@@ -146,7 +146,7 @@ class Gate:
             except TimeoutError:
                 why = f"the request body did not arrive within {self._limits.timeout_s:g} s"
                 raise ApiError(408, "body_too_slow", why) from None
-            except Exception:  # of Serve's proxy (TaskCancelledError), which has closed the connection itself
+            except Exception:  # of Serve's ingress (TaskCancelledError), which has closed the connection itself
                 context.left = True
                 raise
             if message["type"] == "http.disconnect":

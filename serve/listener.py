@@ -1,12 +1,11 @@
 """Limits at the socket: size, time and number of HTTP connections, enforced before any route or authentication.
 
 uvicorn limits neither the size and number of header lines, nor the time in which they arrive, nor the number of
-connections. :class:`LimitedProtocol` is uvicorn's protocol with these limits. :func:`limited_server` serves by it;
-:func:`install` makes it the protocol of every server that this process starts afterwards, for Ray Serve's proxies.
+connections. :class:`LimitedProtocol` is uvicorn's protocol with these limits; :func:`limited_server` serves by it.
 
 uvicorn has no public interface for this: its protocol's methods and attributes (``cycle``, ``pipeline``, ``flow``,
-``_start_asgi_task``, ``_should_upgrade_to_ws``, ``_unset_keepalive_if_required``), its types and ``HTTP_PROTOCOLS`` are
-those of the pinned version, and used in this module alone. With another version the limits or the answers to refused
+``_start_asgi_task``, ``_should_upgrade_to_ws``, ``_unset_keepalive_if_required``) and its types are those of the pinned
+version, and used in this module alone. With another version the limits or the answers to refused
 requests may be missing: each limit has its test in ``tests/serve/test_listener.py``, and those of a running command in
 ``tests/serve/test_attacks.py``.
 """
@@ -24,7 +23,7 @@ from operator import itemgetter
 from typing import Any, cast
 
 import httptools
-import uvicorn.config
+import uvicorn
 from starlette.types import ASGIApp
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -43,17 +42,6 @@ _LOG_S = 1.0
 """Minimal time between two log lines about refusals, so that an attack does not fill the disk."""
 
 
-def install(limits: LimitsConfig, one_client: bool = False) -> None:
-    """Make :class:`LimitedProtocol` the protocol of all uvicorn servers that this process starts from now on.
-
-    Args:
-        one_client: whether all connections come from a proxy in front of this server, so that ``connections_each``
-            does not apply.
-    """
-    protocols = cast(dict[str, Any], uvicorn.config.HTTP_PROTOCOLS)  # import strings; uvicorn also accepts a class
-    protocols["auto"] = partial(LimitedProtocol, Connections(limits, one_client))
-
-
 def limited_server(app: ASGIApp, connections: Connections) -> uvicorn.Server:
     """A server of an application within the limits of ``connections``, for sockets that are passed to ``serve``."""
     return uvicorn.Server(
@@ -65,19 +53,13 @@ def limited_server(app: ASGIApp, connections: Connections) -> uvicorn.Server:
 
 
 class Connections:
-    """The open connections of a process, and the bytes of unanswered request bodies.
+    """The open connections of a process, and the bytes of unanswered request bodies."""
 
-    Args:
-        one_client: as for :func:`install`.
-        cancels: whether a request is cancelled when its client leaves. Ray Serve's proxy does so by itself.
-    """
-
-    def __init__(self, limits: LimitsConfig, one_client: bool = False, cancels: bool = False):
+    def __init__(self, limits: LimitsConfig):
         self.limits = limits
-        self.cancels = cancels
         self.held = HeldBytes()
         """Bytes of the bodies of all unanswered requests."""
-        self._each = limits.connections if one_client else min(limits.connections_each, limits.connections)
+        self._each = min(limits.connections_each, limits.connections)
         self._of_client: dict[str, dict[LimitedProtocol, None]] = {}
         self._open: dict[LimitedProtocol, None] = {}
         self._arriving: dict[LimitedProtocol, None] = {}  # with an incomplete body, the oldest first
@@ -199,7 +181,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._running is not None:  # uvicorn notifies only the request that was read last
             self._running.disconnected = True
             self._running.message_event.set()
-            if self._connections.cancels and self._answering is not None and not self._running.response_complete:
+            if self._answering is not None and not self._running.response_complete:
                 self._answering.cancel()
         self._connections.release(self)
         for cycle, _ in self.pipeline:  # they will not be answered

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from idc.config import did_you_mean
-from serve.backend import Backend, Busy, EncodedPair, ModelStatus, Options, PairResult, Upstream
+from serve.backend import Backend, Busy, EncodedPair, ModelStatus, Options, PairResult
 from serve.config import ServeConfig
 from serve.context import RequestContext
-from serve.errors import ApiError, internal_error, too_many_pairs
+from serve.errors import ApiError, failure, too_many_pairs
 from serve.intake import ParsedRequest
 from serve.pair_reader import RequestPairReader
 from serve.pieces import Hear
@@ -118,8 +118,7 @@ class Service:
         """One result per pair, in order. ``hear`` is as in :meth:`serve.backend.Backend.caption`.
 
         Raises:
-            ApiError: 422 the model does not support the options, 502 a server behind it fails, 503 the replicas are
-                full, 504 it took too long.
+            ApiError: 422 the model does not support the options, 503 the replicas are full, 504 it took too long.
         """
         context.model, context.version = model.name, model.version
         timeout_s = self._config.limits.timeout_s
@@ -131,8 +130,6 @@ class Service:
             raise ApiError(503, "busy", message, retry_after_s=1) from None
         except TimeoutError:
             raise ApiError(504, "timeout", f"no caption was available within {timeout_s:g} s") from None
-        except Upstream as error:
-            raise ApiError(502, "upstream_failed", str(error)) from None
         except ValueError as error:
             raise ApiError(422, "not_possible", str(error)) from None
         self._metrics.pairs(results)
@@ -159,7 +156,7 @@ class AdmittedJob:
         """One result per pair, in order, by one call of the backend (with ``hear``).
 
         Raises:
-            ApiError: as :meth:`Service.caption`.
+            ApiError: as :meth:`Service.caption`; of a single pair its failure here or at an endpoint.
         """
         readable = [image for image in self.images if isinstance(image, EncodedPair)]
         results = iter(await self._caption(readable, hear) if readable else ())
@@ -175,8 +172,8 @@ class AdmittedJob:
 
     async def _caption(self, pairs: Sequence[EncodedPair], hear: Hear | None = None) -> list[PairResult]:
         results = await self._service.caption(self.context, pairs, self.model, self.job.options, hear)
-        if self.job.single and results[0].internal:
-            raise internal_error()
+        if self.job.single and results[0].error is not None and results[0].status >= 500:
+            raise failure(results[0].status, results[0].error)
         return results
 
 

@@ -6,7 +6,6 @@ that limit, so that its test fails instead of running for ever.
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import re
@@ -194,9 +193,8 @@ EVENTS = OK.replace(b"application/json", b"text/event-stream") + b"Connection: c
 def hear(url: str, timeout_s: float = 30.0) -> tuple[list[str], Reply | NotAnswered]:
     """The pieces of a streamed answer, and the answer or its error."""
     heard: list[str] = []
-    sent = endpoint(url, timeout_s).chat_async([{"role": "user", "content": "x"}], hear=heard.append)
     try:
-        return heard, asyncio.run(sent)[0]
+        return heard, endpoint(url, timeout_s).chat([{"role": "user", "content": "x"}], hear=heard.append)[0]
     except NotAnswered as error:
         return heard, error
 

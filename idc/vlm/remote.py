@@ -184,14 +184,15 @@ class RemoteCaptioner(Captioner):
         max_tokens: int | None = None,
         hear: Sequence[Callable[[str], None] | None] | None = None,
     ) -> list[Answer]:
-        """See :class:`idc.captioning.contract.AnsweringCaptioner`; errors also of the endpoint. There are no
-        pieces here: a server asks the endpoint for them itself (:meth:`idc.chat_endpoint.ChatEndpoint.chat_async`)."""
+        """See :class:`idc.captioning.contract.AnsweringCaptioner`; errors also of the endpoint."""
 
-        def answered(before: np.ndarray, after: np.ndarray, turns: Sequence[Turn]) -> Answer:
+        def answered(
+            before: np.ndarray, after: np.ndarray, turns: Sequence[Turn], hear: Callable[[str], None] | None
+        ) -> Answer:
             prepared = self.prepare(before, after, turns, max_tokens=max_tokens)
-            return prepared.answer(self._ask(prepared)[0][0])
+            return prepared.answer(self._ask(prepared, hear)[0][0])
 
-        return self._all(answered, befores, afters, dialogues)
+        return self._all(answered, befores, afters, dialogues, hear or [None] * len(befores))
 
     def check(self, beams: int | None, change_map: bool) -> None:
         """Refuse what an endpoint does not offer.
@@ -269,9 +270,10 @@ class RemoteCaptioner(Captioner):
                 "image processor differs, and so will its captions", reply.prompt_tokens, prepared.prompt_tokens,
             )  # fmt: skip
 
-    def _ask(self, prepared: PreparedRequest) -> list[list[Reply]]:
+    def _ask(self, prepared: PreparedRequest, hear: Callable[[str], None] | None = None) -> list[list[Reply]]:
         return [
-            self.endpoint.chat(messages, log_probabilities=True, **options) for messages, options in prepared.requests
+            self.endpoint.chat(messages, log_probabilities=True, hear=hear, **options)
+            for messages, options in prepared.requests
         ]
 
     def _all(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:

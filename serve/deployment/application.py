@@ -75,6 +75,5 @@ def application(config: ServeConfig, port: str | None = None) -> Application:
         health_check_period_s=10.0 if port is None else 1.0,
         **common,
     )
-    models = None if config.loading.endpoint is not None else model.bind(config)  # type: ignore[attr-defined]
     listening = () if port is None else (port,)
-    return front.bind(config, models, *listening)  # type: ignore[attr-defined]  # Ray's decorators
+    return front.bind(config, model.bind(config), *listening)  # type: ignore[attr-defined]  # Ray's decorators

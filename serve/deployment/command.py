@@ -23,7 +23,7 @@ from idc.data.remote_copies import is_uri
 from idc.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short
 from idc.redaction import secret_fault
 from idc.systems import HUB, OBJECTS, REGIONS
-from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
+from serve.config import CommandConfig, ServeConfig
 from serve.deployment.application import APPLICATION, UNBOUNDED_CALLS, application
 from serve.deployment.ray_internals import forward_output
 from serve.log import forward, log
@@ -58,7 +58,7 @@ def run_server(config: CommandConfig) -> None:
     verbose = config.verbose or logs.as_json()
     address = os.environ.get("RAY_ADDRESS")
     port = SharedPort(config.host, config.port) if address is None else None
-    _set_environment(config, local=address is None)
+    _set_environment(local=address is None)
     import ray
     from ray import serve
 
@@ -118,7 +118,7 @@ def run_server(config: CommandConfig) -> None:
         claim.close()
 
 
-def _set_environment(config: CommandConfig, local: bool) -> None:
+def _set_environment(local: bool) -> None:
     """The variables that Ray and Serve read when they are imported."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")
@@ -134,9 +134,6 @@ def _set_environment(config: CommandConfig, local: bool) -> None:
         if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
             # A token for this Ray alone; Ray would write one to the home folder.
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    else:
-        os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "serve.proxy:middlewares")
-        os.environ[LISTENER_LIMITS] = config.limits.model_dump_json()
 
 
 def _reason(failure: str) -> str:

@@ -12,7 +12,6 @@ from serve.config import ServeConfig
 from serve.deployment.ray_internals import bind_to_node_address
 from serve.deployment.replicas import Replicas
 from serve.drain import Drain
-from serve.endpoint_backend import EndpointBackend
 from serve.log import Once, log
 from serve.memory import return_large_blocks
 
@@ -25,24 +24,18 @@ class Front:
     """A replica that answers HTTP by :func:`serve.api.create_api`.
 
     Args:
-        model: the replicas that hold the captioners; None if an endpoint runs the language model.
+        model: the replicas that hold the captioners.
     """
 
-    async def __init__(  # type: ignore[misc]  # Ray awaits it
-        self, config: ServeConfig, model: DeploymentHandle | None = None
-    ):
+    async def __init__(self, config: ServeConfig, model: DeploymentHandle):  # type: ignore[misc]  # Ray awaits it
         enter_root()
         return_large_blocks()
         bind_to_node_address()
         logging.getLogger("ray.serve").addFilter(Once())
         self._config = config
         self._drain = Drain()
-        self._backend: Replicas | EndpointBackend
-        self._backend = EndpointBackend(config) if model is None else Replicas(config, model)
+        self._backend = Replicas(config, model)
         await self._backend.refresh()
-        if isinstance(self._backend, EndpointBackend) and len(self._backend.reasons) == len(config.models):
-            # As replicas do: a model that cannot be loaded must fail the deployment, not a request.
-            raise ValueError("\n".join(f"models.{name}: {why}" for name, why in self._backend.reasons.items()))
         self._watching = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:

@@ -33,11 +33,11 @@ class ListeningFront(Front):
     _server: uvicorn.Server | None = None
 
     async def __init__(  # type: ignore[misc]  # Ray awaits it
-        self, config: ServeConfig, model: DeploymentHandle | None, path: str
+        self, config: ServeConfig, model: DeploymentHandle, path: str
     ):
         limits = config.limits.of_each(config.scaling.front_replicas)
         await super().__init__(config.model_copy(update={"limits": limits}), model)
-        self._connections = Connections(limits, cancels=True)
+        self._connections = Connections(limits)
         self._server = limited_server(self.__serve_build_asgi_app__(), self._connections)
         self._serving = asyncio.create_task(self._server.serve(sockets=[receive_socket(path)]))
         while not self._server.started and not self._serving.done():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,15 @@ class Model:
 
         enter_root()
         bind_to_node_address()
-        self._config = config
+        self._config, self._loading = config, config.loading
+        self._asking: ThreadPoolExecutor | None = None
+        """Threads that ask an endpoint; it forms batches itself."""
+        if (endpoint := config.loading.endpoint) is not None:
+            # The whole answer has this time (Service.caption); an attempt that takes all of it is the last.
+            timeout_s = min(endpoint.timeout_s, config.limits.timeout_s)
+            endpoint = endpoint.model_copy(update={"timeout_s": timeout_s})
+            self._loading = config.loading.model_copy(update={"endpoint": endpoint})
+            self._asking = ThreadPoolExecutor(endpoint.concurrency, thread_name_prefix="endpoint")
         self._resolver = Resolver(config.registry.tracking_uri, config.loading.objects)
         self._decoders = Decoders(
             max(2, round(config.scaling.cpus)), config.limits.decode_s, config.limits.image_pixels
@@ -76,7 +85,7 @@ class Model:
         scaling = self._config.scaling
         folder = self._resolver.fetch(version, self._config.registry.cache)
         threads = max(1, int(scaling.cpus))
-        captioner = ServedCaptioner(str(folder), self._config.loading, scaling.gpus, threads)
+        captioner = ServedCaptioner(str(folder), self._loading, scaling.gpus, threads)
         captioner.warm_up()
         return captioner
 
@@ -128,7 +137,12 @@ class Model:
     ) -> list[PairResult]:
         async with self._room.taken(pairs):
             decoded = await asyncio.gather(*(self._decoders.pair(pair) for pair in pairs))
-            return await self._batcher.submit((captioner, options), [pair._replace(hear=hear) for pair in decoded])
+            heard = [pair._replace(hear=hear) for pair in decoded]
+            if self._asking is None:
+                return await self._batcher.submit((captioner, options), heard)
+            run = asyncio.get_running_loop().run_in_executor
+            asked = [run(self._asking, _run, (captioner, options), [pair]) for pair in heard]
+            return [result for (result,) in await asyncio.gather(*asked)]
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """The statistics of :func:`serve.deployment.scaling.by_pairs`; Serve calls it."""

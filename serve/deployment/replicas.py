@@ -7,12 +7,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from serve.backend import Abilities, Busy, EncodedPair, Options, PairResult
+from serve.backend import Abilities, Busy, EncodedPair, ModelStatus, Options, PairResult
 from serve.config import ServeConfig
 from serve.joining import Joiner
+from serve.log import log
 from serve.pieces import Hear
-from serve.versioned_models import SEE_LOG, VersionedModels
-from serve.versions import public_name
+from serve.versions import Resolver, public_name
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -23,12 +23,19 @@ _STATUS_S = 1.0
 """Age up to which a status of Serve's controller is reused."""
 
 
-class Replicas(VersionedModels):
+SEE_LOG = "see the server log for the reason"
+
+
+class Replicas:
     """The ``Model`` replicas as a :class:`~serve.backend.Backend`."""
 
     def __init__(self, config: ServeConfig, handle: DeploymentHandle):
-        super().__init__(config)
-        self._handle = handle
+        self._config, self._handle = config, handle
+        self._resolver = Resolver(config.registry.tracking_uri, config.loading.objects)
+        self._served = {
+            name: ModelStatus(name, "unknown", error="the version has not been looked up yet")
+            for name in sorted(config.models, key=lambda name: name != config.default_model)
+        }
         batching = config.batching
         self._joiner: Joiner[tuple[str, Options], EncodedPair, PairResult] = Joiner(
             self._call, batching.max_pairs, batching.wait_ms / 1000
@@ -41,6 +48,16 @@ class Replicas(VersionedModels):
         self._learning: dict[str, asyncio.Task[None]] = {}
         """Name -> the task that fetches the abilities of its version."""
         self._status: tuple[float, dict[str, Any]] = (0.0, {})
+
+    def models(self) -> list[ModelStatus]:
+        return list(self._served.values())
+
+    def _note(self, name: str, why: str | None = None, **changes: Any) -> None:
+        """Change the status of a model. ``why`` goes to the log only, not to clients."""
+        before, after = self._served[name], replace(self._served[name], **changes)
+        if after != before:
+            self._served[name] = after
+            log(event="model", model=name, version=after.version, error=why)
 
     async def caption(
         self, pairs: list[EncodedPair], model: str, options: Options, hear: Hear | None = None

@@ -168,10 +168,9 @@ def test_serving_has_the_config_that_is_documented() -> None:
     production = yaml.safe_load((ROOT / "serve" / "configs" / "production.yaml").read_text(encoding="utf-8"))
     base = by_name(built(K8S / "base"))
     assert yaml.safe_load(base["RayService", "captions"]["spec"]["serveConfigV2"]) == production
-    settings = base["ConfigMap", "serve-settings"]["data"]
-    middlewares = settings["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"]
-    for path in (middlewares, *(app["import_path"] for app in production["applications"])):
-        module, _, function = path.partition(":")
+    assert base["ConfigMap", "serve-settings"]["data"]["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
+    for app in production["applications"]:
+        module, _, function = app["import_path"].partition(":")
         assert hasattr(importlib.import_module(module), function)
     for app in production["applications"]:
         load(ServeConfig, overrides=app["args"])  # refuses what is wrong

@@ -52,8 +52,6 @@ class Server:
 
     port: int
     process: psutil.Process
-    parts: tuple[str, ...] = tuple(_TITLES.values())
-    """Those of :data:`_TITLES` that run: the model does not, behind an endpoint."""
     _found: dict[str, psutil.Process] = field(default_factory=dict)
 
     def memory_mib(self) -> dict[str, float]:
@@ -64,7 +62,7 @@ class Server:
 
     def _parts(self) -> dict[str, psutil.Process]:
         """The processes, found once by their titles, to which Ray adds the running method."""
-        titles = {f"ray::{name}": part for name, part in _TITLES.items() if part in self.parts}
+        titles = {f"ray::{name}": part for name, part in _TITLES.items()}
         while len(self._found) < len(titles):
             for process in self.process.children(recursive=True):
                 with suppress(psutil.NoSuchProcess, IndexError):
@@ -136,7 +134,6 @@ def behind_an_endpoint() -> Iterator[Server]:
         try:
             settings = f"loading.endpoint.url={behind.url}", "limits.timeout_s=20", "scaling.drain_s=20"
             with running(str(wrapped(Path(folder) / "artifact")), *settings) as server:
-                server.parts = tuple(part for part in server.parts if part != "model")
                 yield server
         finally:
             ended.set()

@@ -14,6 +14,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from idc.captioning.loading import DEFAULTS, LoadConfig
 from serve.backend import EncodedPair, ModelStatus, Options, PairResult
 from serve.captioner import ServedCaptioner
 from serve.config import LimitsConfig, ServeConfig
@@ -38,9 +39,9 @@ def local_config(artifact: str, **sections: object) -> ServeConfig:
 class LocalBackend:
     """One artifact under several model names; it captions in a thread, one request at a time."""
 
-    def __init__(self, artifact: str, names: tuple[str, ...] = ("demo",)):
+    def __init__(self, artifact: str, names: tuple[str, ...] = ("demo",), load: LoadConfig = DEFAULTS):
         self._artifact, self._names = artifact, names
-        self._captioner = ServedCaptioner(artifact)
+        self._captioner = ServedCaptioner(artifact, load)
         self._version = public_name(Resolver().resolve(artifact))
         self._thread = ThreadPoolExecutor(1)
 

@@ -29,7 +29,6 @@ from serve.config import AuthConfig
 from serve.drain import Drain
 from serve.errors import ApiError
 from serve.pieces import Hear
-from serve.proxy import PlainIds
 from serve.schema import CaptionAnswer, ErrorAnswer
 from tests.serve.bodies import FORM, picture, upload, url
 from tests.serve.local import LocalBackend, local_config, serving, tokens_of
@@ -317,31 +316,3 @@ def test_the_document_has_every_operation_and_its_page_may_load_its_scripts(clie
     for source in re.findall(r'(?:src|href)="(https://[^/"]+)', page.text):
         assert source in policy
     assert "https://" not in client.get("/").headers["content-security-policy"]
-
-
-def test_only_plain_ids_of_callers_reach_serve() -> None:
-    seen: list[list[tuple[bytes, bytes]]] = []
-
-    async def application(scope: Any, _receive: Any, _send: Any) -> None:
-        seen.append(scope["headers"])
-
-    host = (b"host", b"localhost")
-    plain, latin, twice = [host, (b"x-request-id", b"mine-1")], [host, (b"X-Request-ID", b"caf\xe9")], [host]
-    twice += 2 * [(b"x-request-id", b"mine-1")]
-    for headers in (plain, latin, twice):
-        asyncio.run(PlainIds(application)({"type": "http", "headers": headers}, None, None))  # type: ignore[arg-type]
-    assert seen == [plain, [host], [host]]
-
-
-def test_serves_copy_of_the_id_is_taken_out_of_an_answer() -> None:
-    sent: list[Any] = []
-
-    async def application(_scope: Any, _receive: Any, send: Any) -> None:
-        ids = [(b"x-request-id", b"1"), (b"content-type", b"text/plain"), (b"X-Request-ID", b"1")]
-        await send({"type": "http.response.start", "status": 200, "headers": ids})
-
-    async def send(message: Any) -> None:
-        sent.append(message["headers"])
-
-    asyncio.run(PlainIds(application)({"type": "http", "headers": []}, None, send))  # type: ignore[arg-type]
-    assert sent == [[(b"x-request-id", b"1"), (b"content-type", b"text/plain")]]

@@ -3,7 +3,6 @@ process, and behind an endpoint."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import threading
 from collections.abc import Iterator
@@ -16,15 +15,15 @@ import openai
 import pytest
 
 from idc.captioning.contract import Answer
-from idc.captioning.loading import CaptionerLoader, LoadConfig
+from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
+from idc.chat_endpoint import EndpointConfig
 from idc.data.images import decode_image
 from idc.schema import IMAGE, Turn
 from idc.vlm.config import PromptConfig
 from idc.vlm.dialogue import caption_turns
 from serve.api import create_api
 from serve.backend import EncodedPair
-from serve.config import ServeConfig
-from serve.endpoint_backend import EndpointBackend
+from serve.captioner import ServedCaptioner
 from tests.serve.bodies import picture, upload, url
 from tests.serve.local import LocalBackend, local_config, serving
 from tests.serve.waiting import until
@@ -46,16 +45,9 @@ def behind() -> Iterator[Endpoint]:
         yield one
 
 
-def config_with(artifact: str, behind: Endpoint, **limits: Any) -> ServeConfig:
-    given = {"url": behind.url, "attempts": 1, "concurrency": 4}
-    return local_config(artifact, loading={"endpoint": given}, limits=limits)
-
-
-def behind_endpoint(config: ServeConfig) -> EndpointBackend:
-    """A backend that has looked up its models, as a front does when it starts."""
-    backend = EndpointBackend(config)
-    asyncio.run(backend.refresh())
-    return backend
+def loading(behind: Endpoint, timeout_s: float = 60.0) -> LoadConfig:
+    """How an artifact is loaded whose language model runs behind the endpoint."""
+    return LoadConfig(endpoint=EndpointConfig(url=behind.url, attempts=1, concurrency=4, timeout_s=timeout_s))
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +60,11 @@ def backends() -> dict[str, LocalBackend]:
 def address(
     request: pytest.FixtureRequest, artifact: str, behind: Endpoint, backends: dict[str, LocalBackend]
 ) -> Iterator[str]:
+    load = DEFAULTS if request.param == "here" else loading(behind)
+    backend = LocalBackend(artifact, load=load)
     if request.param == "here":
-        backends["here"] = LocalBackend(artifact)
-        api = create_api(local_config(artifact), backends["here"])
-    else:
-        config = config_with(artifact, behind)
-        api = create_api(config, behind_endpoint(config))
+        backends["here"] = backend
+    api = create_api(local_config(artifact), backend)
     with serving(api) as found:
         yield found
     backends.clear()
@@ -202,14 +193,14 @@ def failing(status: int, text: str) -> Any:
 
 
 def test_an_endpoint_that_fails(artifact: str, behind: Endpoint) -> None:
-    config = config_with(artifact, behind, timeout_s=2.0)
+    backend = LocalBackend(artifact, load=loading(behind, timeout_s=2.0))
     hung = threading.Event()
 
     def hang(handler: BaseHTTPRequestHandler) -> bool:
         hung.wait(30)
         return True
 
-    with serving(create_api(config, behind_endpoint(config))) as address, httpx2.Client(timeout=60) as client:
+    with serving(create_api(local_config(artifact), backend)) as address, httpx2.Client(timeout=60) as client:
 
         def ask(text: str = "") -> tuple[int, str]:
             content = [*PARTS, {"type": "text", "text": text}]
@@ -230,42 +221,22 @@ def test_an_endpoint_that_fails(artifact: str, behind: Endpoint) -> None:
                 behind.fault = fault
                 assert ask() == expected
                 assert ask(QUESTION) == expected
-            assert client.get(f"{address}/readyz").status_code == 503
         finally:
             behind.fault = None
             hung.set()
         assert ask(QUESTION)[0] == 200
-        assert client.get(f"{address}/readyz").json() == {"status": "ready"}
     behind.left.clear()
 
 
-def test_a_request_whose_client_leaves_is_withdrawn_from_the_endpoint(artifact: str, behind: Endpoint) -> None:
-    config = config_with(artifact, behind)
-    withdrawn = threading.Event()
-
-    def wait(handler: BaseHTTPRequestHandler) -> bool:
-        if not handler.connection.recv(1):
-            withdrawn.set()
-        return True
-
-    with serving(create_api(config, behind_endpoint(config))) as address:
-        behind.fault = wait
-        try:
-            body = {"messages": [{"role": "user", "content": PARTS}], "stream": True}
-            with httpx2.Client() as client, pytest.raises(httpx2.ReadTimeout):
-                client.post(f"{address}/v1/chat/completions", json=body, timeout=2)
-            assert withdrawn.wait(20)
-        finally:
-            behind.fault = None
-
-
 def test_what_an_endpoint_does_not_do_is_refused(artifact: str, behind: Endpoint) -> None:
-    config = config_with(artifact, behind)
-    with serving(create_api(config, behind_endpoint(config))) as address:
-        for field, value in (("change_map", True), ("beams", 2)):
+    backend = LocalBackend(artifact, load=loading(behind))
+    with serving(create_api(local_config(artifact), backend)) as address:
+        for field, value, status, why in (
+            ("change_map", True, 422, "cannot compute a change map"), ("beams", 2, 400, "behind the endpoint"),
+        ):  # fmt: skip
             asked = upload(EncodedPair(*FILES), **{field: value})
             reply = httpx2.post(f"{address}/v1/captions", **asked, timeout=60)
-            assert (reply.status_code, reply.json()["error"]["code"]) == (422, "not_possible"), reply.text
+            assert (reply.status_code, why in reply.text) == (status, True), reply.text
         (model,) = httpx2.get(f"{address}/v1/models").json()["data"]
         assert model["can_answer"] is True
         assert model["version"].startswith("sha256:")
@@ -276,11 +247,5 @@ def test_what_an_endpoint_does_not_do_is_refused(artifact: str, behind: Endpoint
 
 
 def test_an_artifact_that_cannot_run_behind_an_endpoint_is_named(behind: Endpoint, captioner_artifact: Path) -> None:
-    config = config_with(str(captioner_artifact), behind)
-    backend = behind_endpoint(config)
-    assert backend.reasons == {
-        "demo": "endpoint: an artifact of procap has no language model that runs elsewhere; leave it out"
-    }
-    (model,) = backend.models()
-    assert model.error == "the version of demo cannot be served; see the server log for the reason"
-    assert asyncio.run(backend.ready()) == f"demo: {model.error}"
+    with pytest.raises(ValueError, match="an artifact of procap has no language model that runs elsewhere"):
+        ServedCaptioner(str(captioner_artifact), loading(behind))

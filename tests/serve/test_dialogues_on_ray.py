@@ -1,5 +1,4 @@
-"""The real command with a vision-language model: in its own replicas, and with the language model behind an endpoint,
-where no replica of the captioner runs."""
+"""The real command with a vision-language model."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class App:
 
     def __init__(self, **limits: Any) -> None:
         self.limits = LimitsConfig.model_validate(limits)
-        self.connections = Connections(self.limits, cancels=True)
+        self.connections = Connections(self.limits)
         self.asked, self.cancelled = threading.Event(), threading.Event()
         self.go = threading.Event()
         self.port = 0
