@@ -13,7 +13,7 @@ from starlette.responses import Response
 from serve.backend import PairResult, ShownClasses, ShownScene
 from serve.errors import ApiError
 from serve.schema import PairAnswer
-from serve.service import AdmittedJob
+from serve.service import AdmittedJob, versions
 from serve.streaming import Events, respond, server_sent_event
 
 _UNDESCRIBED = PairAnswer(index=0).model_dump(exclude={"index", "error"})
@@ -66,8 +66,8 @@ def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]
         raise ApiError(400, "no_pair_captioned", message, field)
     return {
         "request_id": admitted.context.request_id,
-        "model": admitted.model.name,
-        "version": admitted.model.version,
+        "model": admitted.model,
+        "version": versions(results),
         "timing": {
             "total_ms": round(admitted.context.ms(), 2),
             "model_ms": round(max(result.model_ms for result in results), 2),

@@ -7,14 +7,17 @@ order: parse (``serve/intake.py``), admit (``serve/service.py``), caption (the b
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Form
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.staticfiles import StaticFiles
 
 from serve import answers, chat_answers
 from serve.auth import Authenticator
@@ -24,14 +27,14 @@ from serve.config import ServeConfig
 from serve.context import context_of
 from serve.drain import Drain
 from serve.errors import ApiError, refusal
-from serve.gate import ALIVE, DOCS, Gate
+from serve.gate import ALIVE, DOCS, PAGE, Gate
 from serve.intake import of_chat, of_form
-from serve.origins import Origins
 from serve.prometheus import ServingMetrics
 from serve.schema import CaptionAnswer, CaptionForm, ErrorAnswer, State
 from serve.service import Service
-from serve.web_files import web_files
 
+WEB = Path(__file__).parent / "web"
+"""The files of the page."""
 _CAPTIONS, _OPENAI, _OPERATION = "captions", "OpenAI's interface", "operation"
 _ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer}}
 
@@ -41,26 +44,35 @@ def create_api(
 ) -> FastAPI:
     """The application of one front replica (or of a test), which ``drain`` can end."""
     metrics = metrics or ServingMetrics()
-    files = web_files()
     closed = {"/v1/captions", "/v1/chat/completions", "/v1/models", "/metrics"}
-    opened = {ALIVE, "/readyz", "/openapi.json", DOCS, *files}
+    opened = {ALIVE, "/readyz", "/openapi.json", DOCS, "/"}
     api = FastAPI(title="Image difference captioning", version="1", docs_url=DOCS, redoc_url=None, responses=_ERRORS)
     for kind in (HTTPException, RequestValidationError):
         api.add_exception_handler(kind, refusal)
     api.add_middleware(
         Gate,
         authenticator=Authenticator(config.auth),
-        origins=Origins(config.auth.origins),
+        origins=config.auth.origins,
         drain=drain or Drain(),
         metrics=metrics,
         limits=config.limits,
         open_paths=opened,
         routes=closed | {ALIVE, "/readyz", "/openapi.json"},
     )
+    if config.auth.origins:
+        api.add_middleware(
+            CORSMiddleware, allow_origins=config.auth.origins, allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
+            expose_headers=["Retry-After", "X-Request-ID"],
+        )  # fmt: skip
     _add_captioning(api, config, Service(config, backend, metrics))
     _add_operation(api, backend, metrics)
-    for path, route in files.items():
-        api.add_route(path, route, methods=["GET", "HEAD"], include_in_schema=False)
+
+    @api.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(WEB / "index.html")
+
+    api.mount(PAGE, StaticFiles(directory=WEB))
     return api
 
 
@@ -99,13 +111,14 @@ def _add_captioning(api: FastAPI, config: ServeConfig, service: Service) -> None
     @api.get("/v1/models", tags=[_OPENAI], dependencies=token)
     async def models() -> ModelList:
         """The model names that requests may use, the default first, and the current version of each."""
-        return ModelList(data=[Model.of(model) for model in service.models()])
+        return ModelList(data=[Model.of(model) for model in await service.models()])
 
     @api.get("/v1/models/{name:path}", tags=[_OPENAI], dependencies=token)
     async def model(name: str, request: Request) -> Model:
         """The current version of one model name."""
         context_of(request.scope).route = "/v1/models/{name}"
-        return Model.of(service.model(name))
+        name = service.model(name)
+        return next(Model.of(model) for model in await service.models() if model.name == name)
 
 
 def _add_operation(api: FastAPI, backend: Backend, metrics: ServingMetrics) -> None:
@@ -124,5 +137,5 @@ def _add_operation(api: FastAPI, backend: Backend, metrics: ServingMetrics) -> N
     @api.get("/metrics", response_class=PlainTextResponse, tags=[_OPERATION])
     async def numbers() -> Response:
         """All metrics in Prometheus' text format."""
-        text = metrics.text(backend.models(), await backend.replicas())
+        text = metrics.text(await backend.models(), await backend.replicas())
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,9 +1,16 @@
-"""Authentication: bearer tokens by their hashes, or localhost without a token."""
+"""Who may send requests: callers with a token or of this machine, and of web pages the served one and those of
+``auth.origins``.
+
+A browser sends requests of any page to this machine, without a token and without asking the user. It marks them by
+``Sec-Fetch-Site`` (relation of the page to this server) and ``Origin`` (address of the page), which no script can
+change; other programs send neither.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Collection
 
 from starlette.datastructures import Headers
 
@@ -56,6 +63,30 @@ class Authenticator:
         if client is None:
             raise ApiError(401, "token_unknown", "unknown access token")
         return client
+
+
+def check_origin(headers: Headers, allowed: Collection[str]) -> None:
+    """Check that a request does not come from a foreign page.
+
+    Args:
+        allowed: origins other than this server's own, as browsers write them: ``https://tools.example.org``.
+
+    Raises:
+        ApiError: 403, it does.
+    """
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "").lower()
+    host = headers.get("host", "").lower()
+    if origin in allowed:
+        return
+    foreign = site in ("cross-site", "same-site")
+    # With same-origin, the browser compared with the address that it uses, which a proxy may have rewritten. The
+    # origin "null" is no host.
+    if not foreign and origin is not None and site != "same-origin":
+        foreign = origin.partition("://")[2].lower() != host
+    if foreign:
+        page = f"web page of {origin[:100]!r}" if origin is not None else "web page of another origin"
+        message = f"requests from a {page} are not accepted; the operator can allow its origin in auth.origins"
+        raise ApiError(403, "foreign_origin", message)
 
 
 def _is_local_name(host: str) -> bool:

@@ -116,6 +116,7 @@ class PairResult:
             or at the endpoint that runs the language model (502, 503, 504).
         model_ms: model time of the batch that contained the pair.
         batch: number of pairs in that batch.
+        version: of the model that captioned or answered, as in :class:`ModelStatus`.
     """
 
     description: Description | None = None
@@ -127,6 +128,7 @@ class PairResult:
     status: int = 400
     model_ms: float = 0.0
     batch: int = 0
+    version: str = ""
 
     @property
     def captions(self) -> tuple[Candidate, ...]:
@@ -175,7 +177,7 @@ class Busy(Exception):
 class Backend(Protocol):
     """Captioners behind the front: replicas on Ray Serve or, in tests, a captioner in this process."""
 
-    def models(self) -> list[ModelStatus]:
+    async def models(self) -> list[ModelStatus]:
         """The models, the default first."""
         ...
 
@@ -185,7 +187,7 @@ class Backend(Protocol):
         """One result per pair, in order.
 
         Args:
-            model: a name of :meth:`models`.
+            model: its name in the config.
             hear: of a single pair: called in the event loop with each piece of the answer in its dialogue, as soon as
                 it is generated. The pieces are a beginning of the answer's text, but for white space around that.
 

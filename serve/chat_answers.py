@@ -66,8 +66,7 @@ def _common(admitted: AdmittedJob) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-{admitted.context.request_id}",
         "created": int(time.time()),
-        "model": admitted.model.name,
-        "system_fingerprint": admitted.model.version,
+        "model": admitted.model,
     }
 
 
@@ -124,6 +123,7 @@ def completion_of(
         )
     return ChatAnswer(
         **common,
+        system_fingerprint=result.version,
         choices=choices,
         usage=Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written),
         **{name: value for name, value in fields.items() if name in AssessedAnswer.model_fields},
@@ -157,7 +157,9 @@ def _chunks(completion: ChatAnswer, common: dict[str, Any], sent: str, include_u
             yield _chunk(common, choice.index, delta)
         sent = ""
         last = ChunkChoice(index=choice.index, delta=Delta(), finish_reason=choice.finish_reason)
-        yield server_sent_event(LastChunk(**common, choices=[last], **assessed))
+        yield server_sent_event(
+            LastChunk(**common, system_fingerprint=completion.system_fingerprint, choices=[last], **assessed)
+        )
     if include_usage:
         yield server_sent_event(Chunk(**common, choices=[], usage=completion.usage))
     yield END_OF_STREAM

@@ -238,8 +238,8 @@ class Chunk(ClosedModel):
     """The same in all chunks."""
     model: str
     """Model name."""
-    system_fingerprint: str
-    """Version of the model."""
+    system_fingerprint: str | None = Field(None, exclude_if=_is_none)
+    """Version of the model, in the last chunk of a choice."""
     choices: list[ChunkChoice]
     """One, or none in the chunk with ``usage``."""
     usage: Usage | None = Field(None, exclude_if=_is_none)

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,7 @@ from idc.captioning.loading import AUTO, CaptionerLoader, LoadConfig, artifact_f
 from idc.config import ConfigModel
 from idc.data.remote_copies import is_uri
 from idc.loopback import is_loopback
+from serve.backend import ModelStatus
 from serve.versions import SCHEME, Resolver
 
 
@@ -45,60 +46,62 @@ class AuthConfig(ConfigModel):
 
 
 _BODY_COPIES = 3.0
-"""Maximal memory of a body relative to its size: on its way from a proxy to the front, and in the front as text, as
-parsed values and as image files. ``tests/serve/attacks.py`` measures it."""
+"""Maximal memory of a body relative to its size, in the front: as text, as parsed values and as image files.
+``tests/serve/attacks.py`` measures it."""
 
 
 class LimitsConfig(ConfigModel):
-    """Limits; what exceeds them is refused before any work is done on it."""
+    """Limits; what exceeds them is refused before any work is done on it. Those without a setting are below them."""
 
-    head_kib: float = Field(16.0, gt=0)
-    """Maximal size of a request's first line and headers in KiB; more is answered by 431."""
-    head_lines: int = Field(100, gt=0)
-    """Maximal number of a request's header lines; more is answered by 431."""
-    head_s: float = Field(10.0, gt=0)
-    """Seconds from the first byte of a request, or from the opening of a connection, until all headers must have
-    arrived; later is answered by 408."""
     connections: int = Field(1024, gt=0)
     """Maximal number of open connections of all clients. A further one closes the connection that has been idle
     longest; if all have a request in progress, it is answered by 503."""
-    connections_each: int = Field(256, gt=0)
-    """The same per client address (per IPv6 network of 64 bits)."""
     body_mib: float = Field(32.0, gt=0)
     """Maximal size of a request body in MiB; more is answered by 413."""
-    image_mib: float = Field(16.0, gt=0)
-    """Maximal size of an image file in MiB."""
     image_pixels: int = Field(25_000_000, gt=0)
     """Maximal width x height of an image, read from its header before it is decoded."""
-    image_side: int = Field(16_384, gt=0)
-    """Maximal longer side of an image in pixels."""
-    image_min_side: int = Field(2, gt=0)
-    """Minimal shorter side of an image in pixels; a single pixel shows no change."""
-    decode_s: float = Field(10.0, gt=0)
-    """Maximal processor time in seconds of the decoding of an image; one that takes longer is given up."""
     pairs: int = Field(64, gt=0)
     """Maximal number of pairs per request."""
-    candidates: int = Field(8, gt=0)
-    """Maximal number of candidates per pair."""
-    beams: int = Field(8, gt=0)
-    """Maximal beam width."""
-    parts: int = Field(64, gt=0)
-    """Maximal number of boxes and masks in ``ignore``, and in ``only``."""
-    text_chars: int = Field(100_000, gt=0)
-    """Maximal number of characters of a conversation's text."""
-    turns: int = Field(100, gt=0)
-    """Maximal number of turns of a conversation; messages of one role in a row are one turn."""
-    answer_tokens: int = Field(1024, gt=0)
-    """Maximal length of an answer to a question; a larger ``max_tokens`` of a request counts as this."""
     waiting_pairs: int = Field(256, gt=0)
     """Maximal number of accepted, unanswered pairs of all clients; more is answered by 503 with Retry-After."""
     waiting_pairs_each: int = Field(128, gt=0)
     """The same per token (without tokens, per address); more is answered by 429 with Retry-After."""
     waiting_mib: float = Field(512.0, gt=0)
-    """Memory in MiB for the bodies of unanswered requests of all clients, in the front and any HTTP proxy together;
-    more is answered by 503 with Retry-After. A body takes up to 3 times its size there (BENCHMARKS.md, attacks)."""
+    """Memory in MiB for the bodies of unanswered requests of all clients in a front; more is answered by 503 with
+    Retry-After. A body takes up to 3 times its size there (BENCHMARKS.md, attacks)."""
     timeout_s: float = Field(60.0, gt=0)
-    """Seconds until a request is answered by 504, and until a body must have arrived. Must exceed a cold start."""
+    """Seconds until a request is answered by 504, until a body must have arrived, and that an ending replica may work
+    on what it has accepted. Must exceed a cold start."""
+
+    head_kib: ClassVar[float] = 16.0
+    """Maximal size of a request's first line and headers in KiB; more is answered by 431."""
+    head_lines: ClassVar[int] = 100
+    """Maximal number of a request's header lines; more is answered by 431."""
+    head_s: ClassVar[float] = 10.0
+    """Seconds from the first byte of a request, or from the opening of a connection, until all headers must have
+    arrived; later is answered by 408."""
+    connections_each: ClassVar[int] = 256
+    """Maximal number of open connections per client address (per IPv6 network of 64 bits)."""
+    image_mib: ClassVar[float] = 16.0
+    """Maximal size of an image file in MiB."""
+    image_side: ClassVar[int] = 16_384
+    """Maximal longer side of an image in pixels."""
+    image_min_side: ClassVar[int] = 2
+    """Minimal shorter side of an image in pixels; a single pixel shows no change."""
+    decode_s: ClassVar[float] = 10.0
+    """Maximal processor time in seconds of the decoding of an image; one that takes longer is given up."""
+    candidates: ClassVar[int] = 8
+    """Maximal number of candidates per pair."""
+    beams: ClassVar[int] = 8
+    """Maximal beam width."""
+    parts: ClassVar[int] = 64
+    """Maximal number of boxes and masks of a request, of ``ignore`` and of ``only``."""
+    text_chars: ClassVar[int] = 100_000
+    """Maximal length of a conversation's text in characters."""
+    turns: ClassVar[int] = 100
+    """Maximal number of turns of a conversation; messages of one role in a row are one turn."""
+    answer_tokens: ClassVar[int] = 1024
+    """Maximal length of an answer to a question; a larger ``max_tokens`` of a request counts as this."""
 
     def faults(self) -> Iterator[str]:
         if self.waiting_mib < (least := _BODY_COPIES * self.body_mib):
@@ -111,12 +114,8 @@ class LimitsConfig(ConfigModel):
     def of_each(self, fronts: int) -> LimitsConfig:
         """The limits of one of several fronts that listen at one port: its share in the connections and in the memory
         of bodies, which has room for one body at least."""
-        share = {
-            "connections": -(-self.connections // fronts),
-            "connections_each": -(-self.connections_each // fronts),
-            "waiting_mib": max(self.waiting_mib / fronts, _BODY_COPIES * self.body_mib),
-        }
-        return self.model_copy(update=share)
+        waiting_mib = max(self.waiting_mib / fronts, _BODY_COPIES * self.body_mib)
+        return self.model_copy(update={"connections": -(-self.connections // fronts), "waiting_mib": waiting_mib})
 
     @property
     def waiting_bytes(self) -> int:
@@ -129,9 +128,6 @@ class BatchingConfig(ConfigModel):
 
     max_pairs: int = Field(16, gt=0)
     """Maximal batch size."""
-    wait_ms: float = Field(5.0, ge=0)
-    """Milliseconds that a request waits in the front for others to share a call of a replica; only while earlier ones
-    are under way, so that a request alone does not wait."""
 
 
 class ScalingConfig(ConfigModel):
@@ -143,25 +139,14 @@ class ScalingConfig(ConfigModel):
     """Maximal number of captioner replicas."""
     target_pairs: float = Field(16.0, gt=0)
     """Autoscaling target: in-flight pairs per replica."""
-    upscale_delay_s: float = Field(2.0, ge=0)
-    """Seconds above the target before a replica is added."""
     downscale_delay_s: float = Field(60.0, ge=0)
     """Seconds below the target before a replica is removed."""
     cpus: float = Field(1.0, ge=0)
     """CPUs per captioner replica; also the number of torch threads (at least one)."""
     gpus: float = Field(0.0, ge=0)
     """GPUs per captioner replica; above 0 it runs on CUDA."""
-    models_each: int = Field(3, gt=0)
-    """Maximal number of models loaded per replica; the least recently used one is unloaded first."""
     front_replicas: int = Field(1, gt=0)
     """Number of front replicas."""
-    front_cpus: float = Field(0.0, ge=0)
-    """CPUs per front replica in Ray's accounting."""
-    surge_percent: int = Field(50, ge=0, le=100)
-    """Additional replicas, in percent, that a redeployment may start before it ends old ones; it waits for free
-    resources. Where none ever become free, set 0: one ends first, and its requests wait for its successor."""
-    drain_s: float = Field(60.0, gt=0)
-    """Seconds that an ending replica may work on the requests it has accepted; at least limits.timeout_s."""
 
     def faults(self) -> Iterator[str]:
         if self.min_replicas > self.max_replicas:
@@ -174,7 +159,8 @@ class RegistryConfig(ConfigModel):
     tracking_uri: str | None = None
     """Tracking URI of MLflow; by default the environment variable MLFLOW_TRACKING_URI."""
     poll_s: float = Field(10.0, gt=0)
-    """Seconds between two look-ups of an alias; a new champion serves after at most this, plus its loading time."""
+    """Seconds between two look-ups of an alias by a replica; a new champion serves there after at most this, plus its
+    loading time."""
     cache: str | None = None
     """Folder for downloaded artifacts; by default one in the system's folder for temporary files."""
 
@@ -183,12 +169,10 @@ class ServeConfig(ConfigModel):
     """An application: its models, its clients and its resources."""
 
     models: dict[str, str]
-    """Model name -> its artifact: a folder, ``models:/captioner@champion``, ``models:/captioner/7``, ``shipped`` or
-    ``shipped-satellite`` for the captioners that come with the program, ``objects``, which needs no training, or
-    ``auto``: for each pair the newest trained captioner below ``runs/`` (else ``shipped``) if it is familiar with it,
-    else ``objects``."""
-    default: str | None = None
-    """Model of requests that name none; by default the first."""
+    """Model name -> its artifact, the first for requests that name none: a folder, ``models:/captioner@champion``,
+    ``models:/captioner/7``, ``shipped`` or ``shipped-satellite`` for the captioners that come with the program,
+    ``objects``, which needs no training, or ``auto``: for each pair the newest trained captioner below ``runs/`` (else
+    ``shipped``) if it is familiar with it, else ``objects``. Every replica holds all of them."""
     auth: AuthConfig
     """Authentication; required, so that no server is open by accident."""
     limits: LimitsConfig = LimitsConfig()
@@ -205,21 +189,17 @@ class ServeConfig(ConfigModel):
     def faults(self) -> Iterator[str]:
         if not self.models:
             yield "models: empty; name at least one, as in models.demo=runs/demo/finetune-0/artifact"
-        if self.default is not None and self.default not in self.models:
-            yield f"default: {self.default!r} is not one of the models ({', '.join(self.models)})"
         if self.loading.endpoint is not None and AUTO in self.models.values():
             yield "models: auto runs here; with loading.endpoint name an artifact, as in models.vlm=runs/qwen/artifact"
-        drain_s, timeout_s = self.scaling.drain_s, self.limits.timeout_s
-        if drain_s < timeout_s:
-            yield (
-                f"scaling.drain_s: {drain_s:g} is less than limits.timeout_s={timeout_s:g}: an ending replica would "
-                f"drop requests that it has accepted; set scaling.drain_s={timeout_s:g} or more"
-            )
 
     @property
     def default_model(self) -> str:
-        """Name of the model of requests that name none."""
-        return self.default or next(iter(self.models))
+        """Name of the model of requests that name none: the first."""
+        return next(iter(self.models))
+
+    def unknown_models(self) -> list[ModelStatus]:
+        """The models, the default first, before any replica has reported them."""
+        return [ModelStatus(name, "unknown") for name in self.models]
 
 
 class CommandConfig(ServeConfig):

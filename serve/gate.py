@@ -12,19 +12,19 @@ from contextlib import nullcontext
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.auth import Authenticator
+from serve.auth import Authenticator, check_origin
 from serve.config import LimitsConfig
 from serve.context import RequestContext, new_context
 from serve.drain import Drain
 from serve.errors import SAFE_HEADERS, ApiError, body_too_large, error_response, internal_error, too_many_bodies
 from serve.log import log
 from serve.memory import HeldBytes
-from serve.origins import Origins
 from serve.prometheus import ServingMetrics
 
+PAGE = "/web/"
+"""Start of the paths of the page's files."""
 DOCS = "/docs"
 """FastAPI's page of all routes."""
 ALIVE = "/healthz"
@@ -51,7 +51,7 @@ class Gate:
         app: ASGIApp,
         *,
         authenticator: Authenticator,
-        origins: Origins,
+        origins: Collection[str],
         drain: Drain,
         metrics: ServingMetrics,
         limits: LimitsConfig,
@@ -74,7 +74,8 @@ class Gate:
         headers = Headers(scope=scope)
         context = new_context(scope, headers.get("x-request-id", ""))
         path = scope["path"]
-        context.route = path if path in self._routes else "page" if path in self._open else "other"
+        is_open = path in self._open or path.startswith(PAGE)
+        context.route = path if path in self._routes else "page" if is_open else "other"
 
         async def send_out(message: Message) -> None:
             if context.left and not context.status:
@@ -87,19 +88,16 @@ class Gate:
                 out["X-Request-ID"] = context.request_id
                 for name, value in SAFE_HEADERS.items():
                     out[name] = value
+                if context.route == "page":
+                    out["Cache-Control"] = "no-cache"  # ask whether it has changed
                 if path == DOCS:
                     out["Content-Security-Policy"] = _DOCS_POLICY
-                for name, value in self._origins.answer_headers(headers).items():
-                    out[name] = value
                 if self._drain.replaced:
                     out["Connection"] = "close"
             await send(message)
 
         try:
-            if self._origins.is_preflight(scope["method"], headers):
-                await Response(status_code=204)(scope, receive, send_out)
-                return
-            self._check_head(scope, headers, context)
+            self._check_head(scope, headers, context, is_open)
             with nullcontext() if path == ALIVE else self._drain.request():
                 is_json = not headers.get("content-type", "").startswith("multipart/")
                 await self._app(scope, self._counted(receive, context, is_json), send_out)
@@ -119,12 +117,12 @@ class Gate:
             if context.route not in _QUIET or context.status >= 400:
                 _log(context, scope["method"])
 
-    def _check_head(self, scope: Scope, headers: Headers, context: RequestContext) -> None:
-        client, is_open = scope.get("client"), scope["path"] in self._open
+    def _check_head(self, scope: Scope, headers: Headers, context: RequestContext, is_open: bool) -> None:
+        client = scope.get("client")
         address = client[0] if client else None
         context.caller = self._authenticator.authenticate(address, headers, open_path=is_open)
         if not (is_open and scope["method"] in ("GET", "HEAD")):  # links and bookmarks lead to the page
-            self._origins.check(headers)
+            check_origin(headers, self._origins)
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()) or len(length) > 15:
             raise ApiError(400, "bad_content_length", "the Content-Length header is not a valid number")

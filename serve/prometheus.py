@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from idc.data.text import words
 from serve.backend import ModelStatus, PairResult
 from serve.context import RequestContext
 
@@ -23,7 +22,6 @@ class ServingMetrics:
             "idc_requests", "Requests answered.", ("route", "status"), registry=self._registry
         )  # fmt: skip
         self._pairs = Counter("idc_pairs", "Pairs captioned or refused.", ("outcome",), registry=self._registry)
-        self._tokens = Counter("idc_caption_tokens", "Words of the best captions.", registry=self._registry)
         self._latency = Histogram(
             "idc_request_seconds", "Time from a request's first byte to the end of its response.", ("route",),
             buckets=BUCKETS_S, registry=self._registry,
@@ -45,11 +43,9 @@ class ServingMetrics:
         self._waiting.inc(pairs)
 
     def pairs(self, results: Sequence[PairResult]) -> None:
-        """Count answered pairs, and the words of their best captions."""
-        captioned, refused, tokens = verdict_counts(results)
-        self._pairs.labels("captioned").inc(captioned)
-        self._pairs.labels("refused").inc(refused)
-        self._tokens.inc(tokens)
+        """Count answered pairs."""
+        for outcome, count in outcomes(results).items():
+            self._pairs.labels(outcome).inc(count)
 
     def text(self, models: Sequence[ModelStatus], replicas: Mapping[str, int]) -> bytes:
         """All metrics in Prometheus' text format."""
@@ -61,8 +57,7 @@ class ServingMetrics:
         return generate_latest(self._registry)
 
 
-def verdict_counts(results: Sequence[PairResult]) -> tuple[int, int, int]:
-    """(pairs captioned, pairs refused, words of the best captions)."""
+def outcomes(results: Sequence[PairResult]) -> dict[str, int]:
+    """Number of pairs by outcome."""
     refused = sum(result.error is not None for result in results)
-    tokens = sum(len(words(result.captions[0].caption)) for result in results if result.captions)
-    return len(results) - refused, refused, tokens
+    return {"captioned": len(results) - refused, "refused": refused}

@@ -30,36 +30,32 @@ class Service:
         self._reader = RequestPairReader(config.limits)
         self._waiting: Counter[str] = Counter()
 
-    def models(self) -> list[ModelStatus]:
+    async def models(self) -> list[ModelStatus]:
         """The models, the default first."""
-        return self._backend.models()
+        return await self._backend.models()
 
-    def model(self, name: str) -> ModelStatus:
-        """A model by its name.
+    def model(self, name: str) -> str:
+        """The name of a model.
 
         Raises:
             ApiError: 404, there is no such model.
         """
-        models = self.models()
-        for model in models:
-            if model.name == name:
-                return model
-        names = [model.name for model in models]
-        hint = did_you_mean(name, names) or f"; available: {', '.join(names)}"
-        raise ApiError(404, "unknown_model", f"no model is named {name[:100]!r}{hint}", "model")
+        names = list(self._config.models)
+        if name not in names:
+            hint = did_you_mean(name, names) or f"; available: {', '.join(names)}"
+            raise ApiError(404, "unknown_model", f"no model is named {name[:100]!r}{hint}", "model")
+        return name
 
     async def admit(self, context: RequestContext, job: ParsedRequest) -> AdmittedJob:
         """Check a job, take its places in the queue and read its images. The caller must close the result.
 
         Raises:
-            ApiError: 404 unknown model, 503 it cannot be served or all callers together have too many pairs waiting,
-                422 options beyond the limits, 413 too many pairs, 429 the caller has too many pairs waiting; or the
-                only pair is refused (:meth:`RequestPairReader.read`).
+            ApiError: 404 unknown model, 422 options beyond the limits, 413 too many pairs, 429 the caller has too many
+                pairs waiting, 503 all callers together have; or the only pair is refused
+                (:meth:`RequestPairReader.read`).
         """
         context.body_parsed()
         model = self.model(job.model or self._config.default_model)
-        if model.error is not None:
-            raise ApiError(503, "model_unavailable", f"{model.name}: {model.error}", "model", retry_after_s=10)
         self._check_options(job)
         context.pairs = len(job.pairs)
         with ExitStack() as slots:
@@ -111,7 +107,7 @@ class Service:
         self,
         context: RequestContext,
         pairs: Sequence[EncodedPair],
-        model: ModelStatus,
+        model: str,
         options: Options,
         hear: Hear | None = None,
     ) -> list[PairResult]:
@@ -120,11 +116,11 @@ class Service:
         Raises:
             ApiError: 422 the model does not support the options, 503 the replicas are full, 504 it took too long.
         """
-        context.model, context.version = model.name, model.version
+        context.model = model
         timeout_s = self._config.limits.timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                results = await self._backend.caption(list(pairs), model.name, options, hear)
+                results = await self._backend.caption(list(pairs), model, options, hear)
         except Busy as error:
             message = str(error) or "the queues of all replicas are full; try again"
             raise ApiError(503, "busy", message, retry_after_s=1) from None
@@ -133,6 +129,7 @@ class Service:
         except ValueError as error:
             raise ApiError(422, "not_possible", str(error)) from None
         self._metrics.pairs(results)
+        context.version = versions(results)
         return results
 
 
@@ -148,7 +145,7 @@ class AdmittedJob:
     _service: Service
     context: RequestContext
     job: ParsedRequest
-    model: ModelStatus
+    model: str
     images: list[EncodedPair | str]
     places: ExitStack
 
@@ -175,6 +172,11 @@ class AdmittedJob:
         if self.job.single and results[0].error is not None and results[0].status >= 500:
             raise failure(results[0].status, results[0].error)
         return results
+
+
+def versions(results: Sequence[PairResult]) -> str:
+    """The version of the model that captioned; both if another one took its place during a request of several calls."""
+    return ", ".join(sorted({result.version for result in results if result.version}))
 
 
 async def as_done(pieces: Sequence[Coroutine[Any, Any, Piece]]) -> AsyncGenerator[tuple[int, Piece], None]:

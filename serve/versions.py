@@ -80,8 +80,7 @@ class Resolver:
     def fetch(self, version: str, cache: str | Path | None = None) -> Path:
         """A local folder with the artifact of a version from :meth:`resolve`; ``auto`` itself.
 
-        It is downloaded once: other processes wait for the first one, and an interrupted download is discarded. A
-        cached version is used even if the registry does not respond.
+        It is downloaded once: other processes wait for the first one, and an interrupted download is discarded.
 
         Args:
             cache: folder for downloaded artifacts; by default one in the system's folder for temporary files.
@@ -102,17 +101,10 @@ class Resolver:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         if cache is None and root.stat().st_uid != os.getuid():
             raise ValueError(f"{root} belongs to another user; set registry.cache to a folder of your own")
-        # Two registries may both have a captioner/1, and so may one that was deleted and created again: the folder's
-        # name has hashes of the registry and of the location to which the version was uploaded.
-        stem = f"{re.sub(r'[^A-Za-z0-9._-]', '_', wanted.name)}-{wanted.version}-{_short(str(self._uri))}"
-        try:
-            registered = self._version(wanted)
-        except ValueError:
-            kept = sorted(root.glob(f"{stem}-*/config.json"), key=lambda path: path.stat().st_mtime)
-            if not kept:
-                raise
-            return _checked(kept[-1].parent).path
-        target = root / f"{stem}-{_short(registered.source)}"
+        registered = self._version(wanted)
+        # Two registries may both have a captioner/1, and so may one that was deleted and created again.
+        origin = _short(f"{self._uri} {registered.source}")
+        target = root / f"{re.sub(r'[^A-Za-z0-9._-]', '_', wanted.name)}-{wanted.version}-{origin}"
         if not target.exists():
             with (root / f".{target.name}.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)

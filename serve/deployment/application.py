@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 APPLICATION = "captions"
 """Name of the application in Serve, as `python -m serve.app` deploys it."""
+_UPSCALE_S = 2.0
+"""Seconds above the target before a replica is added."""
 UNBOUNDED_CALLS = {"RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": "-1"}
 """Environment of fronts and models. With RAY_SERVE_THROUGHPUT_OPTIMIZED fronts call models by gRPC, which refuses calls
 and answers of more than 4 MiB, less than two photographs; the limits of requests bound them instead."""
@@ -35,9 +37,9 @@ def application(config: ServeConfig, port: str | None = None) -> Application:
     # On a local Ray the command has set it, because a process with a runtime environment starts seconds later.
     environment = {} if port is not None else {"runtime_env": {"env_vars": UNBOUNDED_CALLS}}
     common: dict[str, Any] = {
-        "graceful_shutdown_timeout_s": scaling.drain_s,
+        "graceful_shutdown_timeout_s": limits.timeout_s,
         "graceful_shutdown_wait_loop_s": 0.5,
-        "max_surge_percent": scaling.surge_percent,
+        "max_surge_percent": 50,
         # The front writes its own log line per request.
         "logging_config": {"enable_access_log": False, "log_level": "WARNING"},
     }
@@ -55,10 +57,10 @@ def application(config: ServeConfig, port: str | None = None) -> Application:
             "max_replicas": scaling.max_replicas,
             "target_ongoing_requests": scaling.target_pairs,
             "policy": {"policy_function": "serve.deployment.scaling:by_pairs"},
-            "upscale_delay_s": scaling.upscale_delay_s,
+            "upscale_delay_s": _UPSCALE_S,
             "downscale_delay_s": scaling.downscale_delay_s,
             "metrics_interval_s": 1.0,
-            "look_back_period_s": max(2.0, min(30.0, scaling.upscale_delay_s)),
+            "look_back_period_s": _UPSCALE_S,
         },
         **common,
     )
@@ -67,7 +69,7 @@ def application(config: ServeConfig, port: str | None = None) -> Application:
         serve.ingress()(Front) if port is None else ListeningFront,
         name="Front",
         num_replicas=scaling.front_replicas,
-        ray_actor_options={"num_cpus": scaling.front_cpus, **environment},
+        ray_actor_options={"num_cpus": 1 if port is None else 0, **environment},
         max_ongoing_requests=most,
         max_queued_requests=most,
         backpressure_config={"status_code": 503, "retry_after_s": 1},

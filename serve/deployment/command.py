@@ -104,7 +104,7 @@ def run_server(config: CommandConfig) -> None:
             raise SystemExit(f"serve: the application cannot start: {_reason(str(error))}") from None
         where = "localhost" if config.host in ("0.0.0.0", "::") else config.host
         _report(f"the page: http://{where}:{config.port}/  (API: /docs; stop with Ctrl-C)", verbose)
-        asyncio.run(_until_ended(ended, config.scaling.drain_s, port, verbose))
+        asyncio.run(_until_ended(ended, config.limits.timeout_s, port, verbose))
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     finally:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import traceback
 from typing import TYPE_CHECKING
 
 from idc.config import enter_root
@@ -12,7 +10,7 @@ from serve.config import ServeConfig
 from serve.deployment.ray_internals import bind_to_node_address
 from serve.deployment.replicas import Replicas
 from serve.drain import Drain
-from serve.log import Once, log
+from serve.log import Once
 from serve.memory import return_large_blocks
 
 if TYPE_CHECKING:
@@ -35,17 +33,6 @@ class Front:
         self._config = config
         self._drain = Drain()
         self._backend = Replicas(config, model)
-        await self._backend.refresh()
-        self._watching = asyncio.create_task(self._watch())
-
-    async def _watch(self) -> None:
-        """Look up the versions of all models periodically, without end."""
-        while True:
-            await asyncio.sleep(self._config.registry.poll_s)
-            try:
-                await self._backend.refresh()
-            except Exception:  # the current versions continue to serve, and the next attempt may succeed
-                log(event="refresh_failed", failure=traceback.format_exc())
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         from serve.api import create_api
@@ -54,5 +41,5 @@ class Front:
         return create_api(self._config, self._backend, self._drain, RayMetrics())
 
     async def drain(self) -> int:
-        """Refuse new requests and answer those in progress. Returns how many are left after ``scaling.drain_s``."""
-        return await self._drain.finish(self._config.scaling.drain_s)
+        """Refuse new requests and answer those in progress. Returns how many are left after ``limits.timeout_s``."""
+        return await self._drain.finish(self._config.limits.timeout_s)

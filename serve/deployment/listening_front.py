@@ -68,7 +68,7 @@ class ListeningFront(Front):
         for listener in self._server.servers:
             listener.close()
         loop = asyncio.get_running_loop()
-        last = loop.time() + self._config.scaling.drain_s
+        last = loop.time() + self._config.limits.timeout_s
         last_idle = loop.time() + _LEAVE_S
         while self._connections.count and loop.time() < (last if self._drain.in_progress else last_idle):
             await asyncio.sleep(_POLL_S)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from idc.config import enter_root
-from serve.backend import Abilities, Busy, EncodedPair, Options, PairResult
+from serve.backend import Busy, EncodedPair, ModelStatus, Options, PairResult
 from serve.batching import Batcher
 from serve.config import ServeConfig
 from serve.decoding import DecodedPair, Decoders, PixelRoom
@@ -25,14 +27,15 @@ if TYPE_CHECKING:
 
 _IMAGES = 8
 """The decoded images that are held at once have as many pixels as so many of the largest: 600 MB by default."""
+_RETRY_POLLS = 10
+"""A version that could not be loaded is tried again after this many polls."""
+_SEE_LOG = "see the server log for the reason"
 
 
 class Model:
-    """A replica that captions one batch at a time and keeps the models it used most recently."""
+    """A replica that holds the models of the config, follows their versions and captions one batch at a time."""
 
     async def __init__(self, config: ServeConfig):  # type: ignore[misc]  # Ray awaits it
-        from ray import serve
-
         enter_root()
         bind_to_node_address()
         self._config, self._loading = config, config.loading
@@ -53,31 +56,54 @@ class Model:
             _run, config.batching.max_pairs
         )
         self._pairs = 0  # accepted and without a result
-
-        # Multiplexing keeps the models used most recently, and informs the fronts which replica has which.
-        @serve.multiplexed(max_num_models_per_replica=config.scaling.models_each)
-        async def load_captioner(version: str) -> ServedCaptioner:
-            return await asyncio.to_thread(self._load, version)
-
-        self._captioner = load_captioner
-        await self._preload()
-
-    async def _preload(self) -> None:
-        """Load the models of the config, so that the fronts route their requests to this replica.
-
-        Raises:
-            ValueError: none of them can be loaded.
-        """
-        faults = []
-        sources = list(self._config.models.items())[: self._config.scaling.models_each]
-        for name, source in sources:
-            try:
-                await self._captioner(await asyncio.to_thread(self._resolver.resolve, source))
-            except ValueError as error:
-                faults.append(f"models.{name}: {error}")
-                log(event="model_failed", model=name, error=str(error))
-        if len(faults) == len(sources):
+        self._captioners: dict[str, tuple[str, ServedCaptioner]] = {}
+        """Model name -> the version that serves, as :meth:`Resolver.resolve` returns it, and its captioner."""
+        self._statuses = {status.name: status for status in config.unknown_models()}
+        self._not_before: dict[str, float] = {}
+        """Version -> time of the next attempt to load it."""
+        faults = await self._refresh()
+        if len(faults) == len(config.models):
             raise ValueError("\n".join(faults))
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.registry.poll_s)
+            await self._refresh()
+
+    async def _refresh(self) -> list[str]:
+        """Look up the version of every model and load new ones, which then take the place of those before. Requests in
+        progress keep theirs. Returns why models, or their newest versions, cannot be served."""
+        faults = []
+        for name, source in self._config.models.items():
+            serving, version = self._captioners.get(name), None
+            try:
+                version = await asyncio.to_thread(self._resolver.resolve, source)
+                if serving is None or serving[0] != version:
+                    if self._not_before.get(version, 0.0) > time.monotonic():
+                        continue
+                    self._captioners[name] = version, await asyncio.to_thread(self._load, version)
+            except Exception as error:  # whatever is wrong with a new version, the one before continues to serve
+                why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+                faults.append(f"models.{name}: {why}")
+                if version is not None:
+                    self._not_before[version] = time.monotonic() + _RETRY_POLLS * self._config.registry.poll_s
+                shown = f"the version of {name}" if version is None else public_name(version)
+                what = f"{shown} cannot be {'looked up' if version is None else 'served'}; {_SEE_LOG}"
+                self._note(name, why, **{"error" if serving is None else "newer_error": what})
+            else:
+                captioner = self._captioners[name][1]
+                self._note(
+                    name, version=public_name(version), error=None, newer_error=None, abilities=captioner.abilities
+                )
+        return faults
+
+    def _note(self, name: str, why: str | None = None, **changes: Any) -> None:
+        """Change the status of a model. ``why`` goes to the log only, not to clients."""
+        before, after = self._statuses[name], replace(self._statuses[name], **changes)
+        if after != before:
+            self._statuses[name] = after
+            log(event="model" if why is None else "model_failed", model=name, version=after.version, error=why)
 
     def _load(self, version: str) -> ServedCaptioner:
         from serve.captioner import ServedCaptioner
@@ -89,46 +115,38 @@ class Model:
         captioner.warm_up()
         return captioner
 
-    async def warm(self, version: str) -> Abilities | str:
-        """Load a version. Returns its abilities, or the reason why it cannot be loaded."""
-        loaded = await self._loaded(version)
-        return loaded if isinstance(loaded, str) else loaded.abilities
-
-    async def _loaded(self, version: str) -> ServedCaptioner | str:
-        try:
-            return await self._captioner(version)  # type: ignore[no-any-return]  # Ray's decorator
-        except Exception as error:  # whatever is wrong with a new version, the previous one must continue to serve
-            return f"{type(error).__name__}: {error}"
+    async def models(self) -> list[ModelStatus]:
+        """The models as this replica serves them, the default first."""
+        return list(self._statuses.values())
 
     async def speak(
-        self, version: str, pair: EncodedPair, options: Options
+        self, model: str, pair: EncodedPair, options: Options
     ) -> AsyncGenerator[str | Done[list[PairResult] | str], None]:
         """The pieces of the answer in a dialogue, each as soon as it is generated, then the result of
         :meth:`caption`."""
-        async with aclosing(pieces(lambda hear: self.caption(version, [pair], options, hear))) as items:
+        async with aclosing(pieces(lambda hear: self.caption(model, [pair], options, hear))) as items:
             async for item in items:
                 yield item
 
     async def caption(
-        self, version: str, pairs: list[EncodedPair], options: Options, hear: Hear | None = None
+        self, model: str, pairs: list[EncodedPair], options: Options, hear: Hear | None = None
     ) -> list[PairResult] | str:
         """One result per pair, for at most ``batching.max_pairs`` pairs; a text if the model does not support the
         options.
 
         Raises:
-            Busy: the version cannot be loaded.
+            Busy: the model cannot be loaded.
         """
-        captioner = await self._loaded(version)
-        if isinstance(captioner, str):
-            log(event="model_failed", version=version, error=captioner)
-            raise Busy(f"{public_name(version)} cannot be loaded; see the server log for the reason")
+        if model not in self._captioners:
+            raise Busy(str(self._statuses[model].error))
+        version, captioner = self._captioners[model]
         if reason := captioner.unsupported(options):
-            return str(reason)
+            return reason
         self._pairs += len(pairs)
         try:
             groups = self._room.groups(pairs)
             done = await asyncio.gather(*(self._captioned(captioner, group, options, hear) for group in groups))
-            return [result for results in done for result in results]
+            return [replace(result, version=public_name(version)) for results in done for result in results]
         finally:
             self._pairs -= len(pairs)
 

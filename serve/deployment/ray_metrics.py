@@ -10,7 +10,7 @@ from ray.serve import metrics
 
 from serve.backend import PairResult
 from serve.context import RequestContext
-from serve.prometheus import BUCKETS_S, ServingMetrics, verdict_counts
+from serve.prometheus import BUCKETS_S, ServingMetrics, outcomes
 
 
 class RayMetrics(ServingMetrics):
@@ -21,7 +21,6 @@ class RayMetrics(ServingMetrics):
         tags: Any = ("route", "status")  # Ray's annotation is of one
         self._ray_requests = metrics.Counter("idc_requests", "Requests answered.", tags)
         self._ray_pairs = metrics.Counter("idc_pairs", "Pairs captioned or refused.", ("outcome",))
-        self._ray_tokens = metrics.Counter("idc_caption_tokens", "Words of the best captions.")
         self._ray_latency = metrics.Histogram(
             "idc_request_seconds", "Time from a request's first byte to the end of its response.",
             boundaries=list(BUCKETS_S), tag_keys=("route",),
@@ -42,12 +41,6 @@ class RayMetrics(ServingMetrics):
 
     def pairs(self, results: Sequence[PairResult]) -> None:
         super().pairs(results)
-        captioned, refused, tokens = verdict_counts(results)
-        # Ray refuses to add nothing to a counter.
-        for count, metric, tags in (
-            (captioned, self._ray_pairs, {"outcome": "captioned"}),
-            (refused, self._ray_pairs, {"outcome": "refused"}),
-            (tokens, self._ray_tokens, {}),
-        ):
-            if count:
-                metric.inc(count, tags)
+        for outcome, count in outcomes(results).items():
+            if count:  # Ray refuses to add nothing
+                self._ray_pairs.inc(count, {"outcome": outcome})

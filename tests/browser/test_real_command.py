@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from idc.captioning.apply import Pixels
 from idc.captioning.loading import AUTO, DEFAULTS, CaptionerLoader
 from idc.data.images import decode_image
-from serve.web_files import WEB
+from serve.api import WEB
 from tests.browser.driving import drop
 from tests.serve.bodies import url
 from tests.serve.command import serving
@@ -34,7 +34,7 @@ IGNORED = [[0, 0, 0.5, 1]]
 
 def test_all_ways_give_the_sentence_and_the_claims_of_the_captioner_itself(browser: Browser, tmp_path: Path) -> None:
     captioner = CaptionerLoader(AUTO, DEFAULTS)()
-    with serving(tmp_path, "limits.timeout_s=300", "scaling.drain_s=300") as command:
+    with serving(tmp_path, "limits.timeout_s=300") as command:
         for files in ([EXAMPLES / name for name in pair] for pair in PAIRS.values()):
             pixels = Pixels(*(decode_image(file.read_bytes()) for file in files))
             parts = [pixels.counting(ignore, ()).counted for ignore in ((), IGNORED)]

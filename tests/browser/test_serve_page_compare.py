@@ -18,8 +18,7 @@ from idc.captioning.loading import AUTO, artifact_folder
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import decode_image
 from idc.systems import REGIONS, untrained_captioner
-from serve.api import create_api
-from serve.web_files import WEB
+from serve.api import WEB, create_api
 from tests.browser.driving import CONTRASTS, drop, pixels, too_wide, unnamed
 from tests.browser.served import Backend, Visit
 from tests.serve.local import LocalBackend, local_config, serving

@@ -132,7 +132,7 @@ def behind_an_endpoint() -> Iterator[Server]:
     with TemporaryDirectory() as folder, endpoint(speaking_folder("qwen2_5_vl")) as behind:
         behind.fault = slowly
         try:
-            settings = f"loading.endpoint.url={behind.url}", "limits.timeout_s=20", "scaling.drain_s=20"
+            settings = f"loading.endpoint.url={behind.url}", "limits.timeout_s=20"
             with running(str(wrapped(Path(folder) / "artifact")), *settings) as server:
                 yield server
         finally:

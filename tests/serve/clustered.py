@@ -55,7 +55,7 @@ def _small(port: int) -> dict[str, Any]:
     config["http_options"] = {"host": "127.0.0.1", "port": port}
     args = config["applications"][0]["args"]
     args |= {"models": {"shipped": "shipped"}, "auth": {"tokens": tokens_of(tester=TOKEN)}}
-    args["scaling"] |= {"cpus": 1, "gpus": 0, "front_cpus": 0, "front_replicas": 1, "max_replicas": 1}
+    args["scaling"] |= {"cpus": 1, "gpus": 0, "front_replicas": 1, "max_replicas": 1}
     del args["registry"]
     return config
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -45,7 +46,7 @@ class LocalBackend:
         self._version = public_name(Resolver().resolve(artifact))
         self._thread = ThreadPoolExecutor(1)
 
-    def models(self) -> list[ModelStatus]:
+    async def models(self) -> list[ModelStatus]:
         abilities = self._captioner.abilities
         return [ModelStatus(name, self._version, abilities=abilities) for name in self._names]
 
@@ -57,7 +58,9 @@ class LocalBackend:
         loop = asyncio.get_running_loop()
         heard = None if hear is None else partial(loop.call_soon_threadsafe, hear)
         decoded = [self._captioner.decode(pair)._replace(hear=heard) for pair in pairs]
-        return await loop.run_in_executor(self._thread, self._captioner.caption, decoded, [options] * len(pairs))
+        caption = self._captioner.caption
+        results = await loop.run_in_executor(self._thread, caption, decoded, [options] * len(pairs))
+        return [replace(result, version=self._version) for result in results]
 
     async def ready(self) -> str | None:
         return None

@@ -33,7 +33,7 @@ from tests.serve.waiting import PATIENCE_S, until
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 LARGE = [(side, (f"{side}.png", picture(1500, 1500, shade=40))) for side in ("before", "after")] * 16
 """A form of 16 large pairs."""
-SETTINGS = ("limits.timeout_s=300", "scaling.drain_s=300", "batching.max_pairs=2")
+SETTINGS = ("limits.timeout_s=300", "batching.max_pairs=2")
 """Generous times for a busy machine; with small batches most pairs of a request wait in the front."""
 
 
@@ -151,7 +151,7 @@ def test_streams_under_way_end_whole(artifact: str, tmp_path: Path) -> None:
 
 
 def test_two_fronts_share_the_limit_of_connections(artifact: str, tmp_path: Path) -> None:
-    settings = ("scaling.front_replicas=2", "limits.connections=8", "limits.connections_each=8", "limits.head_s=600")
+    settings = ("scaling.front_replicas=2", "limits.connections=8")
     with serving(tmp_path, f"models.demo={artifact}", *settings) as command, ExitStack() as stack:
         opened = [stack.enter_context(socket.create_connection(command.address)) for _ in range(32)]
         for connection in opened:
@@ -196,7 +196,7 @@ def test_on_a_cluster_a_failed_deployment_and_a_second_sigint_leave_nothing_depl
             applications = httpx2.get(f"{head.url}/api/serve/applications/", timeout=60).json()["applications"]
             return {name: application["status"] for name, application in applications.items()}
 
-        brief = ("limits.timeout_s=60", "scaling.drain_s=60", "batching.max_pairs=1")
+        brief = ("limits.timeout_s=60", "batching.max_pairs=1")
         with serving(tmp_path, token, f"models.demo={artifact}", *brief) as command, ThreadPoolExecutor(1) as thread:
             assert deployed() == {"captions": "RUNNING"}
             headers = {"Authorization": f"Bearer {TOKEN}"}

@@ -25,7 +25,7 @@ def test_an_answer_whose_replica_dies_ends_with_an_error(tmp_path: Path) -> None
     """A thousand tokens take seconds; a replica that is killed after the first has not generated the last."""
     artifact = wrapped(tmp_path / "artifact", folder=endless(tmp_path / "model"))
     with (
-        serving(tmp_path, f"models.vlm={artifact}", "limits.timeout_s=300", "scaling.drain_s=300") as command,
+        serving(tmp_path, f"models.vlm={artifact}", "limits.timeout_s=300") as command,
         openai.OpenAI(base_url=f"{command.url}/v1", api_key="none", max_retries=0) as chat,
     ):
         asked: list[Any] = [{"role": "user", "content": [*PARTS, {"type": "text", "text": "What changed?"}]}]

@@ -31,7 +31,9 @@ class App:
     :attr:`go` was set. ``/held`` reads the body after its first piece late, so that it has arrived whole."""
 
     def __init__(self, **limits: Any) -> None:
-        self.limits = LimitsConfig.model_validate(limits)
+        constants = {name: value for name, value in limits.items() if name not in LimitsConfig.model_fields}
+        kind = type("Limits", (LimitsConfig,), {**constants, "__module__": __name__})
+        self.limits = kind.model_validate({name: value for name, value in limits.items() if name not in constants})
         self.connections = Connections(self.limits)
         self.asked, self.cancelled = threading.Event(), threading.Event()
         self.go = threading.Event()

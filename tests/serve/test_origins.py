@@ -58,12 +58,16 @@ def test_a_foreign_page_is_refused(client: httpx2.Client, headers: dict[str, str
         client.post("/v1/chat/completions", json={}, headers=sent),
         client.get("/v1/models", headers=sent),
         client.get("/metrics", headers=sent),
-        client.request("OPTIONS", "/v1/captions", headers={**sent, "Access-Control-Request-Method": "POST"}),
     ):
         error = ErrorAnswer.model_validate_json(answer.content).error
         assert (answer.status_code, error.code) == (403, "foreign_origin")
         assert "auth.origins" in error.message
         assert "access-control-allow-origin" not in answer.headers
+    if "Origin" in sent:
+        asked = {**sent, "Access-Control-Request-Method": "POST"}
+        preflight = client.request("OPTIONS", "/v1/captions", headers=asked)
+        assert preflight.status_code == 400
+        assert "access-control-allow-origin" not in preflight.headers
 
 
 def test_programs_and_the_served_page_are_answered(client: httpx2.Client) -> None:
@@ -89,7 +93,7 @@ def test_scripts_of_an_allowed_origin_may_ask_and_read(client: httpx2.Client) ->
     bare = httpx2.Client(base_url=client.base_url, timeout=60)  # a browser sends preflights without the token
     with bare:
         preflight = bare.request("OPTIONS", "/v1/captions", headers=asked)
-    assert preflight.status_code == 204
+    assert preflight.status_code == 200
     assert "POST" in preflight.headers["access-control-allow-methods"]
     assert "Authorization" in preflight.headers["access-control-allow-headers"]
     good = client.post("/v1/captions", files=FORM, headers=sent)
@@ -97,5 +101,5 @@ def test_scripts_of_an_allowed_origin_may_ask_and_read(client: httpx2.Client) ->
     assert (good.status_code, bad.status_code) == (200, 422)
     for answer in (preflight, good, bad):
         assert answer.headers["access-control-allow-origin"] == TOOLS
-        assert answer.headers["vary"] == "Origin"
+        assert "Origin" in answer.headers["vary"]
         assert "access-control-allow-credentials" not in answer.headers

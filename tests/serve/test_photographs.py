@@ -28,7 +28,7 @@ Form = list[tuple[str, tuple[str, bytes]]]
 def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
     home = tmp_path_factory.mktemp(request.param)
     if request.param == "command":
-        settings = ("models.shipped=shipped", "limits.timeout_s=300", "scaling.drain_s=300")
+        settings = ("models.shipped=shipped", "limits.timeout_s=300")
         with serving(home, *settings) as command, command.client() as client:
             yield client
         return

@@ -137,17 +137,6 @@ def test_the_same_number_in_another_registry_is_another_version(
     assert (weight(Path(fetch(registry.uri, cache))), weight(Path(fetch(other.uri, cache)))) == (1.0, 2.0)
 
 
-def test_what_was_fetched_serves_while_the_registry_is_away(registry: Registry, tmp_path: Path) -> None:
-    registry.add(1.0)
-    cache = tmp_path / "cache"
-    first = fetch(registry.uri, cache)
-    (tmp_path / "mlflow.db").rename(tmp_path / "away.db")
-    assert fetch(registry.uri, cache) == first
-    with pytest.raises(ValueError, match=r"no such file or folder: '.*mlflow\.db'"):
-        fetch(registry.uri, tmp_path / "empty")
-    assert not (tmp_path / "mlflow.db").exists(), "an empty registry was made"
-
-
 def test_what_is_missing_is_named_with_the_way_out(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     registry.add(1.0)
     resolver = Resolver(registry.uri)
