@@ -18,15 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import psutil
 
 from serve.config import LimitsConfig
-from tests.serve.bad_images import avif_claiming_8x8, jpeg_of_scans
-from tests.serve.bodies import FORM, conversation, dumped, file, form, formed, picture, saved, url
+from tests.serve.bad_images import jpeg_of_scans
+from tests.serve.bodies import FORM, conversation, file, form, formed, picture, saved, url
 from tests.serve.command import free_port
 from tests.serve.wire import CHAT, Hostile, send
 
@@ -38,8 +36,6 @@ _TITLES = {
     "ServeReplica:captions:Front": "front",
     "ServeReplica:captions:Model": "model",
 }
-_SLOWLY = "Take your time."
-"""In a question to the endpoint of :func:`behind_an_endpoint`: it answers by a byte a second."""
 _GIVEN_BACK_S = 5.0
 _SAMPLE_S = 0.1
 _PATIENCE_S = 15.0
@@ -112,33 +108,6 @@ def running(artifact: str, *settings: str) -> Iterator[Server]:
             process.wait(120)
 
 
-@contextmanager
-def behind_an_endpoint() -> Iterator[Server]:
-    """The server in front of an endpoint of ours: a small model, which answers some questions by a byte a second."""
-    from tests.vlm.artifacts import speaking_folder, wrapped
-    from tests.vlm.endpoint import endpoint
-
-    ended = threading.Event()
-
-    def slowly(handler: Any) -> bool:
-        if handler.command != "POST" or _SLOWLY not in json.dumps(handler.server.requests[-1]):
-            return False
-        handler.send_response(200)
-        handler.end_headers()
-        while not ended.wait(1):
-            handler.wfile.write(b" ")
-        return True
-
-    with TemporaryDirectory() as folder, endpoint(speaking_folder("qwen2_5_vl")) as behind:
-        behind.fault = slowly
-        try:
-            settings = f"loading.endpoint.url={behind.url}", "limits.timeout_s=20"
-            with running(str(wrapped(Path(folder) / "artifact")), *settings) as server:
-                yield server
-        finally:
-            ended.set()
-
-
 # -- attacks; each returns its finding for the table
 
 
@@ -147,13 +116,6 @@ def long_lines(server: Server) -> str:
     with server.connect() as connection:
         sent = _send(connection, _START, b"X: " + b"x" * 10**6 + b"\r\n", 300)
         return f"{sent / 1e6:.0f} MB were taken"
-
-
-def tiny_lines(server: Server) -> str:
-    """Two million header lines of 6 bytes."""
-    with server.connect() as connection:
-        sent = _send(connection, _START, b"a: b\r\n" * 10_000, 200)
-        return f"{sent / 6:,.0f} lines were taken"
 
 
 def half_open(server: Server) -> str:
@@ -171,13 +133,6 @@ def slow_headers(server: Server) -> str:
 def slow_bodies(server: Server) -> str:
     """200 connections that send a body by a byte a second."""
     return _drip(server, _head(10**6), b" ", LIMITS.timeout_s)
-
-
-def slow_endpoint(server: Server) -> str:
-    """16 requests to an endpoint that answers them by a byte a second."""
-    parts = conversation(url(picture()), url(picture()))
-    parts["messages"][0]["content"][0]["text"] = f"What changed? {_SLOWLY}"
-    return _at_once(server, 16, Hostile("slow", 504, None, dumped(parts), path=CHAT))
 
 
 def large_bodies(server: Server) -> str:
@@ -209,21 +164,6 @@ def many_scans(server: Server) -> str:
     bomb, plain = file("before", jpeg_of_scans(20_000, 4992)), file("after", picture())
     body = form(*[part for _ in range(32) for part in (bomb, plain)])
     return _at_once(server, 2, Hostile("scans", 400, None, lambda: body, headers=FORM))
-
-
-def avif(server: Server) -> str:
-    """Two requests with 32 AVIFs of 2 kB that claim 8x8 pixels and hold 16384x16384."""
-    bomb, plain = file("before", avif_claiming_8x8()), file("after", picture())
-    body = form(*[part for _ in range(32) for part in (bomb, plain)])
-    return _at_once(server, 2, Hostile("avif", 400, None, lambda: body, headers=FORM))
-
-
-def many_segments(server: Server) -> str:
-    """A JPEG with 15 MiB of empty segments."""
-    plain = saved(np.zeros((64, 64, 3), np.uint8), "JPEG")
-    data = plain[:2] + b"\xff\xed\0\2" * (15 * 2**18) + plain[2:]
-    body = form(file("before", data), file("after", picture()))
-    return _at_once(server, 1, Hostile("segments", 400, None, lambda: body, headers=FORM))
 
 
 def _at_once(server: Server, count: int, request: Hostile) -> str:

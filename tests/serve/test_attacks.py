@@ -29,26 +29,15 @@ def test_nothing_listens_for_other_machines(server: Server) -> None:
     assert answering_to_others(server.process) == []
 
 
-@pytest.mark.parametrize("attack", [attacks.long_lines, attacks.tiny_lines])
-def test_headers_take_no_memory_and_block_nobody(server: Server, attack: Attack) -> None:
-    found = cost(server, attack)
+def test_headers_take_no_memory_and_block_nobody(server: Server) -> None:
+    found = cost(server, attacks.long_lines)
     assert found.growth("front") < SLACK_MIB, found.row()
     assert set(found.statuses) == {200}, found.row()
 
 
-@pytest.mark.parametrize(
-    ("attack", "refused"),
-    [
-        (attacks.many_scans, "2 answered by 400"),
-        (attacks.avif, "2 answered by 400"),
-        (attacks.many_segments, "1 answered by 400"),
-    ],
-)
-def test_images_that_take_long_or_much_memory_are_refused_before_they_are_decoded(
-    server: Server, attack: Attack, refused: str
-) -> None:
-    found = cost(server, attack)
-    assert found.found == refused
+def test_images_that_take_long_are_refused_before_they_are_decoded(server: Server) -> None:
+    found = cost(server, attacks.many_scans)
+    assert found.found == "2 answered by 400"
     assert found.growth("model") < SLACK_MIB, found.row()
     assert set(found.statuses) == {200}, found.row()
 
@@ -67,15 +56,6 @@ def test_connections_without_a_request_end_and_block_nobody(server: Server, atta
     found = cost(server, attack)
     assert found.found == "0 stayed open"
     assert set(found.statuses) == {200}, found.row()
-
-
-def test_an_endpoint_that_answers_by_a_byte_a_second_is_given_up() -> None:
-    with attacks.behind_an_endpoint() as server:
-        assert server.ask() == 200
-        found = cost(server, attacks.slow_endpoint)
-        assert found.found == "16 answered by 504"
-        assert found.growth("front") < SLACK_MIB, found.row()
-        assert set(found.statuses) == {200}, found.row()  # they wait for a place among the requests in flight
 
 
 @pytest.mark.parametrize("attack", [attacks.large_bodies, attacks.complete_requests])
