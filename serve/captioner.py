@@ -19,7 +19,6 @@ from idc.captioning.apply import (
     DescribeOptions,
     Fault,
     Pixels,
-    decode_pair,
     describe_batch,
     with_objects,
 )
@@ -37,11 +36,10 @@ from idc.captioning.contract import (
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
 from idc.chat_endpoint import EndpointError, NotAnswered, RequestRefused
-from idc.data.images import MAX_PIXELS, ImageError, decode_image, encode_png, resize_image
+from idc.data.images import encode_png, resize_image
 from idc.geo.pixel_grid import PixelGrid
 from serve.backend import (
     Abilities,
-    EncodedPair,
     Options,
     PairResult,
     RequestDialogue,
@@ -49,8 +47,7 @@ from serve.backend import (
     ShownScene,
 )
 from serve.conversation import fault_of
-from serve.decoder_process import NOT_COMPARABLE
-from serve.decoding import DecodedPair, masks_fault, placed_fault, with_counted
+from serve.decoding import DecodedPair
 from serve.log import log
 
 _REFUSED = (
@@ -100,34 +97,13 @@ class ServedCaptioner:
             return str(error)
         return None
 
-    def decode(self, pair: EncodedPair) -> DecodedPair:
-        """The pixels of both images. It does not use the model and may run in another thread at the same time."""
-        decoded = (
-            self._placed(pair) if pair.placed else DecodedPair(decode_pair(pair.before, pair.after), pair.dialogue)
-        )
-        try:
-            masks = {part: decode_image(part) for part in (*pair.ignore, *pair.only) if isinstance(part, bytes)}
-        except ImageError as error:
-            return DecodedPair(masks_fault(error), pair.dialogue)
-        return with_counted(decoded, pair, masks)
-
-    def _placed(self, pair: EncodedPair) -> DecodedPair:
-        from idc.geo.placed_pair import decode_placed  # rasterio, which a server may lack
-
-        try:
-            pixels, grid = decode_placed(pair.before, pair.after, MAX_PIXELS)
-        except ValueError as error:
-            return DecodedPair(placed_fault(ImageError(NOT_COMPARABLE, str(error))), pair.dialogue)
-        return DecodedPair(pixels, pair.dialogue, grid=grid)
-
-    def caption(self, pairs: Sequence[DecodedPair | EncodedPair], options: Sequence[Options]) -> list[PairResult]:
+    def caption(self, pairs: Sequence[DecodedPair], options: Sequence[Options]) -> list[PairResult]:
         """One result per pair, each with its own options; a faulty pair does not affect the others."""
         results: dict[int, PairResult] = {}
         images: dict[int, Pixels] = {}
         grids: dict[int, PixelGrid | None] = {}
         asked: dict[int | None, dict[int, DecodedPair]] = defaultdict(dict)
-        for index, (pair, option) in enumerate(zip(pairs, options, strict=True)):
-            decoded = self.decode(pair) if isinstance(pair, EncodedPair) else pair
+        for index, (decoded, option) in enumerate(zip(pairs, options, strict=True)):
             pixels, dialogue = decoded.pixels, decoded.dialogue
             if error := self.refusal(decoded, option):
                 results[index] = PairResult(error=error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +19,7 @@ from idc.captioning.loading import DEFAULTS, LoadConfig
 from serve.backend import EncodedPair, ModelStatus, Options, PairResult
 from serve.captioner import ServedCaptioner
 from serve.config import LimitsConfig, ServeConfig
+from serve.decoding import DecodedPair, Decoders
 from serve.listener import Connections, LimitedProtocol
 from serve.pieces import Hear
 from serve.versions import Resolver, public_name
@@ -44,7 +45,7 @@ class LocalBackend:
         self._artifact, self._names = artifact, names
         self._captioner = ServedCaptioner(artifact, load)
         self._version = public_name(Resolver().resolve(artifact))
-        self._thread = ThreadPoolExecutor(1)
+        self._thread, self._decoders = ThreadPoolExecutor(1), Decoders(2, 60)
 
     async def models(self) -> list[ModelStatus]:
         abilities = self._captioner.abilities
@@ -57,7 +58,7 @@ class LocalBackend:
             raise ValueError(reason)
         loop = asyncio.get_running_loop()
         heard = None if hear is None else partial(loop.call_soon_threadsafe, hear)
-        decoded = [self._captioner.decode(pair)._replace(hear=heard) for pair in pairs]
+        decoded = [(await self._decoders.pair(pair))._replace(hear=heard) for pair in pairs]
         caption = self._captioner.caption
         results = await loop.run_in_executor(self._thread, caption, decoded, [options] * len(pairs))
         return [replace(result, version=self._version) for result in results]
@@ -67,6 +68,16 @@ class LocalBackend:
 
     async def replicas(self) -> dict[str, int]:
         return {"Model": 1}
+
+
+def caption(captioner: ServedCaptioner, pairs: Sequence[EncodedPair], options: Sequence[Options]) -> list[PairResult]:
+    """What a served captioner says of image files."""
+
+    async def decoded() -> list[DecodedPair]:
+        decoders = Decoders(2, 60)
+        return [await decoders.pair(pair) for pair in pairs]
+
+    return captioner.caption(asyncio.run(decoded()), options)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from serve.errors import ApiError
 from serve.pieces import Hear
 from serve.schema import CaptionAnswer, ErrorAnswer
 from tests.serve.bodies import FORM, picture, upload, url
-from tests.serve.local import LocalBackend, local_config, serving, tokens_of
+from tests.serve.local import LocalBackend, caption, local_config, serving, tokens_of
 from tests.serve.waiting import until
 from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
 
@@ -73,7 +73,7 @@ def disks() -> Iterator[httpx2.Client]:
 
 def test_a_form_gives_what_the_captioner_gives(client: httpx2.Client, artifact: str) -> None:
     options = {"candidates": 2, "change_map": True, "objects": "always"}
-    (expected,) = ServedCaptioner(artifact).caption(PAIRS[:1], [Options(beams=2, **options)])
+    (expected,) = caption(ServedCaptioner(artifact), PAIRS[:1], [Options(beams=2, **options)])
     answer = client.post("/v1/captions", **upload(PAIRS[0], **options))
     parsed = CaptionAnswer.model_validate_json(answer.raise_for_status().content)
     (result,) = parsed.results

@@ -20,7 +20,7 @@ from serve.captioner import ServedCaptioner
 from tests.serve.bodies import picture, upload
 from tests.serve.command import free_port
 from tests.serve.load import load
-from tests.serve.local import TOKEN, tokens_of
+from tests.serve.local import TOKEN, caption, tokens_of
 from tests.serve.waiting import until
 
 pytestmark = pytest.mark.ray
@@ -105,7 +105,7 @@ def test_captions_are_those_of_the_model_that_was_asked(app: Deployed, artifact:
     answer = app.post(PAIRS, model=model).raise_for_status().json()
     version = {"champion": "models:/captioner/1", "folder": f"sha256:{artifact_identity(artifact)[:12]}"}[model]
     assert answer["version"] == version
-    own = ServedCaptioner(str(app.folders.get(version, artifact))).caption(PAIRS, [Options()] * len(PAIRS))
+    own = caption(ServedCaptioner(str(app.folders.get(version, artifact))), PAIRS, [Options()] * len(PAIRS))
     found = [[(one["caption"], one["log_probability"]) for one in result["candidates"]] for result in answer["results"]]
     for one, expected in zip(found, own, strict=True):
         assert [text for text, _ in one] == [text for text, _ in expected.captions]
@@ -119,7 +119,7 @@ def test_a_new_champion_takes_over_without_a_failed_request(app: Deployed) -> No
         until(lambda: results.versions[-1] == "models:/captioner/2" or not results.all_answered(), "version 2 answers")
     assert results.all_answered(), (results.faults, set(results.statuses), results.versions[-1])
     assert set(results.versions) == {"models:/captioner/1", "models:/captioner/2"}
-    expected = ServedCaptioner(str(app.folders["models:/captioner/2"])).caption(PAIRS[:1], [Options()])[0]
+    expected = caption(ServedCaptioner(str(app.folders["models:/captioner/2"])), PAIRS[:1], [Options()])[0]
     answer = app.post(PAIRS[:1], model="champion").json()["results"][0]
     assert answer["log_probability"] == pytest.approx(expected.captions[0][1], abs=1e-4)
 

@@ -23,7 +23,7 @@ from serve.api import create_api
 from serve.backend import EncodedPair, Options, PairResult, RequestDialogue
 from serve.captioner import ServedCaptioner
 from tests.serve.bodies import picture, upload
-from tests.serve.local import LocalBackend, local_config, serving
+from tests.serve.local import LocalBackend, caption, local_config, serving
 from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
 from tests.systems.procap.world import World
 from tests.vlm.artifacts import wrapped
@@ -63,7 +63,7 @@ def test_captions_are_those_of_the_artifact(
     captioner: ServedCaptioner, captioner_artifact: Path, pairs: list[EncodedPair]
 ) -> None:
     images = [[decode_image(getattr(pair, name)) for pair in pairs] for name in ("before", "after")]
-    found = captioner.caption(pairs, [Options()] * 5)
+    found = caption(captioner, pairs, [Options()] * 5)
     assert [one.captions[0][0] for one in found] == load_captioner(str(captioner_artifact))(*images)
     assert {one.batch for one in found} == {5}
     assert all(one.model_ms > 0 for one in found)
@@ -81,11 +81,10 @@ def test_mixed_sizes_options_and_faults_are_answered_as_if_alone(
         (pairs[4], Options(beams=1, candidates=2)), (pairs[4], Options(change_map=True)),
         (pairs[1], Options()),
     ]  # fmt: skip
-    together = captioner.caption([pair for pair, _ in mixed], [options for _, options in mixed])
-    decoded = captioner.caption([captioner.decode(pair) for pair, _ in mixed], [options for _, options in mixed])
-    for (pair, options), one, other in zip(mixed, together, decoded, strict=True):
-        [alone] = captioner.caption([pair], [options])
-        assert without_timing(one) == without_timing(alone) == without_timing(other)
+    together = caption(captioner, [pair for pair, _ in mixed], [options for _, options in mixed])
+    for (pair, options), one in zip(mixed, together, strict=True):
+        [alone] = caption(captioner, [pair], [options])
+        assert without_timing(one) == without_timing(alone)
         values, expected = ([value for _, value in each.captions] for each in (one, alone))
         assert values == pytest.approx(expected, abs=1e-4)
         assert (one.change_map is not None) == (options.change_map and one.error is None)
@@ -104,7 +103,7 @@ def test_mixed_sizes_options_and_faults_are_answered_as_if_alone(
 def test_the_map_of_a_large_image_has_1024_pixels_at_most(captioner: ServedCaptioner) -> None:
     random = np.random.default_rng(0)
     before, after = (encode_png(random.integers(0, 255, (70, 3000, 3), dtype=np.uint8)) for _ in range(2))
-    [one] = captioner.caption([EncodedPair(before, after)], [Options(change_map=True)])
+    [one] = caption(captioner, [EncodedPair(before, after)], [Options(change_map=True)])
     assert one.change_map is not None
     with Image.open(io.BytesIO(one.change_map)) as drawn:
         assert (drawn.mode, drawn.size) == ("L", (1024, 24))
@@ -114,7 +113,7 @@ def test_objects_is_asked_about_unfamiliar_pairs_or_about_all() -> None:
     options = [Options(objects=objects) for objects in ("never", "unfamiliar", "always")]
     shipped = ServedCaptioner(SHIPPED)
     for pair, familiar, asked in ((RENDERED, True, [0, 0, 1]), (BOTTLES, False, [0, 1, 1])):
-        results = [result.description for result in shipped.caption([pair] * 3, options)]
+        results = [result.description for result in caption(shipped, [pair] * 3, options)]
         assert [one and (one.familiar, one.captioner) for one in results] == [(familiar, None)] * 3
         assert {one and one.verdict for one in results} == {"changed" if familiar else "unsure"}
         for field in ("claims", "regions", "objects_text"):
@@ -126,7 +125,7 @@ def test_after_its_warm_up_nothing_is_loaded_any_more(monkeypatch: pytest.Monkey
     served.warm_up()
     for loader in ("idc.captioning.loading.load_captioner", "idc.systems.objects.captioner.load_detector"):
         monkeypatch.setattr(loader, None)
-    results = served.caption([RENDERED, BOTTLES], [Options()] * 2)
+    results = caption(served, [RENDERED, BOTTLES], [Options()] * 2)
     assert [result.description and result.description.captioner for result in results] == [SHIPPED, OBJECTS]
 
 
@@ -145,7 +144,7 @@ def test_what_does_not_count_is_each_pairs_own_in_one_batch() -> None:
         replace(DISKS, ignore=((0, 0, 1, 1),)),
     ]
     served = ServedCaptioner(artifact_folder(REGIONS))
-    *results, nothing = served.caption(pairs, [Options()] * len(pairs))
+    *results, nothing = caption(served, pairs, [Options()] * len(pairs))
     expected = untrained_captioner(ObjectsConfig(detector="none")).describe(
         [images[0]] * 4, [images[1]] * 4, counted=[None, ~left, left, left]
     )
@@ -164,8 +163,8 @@ def test_a_pair_that_the_model_refuses_fails_alone(tmp_path: Path, dialogue: Req
     served = ServedCaptioner(wrapped(tmp_path / "artifact"))
     good = EncodedPair(picture(90, 60), picture(90, 60, shade=140), dialogue)
     thin = replace(good, after=picture(900, 3))
-    results = served.caption([good, thin, good], [Options()] * 3)
-    [alone] = served.caption([good], [Options()])
+    results = caption(served, [good, thin, good], [Options()] * 3)
+    [alone] = caption(served, [good], [Options()])
     assert [one.error is None for one in results] == [True, False, True]
     assert "aspect ratio" in (results[1].error or "")
     for result in (results[0], results[2]):

@@ -32,19 +32,27 @@ def slow(side: int = 5000) -> bytes:
     return b"BM" + head + bytes(1024) + b"\1\5" * 2**23
 
 
+EARLIER: set[psutil.Process] = set()
+
+
+@pytest.fixture(autouse=True)
+def _of_other_tests() -> None:
+    """Their servers in this process may still have decoders."""
+    EARLIER.update(psutil.Process().children())
+
+
 def decoders() -> list[psutil.Process]:
-    """The decoder processes of this process."""
+    """The decoder processes of this test."""
     running = []
     for child in psutil.Process().children():
         with suppress(psutil.ZombieProcess):  # it has ended, and has not been waited for
-            if "serve.decoder_process" in child.cmdline():
+            if child not in EARLIER and "serve.decoder_process" in child.cmdline():
                 running.append(child)
     return running
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run a test; the decoder processes end with their pool."""
-    assert not decoders()
     asyncio.run(test())
     gc.collect()
     _, alive = psutil.wait_procs(decoders(), timeout=60)
