@@ -45,9 +45,9 @@ class AuthConfig(ConfigModel):
             yield "tokens: mode=loopback uses none; leave them out, or set mode=token"
 
 
-_BODY_COPIES = 3.0
-"""Maximal memory of a body relative to its size, in the front: as text, as parsed values and as image files.
-``tests/serve/attacks.py`` measures it."""
+BODY_COPIES = 4.5
+"""Maximal memory of a body relative to its size, in the front: the bytes, their text, the parsed values and the image
+files. ``tests/serve/attacks.py`` measures it."""
 
 
 class LimitsConfig(ConfigModel):
@@ -68,7 +68,7 @@ class LimitsConfig(ConfigModel):
     """The same per token (without tokens, per address); more is answered by 429 with Retry-After."""
     waiting_mib: float = Field(512.0, gt=0)
     """Memory in MiB for the bodies of unanswered requests of all clients in a front; more is answered by 503 with
-    Retry-After. A body takes up to 3 times its size there (BENCHMARKS.md, attacks)."""
+    Retry-After. A body of JSON takes up to 4.5 times its size there."""
     timeout_s: float = Field(60.0, gt=0)
     """Seconds until a request is answered by 504, until a body must have arrived, and that an ending replica may work
     on what it has accepted. Must exceed a cold start."""
@@ -104,7 +104,7 @@ class LimitsConfig(ConfigModel):
     """Maximal length of an answer to a question; a larger ``max_tokens`` of a request counts as this."""
 
     def faults(self) -> Iterator[str]:
-        if self.waiting_mib < (least := _BODY_COPIES * self.body_mib):
+        if self.waiting_mib < (least := BODY_COPIES * self.body_mib):
             problem = f"{self.waiting_mib:g} is too little for one body of body_mib={self.body_mib:g}"
             yield f"waiting_mib: {problem}; set at least {least:g}"
         for name in ("waiting_pairs", "waiting_pairs_each"):
@@ -114,13 +114,13 @@ class LimitsConfig(ConfigModel):
     def of_each(self, fronts: int) -> LimitsConfig:
         """The limits of one of several fronts that listen at one port: its share in the connections and in the memory
         of bodies, which has room for one body at least."""
-        waiting_mib = max(self.waiting_mib / fronts, _BODY_COPIES * self.body_mib)
+        waiting_mib = max(self.waiting_mib / fronts, BODY_COPIES * self.body_mib)
         return self.model_copy(update={"connections": -(-self.connections // fronts), "waiting_mib": waiting_mib})
 
     @property
     def waiting_bytes(self) -> int:
         """Maximal bytes of unanswered bodies: :attr:`waiting_mib` divided by the copies."""
-        return int(self.waiting_mib / _BODY_COPIES * 2**20)
+        return int(self.waiting_mib / BODY_COPIES * 2**20)
 
 
 class BatchingConfig(ConfigModel):

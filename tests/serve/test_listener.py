@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from serve.config import LimitsConfig
+from serve.config import BODY_COPIES, LimitsConfig
 from serve.listener import Connections, client_key
 from tests.serve.local import serving
 from tests.serve.waiting import until
@@ -216,7 +216,7 @@ def test_a_body_of_tiny_chunks_is_refused() -> None:
 
 def test_bodies_count_from_the_first_byte_until_the_answer() -> None:
     part = b"x" * 2**19
-    with app(body_mib=1, waiting_mib=3 * 1.25) as served, ExitStack() as stack:
+    with app(body_mib=1, waiting_mib=BODY_COPIES * 1.25) as served, ExitStack() as stack:
         waiting = [stack.enter_context(served.connect()) for _ in range(2)]
         waiting[0].sendall(post("/held", 2**19, part))  # all of it, and not answered
         waiting[1].sendall(post("/", 2**20, part))  # half of it
@@ -230,7 +230,7 @@ def test_bodies_count_from_the_first_byte_until_the_answer() -> None:
 
 
 def test_the_bodies_that_began_first_are_completed() -> None:
-    with app(body_mib=1, waiting_mib=3) as served, ExitStack() as stack:
+    with app(body_mib=1, waiting_mib=BODY_COPIES) as served, ExitStack() as stack:
         uploads = [stack.enter_context(served.connect()) for _ in range(6)]
         for place, connection in enumerate(uploads):
             connection.sendall(post("/", 2**20, b"x" * 2**17))
@@ -241,7 +241,7 @@ def test_the_bodies_that_began_first_are_completed() -> None:
 
 
 def test_bodies_of_requests_that_were_refused_are_not_held() -> None:
-    with app(body_mib=4, waiting_mib=3 * 4) as served:
+    with app(body_mib=4, waiting_mib=BODY_COPIES * 4) as served:
         for _ in range(3):
             assert served.ask(post("/early", 2**21, b"x" * 2**21)) == (200, "0")
         assert served.ask(post("/", 2**22, b"x" * 2**22)) == (200, str(2**22))
