@@ -23,7 +23,6 @@ TRACKED = r"tracked in MLflow: mlflow ui --backend-store-uri sqlite:///.*/mlflow
 PROGRESS = r"(\w+: )?(step|chunk|pair|row) \d+/\d+  .*s/\w+  \d+:\d\d left"
 OURS = {
     "pretrain_procap": [PROGRESS, TRACKED, r"quiet: 6 steps, .* s each, best at 6; validation .*; artifact .*", NEXT],
-    "robustness": [PROGRESS, r"robustness: fog of severity 5 on .*", r"fog: 24 rows .*, rejected: 0 \{\}", NEXT],
 }
 """Job -> its lines as regular expressions."""
 FOREIGN = re.compile(r"pid=|Traceback|Warning|WARNING|ERROR|INFO|ray::|gloo|[Dd]eep[Ss]peed|\.(py|cc|cpp):\d+|\x1b")
@@ -70,11 +69,6 @@ def test_a_training_by_two_workers(world: World, tmp_path: Path) -> None:
     done = command("pretrain_procap", tmp_path, *train_settings(tmp_path, world))
     assert unknown("pretrain_procap", done) == []
     assert re.search(PROGRESS, done.stderr), "the lines of workers arrive"
-
-
-def test_a_data_build(world: World, tmp_path: Path) -> None:
-    done = command("robustness", tmp_path, f"pairs={world.pairs}", "out=fog", "kind=fog", "severity=5")
-    assert unknown("robustness", done) == []
 
 
 def test_a_training_by_two_workers_in_json(world: World, tmp_path: Path) -> None:

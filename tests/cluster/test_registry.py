@@ -221,18 +221,6 @@ def test_what_was_not_evaluated_as_the_champion_was_is_refused_with_the_commands
     assert place.registry.champion() == 2
 
 
-def test_the_same_pairs_with_other_references_are_refused(place: Place, tmp_path: Path) -> None:
-    place.add(1.0)
-    place.promote()
-    folder = make_evaluation(tmp_path / "altered", make_artifact(tmp_path / "artifact-2.0", 2.0), 6)
-    rows = ev.load_predictions(folder)
-    ev.save(folder, ev.load_evaluation(folder), [row.model_copy(update={"references": ["x"]}) for row in rows])
-    register(RegisterJob(artifact=str(tmp_path / "artifact-2.0"), evaluation=str(folder), tracking_uri=place.uri))
-    with pytest.raises(ValueError, match="not the same references: 60 pairs have others"):
-        place.promote()
-    assert place.promote(force=True).why.startswith("forced, although not the same references")
-
-
 def test_contradictory_wishes_are_refused() -> None:
     for settings, message in (
         ({"rollback": True, "force": True}, "rollback: returns to the previous champion"),
@@ -289,16 +277,3 @@ def test_whoever_was_compared_with_another_champion_comes_too_late(place: Place)
         place.registry.move(late)
     assert place.registry.champion() == 2
     assert [one.new for one in place.registry.history()] == [1, 2], "what was not done is not in the history"
-
-
-def test_one_steps_back_from_another_that_has_begun(place: Place) -> None:
-    place.add(1.0, wrong=None)
-    begun = wish(None, 1)
-    place.registry.client.set_registered_model_tag("captioner", "promotion.20990101", begun.model_dump_json())
-    with pytest.raises(ValueError, match="another command is moving champion of captioner"):
-        place.registry.move(wish(None, 1))
-    assert place.registry.champion() is None
-    dead = begun.model_copy(update={"at": datetime(2020, 1, 1, tzinfo=UTC)})
-    place.registry.client.set_registered_model_tag("captioner", "promotion.20990101", dead.model_dump_json())
-    place.registry.move(wish(None, 1))
-    assert place.registry.champion() == 1

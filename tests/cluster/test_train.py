@@ -206,17 +206,6 @@ def test_a_complete_run_is_not_done_again_and_another_is_refused(tmp_path: Path)
     assert [line["step"] for line in read_log(run_dir / "log.jsonl")][-1] == 30
 
 
-def test_a_setting_that_is_newer_than_a_run_had_its_default(tmp_path: Path) -> None:
-    train = {**UNTRACKED, "steps": 4}
-    start(tmp_path, train, local=True)
-    config = json.loads((tmp_path / "config.json").read_text())
-    del config["train"]["group_by_length"]
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"train\.group_by_length: saved 0, now 64"):
-        start(tmp_path, {**train, "group_by_length": 64}, local=True)
-    assert start(tmp_path, train, local=True)["done_before"]
-
-
 def test_a_lost_artifact_is_written_again(tmp_path: Path) -> None:
     import shutil
 

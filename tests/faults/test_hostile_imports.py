@@ -14,10 +14,10 @@ import pytest
 
 from idc.data.store import iter_rows, read_manifest, read_rejects
 from tests.data.readers.test_own import prepare
-from tests.faults import hostile_folders, hostile_layouts, hostile_tables
+from tests.faults import hostile_folders, hostile_tables
 from tests.faults.hostile import CANARY, Hostile, Surroundings, write_canaries
 
-ENTRIES = {**hostile_folders.entries(), **hostile_tables.entries(), **hostile_layouts.entries()}
+ENTRIES = {**hostile_folders.entries(), **hostile_tables.entries()}
 LONGEST_S = 60
 """An entry that has not ended by then hangs; each takes a fraction of a second."""
 

@@ -20,7 +20,7 @@ from idc.data.parquet_files import refuse_objects
 from idc.data.pipeline import FolderSource
 from idc.data.readers import open_reader
 from idc.data.rows import open_rows
-from idc.data.store import iter_rows, read_rejects, read_table
+from idc.data.store import iter_rows, read_table
 from idc.data.text import Vocabulary
 from idc.training.artifact import read_artifact, write_artifact
 from idc.training.config import TrainConfig
@@ -139,18 +139,6 @@ def test_the_rows_that_a_training_maps_into_memory_are_refused(canary: Canary, t
         writer.write_table(evil)
     with pytest.raises(ValueError, match=r"captions .ray\.data\.arrow_pickled_object"):
         MappedRows(folder, ["pair_id", "captions"])
-    canary.check()
-
-
-def test_rejects_with_objects_are_refused(canary: Canary, tmp_path: Path) -> None:
-    folder = Path(write_pairs(tmp_path / "pairs", 4))
-    evil = pa.table({"row_id": ["a"], "reason": object_column(canary, 1)})
-    pq.write_table(evil, folder / "rejects-evil.parquet")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["parts"][0]["rejects"] = "rejects-evil.parquet"
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match=r"reason .ray\.data\.arrow_pickled_object"):
-        read_rejects(folder)
     canary.check()
 
 
