@@ -125,7 +125,7 @@ REFUSED: dict[str, tuple[Make, list[str]]] = {
     ),
     "palette": (palette, ["after.tif has a palette", "-expand rgb"]),
     "too large": (
-        partial(declared, side=10**6), ["after.tif has 1000000 x 1000000 pixels, more than max_pixels=2500000000"]
+        partial(declared, side=10**6), ["after.tif has 1000000 x 1000000 pixels, more than max_pixels=500000000"]
     ),
     "one block": (
         partial(declared, side=20_000),
