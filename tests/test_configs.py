@@ -186,13 +186,6 @@ def test_help_loads_nothing_slow_and_makes_nothing(job: str, helps: dict[str, di
     assert found["made"] == []
 
 
-@pytest.mark.parametrize("job", ["caption", "promote", "register", "render"])
-def test_help_of_a_light_job_loads_neither_arrays_nor_tables_nor_images(job: str, tmp_path: Path) -> None:
-    done, loaded = run(job, "--help", cwd=tmp_path, watched=("numpy", "pyarrow", "PIL", "asyncio"))
-    assert done.returncode == 0, done.stderr
-    assert loaded == []
-
-
 def test_two_images_load_nothing_that_only_tables_servers_and_clusters_need(tmp_path: Path) -> None:
     for name in ("before.png", "after.png"):
         Image.new("RGB", (16, 16)).save(tmp_path / name)
@@ -234,20 +227,6 @@ def test_a_refused_job_ends_with_2_before_anything_is_loaded_or_made(job: str, t
         assert f"\n  {fault}" in done.stderr
     assert "Traceback" not in done.stderr
     assert heavy == []
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("job", [job for job in JOBS if job not in ("caption", "demo", "leaderboard")])
-def test_an_unknown_setting_is_refused_by_every_job(
-    job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """By the job's own main, in this process: nothing that would run is reached."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [f"{job}.py", "no_such_setting=1"])
-    with pytest.raises(SystemExit) as left:
-        importlib.import_module(f"jobs.{job}").main()
-    assert left.value.code == 2
-    assert "no_such_setting: no such setting" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

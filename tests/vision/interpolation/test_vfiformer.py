@@ -230,14 +230,3 @@ def test_saved_and_loaded_strictly_without_constant_tables(tmp_path: Path) -> No
     (tmp_path / "config.json").write_text((tmp_path / "config.json").read_text().replace('"width": 8', '"width": 10'))
     with pytest.raises(ValueError, match=r"does not fit config\.json"):
         VFIformer.load(tmp_path)
-
-
-def test_files_that_are_no_checkpoints(tmp_path: Path) -> None:
-    for content, message in (
-        ({"weights": Path("code could be here")}, "refers to pathlib"),
-        ([1, 2], "holds no state dict; it holds list"),
-        ({"a": torch.zeros(1)}, "is not a checkpoint of VFIformer"),
-    ):
-        torch.save(content, tmp_path / "net.pth")
-        with pytest.raises(ValueError, match=message):
-            load_official(tmp_path / "net.pth")

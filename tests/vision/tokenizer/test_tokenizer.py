@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -91,34 +89,6 @@ def test_codes_become_images_and_wrong_shapes_are_refused(tokenizer: ImageTokeni
         tokenizer.decode(torch.zeros(2, 15, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"\(1, 3, 32, 40\), expected \(B, 3, 32, 32\)"):
         tokenizer.encode(torch.zeros(1, 3, 32, 40))
-
-
-LOADED = """
-import sys
-from idc.vision.tokenizer.config import TokenizerConfig
-from idc.vision.tokenizer.model import ImageTokenizer, read_config
-
-config = read_config(sys.argv[1])
-print("diffusers" in sys.modules)
-model = ImageTokenizer(config).model
-rest = ("diffusers.models.autoencoders.autoencoder_kl", "diffusers.models.unets.unet_2d")
-print([name for name in rest if name in sys.modules])
-
-from diffusers import AutoencoderKL, UNet2DModel, VQModel
-
-print(type(model) is VQModel, [name for name in rest if name not in sys.modules])
-"""
-
-
-@pytest.mark.slow
-def test_the_config_loads_no_diffusers_and_the_network_no_more_than_it_needs(
-    tokenizer: ImageTokenizer, tmp_path: Path
-) -> None:
-    """The rest can still be loaded."""
-    tokenizer.save(tmp_path)
-    command = [sys.executable, "-c", LOADED, str(tmp_path)]
-    made = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert made.stdout == "False\n[]\nTrue []\n"
 
 
 def test_save_and_load(tokenizer: ImageTokenizer, images: torch.Tensor, tmp_path: Path) -> None:
