@@ -119,33 +119,6 @@ def test_a_config_loads_with_the_schema_of_its_job(path: str) -> None:
     assert yaml.safe_load(text).keys() <= {*type(config).model_fields, "sizes"}
 
 
-def test_the_papers_and_the_official_settings_differ_where_they_should() -> None:
-    paper, official = (
-        load(schema_of("pretrain_procap"), str(ROOT / f"jobs/configs/procap/pretrain_{name}.yaml"))
-        for name in ("paper", "official")
-    )
-    assert (paper.loss.msm, paper.loss.align, paper.loss.consistency) == (1, 1, 1)
-    assert (official.loss.msm, official.loss.align, official.loss.consistency) == (7, 0.5, 0.5)
-    assert (paper.masking.low, paper.masking.high) == (0.2, 0.5)
-    assert (official.masking.low, official.masking.high) == (0.8, 0.8)
-    assert [paper.train.steps, paper.train.batch_size] == [official.train.steps, official.train.batch_size]
-    assert paper.optim.schedule == "linear_warmup"
-    assert official.optim.schedule == "log_warmup"
-    assert (paper.optim.warmup_steps, official.optim.warmup_steps) == (5000, 5000)
-    assert official.encoder.separator
-    assert not official.encoder.consistency_sees_text
-    assert not official.encoder.queries_only
-    finetune = load(schema_of("finetune_procap"), str(ROOT / "jobs/configs/procap/finetune_official.yaml"))
-    assert finetune.label_smoothing == 0.1
-    assert finetune.decoder.scale_by_width
-    assert finetune.decoder.official_norm
-    assert finetune.encoder_optim.lr == 2e-5
-    assert finetune.decoder.ban_unknown_only
-    assert finetune.train.batch_size == 64  # 16 scenes on each of two GPUs, two pairs a scene
-    assert official.encoder.text_vocabulary == 49_408
-    assert (paper.clip, paper.clip_tokenizer) == (None, None)
-
-
 # -- help ---------------------------------------------------------------------------------------------------------
 
 

@@ -163,9 +163,6 @@ class TrainConfig(ConfigModel):
     log_every: int = Field(10, ge=1)
     """Steps between lines of log.jsonl; each line has the means since the previous one. As often, a run on Ray
     looks for announced losses of its nodes."""
-    profile_steps: int = Field(0, ge=0)
-    """Profile this many steps of rank 0, after its first two: `profile/` in the run's folder gets a trace for
-    https://ui.perfetto.dev and a table of the operators. These steps take longer."""
     seed: int = Field(0, ge=0)
     """Seed of the initial weights, of the order of samples, of dropout."""
     prefetch: int = Field(2, ge=0)
@@ -271,7 +268,6 @@ OPERATIONAL = frozenset(
         "loader_processes",
         "keep_last",
         "log_every",
-        "profile_steps",
         "activation_checkpointing",
         "storage_patience_s",
         "tracking",

@@ -138,7 +138,7 @@ def test_nothing_is_written_when_the_evaluation_is_of_another_artifact(place: Pl
 # -- promoting ------------------------------------------------------------------------------------------------------
 
 
-def test_a_life_first_better_worse_equal_forced_and_back(place: Place, tmp_path: Path) -> None:
+def test_a_life_first_better_worse_equal_forced_and_back(place: Place) -> None:
     resolver = Resolver(place.uri)
 
     def champion() -> str:
@@ -160,10 +160,8 @@ def test_a_life_first_better_worse_equal_forced_and_back(place: Place, tmp_path:
     assert would.decision.verdict == "better"
     assert "would go from version 1 to version 2" in describe_promotion(would, place.job(dry_run=True))
     assert champion() == "models:/captioner/1", "a dry run moves nothing"
-    better = place.promote(out=str(tmp_path / "out"))
+    assert place.promote().decision == would.decision
     assert champion() == "models:/captioner/2"
-    assert Promotion.model_validate_json((tmp_path / "out" / "promotion.json").read_text()).decision == would.decision
-    assert better.why in (tmp_path / "out" / "promotion.txt").read_text()
 
     place.add(3.0, wrong=20)
     with pytest.raises(ValueError, match=r"version 3 stays a candidate: worse: CIDEr .* --force promotes it"):
@@ -192,8 +190,6 @@ def test_a_life_first_better_worse_equal_forced_and_back(place: Place, tmp_path:
         (None, 1, "first"), (1, 2, "compared"), (2, 4, "compared"), (4, 3, "forced"),
         (3, 4, "rollback"), (4, 2, "rollback"), (2, 1, "rollback"), (1, 4, "compared"), (4, 1, "rollback"),
     ]  # fmt: skip
-    tags = place.registry.client.get_model_version("captioner", "3").tags
-    assert any(Promotion.model_validate_json(text) == history[3] for name, text in tags.items() if "promotion" in name)
     table = status(place.job(status=True))
     assert table.count("<- champion") == 1
     assert "1 -> 2  compared: better: CIDEr" in table
