@@ -100,13 +100,13 @@ GOOD: dict[str, Any] = {"models": {"a": "runs/a"}, "auth": {"mode": "loopback"}}
             ],
         ),
         (
-            {"limits": {"timeout_s": 90}, "scaling": {"drain_s": 60, "min_replicas": 3}, "batching": {"max_pair": 4}},
+            {"limits": {"timeout_s": 90}, "scaling": {"drain_s": 60, "min_replicas": 3}},
             [
-                "batching.max_pair: no such setting; did you mean 'max_pairs'?",
                 "scaling.drain_s: 60 is less than limits.timeout_s=90",
                 "scaling.min_replicas: 3",
             ],
         ),
+        ({"batching": {"max_pair": 4}}, ["batching.max_pair: no such setting; did you mean 'max_pairs'?"]),
     ],
 )
 def test_every_fault_is_named_with_its_place(changes: dict[str, Any], faults: list[str]) -> None:
