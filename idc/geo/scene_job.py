@@ -35,7 +35,7 @@ from idc.data.write_errors import writing
 from idc.geo.components import MapPart, keep_parts, map_parts
 from idc.geo.config import SceneJob
 from idc.geo.polygons import change_properties, class_name, outlines, pixel_areas
-from idc.geo.rasters import ScenePair, SceneReader, gdal, open_scene
+from idc.geo.rasters import ScenePair, gdal, open_scene
 from idc.geo.scene_sentence import Tally, position_of, scene_sentence
 from idc.geo.tile_captions import NO_DATA, STEPS, CaptionTiles, TileSource, open_tiles
 from idc.geo.tiles import Tiling
@@ -126,11 +126,9 @@ def caption_scene(
     done = sum(result.num_rows + result.num_rejects for result in results)
     if earlier is not None and same and not done:
         return SceneResult(earlier, done)
-    with SceneReader(scene) as reader:
-        notes = [*scene.notes, *reader.borders()]
     with writing(locate(job.out)), gdal():
         (out / SUMMARY).unlink(missing_ok=True)
-        summary = {"fingerprint": content, **_merged(job, scene, tiling, out), "notes": notes}
+        summary = {"fingerprint": content, **_merged(job, scene, tiling, out), "notes": list(scene.notes)}
         write_json(out / SUMMARY, summary)
     return SceneResult(summary, done)
 

@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.promotion_config import PromoteJob
 from cluster.registry import Registry
 from cluster.train import launch
 from idc.chat_endpoint import ChatEndpoint, EndpointError, NotAnswered, RequestRefused
 from idc.config import ConfigError, ConfigModel, cli, load
 from idc.data.descriptions.config import DescribeJob
-from idc.evaluation.judge import JudgeJob
 from idc.provenance import command_line
 from idc.redaction import redacted, secret_fault
 from idc.systems.twincap.config import TwinCapJob
@@ -69,8 +67,6 @@ def test_values_of_secret_variables_are_replaced_wherever_they_are(name: str, mo
 
 SETTINGS: dict[str, tuple[type[ConfigModel], list[str]]] = {
     "train": (TwinCapJob, ["name=x", "pairs=p", "train.steps=1", f"train.tracking.uri={URI}"]),
-    "promote": (PromoteJob, [f"tracking_uri={URI}"]),
-    "judge": (JudgeJob, ["evaluation=e", "out=o", "judge=j", f"url={URI}"]),
     "describe, a key for its name": (DescribeJob, ["pairs=p", "out=o", f"endpoint.api_key_variable={SECRET}"]),
     "serve": (CommandConfig, ["models.a=models:/a@b", "auth.mode=loopback", f"registry.tracking_uri={URI}"]),
     "data on S3": (DescribeJob, [f"pairs=s3://key:{SECRET}@bucket/pairs", "out=o"]),
