@@ -185,7 +185,7 @@ def test_weights_of_a_transformers_model(canary: Canary, tmp_path: Path) -> None
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "evil.py").write_text(f"import os\nos.mkdir({str(canary.mark)!r})\n")
     torch.save({"w": canary}, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="model='.*' cannot be loaded as CLIPModel"):
+    with pytest.raises(ValueError, match=r"model='.*' cannot be loaded as CLIPModel"):
         load_pretrained(CLIPModel, folder, "model")
     canary.check()
 

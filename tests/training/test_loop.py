@@ -135,15 +135,6 @@ def test_a_killed_process_goes_on_as_if_undisturbed(tmp_path: Path) -> None:
     assert 0 < written[best] - trained < 65536
 
 
-def test_dropout_is_seeded_by_the_step(tmp_path: Path) -> None:
-    """Else the test above would prove nothing about it."""
-    run(tmp_path / "a", dropout=0.2)
-    run(tmp_path / "b", dropout=0.2)
-    run(tmp_path / "c", {**TRAIN, "seed": 1}, dropout=0.2)
-    assert curve(tmp_path / "a") == curve(tmp_path / "b")
-    assert curve(tmp_path / "a") != curve(tmp_path / "c")
-
-
 def test_a_checkpoint_cut_by_a_kill_is_not_taken(tmp_path: Path) -> None:
     run(tmp_path)
     cut = tmp_path / "checkpoints" / checkpoint_name(99)
@@ -263,24 +254,6 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
     context = LocalContext(tmp_path)
     with pytest.raises(ValueError, match=r"the loss is inf at step 2"):
         fit(Exploding(), toy.loaders(train, context), context, train)
-
-
-def test_groups_must_hold_every_trainable_parameter_once(tmp_path: Path) -> None:
-    class Wrong(toy.ToyTask):
-        def param_groups(self) -> list[dict[str, Any]]:
-            return self.wrong(super().param_groups())
-
-    train = TrainConfig(steps=1, batch_size=8)
-    context = LocalContext(tmp_path)
-    for wrong, message in (
-        (lambda groups: groups[:1], "leaves out trainable parameters: shift, unused, head.weight, head.bias"),
-        (lambda groups: [*groups, groups[1]], "parameter head.weight is in two groups: head and head"),
-        (lambda groups: [{**groups[0], "scedule": "constant"}, groups[1]], "scedule"),
-    ):
-        task = Wrong()
-        task.wrong = wrong
-        with pytest.raises(ValueError, match=message):
-            fit(task, toy.loaders(train, context), context, train)
 
 
 def test_a_mean_per_sample_does_not_depend_on_the_micro_batch() -> None:
