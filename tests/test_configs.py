@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -157,6 +158,16 @@ def test_help_loads_nothing_slow_and_makes_nothing(job: str, helps: dict[str, di
     assert f"python jobs/{job}.py" in found["text"], "the help shows the command"
     assert found["slow"] == []
     assert found["made"] == []
+
+
+def test_the_list_of_commands_may_be_cut_off(tmp_path: Path) -> None:
+    """As by `idc --help | head`."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "idc", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
 def test_two_images_load_nothing_that_only_tables_servers_and_clusters_need(tmp_path: Path) -> None:
