@@ -34,27 +34,12 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
             "start: no such file or folder: 'nor/here'",
         ],
     ),
-    "finetune_changevg, notes": (
-        "pairs=nowhere guide=nor/here cross_fitted=[nor/there] out=out",
-        [
-            "pairs: no such file or folder: 'nowhere'",
-            "guide: no such file or folder: 'nor/here'",
-            "cross_fitted.0: no such file or folder: 'nor/there'",
-        ],
-    ),
     "finetune_changevg, questions": (
         "instructions=nor/here pairs=nowhere out=out prompt.style=notebook prompt.regions=false",
         [
             "prompt.regions: style=notebook quotes none anyway; leave it out",
             "instructions: no such file or folder: 'nor/here'",
             "pairs: no such file or folder: 'nowhere'",
-        ],
-    ),
-    "convert, mci": (
-        "kind=mci weights=nowhere vocabulary=nor/here out=out",
-        [
-            "weights: no such file or folder: 'nowhere'",
-            "vocabulary: no such file or folder: 'nor/here'",
         ],
     ),
     "train_twincap": (
@@ -150,13 +135,6 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
             "wording: must have {question} in it",
             "wording: <image> is in it 0 times",
             "instructions: no such file or folder: 'nowhere'",
-        ],
-    ),
-    "evaluate, judge": (
-        "evaluation=nowhere out=judged url=localhost:8000 judge=model",
-        [
-            "url: 'localhost:8000' is not of the form http://... or https://...",
-            "evaluation: no such file or folder: 'nowhere'",
         ],
     ),
     "sweep": (

@@ -143,9 +143,6 @@ class TrainConfig(ConfigModel):
     activation_checkpointing: bool = False
     """Recompute activations in the backward pass instead of storing them: less memory, slower, the same losses. Refused
     for a system that has no part for it."""
-    compile: bool = False
-    """`torch.compile` for the parts that the system names. The first steps wait for it; needs a C++ compiler
-    on a CPU."""
     engine: Literal["torch", "deepspeed"] = "torch"
     """Implementation of parameters and optimizer."""
     zero_stage: int = Field(0, ge=0, le=3)
@@ -215,8 +212,6 @@ class TrainConfig(ConfigModel):
             )
         if self.engine == "torch" and self.zero_stage:
             yield f"zero_stage={self.zero_stage} needs engine=deepspeed, the engine is torch"
-        if self.compile and self.zero_stage == 3:
-            yield "compile: zero_stage=3 gathers parameters in every call; take zero_stage=2, or compile=false"
         if self.engine == "torch" and self.deepspeed_extra:
             yield "deepspeed_extra is set, and the engine is torch; take engine=deepspeed"
         if self.loader_processes and self.loader_threads > 1:
