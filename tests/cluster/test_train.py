@@ -60,6 +60,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(ray_session: None, tmp_pa
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_run_on_ray_is_the_local_run(ray_session: None, tmp_path: Path) -> None:
     on_ray, local = (tmp_path / "runs" / name for name in ("on_ray", "local"))
     interrupt = signal.getsignal(signal.SIGINT)
@@ -133,6 +134,7 @@ print(tracker.client.get_run(tracker.run_id).info.experiment_id)
 """
 
 
+@pytest.mark.slow
 def test_two_runs_that_start_side_by_side_make_one_database(tmp_path: Path) -> None:
     command = [sys.executable, "-c", TRACKS, str(tmp_path)]
     runs = [
