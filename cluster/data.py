@@ -117,7 +117,7 @@ def _fit(groups: list[list[StageSpec]]) -> list[list[StageSpec]]:
     if totals[0] <= cpus and totals[1] <= gpus:
         return groups
     log.warning("the stages need more than this machine's %g CPUs: they begin with one actor each", cpus)
-    scale = min(1.0, cpus / sum(stage.num_cpus for stage, _ in needs))
+    scale = min(1.0, cpus / max(sum(stage.num_cpus for stage, _ in needs), 1e-9))
     return [
         [replace(stage, num_cpus=int(stage.num_cpus * scale * 100) / 100, concurrency=(1, high)) for stage in group]
         for group, (_, (_, high)) in zip(groups, needs, strict=True)
