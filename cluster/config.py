@@ -33,12 +33,10 @@ class ClusterConfig(ConfigModel):
     worker_logs: bool = True
     """Show the output of workers."""
     check: bool = True
-    """Check a cluster that is joined before the job starts: CPUs and GPUs, versions, paths, disks. Takes seconds."""
+    """Check a cluster that is joined before the job starts: CPUs and GPUs, inputs and outputs. Takes seconds."""
     grows: bool = False
     """Whether the cluster adds nodes on demand (an autoscaler): then CPUs and GPUs that are not there yet are no
     fault."""
-    min_free_gb: float = Field(default=1.0, ge=0)
-    """Free disk that every node must have, in its folder for temporary files and in the job's output folder."""
     no_progress_timeout_s: float = Field(default=600.0, gt=0)
     """Seconds without progress after which a data job fails. Leave time for autoscaling."""
 

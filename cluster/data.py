@@ -101,7 +101,7 @@ class _Nothing:
 
 
 def _fit(groups: list[list[StageSpec]]) -> list[list[StageSpec]]:
-    """On a cluster of one machine: a fixed number of concurrent actors for every group.
+    """On a cluster of one machine: at least one actor of every group fits, with fewer CPUs for each if need be.
 
     Otherwise the first groups may take all CPUs, the last one never starts, and Ray Data waits silently. On several
     machines, or if the head has no CPUs, the cluster may be growing, and the requested numbers are kept.
@@ -110,42 +110,18 @@ def _fit(groups: list[list[StageSpec]]) -> list[list[StageSpec]]:
     cpus, gpus = nodes[0].get("CPU", 0.0), nodes[0].get("GPU", 0.0)
     if len(nodes) > 1 or not cpus:
         return groups
-    wanted_gpus = sum(group[0].num_gpus for group in groups)
-    if wanted_gpus > gpus:
-        raise ValueError(f"the stages need {wanted_gpus:g} GPUs and this machine has {gpus:g}; set num_gpus=0")
-    one_each = sum(group[0].num_cpus for group in groups)
-    scale = min(1.0, cpus / one_each) if one_each else 1.0
-    need = [(int(group[0].num_cpus * scale * 100) / 100, group[0].num_gpus) for group in groups]
-    copies = fit_copies(need, [_bounds(group[0]) for group in groups], cpus, gpus)
-    if scale < 1 or any(n < _bounds(group[0])[0] for n, group in zip(copies, groups, strict=True)):
-        log.warning("the stages need more than this machine's %g CPUs: running %s actors per group", cpus, copies)
-    return [[replace(s, num_cpus=need[i][0], concurrency=copies[i]) for s in group] for i, group in enumerate(groups)]
-
-
-def fit_copies(
-    need: Sequence[tuple[float, float]], bounds: Sequence[tuple[int, int]], cpus: float, gpus: float
-) -> list[int]:
-    """Number of actors per group: one each, then one more in turn while CPUs and GPUs suffice.
-
-    Args:
-        need: CPUs and GPUs of one actor; one actor of each group must fit.
-        bounds: minimum and maximum per group; all minima are served first.
-    """
-    copies = [1] * len(need)
-    for limits in ([low for low, _ in bounds], [high for _, high in bounds]):
-        grown = True
-        while grown:
-            grown = False
-            for i, limit in enumerate(limits):
-                more = [n + (j == i) for j, n in enumerate(copies)]
-                # Floats: 3 * 0.1 exceeds 0.3 by a hair.
-                fits = all(
-                    sum(n * needs[kind] for n, needs in zip(more, need, strict=True)) <= total + 1e-9
-                    for kind, total in enumerate((cpus, gpus))
-                )
-                if copies[i] < limit and fits:
-                    copies, grown = more, True
-    return copies
+    needs = [(group[0], _bounds(group[0])) for group in groups]
+    if (gpus_of_one := sum(stage.num_gpus for stage, _ in needs)) > gpus:
+        raise ValueError(f"the stages need {gpus_of_one:g} GPUs and this machine has {gpus:g}; set num_gpus=0")
+    totals = [sum(getattr(stage, kind) * high for stage, (_, high) in needs) for kind in ("num_cpus", "num_gpus")]
+    if totals[0] <= cpus and totals[1] <= gpus:
+        return groups
+    log.warning("the stages need more than this machine's %g CPUs: they begin with one actor each", cpus)
+    scale = min(1.0, cpus / max(sum(stage.num_cpus for stage, _ in needs), 1e-9))
+    return [
+        [replace(stage, num_cpus=int(stage.num_cpus * scale * 100) / 100, concurrency=(1, high)) for stage in group]
+        for group, (_, (_, high)) in zip(groups, needs, strict=True)
+    ]
 
 
 def _bounds(stage: StageSpec) -> tuple[int, int]:

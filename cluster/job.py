@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from cluster.config import ClusterConfig
-from cluster.preflight import Bundle, Wanted
+from cluster.preflight import Bundle, Requirements
 from cluster.session import run_chunks, session
 from cluster.train import launch
 from idc.config import Cli
@@ -36,7 +36,7 @@ def train_job(entry: str, args: Cli[Any], build: tuple[str, str] | None = None) 
         if train.min_workers is not None:
             field, number = "train.min_workers", train.min_workers
         workers = Bundle(field, number, train.cpus_per_worker, train.gpus_per_worker)
-        with nullcontext() if args.local else session(cluster, Wanted(job, [workers], job.runs)):
+        with nullcontext() if args.local else session(cluster, Requirements(job, [workers], job.runs)):
             if build is not None and job.build is not None:
                 field, builder = build
                 module, _, function = builder.partition(":")

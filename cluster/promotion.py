@@ -44,15 +44,6 @@ def promote(job: PromoteJob) -> Promotion:
     if job.dry_run or promotion.kind == "unchanged":
         return promotion
     registry.move(promotion)
-    version = registry.version(promotion.new)
-    record = promotion.model_copy(update={"state": "done"}).model_dump_json(indent=1) + "\n"
-    files = {"promotion.json": record, "promotion.txt": describe_promotion(promotion, job) + "\n"}
-    for name, text in files.items():
-        if version.artifact:
-            registry.note(version, f"promotions/{promotion.at:%Y%m%dT%H%M%S.%f}/{name}", text)
-        if job.out is not None:
-            Path(job.out).mkdir(parents=True, exist_ok=True)
-            (Path(job.out) / name).write_text(text, encoding="utf-8")
     return promotion
 
 

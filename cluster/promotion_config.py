@@ -51,8 +51,6 @@ class PromoteJob(ConfigModel):
     """Print versions, scores and history; change nothing."""
     dry_run: bool = False
     """Print what would be done; change nothing."""
-    out: str | None = None
-    """Folder for promotion.json and promotion.txt, which are also stored with the version in MLflow."""
 
     def faults(self) -> Iterator[str]:
         if self.rollback and (self.version is not None or self.force):

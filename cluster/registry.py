@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlparse
@@ -38,8 +37,6 @@ from idc.training.config import TrackingConfig
 from idc.training.hashing import file_hash
 
 EVALUATION_TAG, PROMOTION_TAG = "evaluation.", "promotion."
-_LEASE = timedelta(minutes=10)
-"""A move that is unfinished for this long belongs to a process that died; a move takes well below a second."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,6 @@ class Promotion(BaseModel):
     """Outcome of the comparison, if there was one."""
     scored: ScoredVersion | None = None
     """Data and protocol of the comparison; set with ``decision``."""
-    state: Literal["moving", "done"] = "moving"
 
 
 class Registry:
@@ -136,8 +132,12 @@ class Registry:
         return int(number) if number is not None else None
 
     def history(self) -> list[Promotion]:
-        """All finished moves of the alias, oldest first."""
-        return [move for move in self._moves().values() if move.state == "done"]
+        """All moves of the alias, oldest first."""
+        with self._errors():
+            tags = model.tags if (model := self._model()) is not None else {}
+        names = sorted(name for name in tags if name.startswith(PROMOTION_TAG))
+        moves = [Promotion.model_validate_json(tags[name]) for name in names]
+        return [move for move in moves if move.alias == self.alias]
 
     @contextmanager
     def evaluation(self, version: Version, fingerprint: str) -> Iterator[str]:
@@ -195,52 +195,20 @@ class Registry:
     def move(self, promotion: Promotion) -> None:
         """Move the alias to ``promotion.new`` if ``promotion.old`` still has it, and record the reason.
 
-        Of several concurrent moves at most one succeeds: each process first records its intention, then looks for
-        unfinished intentions of others, and gives up if it finds one. The process that goes on saw none, and every
-        later one sees its record.
-
         Raises:
-            ValueError: another process is moving it, or has moved it since ``promotion.old`` was read.
+            ValueError: another command has moved it since ``promotion.old`` was read.
         """
         with self._errors():
-            tag = f"{PROMOTION_TAG}{promotion.at:%Y%m%dT%H%M%S.%f}.{secrets.token_hex(4)}"
+            if (now := self.champion()) != promotion.old:
+                raise ValueError(
+                    f"{self.alias} of {self.name} has moved meanwhile, from version {promotion.old} to {now}; "
+                    "start again, to be compared with that one"
+                )
+            self.client.set_registered_model_alias(self.name, self.alias, str(promotion.new))
+            tag = f"{PROMOTION_TAG}{promotion.at:%Y%m%dT%H%M%S.%f}"
             self.client.set_registered_model_tag(self.name, tag, promotion.model_dump_json())
-            try:
-                for other, begun in self._moves().items():
-                    if other != tag and begun.state == "moving" and datetime.now(UTC) - begun.at < _LEASE:
-                        raise ValueError(
-                            f"another command is moving {self.alias} of {self.name} ({begun.command or 'unknown'}, "
-                            f"begun at {begun.at:%Y-%m-%d %H:%M:%S} UTC); look at status=true and start again"
-                        )
-                if (now := self.champion()) != promotion.old:
-                    raise ValueError(
-                        f"{self.alias} of {self.name} has moved meanwhile, from version {promotion.old} to {now}; "
-                        "start again, to be compared with that one"
-                    )
-                self.client.set_registered_model_alias(self.name, self.alias, str(promotion.new))
-            except BaseException:
-                self.client.delete_registered_model_tag(self.name, tag)
-                raise
-            text = promotion.model_copy(update={"state": "done"}).model_dump_json()
-            self.client.set_registered_model_tag(self.name, tag, text)
-            words = f"version {promotion.new} since {promotion.at:%Y-%m-%d %H:%M:%S} UTC: {promotion.why}"
-            self.client.set_registered_model_tag(self.name, self.alias, words)
-            self.client.set_model_version_tag(self.name, str(promotion.new), tag, text)
-
-    def note(self, version: Version, name: str, text: str) -> None:
-        """Store a text file with the version's artifact."""
-        with self._errors():
-            self.client.log_text(version.run_id, text, f"registered/{version.artifact}/{name}")
 
     # -- parts ------------------------------------------------------------------------------------------------------
-
-    def _moves(self) -> dict[str, Promotion]:
-        """Tag -> move of this alias, oldest first."""
-        with self._errors():
-            tags = model.tags if (model := self._model()) is not None else {}
-        names = sorted(name for name in tags if name.startswith(PROMOTION_TAG))
-        moves = {name: Promotion.model_validate_json(tags[name]) for name in names}
-        return {name: move for name, move in moves.items() if move.alias == self.alias}
 
     def _run_of(self, artifact: Artifact, mark: str) -> str:
         """Id of the artifact's training run, if this MLflow has it, else of a new run."""

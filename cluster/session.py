@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import secrets
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -17,8 +15,7 @@ from typing import Any
 import psutil
 
 from cluster.config import ClusterConfig
-from cluster.preflight import Bundle, Wanted, check_cluster
-from cluster.ray_internals import any_agent_port
+from cluster.preflight import Bundle, Requirements, check_cluster
 from cluster.worker import set_up_ray_worker
 from idc.config import ConfigModel
 from idc.cores import usable_cores
@@ -42,12 +39,9 @@ _LOCAL = {
 }
 """Environment of a local Ray: processes that it does not need share the cores with the workers."""
 
-_AGENT_TIMEOUT_S = 120.0
-"""Time-out for a new Ray to accept jobs, in seconds."""
-
 
 @contextmanager
-def session(config: ClusterConfig | None = None, wanted: Wanted | None = None) -> Iterator[str | None]:
+def session(config: ClusterConfig | None = None, needed: Requirements | None = None) -> Iterator[str | None]:
     """Context manager: Ray, connected. Yields the dashboard's URL if Ray was started here with one, else None.
 
     In order of precedence: the Ray that this process is connected to; the cluster at ``config.address`` or
@@ -55,7 +49,7 @@ def session(config: ClusterConfig | None = None, wanted: Wanted | None = None) -
     started or joined.
 
     Args:
-        wanted: checked on a cluster that is joined, before anything is done there.
+        needed: checked on a cluster that is joined, before anything is done there.
 
     Raises:
         ValueError: RAY_ADDRESS is a Jobs API address; the cluster is not ready (:mod:`cluster.preflight`).
@@ -68,7 +62,7 @@ def session(config: ClusterConfig | None = None, wanted: Wanted | None = None) -
             f"RAY_ADDRESS={address!r} is a Jobs API address: submit the job with `ray job submit -- python jobs/...`, "
             "or unset RAY_ADDRESS to run on a local Ray"
         )
-    with environment_restored():
+    with _environment_restored():
         _set_environment(config, local=address is None)
         import ray  # after the environment: Ray reads it when it is loaded
 
@@ -77,8 +71,8 @@ def session(config: ClusterConfig | None = None, wanted: Wanted | None = None) -
             return
         try:
             url = _connect(config, address)
-            if address is not None and wanted is not None and config.check:
-                check_cluster(wanted, config)
+            if address is not None and needed is not None and config.check:
+                check_cluster(needed, config)
             yield url
         finally:
             started = _processes_of_workers() if address is None else []
@@ -96,7 +90,7 @@ def _processes_of_workers() -> list[psutil.Process]:
 
 
 @contextmanager
-def environment_restored() -> Iterator[None]:
+def _environment_restored() -> Iterator[None]:
     """Context manager: the environment variables are at the end what they were. Else a Ray that is started or joined
     later would watch neither its nodes nor its metrics, or authenticate otherwise than its user says."""
     before = dict(os.environ)
@@ -137,19 +131,16 @@ def _connect(config: ClusterConfig, address: str | None) -> str | None:
     else:
         temp_dir = config.temp_dir
         if temp_dir is None and config.dashboard:
-            temp_dir = tempfile.mkdtemp(
-                prefix="ray-", dir="/tmp"
-            )  # short, because socket paths in it have a length limit
-        with any_agent_port():
-            connected = ray.init(
-                address="local",
-                num_cpus=config.num_cpus or max(4, usable_cores()),
-                num_gpus=config.num_gpus,
-                object_store_memory=config.object_store_mb * 2**20 if config.object_store_mb else None,
-                include_dashboard=config.dashboard,
-                _temp_dir=temp_dir,
-                **options,
-            )
+            temp_dir = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # short: paths of sockets have a limit
+        connected = ray.init(
+            address="local",
+            num_cpus=config.num_cpus or max(4, usable_cores()),
+            num_gpus=config.num_gpus,
+            object_store_memory=config.object_store_mb * 2**20 if config.object_store_mb else None,
+            include_dashboard=config.dashboard,
+            _temp_dir=temp_dir,
+            **options,
+        )
     return f"http://{connected.dashboard_url}" if connected.dashboard_url else None
 
 
@@ -177,51 +168,11 @@ def run_chunks(
     if local or folder.complete or not folder.pending():
         return run_processes(folder, source, stages, to_rows, processes=processes, **options)
     bundles = [Bundle("actors", 1, stage.num_cpus, stage.num_gpus) for stage in stages]
-    with session(config, Wanted(job, bundles, folder.location.local)):
+    with session(config, Requirements(job, bundles, folder.location.local)):
         from cluster.data import run_chunks_on_ray
 
         timeout = config.no_progress_timeout_s
         return run_chunks_on_ray(folder, source, stages, to_rows, no_progress_timeout_s=timeout, **options)
-
-
-def submit(url: str, entrypoint: str, show: Callable[[str], None]) -> None:
-    """Run a command line as a Ray job, stream its output, and wait for its end.
-
-    Args:
-        url: of the Jobs API (the dashboard's URL).
-        show: called with pieces of the output.
-
-    Raises:
-        RuntimeError: the job failed or was stopped.
-    """
-    from ray.job_submission import JobStatus, JobSubmissionClient
-
-    logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)  # it logs the end of every stream
-    client = JobSubmissionClient(url)
-    last_try = time.monotonic() + _AGENT_TIMEOUT_S
-    while True:
-        try:
-            job = client.submit_job(entrypoint=entrypoint)
-            break
-        except RuntimeError as error:
-            if "No available agent" not in str(error):
-                raise
-            if time.monotonic() > last_try:
-                raise RuntimeError(
-                    f"{error}\nRay's job agent did not start within {_AGENT_TIMEOUT_S:.0f} s. Its log is "
-                    "dashboard_agent.log in the folder of Ray's session."
-                ) from None
-            time.sleep(0.5)  # the job agent starts a little after Ray
-
-    async def follow() -> None:
-        async for text in client.tail_job_logs(job):
-            show(text)
-
-    asyncio.run(follow())
-    while (status := client.get_job_status(job)) not in (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.STOPPED):
-        time.sleep(0.2)  # the log ends a moment before the job does
-    if status != JobStatus.SUCCEEDED:
-        raise RuntimeError(f"Ray job {job} ended as {status.value}")
 
 
 def _choose_auth(config: ClusterConfig) -> None:

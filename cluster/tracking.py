@@ -1,6 +1,6 @@
 """MLflow tracking of training runs. After a restart a run is found by its name.
 
-A server must answer when a run starts; while it is away later the run goes on, and what is tracked waits for it.
+A server must answer when a run starts; while it is away later, training continues and metrics are buffered.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 import os
 import re
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from idc import logs
@@ -31,8 +31,8 @@ _SQLITE = "sqlite:///"
 
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")
 """Characters that MLflow refuses in a metric's name."""
-_RETRY_S, _HURRY_S = 5.0, 1.0
-"""Seconds between two tries while a server is away; the second at the end of a run."""
+_RETRY_S = 1.0
+"""Seconds between two tries while a server is away."""
 
 
 class MlflowTracker:
@@ -88,7 +88,7 @@ class MlflowTracker:
                         f"train.tracking.uri: the MLflow server at {redacted(self.uri)} cannot be used "
                         f"({_reason(error)}); start it, correct the URI, or set train.tracking.enabled=false"
                     ) from error
-            time.sleep(_HURRY_S)
+            time.sleep(_RETRY_S)
 
     def _open(self, experiment: str, name: str, parent: str | None) -> str:
         """Id of the run, which is then RUNNING."""
@@ -159,8 +159,8 @@ class MlflowTracker:
 
 
 class _Outbox:
-    """Sends to MLflow in order, from a thread of its own. While a server is away it asks again every few seconds, for
-    as long as the process runs; what MLflow refuses is dropped. Each is said in one line.
+    """Sends to MLflow in order, from a thread of its own. While a server is away it tries again every few seconds, for
+    as long as the process runs; what MLflow refuses is dropped, with a line.
 
     Args:
         server: how messages name it.
@@ -169,77 +169,60 @@ class _Outbox:
 
     def __init__(self, server: str, patience_s: float):
         self._server, self._patience_s = server, patience_s
-        self._waiting: deque[tuple[str, Callable[[], Any]]] = deque()
-        self._changed = threading.Condition()
-        self._away_since: float | None = None
-        self._hurry = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._pending: deque[tuple[str, Callable[[], Any]]] = deque()
+        self._more, self._sent, self._away = Event(), Event(), Event()
+        self._thread: Thread | None = None
 
     def put(self, what: str, send: Callable[[], Any]) -> None:
         """Queue a call; ``what`` is how a message names it."""
-        with self._changed:
-            self._waiting.append((what, send))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="mlflow", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+        self._pending.append((what, send))
+        self._more.set()
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="mlflow", daemon=True)
+            self._thread.start()
 
     def flush(self) -> None:
         """Return when all is sent, or the server has been away for ``patience_s``; says what was then not sent."""
         last: float | None = None
-        self._hurry.set()
-        with self._changed:
-            while self._waiting:
-                last = None if self._away_since is None else last or time.monotonic() + self._patience_s
-                left = None if last is None else last - time.monotonic()
-                if left is not None and left <= 0:
-                    break
-                self._changed.wait(left)
-            lost = [what for what, _ in self._waiting]
-            self._waiting.clear()
-        self._hurry.clear()
-        if lost:
-            more = f" and {len(lost) - 1} more entries" if len(lost) > 1 else ""
-            logs.event(
-                "tracking",
-                f"MLflow at {self._server} did not come back: {lost[0]}{more} not tracked; log.jsonl has all metrics",
-            )
+        while left := [what for what, _ in list(self._pending)]:
+            last = (last or time.monotonic() + self._patience_s) if self._away.is_set() else None
+            if last is not None and time.monotonic() > last:
+                self._pending.clear()
+                more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+                lost = f"{left[0]}{more} not tracked; log.jsonl has all metrics"
+                logs.event("tracking", f"MLflow at {self._server} did not come back: {lost}")
+                return
+            self._sent.wait(0.1)
+            self._sent.clear()
 
     def _run(self) -> None:
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting)
-                what, send = entry = self._waiting[0]
-            try:
-                send()
-            except Exception as error:
-                if _is_away(error):
-                    self._wait(error)
-                    continue
-                logs.event("tracking", f"MLflow at {self._server} refuses {what}: {_reason(error)}")
-            with self._changed:
-                if self._away_since is not None:
-                    seconds, self._away_since = time.monotonic() - self._away_since, None
-                    logs.event(
-                        "tracking",
-                        f"MLflow at {self._server} is back after {seconds:.0f} s; {len(self._waiting)} entries follow",
-                    )
-                if self._waiting and self._waiting[0] is entry:  # flush may have given up
-                    self._waiting.popleft()
-                self._changed.notify_all()
+            self._more.wait()
+            self._more.clear()
+            while self._pending:
+                with suppress(IndexError):  # flush gave up
+                    entry = self._pending[0]
+                    if self._deliver(*entry) and self._pending[0] is entry:
+                        self._pending.popleft()
+                        self._sent.set()
 
-    def _wait(self, error: Exception) -> None:
-        """Before the next try."""
-        with self._changed:
-            if self._away_since is None:
-                self._away_since = time.monotonic()
-                reason = _reason(error)
-                logs.event(
-                    "tracking",
-                    f"MLflow at {self._server} does not answer ({reason}); the run goes on, what is tracked waits",
-                )
-                self._changed.notify_all()
-        time.sleep(_HURRY_S if self._hurry.is_set() else _RETRY_S)
+    def _deliver(self, what: str, send: Callable[[], Any]) -> bool:
+        """Whether it is done with, sent or refused; else waits before the next try."""
+        try:
+            send()
+        except Exception as error:
+            if _is_away(error):
+                if not self._away.is_set():
+                    text = f"MLflow at {self._server} does not answer ({_reason(error)}); metrics are buffered"
+                    logs.event("tracking", text)
+                self._away.set()
+                time.sleep(_RETRY_S)
+                return False
+            logs.event("tracking", f"MLflow at {self._server} refuses {what}: {_reason(error)}")
+        if self._away.is_set():
+            logs.event("tracking", f"MLflow at {self._server} is back")
+        self._away.clear()
+        return True
 
 
 def _is_away(error: Exception) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.config import ClusterConfig
-from cluster.preflight import Wanted
+from cluster.preflight import Requirements
 from cluster.search import best_trial, run_search
 from cluster.session import session
 from cluster.tracking import MlflowTracker, flat
@@ -61,7 +61,7 @@ def run_sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, ove
         if tracker is not None:
             tracker.params(flat(job.model_dump(mode="json", exclude={"rows", "note"})))
         plans = plan_table(workspace.job, str(workspace.store)) if job.search is None else []
-        with nullcontext() if local else session(cluster, Wanted(job, out=job.runs)):
+        with nullcontext() if local else session(cluster, Requirements(job, out=job.runs)):
             searched: list[SearchedTrial] = []
             if job.search is not None:
                 searched = run_search(workspace, job.search)

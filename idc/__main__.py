@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
 import sys
 import textwrap
 from importlib.util import find_spec
@@ -51,6 +52,8 @@ def main() -> None:
     by_name = commands(folder)
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("--help", "-h"):
+        if hasattr(signal, "SIGPIPE"):
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `idc --help | head` ends without a traceback
         print(help_text(folder))
     elif name == "--path":
         print(folder)

@@ -1,4 +1,5 @@
-"""Configs: typed, closed, frozen; every fault is reported at once, before anything starts.
+"""Configs: typed, closed, frozen; all faults of single fields are reported at once, then all between fields with the
+missing inputs, before anything starts.
 
 The command line, sweeps and tests make configs only through :func:`load`, :func:`override` and :func:`cli`. A default
 lives in the schema and nowhere else; a YAML file holds what differs from it.
@@ -73,7 +74,7 @@ Schema = TypeVar("Schema", bound=ConfigModel)
 class ConfigError(ValueError):
     """A config was refused; ``faults`` has one line for each thing wrong with it.
 
-    ``rest`` is the config without its faulty keys, where that much was valid.
+    ``rest`` is the config, where each of its fields is valid.
     """
 
     def __init__(self, faults: Sequence[str], rest: ConfigModel | None = None):
@@ -327,38 +328,15 @@ def _override(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[s
 
 
 def _validate(schema: type[Schema], values: dict[str, Any]) -> Schema:
-    """Validate: first each field (what is faulty is dropped, and the rest looked at again), then between fields."""
-    faults: list[str] = []
-    dropped: set[Loc] = set()
-    while True:
-        try:
-            config = schema.model_validate(values, context=_FIELDS_ONLY)
-            break
-        except ValidationError as error:
-            # A required setting that was dropped is missing now, and has been named.
-            items = [item for item in error.errors() if item["loc"] not in dropped]
-            for item in items:
-                faults += _describe(schema, item)
-            now = {loc for item in items if (loc := _drop(values, item["loc"]))}
-            if not now:
-                raise ConfigError(list(dict.fromkeys(faults))) from None
-            dropped |= now
-    faults += [f"{path}{line}" for path, section in _sections(config) for line in section.all_faults()]
+    """Validate each field, then between fields."""
+    try:
+        config = schema.model_validate(values, context=_FIELDS_ONLY)
+    except ValidationError as error:
+        raise ConfigError([line for item in error.errors() for line in _describe(schema, item)]) from None
+    faults = [f"{path}{line}" for path, section in _sections(config) for line in section.all_faults()]
     if faults:
         raise ConfigError(list(dict.fromkeys(faults)), rest=config)
     return config
-
-
-def _drop(values: Any, loc: Loc) -> Loc | None:
-    """Take away the setting at ``loc``, a list as a whole. Where it was, or None if there is no such setting."""
-    for depth, key in enumerate(loc, start=1):
-        if not isinstance(values, dict) or key not in values:
-            return None
-        if depth == len(loc) or not isinstance(values[key], dict):
-            del values[key]
-            return loc[:depth]
-        values = values[key]
-    return None
 
 
 def _describe(schema: type[ConfigModel], item: Any) -> list[str]:

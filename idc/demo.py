@@ -22,9 +22,9 @@ CORRUPTIONS = {"gaussian_noise": 3, "fog": 3}
 """Corruption of both images -> severity, for the robustness of the captioners."""
 ROBUSTNESS_PAIRS = 120
 """Number of test pairs of the robustness, the first ones."""
-_NEVER_ON_RAY = ("jobs/calibrate.py", "jobs/leaderboard.py", "jobs/merge_vlm.py")
+_WITHOUT_LOCAL = ("jobs/calibrate.py", "jobs/leaderboard.py", "jobs/merge_vlm.py")
 """Jobs without ``--local``."""
-_PARTS_NEVER_ON_RAY = ("evaluations=", "artifacts.")
+_PARTS_WITHOUT_LOCAL = ("evaluations=", "artifacts.")
 """Likewise the parts of `jobs/evaluate.py`, by the settings that choose them."""
 LEADERBOARD = "leaderboard"
 """Name of the leaderboard's folder in runs/FOLDER."""
@@ -62,7 +62,6 @@ def demo_steps(
     *,
     systems: Sequence[str] = DEFAULT,
     robustness: bool = True,
-    on_ray: bool = False,
 ) -> Iterator[DemoStep]:
     """The commands in order.
 
@@ -72,8 +71,6 @@ def demo_steps(
         clevr_change: folder with CLEVR-Change in its official layout, which is captioned too.
         systems: names of the systems.
         robustness: also evaluate the captioners of the first seed on corrupted images.
-        on_ray: the jobs run on Ray, one after another; without, each in processes of this machine, which is faster on a
-            single one.
 
     Raises:
         ValueError: as :func:`demo_systems`; ``folder`` is not a name below data/ and runs/; the systems do not know
@@ -88,12 +85,9 @@ def demo_steps(
         )
     for step in _steps(folder, seeds, clevr_change, taking_part, robustness):
         command = list(step.command)
-        if on_ray:
-            yield step._replace(queue=None)
-            continue
         if step.trains and step.queue is not None:
             command.append(f"train.cpus_per_worker={_each_of_two()}")
-        if command[0] not in _NEVER_ON_RAY and not any(word.startswith(_PARTS_NEVER_ON_RAY) for word in command):
+        if command[0] not in _WITHOUT_LOCAL and not any(word.startswith(_PARTS_WITHOUT_LOCAL) for word in command):
             command.append("--local")
         yield step._replace(command=command)
 

@@ -17,7 +17,7 @@ class DemoStep(NamedTuple):
     Attributes:
         title: shown on the terminal; different for each step.
         command: script and arguments.
-        queue: steps of the two queues run at the same time, each queue in order and on half of the cores (not on Ray).
+        queue: steps of the two queues run at the same time, each queue in order and on half of the cores.
         trains: whether it is a training, which is told its share of the cores.
         first: whether it runs before the queues, alone on all cores. It may need only the pairs and other such steps.
     """

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 HIDDEN = "***"
 
@@ -31,34 +30,9 @@ def redacted(text: str, *secrets: str | None) -> str:
     """``text`` without passwords: those in its URIs, the given ones, and the values of environment variables whose
     names say that they are secret."""
     text = _QUERY.sub(rf"\g<name>{HIDDEN}", _USER.sub(_hidden_user, text))
-    values = _environment_secrets()
-    for value in _replaced(*values, *secrets) if secrets else values:
+    for value in _replaced(*(value for name, value in os.environ.items() if _VARIABLE.search(name)), *secrets):
         text = text.replace(value, HIDDEN)
     return text
-
-
-class _Secrets(NamedTuple):
-    """The secrets of the environment, as :func:`_replaced` orders them, and the environment they were read from."""
-
-    environment: dict[bytes, bytes]
-    values: tuple[str, ...]
-
-
-_last_read = _Secrets({}, ())
-
-
-def _environment_secrets() -> tuple[str, ...]:
-    """The values of the variables whose names say that they are secret. Every line of a log asks for them, and a
-    process may set one late, or change it: they are read again when any variable has changed."""
-    global _last_read
-    # The dict of `os.environ`, a private name: dicts that share their values are compared in microseconds, whereas a
-    # public way to see whether a variable has changed decodes all of them.
-    environment: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
-    if environment != _last_read.environment:
-        copy = dict(environment)
-        values = [os.fsdecode(value) for name, value in copy.items() if _VARIABLE.search(os.fsdecode(name))]
-        _last_read = _Secrets(copy, _replaced(*values))  # one assignment: other threads log at the same time
-    return _last_read.values
 
 
 def _replaced(*values: str | None) -> tuple[str, ...]:

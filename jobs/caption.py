@@ -1,4 +1,4 @@
-"""Caption what changed between two images, between those of very many pairs, or in two GeoTIFFs of any size.
+"""Caption what changed between two images, between those of very many pairs, or in two large GeoTIFFs.
 
     python jobs/caption.py before.png after.png
     python jobs/caption.py before.png after.png --json --candidates 3
@@ -41,7 +41,7 @@ right. The same command given again continues an interrupted job.
 --local needs no Ray.
 
 Two GeoTIFFs of one place and --out need rasterio: pip install 'idc[geo]'. Any captioner with a change map serves. The
-scene is read and captioned in tiles that overlap and never held in memory; the tiles' maps are merged, and a change
+scene is read and captioned in tiles that overlap; the tiles' maps are merged, and a change
 that spans several of them is one polygon. Without --artifact, the one for satellite images that comes with the program
 is used: it has learned rendered roads and buildings. FOLDER gets changes.geojson (longitude and latitude; areas in
 square metres on the ellipsoid), changes.tif and change_map.tif on the grid of AFTER.tif, summary.json, and the

@@ -3,7 +3,6 @@
     python jobs/demo.py
     python jobs/demo.py --systems procap      which systems (default: twincap procap)
     python jobs/demo.py --seeds 0 1 2
-    python jobs/demo.py --ray                 on a local Ray with its dashboard, through the Ray Jobs API
     python jobs/demo.py --clevr-change DIR    also caption the official images in DIR (no captions needed)
 
 Runs the project's own jobs, the systems' side by side. Finished steps are skipped. Prints one line per step, with the
@@ -26,9 +25,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="train and evaluate with each (default: 0)")
     parser.add_argument(
-        "--ray", action="store_true", help="submit the jobs to a local Ray: takes longer on one machine"
-    )
-    parser.add_argument(
         "--systems", nargs="+", default=DEFAULT, metavar="NAME", help=f"which systems (default: {' '.join(DEFAULT)})"
     )
     parser.add_argument("--no-robustness", action="store_true", help="leave out the evaluations on corrupted images")
@@ -43,14 +39,14 @@ def main() -> None:
     try:
         wanted = demo_steps(
             args.folder, args.seeds, args.clevr_change,
-            systems=args.systems, robustness=not args.no_robustness, on_ray=args.ray,
+            systems=args.systems, robustness=not args.no_robustness,
         )  # fmt: skip
         commands = [(step.title, step.command, step.queue) for step in wanted]
     except ValueError as error:
         refuse([str(error)])
     runs = Path("runs") / args.folder
     try:
-        used = run_commands(commands, ROOT, runs / "logs", on_ray=args.ray)
+        used = run_commands(commands, ROOT, runs / "logs")
     except RuntimeError as error:
         raise SystemExit(f"demo: {error}\n{advice(args.folder)}") from None
     result = demo_summary(args.folder, args.seeds, args.systems) | used._asdict()

@@ -27,7 +27,7 @@ class Job(OnCluster, MinePairsJob):
 
 def main() -> None:
     args = cli(Job, __doc__)
-    from cluster.preflight import Wanted
+    from cluster.preflight import Requirements
     from cluster.session import run_chunks, session
     from idc.data.mining.mining_job import already_mined, mine
     from idc.report.mining.mining_page import mining_summary, write_mining_page
@@ -39,7 +39,7 @@ def main() -> None:
         earlier = manifest = already_mined(job, encoder, args.overwrite)
         if manifest is None:
             run = partial(run_chunks, args.local, job.cluster, processes=job.workers)
-            with nullcontext() if args.local else session(job.cluster, Wanted(job, out=job.out)):
+            with nullcontext() if args.local else session(job.cluster, Requirements(job, out=job.out)):
                 manifest = mine(job, run, extraction(job), encoder, overwrite=args.overwrite)
         write_mining_page(job, manifest, again=earlier is None)
     except ValueError as error:

@@ -21,7 +21,6 @@ from idc.metrics.protocols import ProtocolName, protocol
 from idc.training.artifact import IDENTITY_TAG, artifact_identity
 from tests.captioning.toy import ToyCaptioner
 from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
-from tests.vlm.artifacts import wrapped
 
 ROOT = Path(__file__).resolve().parents[1]
 BEFORE, AFTER = with_disk(ground(), 60, 50, RED), with_disk(ground(), 60, 50, BLUE)
@@ -81,14 +80,6 @@ def test_the_shipped_captioner_warns_of_a_pair_that_it_does_not_know_and_objects
     page = caption._repr_html_()
     texts = ("red before and blue after", caption.caption, "unsure: the images are unlike", caption.warning)
     assert sorted(texts, key=page.index) == list(texts), "what to rely on comes first"
-
-
-def test_a_pair_that_the_captioner_refuses_is_named_by_its_index(tmp_path: Path) -> None:
-    """Qwen's processor takes images of aspect ratios up to 200."""
-    captioner = idc.load(str(wrapped(tmp_path / "artifact")))
-    thin = np.zeros((900, 3, 3), np.uint8)
-    with pytest.raises(ValueError, match=r"^pair 1 of the lists: .*aspect ratio"):
-        captioner([BEFORE, thin, BEFORE], [AFTER, thin, AFTER])
 
 
 def test_a_result_draws_images_map_and_boxes_and_escapes_its_sentences() -> None:

@@ -166,19 +166,13 @@ def test_a_server_that_is_not_there(waited: list[float]) -> None:
 
 DEEP = b"[" * 200_000
 NESTED = b'{"a":' * 600 + b"1" + b"}" * 600
+HUGE = b'{"choices": [{"message": {"content": "a"}, "logprobs": {"content": [{"logprob": 1%s}]}}]}' % (b"0" * 400)
 
 
-@pytest.mark.parametrize("body", [DEEP, b'{"choices": [{"message": {"content": %s}}]}' % NESTED])
-def test_nesting_is_no_completion(body: bytes) -> None:
+@pytest.mark.parametrize("body", [DEEP, b'{"choices": [{"message": {"content": %s}}]}' % NESTED, HUGE])
+def test_nesting_and_numbers_that_are_none_are_no_completion(body: bytes) -> None:
     refused = pytest.raises(NotAnswered, match=r"m: not a chat completion: .{9,300}$")
     with serving(lambda connection: connection.sendall(whole(body))) as url, refused:
-        endpoint(url).ask("x")
-
-
-def test_numbers_that_are_none() -> None:
-    huge = b'{"choices": [{"message": {"content": "a"}, "logprobs": {"content": [{"logprob": 1%s}]}}]}' % (b"0" * 400)
-    refused = pytest.raises(NotAnswered, match="not a chat completion")
-    with serving(lambda connection: connection.sendall(whole(huge))) as url, refused:
         endpoint(url).chat([{"role": "user", "content": "x"}], log_probabilities=True)
 
 

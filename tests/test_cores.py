@@ -21,17 +21,21 @@ def groups(root: Path, own: str, quotas: dict[str, str]) -> Path:
     return root
 
 
-def test_the_smallest_quota_of_the_own_group_and_those_above_counts(tmp_path: Path) -> None:
-    quotas = {"pods": "250000 100000", "pods/one": "max 100000"}
-    assert cpu_quota(groups(tmp_path / "pod", "pods/one", quotas)) == 2.5
-    assert cpu_quota(groups(tmp_path / "tight", "pods/one", quotas | {"pods/one": "50000 100000"})) == 0.5
-    assert cpu_quota(groups(tmp_path / "container", "", {"": "150000 50000"})) == 3
-
-
-def test_without_a_quota_or_control_groups_there_is_none(tmp_path: Path) -> None:
-    assert cpu_quota(groups(tmp_path / "free", "pods", {"pods": "max 100000"})) is None
-    assert cpu_quota(groups(tmp_path / "root", "", {})) is None
-    assert cpu_quota(tmp_path / "nothing") is None
+@pytest.mark.parametrize(
+    ("own", "quotas", "expected"),
+    [
+        ("pods/one", {"pods": "250000 100000", "pods/one": "max 100000"}, 2.5),
+        ("pods/one", {"pods": "250000 100000", "pods/one": "50000 100000"}, 0.5),
+        ("", {"": "150000 50000"}, 3),
+        ("pods", {"pods": "max 100000"}, None),
+        ("", {}, None),
+    ],
+)
+def test_the_smallest_quota_of_the_own_group_and_those_above_counts(
+    own: str, quotas: dict[str, str], expected: float | None, tmp_path: Path
+) -> None:
+    assert cpu_quota(groups(tmp_path / "root", own, quotas)) == expected
+    assert cpu_quota(tmp_path / "no control groups") is None
 
 
 @pytest.mark.parametrize(("quota", "cores"), [(None, 8), (64.0, 8), (1.5, 2), (0.25, 1)])

@@ -112,14 +112,6 @@ def test_the_best_hypotheses_of_a_pair(seed: int, length_penalty: float) -> None
             assert logits.log_softmax(-1)[0, torch.arange(length), words].sum().item() == pytest.approx(total, abs=1e-3)
 
 
-def test_a_pair_is_captioned_alike_alone_and_in_a_batch() -> None:
-    decoder, memory = make_decoder(7), torch.randn(6, 11, 24)
-    together = search(decoder, memory, beams=3)
-    for index in range(6):
-        alone = search(decoder, memory[index : index + 1], beams=3)
-        assert torch.equal(alone.ids[0], together.ids[index])
-
-
 def test_impossible_beam_count_is_refused() -> None:
     with pytest.raises(ValueError, match="beams=0"):
         search(make_decoder(0), torch.randn(1, 3, 24), beams=0)

@@ -56,8 +56,6 @@ FILES_OF_A_SYSTEM = {"README.md", "config.py", "captioner.py"}
 FILES_OF_A_TRAINING = {"task.py"}
 """Of a system that is trained; one with a network of its own has it in model.py."""
 MAX_LINES = 450
-SAME_IN_MANY = {"__init__", "__main__", "config", "model", "task", "convert", "conftest"}
-"""Basenames that mean the same in every folder that has them."""
 
 
 @functools.cache
@@ -141,8 +139,7 @@ def test_no_class_of_transformers_runs_code_of_a_model() -> None:
 
 
 PRIVATE = {
-    "ray": {"cluster/ray_internals.py", "serve/deployment/ray_internals.py",
-            "cluster/launch/wait_for_nodes.py"},
+    "ray": {"serve/deployment/ray_internals.py", "cluster/launch/wait_for_nodes.py"},
     "torch": set(),
     "uvicorn": {"serve/listener.py"},
 }  # fmt: skip
@@ -262,22 +259,6 @@ def test_variables_are_named_by_what_they_hold() -> None:
         ]  # fmt: skip
         unclear = [(word, line) for word, line in variables if word in UNCLEAR and (name, word) not in NOUNS_HERE]
         assert not unclear, f"{name}: {unclear}: take the noun of what it holds"
-
-
-def test_a_name_means_one_thing_in_a_package() -> None:
-    """Below a package (``idc/data``, ``cluster``), no two modules have the same basename, and none is named like a
-    module of another package, but for those that mean the same everywhere and the files that every system has."""
-    files = FILES_OF_A_SYSTEM | FILES_OF_A_TRAINING
-    systems = {name.removesuffix(".py") for name in files} | {"data", "model", "sweep", "demo"}
-    places: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for path in python_files(*CODE):
-        parts = path.relative_to(ROOT).parts
-        if path.stem in SAME_IN_MANY or (parts[:2] == ("idc", "systems") and path.stem in systems):
-            continue
-        package = "/".join(parts[:2]) if parts[0] == "idc" and len(parts) > 2 else parts[0]
-        places[package, path.stem].append(str(path.relative_to(ROOT)))
-    twice = [files for files in places.values() if len(files) > 1]
-    assert not twice, twice
 
 
 def test_a_long_file_says_why() -> None:

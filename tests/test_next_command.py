@@ -114,18 +114,3 @@ def test_a_model_tuned_on_questions_is_asked_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_next_command_is_accepted(command: str) -> None:
     assert list(faulty_command(command)) == []
-
-
-def test_the_chain_on_ones_own_pairs_is_that_of_the_docs() -> None:
-    """Import, check, train, evaluate, calibrate, caption, serve: each names the job of the next."""
-    artifact = "runs/mine/artifact"
-    chain = [
-        next_command.after_import("data/mine/pairs"),
-        next_command.after_pairs("data/mine/pairs"),
-        next_command.after_training("idc.systems.twincap.task:train", JOB, artifact),
-        next_command.after_evaluation(artifact, "data/mine/pairs", calibrated=False) or "",
-        next_command.after_calibration(artifact),
-        next_command.after_captions(artifact),
-    ]
-    jobs = [command.split()[1].removeprefix("jobs/").removesuffix(".py") for command in chain]
-    assert jobs == ["validate", "train_twincap", "evaluate", "calibrate", "caption", "serve"]

@@ -51,8 +51,8 @@ class SceneJob(LoadConfig):
     """Smallest area of a polygon in square metres (in pixels with pixel_coordinates)."""
     native: bool = False
     """Also write the polygons in the coordinate system of the image after."""
-    max_pixels: int = Field(default=2_500_000_000, ge=1)
-    """Larger scenes are refused before a pixel is read."""
+    max_pixels: int = Field(default=500_000_000, ge=1)
+    """Larger scenes are refused before a pixel is read; the map of one takes some 20 bytes a pixel of memory."""
     max_reject_share: float = Field(default=0.0, ge=0, le=1)
     """Share of tiles that may be unreadable; they are left out of the map."""
     beams: int | None = Field(default=None, ge=1)

@@ -10,8 +10,9 @@ _E2 = _F * (2 - _F)
 _E = np.sqrt(_E2)
 
 
-def ring_area(longitude: np.ndarray, latitude: np.ndarray) -> float:
-    """Area of a ring in square metres on the ellipsoid of WGS 84, positive if it runs counter-clockwise.
+def ring_area(longitude: np.ndarray, latitude: np.ndarray) -> np.ndarray:
+    """Area of a ring, or of several (..., points), in square metres on the ellipsoid of WGS 84, positive if it runs
+    counter-clockwise.
 
     It is computed under the cylindrical equal-area projection: exact for edges along meridians and parallels, and for
     edges of a few pixels as good as exact. Not for a ring around a pole.
@@ -23,10 +24,11 @@ def ring_area(longitude: np.ndarray, latitude: np.ndarray) -> float:
     # Snyder, Map Projections: A Working Manual (1987), equation (3-12), without the factor of the sphere.
     q = (1 - _E2) * (sine / (1 - _E2 * sine**2) + np.arctanh(_E * sine) / _E)
     heights = _A**2 * q / 2
-    return float(-(np.diff(np.radians(longitude)) * (heights[1:] + heights[:-1]) / 2).sum())
+    return -(np.diff(np.radians(longitude)) * (heights[..., 1:] + heights[..., :-1]) / 2).sum(axis=-1)
 
 
 def without_jumps(longitude: np.ndarray, near: float | None = None) -> np.ndarray:
-    """Longitudes along a ring without jumps by 360 degrees; the first one within 180 degrees of ``near``."""
+    """Longitudes along a ring, or several, without jumps by 360 degrees; the first one within 180 degrees of
+    ``near``."""
     degrees = np.unwrap(longitude, period=360.0)
     return degrees if near is None else degrees + 360 * np.round((near - degrees[0]) / 360)

@@ -14,7 +14,7 @@ from rasterio.transform import Affine
 
 from idc.captioning.apply import Pixels
 from idc.captioning.contract import MAP_SIDE, Description
-from idc.geo.components import MapPart, MapParts
+from idc.geo.components import keep_parts, map_parts
 from idc.geo.config import SceneJob
 from idc.geo.pixel_grid import PixelGrid
 from idc.geo.polygons import change_properties, outlines, pixel_areas
@@ -118,7 +118,9 @@ def placed_changes(
     x, y = width / columns, height / rows
     coarse = Affine(a * x, b * y, c, d * x, e * y, f)
     with gdal():
-        parts, numbers = _parts(kinds, values, coarse, grid.crs, min_area)
+        parts, numbers = map_parts(kinds, values)
+        areas = pixel_areas([part.centre for part in parts], coarse, grid.crs) * [part.pixels for part in parts]
+        parts, numbers = keep_parts(parts, numbers, areas.tolist(), min_area)
         polygons = sorted(outlines(numbers, coarse, grid.crs), key=lambda polygon: -polygon.area)
     tallies: dict[str | None, Tally] = {name: Tally() for name in names[1:]} or {None: Tally()}
     features: list[dict[str, Any]] = []
@@ -144,21 +146,6 @@ def placed_changes(
         scene_sentence(tallies, "m2", min_area, float(grid.valid.mean())),
         {"type": "FeatureCollection", **left_out, "features": features},
     )
-
-
-def _parts(
-    kinds: np.ndarray, values: np.ndarray, grid: Affine, crs: str, min_area: float
-) -> tuple[list[MapPart], np.ndarray]:
-    """The parts of at least this area, and of every pixel the number of its part, from 1 on, or 0."""
-    parts = MapParts(1, [0])
-    parts.add(kinds, values, 0)
-    candidates = parts.candidates()
-    centres = [part.centre for part in candidates.values()]
-    areas = pixel_areas(centres, grid, crs).tolist() if centres else []
-    large = [
-        node for (node, part), area in zip(candidates.items(), areas, strict=True) if part.pixels * area >= min_area
-    ]
-    return parts.keep(large), parts.numbered(0, kinds)
 
 
 def _nearest(values: np.ndarray, rows: int, columns: int) -> np.ndarray:

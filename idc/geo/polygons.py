@@ -1,22 +1,17 @@
-"""The parts of a map as polygons: pixels to coordinates, areas on the ground, GeoJSON written feature by feature."""
+"""The parts of a map as polygons: pixels to coordinates, areas on the ground, GeoJSON."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
-import rasterio
 from rasterio.crs import CRS
 from rasterio.features import shapes
 from rasterio.transform import Affine
 from rasterio.warp import transform_geom
 
-from idc.atomic import replacing
 from idc.geo.components import MapPart
 from idc.geo.georeference import LONGITUDE_LATITUDE, crs_name, to_degrees
 from idc.geo.ground import ring_area, without_jumps
@@ -49,22 +44,13 @@ class Polygon(NamedTuple):
     area: float
 
 
-def polygons(numbers: Path, mask: Path, grid: Affine, crs: str | None) -> Iterator[Polygon]:
-    """The outline of every part. GDAL reads both rasters line by line, and holds the outlines.
+def outlines(numbers: np.ndarray, grid: Affine, crs: str | None) -> Iterator[Polygon]:
+    """The outline of every part.
 
     Args:
-        numbers: raster, int32: the number of each pixel's part. It has no georeference, which GDAL would apply.
-        mask: raster, uint8: 0 where there is no part.
+        numbers: int32 (H, W): the number of each pixel's part, 0 where there is none.
         grid, crs: as in :class:`idc.geo.rasters.ScenePair`.
     """
-    with rasterio.open(numbers) as of, rasterio.open(mask) as where:
-        # The mask is a band of its own: without it everything between the parts would be one more outline.
-        for group in _groups(shapes(rasterio.band(of, 1), mask=rasterio.band(where, 1), connectivity=4)):
-            yield from _on_ground(group, grid, crs)
-
-
-def outlines(numbers: np.ndarray, grid: Affine, crs: str) -> Iterator[Polygon]:
-    """The outline of every part of a raster in memory, int32 (H, W) with 0 where there is none."""
     for group in _groups(shapes(numbers, mask=numbers > 0, connectivity=4)):
         yield from _on_ground(group, grid, crs)
 
@@ -81,7 +67,7 @@ def change_properties(
     return {
         "class": class_name(name),
         f"area_{unit}": round(area, 2),
-        "score": round(part.value / part.pixels, 4),
+        "score": round(part.value, 4),
         "position": position,
         "caption": caption,
         "confidence": round(confidence, 4),
@@ -99,7 +85,7 @@ def pixel_areas(points: Sequence[tuple[float, float]], grid: Affine, crs: str) -
     rings = np.array(points).reshape(-1, 1, 2) + corners
     x, y = _coordinates(rings.reshape(-1, 2), grid)
     longitude, latitude = to_degrees(CRS.from_wkt(crs), x, y).reshape(2, -1, 5)
-    return np.array([abs(ring_area(without_jumps(a), b)) for a, b in zip(longitude, latitude, strict=True)])
+    return np.abs(ring_area(without_jumps(longitude), latitude))
 
 
 def _groups(geometries: Iterable[tuple[dict[str, Any], float]]) -> Iterator[list[tuple[int, list[Ring]]]]:
@@ -162,7 +148,8 @@ def _in_degrees(number: int, rings: list[np.ndarray], native: list[np.ndarray]) 
         geometry = _cut([ring - np.array([180 if east > 180 else -180, 0]) for ring in whole])
         if geometry is None:
             return None
-    return Polygon(number, geometry, _geometry(native, _DEGREES), abs(areas[0]) - sum(map(abs, areas[1:])))
+    area = abs(areas[0]) - sum(map(abs, areas[1:]))
+    return Polygon(number, geometry, _geometry(native, _DEGREES), float(area))
 
 
 def _cut(rings: Sequence[np.ndarray]) -> dict[str, Any] | None:
@@ -192,35 +179,3 @@ def _plane_area(ring: np.ndarray) -> float:
 def _coordinates(points: np.ndarray, grid: Affine) -> tuple[np.ndarray, np.ndarray]:
     columns, rows = points.T
     return grid.a * columns + grid.b * rows + grid.c, grid.d * columns + grid.e * rows + grid.f
-
-
-class Features:
-    """A GeoJSON file that is written feature by feature and appears whole; a context manager.
-
-    Args:
-        members: of the collection besides its features.
-    """
-
-    def __init__(self, path: Path, members: dict[str, Any]) -> None:
-        self._path, self._members = path, members
-        self._stack = ExitStack()
-        self._file: TextIO
-        self._first = True
-
-    def __enter__(self) -> Features:
-        partial = self._stack.enter_context(replacing(self._path))
-        self._file = self._stack.enter_context(partial.open("w", encoding="utf-8"))
-        head = json.dumps({"type": "FeatureCollection", **self._members})
-        self._file.write(f'{head[:-1]}, "features": [')
-        return self
-
-    def write(self, number: int, geometry: dict[str, Any], properties: dict[str, Any]) -> None:
-        """Add a feature."""
-        feature = {"type": "Feature", "id": number, "properties": properties, "geometry": geometry}
-        self._file.write(("\n" if self._first else ",\n") + json.dumps(feature))
-        self._first = False
-
-    def __exit__(self, *error: Any) -> None:
-        if error[0] is None:
-            self._file.write("\n]}\n")
-        self._stack.__exit__(*error)

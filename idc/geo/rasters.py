@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 import rasterio
 from rasterio.enums import ColorInterp, Resampling
@@ -43,8 +42,6 @@ _TYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "flo
 _SAMPLES, _SAMPLE_SIDE = 8, 128
 """Percentiles are those of windows of this side, so many along either axis."""
 _BLACK, _WHITE = 2.0, 98.0
-_BORDER_SAMPLES, _BORDER_SHARE = 64, 0.03
-"""A border of one value is looked for in so many pixels along either axis; of a smaller share nothing is said."""
 
 
 class RasterFile(NamedTuple):
@@ -232,29 +229,6 @@ class SceneReader:
                 _window(source, dataset, rows, columns, self._scene.nodata) for source, dataset in self._datasets
             ]
         return np.concatenate([values[valid].ravel() for values, valid in windows])
-
-    def borders(self) -> Iterator[str]:
-        """A sentence for each image whose border has one value in much of it, which may mean that there is no data."""
-        for source, dataset in self._datasets:
-            shape = tuple(min(side, _BORDER_SAMPLES) for side in dataset.shape)
-            try:
-                with gdal():
-                    values = np.moveaxis(dataset.read(source.bands, out_shape=(len(source.bands), *shape)), 0, 2)
-                    valid = dataset.read_masks(source.bands, out_shape=(len(source.bands), *shape)).any(axis=0)
-            except (RasterioError, OSError):  # a damaged block, which its tile reports
-                continue
-            edge = np.concatenate([values[0], values[-1], values[:, 0], values[:, -1]])
-            colors, counts = np.unique(edge, axis=0, return_counts=True)
-            value = colors[counts.argmax()][0].item()
-            same = (values == value).all(axis=2) & valid & (value != self._scene.nodata)
-            parts = cv2.connectedComponents(same.astype(np.uint8), connectivity=4)[1]
-            at_edge = np.unique(np.concatenate([parts[0], parts[-1], parts[:, 0], parts[:, -1]]))
-            share = float((np.isin(parts, at_edge) & same).mean())
-            if share > _BORDER_SHARE:
-                yield (
-                    f"{source.path}: {100 * share:.0f} % of the image, at its border, has the value {value}; if that "
-                    f"means no data, pass nodata={value}."
-                )
 
 
 def eight_bits(values: np.ndarray, scaling: tuple[float, float] | None) -> np.ndarray:

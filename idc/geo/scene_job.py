@@ -7,26 +7,24 @@
     changes_native.geojson    the same in the coordinate system of the image, on request
     summary.json        the sentence, counts, areas; written last
 
-Tiles are read back row by row of tiles, so that a strip of the scene is the most that is in memory.
+The map of the scene and the numbers of its parts are in memory: some 20 bytes a pixel.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import rasterio
 from rasterio.crs import CRS
-from rasterio.transform import Affine
-from rasterio.windows import Window
 
-from idc.atomic import read_object, replacing, write_json
+from idc.atomic import read_object, replacing, write_json, write_text
 from idc.captioning.apply import DescribeOptions
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner
 from idc.data.files import locate
@@ -34,10 +32,10 @@ from idc.data.images import decode_image
 from idc.data.pipeline import ChunkResult, StageSpec, run_local
 from idc.data.store import Manifest, fingerprint, iter_rows, read_manifest
 from idc.data.write_errors import writing
-from idc.geo.components import MapPart, MapParts
+from idc.geo.components import MapPart, keep_parts, map_parts
 from idc.geo.config import SceneJob
-from idc.geo.polygons import Features, change_properties, class_name, pixel_areas, polygons
-from idc.geo.rasters import ScenePair, SceneReader, gdal, open_scene
+from idc.geo.polygons import change_properties, class_name, outlines, pixel_areas
+from idc.geo.rasters import ScenePair, gdal, open_scene
 from idc.geo.scene_sentence import Tally, position_of, scene_sentence
 from idc.geo.tile_captions import NO_DATA, STEPS, CaptionTiles, TileSource, open_tiles
 from idc.geo.tiles import Tiling
@@ -46,11 +44,8 @@ from idc.metrics.changes import says_no_change
 TILES, SUMMARY = "tiles", "summary.json"
 MAP, CHANGES = "change_map.tif", "changes.tif"
 POLYGONS, NATIVE = "changes.geojson", "changes_native.geojson"
-_NUMBERS = ".numbers.tif"
 _DERIVED = ("threshold", "min_area", "native", "pixel_coordinates")
 """Settings on which the result depends, besides the tiles."""
-_SURELY = 0.9
-"""Pixels differ in size on the ground by less than this, between the points that are looked at."""
 _VERSION = 1
 """Incremented when the same tiles and settings would give another result."""
 
@@ -131,33 +126,27 @@ def caption_scene(
     done = sum(result.num_rows + result.num_rejects for result in results)
     if earlier is not None and same and not done:
         return SceneResult(earlier, done)
-    with SceneReader(scene) as reader:
-        notes = [*scene.notes, *reader.borders()]
     with writing(locate(job.out)), gdal():
         (out / SUMMARY).unlink(missing_ok=True)
-        summary = {"fingerprint": content, **_merged(job, scene, tiling, out), "notes": notes}
+        summary = {"fingerprint": content, **_merged(job, scene, tiling, out), "notes": list(scene.notes)}
         write_json(out / SUMMARY, summary)
     return SceneResult(summary, done)
 
 
-class _Strip(NamedTuple):
-    """A row of tiles: the map and the class of every pixel, uint8 (H, W), from the row of pixels ``top`` on."""
-
-    top: int
-    grey: np.ndarray
-    kinds: np.ndarray
-
-
 @dataclass
-class _Tiles:
-    """What is kept of the tiles in memory: texts.
+class _Map:
+    """The map of the scene, put together from its tiles, and their texts.
 
     Attributes:
+        grey: the map, uint8 (H, W), :data:`NO_DATA` where nothing was compared.
+        kinds: class of every pixel that changed, uint8 (H, W); 0 elsewhere.
         captions: number of a tile -> caption and confidence.
         names: of the classes, the first is what did not change; empty for a captioner without.
         warning: of the captioner about tiles that it is not familiar with, ``warned`` of them.
     """
 
+    grey: np.ndarray
+    kinds: np.ndarray
     captions: dict[int, tuple[str, float]]
     verdicts: Counter[str]
     names: tuple[str, ...] = ()
@@ -168,24 +157,18 @@ class _Tiles:
 
 def _merged(job: SceneJob, scene: ScenePair, tiling: Tiling, out: Path) -> dict[str, Any]:
     """Write the rasters and the polygons. Returns the summary."""
-    tiles = _texts_of(out / TILES)
-    parts = MapParts(_least(job, scene), [span.first for span in tiling.columns])
-    compared = 0
-    with _raster(out / MAP, scene, "uint8", NO_DATA) as raster:
-        for strip in _strips(out / TILES, tiling, job.threshold):
-            raster.write(strip.grey, 1, window=_window_of(strip))
-            parts.add(strip.kinds, strip.grey / STEPS, strip.top)
-            compared += int((strip.grey != NO_DATA).sum())
-    kept = _kept(job, scene, parts)
-    plain = replace(scene, crs=None, transform=Affine.identity())
-    with _raster(out / CHANGES, scene, "uint8") as changes, _raster(out / _NUMBERS, plain, "int32") as numbers:
-        for index, strip in enumerate(_strips(out / TILES, tiling, job.threshold)):
-            numbered = parts.numbered(index, strip.kinds)
-            numbers.write(numbered, 1, window=_window_of(strip))
-            changes.write(strip.kinds * (numbered > 0), 1, window=_window_of(strip))
+    tiles = _read_map(out / TILES, tiling, job.threshold)
+    borders = ([span.first for span in spans] for spans in (tiling.rows, tiling.columns))
+    parts, numbers = map_parts(tiles.kinds, tiles.grey, *borders)
+    areas = np.array([part.pixels for part in parts], float)
+    if scene.crs is not None and parts:
+        areas *= pixel_areas([part.centre for part in parts], scene.transform, scene.crs)
+    parts, numbers = keep_parts(parts, numbers, areas.tolist(), job.min_area)
+    _write_raster(out / MAP, tiles.grey, scene, NO_DATA)
+    _write_raster(out / CHANGES, tiles.kinds * (numbers > 0), scene)
     unit = "px" if scene.crs is None else "m2"
-    tallies = _written_polygons(job, scene, tiling, out, tiles, kept, unit)
-    (out / _NUMBERS).unlink()
+    tallies = _written_polygons(job, scene, out, tiles, parts, numbers, unit)
+    compared = int((tiles.grey != NO_DATA).sum())
     share = compared / (scene.width * scene.height)
     totals = [sum(getattr(tally, name) for tally in tallies.values()) for name in ("count", "area")]
     return {
@@ -210,96 +193,68 @@ def _merged(job: SceneJob, scene: ScenePair, tiling: Tiling, out: Path) -> dict[
     }
 
 
-def _texts_of(folder: Path) -> _Tiles:
-    tiles = _Tiles({}, Counter(), unreadable=read_manifest(folder).num_rejected)
-    for row in iter_rows(folder, ["tile", "caption", "confidence", "verdict", "warning", "names"]):
+def _read_map(folder: Path, tiling: Tiling, threshold: float) -> _Map:
+    """A tile that is not there was not compared."""
+    grey = np.full((tiling.height, tiling.width), NO_DATA, np.uint8)
+    scene = _Map(grey, np.zeros_like(grey), {}, Counter(), unreadable=read_manifest(folder).num_rejected)
+    least = max(1, math.ceil(round(STEPS * threshold, 6)))
+    for row in iter_rows(folder):
         if row["caption"] is None:
             continue
-        tiles.captions[row["tile"]] = (row["caption"], row["confidence"])
-        tiles.verdicts[row["verdict"]] += 1
+        scene.captions[row["tile"]] = (row["caption"], row["confidence"])
+        scene.verdicts[row["verdict"]] += 1
         if row["warning"] is not None:
-            tiles.warning, tiles.warned = row["warning"], tiles.warned + 1
+            scene.warning, scene.warned = row["warning"], scene.warned + 1
+        rows, columns = (slice(span.first, span.last) for span in tiling[row["tile"]])
+        grey[rows, columns] = values = decode_image(row["map"])[..., 0]
+        changed = (values >= least) & (values != NO_DATA)
+        scene.kinds[rows, columns] = changed
         if row["names"]:
-            tiles.names = tuple(row["names"])
-    return tiles
-
-
-def _strips(folder: Path, tiling: Tiling, threshold: float) -> Iterator[_Strip]:
-    """The scene in rows of tiles, from top to bottom. A tile that is not there was not compared."""
-    rows, columns = tiling.rows, tiling.columns
-    least = max(1, math.ceil(round(STEPS * threshold, 6)))
-    stored = iter_rows(folder, ["tile", "map", "classes"])
-    row = next(stored, None)
-    for index, span in enumerate(rows):
-        grey = np.full((span.last - span.first, tiling.width), NO_DATA, np.uint8)
-        kinds = np.zeros_like(grey)
-        while row is not None and row["tile"] < (index + 1) * len(columns):
-            column = columns[row["tile"] % len(columns)]
-            core = slice(column.first, column.last)
-            if row["map"] is not None:
-                grey[:, core] = values = decode_image(row["map"])[..., 0]
-                changed = (values >= least) & (values != NO_DATA)
-                kinds[:, core] = changed
-                if row["classes"] is not None:
-                    kinds[:, core] = changed * decode_image(row["classes"])[..., 0]
-            row = next(stored, None)
-        yield _Strip(span.first, grey, kinds)
-
-
-def _least(job: SceneJob, scene: ScenePair) -> int:
-    """Pixels of which a part surely has as many if it reaches the smallest area."""
-    if scene.crs is None:
-        return max(1, math.ceil(job.min_area))
-    columns, rows = np.meshgrid(*(np.linspace(0.5, side - 0.5, 9) for side in (scene.width, scene.height)))
-    points = list(zip(columns.ravel().tolist(), rows.ravel().tolist(), strict=True))
-    largest = float(pixel_areas(points, scene.transform, scene.crs).max())
-    return max(1, int(_SURELY * job.min_area / largest))
-
-
-def _kept(job: SceneJob, scene: ScenePair, parts: MapParts) -> list[MapPart]:
-    """The parts that reach the smallest area, numbered from 1 on."""
-    candidates = parts.candidates()
-    nodes, sizes = list(candidates), np.array([part.pixels for part in candidates.values()], float)
-    if nodes and scene.crs is not None:
-        centres = [part.centre for part in candidates.values()]
-        sizes *= pixel_areas(centres, scene.transform, scene.crs)
-    return parts.keep([node for node, size in zip(nodes, sizes.tolist(), strict=True) if size >= job.min_area])
+            scene.names = tuple(row["names"])
+            scene.kinds[rows, columns] = changed * decode_image(row["classes"])[..., 0]
+    return scene
 
 
 def _written_polygons(
-    job: SceneJob, scene: ScenePair, tiling: Tiling, out: Path, tiles: _Tiles, parts: list[MapPart], unit: str
+    job: SceneJob, scene: ScenePair, out: Path, tiles: _Map, parts: list[MapPart], numbers: np.ndarray, unit: str
 ) -> dict[str | None, Tally]:
     """Write the polygons. Returns their numbers and areas by class."""
     tallies: dict[str | None, Tally] = {name: Tally() for name in tiles.names[1:]} or {None: Tally()}
-    members: dict[str, Any] = {"coordinates": "pixels"} if scene.crs is None else {}
-    with ExitStack() as stack:
-        features = stack.enter_context(Features(out / POLYGONS, members))
-        native = None
-        if job.native and scene.crs is not None:
-            native = stack.enter_context(Features(out / NATIVE, {"crs": _named_crs(scene.crs)}))
-        for polygon in polygons(out / _NUMBERS, out / CHANGES, scene.transform, scene.crs):
-            part = parts[polygon.number - 1]
-            name = tiles.names[part.kind] if tiles.names else None
-            x, y = part.centre
-            position = position_of(x / scene.width, y / scene.height)
-            tallies[name].add(polygon.area, position)
-            caption, confidence = _caption_of(part, name, tiling, tiles)
-            properties = change_properties(name, polygon.area, unit, part, position, caption, confidence)
-            features.write(polygon.number, polygon.geometry, properties)
-            if native is not None:
-                native.write(polygon.number, polygon.native, properties)
-    if native is None:
+    features: list[dict[str, Any]] = []
+    native: list[dict[str, Any]] = []
+    for polygon in outlines(numbers, scene.transform, scene.crs):
+        part = parts[polygon.number - 1]
+        name = tiles.names[part.kind] if tiles.names else None
+        x, y = part.centre
+        position = position_of(x / scene.width, y / scene.height)
+        tallies[name].add(polygon.area, position)
+        caption, confidence = _caption_of(part, name, tiles)
+        of_map = part._replace(value=part.value / STEPS)
+        properties = change_properties(name, polygon.area, unit, of_map, position, caption, confidence)
+        feature = {"type": "Feature", "id": polygon.number, "properties": properties}
+        features.append({**feature, "geometry": polygon.geometry})
+        native.append({**feature, "geometry": polygon.native})
+    _write_features(out / POLYGONS, {"coordinates": "pixels"} if scene.crs is None else {}, features)
+    if job.native and scene.crs is not None:
+        _write_features(out / NATIVE, {"crs": _named_crs(scene.crs)}, native)
+    else:
         (out / NATIVE).unlink(missing_ok=True)  # of other settings
     return tallies
 
 
-def _caption_of(part: MapPart, name: str | None, tiling: Tiling, tiles: _Tiles) -> tuple[str, float]:
+def _write_features(path: Path, members: dict[str, Any], features: Sequence[dict[str, Any]]) -> None:
+    """A GeoJSON file with one line for each feature."""
+    head = json.dumps({"type": "FeatureCollection", **members})[:-1]
+    lines = ",\n".join(json.dumps(feature) for feature in features)
+    write_text(path, f'{head}, "features": [\n{lines}\n]}}\n')
+
+
+def _caption_of(part: MapPart, name: str | None, tiles: _Map) -> tuple[str, float]:
     """Caption and confidence of one of a part's tiles: of those whose caption has the class in it, else of those whose
     caption names a change, else of all, the one that holds most of the part."""
-    columns = len(tiling.columns)
     captions: Counter[tuple[str, float]] = Counter()
-    for (row, column), pixels in sorted(part.tiles.items()):
-        captions[tiles.captions[row * columns + column]] += pixels
+    for tile, pixels in part.tiles.items():
+        captions[tiles.captions[tile]] += pixels
 
     def rank(caption: tuple[str, float]) -> tuple[bool, bool, int]:
         text = caption[0]
@@ -314,20 +269,14 @@ def _named_crs(wkt: str) -> dict[str, Any]:
     return {"type": "name", "properties": {"name": f"urn:ogc:def:crs:{authority}::{code}"}}
 
 
-@contextmanager
-def _raster(path: Path, scene: ScenePair, kind: str, nodata: int | None = None) -> Iterator[Any]:
-    """A GeoTIFF on the grid of the scene, to be written; it appears whole."""
+def _write_raster(path: Path, values: np.ndarray, scene: ScenePair, nodata: int | None = None) -> None:
+    """A GeoTIFF on the grid of the scene, uint8; it appears whole."""
     with (
         replacing(path) as partial,
         rasterio.open(
-            partial, "w", driver="GTiff", width=scene.width, height=scene.height, count=1, dtype=kind, nodata=nodata,
+            partial, "w", driver="GTiff", width=scene.width, height=scene.height, count=1, dtype="uint8", nodata=nodata,
             crs=scene.crs, transform=scene.transform, tiled=True, blockxsize=256, blockysize=256, compress="deflate",
             BIGTIFF="IF_SAFER",
         ) as raster,
     ):  # fmt: skip
-        yield raster
-
-
-def _window_of(strip: _Strip) -> Window:
-    height, width = strip.grey.shape
-    return Window(0, strip.top, width, height)
+        raster.write(values, 1)

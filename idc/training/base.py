@@ -2,8 +2,7 @@
 
 A base is given by the name of one that comes with the program, a folder, or a hub id. :func:`locate_base` looks for a
 folder of that name, then in the hub's cache on this machine, and asks the hub only where it is allowed to. The result
-is compared with the artifact's :class:`BaseName` by a fingerprint that is cheap for 15 GB (:func:`base_fingerprint`),
-or on request by a hash of all weights.
+is compared with the artifact's :class:`BaseName` by a fingerprint that is cheap for 15 GB (:func:`base_fingerprint`).
 """
 
 from __future__ import annotations
@@ -50,19 +49,17 @@ class BaseName:
         family: which of our adapters to transformers classes reads it, e.g. ``qwen2_5_vl``.
         fingerprint: of its files, see :func:`base_fingerprint`.
         revision: commit hash on the hub; None for a folder.
-        sha256: of all its weights and descriptions, if that was computed.
     """
 
     source: str
     family: str
     fingerprint: str
     revision: str | None = None
-    sha256: str | None = None
 
     @classmethod
-    def of(cls, source: str, folder: Path, family: str, full: bool = False, weights: bool = True) -> BaseName:
-        """The name of the base that :func:`locate_base` found for ``source`` in ``folder``; ``full`` hashes all
-        weights, ``weights=False`` leaves them out, which need not be there."""
+    def of(cls, source: str, folder: Path, family: str, weights: bool = True) -> BaseName:
+        """The name of the base that :func:`locate_base` found for ``source`` in ``folder``; ``weights=False`` leaves
+        the weights out, which need not be there."""
         cached = folder.parent.name == "snapshots"  # the hub's cache names the folder by the commit
         return cls(
             source=source
@@ -71,7 +68,6 @@ class BaseName:
             family=family,
             fingerprint=base_fingerprint(folder, weights),
             revision=folder.name if cached else None,
-            sha256=full_hash(folder) if full else None,
         )
 
     @classmethod
@@ -81,7 +77,7 @@ class BaseName:
         Raises:
             ValueError: a field is missing, unknown or no text.
         """
-        fields, optional = ("source", "family", "fingerprint"), ("revision", "sha256")
+        fields, optional = ("source", "family", "fingerprint"), ("revision",)
         if not isinstance(value, Mapping):
             raise ValueError(f"base is a {type(value).__name__}, not an object")
         for name in sorted({*fields, *value}):
@@ -95,28 +91,23 @@ class BaseName:
         """JSON-able, without the fields that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
-    def folder(self, source: str | None = None, *, download: bool = False, full: bool = False) -> Path:
+    def folder(self, source: str | None = None, *, download: bool = False) -> Path:
         """The base's folder on this machine, checked.
 
         Args:
             source: look there instead, a folder or hub id (``base.source=/path``).
             download: ask the hub if it is not here.
-            full: compare all weights too, not only the fingerprint.
 
         Raises:
             ValueError: it is not here, incomplete, or another model.
         """
         folder = locate_base(source or self.source, None if source else self.revision, download=download)
         here = base_fingerprint(folder, not self.fingerprint.startswith(_DESCRIBED))
-        wanted, what = self.fingerprint, "fingerprint"
-        if full and here == wanted:
-            if self.sha256 is None:
-                raise ValueError(f"the artifact has no full hash of its base {self.source}; check it without full")
-            here, wanted, what = full_hash(folder), self.sha256, "full hash"
-        if here != wanted:
+        if here != self.fingerprint:
             raise ValueError(
-                f"{folder} is not the base model that the artifact was trained on, {self}: its {what} is {here[:12]}, "
-                f"expected {wanted[:12]}; give the folder of the right one with base.source=/path"
+                f"{folder} is not the base model that the artifact was trained on, {self}: its fingerprint is "
+                f"{here[:12]}, expected {self.fingerprint[:12]}; give the folder of the right one with "
+                "base.source=/path"
             )
         return folder
 

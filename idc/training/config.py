@@ -143,9 +143,6 @@ class TrainConfig(ConfigModel):
     activation_checkpointing: bool = False
     """Recompute activations in the backward pass instead of storing them: less memory, slower, the same losses. Refused
     for a system that has no part for it."""
-    compile: bool = False
-    """`torch.compile` for the parts that the system names. The first steps wait for it; needs a C++ compiler
-    on a CPU."""
     engine: Literal["torch", "deepspeed"] = "torch"
     """Implementation of parameters and optimizer."""
     zero_stage: int = Field(0, ge=0, le=3)
@@ -163,9 +160,6 @@ class TrainConfig(ConfigModel):
     log_every: int = Field(10, ge=1)
     """Steps between lines of log.jsonl; each line has the means since the previous one. As often, a run on Ray
     looks for announced losses of its nodes."""
-    profile_steps: int = Field(0, ge=0)
-    """Profile this many steps of rank 0, after its first two: `profile/` in the run's folder gets a trace for
-    https://ui.perfetto.dev and a table of the operators. These steps take longer."""
     seed: int = Field(0, ge=0)
     """Seed of the initial weights, of the order of samples, of dropout."""
     prefetch: int = Field(2, ge=0)
@@ -218,8 +212,6 @@ class TrainConfig(ConfigModel):
             )
         if self.engine == "torch" and self.zero_stage:
             yield f"zero_stage={self.zero_stage} needs engine=deepspeed, the engine is torch"
-        if self.compile and self.zero_stage == 3:
-            yield "compile: zero_stage=3 gathers parameters in every call; take zero_stage=2, or compile=false"
         if self.engine == "torch" and self.deepspeed_extra:
             yield "deepspeed_extra is set, and the engine is torch; take engine=deepspeed"
         if self.loader_processes and self.loader_threads > 1:
@@ -271,7 +263,6 @@ OPERATIONAL = frozenset(
         "loader_processes",
         "keep_last",
         "log_every",
-        "profile_steps",
         "activation_checkpointing",
         "storage_patience_s",
         "tracking",

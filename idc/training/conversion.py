@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from idc.training.foreign import Dropped, dropped_listing
 
@@ -36,24 +36,9 @@ def conversion_text(note: Mapping[str, Any], dropped: Sequence[Dropped]) -> str:
     return json.dumps({**note, "dropped": [asdict(item) for item in dropped]}, indent=1, ensure_ascii=False) + "\n"
 
 
-class _Job(Protocol):
-    """Settings of a conversion."""
-
-    @property
-    def weights(self) -> str: ...
-
-    @property
-    def out(self) -> str: ...
-
-
-class _Convert(Protocol):
-    """Converts as ``job`` says; returns the dropped tensors."""
-
-    def __call__(self, job: Any, *, overwrite: bool) -> list[Dropped]: ...
-
-
-def convert_command(job: _Job, convert: _Convert, overwrite: bool) -> None:
-    """``jobs/convert.py`` after its parse: convert, and print every dropped tensor with the reason."""
+def convert_command(job: Any, convert: Callable[..., list[Dropped]], overwrite: bool) -> None:
+    """``jobs/convert.py`` after its parse: convert as ``job`` says, from ``weights`` to ``out``, and print every
+    dropped tensor with the reason."""
     try:
         dropped = convert(job, overwrite=overwrite)
     except ValueError as error:

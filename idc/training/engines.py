@@ -407,7 +407,7 @@ def make_engine(
     """The engine that ``train`` names, around ``task`` in training mode.
 
     Args:
-        onednn: compute linear layers by oneDNN (on a CPU in fp32, not under ZeRO-3 or `compile`); default: where
+        onednn: compute linear layers by oneDNN (on a CPU in fp32, not under ZeRO-3); default: where
             :func:`idc.training.linears.onednn_pays`.
 
     Raises:
@@ -416,14 +416,11 @@ def make_engine(
     """
     _check_parameters(task, train)
     task.set_training(True)
-    suits = context.device.type == "cpu" and train.precision == "fp32" and train.zero_stage < 3 and not train.compile
+    suits = context.device.type == "cpu" and train.precision == "fp32" and train.zero_stage < 3
     if suits and (onednn_pays() if onednn is None else onednn):
         use_onednn(task)
     if train.activation_checkpointing:
         recompute_activations(task)
-    if train.compile:
-        for part in task.compiled_parts():
-            part.compile()  # in place, so that names of parameters stay
     if train.engine == "torch":
         return TorchEngine(task, groups, context, train)
     return DeepSpeedEngine(task, groups, context, train)

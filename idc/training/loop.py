@@ -30,8 +30,6 @@ from idc.training.config import TrainConfig, learning_rate
 from idc.training.context import Context
 from idc.training.data import Loaders, OnDevice, to_device
 from idc.training.engines import Engine, make_engine, param_groups, unreadable
-from idc.training.profiling import FOLDER as PROFILE
-from idc.training.profiling import StepProfiler
 from idc.training.task import Task
 
 STATE_FILE = "state.json"
@@ -200,18 +198,9 @@ class _Run:
             return
         batches = self.loaders.train.batches(self.step * train.grad_accumulation)
         progress = Progress(self.total, done=self.step, show=self.is_main)
-        profiler = StepProfiler(
-            self.context.run_dir / PROFILE,
-            train.profile_steps if self.is_main else 0,
-            self.step,
-            self.total,
-            cuda=self.context.device.type == "cuda",
-            done=lambda folder: self.tracker.artifacts(folder, PROFILE),
-        )
         clock = time.perf_counter()
         try:
             while self.step < self.total:
-                profiler.before(self.step + 1)
                 rates = [learning_rate(schedule, self.step, self.total) for schedule in self.schedules]
                 waited = 0.0
                 for micro in range(train.grad_accumulation):
@@ -223,7 +212,6 @@ class _Run:
                     self.window.add({"loss": loss, **logs}, 1 / train.grad_accumulation)
                 norm = self.engine.step(rates)
                 self.step += 1
-                profiler.after(self.step)
                 now = time.perf_counter()
                 norms = {f"grad_norm/{name}": value for name, value in self.engine.group_norms.items()}
                 self.window.add({"grad_norm": norm, **norms}, 1.0)
@@ -240,7 +228,6 @@ class _Run:
                 self.seconds += after - now
                 clock = after
         finally:
-            profiler.close()
             if isinstance(batches, Iterator) and hasattr(batches, "close"):
                 batches.close()
             progress.close()

@@ -3,10 +3,9 @@
     config.json origin.json log.jsonl best/... artifact/... result.json
     checkpoints/step_00000020/<parts of all ranks>, complete
 
-A checkpoint counts when its file ``complete`` is there, which rank 0 writes after the parts of all ranks, with their
-sizes; it is deleted before anything else of that checkpoint. What the checkpoint refers to (log, best weights) is
-uploaded before it, and deleted after the next one. So a run may be killed at any time, and goes on from the folder on
-any other machine.
+A checkpoint counts when its file ``complete`` is there, which rank 0 writes after the parts of all ranks; it is deleted
+before anything else of that checkpoint. What the checkpoint refers to (log, best weights) is uploaded before it, and
+deleted after the next one. So a run may be killed at any time, and goes on from the folder on any other machine.
 """
 
 from __future__ import annotations
@@ -187,8 +186,7 @@ class RunStorage:
     def complete(self, name: str, keep_last: int) -> None:
         """Mark a checkpoint complete, once the parts of all ranks are there; delete all but the newest."""
         checkpoints, patience_s = self.folder.location / CHECKPOINTS, self.folder.patience_s
-        parts = json.dumps({"sizes": sizes(checkpoints / name, patience_s)}).encode()
-        patiently(lambda: _put(checkpoints / name / COMPLETE, parts), str(self.folder), patience_s)
+        patiently(lambda: _put(checkpoints / name / COMPLETE, b""), str(self.folder), patience_s)
         for old in self.complete_checkpoints()[:-keep_last]:
             self.withdraw(old)
 
@@ -197,19 +195,11 @@ class RunStorage:
         names = (name.split("/") for name in sizes(self.folder.location / CHECKPOINTS, self.folder.patience_s))
         return sorted(parts[0] for parts in names if len(parts) == 2 and parts[1] == COMPLETE)
 
-    def fetch(self, name: str) -> Path | None:
-        """Download a checkpoint; None if not all of its files are there as they were written."""
+    def fetch(self, name: str) -> Path:
+        """Download a checkpoint."""
         target, source = self.scratch / CHECKPOINTS / name, self.folder.location / CHECKPOINTS / name
-        patience_s = self.folder.patience_s
-        try:
-            wanted = json.loads(patiently((source / COMPLETE).read, str(source), patience_s))["sizes"]
-            present = sizes(source, patience_s)
-            if any(present.get(file) != size for file, size in wanted.items()):
-                return None
-            if not target.exists():
-                download_files(source, present, target, patience_s)
-        except FileNotFoundError:
-            return None
+        if not target.exists():
+            download_files(source, sizes(source, self.folder.patience_s), target, self.folder.patience_s)
         return target
 
     def drop_fetched(self) -> None:
@@ -254,25 +244,9 @@ class StoredContext:
         self.inner.report(metrics, None, step)
 
     def latest_checkpoint(self) -> Path | None:
-        """As of every context; a collective call.
-
-        Raises:
-            ValueError: there are checkpoints, and all of them are damaged.
-        """
+        """As of every context; a collective call."""
         names = self.all_gather_object(self.storage.complete_checkpoints() if self.rank == 0 else [])[0]
-        for name in reversed(names):
-            checkpoint = self.storage.fetch(name)
-            if all(self.all_gather_object(checkpoint is not None)):
-                return checkpoint
-            if self.rank == 0:
-                text = f"checkpoint {name} of {self.storage.folder} is damaged, it is not used"
-                logs.event("damaged_checkpoint", text, "warning")
-        if names:
-            raise ValueError(
-                f"all {len(names)} checkpoints of {self.storage.folder} are damaged; restore one of them, or start the "
-                "run again with --overwrite"
-            )
-        return None
+        return self.storage.fetch(names[-1]) if names else None
 
     def loss_announced(self) -> bool:
         return self.inner.loss_announced()

@@ -103,11 +103,6 @@ class Task(nn.Module):
         which recomputes each of its own layers. None of them may have batch normalisation: it would count twice."""
         return []
 
-    def compiled_parts(self) -> list[nn.Module]:
-        """Submodules for ``train.compile``: those with most of the work, whose inputs keep their shapes between
-        steps."""
-        return []
-
     def measured(self, validation: Any) -> set[str] | None:
         """Names of the metrics that :meth:`validate` can return for this dataset, known before the first step; None if
         only a validation can show them."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cluster.commands import StepLine, run_commands, script_or_preset
+from cluster.commands import StepLine, run_commands
 from idc.demo import DEFAULT, demo_steps, demo_systems, folders_of, in_two_queues
 from idc.demo_summary import closing, demo_summary
 from idc.demo_system import DemoStep
@@ -57,17 +57,6 @@ def test_it_ends_with_the_captioners_the_pages_how_to_serve_and_to_caption_and_t
     )
 
 
-def test_scripts_and_presets_are_found_from_any_folder_and_data_is_in_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = ROOT
-    monkeypatch.chdir(root)
-    assert script_or_preset("jobs/render.py", root) == "jobs/render.py"
-    monkeypatch.chdir(tmp_path)
-    assert script_or_preset("jobs/render.py", root) == str(root / "jobs" / "render.py")
-    assert script_or_preset("out=data/demo/pairs", root) == "out=data/demo/pairs"
-
-
 def test_a_steps_output_goes_to_its_log_and_one_line_to_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,67 +72,11 @@ def test_a_steps_output_goes_to_its_log_and_one_line_to_the_terminal(
     assert capsys.readouterr().out == "[1/2] render pairs: failed\n"
 
 
-def test_steps_without_ray_end_at_the_first_failure_with_its_last_lines(tmp_path: Path) -> None:
-    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
-    good.write_text("print('done')")
-    bad.write_text("print('why'); raise SystemExit(1)")
-
-    def run(*scripts: Path) -> dict[str, float]:
-        commands = [(script.stem, [str(script)], None) for script in scripts]
-        return run_commands(commands, tmp_path, tmp_path / "logs", on_ray=False).seconds_of
-
-    assert list(run(good)) == ["good"]
-    with pytest.raises(RuntimeError, match=r"(?s)ended with status 1; the end of .*02.log:.*why"):
-        run(good, bad, good)
-    assert not (tmp_path / "logs" / "03.log").exists()
-
-
-def test_commands_side_by_side_run_at_the_same_time_and_share_the_cores(
+def test_queues_run_side_by_side_each_in_order_and_share_the_cores(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two commands that wait for each other's file, then one that needs both."""
-    meet = tmp_path / "meet.py"
-    meet.write_text(
-        "import os, pathlib, sys, time\n"
-        "mine, other = (pathlib.Path(name) for name in sys.argv[1:])\n"
-        "mine.write_text(os.environ['OMP_NUM_THREADS'])\n"
-        "until = time.monotonic() + 60\n"
-        "while not other.exists():\n"
-        "    assert time.monotonic() < until, 'the other command never started'\n"
-        "    time.sleep(0.01)\n"
-    )
-    after = tmp_path / "after.py"
-    after.write_text("import os; print(os.environ.get('OMP_NUM_THREADS', 'all'))")
-    names = [str(tmp_path / name) for name in ("a", "b")]
-    commands = [
-        ("one", [str(meet), *names], 1), ("other", [str(meet), *reversed(names)], 2), ("after", [str(after)], None),
-    ]  # fmt: skip
-    used = run_commands(commands, tmp_path, tmp_path / "logs", on_ray=False)
-    assert used.seconds_of.keys() == {"one", "other", "after"}
-    assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text()
-    assert int((tmp_path / "a").read_text()) >= 1
-    lines = capsys.readouterr().out.splitlines()
-    assert sorted(lines[1:3]) == ["[1/3] one: 0 s", "[2/3] other: 0 s"], "each line whole"
-    assert (tmp_path / "logs" / "03.log").read_text().splitlines()[-1] == os.environ.get("OMP_NUM_THREADS", "all")
-
-
-def test_a_failure_side_by_side_ends_the_run_after_the_others(tmp_path: Path) -> None:
-    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
-    good.write_text("print('done')")
-    bad.write_text("print('why'); raise SystemExit(1)")
-    commands = [
-        ("bad", [str(bad)], 1), ("after bad", [str(good)], 1), ("good", [str(good)], 2), ("never", [str(good)], None),
-    ]  # fmt: skip
-    with pytest.raises(RuntimeError, match=r"(?s)ended with status 1; the end of .*01.log:.*why"):
-        run_commands(commands, tmp_path, tmp_path / "logs", on_ray=False)
-    assert "done" in (tmp_path / "logs" / "03.log").read_text()
-    assert not (tmp_path / "logs" / "02.log").exists()
-    assert not (tmp_path / "logs" / "04.log").exists()
-
-
-def test_a_queue_keeps_its_order_and_does_not_wait_for_the_other(tmp_path: Path) -> None:
-    """The first queue's only command waits for what the second one's last command writes."""
-    wait, write = tmp_path / "wait.py", tmp_path / "write.py"
+    """The first queue's only command waits for what the second one's last command writes; then one that runs alone."""
+    wait, write, alone = (tmp_path / f"{name}.py" for name in ("wait", "write", "alone"))
     wait.write_text(
         "import pathlib, sys, time\n"
         "until = time.monotonic() + 60\n"
@@ -152,28 +85,51 @@ def test_a_queue_keeps_its_order_and_does_not_wait_for_the_other(tmp_path: Path)
         "    time.sleep(0.01)\n"
     )
     write.write_text(
-        "import pathlib, sys\n"
+        "import os, pathlib, sys\n"
         "assert pathlib.Path(sys.argv[2]).exists(), 'out of order'\n"
-        "pathlib.Path(sys.argv[1]).write_text('')\n"
+        "pathlib.Path(sys.argv[1]).write_text(os.environ['OMP_NUM_THREADS'])\n"
     )
+    alone.write_text("import os; print(os.environ.get('OMP_NUM_THREADS', 'all'))")
     first, last = str(tmp_path / "first"), str(tmp_path / "last")
     commands = [
         ("waits", [str(wait), last], 1), ("first", [str(write), first, str(write)], 2),
-        ("last", [str(write), last, first], 2),
+        ("last", [str(write), last, first], 2), ("alone", [str(alone)], None),
     ]  # fmt: skip
-    used = run_commands(commands, tmp_path, tmp_path / "logs", on_ray=False)
-    assert used.seconds_of.keys() == {"waits", "first", "last"}
+    used = run_commands(commands, tmp_path, tmp_path / "logs")
+    assert used.seconds_of.keys() == {"waits", "first", "last", "alone"}
+    assert int(Path(last).read_text()) >= 1
+    assert (tmp_path / "logs" / "04.log").read_text().splitlines()[-1] == os.environ.get("OMP_NUM_THREADS", "all")
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(line.partition(":")[0] for line in lines[1:4]) == ["[1/4] waits", "[2/4] first", "[3/4] last"]
 
 
-def test_every_step_that_can_is_told_to_run_without_ray(tmp_path: Path, command: Command) -> None:
-    local = list(demo_steps("demo", [0], str(tmp_path)))
-    for step in local:
+def test_a_failure_ends_the_run_with_its_last_lines_after_what_runs_beside_it(tmp_path: Path) -> None:
+    """The good one lasts until the failed process is waited for: no further command of its queue begins."""
+    bad, good = tmp_path / "bad.py", tmp_path / "good.py"
+    bad.write_text("import os, pathlib, sys\npathlib.Path(sys.argv[1]).write_text(str(os.getpid()))\nsys.exit('why')")
+    good.write_text(
+        "import os, pathlib, sys, time\n"
+        "until, pid = time.monotonic() + 60, pathlib.Path(sys.argv[1])\n"
+        "while time.monotonic() < until and not (pid.exists() and pid.read_text()): time.sleep(0.01)\n"
+        "while time.monotonic() < until and os.path.exists(f'/proc/{pid.read_text()}'): time.sleep(0.01)\n"
+        "print('done')"
+    )
+    pid = str(tmp_path / "pid")
+    commands = [
+        ("bad", [str(bad), pid], 1), ("after bad", [str(good), pid], 1), ("good", [str(good), pid], 2),
+        ("after good", [str(good), pid], 2), ("never", [str(good), pid], None),
+    ]  # fmt: skip
+    with pytest.raises(RuntimeError, match=r"(?s)ended with status 1; the end of .*01.log:.*why"):
+        run_commands(commands, tmp_path, tmp_path / "logs")
+    assert "done" in (tmp_path / "logs" / "03.log").read_text()
+    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["01.log", "03.log"]
+
+
+def test_the_steps_without_local_are_those_whose_jobs_do_not_take_it(tmp_path: Path, command: Command) -> None:
+    for step in demo_steps("demo", [0], str(tmp_path)):
         if "--local" not in step.command:
             run = command(Path(step.command[0]).stem, *step.command[1:], "--local")
             assert "unrecognized arguments: --local" in run.stderr, step.title
-    on_ray = list(demo_steps("demo", [0], str(tmp_path), on_ray=True))
-    alone = [[word for word in s.command if word != "--local" and "cpus_per_worker" not in word] for s in local]
-    assert on_ray == [s._replace(command=c, queue=None) for s, c in zip(local, alone, strict=True)]
 
 
 def test_every_step_of_the_demo_is_a_valid_command(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

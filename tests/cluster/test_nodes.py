@@ -23,7 +23,7 @@ def test_two_nodes_render_what_one_machine_does(tmp_path: Path) -> None:
         for name, more in (("nodes", ["workers=2", f"cluster.address={cluster.address}"]), ("alone", ["--local"])):
             output = tmp_path / f"{name}.log"
             command = ["jobs/render.py", f"out={tmp_path / name}", *SETTINGS, *more]
-            assert cluster.python(command, log=output).wait(DONE_S) == 0, output.read_text(errors="replace")
+            assert cluster.python(command, output).wait(DONE_S) == 0, output.read_text(errors="replace")
     rows = list(iter_rows(tmp_path / "nodes"))
     assert len(rows) == 16
     assert rows == list(iter_rows(tmp_path / "alone"))

@@ -50,20 +50,15 @@ def test_a_training_reads_each_manifest_once(
 
 
 def test_a_folder_that_is_built_again_is_read_again(world: World, tmp_path: Path) -> None:
-    rows = list(iter_rows(world.pairs))
-
-    def build(mark: str, count: int) -> None:
-        settings = {"kind": "pairs", "schema": pair_arrow_schema(), "config": {}, "num_chunks": 1}
-        folder = DatasetFolder.open_for_build(tmp_path / "pairs", fingerprint=mark, overwrite=True, **settings)
-        folder.write_chunk(0, rows[:count])
-        folder.finish()
-
+    rows, path = list(iter_rows(world.pairs)), tmp_path / "pairs"
     with manifest.manifests_read_once():
-        build("first", 2)
-        assert read_manifest(tmp_path / "pairs").num_rows == 2
-        build("second", 3)
-        assert read_manifest(tmp_path / "pairs").num_rows == 3
-        (tmp_path / "pairs" / MANIFEST).unlink()
-        assert read_manifest(tmp_path / "pairs").num_rows == 3  # not read again
+        for count in (2, 3):
+            settings = {"kind": "pairs", "schema": pair_arrow_schema(), "config": {}, "num_chunks": 1}
+            folder = DatasetFolder.open_for_build(path, fingerprint=f"{count}", overwrite=True, **settings)
+            folder.write_chunk(0, rows[:count])
+            folder.finish()
+            assert read_manifest(path).num_rows == count
+        (path / MANIFEST).unlink()
+        assert read_manifest(path).num_rows == 3  # not read again
     with pytest.raises(ValueError, match="has no manifest"):
-        read_manifest(tmp_path / "pairs")
+        read_manifest(path)

@@ -138,7 +138,7 @@ def test_nothing_is_written_when_the_evaluation_is_of_another_artifact(place: Pl
 # -- promoting ------------------------------------------------------------------------------------------------------
 
 
-def test_a_life_first_better_worse_equal_forced_and_back(place: Place, tmp_path: Path) -> None:
+def test_a_life_first_better_worse_equal_forced_and_back(place: Place) -> None:
     resolver = Resolver(place.uri)
 
     def champion() -> str:
@@ -160,10 +160,8 @@ def test_a_life_first_better_worse_equal_forced_and_back(place: Place, tmp_path:
     assert would.decision.verdict == "better"
     assert "would go from version 1 to version 2" in describe_promotion(would, place.job(dry_run=True))
     assert champion() == "models:/captioner/1", "a dry run moves nothing"
-    better = place.promote(out=str(tmp_path / "out"))
+    assert place.promote().decision == would.decision
     assert champion() == "models:/captioner/2"
-    assert Promotion.model_validate_json((tmp_path / "out" / "promotion.json").read_text()).decision == would.decision
-    assert better.why in (tmp_path / "out" / "promotion.txt").read_text()
 
     place.add(3.0, wrong=20)
     with pytest.raises(ValueError, match=r"version 3 stays a candidate: worse: CIDEr .* --force promotes it"):
@@ -192,8 +190,6 @@ def test_a_life_first_better_worse_equal_forced_and_back(place: Place, tmp_path:
         (None, 1, "first"), (1, 2, "compared"), (2, 4, "compared"), (4, 3, "forced"),
         (3, 4, "rollback"), (4, 2, "rollback"), (2, 1, "rollback"), (1, 4, "compared"), (4, 1, "rollback"),
     ]  # fmt: skip
-    tags = place.registry.client.get_model_version("captioner", "3").tags
-    assert any(Promotion.model_validate_json(text) == history[3] for name, text in tags.items() if "promotion" in name)
     table = status(place.job(status=True))
     assert table.count("<- champion") == 1
     assert "1 -> 2  compared: better: CIDEr" in table
@@ -219,18 +215,6 @@ def test_what_was_not_evaluated_as_the_champion_was_is_refused_with_the_commands
     place.add(2.0)
     assert place.promote().decision is not None, "the evaluation that was asked for is enough"
     assert place.registry.champion() == 2
-
-
-def test_the_same_pairs_with_other_references_are_refused(place: Place, tmp_path: Path) -> None:
-    place.add(1.0)
-    place.promote()
-    folder = make_evaluation(tmp_path / "altered", make_artifact(tmp_path / "artifact-2.0", 2.0), 6)
-    rows = ev.load_predictions(folder)
-    ev.save(folder, ev.load_evaluation(folder), [row.model_copy(update={"references": ["x"]}) for row in rows])
-    register(RegisterJob(artifact=str(tmp_path / "artifact-2.0"), evaluation=str(folder), tracking_uri=place.uri))
-    with pytest.raises(ValueError, match="not the same references: 60 pairs have others"):
-        place.promote()
-    assert place.promote(force=True).why.startswith("forced, although not the same references")
 
 
 def test_contradictory_wishes_are_refused() -> None:
@@ -289,16 +273,3 @@ def test_whoever_was_compared_with_another_champion_comes_too_late(place: Place)
         place.registry.move(late)
     assert place.registry.champion() == 2
     assert [one.new for one in place.registry.history()] == [1, 2], "what was not done is not in the history"
-
-
-def test_one_steps_back_from_another_that_has_begun(place: Place) -> None:
-    place.add(1.0, wrong=None)
-    begun = wish(None, 1)
-    place.registry.client.set_registered_model_tag("captioner", "promotion.20990101", begun.model_dump_json())
-    with pytest.raises(ValueError, match="another command is moving champion of captioner"):
-        place.registry.move(wish(None, 1))
-    assert place.registry.champion() is None
-    dead = begun.model_copy(update={"at": datetime(2020, 1, 1, tzinfo=UTC)})
-    place.registry.client.set_registered_model_tag("captioner", "promotion.20990101", dead.model_dump_json())
-    place.registry.move(wish(None, 1))
-    assert place.registry.champion() == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,12 @@ def test_a_local_ray_listens_on_loopback_alone(ray_session: None) -> None:
 
     assert ray.get(worker.remote()) == "127.0.0.1"
     assert open_to_others(psutil.Process()) == []
+
+
+def test_a_socket_for_all_machines_is_found() -> None:
+    with socket.create_server(("0.0.0.0", 0)) as open_socket:
+        me = psutil.Process()
+        assert f"{me.name()} 0.0.0.0:{open_socket.getsockname()[1]}" in open_to_others(me)
 
 
 def test_requests_to_this_machine_bypass_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,6 +82,7 @@ print("changed:", sorted(changed))
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_sessions_leave_the_environment_as_it_was_whatever_the_length_of_tmpdir(tmp_path: Path) -> None:
     """A later Ray would watch neither its nodes nor its metrics, or not authenticate as its user says. A folder of
     temporary files such as Slurm's is too long for the paths of Ray's sockets."""

@@ -10,7 +10,6 @@ import pytest
 
 from cluster.train import launch
 from idc.data.files import locate
-from idc.data.object_store import Unreachable
 from idc.data.remote_copies import sizes
 from idc.training.config import TrainConfig
 from idc.training.run_storage import RunFolder, RunStorage
@@ -55,39 +54,13 @@ def test_a_complete_run_is_not_run_again_and_another_config_is_refused(s3: Store
     assert not [name for name in sizes(locate("s3://idc/b/run"), 0) if "step_00000004" in name]
 
 
-def test_a_users_error_leaves_the_log_and_no_result(s3: Store) -> None:
-    with pytest.raises(ValueError, match="the training split has no samples"):
-        start("s3://idc/c/run", {"size": 0})
-    assert not RunFolder("s3://idc/c/run").exists("result.json")
-    s3.request("PUT", "/idc/d/run/other.txt", b"mine")
-    with pytest.raises(ValueError, match=r"s3://idc/d/run is not empty and not a training run"):
-        start("s3://idc/d/run")
-
-
 def test_a_half_uploaded_checkpoint_is_never_used(s3: Store, capfd: pytest.CaptureFixture[str]) -> None:
     start("s3://idc/e/run", steps=20)
     place = locate("s3://idc/e/run/checkpoints/step_00000020")
     (place / "complete").delete()
-    assert resumed(), "the one of step 15"
-    assert "resumed at step 15 of 20" in capfd.readouterr().err
-
-    part = next(name for name in sizes(place, 0) if name not in ("complete", "state.json"))
-    with place.filesystem.open_output_stream((place / part).path) as stream:
-        stream.write(b"cut")
-    assert resumed()
-    said = capfd.readouterr().err
-    assert "checkpoint step_00000020 of s3://idc/e/run is damaged, it is not used\n" in said
-    assert "resumed at step 15 of 20" in said
-
-    for name in ("step_00000015", "step_00000020"):
-        (locate(f"s3://idc/e/run/checkpoints/{name}") / part).delete()
-    with pytest.raises(ValueError, match=r"all 2 checkpoints of s3://idc/e/run are damaged; .* --overwrite"):
-        resumed()
-
-
-def resumed() -> bool:
     (locate("s3://idc/e/run") / "result.json").delete()
-    return not start("s3://idc/e/run", steps=20)["done_before"]
+    assert not start("s3://idc/e/run", steps=20)["done_before"]
+    assert "resumed at step 15 of 20" in capfd.readouterr().err
 
 
 def test_what_belongs_to_a_checkpoint_is_stored_before_it_is_complete(s3: Store, tmp_path: Path) -> None:
@@ -117,13 +90,3 @@ def test_what_belongs_to_a_checkpoint_is_stored_before_it_is_complete(s3: Store,
     RunStorage(folder, is_main=False).close()
     assert (killed.scratch.exists(), other.scratch.exists()) == (False, True)
     other.close()
-
-
-def test_a_store_that_stays_away_ends_the_run(s3: Store, tmp_path: Path) -> None:
-    start("s3://idc/h/run", steps=4)
-    s3.refuse()
-    try:
-        with pytest.raises(Unreachable, match=r"^s3://idc/h/run did not answer for \d+ s; check the net"):
-            start("s3://idc/h/run", steps=4, storage_patience_s=0)
-    finally:
-        s3.answer()

@@ -30,7 +30,7 @@ TRAIN: dict[str, Any] = {
 SCRIPT = """
 import json, sys
 from cluster.config import ClusterConfig
-from cluster.preflight import Wanted, check_cluster
+from cluster.preflight import Requirements, check_cluster
 from cluster.session import session
 from cluster.train import launch
 from idc.data.files import locate
@@ -40,7 +40,7 @@ from idc.training.config import TrainConfig
 given = json.loads(sys.argv[1])
 config = ClusterConfig(num_cpus=4, num_gpus=0, object_store_mb=200, auth="disabled", temp_dir=given["temp"])
 with session(config):
-    check_cluster(Wanted(out="s3://idc/ray"), config)
+    check_cluster(Requirements(out="s3://idc/ray"), config)
     train = TrainConfig.model_validate(given["train"])
     results = [launch("tests.training.toy:entry", given["payload"], train, "s3://idc/ray/run")]
     (locate("s3://idc/ray/run") / "result.json").delete()

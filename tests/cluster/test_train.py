@@ -60,6 +60,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(ray_session: None, tmp_pa
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_run_on_ray_is_the_local_run(ray_session: None, tmp_path: Path) -> None:
     on_ray, local = (tmp_path / "runs" / name for name in ("on_ray", "local"))
     interrupt = signal.getsignal(signal.SIGINT)
@@ -133,6 +134,7 @@ print(tracker.client.get_run(tracker.run_id).info.experiment_id)
 """
 
 
+@pytest.mark.slow
 def test_two_runs_that_start_side_by_side_make_one_database(tmp_path: Path) -> None:
     command = [sys.executable, "-c", TRACKS, str(tmp_path)]
     runs = [
@@ -204,17 +206,6 @@ def test_a_complete_run_is_not_done_again_and_another_is_refused(tmp_path: Path)
     again = start(run_dir, {**UNTRACKED, "steps": 30}, {"size": 41}, local=True, overwrite=True)
     assert again["steps"] == 30
     assert [line["step"] for line in read_log(run_dir / "log.jsonl")][-1] == 30
-
-
-def test_a_setting_that_is_newer_than_a_run_had_its_default(tmp_path: Path) -> None:
-    train = {**UNTRACKED, "steps": 4}
-    start(tmp_path, train, local=True)
-    config = json.loads((tmp_path / "config.json").read_text())
-    del config["train"]["group_by_length"]
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"train\.group_by_length: saved 0, now 64"):
-        start(tmp_path, {**train, "group_by_length": 64}, local=True)
-    assert start(tmp_path, train, local=True)["done_before"]
 
 
 def test_a_lost_artifact_is_written_again(tmp_path: Path) -> None:

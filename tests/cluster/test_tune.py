@@ -98,53 +98,6 @@ def test_a_table_runs_its_chains_and_shares_what_they_have_in_common(world: Worl
     assert len(more.rows[0].values["C"].values) == 2
 
 
-def test_procedures_are_built_where_a_row_needs_other_ones(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a folder named by a relative path; after it has moved, the sweep finds all of it."""
-    build = {"tokenizer": world.tokenizer, "depth": 2, "store_features": True}
-    rows = [{"label": "k = 3", "settings": {"build.num_keyframes": 3}}]
-    settings: dict[str, Any] = {"settings": {"procedures": None, "build": build}, "rows": rows}
-    monkeypatch.chdir(tmp_path)
-    result = run_here(small_sweep(world, Path("runs"), **settings))
-    assert not result.failed
-    (built,) = Path("runs/steps").glob("procedures-*/")
-    assert json.loads((built / "manifest.json").read_text())["extra"]["num_keyframes"] == 3
-    for stage in ("pretrain", "finetune"):
-        (trained,) = Path("runs/steps").glob(f"{stage}-*/config.json")
-        assert json.loads(trained.read_text())["procedures"] == str(built)
-    before = [*written(Path("runs")).values()]
-    moved = Path("runs").rename(tmp_path / "moved").absolute()
-    monkeypatch.chdir(moved)
-    assert run_here(small_sweep(world, moved, **settings)).rows == result.rows
-    assert [*written(moved).values()] == before
-
-
-def test_a_training_goes_on_from_its_checkpoint(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process ends in the middle of stage 2; the sweep, given again, does the rest of it."""
-    job = small_sweep(world, tmp_path, settings={"finetune.train.steps": 6, "finetune.train.checkpoint_every": 2})
-    from idc.training.context import LocalContext
-
-    report = LocalContext.report
-    steps: list[int] = []
-
-    def watched(self: LocalContext, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
-        report(self, metrics, checkpoint_dir, step)
-        steps.append(step)
-        if steps == [2, 4]:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(LocalContext, "report", watched)
-    with pytest.raises(KeyboardInterrupt):
-        run_here(job)
-    assert not list((tmp_path / "small" / "trials").glob("*.json"))
-    result = run_here(job)
-    assert not result.failed
-    assert steps == [2, 4, 6]
-    (run,) = (tmp_path / "steps").glob("finetune-*/")
-    assert [line["step"] for line in read_log(run / "log.jsonl")] == [1, 2, 3, 4, 5, 6]
-
-
 def test_a_search_needs_ray(world: World, tmp_path: Path) -> None:
     search = {"space": {"finetune.decoder.layers": {"choice": [1, 2]}}, "scheduler": "none"}
     with pytest.raises(ValueError, match="need Ray"):

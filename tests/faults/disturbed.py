@@ -30,9 +30,9 @@ DONE_S = 400.0
 
 
 class Disturbed:
-    """A run on the nodes 1 and 2, whose driver is on node ``on``."""
+    """A run on the nodes 1 and 2."""
 
-    def __init__(self, cluster: Nodes, folder: Path, gates: list[int], on: int = 0, pace: float = 0.0, **train: Any):
+    def __init__(self, cluster: Nodes, folder: Path, gates: list[int], pace: float = 0.0, **train: Any):
         self.cluster = cluster
         self.folder = folder / "run"
         self.notes = folder / "notes"
@@ -42,7 +42,7 @@ class Disturbed:
         payload = {"train": self.train, "held": {"folder": str(self.notes), "gates": gates, "pace": pace}}
         runs = [{"entry": "tests.training.toy:entry", "folder": str(self.folder), "payload": payload}]
         arguments = ["-m", "tests.cluster.drive", cluster.address, json.dumps(runs)]
-        self.process = cluster.python(arguments, on, self.output)
+        self.process = cluster.python(arguments, self.output)
 
     def steps(self, rank: int = 0) -> list[dict[str, Any]]:
         """The steps that were begun, of all restarts: time, step, world."""

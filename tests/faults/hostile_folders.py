@@ -1,4 +1,4 @@
-"""Hostile folders of pairs: each with what must come of it. Images are in ``tests/data/test_images.py``.
+"""Hostile folders of pairs, and an official layout: each with its outcome. Images are in ``tests/data/test_images.py``.
 
 Every folder also has the pair ``good``, which must come out whatever else there is.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.faults.hostile import OUTSIDE, Content, Hostile, folder, link
+from tests.data.small_sets import OFFICIAL
+from tests.faults.hostile import OUTSIDE, Content, Hostile, fifo, folder, link
 
 GOOD: dict[str, Content] = {"before/good.png": 1, "after/good.png": 2}
 TEXT = b"I am a text file, not a picture.\n"
@@ -37,7 +38,7 @@ def entries() -> dict[str, Hostile]:
     for name, stem in NAMES.items():
         files = {f"before/{stem}.png": 5, f"after/{stem}.png": 6}
         out[f"name: {name}"] = Hostile("folder", {**GOOD, **files}, pairs=("good", stem))
-    return out | _names() | _links() | _files() | _captions()
+    return out | _names() | _links() | _files() | _captions() | _annotations()
 
 
 def _names() -> dict[str, Hostile]:
@@ -116,3 +117,19 @@ def _captions() -> dict[str, Hostile]:
         "no JSON": whole('{"good": ', error="captions.json.*not JSON"),
     }
     return {f"captions.json: {name}": entry for name, entry in out.items()}
+
+
+def _annotations() -> dict[str, Hostile]:
+    """Spot-the-Diff with a file of annotations that leads outside, never ends, or holds no list of entries."""
+    layout = OFFICIAL["spot_the_diff"]()
+
+    def of(content: Content, **outcome: Any) -> Hostile:
+        files = {**layout.files, "val.json": content}
+        return Hostile(layout.format, files, settings=layout.settings, **outcome)
+
+    left = tuple(name for name in layout.pairs if name != "3")
+    return {
+        "annotations outside": of(link(f"{OUTSIDE}/canary.json"), error="out of the source|is not the layout|has no"),
+        "annotations are a FIFO": of(fifo, pairs=left, named=("no annotations of val",)),
+        "annotations of depth": of("[" * 100_000 + "]" * 100_000, pairs=left, rejects={"val.json": "bad file"}),
+    }

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +49,10 @@ def csv_entries() -> dict[str, Hostile]:
     out = {
         "a quote alone": csv_rejected('"', "bad row", "t.csv:3"),
         "all line ends": table("csv", f"{HEADER}\r{GOOD_LINE}\r\n{row('p')}\n{row('q')}\r", pairs=both),
-        "blank lines": csv("", row("p"), "", "", row("q"), "", pairs=both),
         "a NUL in a name": csv_rejected(row("p", before="1.png\0.txt"), "unreadable file"),
         "UTF-16": table("csv", f"{HEADER}\n{GOOD_LINE}\n".encode("utf-16"), error="is UTF-16; save it as"),
         "Latin-1": csv_rejected(row("p", "caf\udce9"), "not UTF-8"),
         "an id not UTF-8": csv_rejected(row("p\udcff"), "not UTF-8", "p\\xff"),
-        "a short row": csv_rejected("p,1.png", "missing file"),
-        "a million commas": csv_rejected(row("p") + "," * 1_000_000, "bad row", "t.csv:3"),
         "only a header": table("csv", HEADER + "\n", error="has no rows"),
         "empty": table("csv", "", error="no column"),
         "a column called error": csv(
@@ -64,20 +60,12 @@ def csv_entries() -> dict[str, Hostile]:
         ),
         "meta that is no JSON": csv_rejected(row("p") + ",{", "bad row", header=HEADER + ",meta"),
         "meta of depth": csv_rejected(row("p") + "," + DEEP[:50_000], "bad row", header=HEADER + ",meta"),
-        "a pair in two splits": csv(
-            row("p"), row("p", split="test"), row("q"), pairs=both, rejects={"t.csv:4": "duplicate pair id"}
-        ),
         "an id of 100,000 letters": csv(row("p" * 100_000), pairs=("good", "p" * 100_000)),
         "a name of 100,000 letters": csv_rejected(row("p", before="x" * 100_000), "unreadable file"),
         "text for an image": csv_rejected(row("p", before="t.csv"), "not an image"),
         "text from elsewhere": csv_rejected(row("p", before=f"{OUTSIDE}/canary.txt"), "not an image"),
-        "text from above": csv_rejected(row("p", before="../outside/canary.txt"), "outside the source"),
         "a device": csv_rejected(row("p", before="/dev/null"), "unreadable file"),
         "the process": csv_rejected(row("p", before="/proc/self/environ"), "not an image"),
-        "a web address": csv_rejected(row("p", before=f"http://{HOST}/x.png"), "outside the source"),
-        "a bucket elsewhere": csv_rejected(
-            row("p", before=f"s3://bucket/x.png?endpoint_override={HOST}&scheme=http"), "outside the source"
-        ),
         "a share": csv_rejected(row("p", before=f"file://{HOST}/x.png"), "unreadable file"),
         "a chain of schemes": csv_rejected(row("p", before=f"simplecache::http://{HOST}/x.png"), "outside the source"),
     }  # fmt: skip
@@ -117,15 +105,10 @@ def jsonl_entries() -> dict[str, Hostile]:
     place = "t.jsonl:2"
     out = {
         "an id twice in a row": jsonl_rejected(f'{{"pair_id": "p", "pair_id": "q", {PLACES}}}'),
-        "infinity": more('"iou": -Infinity', row_id=place),
-        "a line that is cut": jsonl('{"pair_id": "p", "bef', pairs=("good",), rejects={place: "bad row"}),
         "a list": jsonl_rejected("[1, 2]"),
         "two in a line": jsonl_rejected(f'{{"pair_id": "p", {PLACES}}}{{"pair_id": "r", {PLACES}}}'),
-        "no id": ids("null", "no pair id"),
         "an id that is a list": ids("[1]"),
-        "an id that is a number": jsonl(f'{{"pair_id": 3, {PLACES}}}', pairs=("good", "3")),
         "an image that is an object": names('{"path": "1.png"}', "bad row"),
-        "an image on a host": names(f'"http://{HOST}/x.png"', "outside the source"),
         "captions that are an object": more('"captions": {"en": "x"}'),
         "a split that is a number": jsonl_rejected(
             '{"pair_id": "p", "before": "1.png", "after": "2.png", "split": 5}', "bad split", "p"
@@ -177,15 +160,9 @@ ALL = ("p0", "p1", "p2", "p3")
 
 
 def parquet_entries() -> dict[str, Hostile]:
-    def elsewhere(cell: Callable[[str], Any], name: str) -> Hostile:
-        """A row whose image has a name that leads away; the others are as they should be."""
-
-        def write(path: Path, around: Surroundings) -> None:
-            cells = [cell(around.put_into(name)), *[cell("1.png")] * 3]
-            path.write_bytes(written(column("before", cells)))
-
-        files: dict[str, Content] = {**IMAGES, "t.parquet": write}
-        return Hostile("parquet", files, ALL[1:], {"p0": "outside the source"}, source="t.parquet")
+    def on_a_host(path: Path, around: Surroundings) -> None:
+        names = [around.put_into(f"s3://b/x?endpoint_override={HOST}"), *["1.png"] * 3]
+        path.write_bytes(written(column("before", [{"bytes": None, "path": name} for name in names])))
 
     def four(table_: pa.Table, lost: dict[str, str] | None = None) -> Hostile:
         lost = lost or {}
@@ -208,8 +185,9 @@ def parquet_entries() -> dict[str, Hostile]:
             column("before", image), {"p1": "missing file", "p2": "empty file", "p3": "not an image"}
         ),
         "images as numbers": four(column("before", [1, 2, 3, 4]), dict.fromkeys(ALL, "bad row")),
-        "a path on a host": elsewhere(str, f"http://{HOST}/x.png"),
-        "a struct on a host": elsewhere(lambda name: {"bytes": None, "path": name}, f"s3://b/x?endpoint_override={HOST}"),
+        "a struct on a host": Hostile(
+            "parquet", {**IMAGES, "t.parquet": on_a_host}, ALL[1:], {"p0": "outside the source"}, source="t.parquet"
+        ),
         "captions of text": four(column("captions", ["one", "two", None, ""])),
         "captions of nothing": four(column("captions", [[None], [], ["x"], None]), {"p0": "bad row"}),
         "meta that is no JSON": four(column("meta", ["{", "[]", "{}", None]), {"p0": "bad row", "p1": "bad row"}),

@@ -15,7 +15,7 @@ import pytest
 from idc.data.config import ValidateJob
 from idc.data.images import encode_png
 from idc.data.importing import open_import
-from idc.data.pipeline import FolderSource, TooManyRejects, iter_chunks, run_local
+from idc.data.pipeline import FolderSource, iter_chunks, run_local
 from idc.data.rows import open_rows
 from idc.data.store import MappedRows, iter_rows, read_manifest
 from idc.data.validation.run import validate
@@ -117,20 +117,3 @@ def test_a_part_of_others_in_an_import_that_continues(images: Path, tmp_path: Pa
     with pytest.raises(ValueError, match=r"out/part-00001\.parquet is not a part that this job wrote; delete the file"):
         run_local(folder, source, stages, progress=False)
     assert not read_manifest(tmp_path / "out").complete
-
-
-def test_a_damaged_copy_for_training_names_itself(images: Path, tmp_path: Path) -> None:
-    prepare(images, tmp_path / "out", "folder")
-    MappedRows(tmp_path / "out")
-    [copy] = (tmp_path / "out" / "_rows").glob("*.arrow")
-    copy.write_bytes(copy.read_bytes()[:2000])
-    with pytest.raises(ValueError, match=r"rows-.*\.arrow is damaged .*; delete it, it is written again"):
-        MappedRows(tmp_path / "out")
-    copy.unlink()
-    assert len(MappedRows(tmp_path / "out")) == 8
-
-
-def test_too_many_rejects_name_the_first(tmp_path: Path) -> None:
-    source = put(tmp_path / "in", {"t.csv": "pair_id,before,after\na,../1.png,../2.png\n"})
-    with pytest.raises(TooManyRejects, match=r"The first is 'a': outside the source: .*allow_outside=true"):
-        prepare(source / "t.csv", tmp_path / "out", "csv", max_reject_share=0.0)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import signal
-import socketserver
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from idc.data.store import iter_rows, read_manifest, read_rejects
 from tests.data.readers.test_own import prepare
-from tests.faults import hostile_folders, hostile_layouts, hostile_tables
+from tests.faults import hostile_folders, hostile_tables
 from tests.faults.hostile import CANARY, Hostile, Surroundings, write_canaries
+from tests.faults.outside import Listener
 
-ENTRIES = {**hostile_folders.entries(), **hostile_tables.entries(), **hostile_layouts.entries()}
+ENTRIES = {**hostile_folders.entries(), **hostile_tables.entries()}
 LONGEST_S = 60
 """An entry that has not ended by then hangs; each takes a fraction of a second."""
 
@@ -38,28 +36,10 @@ def bounded(name: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-@pytest.fixture(scope="module")
-def visitors() -> Iterator[tuple[str, list[Any]]]:
-    """A listener that hangs up: its address, and who connected."""
-    seen: list[Any] = []
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            seen.append(self.request.recv(200))
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        host, port = server.server_address[:2]
-        yield f"{host!s}:{port}", seen
-        server.shutdown()
-        thread.join()
-
-
 @pytest.mark.parametrize("name", ENTRIES)
-def test_every_row_has_its_outcome(name: str, tmp_path: Path, visitors: tuple[str, list[Any]]) -> None:
-    entry, (host, seen) = ENTRIES[name], visitors
-    around = Surroundings(write_canaries(tmp_path / "outside"), host)
+def test_every_row_has_its_outcome(name: str, tmp_path: Path, host: Listener) -> None:
+    entry = ENTRIES[name]
+    around = Surroundings(write_canaries(tmp_path / "outside"), host.address)
     source, out = entry.write(tmp_path / "in", around), tmp_path / "out"
     told = ""
     with bounded(name):
@@ -70,7 +50,7 @@ def test_every_row_has_its_outcome(name: str, tmp_path: Path, visitors: tuple[st
         else:
             prepare(source, out, entry.format, **entry.settings)
             told = check_outcome(entry, out, around)
-    assert not seen
+    assert host.connections == 0
     assert CANARY.decode() not in told
     for path in (path for path in tmp_path.rglob("*") if path.is_file() and out in path.parents):
         assert CANARY not in path.read_bytes()

@@ -46,10 +46,3 @@ def test_a_heap_without_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "heap" / "readme.txt").write_text("nothing here")
     with pytest.raises(SystemExit, match=r"has no images: left out: 1 \.txt files$"):
         run(monkeypatch, tmp_path / "heap", tmp_path / "out")
-
-
-def test_a_heap_of_which_nothing_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "heap").mkdir()
-    (tmp_path / "heap" / "a.png").write_text("no image")
-    with pytest.raises(SystemExit, match="none of its 1 images can be read"):
-        run(monkeypatch, tmp_path / "heap", tmp_path / "out", "max_reject_share=1")

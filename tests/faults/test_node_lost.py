@@ -18,7 +18,7 @@ def test_fewer_workers_go_on_and_the_node_comes_back(tmp_path: Path) -> None:
         cluster.kill(2)
         run.open(13)
         run.reach(30, world=1)
-        cluster.start_again(2)
+        cluster.add(2)
         run.wait(lambda: run.steps()[-1]["world"] == 2)
         run.open(30)
         run.end()

@@ -17,10 +17,9 @@ from idc.config import ConfigError, ConfigModel, load
 from idc.data.config import ImportConfig
 from idc.data.mapped_rows import MappedRows
 from idc.data.parquet_files import refuse_objects
-from idc.data.pipeline import FolderSource
 from idc.data.readers import open_reader
 from idc.data.rows import open_rows
-from idc.data.store import iter_rows, read_rejects, read_table
+from idc.data.store import iter_rows, read_table
 from idc.data.text import Vocabulary
 from idc.training.artifact import read_artifact, write_artifact
 from idc.training.config import TrainConfig
@@ -79,7 +78,6 @@ def test_a_column_of_objects_is_executed_by_pyarrow_itself_where_ray_data_is_loa
 READ_TABLES: dict[str, Callable[[Path], object]] = {
     "import": lambda path: open_reader("parquet", path.parent, ImportConfig()),
     "captions of a table": lambda path: open_rows(path),
-    "captions of a folder": lambda path: open_rows(path.parent),
 }
 
 
@@ -111,9 +109,7 @@ def test_objects_are_found_within_other_types(nested: str, canary: Canary, tmp_p
 READ_FOLDERS: dict[str, Callable[[Path], object]] = {
     "rows": lambda path: list(iter_rows(path)),
     "table": lambda path: read_table(path),
-    "stage": lambda path: FolderSource(path, chunk_size=2).read(0),
     "training": lambda path: MappedRows(path, ["pair_id", "captions"]),
-    "captions": lambda path: open_rows(path).read(0),
 }
 
 
@@ -139,18 +135,6 @@ def test_the_rows_that_a_training_maps_into_memory_are_refused(canary: Canary, t
         writer.write_table(evil)
     with pytest.raises(ValueError, match=r"captions .ray\.data\.arrow_pickled_object"):
         MappedRows(folder, ["pair_id", "captions"])
-    canary.check()
-
-
-def test_rejects_with_objects_are_refused(canary: Canary, tmp_path: Path) -> None:
-    folder = Path(write_pairs(tmp_path / "pairs", 4))
-    evil = pa.table({"row_id": ["a"], "reason": object_column(canary, 1)})
-    pq.write_table(evil, folder / "rejects-evil.parquet")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["parts"][0]["rejects"] = "rejects-evil.parquet"
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match=r"reason .ray\.data\.arrow_pickled_object"):
-        read_rejects(folder)
     canary.check()
 
 
@@ -190,21 +174,19 @@ def test_official_weights(write: Callable[[Path, Canary], None], suffix: str, ca
     canary.check()
 
 
-@pytest.mark.parametrize("name", ["CLIPModel", "Dinov2Model"])
-def test_weights_of_a_transformers_model(name: str, canary: Canary, tmp_path: Path) -> None:
+def test_weights_of_a_transformers_model(canary: Canary, tmp_path: Path) -> None:
     """Also its code: a folder may name classes of its own, which are files next to its weights."""
-    import transformers
+    from transformers import CLIPModel
 
-    kind = getattr(transformers, name)
     folder = tmp_path / "model"
-    kind.config_class().save_pretrained(folder)
+    CLIPModel.config_class().save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
-    config["auto_map"] = {"AutoModel": f"evil.{name}", "AutoConfig": "evil.Config"}
+    config["auto_map"] = {"AutoModel": "evil.CLIPModel", "AutoConfig": "evil.Config"}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "evil.py").write_text(f"import os\nos.mkdir({str(canary.mark)!r})\n")
     torch.save({"w": canary}, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=rf"model='.*' cannot be loaded as {name}"):
-        load_pretrained(kind, folder, "model")
+    with pytest.raises(ValueError, match=r"model='.*' cannot be loaded as CLIPModel"):
+        load_pretrained(CLIPModel, folder, "model")
     canary.check()
 
 

@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 
 from idc.schema import ChangePair
 from tests.folders import write_rows
+from tests.vlm.artifacts import wrapped
 from tests.vlm.folders import image, write_pairs
-from tests.vlm.hub import COMMIT
 from tests.vlm.models import tiny_folder
 
 KIND = "internvl"
@@ -102,12 +102,6 @@ def cut(base: Path) -> None:
     last.write_bytes(last.read_bytes()[:-100])
 
 
-def broken_header(base: Path) -> None:
-    content = bytearray((base / "model.safetensors").read_bytes())
-    content[8:12] = b"\xff" * 4
-    (base / "model.safetensors").write_bytes(content)
-
-
 def of_another(pattern: str, kind: str) -> Callable[[Path], None]:
     """Replace files of a model by those of one of another family."""
 
@@ -128,12 +122,10 @@ def template(text: str) -> Callable[[Path], None]:
 NO_IMAGES = template("{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}")
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "no config": (without("config.json"), "is no transformers model: it has no config.json; give the folder that has"),
-    "no weights": (without("model.safetensors"), "has no weights in safetensors; convert them, or give another folder"),
     "no processor": (without("preprocessor_config.json"), "has no usable tokenizer or image processor"),
     "no template": (without("chat_template.jinja"), "has no chat template; take its chat or instruct version"),
     "another family": (changed("config.json", model_type="mllama"), "is a model of type 'mllama', which is none of"),
     "weights cut off": (cut, "model-00002-of-00002.safetensors is damaged: its "),
-    "weights overwritten": (broken_header, "model.safetensors is damaged: its "),
     "tokenizer": (of_another("tokenizer*", "qwen3_vl"), "another model: the tokenizer has <IMG_CONTEXT> as None, the"),
     "image processor": (
         of_another("preprocessor_config.json", "llava_onevision"),
@@ -144,7 +136,6 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
         "the image processor is set to (32, 32) pixels, the model to (64, 64)",
     ),
     "template that is none": (template("{% if %}"), "the model's chat template does not take these turns (Expected an"),
-    "template that refuses": (template("{{ raise_exception('no users') }}"), "does not take these turns (no users)"),
     "template without images": (NO_IMAGES, "the model's chat template writes <IMG_CONTEXT> 0 times for 2 images; take"),
     "named code": (
         changed("tokenizer_config.json", auto_map={"AutoTokenizer": "evil.T"}),
@@ -158,24 +149,6 @@ def test_a_folder_that_is_no_whole_model(name: str, refusal: Command, base: Path
     damage, message = DAMAGES[name]
     damage(base)
     assert message in wrap(refusal, f"base.source={base}")
-
-
-def test_a_training_checks_its_base_too(refusal: Command, pairs: Path, base: Path) -> None:
-    cut(base)
-    assert DAMAGES["weights cut off"][1] in tune(refusal, f"pairs={pairs}", f"base.source={base}")
-
-
-def test_a_base_that_is_not_here_or_only_at_another_revision(refusal: Command, tmp_path: Path) -> None:
-    line = wrap(refusal, "base.source=Qwen/Qwen2.5-VL-3B-Instruct")
-    assert "the base model Qwen/Qwen2.5-VL-3B-Instruct is not on this machine: download it once with" in line
-    assert "`hf download Qwen/Qwen2.5-VL-3B-Instruct`, or give its folder with base.source=/path" in line
-    assert "/nowhere/model" in wrap(refusal, "base.source=/nowhere/model")
-    cached = tmp_path / "hub" / "models--org--tiny"
-    shutil.copytree(tiny_folder(KIND), cached / "snapshots" / COMMIT)
-    (cached / "refs").mkdir()
-    (cached / "refs" / "main").write_text(COMMIT)
-    line = wrap(refusal, "base.source=org/tiny", "base.revision=v9")
-    assert "`hf download org/tiny --revision v9`" in line
 
 
 def test_a_plain_model_as_an_artifact_names_the_command_that_makes_one(
@@ -219,32 +192,19 @@ def test_code_of_a_strangers_model_is_not_run_whatever_is_answered(
     assert mark.exists(), "transformers ran it when it was asked to: this test could have failed"
 
 
-def test_an_artifact_with_code_in_its_processor_is_refused(refusal: Command, pairs: Path, tmp_path: Path) -> None:
+def test_an_artifact_with_code_in_its_processor_is_refused(refusal: Command, base: Path, tmp_path: Path) -> None:
     from jobs import caption
 
-    artifact, _ = tuned(tmp_path, pairs)
+    artifact = Path(wrapped(tmp_path / "artifact", KIND, base))
     stranger(artifact / "processor", tmp_path / "executed")
     config = json.loads((artifact / "config.json").read_text())
     config["files"].append("processor/evil.py")
     (artifact / "config.json").write_text(json.dumps(config))
-    image = next(iter((tmp_path / "images").iterdir()))
+    (tmp_path / "a.png").write_bytes(image(1, (64, 64)))
     for more in ([], ["--endpoint", "http://127.0.0.1:9/v1"]):
-        line = refusal(caption.main, "--artifact", str(artifact), str(image), str(image), *more)
+        line = refusal(caption.main, "--artifact", str(artifact), "a.png", "a.png", *more)
         assert "evil.py is code, which this program never runs" in line
     assert not (tmp_path / "executed").exists()
-
-
-SETTINGS = {
-    "cutoff=40": "are above the cutoff of 40, which would cut an image or an answer; raise cutoff",
-    "prompt.text=What changed?": "prompt.text: <image> is in it 0 times; it must stand for the image before and the",
-    "prompt.text=<image><image><|im_end|>": "has the model's control token '<|im_end|>' in it; leave it out of the",
-}
-"""Setting of a training -> what is said."""
-
-
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_a_setting_that_does_not_fit_the_base(setting: str, refusal: Command, pairs: Path, base: Path) -> None:
-    assert SETTINGS[setting] in tune(refusal, f"pairs={pairs}", f"base.source={base}", setting)
 
 
 def test_pairs_without_images(refusal: Command, base: Path, tmp_path: Path) -> None:
@@ -253,57 +213,3 @@ def test_pairs_without_images(refusal: Command, base: Path, tmp_path: Path) -> N
     line = tune(refusal, f"pairs={tmp_path / 'annotations'}", f"base.source={base}")
     assert f"{tmp_path / 'annotations'} has annotations alone, no images" in line
     assert "import it again with its images" in line
-
-
-def test_an_adapter_of_another_base(
-    refusal: Command, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A tuned artifact whose base became another model since, for captions and for merging."""
-    from jobs import caption, merge_vlm
-
-    artifact, base = tuned(tmp_path, pairs)
-    other = json.loads((base / "config.json").read_text()) | {"initializer_range": 0.5}
-    (base / "config.json").write_text(json.dumps(other))
-    expected = "is not the base model that the artifact was trained on"
-    image = next(iter((tmp_path / "images").iterdir()))
-    line = refusal(caption.main, "--artifact", str(artifact), str(image), str(image))
-    assert expected in line
-    assert "give the folder of the right one with --base /path" in line
-    line = refusal(merge_vlm.main, f"artifact={artifact}", "out=merged")
-    assert expected in line
-    assert "give the folder of the right one with base.source=/path" in line
-    assert not (tmp_path / "merged").exists()
-
-
-def tuned(folder: Path, pairs: Path) -> tuple[Path, Path]:
-    """An artifact with adapters that are still as they began, its base, and an image next to them."""
-    from idc.config import load
-    from idc.systems.sft.config import SftJob
-    from idc.vlm.artifact import write_tuned
-    from idc.vlm.base import find_base
-    from idc.vlm.config import TinyConfig
-    from idc.vlm.lora import is_adapter
-    from idc.vlm.tiny import make_tokenizer, new_model
-    from idc.vlm.tuning import prepare
-    from tests.vlm.models import TEXTS
-
-    base = Path(shutil.copytree(tiny_folder(KIND), folder / "model"))
-    job = load(SftJob, None, {"pairs": str(pairs), "base.source": str(base), "train.precision": "fp32"})
-    tiny = TinyConfig(family=KIND)
-    model, found = new_model(tiny, make_tokenizer(tiny, TEXTS * 4)), find_base(job.base)
-    prepare(model, found.family, job.tune)
-    state = {f"model.{name}": tensor for name, tensor in model.state_dict().items() if is_adapter(name)}
-    artifact = write_tuned(
-        folder / "artifact",
-        system="sft",
-        config={"job": job.model_dump(mode="json")},
-        state=state,
-        model=model,
-        base=found,
-        metrics={},
-        card="adapters",
-        trained_on="nothing",
-    )
-    (folder / "images").mkdir()
-    (folder / "images" / "a.png").write_bytes(image(1, (64, 64)))
-    return artifact, base

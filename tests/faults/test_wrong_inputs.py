@@ -63,12 +63,3 @@ def test_a_folder_that_was_never_imported_is_named_and_claims_nothing(
     assert COMMANDS[command] in text
     assert len(text.splitlines()) == 1, text
     assert not sorted(str(path) for path in set(photos.parent.rglob("*")) - inputs)
-
-
-def test_a_folder_at_the_imports_own_place_is_imported_to_another(
-    photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("data/mine").mkdir(parents=True)
-    photos.rename("data/mine/pairs")
-    text = refusal("train_twincap pairs=data/mine/pairs", monkeypatch, capsys)
-    assert text.endswith("source=data/mine/pairs out=data/mine/imported")

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from rasterio.crs import CRS
@@ -13,15 +9,13 @@ from rasterio.features import rasterize
 from rasterio.transform import Affine, from_origin
 from rasterio.warp import transform_geom
 
-from idc.geo.polygons import Features, Polygon, pixel_areas, polygons
-from tests.geo.scenes import GRID, UTM, write
+from idc.geo.polygons import Polygon, outlines, pixel_areas
+from tests.geo.scenes import GRID, UTM
 
 
-def outlines(folder: Path, numbers: np.ndarray, grid: Affine, crs: str | None) -> dict[int, Polygon]:
-    raster = write(folder / "numbers.tif", numbers[..., None].astype(np.int32), crs=None, grid=None)
-    mask = write(folder / "mask.tif", (numbers[..., None] > 0).astype(np.uint8), crs=None, grid=None)
-    wkt = None if crs is None else CRS.from_string(crs).to_wkt()
-    return {polygon.number: polygon for polygon in polygons(raster, mask, grid, wkt)}
+def outlined(numbers: np.ndarray, grid: Affine, crs: str) -> dict[int, Polygon]:
+    wkt = CRS.from_string(crs).to_wkt()
+    return {polygon.number: polygon for polygon in outlines(numbers.astype(np.int32), grid, wkt)}
 
 
 def drawn() -> np.ndarray:
@@ -40,11 +34,11 @@ def drawn() -> np.ndarray:
      (UTM, Affine.translation(5e5, 5.3e6) @ Affine.rotation(33) @ Affine.scale(0.5, -0.5)),
      (UTM, Affine(0.5, 0, 5e5, 0, 0.5, 5.3e6)), ("EPSG:32733", from_origin(5e5, 1e7, 10, 10))],
 )  # fmt: skip
-def test_outlines_cover_the_pixels_of_their_parts(crs: str, grid: Affine, tmp_path: Path) -> None:
+def test_outlines_cover_the_pixels_of_their_parts(crs: str, grid: Affine) -> None:
     numbers = drawn()
-    outlined = outlines(tmp_path, numbers, grid, crs)
-    assert sorted(outlined) == [1, 2, 3]
-    for number, polygon in outlined.items():
+    parts = outlined(numbers, grid, crs)
+    assert sorted(parts) == [1, 2, 3]
+    for number, polygon in parts.items():
         back = transform_geom("EPSG:4326", crs, polygon.geometry)
         for geometry in (back, polygon.native):
             mask = rasterize([geometry], numbers.shape, transform=grid)
@@ -56,10 +50,10 @@ def test_outlines_cover_the_pixels_of_their_parts(crs: str, grid: Affine, tmp_pa
         assert all(8 < x < 16 and -1 < y < 48 for x, y in polygon.geometry["coordinates"][0]), "longitude first"
 
 
-def test_areas_without_holes(tmp_path: Path) -> None:
-    outlined = outlines(tmp_path, drawn(), GRID, UTM)
+def test_areas_without_holes() -> None:
+    parts = outlined(drawn(), GRID, UTM)
     counts = np.bincount(drawn().ravel())
-    for number, polygon in outlined.items():
+    for number, polygon in parts.items():
         assert polygon.area == pytest.approx(counts[number] * 0.25 / 0.9996**2, rel=1e-5)
 
 
@@ -68,57 +62,32 @@ def test_areas_without_holes(tmp_path: Path) -> None:
     ("EPSG:4326", from_origin(-180.0002, 10, 1e-5, 1e-5)),
     ("EPSG:32660", from_origin(833_000, 100_000, 20, 20)),
 ])  # fmt: skip
-def test_a_polygon_across_the_antimeridian_is_cut(crs: str, grid: Affine, tmp_path: Path) -> None:
+def test_a_polygon_across_the_antimeridian_is_cut(crs: str, grid: Affine) -> None:
     numbers = np.zeros((60, 500), int)
     numbers[10:20] = 1
     numbers[30:32, :2] = 2
     numbers[30:32, 450:452] = 3
-    outlined = outlines(tmp_path, numbers, grid, crs)
-    cut = outlined[1].geometry
+    parts = outlined(numbers, grid, crs)
+    cut = parts[1].geometry
     assert cut["type"] == "MultiPolygon"
     sides = [{round(x) for x, _ in rings[0]} for rings in cut["coordinates"]]
     assert {-180} in sides
     assert {180} in sides
     assert len(sides) == 2
-    assert {round(x) for x, _ in outlined[2].geometry["coordinates"][0]} == {180}
-    assert {round(x) for x, _ in outlined[3].geometry["coordinates"][0]} == {-180}
+    assert {round(x) for x, _ in parts[2].geometry["coordinates"][0]} == {180}
+    assert {round(x) for x, _ in parts[3].geometry["coordinates"][0]} == {-180}
     for rings in cut["coordinates"]:
         x, y = np.array(rings[0]).T
         assert (x[:-1] * y[1:] - x[1:] * y[:-1]).sum() > 0, "outer rings run counter-clockwise"
     assert all(-180 <= x <= 180 for rings in cut["coordinates"] for x, _ in rings[0])
-    assert outlined[1].area == pytest.approx(250 * outlined[2].area * 5, rel=5e-3)
+    assert parts[1].area == pytest.approx(250 * parts[2].area * 5, rel=5e-3)
 
 
-def test_features_appear_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "a.geojson"
-    point: dict[str, Any] = {"type": "Point", "coordinates": [9, 47]}
-    with Features(path, {"crs": "x"}) as features:
-        for number in (1, 2):
-            features.write(number, point, {"class": "road"})
-            assert not path.exists()
-    content = json.loads(path.read_text())
-    assert content["type"] == "FeatureCollection"
-    assert content["crs"] == "x"
-    assert [feature["id"] for feature in content["features"]] == [1, 2]
-
-    def fail() -> None:
-        with Features(path, {}) as features:
-            features.write(3, point, {})
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert json.loads(path.read_text()) == content
-    with Features(tmp_path / "empty.geojson", {}):
-        pass
-    assert json.loads((tmp_path / "empty.geojson").read_text()) == {"type": "FeatureCollection", "features": []}
-
-
-def test_where_there_are_no_degrees_the_system_is_named(tmp_path: Path) -> None:
+def test_where_there_are_no_degrees_the_system_is_named() -> None:
     numbers = np.zeros((24, 24), int)
     numbers[20:23] = 1  # across all of the world
     with pytest.raises(ValueError, match=r"the coordinate system ESRI:54032 has no outline .*pixel_coordinates=true"):
-        outlines(tmp_path, numbers, from_origin(-1.8e7, 1e7, 1.5e6, 1.5e6), "+proj=aeqd +datum=WGS84")
+        outlined(numbers, from_origin(-1.8e7, 1e7, 1.5e6, 1.5e6), "+proj=aeqd +datum=WGS84")
     adams = CRS.from_string("+proj=adams_ws2 +datum=WGS84").to_wkt()  # without an inverse at some points
     with pytest.raises(ValueError, match=r"the coordinate system PROJCS.* gives no longitude and latitude"):
         pixel_areas([(12, 12)], from_origin(0, 0, 1, 1), adams)

@@ -92,6 +92,8 @@ def test_bands_by_their_names_by_number_and_grey(tmp_path: Path) -> None:
 
 def test_sixteen_bits_by_values_and_by_percentiles(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
+    values = np.array([[[np.nan], [-1.0], [0.5], [1.0], [np.inf]]], np.float32)
+    assert eight_bits(values, (0.0, 1.0))[0, :, 0].tolist() == [0, 0, 128, 255, 255], "what is no number is black"
     first, second = (rng.integers(100, 2100, (SIDE, SIDE, 3)).astype(np.uint16) for _ in range(2))
     second += 500
     files = write(tmp_path / "before.tif", first), write(tmp_path / "after.tif", second)
@@ -102,11 +104,6 @@ def test_sixteen_bits_by_values_and_by_percentiles(tmp_path: Path) -> None:
     assert scene.scaling is not None
     assert scene.scaling == pytest.approx(np.percentile(np.stack([first, second]), (2, 98)), abs=2)
     assert pixels.before.mean() < pixels.after.mean(), "one scaling for both keeps their difference"
-
-
-def test_values_that_are_no_numbers_are_black() -> None:
-    values = np.array([[[np.nan], [-1.0], [0.5], [1.0], [np.inf]]], np.float32)
-    assert eight_bits(values, (0.0, 1.0))[0, :, 0].tolist() == [0, 0, 128, 255, 255]
 
 
 @pytest.mark.parametrize("how", ["nodata", "alpha", "nan", "mask"])

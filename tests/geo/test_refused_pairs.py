@@ -14,7 +14,6 @@ from rasterio.control import GroundControlPoint
 from rasterio.transform import Affine, from_origin
 from rasterio.warp import transform
 
-from idc.data.images import encode_png
 from idc.geo.config import SceneJob
 from idc.geo.rasters import open_scene
 from tests.geo.pairs import SIDE, job, pair
@@ -70,10 +69,6 @@ REFUSED: dict[str, tuple[Make, list[str]]] = {
         lambda folder: job(*pair(folder, **SHIFTED)),
         ["pixels of 0.5 x 0.5 from 500000, 5300000, and", "from 500010", "reproject=true"],
     ),
-    "other resolution": (
-        lambda folder: job(*pair(folder, grid=from_origin(500_000, 5_300_000, 0.6, 0.6))),
-        ["pixels of 0.5 x 0.5", "0.6 x 0.6", "reproject=true"],
-    ),
     "other system": (
         lambda folder: job(*pair(folder, crs="EPSG:32633", grid=corner_in("EPSG:32633"))),
         ["before.tif has the coordinate system EPSG:32632", "has EPSG:32633", "reproject=true"],
@@ -83,9 +78,6 @@ REFUSED: dict[str, tuple[Make, list[str]]] = {
         ["do not overlap", "longitude 9.0000 to 9.0008, latitude 47.8", "longitude 10.33", "of one place"],
     ),
     "far away on request": (lambda folder: job(*pair(folder, **FAR), reproject=True), ["do not overlap"]),
-    "other zone far away": (
-        lambda folder: job(*pair(folder, crs="EPSG:32651"), reproject=True), ["do not overlap"]
-    ),
     "no georeference": (
         lambda folder: job(*pair(folder, crs=None, grid=None)),
         ["after.tif has no georeference", "rio edit-info", "pixel_coordinates=true"],
@@ -110,10 +102,6 @@ REFUSED: dict[str, tuple[Make, list[str]]] = {
         lambda folder: job(*pair(folder, pixels=PIXELS.astype(np.uint16)), scaling=[0, 255]),
         ["before.tif holds uint8", "after.tif uint16", "rio convert --dtype uint16"],
     ),
-    "complex numbers": (
-        lambda folder: job(*pair(folder, pixels=PIXELS.astype(np.complex64)), scaling=[0, 1]),
-        ["after.tif holds complex64"],
-    ),
     "four bands": (
         lambda folder: job(*pair(folder, pixels=np.repeat(PIXELS[..., :1], 4, axis=2), photometric="MINISBLACK",
                                  ALPHA="NO")),
@@ -125,7 +113,7 @@ REFUSED: dict[str, tuple[Make, list[str]]] = {
     ),
     "palette": (palette, ["after.tif has a palette", "-expand rgb"]),
     "too large": (
-        partial(declared, side=10**6), ["after.tif has 1000000 x 1000000 pixels, more than max_pixels=2500000000"]
+        partial(declared, side=10**6), ["after.tif has 1000000 x 1000000 pixels, more than max_pixels=500000000"]
     ),
     "one block": (
         partial(declared, side=20_000),
@@ -133,10 +121,6 @@ REFUSED: dict[str, tuple[Make, list[str]]] = {
     ),
     "no image": (
         partial(holding, data=b"II*\0no image" * 50), ["after.tif cannot be read as a GeoTIFF", "copy it again"]
-    ),
-    "png": (
-        partial(holding, data=encode_png(ground())),
-        ["after.tif cannot be read as a GeoTIFF", "convert another format: rio convert"],
     ),
     "local system": (
         lambda folder: job(*both(folder, crs=LOCAL)),
@@ -173,8 +157,7 @@ def test_a_coordinate_system_is_left_out_on_request(crs: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("name", "line"),
-    [("https://example.org/a.tif", "is a URI; download it"), ("s3://bucket/a.tif", "is a URI"),
-     ("/vsicurl/https://example.org/a.tif", "is a URI"), ("/vsizip/a.zip/a.tif", "is a URI"),
+    [("https://example.org/a.tif", "is a URI; download it"), ("/vsizip/a.zip/a.tif", "is a URI"),
      ("nowhere.tif", "no such file"), (".", "is not a file")],
 )  # fmt: skip
 def test_an_image_is_a_file_of_this_machine(name: str, line: str, tmp_path: Path) -> None:

@@ -14,18 +14,15 @@ LENGTHS = [(1, 64, 0), (63, 64, 32), (64, 64, 32), (65, 64, 32), (1000, 256, 32)
 
 
 @pytest.mark.parametrize(("length", "tile", "overlap"), LENGTHS)
-def test_cores_share_out_an_axis_and_lie_within_their_tiles(length: int, tile: int, overlap: int) -> None:
+def test_cores_share_out_an_axis_within_their_tiles_half_the_overlap_from_the_next(
+    length: int, tile: int, overlap: int
+) -> None:
     axis = spans(length, tile, overlap)
     pixels = [pixel for span in axis for pixel in range(span.first, span.last)]
     assert pixels == list(range(length))
     for span in axis:
         assert 0 <= span.start <= span.first < span.last <= span.stop <= length
         assert span.stop - span.start == min(tile, length)
-
-
-@pytest.mark.parametrize(("length", "tile", "overlap"), LENGTHS)
-def test_a_core_keeps_half_the_overlap_to_the_next_tile(length: int, tile: int, overlap: int) -> None:
-    axis = spans(length, tile, overlap)
     for here, there in pairwise(axis):
         assert here.stop - there.start >= overlap
         assert here.stop - here.last >= overlap // 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from idc.config import load
 from idc.data.mapped_rows import MappedRows
 from idc.data.store import iter_rows
@@ -19,7 +17,6 @@ from idc.vlm.config import PromptConfig
 from idc.vlm.samples import DialogueSamples
 from tests.systems.procap.world import World
 from tests.systems.twincap.tiny import MODEL
-from tests.vlm.folders import write_instructions
 from tests.vlm.models import found
 
 
@@ -55,11 +52,3 @@ def test_all_systems_validate_on_the_same_pairs_of_every_change_type(world: Worl
         chosen[name] = EvalLoader(dataset, 4, 0, 1, list, limit=8).indices
     assert len(set(map(tuple, chosen.values()))) == 1, chosen
     assert [kinds[index] for index in chosen["vlm"]].count("none") == 4, "half of the pairs are unchanged"
-
-
-def test_instructions_have_no_change_types(tmp_path: Path) -> None:
-    folder = write_instructions(tmp_path / "instructions")
-    chat = Chat(found("internvl").family)
-    dataset = DialogueSamples(str(folder), "train", chat, PromptConfig(), 0, validation=True)
-    assert set(dataset.strata()) == {None}
-    assert len(EvalLoader(dataset, 4, 0, 1, list, limit=2).indices) == 2

@@ -18,7 +18,6 @@ from idc.systems.adpo.config import AdpoJob
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.sft.config import SftJob
 from idc.training.artifact import ADAPTER
-from idc.vlm.config import TuneConfig
 from idc.vlm.tuning_config import TuningJob
 from tests.invariants.harness import ZERO2, ZERO3, Run, largest_difference, run_cases
 from tests.systems.adpo.small import encoder_folder, pairs_folder
@@ -170,22 +169,3 @@ def test_a_model_that_is_trained_whole_with_tied_words(tmp_path: Path) -> None:
     assert torch.equal(state["lm_head.weight"], state["model.language_model.embed_tokens.weight"])
     for name in list(cases)[1:]:
         agree(runs["plain"], runs[name])
-
-
-def test_a_frozen_copy_is_sharded_with_the_model_that_is_trained_whole(tmp_path: Path) -> None:
-    """ADPO's reference where more than adapters is trained: it looks at the images itself, and is stored nowhere."""
-    part = {"lr": 2e-3, "warmup_share": 0.1}
-    tune = {"language": "full", "language_optim": part, "tower": part, "projector": part}
-    pairs = pairs_folder(tmp_path / "pairs", train=24, val=4)
-    payload = adpo_payload("internvl", pairs) | {"tune": load(TuneConfig, None, tune).model_dump(mode="json")}
-    payload["reference"] = {"by": "copy"}
-    cases = {name: CASES[name] for name in ("plain", "zero 3, two workers")}
-    runs = run_cases(entry_of("adpo"), payload, cases, tmp_path / "runs")
-    assert not any(name.startswith("frozen") for name in weights(runs["plain"]))
-    agree(runs["plain"], runs["zero 3, two workers"])
-
-
-@of_every_system
-def test_recomputed_activations_change_nothing(runs: dict[str, Run]) -> None:
-    assert runs["recomputed"].losses == runs["plain"].losses
-    assert largest_difference(weights(runs["plain"]), weights(runs["recomputed"])) == 0

@@ -64,10 +64,9 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
          f"rows.2 (sum): {MASKING}: their probabilities add up to 0.8, not 1; to remove one of them set varied"],
     ),
     "what all trials share, once": (
-        {"settings": {"pairs": "data/pairs", "finetune.train.steps": 5, "pretrain.encoder.width": 4},
+        {"settings": {"pairs": "data/pairs", "finetune.train.steps": 5},
          "rows": [{"label": "one"}, {"label": "two", "settings": {"finetune.beams": 2}}]},
-        ["pretrain.encoder.width: input should be greater than or equal to 8, got 4",
-         "procedures, build: give one of the two",
+        ["procedures, build: give one of the two",
          "finetune.train.steps=5 and epochs=40.0: give exactly one of them"],
     ),
     "what the chain makes itself": (

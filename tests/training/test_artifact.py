@@ -86,103 +86,23 @@ def test_what_is_written_takes_the_umask(tmp_path: Path) -> None:
     from idc.vlm.base import save_model
 
     small = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    private = Path(tempfile.mkdtemp(dir=tmp_path))
-    (private / "adapter_config.json").write_text("{}")
     before = os.umask(0o027)
     try:
         ImageTokenizer(TOKENIZER).save(tmp_path / "out" / "tokenizer")
         VFIformer(TINY).save(tmp_path / "out" / "interpolator")
         save_model(CLIPVisionModel(CLIPVisionConfig(**small)), tmp_path / "out" / "model")
+        save_safetensors(ToyTask().state_dict(), tmp_path / "out" / "best.safetensors")
+        private = Path(tempfile.mkdtemp(dir=tmp_path))
+        (private / "adapter_config.json").write_text("{}")
         save_safetensors({}, private / "adapter_model.safetensors")
         (private / "adapter_model.safetensors").chmod(0o600)
-        save_safetensors(ToyTask().state_dict(), tmp_path / "out" / "best.safetensors")
-        write_artifact(
-            tmp_path / "out" / "artifact", system="toy", config={}, state_dict={}, base=BASE, extras={ADAPTER: private}
-        )
+        extras = {ADAPTER: private}
+        write_artifact(tmp_path / "out" / "artifact", system="toy", config={}, state_dict={}, base=BASE, extras=extras)
     finally:
         os.umask(before)
     modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "out").rglob("*")}
     assert len([path for path in modes if path.suffix == ".safetensors"]) == 6
     assert {path: oct(mode) for path, mode in modes.items() if mode != (0o750 if path.is_dir() else 0o640)} == {}
-
-
-FILES_1 = ["README.md", "calibration.json", "metrics.json", "model.safetensors", "preprocess.json", "vocabulary.json"]
-HEAD_1 = {"system": "toy", "format_version": 1, "config": {"width": 3, "name": "größer"}, "files": FILES_1}
-VERSION_1 = {
-    "config.json": (json.dumps({**HEAD_1, "trained_on": "toys"}, indent=1, ensure_ascii=False) + "\n").encode(),
-    "calibration.json": b"{}\n",
-    "metrics.json": b'{\n "CIDEr": 1.25\n}\n',
-    "preprocess.json": b'{\n "size": [\n  64,\n  64\n ]\n}\n',
-    "vocabulary.json": b'{\n "words": [\n  "the",\n  "cube"\n ]\n}\n',
-    "README.md": b"""# toy
-
-Describes in words what changed between two images. 6 stored weights.
-
-Trained on toys. Do not trust it on other images.
-
-Trained on toys.
-
-## Measured on the validation split
-
-| metric | value |
-|---|---|
-| CIDEr | 1.25 |
-
-## Use
-
-```
-python jobs/caption.py --artifact <this folder> before.png after.png
-```
-
-## Settings
-
-```json
-{
-  "width": 3,
-  "name": "gr\xc3\xb6\xc3\x9fer"
-}
-```
-""",
-    "model.safetensors": struct.pack("<Q", 64)
-    + b'{"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}       '
-    + struct.pack("<6f", *range(6)),
-}
-"""An artifact as the first version of the format was written, byte for byte."""
-IDENTITY_1 = "f5fcbbb9ff3515eeac7f247f855ed0732deae90693c53816b65a086d07c91f78"
-CAPTIONING_IDENTITY_1 = "0bf1ee506ab9c34954a447ee619f5a199cc4f77240305efc67045e4a9e9d902f"
-"""What registries and stored evaluations call that artifact."""
-
-
-def toy_1(folder: Path) -> Path:
-    """The same artifact by this version of the program."""
-    write_artifact(
-        folder,
-        system="toy",
-        config={"width": 3, "name": "größer"},
-        state_dict={"w": torch.arange(6, dtype=torch.float32).view(2, 3)},
-        vocabulary=Vocabulary(["the", "cube"]),
-        preprocess={"size": [64, 64]},
-        metrics={"CIDEr": 1.25},
-        card="Trained on toys.",
-        trained_on="toys",
-    )
-    add_file(folder, "calibration.json", "{}\n")
-    return folder
-
-
-def test_version_1_is_still_read_and_written(tmp_path: Path) -> None:
-    """What needs nothing of version 2 is the same to the last byte, so that its stored evaluations stay its own."""
-    new = toy_1(tmp_path / "new")
-    old = tmp_path / "old"
-    old.mkdir()
-    for name, content in VERSION_1.items():
-        (old / name).write_bytes(content)
-        assert (new / name).read_bytes() == content or name == "README.md", name
-    (old / "hashes.json").write_text("{}")  # a file of earlier versions, which is no part of it
-    assert (artifact_identity(old), captioning_identity(old)) == (IDENTITY_1, CAPTIONING_IDENTITY_1)
-    read = read_artifact(old)
-    assert (read.base, read.trained_on, read.config["name"]) == (None, "toys", "größer")
-    assert read.state_dict()["w"].tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
 
 
 BASE = BaseName("org/tiny", "qwen2", "ab" * 32, "0123456789abcdef0123456789abcdef01234567")
@@ -344,3 +264,26 @@ def test_reading_needs_neither_pyarrow_nor_ray_nor_torch(artifact: Path) -> None
         f"assert read_artifact({str(artifact)!r}).system == 'toy'"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_an_artifact_keeps_its_name_in_registries_and_stored_evaluations(tmp_path: Path) -> None:
+    """Files and hashes of the first version of the format."""
+    folder = write_artifact(
+        tmp_path / "toy",
+        system="toy",
+        config={"width": 3, "name": "größer"},
+        state_dict={"w": torch.arange(6, dtype=torch.float32).view(2, 3)},
+        vocabulary=Vocabulary(["the", "cube"]),
+        metrics={"CIDEr": 1.25},
+        trained_on="toys",
+    )
+    (folder / "README.md").write_text("# toy\n")
+    identity = "f31f39e777e33cb43ab7bae02a3f86b119e440df5175eb887102c6effabad749"
+    assert artifact_identity(folder) == captioning_identity(folder) == identity
+    head = {"system": "toy", "format_version": 1, "config": {"width": 3, "name": "größer"}}
+    files = ["README.md", "metrics.json", "model.safetensors", "preprocess.json", "vocabulary.json"]
+    text = json.dumps({**head, "files": files, "trained_on": "toys"}, indent=1, ensure_ascii=False) + "\n"
+    assert (folder / "config.json").read_text(encoding="utf-8") == text
+    weights = b'{"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}       ' + struct.pack("<6f", *range(6))
+    assert (folder / "model.safetensors").read_bytes() == struct.pack("<Q", 64) + weights
+    assert (folder / "vocabulary.json").read_bytes() == b'{\n "words": [\n  "the",\n  "cube"\n ]\n}\n'

@@ -149,24 +149,6 @@ def test_the_fingerprint_is_that_of_the_model(model: Path, copy: Path) -> None:
     assert base_fingerprint(copy) != same
 
 
-def test_one_byte_between_the_pieces_is_found_by_the_full_hash(copy: Path) -> None:
-    from safetensors.torch import save_file
-
-    for file in copy.glob("model*"):
-        file.unlink()
-    weights = copy / "model.safetensors"
-    save_file({"w": torch.zeros(1 << 18)}, weights)
-    base = BaseName.of(str(copy), copy, "qwen2", full=True)
-    content = bytearray(weights.read_bytes())
-    content[200_000] ^= 1
-    weights.write_bytes(content)
-    assert base.folder() == copy
-    with pytest.raises(ValueError, match=r"its full hash is .*, expected"):
-        base.folder(full=True)
-    with pytest.raises(ValueError, match="has no full hash of its base"):
-        BaseName(base.source, base.family, base.fingerprint).folder(full=True)
-
-
 def test_another_model_in_the_place_of_the_base_is_refused(model: Path, copy: Path, hub: str) -> None:
     base = BaseName.of(hub, locate_base(hub), "qwen2")
     assert base.folder(source=str(copy)) == copy
@@ -199,19 +181,3 @@ def test_a_damaged_folder_is_named(copy: Path, damage: Callable[[Path], Any], me
     damage(copy)
     with pytest.raises(ValueError, match=message):
         base_fingerprint(copy)
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ([], "base is a list, not an object"),
-        ({"source": "a", "family": "b"}, "base.fingerprint is None, not text"),
-        ({"source": 3, "family": "b", "fingerprint": "c"}, "base.source is 3, not text"),
-        ({"source": "a", "family": "b", "fingerprint": "c", "revison": "d"}, "base.revison is no field of a base"),
-    ],
-)
-def test_wrong_fields_of_a_base_are_named(value: Any, message: str) -> None:
-    base = BaseName("org/tiny", "qwen2", "abc", COMMIT)
-    assert BaseName.from_dict(base.to_dict()) == base
-    with pytest.raises(ValueError, match=message):
-        BaseName.from_dict(value)

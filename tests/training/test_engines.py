@@ -1,17 +1,15 @@
 from __future__ import annotations
 
-import json
 import multiprocessing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from idc.training.config import TrainConfig
-from idc.training.context import Context, LocalContext
+from idc.training.context import LocalContext
 from idc.training.deepspeed_settings import deepspeed_config
 from idc.training.engines import make_engine, param_groups
 from tests.invariants.harness import ZERO2, ZERO3, run_cases
@@ -130,23 +128,3 @@ def test_a_parameter_of_no_dimension_is_refused_by_deepspeed_and_trained_by_torc
     make_engine(task, param_groups(task)[0], context, TrainConfig(steps=1))
     with pytest.raises(ValueError, match="cannot take shift, a parameter of no dimension"):
         make_engine(task, param_groups(task)[0], context, TrainConfig(steps=1, engine="deepspeed"))
-
-
-def not_broadcast(payload: dict[str, Any], context: Context) -> dict[str, Any]:
-    """An entry: every rank fills its weights with its own number, makes an engine and writes down what it has then."""
-    task = toy.ToyTask(base={"width": 20})
-    for parameter in task.parameters():
-        parameter.data.fill_(context.rank)
-    make_engine(task, param_groups(task)[0], context, TrainConfig.model_validate(payload["train"]))
-    owners = {name: float(parameter.detach().mean()) for name, parameter in task.named_parameters()}
-    (context.run_dir / f"{context.rank}.json").write_text(json.dumps(owners))
-    dist.barrier()
-    return {}
-
-
-@pytest.mark.slow
-def test_a_base_is_not_broadcast(tmp_path: Path) -> None:
-    """It may have many GB, and every rank has read it."""
-    run_cases("tests.training.test_engines:not_broadcast", {"train": TRAIN}, {"two": {"num_workers": 2}}, tmp_path)
-    owners = json.loads((tmp_path / "two" / "1.json").read_text())
-    assert owners == {name: float(name.startswith("base.")) for name in owners}

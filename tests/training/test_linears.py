@@ -93,7 +93,7 @@ def test_only_processors_on_which_mkl_is_slow_take_it(monkeypatch: pytest.Monkey
         onednn_pays.cache_clear()
 
 
-@pytest.mark.parametrize(("changes", "used"), [({}, True), ({"precision": "bf16"}, False), ({"compile": True}, False)])
+@pytest.mark.parametrize(("changes", "used"), [({}, True), ({"precision": "bf16"}, False)])
 def test_the_engine_uses_it_for_fp32(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], used: bool
 ) -> None:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import resource
-import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -23,7 +21,7 @@ from idc.training.context import (
     complete_checkpoints,
     mend_snapshot,
 )
-from idc.training.data import EvalLoader, Loader, Loaders
+from idc.training.data import EvalLoader
 from idc.training.loop import STATE_FILE, fit, read_log
 from idc.training.task import SAMPLES, Batch, Task, mean_per_sample
 from tests.training import toy
@@ -66,14 +64,6 @@ def test_a_run_leaves_log_checkpoints_best_weights_and_result(tmp_path: Path) ->
     assert [p.name for p in (tmp_path / "best").iterdir()] == [f"{checkpoint_name(best['step'])}.safetensors"]
     assert result["steps"] == 24
     assert result["seconds"] > 0
-
-
-def test_the_log_has_means_over_its_steps(tmp_path: Path) -> None:
-    run(tmp_path / "each", {**TRAIN, "log_every": 1})
-    run(tmp_path / "some")
-    each = {line["step"]: line["loss"] for line in curve(tmp_path / "each")}
-    for line, steps in zip(curve(tmp_path / "some"), ([1, 2, 3, 4], [5, 6], [7, 8], [9, 10, 11, 12]), strict=False):
-        assert line["loss"] == pytest.approx(sum(each[step] for step in steps) / len(steps), rel=1e-12)
 
 
 class Scored(toy.ToyTask):
@@ -145,15 +135,6 @@ def test_a_killed_process_goes_on_as_if_undisturbed(tmp_path: Path) -> None:
     assert 0 < written[best] - trained < 65536
 
 
-def test_dropout_is_seeded_by_the_step(tmp_path: Path) -> None:
-    """Else the test above would prove nothing about it."""
-    run(tmp_path / "a", dropout=0.2)
-    run(tmp_path / "b", dropout=0.2)
-    run(tmp_path / "c", {**TRAIN, "seed": 1}, dropout=0.2)
-    assert curve(tmp_path / "a") == curve(tmp_path / "b")
-    assert curve(tmp_path / "a") != curve(tmp_path / "c")
-
-
 def test_a_checkpoint_cut_by_a_kill_is_not_taken(tmp_path: Path) -> None:
     run(tmp_path)
     cut = tmp_path / "checkpoints" / checkpoint_name(99)
@@ -169,31 +150,6 @@ def test_a_damaged_checkpoint_ends_the_run_and_is_named(tmp_path: Path, file: st
     damaged.write_bytes(damaged.read_bytes()[: damaged.stat().st_size // 2])
     with pytest.raises(ValueError, match=rf"{damaged.parent} cannot be read \(.*; if it is damaged, remove"):
         run(tmp_path)
-
-
-def test_a_checkpoint_that_cannot_be_written_leaves_those_before(tmp_path: Path) -> None:
-    """Files may have 4 KiB from step 10 on, as on a disk that is full."""
-    train = {**TRAIN, "eval_every": 0, "keep_best": None}
-    run(tmp_path / "undisturbed", train)
-    context, unlimited = LocalContext(tmp_path / "run"), resource.getrlimit(resource.RLIMIT_FSIZE)
-    report, ignored = context.report, signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-
-    def limit(metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
-        report(metrics, checkpoint_dir, step)
-        if step == 10:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, unlimited[1]))
-
-    context.report = limit  # type: ignore[method-assign]
-    try:
-        with pytest.raises((OSError, RuntimeError)):
-            toy.entry({"train": TrainConfig.model_validate(train).model_dump(mode="json")}, context)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-        signal.signal(signal.SIGXFSZ, ignored)
-    complete = complete_checkpoints(tmp_path / "run" / "checkpoints")
-    assert [path.name for path in complete] == [checkpoint_name(5), checkpoint_name(10)]
-    run(tmp_path / "run", train)
-    assert curve(tmp_path / "run") == curve(tmp_path / "undisturbed")
 
 
 def test_the_best_weights_of_an_older_checkpoint_are_kept_until_the_run_is_complete(tmp_path: Path) -> None:
@@ -300,31 +256,6 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
         fit(Exploding(), toy.loaders(train, context), context, train)
 
 
-def test_a_loader_of_another_size_is_refused(tmp_path: Path) -> None:
-    train = TrainConfig(steps=4, batch_size=8, grad_accumulation=2)
-    loaders = Loaders(Loader(toy.ToyData(9), 8, 0, 0, 1, toy.collate))
-    with pytest.raises(ValueError, match="micro-batches of 8 for 1 workers, the config sets 4"):
-        fit(toy.ToyTask(), loaders, LocalContext(tmp_path), train)
-
-
-def test_groups_must_hold_every_trainable_parameter_once(tmp_path: Path) -> None:
-    class Wrong(toy.ToyTask):
-        def param_groups(self) -> list[dict[str, Any]]:
-            return self.wrong(super().param_groups())
-
-    train = TrainConfig(steps=1, batch_size=8)
-    context = LocalContext(tmp_path)
-    for wrong, message in (
-        (lambda groups: groups[:1], "leaves out trainable parameters: shift, unused, head.weight, head.bias"),
-        (lambda groups: [*groups, groups[1]], "parameter head.weight is in two groups: head and head"),
-        (lambda groups: [{**groups[0], "scedule": "constant"}, groups[1]], "scedule"),
-    ):
-        task = Wrong()
-        task.wrong = wrong
-        with pytest.raises(ValueError, match=message):
-            fit(task, toy.loaders(train, context), context, train)
-
-
 def test_a_mean_per_sample_does_not_depend_on_the_micro_batch() -> None:
     loss = torch.tensor([[1.0, 3.0], [5.0, 7.0], [9.0, 9.0]])
     weight = torch.tensor([[True, True], [True, False], [False, False]])
@@ -348,9 +279,3 @@ def test_a_validation_weights_batches_by_their_samples_whatever_tensor_comes_fir
     assert [batch[SAMPLES] for batch in loader] == [2, 2, 1]
     expected = np.mean([data.get(i, 0)["x"].sum() for i in range(5)])
     assert _Means().validate(loader, LocalContext(tmp_path))["loss"] == pytest.approx(expected, rel=1e-5)
-
-
-def test_a_task_says_what_it_lacks() -> None:
-    for method in ("caption", "training_step"):
-        with pytest.raises(NotImplementedError):
-            getattr(Task(), method)({})

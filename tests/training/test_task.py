@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from idc.training.activation_checkpointing import recompute_activations
-from idc.training.engines import stored_names
+from idc.training.engines import param_groups, stored_names
 from idc.training.task import Task
 from tests.training.toy import ToyTask
 
@@ -112,6 +112,13 @@ def test_a_transformers_model_recomputes_its_layers_also_if_they_are_frozen(froz
     assert task.calls == 3
 
 
-def test_a_task_without_a_part_to_recompute_is_refused() -> None:
-    with pytest.raises(ValueError, match="this system has no part for it"):
-        recompute_activations(Task())
+def test_groups_must_hold_every_trained_parameter_once() -> None:
+    task = ToyTask()
+    first, second = task.param_groups()
+    for groups, message in (
+        ([first], "leaves out trainable parameters: shift, unused, head.weight, head.bias"),
+        ([first, second, second], "parameter head.weight is in two groups: head and head"),
+    ):
+        task.param_groups = lambda groups=groups: groups  # type: ignore[method-assign]
+        with pytest.raises(ValueError, match=message):
+            param_groups(task)

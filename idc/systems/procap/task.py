@@ -110,10 +110,6 @@ class PretrainTask(Task):
         params = [parameter for parameter in self.parameters() if parameter.requires_grad]
         return [{"name": "all", "params": params, **self.job.optim.model_dump()}]
 
-    def compiled_parts(self) -> list[torch.nn.Module]:
-        """All blocks but the last, whose number of computed positions varies."""
-        return list(self.encoder.blocks[:-1])
-
     def checkpointed_parts(self) -> list[torch.nn.Module]:
         return list(self.encoder.blocks)
 
@@ -214,9 +210,6 @@ class FinetuneTask(CaptioningTask):
 
     def _features(self, batch: Batch) -> Tensor:
         return frame_features(batch["procedure" if self.job.procedure == "frames" else "ends"], self.extract)
-
-    def compiled_parts(self) -> list[torch.nn.Module]:
-        return list(self.captioner.encoder.blocks)
 
     def checkpointed_parts(self) -> list[torch.nn.Module]:
         return list(self.captioner.encoder.blocks)

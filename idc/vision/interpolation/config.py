@@ -34,9 +34,6 @@ class VFIformerConfig(ConfigModel):
     also attends to a second window, twice as wide and half as fine (cross-scale window attention)."""
     mlp_ratio: float = Field(2.0, gt=0)
     """Width of the blocks' MLP as a multiple of `width`."""
-    drop_path: float = Field(0.1, ge=0, lt=1)
-    """Stochastic depth: drop rate of a resolution's last block in training, rising from 0 at its first block. As in the
-    official code, 1/8 uses the first rates of 1/4 instead of rates of its own."""
     pad_multiple: int = Field(64, ge=16)
     """Images are padded to multiples of this (zeros, evenly on both sides, as in the official test) and the result is
     cropped. Official: 64 for both variants; 1/8 of it must be a multiple of `window`."""

@@ -47,7 +47,6 @@ class WindowTransformer(nn.Module):
             nn.Conv2d(width, width // 2, 3, padding=1), nn.LeakyReLU(0.2), nn.Conv2d(width // 2, 4, 3, padding=1)
         )
         self.norm = nn.LayerNorm(width)  # after them
-        self.apply(_init)
 
     def _down(self, inputs: int) -> nn.Sequential:
         width = self.conv_first.out_channels
@@ -94,34 +93,21 @@ class Normalise(nn.Module):
 
 
 def _groups(config: VFIformerConfig, crop_size: int | None) -> list[list[Group]]:
-    """Make two groups per resolution, with the drop rates of stochastic depth."""
-    out = []
-    for level, depths in enumerate(config.depths):
-        rise = sum(config.depths[min(level, len(config.depths) - 2)])
-        rates = [config.drop_path * min(1.0, n / max(1, rise - 1)) for n in range(sum(depths))]
-        has_cross = level < len(config.depths) - 1
-        out.append(
-            [
-                Group(config, rates[: depths[0]], False, crop_size),
-                Group(config, rates[depths[0] :], has_cross, crop_size),
-            ]
-        )
-    return out
-
-
-def _init(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        nn.init.trunc_normal_(module.weight, std=0.02)
-        nn.init.zeros_(module.bias)
+    """Two groups per resolution, of which the second is cross-scale but for the last resolution."""
+    last = len(config.depths) - 1
+    return [
+        [Group(config, first, False, crop_size), Group(config, second, level < last, crop_size)]
+        for level, (first, second) in enumerate(config.depths)
+    ]
 
 
 class Group(nn.Module):
     """A residual Swin group (Liang et al. 2021): blocks and a convolution with a skip connection around them."""
 
-    def __init__(self, config: VFIformerConfig, rates: list[float], cross: bool, crop_size: int | None) -> None:
+    def __init__(self, config: VFIformerConfig, depth: int, cross: bool, crop_size: int | None) -> None:
         super().__init__()
-        self.shifts = len(rates) > 1
-        self.residual_group = Blocks(config, rates, cross, crop_size)
+        self.shifts = depth > 1
+        self.residual_group = Blocks(config, depth, cross, crop_size)
         self.conv = nn.Conv2d(config.width, config.width, 3, padding=1)
 
     def forward(self, x_BHWC: Tensor, masks: tuple[Tensor, Tensor] | None) -> Tensor:
@@ -132,11 +118,9 @@ class Group(nn.Module):
 class Blocks(nn.Module):
     """A sequence of blocks; the windows of every second one are shifted."""
 
-    def __init__(self, config: VFIformerConfig, rates: list[float], cross: bool, crop_size: int | None) -> None:
+    def __init__(self, config: VFIformerConfig, depth: int, cross: bool, crop_size: int | None) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(
-            WindowBlock(config, n % 2 == 1, rate, cross, crop_size) for n, rate in enumerate(rates)
-        )
+        self.blocks = nn.ModuleList(WindowBlock(config, n % 2 == 1, cross, crop_size) for n in range(depth))
 
     def forward(self, x_BHWC: Tensor, masks: tuple[Tensor, Tensor] | None) -> Tensor:
         for block in self.blocks:
@@ -147,14 +131,11 @@ class Blocks(nn.Module):
 class WindowBlock(nn.Module):
     """Window attention and MLP, both pre-norm with a skip connection."""
 
-    def __init__(
-        self, config: VFIformerConfig, shifted: bool, drop_rate: float, cross: bool, crop_size: int | None
-    ) -> None:
+    def __init__(self, config: VFIformerConfig, shifted: bool, cross: bool, crop_size: int | None) -> None:
         super().__init__()
         width, window = config.width, config.window
         self.window = window
         self.shift = window // 2 if shifted else 0
-        self.drop_rate = drop_rate
         self.cross = cross
         kind = CrossScaleAttention if cross else WindowAttention
         self.norm1 = nn.LayerNorm(width)
@@ -183,16 +164,8 @@ class WindowBlock(nn.Module):
         maps = from_windows(out, self.window, height, width)
         if self.shift:
             maps = maps.roll((self.shift, self.shift), dims=(1, 2))
-        x = x_BHWC + self._kept(maps)
-        return x + self._kept(self.mlp(self.norm2(x)))
-
-    def _kept(self, branch: Tensor) -> Tensor:
-        """Stochastic depth: in training, keep or drop the branch of each sample as a whole."""
-        if not self.training or not self.drop_rate:
-            return branch
-        keep = 1 - self.drop_rate
-        # Divided by the share that is kept: the expectation is that of evaluation.
-        return branch * (torch.rand(len(branch), 1, 1, 1, device=branch.device) < keep) / keep
+        x = x_BHWC + maps
+        return cast(Tensor, x + self.mlp(self.norm2(x)))
 
 
 class Mlp(nn.Module):

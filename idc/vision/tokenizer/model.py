@@ -24,7 +24,6 @@ from idc.atomic import take_umask, write_json
 from idc.data.images import resize_image
 from idc.data.remote_copies import local_folder
 from idc.vision.tokenizer.config import TokenizerConfig
-from idc.vision.tokenizer.vq_model import vq_model
 
 CONFIG_FILE, WEIGHTS_FILE, PREPROCESS_FILE = "config.json", "model.safetensors", "preprocess.json"
 
@@ -40,10 +39,12 @@ class ImageTokenizer(nn.Module):
 
     def __init__(self, config: TokenizerConfig) -> None:
         super().__init__()
+        from diffusers import VQModel
+
         self.config = config
         levels = len(config.channel_mult)
         pixels = 3 * config.patch_size**2
-        model: Any = vq_model()(
+        model: Any = VQModel(
             in_channels=pixels,
             out_channels=pixels,
             down_block_types=("DownEncoderBlock2D",) * levels,

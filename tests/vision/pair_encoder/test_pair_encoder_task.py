@@ -24,7 +24,7 @@ from idc.training.context import LocalContext
 from idc.vision.pair_encoder.config import TrainPairEncoderJob
 from idc.vision.pair_encoder.convert import load_clip
 from idc.vision.pair_encoder.model import NEW, PairEncoder
-from idc.vision.pair_encoder.task import CollatePairs, PairCaptions, PairEncoderTask, pair_contrastive_loss, train
+from idc.vision.pair_encoder.task import CollatePairs, PairCaptions, pair_contrastive_loss, train
 from idc.vision.pair_encoder.text_tokens import WordTokens
 from tests.vision.pair_encoder.test_pair_encoder import TINY as SHAPE
 from tests.vision.scenes import COLOURS, pair_row, scene, write_pairs
@@ -115,19 +115,6 @@ def test_clip_and_new_weights_have_their_own_rates(pairs: str, tmp_path: Path) -
     for name, tensor in fresh.state_dict().items():
         assert torch.equal(tensor, state[name]) != (name.removeprefix("clip.visual.") in NEW), name
     assert len(PairEncoder.load(tmp_path / "run" / "artifact").encode_texts(["a red cube"])) == 1
-
-
-def test_groups_hold_every_weight_and_spare_norms_from_decay() -> None:
-    tokens = WordTokens(Vocabulary(["a"]), 8)
-    task = PairEncoderTask(PairEncoder(SHAPE, len(tokens), tokens), TrainPairEncoderJob(pairs="p", clip="c"))
-    groups = {group["name"]: group for group in task.param_groups()}
-    assert sum(len(group["params"]) for group in groups.values()) == len(list(task.parameters()))
-    rates = {"clip": 1e-7, "encoder": 1e-4}
-    expected = {name: (pytest.approx(rate), 0.2) for name, rate in rates.items()}
-    expected |= {f"{name}_plain": (pytest.approx(rate), 0.0) for name, rate in rates.items()}
-    assert {name: (group["lr"], group["weight_decay"]) for name, group in groups.items()} == expected
-    # the joint positions, and the biases and vectors
-    assert (len(groups["encoder"]["params"]), len(groups["encoder_plain"]["params"])) == (1, 4)
 
 
 # -- the loss -----------------------------------------------------------------------------------------------------

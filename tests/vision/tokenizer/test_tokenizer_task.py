@@ -195,14 +195,6 @@ def test_dead_codes_are_revived_among_badly_fitted_patches() -> None:
     assert task.idle_steps[:8].tolist() == [0] * 8
 
 
-def test_validation_leaves_the_codebook_alone() -> None:
-    task = steps(fresh(), many_scenes(16), 4).eval()
-    before = {name: tensor.clone() for name, tensor in task.state_dict().items()}
-    with torch.no_grad():
-        task.training_step(batch_of(many_scenes(16)))
-    assert all(torch.equal(tensor, before[name]) for name, tensor in task.state_dict().items())
-
-
 def test_kmeans_finds_clusters() -> None:
     generator = torch.Generator().manual_seed(0)
     true = torch.tensor([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
@@ -262,14 +254,6 @@ def test_adversarial_losses_train_one_side_each() -> None:
     judged.backward()
     assert made.grad is None
     assert all(parameter.grad is not None for parameter in judge.parameters())
-
-
-def test_training_with_a_discriminator() -> None:
-    task = fresh(adversarial=0.5)
-    loss, logs = task.training_step(batch_of(many_scenes(8)))
-    loss.backward()
-    assert set(logs) >= {"fooled", "discriminator", "l1"}
-    assert len(task.param_groups()[0]["params"]) == len(list(task.parameters()))
 
 
 def test_images_of_pairs_are_drawn_by_index_and_epoch() -> None:
