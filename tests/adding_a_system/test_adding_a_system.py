@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from idc.data.store import iter_rows
-from tests.adding_a_system.checkout import ADDED, JOB, LIST, ROOT, SYSTEM, changed_files, checkout_with_the_example
+from tests.adding_a_system.checkout import JOB, SYSTEM, checkout_with_the_example
 from tests.serve.command import serving
 from tests.systems.procap.world import World
 
@@ -59,31 +58,7 @@ def run(path: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_nothing_but_the_list_and_new_files_was_touched(checkout: Path) -> None:
-    assert changed_files(checkout) == {*ADDED, LIST}
-
-
-def test_ruff_has_nothing_against_the_example_in_its_place(checkout: Path) -> None:
-    files = [name for name in ADDED if not name.endswith(".yaml")]
-    for command in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
-        run(checkout, "-m", "ruff", *command, "--config", str(ROOT / "pyproject.toml"), *files)
-
-
-def test_the_projects_tests_of_names_have_nothing_against_the_example_in_its_place(checkout: Path) -> None:
-    (checkout / "tests").mkdir()
-    shutil.copy(ROOT / "tests" / "test_layers.py", checkout / "tests")
-    subprocess.run(["git", "init", "-q"], cwd=checkout, check=True)  # the tests ask git for the files
-    run(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_layers.py", "-k",
-        "named or meaning or means or long_file or same_files or no_other_system")  # fmt: skip
-
-
-def test_an_example_is_short() -> None:
-    files = [path for source in ADDED.values() for path in (source, *source.rglob("*"))]
-    lines = [line for file in files if file.suffix in (".py", ".yaml") for line in file.read_text().splitlines()]
-    assert sum(bool(line.strip()) for line in lines) <= 182
-
-
-def test_it_trains_and_is_evaluated(checkout: Path) -> None:
+def test_a_system_that_was_added_trains_and_is_evaluated(checkout: Path) -> None:
     losses = [json.loads(line)["loss"] for line in (checkout / f"runs/{SYSTEM}/log.jsonl").open()]
     assert losses[-1] < losses[0]
     evaluation = json.loads((checkout / "runs/evaluation/evaluation.json").read_text())
@@ -91,12 +66,9 @@ def test_it_trains_and_is_evaluated(checkout: Path) -> None:
     assert set(evaluation["baselines"]) == {"constant", "nearest"}
 
 
-def test_it_is_swept(checkout: Path) -> None:
+def test_it_is_swept_and_captions_a_table_and_a_pair(checkout: Path, world: World) -> None:
     (page,) = (checkout / "runs/sweeps").glob("*/report.html")
     assert "16 pixels" in page.read_text(encoding="utf-8")
-
-
-def test_it_captions_a_table_and_a_pair(checkout: Path, world: World) -> None:
     captions = list(iter_rows(checkout / "runs/captions"))
     assert [row["pair_id"] for row in captions] == [row["pair_id"] for row in iter_rows(world.pairs, ["pair_id"])]
     first = next(row for row in iter_rows(world.pairs, ["pair_id"], "test"))["pair_id"]
