@@ -61,7 +61,7 @@ BEFORE = {
     ],
 }
 """Page -> what its reader has done before: the demo has more steps than the workplace, and there is an old champion."""
-MORE = {("jobs/promote.py",): ["--force"]}
+MORE: dict[tuple[str, ...], list[str]] = {("jobs/promote.py",): ["--force"]}
 """Options of a command in the workplace, whose models are no better than each other."""
 
 ELSEWHERE = {"runs/one/": "runs/demo/finetune-0/", "runs/two/": "runs/demo/twincap-0/"}
