@@ -4,8 +4,7 @@
     python jobs/finetune_m3diff.py --config jobs/configs/m3diff/finetune_small.yaml
     ray job submit --working-dir . -- python jobs/finetune_m3diff.py --config jobs/configs/m3diff/paper.yaml
 
-The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, the input of evaluation,
-captioning and serving here: with its module it cannot be merged for transformers or vLLM (`mdp=null` can).
+With its module the artifact cannot be merged for transformers or vLLM (with `mdp=null` it can).
 """
 
 from __future__ import annotations

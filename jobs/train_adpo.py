@@ -5,8 +5,7 @@
     ray job submit --working-dir . -- python jobs/train_adpo.py --config jobs/configs/adpo/paper.yaml
 
 objective=dpo and objective=adpo start from a tuned model: jobs/merge_vlm.py merges the artifact of objective=sft into a
-folder, which is their base.source. The same command resumes a killed run from its last checkpoint. Writes
-<runs>/<name>/artifact, the input of evaluation, captioning and serving, and pages of the drawn negatives.
+folder, which is their base.source.
 """
 
 from __future__ import annotations
