@@ -33,7 +33,7 @@ def checkout(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
          "train.tracking.enabled=false", "--local"],
         ["evaluate", f"artifact={ARTIFACT}", f"pairs={world.pairs}", "out=runs/evaluation", "metrics=[CIDEr]"],
         ["sweep", "--config", f"jobs/configs/{SYSTEM}/sweep.yaml", f"settings.pairs={world.pairs}", "--local",
-         "settings.train.train.steps=2", "tracking.enabled=false", *no_baselines],
+         "settings.difference_net.train.steps=2", "tracking.enabled=false", *no_baselines],
         ["caption", f"artifact={ARTIFACT}", f"input={world.pairs}", "out=runs/captions", "--local"],
         ["caption", "--artifact", ARTIFACT, "--json", *map(str, pair)],
     ]  # fmt: skip

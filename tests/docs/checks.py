@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import importlib
 import io
+import itertools
 import json
 import os
 import re
@@ -29,8 +30,6 @@ from idc.__main__ import commands
 from idc.config import load
 
 ROOT = Path(__file__).resolve().parents[2]
-REFUSED = "# refused"
-"""Comment of a command that is there to be refused."""
 SERVER = "http://127.0.0.1:8000"
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
@@ -38,7 +37,7 @@ _CODE = re.compile(r"(`+)(.+?)\1")
 _LINK = re.compile(r"\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 _BAR = re.compile(r"(?<!\\)\|")
 _INLINE_COMMAND = re.compile(
-    r"(time )?(\.venv/bin/)?(python jobs/[a-z_]+\.py|python -m|make|idc|pip install|serve deploy|mlflow) "
+    r"(\.venv/bin/)?(python jobs/[a-z_]+\.py|python -m|make|idc|pip install|serve deploy|mlflow) "
 )
 
 
@@ -147,7 +146,6 @@ def faulty_block(language: str, text: str) -> Iterator[str]:
 
 def faulty_command(command: str) -> Iterator[str]:
     """What is wrong with a line of shell."""
-    refused = command.rstrip().endswith(REFUSED)
     try:
         lexer = shlex.shlex(command, posix=True, punctuation_chars=";&|")
         lexer.whitespace_split = True
@@ -155,25 +153,14 @@ def faulty_command(command: str) -> Iterator[str]:
     except ValueError as error:
         yield str(error)
         return
-    simple: list[list[str]] = [[]]
-    for word in words:
-        if word in (";", "&&", "||", "|"):
-            simple.append([])
-        else:
-            simple[-1].append(word)
-    for one in filter(None, simple):
-        faults = list(_faulty(one))
-        if refused and one[0] == "python" and not faults:
-            yield "should be refused, and is accepted"
-        elif not refused:
-            yield from faults
+    for separated, simple in itertools.groupby(words, (";", "&&", "||", "|").__contains__):
+        if not separated:
+            yield from _faulty(list(simple))
 
 
 def _faulty(words: list[str]) -> Iterator[str]:
     program, arguments = words[0].removeprefix(".venv/bin/"), words[1:]
-    if program == "time":
-        yield from _faulty(arguments)
-    elif program in _CHECKED:
+    if program in _CHECKED:
         yield from _CHECKED[program](arguments)
     elif program in _OTHER:
         folders = [word for word in arguments if word.startswith(("k8s/", "cluster/", "serve/"))]

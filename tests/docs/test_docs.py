@@ -93,7 +93,6 @@ def test_a_broken_link_or_row_is_found(text: str, fault: str, monkeypatch: pytes
         ("", "python jobs/render.py \\\n    --config jobs/configs/render/no.yaml out=pairs", "No such file"),
         ("", "python jobs/rendr.py out=pairs", "no such script: jobs/rendr.py"),
         ("", "python jobs/caption.py before.png after.png --candidate 3 --maps x", "unrecognized arguments"),
-        ("", "python jobs/render.py out=pairs  # refused", "should be refused"),
         ("", "python -m serve.app port=80000000", "port"),
         ("", "python -m pytest tests/test_gone.py", "no such test"),
         ("", "ray job submit --working-dir . -- python jobs/render.py outt=x", "outt"),

@@ -31,7 +31,7 @@ NOT_RUN = {
     r"-m pytest|-m tests\.|serve\.app|-m benchmarks": "tests, servers and benchmarks themselves",
     r"\b(ARTIFACT|DIR|FOLDER|BEFORE|PAIRS|PROCEDURES)\b": "a name for the reader to fill in",
     r"data/clevr_change/pairs|render/demo\.yaml out=data/demo/pairs": "the same as a command that is run",
-    r"# refused|--help": "refused, or help: parsed by tests/docs/test_docs.py",
+    r"--help": "parsed by tests/docs/test_docs.py",
     r"photographs\.csv|data/editing|data/real/": "data of the reader; the same commands are run elsewhere",
     r"sweep=jobs/configs/": "five trainings; tests/report/test_robustness_table.py",
     r"jobs/train_twincap\.py --config jobs/configs/twincap/demo\.yaml$": "the demo's, run for the workplace",
