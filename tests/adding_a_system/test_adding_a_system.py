@@ -76,24 +76,6 @@ def test_it_is_swept_and_captions_a_table_and_a_pair(checkout: Path, world: Worl
     assert json.dumps(caption) in (checkout / "runs/output.txt").read_text(encoding="utf-8")
 
 
-def test_it_joins_the_demo(checkout: Path) -> None:
-    """Its steps next to another system's, each accepted by its job."""
-    code = (
-        "import runpy, sys\n"
-        "from idc.demo import demo_steps as steps\n"
-        f"for step in steps('mine', [0], systems=['twincap', '{SYSTEM}']):\n"
-        "    if step.queue == 2:\n"
-        "        sys.argv = [*step.command, '--print-config']\n"
-        "        print(step.title)\n"
-        "        try:\n"
-        "            runpy.run_path(step.command[0], run_name='__main__')\n"
-        "        except SystemExit as end:\n"
-        "            assert not end.code, end.code\n"
-    )
-    titles = ["DifferenceNet", "calibrate DifferenceNet", "evaluate DifferenceNet on the test split"]
-    assert [line for line in run(checkout, "-c", code).splitlines() if line in titles] == titles
-
-
 @pytest.mark.slow
 @pytest.mark.ray
 def test_it_is_served(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
