@@ -2,8 +2,6 @@
 
     python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged
     python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged push=me/my-captioner
-
-Repeating the command does nothing but to upload again, if that is wanted.
 """
 
 from __future__ import annotations
