@@ -1,4 +1,4 @@
-"""Caption what changed between two images, in a table of pairs, or in two large GeoTIFFs.
+"""Caption what changed between two images, between those of very many pairs, or in two large GeoTIFFs.
 
     python jobs/caption.py before.png after.png
     python jobs/caption.py before.png after.png --json --candidates 3 --map map.png
