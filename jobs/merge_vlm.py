@@ -1,7 +1,7 @@
 """Merge a tuned vision-language model into its base: a plain hub folder, for transformers, vLLM and the hub.
 
-    python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged
-    python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged push=me/my-captioner
+python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged
+python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged push=me/my-captioner
 """
 
 from __future__ import annotations
