@@ -1,4 +1,4 @@
-"""Build ChangeIMTI, the instructions of ChangeVG, of LEVIR-MCI: captions, yes or no, counts, positions, dialogues.
+"""Build ChangeIMTI, ChangeVG's instructions, of LEVIR-MCI.
 
     python jobs/build_changeimti.py pairs=data/levir/pairs out=data/levir/changeimti
     python jobs/build_changeimti.py --local --config jobs/configs/changevg/changeimti_clean.yaml \\

@@ -1,4 +1,4 @@
-"""Fit the probability that anything changed, and how much a pair resembles the training images, for an artifact.
+"""Fit the probability of a change and the familiarity of a pair, for an artifact.
 
     python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs
     python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs split=val report_split=test

@@ -1,4 +1,4 @@
-"""Caption a split and score it next to baselines; by other settings: questions, answers, a judge, pages, speed.
+"""Caption a split and score it next to baselines; or put questions, judge, make a page, measure speed.
 
     python jobs/evaluate.py artifact=runs/captioner/artifact pairs=data/pairs split=test out=runs/captioner/evaluation
     python jobs/evaluate.py artifact=hf:Qwen/Qwen2.5-VL-3B-Instruct device=cuda pairs=data/pairs out=runs/qwen

@@ -1,4 +1,4 @@
-"""Tune ChangeVG: a vision-language model on questions with the notes of a guide; with `out` store the notes alone.
+"""Tune ChangeVG, a vision-language model with the notes of a guide; with `out` store the notes alone.
 
     python jobs/finetune_changevg.py pairs=data/changeimti guide=runs/guide/artifact \\
         base.source=Qwen/Qwen2.5-VL-7B-Instruct

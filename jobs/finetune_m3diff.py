@@ -1,4 +1,4 @@
-"""Train M3Diff: a vision-language model tuned with a module that perceives differences of two images.
+"""Train M3Diff: a vision-language model with a module that compares the two images.
 
     python jobs/finetune_m3diff.py pairs=data/mine/pairs base.source=Qwen/Qwen2.5-VL-3B-Instruct
     python jobs/finetune_m3diff.py --config jobs/configs/m3diff/finetune_small.yaml

@@ -1,4 +1,4 @@
-"""Fine-tune NAMC on captions of changes, from its pre-training or from scratch.
+"""Fine-tune NAMC on captions of changes.
 
 python jobs/finetune_namc.py --config jobs/configs/namc/finetune_small.yaml
 python jobs/finetune_namc.py --config jobs/configs/namc/finetune_scratch_small.yaml

@@ -1,4 +1,4 @@
-"""ProCap stage 2, implicit procedure captioning: train encoder and text decoder to caption pairs.
+"""ProCap stage 2: train encoder and text decoder to caption pairs.
 
     python jobs/finetune_procap.py --config jobs/configs/procap/finetune_demo.yaml
     ray job submit --working-dir . -- python jobs/finetune_procap.py --config jobs/configs/procap/finetune_paper.yaml

@@ -1,4 +1,4 @@
-"""Tune a vision-language model on folders of pairs or of instructions: adapters, or all of it.
+"""Tune a vision-language model on pairs or instructions: adapters, or all of it.
 
     python jobs/finetune_sft.py pairs=data/mine/pairs base.source=Qwen/Qwen2.5-VL-3B-Instruct
     python jobs/finetune_sft.py --config jobs/configs/sft/finetune_small.yaml

@@ -1,4 +1,4 @@
-"""Import a data set, or your own pairs, into a data set folder.
+"""Import a data set, or your own pairs, into a folder of pairs.
 
     python jobs/import_dataset.py source=my_pairs out=data/mine/pairs
     python jobs/import_dataset.py format=spot_the_diff source=SPOT_FOLDER out=data/spot

@@ -1,4 +1,4 @@
-"""Merge a tuned vision-language model into its base: a plain hub folder, for transformers, vLLM and the hub.
+"""Merge a tuned vision-language model into its base: a plain hub folder.
 
 python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged
 python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged push=me/my-captioner

@@ -1,4 +1,4 @@
-"""Mine similar pairs from a collection of images into a folder of pairs without captions (NAMC, appendix D.1).
+"""Mine similar pairs from a collection of images (NAMC, appendix D.1).
 
     python jobs/mine_pairs.py --local heap=photos out=data/mined
     python jobs/mine_pairs.py --config jobs/configs/mining/paper.yaml heap=s3://bucket/cc3m out=s3://bucket/mined

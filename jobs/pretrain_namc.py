@@ -1,4 +1,4 @@
-"""Pre-train NAMC on described pairs: noise identification, masked image reconstruction, description generation.
+"""Pre-train NAMC on described pairs.
 
 python jobs/pretrain_namc.py --config jobs/configs/namc/pretrain_small.yaml
 ray job submit --working-dir . -- python jobs/pretrain_namc.py --config jobs/configs/namc/pretrain_paper.yaml

@@ -1,4 +1,4 @@
-"""ProCap stage 1, explicit procedure modeling: train the procedure encoder; with `only` build the procedures.
+"""ProCap stage 1: train the procedure encoder; with `only` build the procedures.
 
     python jobs/pretrain_procap.py --config jobs/configs/procap/pretrain_demo.yaml
     ray job submit --working-dir . -- python jobs/pretrain_procap.py --config jobs/configs/procap/pretrain_demo.yaml

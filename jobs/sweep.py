@@ -1,4 +1,4 @@
-"""Run a table of a paper as a sweep: rows times seeds, each the whole chain of jobs, next to the paper's rows.
+"""Run a table of a paper as a sweep: rows times seeds, next to the paper's rows.
 
     python jobs/sweep.py --config jobs/configs/procap/sweeps/table02.yaml --config jobs/configs/procap/sweeps/small.yaml
     python jobs/sweep.py --config jobs/configs/procap/sweeps/table03.yaml \\

@@ -1,4 +1,4 @@
-"""Train ADPO: a vision-language model tuned by captions, then by preferences over negatives that a retriever draws.
+"""Train ADPO: a vision-language model tuned by captions, then by preferences over retrieved negatives.
 
     python jobs/train_adpo.py objective=sft pairs=data/mine/pairs base.source=Qwen/Qwen2.5-VL-3B-Instruct
     python jobs/train_adpo.py pairs=data/mine/pairs base.source=merged retriever.encoder=runs/pair-encoder/artifact

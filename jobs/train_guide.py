@@ -1,4 +1,4 @@
-"""Train the guide of ChangeVG, which maps changed roads and buildings and captions the change, on pairs with masks.
+"""Train ChangeVG's guide, which maps and captions changes of roads and buildings, on pairs with masks.
 
 python jobs/train_guide.py --config jobs/configs/changevg/guide_small.yaml
 ray job submit --working-dir . -- python jobs/train_guide.py --config jobs/configs/changevg/guide_paper.yaml

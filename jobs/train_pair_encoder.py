@@ -1,4 +1,4 @@
-"""Train the pair encoder (CLIP4IDC) on captioned pairs: it retrieves the captions of a pair and the pairs of a caption.
+"""Train the pair encoder (CLIP4IDC), which retrieves captions of pairs and pairs of captions.
 
     python jobs/train_pair_encoder.py --config jobs/configs/vision/pair_encoder_demo.yaml pairs=data/demo/pairs
     python jobs/train_pair_encoder.py --config jobs/configs/vision/pair_encoder_clip4idc.yaml \\

@@ -1,4 +1,4 @@
-"""Train TwinCap, the small difference captioner of this project, on folders of pairs.
+"""Train TwinCap, the small difference captioner of this project.
 
 python jobs/train_twincap.py --config jobs/configs/twincap/demo.yaml
 python jobs/train_twincap.py --config jobs/configs/twincap/several_small.yaml

@@ -1,4 +1,4 @@
-"""Check a data set: counts against the published ones, unusable pairs, duplicates, leaks, contradictions, captions.
+"""Check a data set: published counts, unusable pairs, duplicates, leaks, contradictions, captions.
 
     python jobs/validate.py pairs=data/pairs
     python jobs/validate.py pairs=spot_the_diff_annotations format=spot_the_diff report=spot.json
