@@ -8,7 +8,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ class Row:
     Attributes:
         title: the two things, as "A over B", or the quantity.
         unit: of the raw numbers.
-        aim: of the ratio, or of the quantity.
         more: further results, printed below the table.
     """
 
@@ -33,7 +32,6 @@ class Row:
     unit: str
     above: Sequence[float]
     below: Sequence[float] = ()
-    aim: str = ""
     more: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -43,9 +41,9 @@ class Row:
     def cells(self) -> list[str]:
         above = statistics.median(self.above)
         if not self.below:
-            return [self.title, "", self.aim, f"{_spread(self.above, '.4g')} {self.unit}"]
+            return [self.title, "", f"{_spread(self.above, '.4g')} {self.unit}"]
         medians = f"{above:.4g} / {statistics.median(self.below):.4g} {self.unit}"
-        return [self.title, _spread(self.ratios, ".2f"), self.aim, medians]
+        return [self.title, _spread(self.ratios, ".2f"), medians]
 
 
 def _spread(values: Sequence[float], form: str) -> str:
@@ -57,19 +55,14 @@ def _spread(values: Sequence[float], form: str) -> str:
 
 def markdown(rows: Iterable[Row], device: str = "cpu") -> str:
     """The table, with the machine above it. Each row goes to standard error as soon as it is measured."""
-    rows = list(rows_as_measured(rows))
-    lines = [["what", "ratio: median (range)", "aim", "medians"], ["---"] * 4, *(row.cells() for row in rows)]
-    more = [
-        f"- {row.title}: {', '.join(f'{key} {value}' for key, value in row.more.items())}" for row in rows if row.more
-    ]
-    return "\n".join([machine(device), "", markdown_table(lines), *(["", *more] if more else [])])
-
-
-def rows_as_measured(rows: Iterable[Row]) -> Iterator[Row]:
-    """The same rows, each printed to standard error when it comes."""
+    measured = []
     for row in rows:
-        print("; ".join(cell for cell in row.cells() if cell), file=sys.stderr, flush=True)
-        yield row
+        measured.append(row)
+        print("; ".join(filter(None, row.cells())), file=sys.stderr, flush=True)
+    lines = [["what", "ratio: median (range)", "medians"], ["---"] * 3, *(row.cells() for row in measured)]
+    notes = {row.title: ", ".join(f"{key} {value}" for key, value in row.more.items()) for row in measured if row.more}
+    more = [f"- {title}: {note}" for title, note in notes.items()]
+    return "\n".join([machine(device), "", markdown_table(lines), *(["", *more] if more else [])])
 
 
 def markdown_table(lines: Iterable[Sequence[str]]) -> str:

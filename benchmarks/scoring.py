@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +47,11 @@ class ScoringConfig(ConfigModel):
 
 
 def measure_scoring(config: ScoringConfig) -> Iterator[Row]:
-    """Seconds of scoring here over ``pycocoevalcap``, of a whole evaluation over scoring alone, and of a second one of
-    the same references over the first; Java's start included.
+    """Seconds of scoring here over ``pycocoevalcap``, and of a whole evaluation over scoring alone; Java's start
+    included.
 
     Raises:
-        ValueError: the two scorers, or the two evaluations, have different scores.
+        ValueError: the two scorers have different scores.
     """
     predictions = generated(config.pairs, config.references)
     references = {p.pair_id: p.references for p in predictions}
@@ -69,31 +68,22 @@ def measure_scoring(config: ScoringConfig) -> Iterator[Row]:
     def official() -> None:
         scores["official"] = _official(references, captions)
 
-    def evaluate(name: str, folder: str) -> None:
+    def whole() -> None:
         java._tokens_of.clear()
-        evaluation, _ = evaluate_captions(
-            predictions, constant_candidates=list(captions.values())[:200], nearest=nearest, resamples=1000,
-            kept=Kept(folder),
-        )  # fmt: skip
-        baselines = {baseline: row.scores for baseline, row in evaluation.baselines.items()}
-        scores[name] = {"captions": evaluation.scores, **baselines}
-
-    seconds: dict[str, list[float]] = {}
-    for _ in range(config.rounds):
+        candidates = list(captions.values())[:200]
         with tempfile.TemporaryDirectory(prefix="idc-benchmark-") as folder:
-            actions: dict[str, Callable[[], None]] = {"own": own, "official": official}
-            # The second evaluation finds what the first has kept.
-            actions |= {name: partial(evaluate, name, folder) for name in ("whole", "again")}
-            for name, values in by_turns(actions, 1).items():
-                seconds.setdefault(name, []).extend(values)
-        apart = max(abs(scores["own"][name] - value) for name, value in scores["official"].items())
-        if scores["whole"] != scores["again"] or apart > 1e-9:
-            raise ValueError(f"scoring: scores differ, by {apart} from pycocoevalcap's or between two evaluations")
+            evaluate_captions(
+                predictions, constant_candidates=candidates, nearest=nearest, resamples=1000, kept=Kept(folder)
+            )
+
+    seconds = by_turns({"own": own, "official": official, "whole": whole}, config.rounds)
+    apart = max(abs(scores["own"][name] - value) for name, value in scores["official"].items())
+    if apart > 1e-9:
+        raise ValueError(f"scoring: scores differ from pycocoevalcap's by {apart}")
     size = f"{config.pairs} predictions, {config.references} references each"
     for above, below, title in (
         ("own", "official", "scoring a split, here over pycocoevalcap"),
         ("whole", "own", "a whole evaluation with baselines, subsets and intervals over scoring alone"),
-        ("again", "whole", "a second evaluation of the same references over the first"),
     ):
         yield Row(f"{title} ({size})", "s", seconds[above], seconds[below])
 

@@ -10,6 +10,11 @@ from cluster.config import OnCluster
 from idc.config import ConfigModel, cli
 from idc.data.manifest import manifests_read_once
 
+_EVERY_TRAINING = """The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, the
+input of evaluation, captioning and serving, or of the next stage.
+"""
+"""What the help of every training ends with."""
+
 JobT = TypeVar("JobT", bound=ConfigModel)
 
 
@@ -28,7 +33,7 @@ def train_command(job: type[ConfigModel], entry: str, doc: str | None, build: tu
         doc: of the command.
     """
     with manifests_read_once():
-        args = cli(job, doc)
+        args = cli(job, f"{doc}\n{_EVERY_TRAINING}")
         from cluster.job import train_job
 
         train_job(entry, args, build)

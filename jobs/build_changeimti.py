@@ -1,14 +1,13 @@
-"""Build ChangeIMTI, the instructions of ChangeVG: captions, yes or no, counts, positions and dialogues, of LEVIR-MCI.
+"""Build ChangeIMTI, ChangeVG's instructions, of LEVIR-MCI.
 
-    python jobs/import_dataset.py source=Levir-MCI-dataset format=levir out=data/levir/pairs
     python jobs/build_changeimti.py pairs=data/levir/pairs out=data/levir/changeimti
     python jobs/build_changeimti.py --local --config jobs/configs/changevg/changeimti_clean.yaml \\
         pairs=data/levir/pairs out=data/levir/changeimti-clean
     python jobs/build_changeimti.py pairs=data/levir_cc/pairs out=data/levir_cc/questions tasks=[caption,binary]
 
-The result is a folder of instructions, with counts next to the paper's in changeimti.json and pairs with masks,
-centroids and questions in page.html. By default all is as in the authors' notebook; changeimti_clean.yaml has none of
-its bugs. The same command continues a killed job.
+Writes a folder of instructions, with counts next to the paper's in changeimti.json and examples in page.html. By
+default all is as in the authors' notebook; changeimti_clean.yaml has none of its bugs. The same command continues a
+killed job.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""Fit the probability that anything changed, and how much a pair resembles the training images, for an artifact.
+"""Fit the probability of a change and the familiarity of a pair, for an artifact.
 
     python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs
     python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs split=val report_split=test
-    python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs augmented=true
     python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs unlike=[photographs] outside=[pairs.csv]
 
-Adds `calibration.json` and `familiarity.safetensors` to the artifact, or replaces them; captions and their evaluations
-do not change. Prints the quality of the probability, and how many held-out pairs (false alarms) and pairs of the inputs
-in `outside` get the warning that they do not resemble the training images, with the AUC of the latter. The familiarity
-is also fitted to warn of the pairs in `unlike`. Given again with the same captioner, pairs and settings, the command
-does nothing. Runs in this process.
+Adds `calibration.json` and `familiarity.safetensors` to the artifact, or replaces them; captions do not change. Prints
+the quality of the probability, and how many held-out pairs (false alarms) and pairs of `outside` get the warning that
+they do not resemble the training images; it is also fitted to warn of the pairs of `unlike`.
 """
 
 from __future__ import annotations

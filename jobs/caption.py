@@ -1,52 +1,32 @@
 """Caption what changed between two images, between those of very many pairs, or in two large GeoTIFFs.
 
     python jobs/caption.py before.png after.png
-    python jobs/caption.py before.png after.png --json --candidates 3
-    python jobs/caption.py before.png after.png --map map.png
+    python jobs/caption.py before.png after.png --json --candidates 3 --map map.png
     python jobs/caption.py before.png after.png --ignore 0,0,1,0.1 --ignore 420,300,640,360
     python jobs/caption.py before.png after.png --detector yolox_s.onnx --names person,car,bottle
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png
     python jobs/caption.py --artifact hf:Qwen/Qwen2.5-VL-3B-Instruct --device cuda before.png after.png
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input pairs.csv --out captions --local
-    python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input data/demo/pairs --out captions --actors 2
-    python jobs/caption.py input= --help         the settings of the last two
-    python jobs/caption.py BEFORE.tif AFTER.tif --out FOLDER --local
+    python jobs/caption.py input= --help         the settings of tables
     python jobs/caption.py BEFORE.tif AFTER.tif --out FOLDER --local --artifact regions tile=512 overlap=64
-    python jobs/caption.py BEFORE.tif AFTER.tif --out FOLDER --local --reproject scaling=percentiles bands=[3,2,1]
-    python jobs/caption.py BEFORE.tif AFTER.tif --out FOLDER actors=8 gpus_per_actor=1
-    python jobs/caption.py out= --help           the settings of the last four
+    python jobs/caption.py BEFORE.tif AFTER.tif --out FOLDER --reproject actors=8 gpus_per_actor=1
+    python jobs/caption.py out= --help           the settings of GeoTIFFs
 
-Without --artifact it is auto: the newest captioner below runs/, else the one that comes with the program (shipped), if
-the images are like those that it was trained on, which are rendered scenes; for all others, such as photographs and
-screenshots, objects. The printed line names the one that spoke. Two GeoTIFFs are captioned by shipped-satellite.
+--artifact is auto by default: the newest captioner below runs/, else the one that comes with the program (shipped), if
+the images are like those that it was trained on; for all others, such as photographs and screenshots, objects, which
+needs no training. regions is the same without an object detector. hf:ORG/NAME[@REVISION] is a vision-language model of
+the Hugging Face hub. Images may have any size and mode, and may be URIs. Two images need no Ray.
 
---artifact objects needs no training: an object detector names what came, went or moved, words on both images are read,
-and what has no name is said by its place. --artifact regions is the same without a detector: places and colours. A
-captioner that is named is used for any pair; of one that is unlike its training images the verdict is unsure, and what
-objects says is printed first.
+With --input: a folder of pairs, Parquet, CSV or JSON lines with the columns `before` and `after`, or a folder of
+images. Names that lead out of the table's folder need allow_outside=true, URIs of other hosts allow_remote=true, links
+out of a folder follow_links=true. Every row of the input becomes a row of --out, in the same order; one that cannot be
+captioned has its reason in `error`. --out also gets page.html (--show 40) and summary.json. The same command continues
+an interrupted job.
 
---artifact hf:ORG/NAME[@REVISION] is a vision-language model of the Hugging Face hub: it is downloaded if it is not on
-this machine, after a line with its size, and asked what changed (jobs/wrap_vlm.py: with a prompt of yours).
-
-Two images may have any size and mode; PNG, JPEG, WebP, BMP, GIF, TIFF, JPEG 2000 and PPM; they may be URIs. Needs
-no Ray and no data set.
-
-With --input: a folder of pairs, Parquet, CSV or JSON lines with the columns `before` and `after` (paths, URIs, in
-Parquet also the bytes), or a folder of images. A relative path of a table stays below the table's folder unless
-allow_outside=true; absolute paths are always read, URIs of other hosts with allow_remote=true, links that lead out of a
-folder with follow_links=true. Every row of the input becomes a row of --out, in the same order; one that cannot be
-captioned has its reason in `error`. At the end, --out gets page.html with pairs, captions and maps (--show 40), and
-summary.json with counts: named change types, warnings and, where the input has the column `change_type`, how many are
-right. The same command given again continues an interrupted job.
---local needs no Ray.
-
-Two GeoTIFFs of one place and --out need rasterio: pip install 'idc[geo]'. Any captioner with a change map serves. The
-scene is read and captioned in tiles that overlap; the tiles' maps are merged, and a change
-that spans several of them is one polygon. Without --artifact, the one for satellite images that comes with the program
-is used: it has learned rendered roads and buildings. FOLDER gets changes.geojson (longitude and latitude; areas in
-square metres on the ellipsoid), changes.tif and change_map.tif on the grid of AFTER.tif, summary.json, and the
-captioned tiles in tiles/. With another threshold, min_area or native and --overwrite, the tiles are kept and not
-captioned again. With --local and actors=N it uses N processes.
+Two GeoTIFFs of one place and --out need rasterio: pip install 'idc[geo]'. The scene is captioned in tiles that overlap;
+a change that spans several of them is one polygon. Without --artifact, the captioner for satellite images that comes
+with the program is used. FOLDER gets changes.geojson, changes.tif, change_map.tif, summary.json, and the captioned
+tiles in tiles/. With another threshold, min_area or native, and --overwrite, the tiles are kept.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
 """Convert the weights of ProCap's authors, of CLIP4IDC or of Change-Agent's MCI to artifacts.
 
-Prints every dropped tensor with the reason.
-
     python jobs/convert.py kind=vqgan  weights=clevr_epoch=000035.ckpt out=runs/official/tokenizer
     python jobs/convert.py kind=stage1 weights=dalle.pt                out=runs/official/stage1
     python jobs/convert.py kind=stage2 weights=model.chkpt vocabulary=clevr_word2idx.json out=runs/official/captioner
     python jobs/convert.py kind=clip4idc weights=pytorch_model.bin.clevr out=runs/official/pair-encoder
     python jobs/convert.py kind=mci weights=MCI_model.pth vocabulary=vocab.json out=runs/official/guide
-    python jobs/caption.py --artifact runs/official/captioner before.png after.png
     python jobs/convert.py kind=mci --help         the settings of MCI's weights
 
-The files are read without running any code in them. Repeating the command does nothing.
+Prints every dropped tensor with the reason. No code in the files is run.
 """
 
 from __future__ import annotations

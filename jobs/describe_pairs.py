@@ -1,4 +1,4 @@
-"""Describe image pairs: for NAMC's pre-training in its template, or in free words.
+"""Describe image pairs by a model or an oracle: for NAMC's pre-training in its template, or in free words.
 
     python jobs/describe_pairs.py pairs=data/cc3m/pairs out=data/cc3m/described endpoint.url=http://localhost:8000/v1 \\
         endpoint.model=Qwen/Qwen2-VL-7B-Instruct
@@ -8,8 +8,7 @@
         out=data/demo/described oracle.noise=0.2
 
 The result is a folder of pairs, with counts, cost and repetitions in descriptions.json and examples in page.html. The
-same command continues a killed job and asks no answered question again. The key is read from $OPENAI_API_KEY
-(endpoint.api_key_variable=OTHER).
+same command continues a killed job and asks no answered question again. The key is read from $OPENAI_API_KEY.
 """
 
 from __future__ import annotations

@@ -1,19 +1,13 @@
-"""Caption a split and score it next to baselines; score captions or answers made elsewhere; put questions; let a
-language model judge; write a page of several evaluations; measure speed.
+"""Caption a split and score it next to baselines; or put questions, judge, make a page, measure speed.
 
     python jobs/evaluate.py artifact=runs/captioner/artifact pairs=data/pairs split=test out=runs/captioner/evaluation
-    python jobs/evaluate.py artifact=runs/captioner/artifact pairs=data/pairs out=runs/captioner/evaluation actors=4
     python jobs/evaluate.py artifact=hf:Qwen/Qwen2.5-VL-3B-Instruct device=cuda pairs=data/pairs out=runs/qwen
-    python jobs/evaluate.py predictions=captions.jsonl pairs=data/pairs out=runs/other/evaluation
-    python jobs/evaluate.py predictions=results.json references=total_change_captions_reformat.json out=runs/other
     python jobs/evaluate.py predictions=captions.jsonl pairs=data/levir protocol=levir_ids out=runs/levir
-
-    python jobs/evaluate.py artifact=runs/changevg/artifact instructions=data/changeimti-test out=runs/changevg/answers
-    python jobs/evaluate.py artifact=runs/changevg/artifact instructions=data/qag360k \\
-        out=runs/changevg/qag360k data_set=qag360k types=[change_or_not]
+    python jobs/evaluate.py predictions=results.json references=total_change_captions_reformat.json out=runs/other
+    python jobs/evaluate.py instructions=data/changeimti-test artifact=runs/changevg/artifact out=runs/changevg/answers
     python jobs/evaluate.py answers=answers.jsonl out=runs/answers
-    python jobs/evaluate.py evaluation=runs/captioner/evaluation out=runs/captioner/judge \\
-        url=http://localhost:8000/v1 judge=Qwen/Qwen3-8B concurrency=16
+    python jobs/evaluate.py judge=Qwen/Qwen3-8B url=http://localhost:8000/v1 evaluation=runs/captioner/evaluation \\
+        out=runs/captioner/judge
     python jobs/evaluate.py evaluations=[runs/captioner/evaluation] "compare.ProCap=[runs/other/evaluation]" \\
         pairs=data/pairs "runs.stage 1=runs/pretrain" "runs.stage 2=runs/captioner" out=runs/report.html
     python jobs/evaluate.py artifacts.TwinCap=runs/demo/twincap-0/artifact \\
@@ -22,27 +16,22 @@ language model judge; write a page of several evaluations; measure speed.
                                                          artifacts= likewise
 
 The baselines are the best constant caption and the caption of the nearest training pair. With actors=N the captioning
-runs on N Ray actors (not with --local), and the scores are the same. The page of the result is OUT/report.html. An
-interrupted captioning is continued; given again with the same inputs and settings, the command does nothing. Errors
-(Java missing, a damaged file, an empty caption, an id that only one side has) are named; the status is then 1.
+runs on N Ray actors. The page of the result is OUT/report.html. The same command continues an interrupted captioning;
+if all is done, it does nothing.
 
-With instructions, the questions of a data set (jobs/build_changeimti.py, jobs/import_dataset.py) are put to the
-captioner: yes or no, counts, positions. Writes OUT/answers.jsonl and OUT/answers.json, those of dialogues below
-OUT/dialogues. Answers that no rule can parse count as wrong. The same command continues an interrupted job.
+instructions: the questions of a data set are put to the captioner: yes or no, counts, positions. Writes
+OUT/answers.jsonl and OUT/answers.json; an answer that no rule can parse counts as wrong.
 
-With answers, each line of the file is a question: {"type": "binary", "answer": "Yes", "prediction": "yes."}; type count
-and location also have "class": "road". Other types (CDVQA, QAG-360K) are scored by equal texts. All faulty lines are
-named.
+answers: scores lines such as {"type": "binary", "answer": "Yes", "prediction": "yes."}; type count and location also
+have "class": "road", other types are scored by equal texts.
 
-With judge, a language model says how much of the reference the captions and baselines of an evaluation cover, by the
-criteria of OmniDiff's prompt. Any endpoint with OpenAI's chat completions; the key is read from $OPENAI_API_KEY
-(api_key_variable=OTHER). The same command continues after an interruption and sends no answered request again.
+judge: a language model says how much of the reference the captions and baselines of an evaluation cover. The key of the
+endpoint is read from $OPENAI_API_KEY (api_key_variable=OTHER).
 
-With evaluations, the page OUT shows finished evaluations of one captioner, one per seed, as mean and deviation, next to
-other captioners' (compare.NAME) of the same pairs.
+evaluations: the page OUT shows evaluations of one captioner, one per seed, next to those of others (compare.NAME).
 
-With artifacts, captioners are timed in turn in one run: caption tokens a second, and the number of parameters. Run it
-alone on the machine. jobs/leaderboard.py --throughput OUT shows the result.
+artifacts: captioners are timed in turn: caption tokens a second, and the number of parameters. Run it alone on the
+machine. jobs/leaderboard.py --throughput OUT shows the result.
 """
 
 from __future__ import annotations

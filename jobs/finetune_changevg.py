@@ -1,27 +1,19 @@
-"""Tune ChangeVG: a vision-language model on questions with the notes of a guide; with `out` store the notes alone.
+"""Tune ChangeVG, a vision-language model with the notes of a guide; with `out` store the notes alone.
 
     python jobs/finetune_changevg.py pairs=data/changeimti guide=runs/guide/artifact \\
         base.source=Qwen/Qwen2.5-VL-7B-Instruct
-    python jobs/finetune_changevg.py --config jobs/configs/changevg/small.yaml notes=data/satellite/guided
     ray job submit --working-dir . -- python jobs/finetune_changevg.py --config jobs/configs/changevg/paper.yaml
-
     python jobs/finetune_changevg.py pairs=data/levir-mci/pairs guide=runs/guide/artifact out=data/levir-mci/guided \\
         "cross_fitted=[runs/guide-fold-0/artifact,runs/guide-fold-1/artifact]"
     python jobs/finetune_changevg.py out= --help                   the settings of the notes
-
     python jobs/finetune_changevg.py instructions=data/changeimti pairs=data/levir-mci/guided \\
         out=data/changeimti-guided prompt.regions=false
     python jobs/finetune_changevg.py instructions= out= --help     the settings of the questions
 
-The same command continues a killed run. A training writes <runs>/<name>/artifact with the guide in it, the input of
-evaluation, captioning and serving.
-
-Notes are summary, counts, positions and map of changed roads and buildings. The result is a folder of pairs with the
-notes in meta.guide, which the tuning takes as `notes`. Where pairs have flags and masks the notes are scored, each
-score next to a constant answer, and stored in guide.json.
-
-Questions with the notes before the first one of every dialogue are a folder of instructions, which the tuning of any
-vision-language model takes (jobs/finetune_sft.py).
+The artifact has the guide in it. Notes are summary, counts, positions and map of changed
+roads and buildings, stored in meta.guide of a folder of pairs, which the tuning takes as `notes`; where pairs have
+flags and masks, they are scored next to constant answers (guide.json). With instructions, the questions are stored with
+the notes before them, for the tuning of any vision-language model.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Train M3Diff: a vision-language model tuned with a module that perceives differences of two images.
+"""Train M3Diff: a vision-language model with a module that compares the two images.
 
     python jobs/finetune_m3diff.py pairs=data/mine/pairs base.source=Qwen/Qwen2.5-VL-3B-Instruct
     python jobs/finetune_m3diff.py --config jobs/configs/m3diff/finetune_small.yaml
     ray job submit --working-dir . -- python jobs/finetune_m3diff.py --config jobs/configs/m3diff/paper.yaml
 
-The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, the input of evaluation,
-captioning and serving here: with its module it cannot be merged for transformers or vLLM (`mdp=null` can).
+With its module the artifact cannot be merged for transformers or vLLM (with `mdp=null` it can).
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Fine-tune NAMC on captions of changes, from its pre-training or from scratch.
+"""Fine-tune NAMC on captions of changes.
 
-    python jobs/finetune_namc.py --config jobs/configs/namc/finetune_small.yaml
-    ray job submit --working-dir . -- python jobs/finetune_namc.py --config jobs/configs/namc/finetune_small.yaml
-
-The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, the input of evaluation,
-captioning and serving.
+python jobs/finetune_namc.py --config jobs/configs/namc/finetune_small.yaml
+python jobs/finetune_namc.py --config jobs/configs/namc/finetune_scratch_small.yaml
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""ProCap stage 2, implicit procedure captioning: train encoder and text decoder to caption pairs.
+"""ProCap stage 2: train encoder and text decoder to caption pairs.
 
     python jobs/finetune_procap.py --config jobs/configs/procap/finetune_demo.yaml
-    ray job submit --working-dir . -- python jobs/finetune_procap.py --config jobs/configs/procap/finetune_demo.yaml
+    ray job submit --working-dir . -- python jobs/finetune_procap.py --config jobs/configs/procap/finetune_paper.yaml
 
-The procedures are built first if they do not exist. The same command resumes a killed run from its last checkpoint.
-Writes <runs>/<name>/artifact, the input of evaluation, captioning and serving.
+The procedures are built first if they do not exist.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Tune a vision-language model on folders of pairs or of instructions: adapters, or all of it.
+"""Tune a vision-language model on pairs or instructions: adapters, or all of it.
 
     python jobs/finetune_sft.py pairs=data/mine/pairs base.source=Qwen/Qwen2.5-VL-3B-Instruct
     python jobs/finetune_sft.py --config jobs/configs/sft/finetune_small.yaml
-    ray job submit --working-dir . -- python jobs/finetune_sft.py --config jobs/configs/sft/finetune_small.yaml
 
-The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, the input of evaluation,
-captioning and serving; jobs/merge_vlm.py makes a plain hub folder of it.
+jobs/merge_vlm.py makes a plain hub folder of the artifact.
 """
 
 from __future__ import annotations

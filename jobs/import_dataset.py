@@ -1,7 +1,7 @@
-"""Import a data set, or your own pairs, into a data set folder.
+"""Import a data set, or your own pairs, into a folder of pairs.
 
-    python jobs/import_dataset.py --source my_pairs --out data/mine/pairs
-    python jobs/import_dataset.py --format spot_the_diff --source SPOT_FOLDER --out data/spot
+    python jobs/import_dataset.py source=my_pairs out=data/mine/pairs
+    python jobs/import_dataset.py format=spot_the_diff source=SPOT_FOLDER out=data/spot
     python jobs/import_dataset.py source=pairs.csv out=s3://bucket/pairs --local
 
 Unusable rows are left out and listed with their reasons in rejects-*.parquet. If the images of a data set are missing,
@@ -30,15 +30,9 @@ def main() -> None:
         folder, source, stages = open_import(job, args.overwrite, progress=True)
         for note in folder.manifest.extra["notes"]:
             print(f"note: {note}", flush=True)
+        share = job.max_reject_share
         manifest = run_chunks(
-            args.local,
-            job.cluster,
-            folder,
-            source,
-            stages,
-            max_reject_share=job.max_reject_share,
-            job=job,
-            name="pairs",
+            args.local, job.cluster, folder, source, stages, max_reject_share=share, job=job, name="pairs"
         )
     except ValueError as error:
         raise SystemExit(f"import_dataset: {error}") from None

@@ -1,15 +1,13 @@
-"""Compare our runs with the published rows of five papers: one page per data set, and Markdown, CSV and LaTeX.
+"""Compare our runs with the published rows of five papers: one page per data set, and Markdown and CSV.
 
-    python jobs/leaderboard.py --runs runs/demo
     python jobs/leaderboard.py --runs "runs/*" runs/sweeps/steps --out runs/leaderboard
     python jobs/leaderboard.py --runs old/run --data-set data/pairs=clevr_change
     python jobs/leaderboard.py --runs runs/one/evaluation runs/two/evaluation --throughput runs/throughput.json \\
         --robustness runs/one/robustness runs/two/robustness
 
 Uses every folder below the given ones with an evaluation (evaluation.json) or scored answers (answers.json); seeds of
-one setting form one row. Below each table: paired tests of the best setting against the others, and what was measured
-of its captioners (speed: jobs/evaluate.py artifacts.NAME=FOLDER; jobs/robustness.py). Copies the predictions and
-references next to the pages, with their hashes.
+one setting form one row. Adds paired tests of the best setting against the others, speed and robustness, and copies the
+predictions and references next to the pages, with their hashes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Merge a tuned vision-language model into its base: a plain hub folder, for transformers, vLLM and the hub.
+"""Merge a tuned vision-language model into its base: a plain hub folder.
 
-    python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged
-    python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged push=me/my-captioner
-
-Repeating the command does nothing but to upload again, if that is wanted.
+python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged
+python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged push=me/my-captioner
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""Mine similar pairs from an unsorted image collection into a folder of pairs without captions (NAMC, appendix D.1).
+"""Mine similar pairs from a collection of images (NAMC, appendix D.1).
 
-    python jobs/mine_pairs.py heap=photos out=data/mined
     python jobs/mine_pairs.py --local heap=photos out=data/mined
     python jobs/mine_pairs.py --config jobs/configs/mining/paper.yaml heap=s3://bucket/cc3m out=s3://bucket/mined
 
-Near-duplicates are left out; then: nearest neighbours under two features, thresholds, candidates in both lists,
-clusters, one pair per cluster. Writes the page mining.html into the folder. The result is the same for any number of
-workers, with Ray or without. The same command continues a killed job; other thresholds reuse features and neighbours:
-another out with the same work, or --overwrite.
+Near-duplicates are left out; then: nearest neighbours under two features, thresholds, clusters, one pair per cluster.
+Writes the page mining.html into the folder. The same command continues a killed job; other thresholds reuse features
+and neighbours: another out with the same work, or --overwrite.
 """
 
 from __future__ import annotations

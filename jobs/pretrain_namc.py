@@ -1,9 +1,7 @@
-"""Pre-train NAMC on described pairs: noise identification, masked image reconstruction, description generation.
+"""Pre-train NAMC on described pairs.
 
-    python jobs/pretrain_namc.py --config jobs/configs/namc/pretrain_small.yaml
-    ray job submit --working-dir . -- python jobs/pretrain_namc.py --config jobs/configs/namc/pretrain_small.yaml
-
-The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, the input of fine-tuning.
+python jobs/pretrain_namc.py --config jobs/configs/namc/pretrain_small.yaml
+ray job submit --working-dir . -- python jobs/pretrain_namc.py --config jobs/configs/namc/pretrain_paper.yaml
 """
 
 from __future__ import annotations

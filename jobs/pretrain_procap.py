@@ -1,4 +1,4 @@
-"""ProCap stage 1, explicit procedure modeling: train the procedure encoder; with `only` build the procedures.
+"""ProCap stage 1: train the procedure encoder; with `only` build the procedures.
 
     python jobs/pretrain_procap.py --config jobs/configs/procap/pretrain_demo.yaml
     ray job submit --working-dir . -- python jobs/pretrain_procap.py --config jobs/configs/procap/pretrain_demo.yaml
@@ -6,12 +6,8 @@
         procedures=data/demo/procedures build.pairs=data/demo/pairs build.tokenizer=runs/demo/tokenizer/artifact
     python jobs/pretrain_procap.py only=procedures --help        the settings of the procedures
 
-The procedures are built first if they do not exist. The same command resumes a killed run from its last checkpoint.
-Writes <runs>/<name>/artifact.
-
-With only=procedures, it builds the procedures of a folder of pairs and stops: frames between, tokens, features,
-confidence, key frames, caption ids. With --local, `build.actors` processes of this machine build them. The same command
-resumes a killed build; a complete one is not changed.
+Procedures are the frames between a pair's images, with tokens, features, confidence, key frames and caption ids; they
+are built first if they do not exist. The same command continues a killed build.
 """
 
 from __future__ import annotations

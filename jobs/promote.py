@@ -1,16 +1,12 @@
 """Promote a candidate to champion if a paired test on the same held-out pairs shows that it is not worse.
 
     python jobs/promote.py status=true tracking_uri=sqlite:///runs/demo/mlflow.db
-    python jobs/promote.py tracking_uri=sqlite:///runs/demo/mlflow.db
     python jobs/promote.py version=3 metric=CIDEr margin=0.05 dry_run=true tracking_uri=sqlite:///runs/demo/mlflow.db
     python jobs/promote.py rollback=true tracking_uri=sqlite:///runs/demo/mlflow.db
 
 Not worse: the lower end of the 95 % interval of the difference (candidate - champion, paired bootstrap over the pairs)
-is at least -margin times the champion's score. A loss of more than the margin must be ruled out; with too few pairs for
-that, the champion stays and the job estimates how many are needed. The first champion is promoted without a comparison.
---force promotes in any case. The reason is written to the registry. Applications that serve models:/captioner@champion
-switch automatically. Exit status 1: the candidate was refused; the message has the reason. Promoting the champion again
-changes nothing (status 0).
+is at least -margin times the champion's score. The first champion is promoted without a comparison; --force promotes in
+any case. Applications that serve models:/captioner@champion switch automatically. Status 1: the candidate was refused.
 """
 
 from __future__ import annotations

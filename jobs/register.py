@@ -1,12 +1,10 @@
 """Register a captioner's artifact and its evaluation in an MLflow registry.
 
-    python jobs/register.py artifact=runs/demo/finetune-0/artifact evaluation=runs/demo/finetune-0/evaluation
     python jobs/register.py artifact=runs/demo/finetune-0/artifact evaluation=runs/demo/finetune-0/evaluation \\
         tracking_uri=sqlite:///runs/demo/mlflow.db name=captioner
 
-An artifact is registered once; running the job again prints its version and adds the evaluation if it is a new one.
-Before anything is written, the artifact is loaded and the evaluation is checked to be of it. jobs/promote.py promotes
-registered versions.
+An artifact is registered once; running the job again prints its version and adds a new evaluation. The artifact is
+loaded first, and the evaluation must be of it. jobs/promote.py promotes registered versions.
 """
 
 from __future__ import annotations

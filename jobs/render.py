@@ -1,15 +1,13 @@
-"""Render CLEVR-Change-style image pairs, or satellite pairs, with their captions into a data set folder.
+"""Render CLEVR-Change-style image pairs, or satellite pairs, with their captions into a folder of pairs.
 
-    python jobs/render.py --config jobs/configs/render/demo.yaml out=data/demo/pairs
     python jobs/render.py --local --config jobs/configs/render/demo.yaml out=data/demo/pairs
-    python jobs/render.py --local --config jobs/configs/render/several.yaml out=data/several/pairs
+    python jobs/render.py --local --config jobs/configs/render/several_small.yaml out=data/several/pairs
     python jobs/render.py --local --config jobs/configs/render/satellite_small.yaml out=data/satellite/pairs
     python jobs/render.py out=s3://bucket/pairs render.num_scenes=1000 render.jitter=extreme workers=64
 
 Two pairs per scene: one with a change, one with distractors only; with render.ordered_pairs=true eight of each training
-scene; with render.several (several.yaml) one pair per scene, with none to five changes; with render.satellite one
-satellite pair in LEVIR-CC's manner. Scene n of a seed has the same pixels and captions whatever the number of workers,
-with Ray or without. With --local, workers are processes of this machine. The same command continues a killed build.
+scene; with render.several one, with none to five changes; with render.satellite one in LEVIR-CC's manner. Scene n of a
+seed is the same for any number of workers, with Ray or without. The same command continues a killed build.
 """
 
 from __future__ import annotations

@@ -1,18 +1,14 @@
-"""Evaluate a captioner on corrupted images, replaced words and swapped order; with `kind` make one such folder.
+"""Evaluate a captioner on corrupted images, replaced words, swapped order; with `kind` make one such set.
 
-    python jobs/robustness.py --config jobs/configs/robustness/demo.yaml
     python jobs/robustness.py artifact=runs/captioner/artifact pairs=data/pairs sets=data/robust out=runs/robust --local
     python jobs/robustness.py pairs=data/pairs out=data/fog kind=fog severity=5 "splits=[test]"
-    python jobs/robustness.py pairs=data/pairs out=data/shifted kind=shift severity=2 which=after "splits=[test]"
     python jobs/robustness.py pairs=data/pairs out=data/words-40 kind=replace_words share=0.4
     python jobs/robustness.py pairs=data/pairs out=data/swapped kind=swap_order --local
-    python jobs/robustness.py kind= --help         the settings of the last four
+    python jobs/robustness.py kind= --help         the settings of the last three
 
-The first uses the results of `make demo`. The sets are made first and captioned in this process; the word rows are a
-sweep (as by jobs/sweep.py). Finished parts are not repeated. Writes <out>/table.md and robustness.json.
-
-All draws of a set depend on the seed and the pair's id alone. The same command continues a killed job. A set can be
-used wherever a folder of pairs can.
+The sets are made first and captioned in this process; with `sweep` and `procedures` it also trains on noised captions
+(as jobs/sweep.py does). Writes <out>/table.md and robustness.json. The draws of a set depend on the seed and the pair's
+id alone. The same command continues a killed job.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run a table of a paper as a sweep: rows times seeds, each the whole chain of jobs; the page has the paper's rows too.
+"""Run a table of a paper as a sweep: rows times seeds, next to the paper's rows.
 
     python jobs/sweep.py --config jobs/configs/procap/sweeps/table02.yaml --config jobs/configs/procap/sweeps/small.yaml
     python jobs/sweep.py --config jobs/configs/procap/sweeps/table03.yaml \\
@@ -6,8 +6,7 @@
     python jobs/sweep.py --config jobs/configs/procap/sweeps/search.yaml --config jobs/configs/procap/sweeps/small.yaml
 
 The second file is the size: small.yaml for the pairs and the tokenizer of `make demo`, paper.yaml for the paper's data
-sets. The same command resumes a killed sweep: finished trials are not repeated, a training continues from its last
-checkpoint. Writes <runs>/<name>/report.html, table.md and sweep.json.
+sets. The same command continues a killed sweep. Writes <runs>/<name>/report.html, table.md and sweep.json.
 """
 
 from __future__ import annotations

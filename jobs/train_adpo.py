@@ -1,12 +1,11 @@
-"""Train ADPO: a vision-language model tuned by captions, then by preferences over negatives that a retriever draws.
+"""Train ADPO: a vision-language model tuned by captions, then by preferences over retrieved negatives.
 
     python jobs/train_adpo.py objective=sft pairs=data/mine/pairs base.source=Qwen/Qwen2.5-VL-3B-Instruct
-    python jobs/train_adpo.py --config jobs/configs/adpo/lora.yaml pairs=data/mine/pairs base.source=merged
+    python jobs/train_adpo.py pairs=data/mine/pairs base.source=merged retriever.encoder=runs/pair-encoder/artifact
     ray job submit --working-dir . -- python jobs/train_adpo.py --config jobs/configs/adpo/paper.yaml
 
 objective=dpo and objective=adpo start from a tuned model: jobs/merge_vlm.py merges the artifact of objective=sft into a
-folder, which is their base.source. The same command resumes a killed run from its last checkpoint. Writes
-<runs>/<name>/artifact, the input of evaluation, captioning and serving, and pages of the drawn negatives.
+folder, which is their base.source.
 """
 
 from __future__ import annotations

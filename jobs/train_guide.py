@@ -1,10 +1,7 @@
-"""Train the guide of ChangeVG, which maps changed roads and buildings and captions the change, on pairs with masks.
+"""Train ChangeVG's guide, which maps and captions changes of roads and buildings, on pairs with masks.
 
-    python jobs/train_guide.py --config jobs/configs/changevg/guide_small.yaml
-    ray job submit --working-dir . -- python jobs/train_guide.py --config jobs/configs/changevg/guide_paper.yaml
-
-The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, the input of evaluation,
-captioning and serving.
+python jobs/train_guide.py --config jobs/configs/changevg/guide_small.yaml
+ray job submit --working-dir . -- python jobs/train_guide.py --config jobs/configs/changevg/guide_paper.yaml
 """
 
 from __future__ import annotations

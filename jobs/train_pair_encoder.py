@@ -1,12 +1,11 @@
-"""Train the pair encoder (CLIP4IDC) on captioned pairs: it retrieves the captions of a pair and the pairs of a caption.
+"""Train the pair encoder (CLIP4IDC), which retrieves captions of pairs and pairs of captions.
 
     python jobs/train_pair_encoder.py --config jobs/configs/vision/pair_encoder_demo.yaml pairs=data/demo/pairs
     python jobs/train_pair_encoder.py --config jobs/configs/vision/pair_encoder_clip4idc.yaml \\
         pairs=data/clevr_change/pairs clip=openai/clip-vit-base-patch32
 
-The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, which
-ProCap takes as build.pair_encoder. Scores: R@1, 5, 10 in both directions on held-out pairs, with the
-chance level.
+Scores: R@1, 5, 10 in both directions on held-out pairs, with the chance level. ProCap takes <runs>/<name>/artifact as
+build.pair_encoder.
 """
 
 from __future__ import annotations

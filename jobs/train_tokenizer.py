@@ -1,11 +1,8 @@
-"""Train the image tokenizer (VQGAN) on the images of a folder of pairs.
+"""Train the image tokenizer (VQGAN) of ProCap and NAMC on the images of a folder of pairs.
 
     python jobs/train_tokenizer.py --config jobs/configs/vision/tokenizer_demo.yaml pairs=data/demo/pairs
     ray job submit --working-dir . -- python jobs/train_tokenizer.py \\
         --config jobs/configs/vision/tokenizer_paper.yaml pairs=s3://bucket/pairs runs=/shared/runs
-
-The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, an input of
-ProCap.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Train TwinCap, the small difference captioner of this project, on folders of pairs.
+"""Train TwinCap, the small difference captioner of this project.
 
-    python jobs/train_twincap.py --config jobs/configs/twincap/demo.yaml
-    python jobs/train_twincap.py --config jobs/configs/twincap/several_small.yaml
-    ray job submit --working-dir . -- python jobs/train_twincap.py --config jobs/configs/twincap/demo.yaml
-
-The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, the input of evaluation,
-captioning and serving.
+python jobs/train_twincap.py --config jobs/configs/twincap/demo.yaml
+python jobs/train_twincap.py --config jobs/configs/twincap/several_small.yaml
 """
 
 from __future__ import annotations

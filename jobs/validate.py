@@ -1,11 +1,11 @@
-"""Check a data set: counts against the published ones, unusable pairs, duplicates, leaks, contradictions, captions.
+"""Check a data set: published counts, unusable pairs, duplicates, leaks, contradictions, captions.
 
     python jobs/validate.py pairs=data/pairs
     python jobs/validate.py pairs=spot_the_diff_annotations format=spot_the_diff report=spot.json
     python jobs/validate.py pairs=data/editing --clean       # also data/editing-clean, without leaks and contradictions
 
-Takes a data set folder, or a source that is not imported yet. Writes a JSON report and a page with pictures, and exits
-with status 1 if errors are found.
+Takes a folder of pairs, or a source that is not imported yet. Writes a JSON report and a page with pictures. Status 1:
+errors were found.
 """
 
 from __future__ import annotations

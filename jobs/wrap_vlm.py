@@ -4,20 +4,15 @@
     python jobs/wrap_vlm.py base.source=/models/InternVL3-2B-hf out=runs/internvl/artifact generation.beams=4
     python jobs/wrap_vlm.py base.source=Qwen/Qwen2.5-VL-7B-Instruct out=runs/levir/artifact \\
         prompt.text="<image><image>Describe what was built between these two aerial images."
-
-The artifact has no weights of its own. It names the base model (hub id and commit, or folder, and a fingerprint), and
-holds its tokenizer and image processor, the prompt and how captions are generated. It is evaluated, calibrated,
-registered, served and put on the leaderboard like any other. The model must be on this machine; base.download=true
-asks the hub for it, and a line names its size first. The weights are not loaded.
-
     python jobs/wrap_vlm.py artifact=runs/mixture/artifact ask=spot_the_diff out=runs/mixture/spot/artifact
-    python jobs/wrap_vlm.py artifact=runs/sft/artifact max_new_tokens=128 out=runs/sft/long/artifact \\
-        "prompt.text=<image><image>What was repaired?"
-    python jobs/wrap_vlm.py artifact= --help             the settings of this part
+    python jobs/wrap_vlm.py artifact=runs/sft/artifact max_new_tokens=128 out=runs/sft/long/artifact
+    python jobs/wrap_vlm.py artifact= --help             the settings of the last two
 
-With artifact, a captioner that exists asks another question, or answers at another length: the same weights, no
-training. The artifact of a mixture asks the question of the set it was validated on; `ask` takes that of another of its
-sets. The new artifact shares the files of the old one where the file system allows it.
+The artifact names the base model and holds its processor, the prompt and how captions are generated, but no weights.
+The model must be on this machine; base.download=true asks the hub for it, after a line with its size.
+
+With artifact, a captioner asks another question, or answers at another length, without training. `ask` takes the
+question of another set of the mixture that it was trained on.
 """
 
 from __future__ import annotations

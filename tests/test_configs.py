@@ -39,7 +39,6 @@ JOB_OF = {
     "procap/procedures_": "pretrain_procap:ProceduresJob",
     "procap/pretrain_": "pretrain_procap",
     "procap/finetune_": "finetune_procap",
-    "namc/tokenizer_": "train_tokenizer",
     "namc/pretrain_": "pretrain_namc",
     "namc/finetune_": "finetune_namc",
     "changevg/guide_": "train_guide",

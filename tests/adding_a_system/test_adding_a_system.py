@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from idc.data.store import iter_rows
-from tests.adding_a_system.checkout import ADDED, JOB, LIST, ROOT, SYSTEM, changed_files, checkout_with_the_example
+from tests.adding_a_system.checkout import JOB, SYSTEM, checkout_with_the_example
 from tests.serve.command import serving
 from tests.systems.procap.world import World
 
@@ -34,7 +33,7 @@ def checkout(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
          "train.tracking.enabled=false", "--local"],
         ["evaluate", f"artifact={ARTIFACT}", f"pairs={world.pairs}", "out=runs/evaluation", "metrics=[CIDEr]"],
         ["sweep", "--config", f"jobs/configs/{SYSTEM}/sweep.yaml", f"settings.pairs={world.pairs}", "--local",
-         "settings.train.train.steps=2", "tracking.enabled=false", *no_baselines],
+         "settings.difference_net.train.steps=2", "tracking.enabled=false", *no_baselines],
         ["caption", f"artifact={ARTIFACT}", f"input={world.pairs}", "out=runs/captions", "--local"],
         ["caption", "--artifact", ARTIFACT, "--json", *map(str, pair)],
     ]  # fmt: skip
@@ -59,31 +58,7 @@ def run(path: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_nothing_but_the_list_and_new_files_was_touched(checkout: Path) -> None:
-    assert changed_files(checkout) == {*ADDED, LIST}
-
-
-def test_ruff_has_nothing_against_the_example_in_its_place(checkout: Path) -> None:
-    files = [name for name in ADDED if not name.endswith(".yaml")]
-    for command in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
-        run(checkout, "-m", "ruff", *command, "--config", str(ROOT / "pyproject.toml"), *files)
-
-
-def test_the_projects_tests_of_names_have_nothing_against_the_example_in_its_place(checkout: Path) -> None:
-    (checkout / "tests").mkdir()
-    shutil.copy(ROOT / "tests" / "test_layers.py", checkout / "tests")
-    subprocess.run(["git", "init", "-q"], cwd=checkout, check=True)  # the tests ask git for the files
-    run(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_layers.py", "-k",
-        "named or meaning or means or long_file or same_files or no_other_system")  # fmt: skip
-
-
-def test_an_example_is_short() -> None:
-    files = [path for source in ADDED.values() for path in (source, *source.rglob("*"))]
-    lines = [line for file in files if file.suffix in (".py", ".yaml") for line in file.read_text().splitlines()]
-    assert sum(bool(line.strip()) for line in lines) <= 182
-
-
-def test_it_trains_and_is_evaluated(checkout: Path) -> None:
+def test_a_system_that_was_added_trains_and_is_evaluated(checkout: Path) -> None:
     losses = [json.loads(line)["loss"] for line in (checkout / f"runs/{SYSTEM}/log.jsonl").open()]
     assert losses[-1] < losses[0]
     evaluation = json.loads((checkout / "runs/evaluation/evaluation.json").read_text())
@@ -91,35 +66,14 @@ def test_it_trains_and_is_evaluated(checkout: Path) -> None:
     assert set(evaluation["baselines"]) == {"constant", "nearest"}
 
 
-def test_it_is_swept(checkout: Path) -> None:
+def test_it_is_swept_and_captions_a_table_and_a_pair(checkout: Path, world: World) -> None:
     (page,) = (checkout / "runs/sweeps").glob("*/report.html")
     assert "16 pixels" in page.read_text(encoding="utf-8")
-
-
-def test_it_captions_a_table_and_a_pair(checkout: Path, world: World) -> None:
     captions = list(iter_rows(checkout / "runs/captions"))
     assert [row["pair_id"] for row in captions] == [row["pair_id"] for row in iter_rows(world.pairs, ["pair_id"])]
     first = next(row for row in iter_rows(world.pairs, ["pair_id"], "test"))["pair_id"]
     (caption,) = [row["caption"] for row in captions if row["pair_id"] == first]
     assert json.dumps(caption) in (checkout / "runs/output.txt").read_text(encoding="utf-8")
-
-
-def test_it_joins_the_demo(checkout: Path) -> None:
-    """Its steps next to another system's, each accepted by its job."""
-    code = (
-        "import runpy, sys\n"
-        "from idc.demo import demo_steps as steps\n"
-        f"for step in steps('mine', [0], systems=['twincap', '{SYSTEM}']):\n"
-        "    if step.queue == 2:\n"
-        "        sys.argv = [*step.command, '--print-config']\n"
-        "        print(step.title)\n"
-        "        try:\n"
-        "            runpy.run_path(step.command[0], run_name='__main__')\n"
-        "        except SystemExit as end:\n"
-        "            assert not end.code, end.code\n"
-    )
-    titles = ["DifferenceNet", "calibrate DifferenceNet", "evaluate DifferenceNet on the test split"]
-    assert [line for line in run(checkout, "-c", code).splitlines() if line in titles] == titles
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Matching of claims with truths, and the report of the judging command."""
+"""Matching of claims with truths."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks.object_truths import judge_claims, true_changes
-from benchmarks.objects import KINDS, disturbed, report
 from idc.captioning.contract import Claim, ClaimKind
 
 SYNONYMS = {"man": ["person"], "car": ["vehicle"]}
@@ -25,14 +23,12 @@ def claim(kind: ClaimKind, name: str, where: str, count: int = 1, **fields: obje
 CASES: dict[str, tuple[Sequence[str], Sequence[Claim], str]] = {
     "nothing of nothing": ([], [], "true"),
     "nothing of something": (["gone car 20 50"], [], "silent"),
-    "nothing of a trifle": (["~moved car 20 50"], [], "true"),
     "something of nothing": ([], [claim("changed", "region", "at the left")], "false"),
     "by its name": (["gone man 20 50"], [claim("gone", "man", "on the left")], "true"),
     "by a synonym, at its place": (["gone man 20 80"], [claim("gone", "person", "at the bottom left")], "true"),
     "the other way": (["gone man 20 50"], [claim("appeared", "man", "at the left")], "false"),
     "the wrong side": (["gone man 20 50"], [claim("gone", "man", "at the right")], "false"),
     "without a name": (["gone man 20 50"], [claim("gone", "object", "at the left")], "partly"),
-    "as a region": (["gone man 20 50"], [claim("changed", "region", "at the left")], "partly"),
     "two of two": (["gone car 20 50", "gone car 80 50"], [claim("gone", "car", "left and right", 2)], "true"),
     "two of one": (["gone car 20 50"], [claim("gone", "car", "at the left", 2)], "false"),
     "half a crowd": ([f"gone man {x} 50" for x in (5, 15, 50, 85, 95)], [claim("gone", "person", "", 3)], "true"),
@@ -43,7 +39,6 @@ CASES: dict[str, tuple[Sequence[str], Sequence[Claim], str]] = {
     "moved from elsewhere": (
         ["gone car 10 50", "appeared car 90 50"], [claim("moved", "car", "right", box_before=RIGHT)], "false",
     ),
-    "moved a little": (["moved car 10 50"], [claim("moved", "car", "at the left", box_before=LEFT)], "true"),
     "replaced": (
         ["gone man 20 50", "appeared car 20 50"],
         [claim("replaced", "man", "at the left", before="man", after="vehicle")], "true",
@@ -72,37 +67,3 @@ def test_every_truth_can_be_read_and_lies_on_its_image() -> None:
     assert all(0 <= value <= 100 for change in changes for value in change.centre)
     with pytest.raises(ValueError, match="vanished car"):
         true_changes(["vanished car 1 2"])
-
-
-def test_disturbed_pictures_keep_size_and_content() -> None:
-    image = np.random.default_rng(0).integers(60, 200, (40, 60, 3), dtype=np.uint8)
-    image = np.repeat(np.repeat(image[::8, ::8], 8, 0), 8, 1)
-    for kind, (first, second) in zip(KINDS, disturbed(image), strict=True):
-        assert first.shape == second.shape, kind
-        assert not np.array_equal(first, second), kind
-    assert np.array_equal(first[:-8, :-8], second[8:, 8:])
-
-
-def test_report_counts_verdicts_and_says_where_rule_and_eye_disagree() -> None:
-    common = {"sentence": "A car is gone.", "claims": [], "seconds": 1.0}
-    wrong = [claim("gone", "car", "at the left").to_dict()]
-    rows = [
-        {**common, "set": "preview_pairs", "id": "a", "verdict": "true", "wrong": [], "unchanged": False},
-        {**common, "set": "other_pairs", "id": "b", "verdict": "false", "wrong": wrong, "unchanged": True},
-    ]
-    others = [
-        {"kind": "noise", "set": "x", "id": "p, noise", "sentence": "s", "claimed": n, "wrong": []} for n in (0, 1)
-    ]
-    eye = {
-        "a": {"sentence": "A car is gone.", "verdict": "partly", "reason": "red"},
-        "b": {"sentence": "old", "verdict": "true"},
-    }
-    text = "\n".join(report(rows, others, eye))
-    assert "| all | 2 | 1 (50 %) | 0 (0 %) | 1 (50 %) | 0 (0 %) |" in text
-    assert "| sets no rule was tuned on | 1 | 1 (100 %) |" in text
-    assert "| all, by eye | 1 | 0 (0 %) | 1 (100 %) |" in text
-    assert "| pairs of two moments | 1 | 1 |" in text
-    assert "| same picture, noise | 2 | 1 |" in text
-    assert "- false: other_pairs/b: A car is gone. [wrong: gone car at the left]" in text
-    assert "- rule true, eye partly (red): preview_pairs/a" in text
-    assert "eye true" not in text

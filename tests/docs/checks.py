@@ -10,12 +10,12 @@ import argparse
 import contextlib
 import importlib
 import io
+import itertools
 import json
 import os
 import re
 import shlex
 import sys
-import tomllib
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -30,8 +30,6 @@ from idc.__main__ import commands
 from idc.config import load
 
 ROOT = Path(__file__).resolve().parents[2]
-REFUSED = "# refused"
-"""Comment of a command that is there to be refused."""
 SERVER = "http://127.0.0.1:8000"
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
@@ -39,7 +37,7 @@ _CODE = re.compile(r"(`+)(.+?)\1")
 _LINK = re.compile(r"\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 _BAR = re.compile(r"(?<!\\)\|")
 _INLINE_COMMAND = re.compile(
-    r"(time )?(\.venv/bin/)?(python jobs/[a-z_]+\.py|python -m|make|idc|pip install|serve deploy|mlflow) "
+    r"(\.venv/bin/)?(python jobs/[a-z_]+\.py|python -m|make|idc|pip install|serve deploy|mlflow) "
 )
 
 
@@ -148,7 +146,6 @@ def faulty_block(language: str, text: str) -> Iterator[str]:
 
 def faulty_command(command: str) -> Iterator[str]:
     """What is wrong with a line of shell."""
-    refused = command.rstrip().endswith(REFUSED)
     try:
         lexer = shlex.shlex(command, posix=True, punctuation_chars=";&|")
         lexer.whitespace_split = True
@@ -156,52 +153,28 @@ def faulty_command(command: str) -> Iterator[str]:
     except ValueError as error:
         yield str(error)
         return
-    simple: list[list[str]] = [[]]
-    for word in words:
-        if word in (";", "&&", "||", "|"):
-            simple.append([])
-        else:
-            simple[-1].append(word)
-    for one in filter(None, simple):
-        faults = list(_faulty(one))
-        if refused and one[0] == "python" and not faults:
-            yield "should be refused, and is accepted"
-        elif not refused:
-            yield from faults
+    for separated, simple in itertools.groupby(words, (";", "&&", "||", "|").__contains__):
+        if not separated:
+            yield from _faulty(list(simple))
 
 
 def _faulty(words: list[str]) -> Iterator[str]:
     program, arguments = words[0].removeprefix(".venv/bin/"), words[1:]
-    if program in ("time",):
-        yield from _faulty(arguments)
-    elif program == "python":
-        yield from _faulty_python(arguments)
-    elif program == "idc":
-        yield from _faulty_idc(arguments)
-    elif program == "make":
-        yield from _faulty_make(arguments)
-    elif program == "curl":
-        yield from _faulty_curl(arguments)
-    elif program in ("kubectl", "helm", "docker", "sh", "sed"):
-        yield from _faulty_files(program, arguments)
-    elif program == "ray":
-        yield from _faulty_ray(arguments)
-    elif program == "serve" and arguments[:1] == ["deploy"]:
-        yield from (f"no such file: {path}" for path in arguments[1:] if not (ROOT / path).exists())
-    elif program == "pip" and arguments[:1] == ["install"]:
-        yield from _faulty_install(arguments[-1])
-    elif program == "sbatch":
-        yield from _faulty_sbatch(arguments)
-    elif program == "export":
-        yield from (f"{word}: not NAME=value" for word in arguments if not re.match(r"[A-Z_]+=.", word))
-    elif (program, *arguments[:1]) not in {
-        ("git", "clone"),
-        ("mlflow", "ui"),
-        ("cd", *arguments[:1]),
-        ("echo", "$?"),
-        ("umask", "077"),
-    }:
+    if program in _CHECKED:
+        yield from _CHECKED[program](arguments)
+    elif program in _OTHER:
+        folders = [word for word in arguments if word.startswith(("k8s/", "cluster/", "serve/"))]
+        paths = [f"{word}/kustomization.yaml" if "-k" in arguments else word for word in folders]
+        yield from (f"no such file: {path}" for path in paths if not (ROOT / path).exists())
+        if (job := next((place for place, word in enumerate(arguments) if word == "python"), None)) is not None:
+            yield from _faulty(arguments[job:])
+    else:
         yield f"{program}: nothing checks this program"
+
+
+_OTHER = ("kubectl", "helm", "docker", "sh", "sed", "ray", "sbatch", "serve", "pip", "export", "git", "mlflow", "cd",
+          "echo", "umask")  # fmt: skip
+"""Programs of others: the repository's files that they are given must exist, and what they submit is checked."""
 
 
 def _faulty_python(arguments: list[str]) -> Iterator[str]:
@@ -244,21 +217,6 @@ def _faulty_make(arguments: list[str]) -> Iterator[str]:
             yield f"no such target or variable: {argument}"
 
 
-def _faulty_files(program: str, arguments: list[str]) -> Iterator[str]:
-    """A file or folder that a tool is given and that does not exist: of the repository, by its first part."""
-    known = {
-        "kubectl": ("apply", "wait", "port-forward", "logs", "get"),
-        "helm": ("upgrade",),
-        "docker": ("build", "push", "buildx"),
-    }
-    if program in known and arguments[0] not in known[program]:
-        yield f"{program} {arguments[0]}: nothing checks this"
-    for before, word in zip(["", *arguments], arguments, strict=False):
-        path = ROOT / word / "kustomization.yaml" if before == "-k" else ROOT / word
-        if word.startswith(("k8s/", "cluster/", "serve/")) and not path.exists():
-            yield f"no such file: {path.relative_to(ROOT)}"
-
-
 def _faulty_curl(arguments: list[str]) -> Iterator[str]:
     (url,) = [word for word in arguments if "://" in word]
     form = [arguments[place + 1] for place, word in enumerate(arguments) if word == "-F"]
@@ -283,51 +241,7 @@ def _is_route(method: str, path: str) -> bool:
     return any(route.matches(scope)[0] == Match.FULL for route in api.routes)
 
 
-def _faulty_ray(arguments: list[str]) -> Iterator[str]:
-    if arguments[:1] in (["up"], ["down"], ["dashboard"]):
-        yield from (f"no such file: {path}" for path in arguments[1:] if not (ROOT / path).is_file())
-        return
-    if arguments == ["get-auth-token", "--generate", ">", "/dev/null"]:
-        return
-    if arguments[:2] != ["job", "submit"] or "--" not in arguments:
-        yield "not `ray job submit ... -- COMMAND`"
-        return
-    place = arguments.index("--")
-    options = dict(zip(arguments[2:place:2], arguments[3:place:2], strict=True))
-    yield from (
-        f"no such option: {name}" for name in options.keys() - {"--working-dir", "--runtime-env", "--runtime-env-json"}
-    )
-    yield from (
-        f"no such file: {path}"
-        for name, path in options.items()
-        if name == "--runtime-env" and not (ROOT / path).is_file()
-    )
-    try:
-        json.loads(options.get("--runtime-env-json", "{}"))
-    except ValueError as error:
-        yield f"--runtime-env-json: {error}"
-    yield from _faulty(arguments[place + 1 :])
-
-
-def _faulty_sbatch(arguments: list[str]) -> Iterator[str]:
-    place = next((place for place, word in enumerate(arguments) if not word.startswith("--")), len(arguments))
-    script, command = arguments[place : place + 1], arguments[place + 1 :]
-    if not script or not command:
-        yield "not `sbatch OPTIONS SCRIPT COMMAND`"
-    elif not (ROOT / script[0]).is_file():
-        yield f"no such script: {script[0]}"
-    else:
-        yield from _faulty(command)
-
-
-def _faulty_install(requirement: str) -> Iterator[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = re.fullmatch(r"\.(?:\[([\w,]+)\])?", requirement)
-    if extras is None:
-        yield f"{requirement}: not this project"
-    else:
-        unknown = {*filter(None, (extras[1] or "").split(","))} - project["optional-dependencies"].keys()
-        yield from (f"no such extra: {extra}" for extra in unknown)
+_CHECKED = {"python": _faulty_python, "idc": _faulty_idc, "make": _faulty_make, "curl": _faulty_curl}
 
 
 # -- the programs' own parsers ------------------------------------------------------------------------------------

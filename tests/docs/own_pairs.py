@@ -8,24 +8,23 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageEnhance
 
-_COLOURS = ("red", "blue", "yellow", "white", "black")
-_SIZES = {"small": 0.18, "large": 0.35}
-_SAME = ("nothing has changed", "the two photographs are the same", "no change at all")
-
 
 def own_pairs(photographs: Sequence[Image.Image], folder: Path, count: int, unchanged: int = 0, seed: int = 0) -> Path:
     """Write ``count`` pairs into ``folder``, laid out as in docs/data.md: ``before/``, ``after/`` and ``captions/``.
 
     Args:
-        unchanged: how many of the pairs show another crop of the same photograph, with a caption that says so.
+        unchanged: how many of the pairs show the same with other light, with a caption that says so.
     """
     draw = random.Random(seed)
     for name in ("before", "after", "captions"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for number in range(count):
-        before = _crop(photographs[number % len(photographs)], draw)
+        before = photographs[number % len(photographs)].convert("RGB")
+        left, top = draw.randint(0, before.width // 3), draw.randint(0, before.height // 3)
+        before = before.crop((left, top, left + before.width // 2, top + before.height // 2))
+        before.thumbnail((320, 320))
         if number < unchanged:
-            after, captions = ImageEnhance.Brightness(before).enhance(draw.uniform(0.95, 1.05)), [draw.choice(_SAME)]
+            after, captions = ImageEnhance.Brightness(before).enhance(draw.uniform(0.95, 1.05)), ["nothing has changed"]
         else:
             after, captions = _edited(before, draw)
         before.save(folder / "before" / f"{number:03}.jpg", quality=92)
@@ -34,26 +33,10 @@ def own_pairs(photographs: Sequence[Image.Image], folder: Path, count: int, unch
     return folder
 
 
-def _crop(photograph: Image.Image, draw: random.Random) -> Image.Image:
-    width, height = (round(side * draw.uniform(0.5, 0.8)) for side in photograph.size)
-    left, top = draw.randint(0, photograph.width - width), draw.randint(0, photograph.height - height)
-    crop = photograph.convert("RGB").crop((left, top, left + width, top + height))
-    crop.thumbnail((320, 320))
-    return crop
-
-
 def _edited(before: Image.Image, draw: random.Random) -> tuple[Image.Image, list[str]]:
-    after = before.copy()
-    colour, (size, share) = draw.choice(_COLOURS), draw.choice(list(_SIZES.items()))
-    side = round(share * min(before.size))
+    if draw.random() < 0.3:
+        return ImageEnhance.Color(before).enhance(0.0), ["the picture has become black and white"]
+    after, colour, side = before.copy(), draw.choice(("red", "blue", "yellow")), min(before.size) // 3
     left, top = draw.randint(0, before.width - side), draw.randint(0, before.height - side)
-    box = (left, top, left + side, top + side)
-    match draw.randrange(3):
-        case 0:
-            ImageDraw.Draw(after).ellipse(box, fill=colour)
-            return after, [f"a {size} {colour} ball has appeared", f"there is a {size} {colour} ball now"]
-        case 1:
-            ImageDraw.Draw(after).rectangle(box, fill=colour)
-            return after, [f"someone put a {size} {colour} box into the picture"]
-        case _:
-            return ImageEnhance.Color(before).enhance(0.0), ["the picture has become black and white"]
+    ImageDraw.Draw(after).ellipse((left, top, left + side, top + side), fill=colour)
+    return after, [f"a {colour} ball has appeared", f"there is a {colour} ball now"]

@@ -1,16 +1,13 @@
-"""Runs the documented commands on small pairs as users have them, in the order of the pages."""
+"""Runs a documented command, made small."""
 
 from __future__ import annotations
 
 import os
-import re
-import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-from tests.docs.checks import ROOT, blocks
+from tests.docs.checks import ROOT
 
 SMALL = {
     "train_twincap": ["train.steps=4", "train.eval_every=2", "train.checkpoint_every=2", "train.batch_size=4"],
@@ -35,17 +32,6 @@ PARTS = ("kind=", "instructions=", "answers=", "judge=", "evaluations=", "artifa
 """Settings by which a job does another thing, without the settings of ``SMALL``."""
 
 
-def commands(page: str, heading: str) -> Iterator[list[str]]:
-    """The words of each job's command in the code blocks of a section."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    section = re.split(r"^## ", text.partition(f"## {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
-    for block in blocks(section):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            if words[:1] == ["python"]:
-                yield words[1:]
-
-
 def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """A job's command in a folder that has ``jobs/`` in it, made small."""
     job = Path(words[0]).stem
@@ -53,12 +39,10 @@ def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     small = [] if part else SMALL.get(job, [])
     if job == "render" and "satellite" in " ".join(words):  # which has no samples, and refuses the setting
         small = small[:1]
-    command = [
-        sys.executable,
-        *words,
-        *small,
-        *(["--local"] if job in LOCAL and not (part and job == "evaluate") else []),
-    ]
+    local = ["--local"] if job in LOCAL and not (part and job == "evaluate") else []
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
     environment.pop("IDC_ROOT", None)
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    return subprocess.run(
+        [sys.executable, *words, *small, *local],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 from PIL import Image
 
 from idc.training.config import TrainConfig
@@ -24,6 +25,7 @@ from tests.docs.checks import ROOT
 from tests.test_layers import modules_of
 
 NOT_PACKAGED = {"tests", "docs", "k8s"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +62,11 @@ def test_the_wheel_has_one_top_level_package(installed: Path) -> None:
 
 def test_all_files_of_the_package_and_of_the_commands_are_in_the_wheel(installed: Path) -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    folders = {path.name for path in ROOT.iterdir() if any(path.glob("*.py")) and path.name[0] != "."}
-    expected = {"idc": installed, **dict.fromkeys(folders - NOT_PACKAGED - {"idc"}, installed / "idc" / "_commands")}
-    assert {"idc", "jobs", "cluster", "serve"} <= expected.keys()
+    where = {"idc": "", **dict.fromkeys(("jobs", "cluster", "serve", "benchmarks"), "idc/_commands")}
     for name in filter(None, listed.split("\0")):
-        if (folder := name.split("/")[0]) in expected and (ROOT / name).exists():
-            assert (expected[folder] / name).read_bytes() == (ROOT / name).read_bytes(), name
+        if (folder := name.split("/")[0]) in where and (ROOT / name).exists():
+            assert (installed / where[folder] / name).read_bytes() == (ROOT / name).read_bytes(), name
+        assert folder in where or not name.endswith(".py") or folder in {*NOT_PACKAGED, "setup.py"}, name
 
 
 def test_a_command_runs_from_the_wheel_with_a_preset_and_writes_to_the_working_directory(
@@ -102,19 +103,15 @@ def test_the_command_lists_all_and_refuses_an_unknown_one(installed: Path, tmp_p
 
 
 def test_every_package_that_is_imported_is_a_dependency() -> None:
-    """By the names of what is imported; ``extras`` are for the server, DeepSpeed, words on images, GeoTIFFs, tests."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    base, serve = names(project["dependencies"]), names(extras["serve"])
-    needed = {folder: imported(folder) for folder in ("idc", "cluster", "jobs", "serve", "benchmarks")}
-    assert needed["idc"] - {"deepspeed", "rapidocr", "rasterio"} <= base
-    assert "deepspeed" in names(extras["gpu"])
-    assert "rapidocr" in names(extras["text"])
-    assert "rasterio" in names(extras["geo"])
-    assert needed["jobs"] <= base
-    assert needed["serve"] <= base | serve
-    assert "playwright" in names(extras["dev"])  # screenshots of the benchmark of screens
-    assert needed["cluster"] | needed["benchmarks"] <= base | serve | {"deepspeed", "playwright"}
+    """By the names of what is imported; extras are for the server, DeepSpeed, words on images, GeoTIFFs, tests."""
+    extras = {name: names(texts) for name, texts in PROJECT["optional-dependencies"].items()}
+    base, serve = names(PROJECT["dependencies"]), extras["serve"]
+    for extra, package in {"gpu": "deepspeed", "text": "rapidocr", "geo": "rasterio", "dev": "playwright"}.items():
+        assert package in extras[extra]
+    assert imported("idc") - {"deepspeed", "rapidocr", "rasterio"} <= base
+    assert imported("jobs") <= base
+    assert imported("serve") <= base | serve
+    assert imported("cluster") | imported("benchmarks") <= base | serve | {"deepspeed", "playwright"}
 
 
 MODULES = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "PyYAML", "sklearn": "scikit-learn",
@@ -138,24 +135,20 @@ def imported(folder: str) -> set[str]:
 
 
 def test_the_pins_are_within_the_ranges() -> None:
-    from packaging.requirements import Requirement
-
     pins = {
         normal(name): version
         for lock in ("requirements.lock", "requirements-dev.lock")
         for name, version in re.findall(r"^([\w.-]+)==(\S+)", (ROOT / lock).read_text(encoding="utf-8"), re.MULTILINE)
     }
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for text in itertools.chain(project["dependencies"], *project["optional-dependencies"].values()):
+    for text in itertools.chain(PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()):
         requirement = Requirement(text)
         if normal(requirement.name) not in {"idc", "setuptools", "wheel"}:
             assert requirement.specifier.contains(pins[normal(requirement.name)]), text
 
 
 def test_the_citation_is_of_this_package() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    assert (citation["version"], citation["license"]) == (PROJECT["version"], PROJECT["license"])
     title = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[0]
     assert title == f"# {citation['title']}"
 

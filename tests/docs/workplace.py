@@ -7,7 +7,6 @@ import json
 import shutil
 from pathlib import Path
 
-import pyarrow.parquet as pq
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
@@ -65,13 +64,3 @@ def make_workplace(world: World, captioner: Path, folder: Path) -> Path:
         done = run(command.split(), folder)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return folder
-
-
-def changed_pairs(folder: Path, number: int) -> list[str]:
-    """Ids of changed pairs of the demo's test split."""
-    ids: list[str] = []
-    for part in sorted((folder / "data/demo/pairs").glob("*.parquet")):
-        table = pq.read_table(part, columns=["pair_id", "change_type", "split"]).to_pylist()
-        ids += [row["pair_id"] for row in table if row["change_type"] != "none" and row["split"] == "test"]
-    assert len(ids) >= number
-    return ids[:number]

@@ -150,7 +150,7 @@ class RenderConfig(ConfigModel):
     engine: Literal["scalar", "llvm"] = "scalar"
     """Mitsuba's variant. llvm compiles each image's scene to vector instructions: other pixels, as of another seed, and
     perhaps other ones on another processor. It renders 2.4 times as many pairs a second at 480x320 (1.84 s of CPU a
-    scene of `clevr_change.yaml` instead of 4.36, with AVX-512), a sixteenth at 64x64, where compiling takes nearly all
+    scene of 480x320 instead of 4.36, with AVX-512), a sixteenth at 64x64, where compiling takes nearly all
     the time. Needs a library of LLVM from 19 on (Debian: libllvm19)."""
     min_objects: int = Field(default=3, ge=1, le=12)
     """Fewest objects in the default image."""

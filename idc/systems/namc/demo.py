@@ -17,8 +17,9 @@ class _Namc(DemoSystem):
     def training(self, folders: DemoFolders) -> Iterator[DemoStep]:
         tokenizer, described = "namc-tokenizer", f"{folders.data}/described"
         yield DemoStep("train the image tokenizer of NAMC", [
-            "jobs/train_tokenizer.py", "--config", f"{CONFIGS}/namc/tokenizer_small.yaml", f"runs={folders.runs}",
+            "jobs/train_tokenizer.py", "--config", f"{CONFIGS}/vision/tokenizer_demo.yaml", f"runs={folders.runs}",
             f"pairs={folders.pairs}", f"name={tokenizer}",
+            "tokenizer.patch_size=8", "tokenizer.channels=136", "tokenizer.latent_dim=64",
         ], trains=True)  # fmt: skip
         yield DemoStep("describe pairs", [
             "jobs/describe_pairs.py", "describer=oracle", f"pairs={folders.pairs}",

@@ -17,6 +17,8 @@ class DifferenceNetJob(ConfigModel):
     runs: str = "runs"
     pairs: str = ""
     """Folder of pairs."""
+    more_pairs: tuple[str, ...] = ()
+    """Not used; sweeps give it to every system."""
     side: int = Field(16, ge=8, multiple_of=4)
     """Side of the difference image, in pixels."""
     train: TrainConfig = TrainConfig(steps=200, batch_size=32)

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from idc.config import ConfigModel
-from idc.data.store import read_manifest
-from idc.evaluation.config import EvaluateSection
 from idc.sweep.chain import TrialSteps
-from idc.sweep.steps import EVALUATE_DERIVED, derived_faults, train_step, with_evaluation
+from idc.sweep.one_training import TrainingTrial
 from idc.systems.difference_net.config import DifferenceNetJob
 
-SEEDS, WATCHED = ("train.train.seed",), "train.train"
-DERIVED = {"train": ("name", "runs", "pairs"), "evaluate": EVALUATE_DERIVED}
+
+class Trial(TrainingTrial):
+    section = "difference_net"
+
+    difference_net: DifferenceNetJob = DifferenceNetJob()
 
 
-class Trial(ConfigModel):
-    """One trial: the settings of the training, and of its evaluation."""
-
-    pairs: str
-    train: DifferenceNetJob = DifferenceNetJob()
-    evaluate: EvaluateSection = EvaluateSection()
-
-    def faults(self) -> Iterator[str]:
-        yield from derived_faults(self, DERIVED)
+SEEDS, WATCHED, DERIVED = ("difference_net.train.seed",), "difference_net.train", Trial.derived()
 
 
 def steps(trial: Trial, store: str) -> TrialSteps:
-    data, entry = read_manifest(trial.pairs, kind="pairs").fingerprint, "idc.systems.difference_net.task:train"
-    step = train_step("difference-net", entry, trial.train, {"pairs": trial.pairs}, store, (data,))
-    gpus = trial.train.train.gpus_per_worker
-    return with_evaluation([step], pairs=trial.pairs, evaluate=trial.evaluate, max_tokens=20, gpus=gpus, store=store)
+    return trial.steps(store, "idc.systems.difference_net.task:train", max_tokens=20)

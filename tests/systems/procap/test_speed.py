@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,6 @@ from benchmarks.measurement import Row, markdown
 from benchmarks.scoring import ScoringConfig, measure_scoring
 from benchmarks.training import TrainingConfig
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
-from idc.training.config import TrainConfig
-from idc.training.context import LocalContext
 from idc.training.linears import onednn_is_exact
 from idc.vision.tokenizer.config import TokenizerConfig
 
@@ -87,25 +84,10 @@ def test_a_way_that_says_something_else_is_refused(monkeypatch: pytest.MonkeyPat
 
 
 def test_stage_1_is_measured() -> None:
-    read, optimizer, *products, use = training.measure_training(TRAINING)
-    assert optimizer.title.startswith("stage 1, optimizer in one pass over a loop of operations")
-    assert optimizer.above == read.above
-    assert len(products) == onednn_is_exact()
-    rates = [use.more["flops_of_a_step"] / (4 / rate) / 1e12 for rate in read.above]
-    assert list(use.above) == pytest.approx(rates, rel=1e-12)
-
-
-def test_other_losses_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = training.TrainingStep.__call__
-    seen: list[Any] = []
-
-    def wrong(step: Any) -> float:
-        seen.append(step)
-        return plain(step) * (1.01 if len(seen) == 2 else 1)
-
-    monkeypatch.setattr(training.TrainingStep, "__call__", wrong)
-    with pytest.raises(ValueError, match="only equal losses can be compared"):
-        list(training.measure_training(TRAINING))
+    (use,) = training.measure_training(TRAINING)
+    assert use.title.startswith("stage 1, fp32, model FLOP/s over its fastest matrix product (4 samples, k = 2")
+    assert len(use.above) == 2
+    assert use.more["flops_of_a_step"] > 1e6
 
 
 def test_one_gpu_is_measured_in_small_on_a_cpu() -> None:
@@ -115,26 +97,19 @@ def test_one_gpu_is_measured_in_small_on_a_cpu() -> None:
     assert all(min(row.above) > 0 for row in rows)
 
 
-def test_the_loop_of_random_samples_runs(tmp_path: Path) -> None:
-    train = TrainConfig(steps=3, batch_size=4, log_every=1, checkpoint_every=10**6, keep_best=None)
-    payload = {**TRAINING.model_dump(mode="json"), "train": train.model_dump(mode="json")}
-    training.loop_entry(payload, LocalContext(tmp_path))
-    assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 3
-
-
 @pytest.mark.slow
 def test_scores_are_compared_with_pycocoevalcap() -> None:
     rows = list(measure_scoring(ScoringConfig(pairs=20, references=2, rounds=1)))
-    assert [row.unit for row in rows] == ["s"] * 3
+    assert [row.unit for row in rows] == ["s"] * 2
 
 
 def test_a_table_is_markdown_with_its_machine() -> None:
-    rows = [Row("a | b over c", "s", [2.0, 4.0], [1.0, 1.0], aim="at most 3"), Row("d", "MiB", [7.5], more={"x": 1})]
+    rows = [Row("a | b over c", "s", [2.0, 4.0], [1.0, 1.0]), Row("d", "MiB", [7.5], more={"x": 1})]
     machine, _, head, rule, first, second, _, more = markdown(rows).splitlines()
     assert "cores; torch" in machine
-    assert head.count("|") == rule.count("|") == second.count("|") == 5
-    assert first == "| a \\| b over c | **3.00** (2.00 to 4.00, n = 2) | at most 3 | 3 / 1 s |"
-    assert second == "| d |  |  | **7.5** (n = 1) MiB |"
+    assert head.count("|") == rule.count("|") == second.count("|") == 4
+    assert first == "| a \\| b over c | **3.00** (2.00 to 4.00, n = 2) | 3 / 1 s |"
+    assert second == "| d |  | **7.5** (n = 1) MiB |"
     assert more == "- d: x 1"
 
 
