@@ -6,7 +6,7 @@ by another word of the training captions, all equally likely. The draws do not d
 20 % are replaced by the same words at 40 %. The captions of val and test stay unchanged unless ``splits`` includes
 them, so a model trained on noise is scored against clean references.
 
-**Images corrupted.** The 15 corruptions of :mod:`idc.data.robustness.corruptions` on before, after or both, one draw
+**Images corrupted.** The corruptions of :mod:`idc.data.robustness.corruptions` on before, after or both, one draw
 per image; the change mask is unchanged.
 
 **Images shifted.** Before, after or both are moved by whole pixels in one of the eight directions, one draw per image;

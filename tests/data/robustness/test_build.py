@@ -80,7 +80,7 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 SETTINGS: list[dict[str, Any]] = [
     {"kind": "replace_words", "share": 0.5}, {"kind": "gaussian_noise", "severity": 3},
-    {"kind": "glass_blur", "severity": 5, "which": "after"}, {"kind": "swap_order"},
+    {"kind": "motion_blur", "severity": 5, "which": "after"}, {"kind": "swap_order"},
 ]  # fmt: skip
 
 
@@ -169,9 +169,10 @@ def test_the_chosen_images_are_corrupted(plain: Path, tmp_path: Path, which: str
             decode_image(first[r]).astype(int) - decode_image(clean[first["pair_id"]][r]) for r in ("before", "after")
         ]
         assert not np.array_equal(*noise)
-    told = manifest.extra["robustness"]
-    assert told == {"of": read_manifest(plain).fingerprint, "data_set": "own", "kind": "gaussian_noise",
-                    "severity": 5, "which": which, "splits": ["test"], "seed": 0}  # fmt: skip
+    assert manifest.extra["robustness"] == {
+        "of": read_manifest(plain).fingerprint, "data_set": "own", "kind": "gaussian_noise", "severity": 5,
+        "which": which, "splits": ["test"], "seed": 0,
+    }  # fmt: skip
     assert manifest.extra["notes"][0] == "a note"
     assert "gaussian_noise of severity 5" in manifest.extra["notes"][1]
 
@@ -240,7 +241,7 @@ def test_the_order_of_rendered_pairs_is_swapped_with_true_references(rendered: P
         assert rate.right == rate.of > 0
 
 
-def test_references_of_other_pairs_are_not_passed_off_as_true(plain: Path, tmp_path: Path) -> None:
+def test_references_and_notes_of_other_pairs_are_not_passed_off_as_true(plain: Path, tmp_path: Path) -> None:
     clean = rows(plain)
     manifest = make(tmp_path / "remake", plain, kind="swap_order")
     kept = rows(tmp_path / "remake")
@@ -255,6 +256,11 @@ def test_references_of_other_pairs_are_not_passed_off_as_true(plain: Path, tmp_p
     assert all(
         row["change_type"] == turned.get(clean[n]["change_type"], clean[n]["change_type"]) for n, row in cleared.items()
     )
+    one_order = {"questions": [{"question": "what was built?", "answer": "houses"}], "guide": "houses were built"}
+    pair = replace(pairs_of(2)[1], meta={**one_order, "n": 1})
+    make(tmp_path / "notes", store(tmp_path / "in", [pair]), kind="swap_order", directed="clear")
+    [row] = rows(tmp_path / "notes").values()
+    assert json.loads(row["meta"]) == {"n": 1, "swapped": True}
 
 
 def test_what_was_built_in_a_satellite_pair_was_removed_in_its_swapped_pair(tmp_path: Path) -> None:
@@ -278,13 +284,6 @@ def test_what_was_built_in_a_satellite_pair_was_removed_in_its_swapped_pair(tmp_
     assert seen == {("built", "removed"), ("removed", "built"), ("extended", "reduced")}
 
 
-@pytest.mark.parametrize("key", ["questions", "guide"])
-def test_what_is_true_of_the_other_order_alone_is_left_out(key: str, tmp_path: Path) -> None:
-    pair = replace(pairs_of(2)[1], meta={key: [{"id": "0", "question": "what was built?", "answer": "houses"}], "n": 1})
-    make(tmp_path / "out", store(tmp_path / "in", [pair]), kind="swap_order", directed="clear")
-    [row] = rows(tmp_path / "out").values()
-    assert json.loads(row["meta"]) == {"n": 1, "swapped": True}
-
 
 @pytest.mark.parametrize(
     ("settings", "message"),
@@ -303,7 +302,7 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], messa
 
 
 def test_the_job(plain: Path, tmp_path: Path, command: Command) -> None:
-    run = command("robustness", "--local", f"pairs={plain}", "kind=snow", "severity=2", f"out={tmp_path / 'out'}")
+    run = command("robustness", "--local", f"pairs={plain}", "kind=fog", "severity=2", f"out={tmp_path / 'out'}")
     assert run.returncode == 0, run.stderr
     assert "40 rows" in run.stdout
     assert read_manifest(tmp_path / "out").complete
