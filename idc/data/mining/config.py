@@ -74,29 +74,12 @@ class EfficientNetLite0Config(ConfigModel):
 class IndexConfig(ConfigModel):
     """The faiss index of one feature; one per shard of the image collection."""
 
-    kind: Literal["exact", "ivf", "hnsw"] = "exact"
+    kind: Literal["exact", "hnsw"] = "exact"
     """exact: every image is compared with every other one; the result depends neither on the shards nor on the number
-    of workers. ivf: inverted lists, of which `probes` are searched. hnsw: a graph of neighbours. The paper names no
-    kind."""
+    of workers. hnsw: a graph of neighbours, for millions of images. The paper names no kind."""
     shard_size: int = Field(default=100_000, ge=1)
     """Images per shard. A worker holds one shard of one feature in memory: images x dimensions x 4 bytes (0.4 GB of
     1024 dimensions), twice that while it builds one."""
-    lists: int | None = Field(default=None, ge=1)
-    """ivf: number of inverted lists per shard. Default: 4 times the square root of its images."""
-    probes: int = Field(default=16, ge=1)
-    """ivf: lists searched per query."""
-    links: int = Field(default=32, ge=2)
-    """hnsw: links per node (M)."""
-    build_width: int = Field(default=100, ge=1)
-    """hnsw: candidates while building (efConstruction)."""
-    search_width: int = Field(default=128, ge=1)
-    """hnsw: candidates while searching (efSearch); at least the number of neighbours."""
-
-    def faults(self) -> Iterator[str]:
-        for name, kind in (("lists", "ivf"), ("probes", "ivf"), ("links", "hnsw"), ("build_width", "hnsw"),
-                           ("search_width", "hnsw")):  # fmt: skip
-            if name in self.model_fields_set and kind != self.kind:
-                yield f"{name}: not used with kind={self.kind}; leave it out"
 
 
 class MiningConfig(ConfigModel):
@@ -142,8 +125,6 @@ class MiningConfig(ConfigModel):
             yield f"{other}: not used with encoder={self.encoder}; set encoder={other}, or leave it out"
         if self.alpha == 0 and self.beta == 0:
             yield "alpha, beta: both are 0; give one of them a weight"
-        if self.index.kind == "hnsw" and self.index.search_width < self.neighbours:
-            yield f"index.search_width: {self.index.search_width} is less than neighbours={self.neighbours}"
 
     def thresholds(self) -> tuple[FeatureThresholds, FeatureThresholds]:
         """Of the first and the second feature."""

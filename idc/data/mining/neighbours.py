@@ -25,8 +25,8 @@ from idc.data.store import complete_manifest, undamaged
 
 _SPARE = 8
 """Neighbours that an exact search lists beyond k: rounding in faiss's sums may exchange the last ones."""
-_TRAINING_VECTORS = 128
-"""Vectors per inverted list that its centres are trained on."""
+_LINKS, _BUILD_WIDTH, _SEARCH_WIDTH = 32, 100, 128
+"""Of hnsw: M, efConstruction, efSearch (at least the number of neighbours, by faiss itself)."""
 
 
 def neighbours_schema() -> pa.Schema:
@@ -99,17 +99,10 @@ def build_index(vectors: np.ndarray, config: IndexConfig) -> Any:
     index: Any
     if config.kind == "exact" or not len(vectors):
         index = faiss.IndexFlatIP(dimensions)
-    elif config.kind == "ivf":
-        lists = min(config.lists or max(1, round(4 * math.sqrt(len(vectors)))), len(vectors))
-        index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dimensions), dimensions, lists, faiss.METRIC_INNER_PRODUCT)
-        index.cp.max_points_per_centroid = _TRAINING_VECTORS
-        index.cp.min_points_per_centroid = 1  # else faiss warns on standard error; small shards are no fault
-        index.nprobe = min(config.probes, lists)
-        index.train(vectors)
     else:
-        index = faiss.IndexHNSWFlat(dimensions, config.links, faiss.METRIC_INNER_PRODUCT)
-        index.hnsw.efConstruction = config.build_width
-        index.hnsw.efSearch = config.search_width
+        index = faiss.IndexHNSWFlat(dimensions, _LINKS, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = _BUILD_WIDTH
+        index.hnsw.efSearch = _SEARCH_WIDTH
     index.add(vectors)
     return index
 

@@ -88,12 +88,10 @@ def test_the_exact_lists_depend_neither_on_the_shards_nor_on_the_batches(
     assert found(features, Shards(features, shard_size, removed), IndexConfig(), k=9, batch=batch) == expected
 
 
-@pytest.mark.parametrize(
-    "config", [IndexConfig(kind="ivf", lists=4, probes=4), IndexConfig(kind="hnsw", search_width=64)]
-)
 def test_an_approximate_index_that_searches_everything_agrees_with_the_exact_one(
-    features: Path, config: IndexConfig, tmp_path: Path
+    features: Path, tmp_path: Path
 ) -> None:
+    config = IndexConfig(kind="hnsw")
     shards = Shards(features, 25, np.array([2]))
     folder = DatasetFolder.open_for_build(
         tmp_path, kind="mining_index", schema=index_schema(), fingerprint="x", config={}, num_chunks=len(shards)

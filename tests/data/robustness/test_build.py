@@ -284,7 +284,6 @@ def test_what_was_built_in_a_satellite_pair_was_removed_in_its_swapped_pair(tmp_
     assert seen == {("built", "removed"), ("removed", "built"), ("extended", "reduced")}
 
 
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
