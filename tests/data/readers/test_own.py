@@ -51,6 +51,22 @@ def prepare(source: object, out: Path, format: str, **more: Any) -> Manifest:
     return run_local(folder, reader, stages, progress=False, max_reject_share=job.max_reject_share, extra=reader.extra)
 
 
+def imported(source: Path, format: str, **more: Any) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The captions of the pairs and the reasons of the rejects of what is imported into ``out`` beside the source."""
+    prepare(source, source.parent / "out", format, **more)
+    pairs = {row["pair_id"]: row["captions"] for row in iter_rows(source.parent / "out")}
+    return pairs, dict(read_rejects(source.parent / "out"))
+
+
+def metas(out: Path) -> dict[str, Any]:
+    """The meta of every pair, as a strict reader of JSON takes it."""
+
+    def refuse(name: str) -> Any:
+        raise AssertionError(f"{name} is not JSON")
+
+    return {row["pair_id"]: json.loads(row["meta"], parse_constant=refuse) for row in iter_rows(out)}
+
+
 def result(out: Path) -> dict[str, tuple[int, int, list[str]]]:
     """Grey value of before and after, and the captions, of every pair."""
     return {
