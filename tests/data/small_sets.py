@@ -191,31 +191,6 @@ def levir_mci() -> Official:
     return Official("levir", files, pairs, damage, {"train_000001", "val_000003"})
 
 
-def levir_joined() -> Official:
-    names = {"train_000001": "train", "train_000002": "train", "val_000001": "val", "test_000001": "test"}
-    texts = {name: ["the scene is the same as before", "there is no difference"] for name in names}
-    texts["train_000002"] = ["a road appears", "a new road"]
-    files: dict[str, int | str | bytes] = {"levir_cc_captions.json": json.dumps(texts)}
-    for split in ("train", "val", "test"):
-        files[f"{split}.txt"] = "".join(f"{name}.png\n" for name, of in names.items() if of == split)
-    pairs: Expected = {}
-    for n, (name, split) in enumerate(names.items()):
-        files |= {f"images/{split}/A/{name}.png": n, f"images/{split}/B/{name}.png": 20 + n}
-        pairs[name] = (split, n, 20 + n, texts[name])
-
-    def damage(files: dict[str, Any]) -> dict[str, str]:
-        del files["images/val/A/val_000001.png"]
-        files["test.txt"] += "train_000001.png\ntest_000002.png\n"
-        entries = '"test_000002": [3], "test_000004": ["x"]'
-        files["levir_cc_captions.json"] = more(files["levir_cc_captions.json"], entries)
-        return {
-            "val_000001": "missing file", "test.txt:2": "duplicate pair id",
-            "levir_cc_captions.json:test_000002": "bad row", "levir_cc_captions.json:test_000004": "bad split",
-        }  # fmt: skip
-
-    return Official("levir", files, pairs, damage, {"val_000001"})
-
-
 BIRD_COLUMNS = (
     "img1ObservationURL img1ImgURL img1Species img1Selection img2ObservationURL img2ImgURL img2Species img2Selection"
 )
@@ -320,7 +295,7 @@ def omnidiff() -> Official:
 OFFICIAL: dict[str, Callable[[], Official]] = {
     "clevr_change": clevr_change, "clevr_dc": clevr_dc, "spot_the_diff": spot_the_diff,
     "spot_the_diff_multi": spot_the_diff_multi, "image_editing_request": image_editing_request, "levir_mci": levir_mci,
-    "levir_joined": levir_joined, "birds_to_words": birds_to_words, "birds_tokenised": birds_tokenised,
+    "birds_to_words": birds_to_words, "birds_tokenised": birds_tokenised,
     "omnidiff": omnidiff,
 }  # fmt: skip
 """By the name of the test."""
