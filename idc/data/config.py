@@ -162,8 +162,6 @@ class ValidateJob(ImportConfig):
     """Data set whose published counts to compare with. Default: that of the layout, also for an imported folder."""
     pictures: int = Field(default=6, ge=0, le=100)
     """Number of pairs of each split on the page; 0: no page."""
-    beside: tuple[str, ...] = ()
-    """Reports (JSON) of other data sets, to be added to the table of caption statistics."""
     clean: bool = False
     """Write a clean variant next to the folder, without leaked and contradictory pairs."""
     clean_out: str | None = None
@@ -180,8 +178,6 @@ class ValidateJob(ImportConfig):
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")
-        for report in self.beside:
-            yield from missing(report, "beside")
 
 
 class RobustnessConfig(ConfigModel):
