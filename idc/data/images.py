@@ -249,7 +249,7 @@ def image_size(data: bytes) -> tuple[int, int]:
         width, height = image.size
         # Of every PNG that does not begin with EXIF, Pillow decodes the pixels to read on.
         may_turn = image.format != "PNG" or any(mark in data for mark in _PNG_ORIENTATION)
-        turned = may_turn and _orientation(image) >= 5  # 5 to 8 exchange height and width
+        turned = may_turn and _orientation(image) in (5, 6, 7, 8)  # they exchange height and width
     return (width, height) if turned else (height, width)
 
 
