@@ -71,17 +71,6 @@ class EfficientNetLite0Config(ConfigModel):
     """Thresholds of the middle block's similarities."""
 
 
-class IndexConfig(ConfigModel):
-    """The faiss index of one feature; one per shard of the image collection."""
-
-    kind: Literal["exact", "hnsw"] = "exact"
-    """exact: every image is compared with every other one; the result depends neither on the shards nor on the number
-    of workers. hnsw: a graph of neighbours, for millions of images. The paper names no kind."""
-    shard_size: int = Field(default=100_000, ge=1)
-    """Images per shard. A worker holds one shard of one feature in memory: images x dimensions x 4 bytes (0.4 GB of
-    1024 dimensions), twice that while it builds one."""
-
-
 class MiningConfig(ConfigModel):
     """The rules by which two images of a collection are a pair."""
 
@@ -100,8 +89,10 @@ class MiningConfig(ConfigModel):
     removes none beforehand; its tau_max leaves out a pair of copies, but not the pairs of each copy."""
     neighbours: int = Field(default=50, ge=1)  # k
     """k: nearest images listed under each feature. The paper does not state its k."""
-    index: IndexConfig = IndexConfig()
-    """The search index."""
+    index: Literal["exact", "hnsw"] = "exact"
+    """The search index, of which every worker holds both features in memory: images x dimensions x 4 bytes (0.4 GB of
+    100,000 images and 1024 dimensions). exact: every image is compared with every other one. hnsw: a graph of
+    neighbours, for millions of images. The paper names no kind."""
     clusters: int = Field(default=3, ge=1)  # K
     """K: clusters of an image's candidates, each of which gives one pair. Up to K candidates are a cluster each."""
     gamma: float = Field(default=0.1, gt=0)
@@ -146,13 +137,12 @@ class MinePairsJob(MiningConfig):
     out: str = Field(min_length=1)
     """Folder of pairs to write, with the page mining.html. Path or URI."""
     work: str | None = None
-    """Folder of the features, near-duplicates, index and neighbours, which a job with other thresholds and another out
+    """Folder of the features, near-duplicates and neighbours, which a job with other thresholds and another out
     can reuse. Default: out with -work."""
     chunk_size: int = Field(default=256, ge=1, le=100_000)
     """Images per chunk of feature extraction; a worker holds their files in memory."""
     query_chunk: int = Field(default=1024, ge=1, le=100_000)
-    """Images per chunk of search and clustering. A worker reads the whole index once per chunk: larger chunks for
-    larger collections."""
+    """Images per chunk of search and clustering."""
     batch_size: int = Field(default=32, ge=1)
     """Images per forward pass of the encoders."""
     workers: int = Field(default=2, ge=1)
