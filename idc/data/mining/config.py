@@ -106,9 +106,6 @@ class MiningConfig(ConfigModel):
     features "as computed in eq. (3)" and weights them "as the CLIP feature and DINOv2 feature have different scales"
     (the preset `paper.yaml`). unit: both are scaled to length 1 first, for which gamma = 0.1 is a wide kernel: no two
     images are further apart than 1.44. The thresholds are of cosines and do not depend on it."""
-    mutual: Literal["both", "once"] = "both"
-    """If image i chose j and j chose i: both keeps (i, j) and (j, i), which eq. 12 counts as two pairs; once keeps the
-    one whose before image comes first in the collection."""
 
     def faults(self) -> Iterator[str]:
         other = "clip_dinov2" if self.encoder == "efficientnet_lite0" else "efficientnet_lite0"

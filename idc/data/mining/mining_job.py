@@ -55,7 +55,7 @@ class _Plan:
         thresholds = [limits.model_dump() for limits in job.thresholds()]
         clusters = (job.clusters, job.gamma, job.alpha, job.beta, job.scale)
         targets = fingerprint("targets", neighbours, thresholds, clusters)
-        pairs = fingerprint("mined pairs", PAIR_SCHEMA_VERSION, targets, job.mutual)
+        pairs = fingerprint("mined pairs", PAIR_SCHEMA_VERSION, targets)
         return cls(features, copies, neighbours, targets, pairs)
 
 
@@ -121,8 +121,8 @@ def mine(job: MinePairsJob, run: Runner, extract: StageSpec, encoder: str, *, ov
     steps.run("targets", "mining_targets", targets_schema(), plan.targets, neighbours, choose)
 
     write = StageSpec(WritePairs, {
-        "heap": collection.images, "features": features, "targets": _step(job, "targets"), "names": job.feature_names(),
-        "once": job.mutual == "once", "max_pixels": job.max_pixels,
+        "heap": collection.images, "features": features, "names": job.feature_names(),
+        "max_pixels": job.max_pixels,
     })  # fmt: skip
     counts = {
         "images": collection.num_images,

@@ -124,16 +124,6 @@ def test_other_thresholds_are_refused_and_otherwise_reuse_the_neighbours(mined: 
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
-def test_once_keeps_one_of_two_mutual_pairs(mined: Mined, tmp_path: Path) -> None:
-    heap, out, _ = mined
-    run(job(heap, tmp_path / "out", max_reject_share=0.2, mutual="once"))
-    both = {tuple(json.loads(row["meta"])["images"]) for row in iter_rows(out, ["meta"])}
-    once = {tuple(json.loads(row["meta"])["images"]) for row in iter_rows(tmp_path / "out", ["meta"])}
-    mutual = {(a, b) for a, b in both if (b, a) in both}
-    assert mutual
-    assert once == both - {(a, b) for a, b in mutual if b < a}
-
-
 def test_the_approximate_index_mines_most_of_the_pairs(mined: Mined, tmp_path: Path) -> None:
     heap, out, _ = mined
     found = run(job(heap, tmp_path / "out", max_reject_share=0.2, index="hnsw"))
