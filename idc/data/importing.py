@@ -80,11 +80,7 @@ class LoadPairs:
     """
 
     def __init__(
-        self,
-        reader: files.Reader,
-        max_pixels: int,
-        images: bool = True,
-        require_captions: bool = False,
+        self, reader: files.Reader, max_pixels: int, images: bool = True, require_captions: bool = False
     ) -> None:
         self.reader = reader
         self.max_pixels = max_pixels

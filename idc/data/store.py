@@ -143,12 +143,7 @@ class DatasetFolder:
             manifest.kind,
             manifest.num_chunks,
             manifest.schema_version,
-        ) == (
-            fresh.fingerprint,
-            fresh.kind,
-            fresh.num_chunks,
-            fresh.schema_version,
-        )
+        ) == (fresh.fingerprint, fresh.kind, fresh.num_chunks, fresh.schema_version)
         if manifest is not None and same and not overwrite:
             folder = cls(location, schema, manifest)
             if manifest.inputs != fresh.inputs:

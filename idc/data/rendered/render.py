@@ -161,11 +161,7 @@ class RenderScenes:
                     mask=encode_png(change_mask(scene, order)),
                     source=f"rendered:seed={config.seed}:scene={index}:"
                     + (IMAGES[after] if name in PAIRS else f"{IMAGES[before]}-{IMAGES[after]}"),
-                    meta={
-                        "viewpoint_iou": round(scene.viewpoint_iou(order), 4),
-                        "scene": index,
-                        **scene.record(order),
-                    },
+                    meta={"viewpoint_iou": round(scene.viewpoint_iou(order), 4), "scene": index, **scene.record(order)},
                 )
             )
         return tuple(pairs)

@@ -57,8 +57,7 @@ def test_a_refusal_has_its_reason(sentence: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "description",
-    ["a desk and no cube", "St. John on a horse", "a notice, which is not lit", "3 cubes"],
+    "description", ["a desk and no cube", "St. John on a horse", "a notice, which is not lit", "3 cubes"]
 )
 def test_a_description_that_also_affirms_is_taken(description: str) -> None:
     assert parse_description(of("shows a car", f"shows {description}")).after == description

@@ -11,14 +11,7 @@ import pytest
 from idc.config import load
 from idc.data.mining.config import FeatureThresholds, MinePairsJob, MiningConfig
 from idc.data.mining.features_folder import FEATURES, LENGTHS, feature_schema, unit_length
-from idc.data.mining.targets import (
-    BELOW_SET_MAX,
-    BELOW_SET_MIN,
-    NOT_BETWEEN,
-    ChooseTargets,
-    cluster,
-    in_range,
-)
+from idc.data.mining.targets import BELOW_SET_MAX, BELOW_SET_MIN, NOT_BETWEEN, ChooseTargets, cluster, in_range
 from tests.folders import write_rows
 
 PAPER = FeatureThresholds()

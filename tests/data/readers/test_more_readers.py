@@ -16,13 +16,7 @@ from idc.data.readers.layouts import find_layout
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.run import validate
 from tests.data.container_sets import hdf5
-from tests.data.official_layouts import (
-    Expected,
-    Official,
-    found,
-    more,
-    round_trip,
-)
+from tests.data.official_layouts import Expected, Official, found, more, round_trip
 from tests.data.readers.test_own import picture, prepare, put
 
 COLUMNS = {"before": "source_image", "after": "target", "captions": "texts", "pair_id": "key", "change_type": "kind"}
