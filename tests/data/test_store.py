@@ -6,8 +6,6 @@ import json
 import multiprocessing
 import os
 import pickle
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -242,27 +240,3 @@ def test_equal_images_of_several_rows_are_mapped_once(tmp_path: Path) -> None:
     mapped = pickle.loads(pickle.dumps(MappedRows(source, cache_dir=tmp_path / "cache2")))
     assert list(mapped) == pairs
     assert next((tmp_path / "cache2").glob("*.arrow")).stat().st_size < 200_000
-
-
-def test_reading_needs_the_memory_of_a_batch(tmp_path: Path) -> None:
-    """Ten times the rows, at most 1.2 times the peak memory."""
-    script = (
-        "import sys, resource\nfrom idc.data.store import iter_rows\n"
-        "n = sum(len(r['before']) for r in iter_rows(sys.argv[1], batch_size=16))\n"
-        "print(n, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
-    )
-
-    def peak(path: Path) -> list[int]:
-        done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, check=True, text=True)
-        return [int(x) for x in done.stdout.split()]
-
-    result = []
-    for chunks in (4, 40):
-        path = tmp_path / str(chunks)
-        folder = open_build(path, num_chunks=chunks)
-        for chunk in range(chunks):
-            folder.write_chunk(chunk, [{**row, "before": os.urandom(200_000)} for row in rows(chunk, 16)])
-        folder.finish()
-        result.append(peak(path))
-    assert result[0][0] * 10 == result[1][0]
-    assert result[1][1] <= 1.2 * result[0][1], result

@@ -75,16 +75,13 @@ def test_captions_of_images_from_a_file(tmp_path: Path) -> None:
     assert read_image_captions(None) == {}
 
 
-@pytest.mark.parametrize(
-    ("line", "fault"),
-    [
-        ("no json", ":1: not JSON"),
-        ("[1]", ":1: [1] is not {"),
-        ('{"pair_id": 7, "before": "x"}', ":1: {"),
-        ('{"pair_id": "p", "before": 3}', ":1: {"),
-        ('{"pair_id": "p"}\n{"pair_id": "p"}', ":2: the pair 'p' has a line before"),
-    ],
-)
+FAULTS = {
+    "no json": ":1: not JSON", "[1]": ":1: [1] is not {", '{"pair_id": "p", "before": 3}': ":1: {",
+    '{"pair_id": "p"}\n{"pair_id": "p"}': ":2: the pair 'p' has a line before",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "fault"), FAULTS.items())
 def test_a_faulty_line_is_named(line: str, fault: str, tmp_path: Path) -> None:
     file = tmp_path / "captions.jsonl"
     file.write_text(line)

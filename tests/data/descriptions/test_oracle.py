@@ -181,16 +181,12 @@ def test_the_share_is_as_set_and_the_kinds_are_equally_likely() -> None:
 
 def test_more_noise_keeps_the_noise_of_less_and_another_seed_changes_it() -> None:
     def words(noise: float, seed: int = 0) -> list[Counter[tuple[str, str]]]:
-        out: list[Counter[tuple[str, str]]] = []
-        for pair_id, (_, meta) in records().items():
-            description, wrong = describe_by_oracle(pair_id, meta, OracleConfig(noise=noise, seed=seed))
-            out.append(
-                Counter(
-                    (mistake.kind, getattr(description, mistake.image)[mistake.start : mistake.end])
-                    for mistake in wrong
-                )
-            )
-        return out
+        config = OracleConfig(noise=noise, seed=seed)
+        described = [describe_by_oracle(pair_id, meta, config) for pair_id, (_, meta) in records().items()]
+        return [
+            Counter((one.kind, getattr(description, one.image)[one.start : one.end]) for one in wrong)
+            for description, wrong in described
+        ]
 
     assert all(less <= more for less, more in zip(words(0.2), words(0.4), strict=True))
     assert words(0.2) == words(0.2)

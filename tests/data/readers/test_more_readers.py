@@ -146,9 +146,10 @@ def test_cdvqa_damaged_and_without_images(tmp_path: Path) -> None:
     source = cdvqa(tmp_path / "in")
     (source / "im2/00001.png").unlink()
     (source / "Test2_answers.json").unlink()
-    images = json.loads((source / "Val_images.json").read_text())
-    images["images"][3]["file_name"] = "00000.png"
-    (source / "Val_images.json").write_text(json.dumps(images))
+    text = (source / "Val_images.json").read_text()
+    (source / "Val_images.json").write_text(
+        text.replace('{"id": 3, "file_name": "00011.png"', '{"id": 3, "file_name": "00000.png"')
+    )
     questions = json.loads((source / "Train_questions.json").read_text())
     questions["questions"][1]["img_id"] = 77
     del questions["questions"][2]["question"]

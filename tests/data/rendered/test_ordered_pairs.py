@@ -7,11 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from idc.config import load
 from idc.data.images import decode_image
-from idc.data.rendered.config import RenderJob
 from idc.data.rendered.draw import draw_scene, split_of
-from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes, open_rendering
+from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes
 from idc.data.rendered.scene import ORDERED_PAIRS
 from idc.metrics.hallucination import hallucination, truth_of
 from idc.schema import NO_CHANGE, ChangePair
@@ -88,20 +86,3 @@ def test_masks_are_those_of_the_order(rows) -> None:
             assert np.array_equal(mask & MASK_AFTER > 0, changed["after"])
             kinds[pair.change_type] += 1
     assert set(kinds) == {"color", "material", "add", "drop", "move"}
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [{"ordered_pairs": True}, {"several.max_changes": 2}, {"variation.noise": 0.01}, {"engine": "llvm"}],
-    ids=str,
-)
-def test_a_folder_without_a_later_setting_is_the_one_made_before_it_existed(setting, tmp_path) -> None:
-    plain = open_rendering(RenderJob(out=str(tmp_path / "a"), chunk_size=3))[0].manifest
-    assert plain.fingerprint == "37ca38d83c4de34a2fbd"
-    [(name, value)] = setting.items()
-    section, _, field = name.partition(".")
-    assert section not in plain.config["render"]
-    settings = load(RenderJob, None, {"out": str(tmp_path / "b"), "chunk_size": 3, f"render.{name}": value})
-    other = open_rendering(settings)[0].manifest
-    assert other.fingerprint != plain.fingerprint
-    assert (other.config["render"][section][field] if field else other.config["render"][section]) == value

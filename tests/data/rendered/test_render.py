@@ -108,13 +108,9 @@ def test_llvm_renders_the_same_scenes(tmp_path, pairs):
         "pairs = RenderScenes(RenderConfig.model_validate_json(sys.argv[1])).pairs(0);"
         "sys.stdout.buffer.write(pairs[0].before)"
     )
-    images = []
-    for cache in ("first", "second"):
-        environment = {**os.environ, "DRJIT_CACHE_DIR": str(tmp_path / cache)}
-        done = subprocess.run([sys.executable, "-c", code, settings], env=environment, capture_output=True, check=True)
-        images.append(done.stdout)
-    assert images[0] == images[1]
-    scalar, llvm = decode_image(pairs[0].before).astype(float), decode_image(images[0]).astype(float)
+    environment = {**os.environ, "DRJIT_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code, settings], env=environment, capture_output=True, check=True)
+    scalar, llvm = decode_image(pairs[0].before).astype(float), decode_image(done.stdout).astype(float)
     assert not np.array_equal(scalar, llvm)
     assert np.abs(scalar - llvm).mean() < 8
     assert abs(scalar.mean() - llvm.mean()) < 1

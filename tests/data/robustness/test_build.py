@@ -128,15 +128,12 @@ def test_words_of_procedures_are_replaced_with_their_ids(plain: Path, tmp_path: 
     import pyarrow as pa
 
     vocabulary = Vocabulary.build(text for row in iter_rows(plain, ["captions"], "train") for text in row["captions"])
-    texts = pa.field("captions", pa.list_(pa.string()), False)
-    ids = pa.field("caption_ids", pa.list_(pa.list_(pa.int32())), False)
-    own = [
-        *(pa.field(name, pa.string(), False) for name in ("pair_id", "split")), texts, ids,
-        pa.field("tokens", pa.binary()),
-    ]  # fmt: skip
+    lists = {"captions": pa.list_(pa.string()), "caption_ids": pa.list_(pa.list_(pa.int32()))}
+    kinds = {"pair_id": pa.string(), "split": pa.string(), **lists, "tokens": pa.binary()}
+    own = [pa.field(name, kind, name == "tokens") for name, kind in kinds.items()]
     stored = [
-        {"pair_id": r["pair_id"], "split": r["split"], "captions": r["captions"], "tokens": b"12",
-         "caption_ids": [vocabulary.encode(c) for c in r["captions"]]} for r in iter_rows(plain)
+        {**{name: row[name] for name in ("pair_id", "split", "captions")}, "tokens": b"12",
+         "caption_ids": [vocabulary.encode(caption) for caption in row["captions"]]} for row in iter_rows(plain)
     ]  # fmt: skip
     extra = {"vocabulary": vocabulary.words, "num_frames": 5}
     write_rows(tmp_path / "in", stored, "procedures", pa.schema(own), extra=extra)

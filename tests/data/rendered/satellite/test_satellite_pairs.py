@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import cv2
@@ -16,9 +15,7 @@ from idc.data.rendered.config import RenderJob
 from idc.data.rendered.render import open_rendering
 from idc.data.rendered.satellite.aerial import Painting, paint
 from idc.data.rendered.satellite.canvas import GroundNoise
-from idc.data.rendered.satellite.config import SatelliteConfig
 from idc.data.rendered.satellite.satellite_pairs import RenderSatellitePairs
-from idc.data.rendered.satellite.siting import work_of
 from idc.schema import NO_CHANGE, ChangePair
 from tests.data.rendered.satellite.conftest import NO_DISTRACTORS, satellite_config
 
@@ -37,15 +34,6 @@ def test_a_pair_depends_on_its_seed_and_index_alone(stage: RenderSatellitePairs,
         assert again.pair(index) == pairs[index]
     other = RenderSatellitePairs(satellite_config().model_copy(update={"seed": 1}))
     assert other.pair(3).before != pairs[3].before
-
-
-def test_works_and_splits_are_balanced() -> None:
-    satellite = SatelliteConfig()
-    works = Counter(work_of(satellite, index) for index in range(120))
-    assert works[None] == 60
-    assert {works[work] for work in satellite.works} == {10}
-    assert [work_of(SatelliteConfig(unchanged_share=0.25), i) is None for i in range(8)].count(True) == 2
-    assert all(work_of(SatelliteConfig(unchanged_share=0.0), index) is not None for index in range(8))
 
 
 def test_pairs_are_as_the_reader_of_levir_has_them(pairs: list[ChangePair]) -> None:
