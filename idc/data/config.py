@@ -11,23 +11,9 @@ from idc.config import ConfigModel, missing
 from idc.data.validation.published import SetName
 
 Format = Literal[
-    "folder",
-    "csv",
-    "jsonl",
-    "parquet",
-    "clevr_change",
-    "clevr_dc",
-    "spot_the_diff",
-    "image_editing_request",
-    "birds_to_words",
-    "levir",
-    "omnidiff",
-    "instruct_pix2pix",
-    "cdvqa",
-    "qag360k",
-    "procap_hdf5",
-    "hugging_face",
-]
+    "folder", "csv", "jsonl", "parquet", "clevr_change", "clevr_dc", "spot_the_diff", "image_editing_request",
+    "birds_to_words", "levir", "omnidiff", "instruct_pix2pix", "cdvqa", "qag360k", "procap_hdf5", "hugging_face",
+]  # fmt: skip
 AnyFormat = Literal["auto", Format]
 
 

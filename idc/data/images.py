@@ -30,28 +30,6 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from idc.data.color_profiles import apply_profile
 from idc.data.tiff_header import MAX_BLOCKS, refuse_large_blocks, tiff_directories
 
-__all__ = [
-    "ACCEPT",
-    "FORMATS",
-    "FORMAT_NAMES",
-    "IMAGE_SUFFIXES",
-    "MAX_BYTES",
-    "MAX_PIXELS",
-    "MAX_SCANS",
-    "OTHER_IMAGE_SUFFIXES",
-    "ImageError",
-    "check_image",
-    "decode_image",
-    "encode_png",
-    "image_of",
-    "image_size",
-    "num_pixels",
-    "open_image",
-    "refused_format",
-    "resize_image",
-    "stored_bytes",
-]
-
 MAX_PIXELS = 50_000_000
 """Above this an image is refused before a single pixel is decoded (an RGB array of 150 MB)."""
 

@@ -19,17 +19,9 @@ ALL = "all"
 """Used instead of a split for a count that is only published for the whole set."""
 
 SetName = Literal[
-    "clevr_change",
-    "clevr_dc",
-    "spot_the_diff",
-    "spot_the_diff_multi",
-    "image_editing_request",
-    "birds_to_words",
-    "levir",
-    "omnidiff",
-    "instruct_pix2pix",
-    "cdvqa",
-]
+    "clevr_change", "clevr_dc", "spot_the_diff", "spot_the_diff_multi", "image_editing_request", "birds_to_words",
+    "levir", "omnidiff", "instruct_pix2pix", "cdvqa",
+]  # fmt: skip
 
 Counts = Mapping[str, int]
 """Split -> number."""
