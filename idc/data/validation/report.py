@@ -120,10 +120,10 @@ def statistics_row(statistics: CaptionStatistics) -> list[str]:
 def published_count_rows(result: Validation) -> list[list[str]]:
     """The row of OmniDiff's tables 1 and 2 about this set, if it has one: a title, and the values under
     :data:`COLUMNS`."""
-    known = None if result.published is None else PUBLISHED[result.published.name]
-    if known is None or (row := known.table1) is None:
+    published = None if result.published is None else PUBLISHED[result.published.name]
+    if published is None or (row := published.table1) is None:
         return []
-    title = f"{known.title} ({'the paper, tables 1 and 2' if row.captions is not None else 'OmniDiff, table 1'})"
+    title = f"{published.title} ({'the paper, tables 1 and 2' if row.captions is not None else 'OmniDiff, table 1'})"
     counts = [f"{number:,}" if number is not None else "" for number in (row.captions, row.vocabulary)]
     sentences = "" if row.sentences is None else f"{row.sentences}"
     return [[title, f"{row.pairs:,}", counts[0], f"{row.words}", f"{row.over_20}%", sentences, counts[1]]]
