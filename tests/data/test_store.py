@@ -139,6 +139,7 @@ def test_a_build_goes_on_and_ends_once(tmp_path: Path) -> None:
         again.write_chunk(chunk, rows(chunk), [Reject("x", "bad: y")])
         again.write_chunk(chunk, rows(chunk))
     assert again.finish().num_rejected == 0, "a chunk done again leaves no old rejects"
+    assert not list(tmp_path.glob("rejects-*"))
     assert not list(tmp_path.glob(".tmp*"))
     assert open_build(tmp_path).complete
     assert open_build(tmp_path).pending() == []

@@ -13,7 +13,7 @@ from idc.data.rendered.config import RenderConfig, VariationConfig
 from idc.data.rendered.draw import draw_scene
 from idc.data.rendered.look import JPEG_QUALITIES, ROUGHNESS, Exposure
 from idc.data.rendered.render import RenderScenes, develop, scene_dict, without_sparks
-from idc.data.rendered.scene import ORDERED_PAIRS, View
+from idc.data.rendered.scene import View
 from idc.data.rendered.srgb import to_srgb
 from tests.data.rendered.conftest import SMALL, WIDE
 
@@ -113,17 +113,6 @@ def test_a_camera_does_to_a_picture_what_its_exposure_says() -> None:
     assert np.array_equal(blurred[:, 0], plain[:, 0])
     dark = develop(linear * 0, Exposure(contrast=1.3, noise=0.1), rng())
     assert dark.min() == 0
-
-
-def test_varied_pairs_are_the_same_whatever_was_rendered_before() -> None:
-    config = SMALL.model_copy(update={"variation": WIDE, "ordered_pairs": True})
-    first, second = RenderScenes(config), RenderScenes(config)
-    wanted = first.pairs(3)
-    assert len(wanted) == len(ORDERED_PAIRS)
-    assert second.pairs(5) != wanted
-    assert second.pairs(3) == wanted
-    zoom = draw_scene(config, 3)[0].views[0].zoom
-    assert {view["zoom"] for pair in wanted for view in pair.meta["views"]} == {round(zoom, 4)}
 
 
 def test_objects_that_vary_too_much_in_size_are_refused() -> None:
