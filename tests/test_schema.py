@@ -11,14 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from idc.data.config import CorruptJob, ImportJob, ValidateJob
+from idc.data.config import ImportJob
 from idc.data.images import encode_png
 from idc.data.importing import open_import
 from idc.data.pipeline import run_local
-from idc.data.robustness.build import open_corruption as open_swapped
-from idc.data.store import DatasetFolder, MappedRows, iter_rows, read_manifest, read_rejects, read_schema
-from idc.data.validation.clean import clean_path, write_clean
-from idc.data.validation.run import validate
+from idc.data.store import DatasetFolder, MappedRows, iter_rows, read_manifest, read_rejects
 from idc.schema import (
     IMAGE,
     CaptionOrigin,
@@ -140,26 +137,6 @@ def test_origins_of_ones_own_table_are_imported(format: str, tmp_path: Path) -> 
     [reject] = read_rejects(tmp_path / "out")
     assert (reject.row_id, reject.reason) == ("c", "bad row: 2 caption_origins of 1 captions")
 
-    check = ValidateJob(pairs=str(tmp_path / "out"), clean=True)
-    write_clean(check, validate(check, progress=False), progress=False)
-    kept = {row["pair_id"]: ChangePair.from_row(row).caption_origins for row in iter_rows(clean_path(check))}
-    assert kept == {name: found[name].caption_origins for name in kept}
-    assert len(kept) == 3
-    for directed, count in (("clear", 3), ("remake", 0)):  # remake leaves out what it cannot word anew
-        job = CorruptJob(pairs=str(tmp_path / "out"), out=str(tmp_path / directed), kind="swap_order",
-                         directed=directed, splits=["train"])  # fmt: skip
-        run_local(*open_swapped(job), progress=False)
-        rows = [ChangePair.from_row(row) for row in iter_rows(tmp_path / directed)]
-        assert (len(rows), {row.caption_origins for row in rows}) == (count, {()} if count else set())
-
-
-def test_folders_without_origins_are_read_as_before(tmp_path: Path) -> None:
-    plain = ChangePair("q", b"x", b"y", ("a",))
-    assert "caption_origins" not in plain.to_row()
-    build(tmp_path / "data", "pairs", pair_arrow_schema(), [plain.to_row()])
-    assert read_schema(tmp_path / "data").names == pair_arrow_schema().names
-    assert [ChangePair.from_row(row) for row in iter_rows(tmp_path / "data")] == [plain]
-
 
 @pytest.mark.parametrize(
     ("origins", "message"),
@@ -179,8 +156,3 @@ def test_wrong_origins_are_named(origins: Any, message: str) -> None:
         origins = [{"source": "m", "confidence": None}]
     with pytest.raises(ValueError, match=message):
         ChangePair.from_row({**row, "caption_origins": origins})
-
-
-def test_a_name_is_not_stored_as_an_image() -> None:
-    with pytest.raises(ValueError, match=r"pair 'p': after is the name 'after.png'; load its bytes"):
-        ChangePair("p", b"x", "after.png").to_row()

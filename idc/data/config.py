@@ -183,10 +183,6 @@ class RobustnessConfig(ConfigModel):
     for scoring (NAMC fine-tunes on the noised set); all splits otherwise."""
     keep_others: bool = True
     """Copy the pairs of the other splits unchanged; the baselines of an evaluation need the training split."""
-    directed: Literal["remake", "clear"] = "remake"
-    """References for swap_order, since those of the original order are wrong. remake: rendered pairs get new ones from
-    the scene, unchanged pairs keep theirs, other pairs are left out. clear: all pairs stay, without captions; an
-    evaluation then measures only how often the named change type is right."""
     seed: int = Field(default=0, ge=0)
     """Seed of all draws."""
 
@@ -196,8 +192,7 @@ class RobustnessConfig(ConfigModel):
             yield f"severity: required with kind={self.kind}"
         if self.kind == "replace_words" and self.share is None:
             yield "share: required with kind=replace_words"
-        for name, used in (("severity", image), ("which", image), ("share", self.kind == "replace_words"),
-                           ("directed", self.kind == "swap_order")):  # fmt: skip
+        for name, used in (("severity", image), ("which", image), ("share", self.kind == "replace_words")):
             if name in self.model_fields_set and getattr(self, name) is not None and not used:
                 yield f"{name}: not used with kind={self.kind}; leave it out"
 
