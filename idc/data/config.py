@@ -90,10 +90,8 @@ class ImportConfig(AccessConfig):
     require_captions: bool = False
     """Reject pairs without a caption; by default they are counted and kept."""
     images: bool = True
-    """Read the images. false: annotations alone; captions made elsewhere can still be scored against them."""
-    strict: bool = False
-    """Official layouts: reject every pair whose images are missing. By default a data set without any image is read as
-    with images=false, and missing triples of clevr_change are only counted."""
+    """Read the images. false: annotations alone; captions made elsewhere can still be scored against them. An official
+    layout without any image is read so too, and triples of clevr_change without images are only counted."""
     val_share: float = Field(default=0.1, ge=0, le=1)
     """Share of the pairs without a given split that go to val. Pairs that share images, also indirectly, get the same
     split; all images are then read twice."""
@@ -109,8 +107,6 @@ class ImportConfig(AccessConfig):
     def faults(self) -> Iterator[str]:
         if self.val_share + self.test_share > 1:
             yield f"val_share + test_share is {self.val_share + self.test_share:g}, more than 1"
-        if self.strict and not self.images:
-            yield "strict: contradicts images=false; turn one of them off"
 
 
 class ImportJob(ImportConfig):

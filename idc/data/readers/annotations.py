@@ -253,7 +253,7 @@ class AnnotationReader:
             raise ValueError(f"{folder} has no pair that can be read{': ' if why else ''}{why}")
         self.extra = {**annotations.extra, "counts": counts}
         if config.images:
-            self.extra["images"] = _find_images(annotations, self._rows) or config.strict
+            self.extra["images"] = _find_images(annotations, self._rows)
         self._rows += annotations.rejects
         self._chunk_size = config.chunk_size
         self.reader = annotations.reader
