@@ -87,8 +87,6 @@ class ImportConfig(AccessConfig):
     """Pairs per chunk of work (one Parquet part); a worker holds the images of one chunk in memory."""
     max_pixels: int = Field(default=50_000_000, ge=1)
     """Most pixels of an image; larger ones are rejected before they are decoded."""
-    require_captions: bool = False
-    """Reject pairs without a caption; by default they are counted and kept."""
     images: bool = True
     """Read the images. false: annotations alone; captions made elsewhere can still be scored against them. An official
     layout without any image is read so too, and triples of clevr_change without images are only counted."""

@@ -91,8 +91,6 @@ FOLDERS: dict[str, dict[str, int | str | bytes]] = {
 def test_folders(tmp_path: Path, layout: str) -> None:
     put(tmp_path / "in", {**FOLDERS[layout], "README.md": "about", ".hidden/z_before.png": 1})
     manifest = prepare(tmp_path / "in", tmp_path / "out", "folder")
-    required = prepare(tmp_path / "in", tmp_path / "captioned", "folder", require_captions=True)
-    assert required.reject_reasons == {"no caption": 1}
     after_y = result(tmp_path / "out")["y"][1]
     assert abs(after_y - 3) <= 1
     assert result(tmp_path / "out") == {"x": (1, 2, ["moved", "gone"]), "y": (3, after_y, [])}
