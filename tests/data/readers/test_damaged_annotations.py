@@ -49,10 +49,6 @@ ENTRIES: list[tuple[str, dict[str, str], dict[str, tuple[str, str]]]] = [
         "clevr_change", {"change_captions.json": '{"000001.png": ["a"], "CLEVR_default_000001.png": ["b"]}'},
         {"change_captions.json:CLEVR_default_000001.png": ("duplicate pair id", "")},
     ),
-    (
-        "clevr_dc", {"captions.json": '{"1": ["a"], "000001.png": ["b"]}'},
-        {"captions.json:000001.png": ("duplicate pair id", "")},
-    ),
     ("cdvqa", QUESTIONS, {"Train_answers.json:1": ("duplicate pair id", "")}),
     (
         "spot_the_diff", {"train.json": f'[{{"img_id": "1", "sentences": ["a"]}}, {{{TWICE}}}]'},
@@ -62,10 +58,6 @@ ENTRIES: list[tuple[str, dict[str, str], dict[str, tuple[str, str]]]] = [
         "spot_the_diff",
         {"train.json": f'[{{"img_id": "1", "sentences": [{HALF}]}}, {{"img_id": {HALF}, "sentences": ["b"]}}]'},
         {"1": ("not UTF-8", ""), "half ? a smile": ("not UTF-8", "")},
-    ),
-    (
-        "spot_the_diff_multi", {"change_multi_captions.json": f'{{"000001.png": ["a"], "000002.png": {{{TWICE}}}}}'},
-        {"change_multi_captions.json": ("bad file", "the key 'a' occurs twice")},
     ),
     (
         "instruct_pix2pix", {"0000001/prompt.json": f'{{"edit": "x", {TWICE}}}'},

@@ -1,4 +1,4 @@
-"""Every official layout, tiny: through import, validation, training rows and evaluation; without images; damaged."""
+"""Every official layout, tiny: through import, validation and evaluation; without images; damaged."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from idc.data.pipeline import TooManyRejects, run_local
 from idc.data.rendered.captions import SYNONYMS, TEMPLATES, true_captions
 from idc.data.rendered.config import RenderJob
 from idc.data.rendered.draw import cast, draw_scene
-from idc.data.rendered.render import LEAST_LLVM, MASK_AFTER, MASK_BEFORE, RenderScenes, open_rendering
+from idc.data.rendered.render import LEAST_LLVM, RenderScenes, open_rendering
 from idc.data.rendered.scene import Thing
 from idc.data.store import read_table
 from idc.schema import ChangePair
@@ -57,18 +57,6 @@ def test_the_truth_is_that_of_the_scene(pairs):
             value = getattr(change.after, pair.change_type)
             assert all(caption.endswith(value) for caption in told)
             assert any(re.search(rf"\b({'|'.join(SYNONYMS.get(value, [value]))})$", c) for c in pair.captions)
-
-
-def test_mask_marks_the_changed_object_in_both_images(pairs):
-    for index, (changed, same) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
-        scene, _ = draw_scene(SMALL, index)
-        mask = decode_image(changed.mask)[..., 0]
-        assert set(np.unique(mask)) <= {0, MASK_BEFORE, MASK_AFTER, MASK_BEFORE + MASK_AFTER}
-        assert (mask & 1 == 1).sum() == scene.changed_pixels(0).sum()
-        assert (mask >= MASK_AFTER).sum() == scene.changed_pixels(1).sum()
-        assert (mask == 0).any()
-        assert mask.any()
-        assert not decode_image(same.mask).any()
 
 
 def test_objects_look_as_they_are_called():

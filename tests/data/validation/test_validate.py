@@ -145,17 +145,6 @@ def test_an_imported_layout_is_compared_with_its_own_counts(tmp_path: Path) -> N
             assert {name: built.counts[name]["train"] for name in single} == single
 
 
-def test_examples_are_the_pairs_they_name(tmp_path: Path) -> None:
-    rows = [f"q{n},{n % 8}.png,{(n + 1) % 8}.png,caption {n},,train" for n in range(40)]
-    found = check(source(tmp_path, "\n".join(rows)), pictures=3, chunk_size=4)
-    assert [len(pairs) for pairs in found.examples.values()] == [3, 1, 1]
-    shown = [pair for pair in found.examples["train"] if pair.pair_id.startswith("q")]
-    assert shown
-    assert [pair.captions for pair in shown] == [[f"caption {pair.pair_id[1:]}"] for pair in shown]
-    assert {name for leak in found.result.leaks for name in leak.pairs} <= set(found.shown)
-    assert check(tmp_path / "pairs.csv", pictures=0).shown == {}
-
-
 IMPORT = "python jobs/import_dataset.py"
 
 
