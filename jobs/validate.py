@@ -17,20 +17,19 @@ from idc.data.config import ValidateJob
 def main() -> None:
     args = cli(ValidateJob, __doc__, local=False)
     from idc.data.validation.clean import clean_path, write_clean
-    from idc.data.validation.report import read_report, report_path, validation_table, write_validation_report
+    from idc.data.validation.report import report_path, validation_table, write_validation_report
     from idc.data.validation.run import validate
     from idc.next_command import after_validation
     from idc.report.validation.validation_page import page_path, write_validation_page
 
     job, path = args.config, report_path(args.config)
     try:
-        beside = [read_report(other) for other in job.beside]
         validation = validate(job)
-        print(validation_table(validation.result, beside))
+        print(validation_table(validation.result))
         write_validation_report(validation.result, path)
         print(f"written to {path}")
         if job.pictures:
-            write_validation_page(page_path(path), validation, beside)
+            write_validation_page(page_path(path), validation)
             print(f"page: {page_path(path)}")
         if job.clean:
             manifest = write_clean(job, validation, overwrite=args.overwrite)

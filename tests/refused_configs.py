@@ -90,13 +90,12 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "mine_pairs": (
-        "heap=nowhere out=pairs alpha=0 beta=0 index.probes=4 clip_dinov2.clip=folder "
+        "heap=nowhere out=pairs alpha=0 beta=0 clip_dinov2.clip=folder "
         "efficientnet_lite0.head_thresholds.min=1",
         [
             "clip_dinov2: not used with encoder=efficientnet_lite0; set encoder=clip_dinov2, or leave it out",
             "alpha, beta: both are 0; give one of them a weight",
             "efficientnet_lite0.head_thresholds.min: 1 is not below max=0.99; no neighbour could be a candidate",
-            "index.probes: not used with kind=exact; leave it out",
             "heap: no such file or folder: 'nowhere'",
         ],
     ),

@@ -11,23 +11,9 @@ from idc.config import ConfigModel, missing
 from idc.data.validation.published import SetName
 
 Format = Literal[
-    "folder",
-    "csv",
-    "jsonl",
-    "parquet",
-    "clevr_change",
-    "clevr_dc",
-    "spot_the_diff",
-    "image_editing_request",
-    "birds_to_words",
-    "levir",
-    "omnidiff",
-    "instruct_pix2pix",
-    "cdvqa",
-    "qag360k",
-    "procap_hdf5",
-    "hugging_face",
-]
+    "folder", "csv", "jsonl", "parquet", "clevr_change", "clevr_dc", "spot_the_diff", "image_editing_request",
+    "birds_to_words", "levir", "omnidiff", "instruct_pix2pix", "cdvqa", "qag360k", "procap_hdf5", "hugging_face",
+]  # fmt: skip
 AnyFormat = Literal["auto", Format]
 
 
@@ -70,23 +56,9 @@ class HuggingFaceConfig(ConfigModel):
 
 
 Corruption = Literal[
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
+    "gaussian_noise", "defocus_blur", "motion_blur", "fog", "brightness", "contrast", "jpeg_compression"
 ]
-"""The 15 common corruptions of Hendrycks and Dietterich (2019); see `idc/data/robustness/corruptions.py`."""
+"""Common corruptions of Hendrycks and Dietterich (2019); see `idc/data/robustness/corruptions.py`."""
 
 Perturbation = Literal[Corruption, "shift"]
 """Changes that are made to images; a shift is the misregistration of a camera that moved."""
@@ -115,13 +87,9 @@ class ImportConfig(AccessConfig):
     """Pairs per chunk of work (one Parquet part); a worker holds the images of one chunk in memory."""
     max_pixels: int = Field(default=50_000_000, ge=1)
     """Most pixels of an image; larger ones are rejected before they are decoded."""
-    require_captions: bool = False
-    """Reject pairs without a caption; by default they are counted and kept."""
     images: bool = True
-    """Read the images. false: annotations alone; captions made elsewhere can still be scored against them."""
-    strict: bool = False
-    """Official layouts: reject every pair whose images are missing. By default a data set without any image is read as
-    with images=false, and missing triples of clevr_change are only counted."""
+    """Read the images. false: annotations alone; captions made elsewhere can still be scored against them. An official
+    layout without any image is read so too, and triples of clevr_change without images are only counted."""
     val_share: float = Field(default=0.1, ge=0, le=1)
     """Share of the pairs without a given split that go to val. Pairs that share images, also indirectly, get the same
     split; all images are then read twice."""
@@ -137,8 +105,6 @@ class ImportConfig(AccessConfig):
     def faults(self) -> Iterator[str]:
         if self.val_share + self.test_share > 1:
             yield f"val_share + test_share is {self.val_share + self.test_share:g}, more than 1"
-        if self.strict and not self.images:
-            yield "strict: contradicts images=false; turn one of them off"
 
 
 class ImportJob(ImportConfig):
@@ -176,8 +142,6 @@ class ValidateJob(ImportConfig):
     """Data set whose published counts to compare with. Default: that of the layout, also for an imported folder."""
     pictures: int = Field(default=6, ge=0, le=100)
     """Number of pairs of each split on the page; 0: no page."""
-    beside: tuple[str, ...] = ()
-    """Reports (JSON) of other data sets, to be added to the table of caption statistics."""
     clean: bool = False
     """Write a clean variant next to the folder, without leaked and contradictory pairs."""
     clean_out: str | None = None
@@ -194,8 +158,6 @@ class ValidateJob(ImportConfig):
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")
-        for report in self.beside:
-            yield from missing(report, "beside")
 
 
 class RobustnessConfig(ConfigModel):
@@ -215,10 +177,6 @@ class RobustnessConfig(ConfigModel):
     for scoring (NAMC fine-tunes on the noised set); all splits otherwise."""
     keep_others: bool = True
     """Copy the pairs of the other splits unchanged; the baselines of an evaluation need the training split."""
-    directed: Literal["remake", "clear"] = "remake"
-    """References for swap_order, since those of the original order are wrong. remake: rendered pairs get new ones from
-    the scene, unchanged pairs keep theirs, other pairs are left out. clear: all pairs stay, without captions; an
-    evaluation then measures only how often the named change type is right."""
     seed: int = Field(default=0, ge=0)
     """Seed of all draws."""
 
@@ -228,8 +186,7 @@ class RobustnessConfig(ConfigModel):
             yield f"severity: required with kind={self.kind}"
         if self.kind == "replace_words" and self.share is None:
             yield "share: required with kind=replace_words"
-        for name, used in (("severity", image), ("which", image), ("share", self.kind == "replace_words"),
-                           ("directed", self.kind == "swap_order")):  # fmt: skip
+        for name, used in (("severity", image), ("which", image), ("share", self.kind == "replace_words")):
             if name in self.model_fields_set and getattr(self, name) is not None and not used:
                 yield f"{name}: not used with kind={self.kind}; leave it out"
 

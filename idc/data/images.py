@@ -30,28 +30,6 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from idc.data.color_profiles import apply_profile
 from idc.data.tiff_header import MAX_BLOCKS, refuse_large_blocks, tiff_directories
 
-__all__ = [
-    "ACCEPT",
-    "FORMATS",
-    "FORMAT_NAMES",
-    "IMAGE_SUFFIXES",
-    "MAX_BYTES",
-    "MAX_PIXELS",
-    "MAX_SCANS",
-    "OTHER_IMAGE_SUFFIXES",
-    "ImageError",
-    "check_image",
-    "decode_image",
-    "encode_png",
-    "image_of",
-    "image_size",
-    "num_pixels",
-    "open_image",
-    "refused_format",
-    "resize_image",
-    "stored_bytes",
-]
-
 MAX_PIXELS = 50_000_000
 """Above this an image is refused before a single pixel is decoded (an RGB array of 150 MB)."""
 
@@ -103,10 +81,7 @@ _MEDIA_TYPES = ("png", "jpeg", "webp", "bmp", "gif", "tiff", "jp2")
 ACCEPT = ",".join([*(f"image/{name}" for name in _MEDIA_TYPES), *sorted(IMAGE_SUFFIXES)])
 """Value of ``<input type="file" accept>``: media types, and suffixes for systems that do not know them."""
 
-_BRANDS = {
-    "AVIF": (b"avif", b"avis"),
-    "HEIC": (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"),
-}
+_BRANDS = {"AVIF": (b"avif", b"avis"), "HEIC": (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")}
 """Refused formats by the brands in a file's header. AVIF: a file that claims 8x8 pixels may hold 16384x16384, which
 Pillow's decoder decodes (552 MiB) before it scales them down, and no limit of it can be set. HEIC: no decoder has a
 permissive licence; pillow-heif's wheel is GPL-2.0 (x265), pi-heif's LGPL-3.0 (libheif, libde265)."""
@@ -249,7 +224,7 @@ def image_size(data: bytes) -> tuple[int, int]:
         width, height = image.size
         # Of every PNG that does not begin with EXIF, Pillow decodes the pixels to read on.
         may_turn = image.format != "PNG" or any(mark in data for mark in _PNG_ORIENTATION)
-        turned = may_turn and _orientation(image) >= 5  # 5 to 8 exchange height and width
+        turned = may_turn and _orientation(image) in (5, 6, 7, 8)  # they exchange height and width
     return (width, height) if turned else (height, width)
 
 

@@ -63,12 +63,7 @@ def _not_ours(job: ImportJob) -> set[str]:
 
 def load_stage(config: ImportConfig, reader: files.Reader, images: bool, workers: int = 1) -> StageSpec:
     """The stage that reads and checks the images; ``reader`` reads those that rows name, if there are ``images``."""
-    kwargs = {
-        "reader": reader,
-        "max_pixels": config.max_pixels,
-        "images": images,
-        "require_captions": config.require_captions,
-    }
+    kwargs = {"reader": reader, "max_pixels": config.max_pixels, "images": images}
     return StageSpec(LoadPairs, kwargs, concurrency=workers)
 
 
@@ -79,17 +74,10 @@ class LoadPairs:
     a split (:mod:`idc.data.readers.default_splits`).
     """
 
-    def __init__(
-        self,
-        reader: files.Reader,
-        max_pixels: int,
-        images: bool = True,
-        require_captions: bool = False,
-    ) -> None:
+    def __init__(self, reader: files.Reader, max_pixels: int, images: bool = True) -> None:
         self.reader = reader
         self.max_pixels = max_pixels
         self.images = images
-        self.require_captions = require_captions
 
     def __call__(self, batch: Batch) -> Batch:
         rows = len(batch["pair_id"])
@@ -114,8 +102,6 @@ class LoadPairs:
         pair_id = _text(row["pair_id"], "pair_id")
         texts = [_text(text, "caption").strip() for text in _captions(row["captions"])]
         captions = [text for text in texts if text]
-        if not captions and self.require_captions:
-            raise _Bad("no caption: require_captions is on")
         change_type = None if row["change_type"] is None else _text(row["change_type"], "change_type").strip() or None
         loaded = {
             "pair_id": pair_id,

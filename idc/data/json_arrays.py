@@ -1,15 +1,17 @@
-"""A file that is one JSON array, read element by element: memory is that of one element."""
+"""A file that is one JSON array: where its elements are, so that each can be read by itself."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 _ARRAY_BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?:\{|\]|$)")
-_MARK = re.compile(rb'\\.|["\[\]{}]', re.DOTALL)
-_BLOCK = 64 * 1024
-_BETWEEN = b", \t\r\n"
+_HEAD = 64 * 1024
+_BETWEEN = re.compile(r"[, \t\r\n]*")
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
+"""Finds the end of an element; whether it is a row is seen when it is read."""
 
 
 class Element(NamedTuple):
@@ -22,58 +24,35 @@ class Element(NamedTuple):
 
 def begins_array(stream: BinaryIO) -> bool:
     """Whether a JSON file is an array of objects; other files have an object per line."""
-    return _ARRAY_BEGIN.match(stream.read(_BLOCK)) is not None
+    return _ARRAY_BEGIN.match(stream.read(_HEAD)) is not None
 
 
 def iter_array(stream: BinaryIO) -> Iterator[Element]:
-    """The elements of the array in a stream, from its position.
+    """The elements of the array in a stream, which is read whole.
 
-    No byte but blanks and commas is left out: what is between two objects or after the array is an element too, an
-    element that does not close extends to the end, and one more (``}``) is no JSON if the array itself does not close.
+    No byte but blanks and commas is left out: what follows an element that is not JSON, or the array, is an element
+    too, and if the array does not close, so is the last byte of its last element, which is no row.
     """
-    buffer, base, line = bytearray(), stream.tell(), 1
-    begin = position = depth = 0  # begin: of the bytes that are in no element yet
-    in_string = closed = False
+    data = stream.read()
+    text = data.decode("latin-1")  # a character for each byte; those of UTF-8 texts are no marks of JSON
+    position = end = text.index("[") + 1
+    line, counted, broken = 1, 0, False
+    while (position := _after_blanks(text, position)) < len(text) and text[position] != "]":
+        try:
+            _, end = _DECODER.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            end, broken = len(text), True
+        line, counted = line + text.count("\n", counted, position), position
+        yield Element(position, line, data[position:end].rstrip())
+        position = end
+    rest = _after_blanks(text, position + 1)
+    if rest < len(text):
+        yield Element(rest, line + text.count("\n", counted, rest), data[rest:].rstrip())
+    elif position >= len(text) and not broken:
+        yield Element(end - 1, line + text.count("\n", counted, end), data[end - 1 : end])
 
-    def element(start: int, stop: int) -> Iterator[Element]:
-        nonlocal begin, line
-        text = bytes(buffer[start:stop])
-        before = len(text) - len(text.lstrip(_BETWEEN))
-        first = line + buffer.count(b"\n", begin, start + before)
-        line += buffer.count(b"\n", begin, stop)
-        begin = stop
-        if stripped := text.strip(_BETWEEN):
-            yield Element(base + start + before, first, stripped)
 
-    while not closed and (block := stream.read(_BLOCK)):
-        buffer += block
-        for mark in _MARK.finditer(buffer, position):
-            position, character = mark.end(), mark[0]
-            if character == b'"':
-                in_string = not in_string
-            elif in_string or character[:1] == b"\\":
-                continue
-            elif character in b"[{":
-                if depth == 0:
-                    line += buffer.count(b"\n", begin, position)
-                    begin = position
-                elif depth == 1:
-                    yield from element(begin, mark.start())
-                depth += 1
-            else:
-                depth -= 1
-                if depth < 2:
-                    yield from element(begin, position - (depth == 0))
-                if depth == 0:
-                    closed, begin = True, position
-                    break
-        else:
-            # a backslash at the end is read again, with the byte that it escapes
-            position = len(buffer) - (buffer.endswith(b"\\") and position < len(buffer))
-            cut = max(0, begin - 1)
-            del buffer[:cut]
-            base, begin, position = base + cut, begin - cut, position - cut
-    buffer += stream.read()
-    if not closed and not buffer[begin:].strip(_BETWEEN):
-        begin = max(0, begin - 1)
-    yield from element(begin, len(buffer))
+def _after_blanks(text: str, position: int) -> int:
+    """The position behind the blanks and commas at a position."""
+    match = _BETWEEN.match(text, position)
+    return position if match is None else match.end()

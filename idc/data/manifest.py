@@ -24,11 +24,7 @@ AnyPath = str | os.PathLike[str] | files.Location
 """Types that public functions take for a folder: a local path, a URI or a location."""
 
 MANIFEST = "manifest.json"
-SCHEMA_VERSIONS = {
-    "pairs": PAIR_SCHEMA_VERSION,
-    "instructions": INSTRUCTION_SCHEMA_VERSION,
-    "procedures": 1,
-}
+SCHEMA_VERSIONS = {"pairs": PAIR_SCHEMA_VERSION, "instructions": INSTRUCTION_SCHEMA_VERSION, "procedures": 1}
 """Version of the columns of each kind of folder; a folder with a newer one is refused."""
 
 IMAGE_COLUMNS = {"before", "after", "images"}

@@ -39,10 +39,7 @@ _REASONS = (
         r"ACCESS_DENIED|PERMISSION_DENIED|status 403",
         f"access is denied; set {_KEYS} on every node, or give its role read and write access",
     ),
-    (
-        r"PermanentRedirect|AuthorizationHeaderMalformed|status 301",
-        "the bucket is in another region; set AWS_REGION",
-    ),
+    (r"PermanentRedirect|AuthorizationHeaderMalformed|status 301", "the bucket is in another region; set AWS_REGION"),
 )
 """Failures that another try would only repeat."""
 

@@ -282,11 +282,7 @@ def run_local(
 
 
 def _results(
-    folder: DatasetFolder,
-    source: Source,
-    stages: Sequence[StageSpec],
-    to_rows: ToRows | None,
-    pending: Sequence[int],
+    folder: DatasetFolder, source: Source, stages: Sequence[StageSpec], to_rows: ToRows | None, pending: Sequence[int]
 ) -> Generator[ChunkResult, None, None]:
     """One result per chunk, in order. While a chunk is in the stages, the next one is read and the one before it is
     written; at most three are in memory."""

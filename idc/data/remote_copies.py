@@ -8,12 +8,10 @@ import os
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from pyarrow import fs
 
@@ -25,10 +23,6 @@ CACHE_VARIABLE = "IDC_CACHE"
 _BLOCK = 8 << 20
 _AT_ONCE = 4
 _STALE_PATIENCE_S = 5.0
-_UNUSED_S = 7 * 24 * 3600
-"""Copies that nobody has asked for in this time, and no process uses, are removed when another one is fetched."""
-_in_use: dict[Path, IO[str]] = {}
-"""The copies that this process uses, until it ends, with a shared lock on each."""
 
 
 class Remote(NamedTuple):
@@ -170,11 +164,11 @@ def local_folder(path: str | os.PathLike[str], *, stale: bool = False, patience_
                 raise ValueError(f"{text} holds no files; check the URI, and AWS_ENDPOINT_URL")
             target = root / f"{stem}-{_short(repr(before))}"
             fetched = _fetched(location, before, target, lambda: remote_listing(location, patience_s), patience_s)
-            if fetched and _used(target):
-                return target / (location.name or "files")
+            if fetched:
+                return _used(target) / (location.name or "files")
     except Unreachable as error:
-        if kept and _used(kept[-1]):
-            return kept[-1] / (location.name or "files")
+        if kept:
+            return _used(kept[-1]) / (location.name or "files")
         raise ValueError(str(error)) from None
     raise ValueError(f"{text} changed while it was read, three times; try again when its writer is done")
 
@@ -226,36 +220,13 @@ def _fetched(
             return False
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-    _drop_unused(target.parent)
     return True
 
 
-def _used(target: Path) -> bool:
-    """Whether the copy is there; if so, this process keeps it from being removed, and its time is now."""
-    if target not in _in_use:
-        lock = _use_lock(target)
-        fcntl.flock(lock, fcntl.LOCK_SH)  # waits while another process removes it
-        _in_use[target] = lock
-    if not target.exists():
-        _in_use.pop(target).close()
-        return False
+def _used(target: Path) -> Path:
+    """The copy, whose time is now."""
     os.utime(target)
-    return True
-
-
-def _use_lock(target: Path) -> IO[str]:
-    return (target.parent / f".{target.name}.used").open("a")
-
-
-def _drop_unused(root: Path) -> None:
-    """Remove old copies that no process uses. What has no lock of a fetch is no copy: the cache may be a folder with
-    other things, such as the rows of data sets (:mod:`idc.data.mapped_rows`)."""
-    for fetch_lock in root.glob(".*.lock"):
-        target = root / fetch_lock.name[1 : -len(".lock")]
-        with suppress(FileNotFoundError, BlockingIOError), _use_lock(target) as lock:
-            if time.time() - target.stat().st_mtime > _UNUSED_S:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(target, ignore_errors=True)
+    return target
 
 
 def _safe(text: str) -> str:

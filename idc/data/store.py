@@ -44,24 +44,10 @@ from idc.data.stored_rows import iter_rows, iter_tables, read_rejects, read_sche
 from idc.data.write_errors import writing
 
 __all__ = [
-    "MANIFEST",
-    "SCHEMA_VERSIONS",
-    "AnyPath",
-    "DatasetFolder",
-    "Manifest",
-    "ManifestPart",
-    "MappedRows",
-    "Reject",
-    "complete_manifest",
-    "fingerprint",
-    "iter_rows",
-    "iter_tables",
-    "read_manifest",
-    "read_rejects",
-    "read_schema",
-    "read_table",
-    "undamaged",
-]
+    "MANIFEST", "SCHEMA_VERSIONS", "AnyPath", "DatasetFolder", "Manifest", "ManifestPart", "MappedRows", "Reject",
+    "complete_manifest", "fingerprint", "iter_rows", "iter_tables", "read_manifest", "read_rejects", "read_schema",
+    "read_table", "undamaged",
+]  # fmt: skip
 
 ROW_GROUP = 32
 """Rows in a Parquet row group: the least that a reader holds in memory."""
@@ -143,12 +129,7 @@ class DatasetFolder:
             manifest.kind,
             manifest.num_chunks,
             manifest.schema_version,
-        ) == (
-            fresh.fingerprint,
-            fresh.kind,
-            fresh.num_chunks,
-            fresh.schema_version,
-        )
+        ) == (fresh.fingerprint, fresh.kind, fresh.num_chunks, fresh.schema_version)
         if manifest is not None and same and not overwrite:
             folder = cls(location, schema, manifest)
             if manifest.inputs != fresh.inputs:

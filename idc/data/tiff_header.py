@@ -11,8 +11,6 @@ import struct
 from io import SEEK_END, BytesIO
 from typing import BinaryIO, NamedTuple
 
-__all__ = ["MAX_BLOCKS", "Directory", "GeoHeader", "geo_header", "refuse_large_blocks", "tiff_directories"]
-
 MAX_BLOCKS = 200_000
 """Most tiles or strips that Pillow is given; it makes an object of each."""
 _MAX_VALUES = 200_000

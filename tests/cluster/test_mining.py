@@ -18,12 +18,12 @@ from tests.data.mining.test_mining_job import digests
 pytestmark = pytest.mark.ray
 
 
-@pytest.mark.parametrize("kind", [pytest.param("exact", marks=pytest.mark.slow), "ivf"])
+@pytest.mark.parametrize("kind", [pytest.param("exact", marks=pytest.mark.slow), "hnsw"])
 def test_two_workers_on_ray_mine_what_one_process_does(ray_session: None, tmp_path: Path, kind: str) -> None:
     make_heap(tmp_path / "heap", scenes=6)
-    alone = job(tmp_path / "heap", tmp_path / "alone", index__kind=kind, index__shard_size=10)
+    alone = job(tmp_path / "heap", tmp_path / "alone", index=kind)
     mine(alone, partial(run_processes, progress=False), extraction(alone), encoder_fingerprint(alone))
-    config = job(tmp_path / "heap", tmp_path / "ray", index__kind=kind, index__shard_size=10, workers=2)
+    config = job(tmp_path / "heap", tmp_path / "ray", index=kind, workers=2)
     run = partial(run_chunks, False, ClusterConfig(), progress=False)
     mine(config, run, extraction(config), encoder_fingerprint(config))
     assert digests(tmp_path / "ray") == digests(tmp_path / "alone")

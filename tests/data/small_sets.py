@@ -6,27 +6,27 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.data.official_layouts import Expected, Official, more
+from tests.data.official_layouts import Expected, Files, Official, more
+
+SPLITS = ("train", "train", "val", "test", "test")
 
 
 def clevr_change() -> Official:
-    files: dict[str, int | str | bytes] = {}
+    names = [f"CLEVR_default_{n:06d}.png" for n in range(5)]
+    files: Files = {
+        "splits.json": json.dumps({"train": [0, 1], "val": [2], "test": [3, 4]}),
+        "type_mapping.json": json.dumps({"color": ["000000.png", "000003.png"], "drop": ["000001.png"]}),
+        "change_captions.json": json.dumps({name: [f"cube {n} is red"] for n, name in enumerate(names)}),
+        "no_change_captions.json": json.dumps({name: ["there is no change"] for name in names}),
+        "change_captions_by_IOU.json": json.dumps({str(n): 0.5 for n in range(5)}),
+    }
+    pairs: Expected = {}
     for n in range(5):
         files[f"images/CLEVR_default_{n:06d}.png"] = n
         files[f"sc_images/CLEVR_semantic_{n:06d}.png"] = 100 + n
         files[f"nsc_images/CLEVR_nonsemantic_{n:06d}.png"] = 200 + n
-    files["splits.json"] = json.dumps({"train": [0, 1], "val": [2], "test": [3, 4]})
-    files["type_mapping.json"] = json.dumps({"color": ["000000.png", "000003.png"], "drop": ["000001.png"]})
-    files["change_captions.json"] = json.dumps({f"CLEVR_default_{n:06d}.png": [f"cube {n} is red"] for n in range(5)})
-    files["no_change_captions.json"] = json.dumps(
-        {f"CLEVR_default_{n:06d}.png": ["there is no change"] for n in range(5)}
-    )
-    files["change_captions_by_IOU.json"] = json.dumps({str(n): 0.5 for n in range(5)})
-    split = ["train", "train", "val", "test", "test"]
-    pairs: Expected = {}
-    for n in range(5):
-        pairs[f"{n:06d}c"] = (split[n], n, 100 + n, [f"cube {n} is red"])
-        pairs[f"{n:06d}nc"] = (split[n], n, 200 + n, ["there is no change"])
+        pairs[f"{n:06d}c"] = (SPLITS[n], n, 100 + n, [f"cube {n} is red"])
+        pairs[f"{n:06d}nc"] = (SPLITS[n], n, 200 + n, ["there is no change"])
 
     def damage(files: dict[str, Any]) -> dict[str, str]:
         del files["sc_images/CLEVR_semantic_000001.png"]
@@ -44,13 +44,11 @@ def clevr_change() -> Official:
 
 
 def clevr_dc() -> Official:
-    files: dict[str, int | str | bytes] = {f"bef/{n}.png": n for n in range(5)} | {
-        f"aft/{n}.png": 90 + n for n in range(5)
-    }
+    captions = {str(n): [f"ball {n} moved", "it moved"] for n in range(5)}
+    files: Files = {f"{folder}/{n}.png": base + n for folder, base in (("bef", 0), ("aft", 90)) for n in range(5)}
     files["split.json"] = json.dumps({"train": [0, 1], "val": [2], "test": [3, 4]})
-    files["captions.json"] = json.dumps({str(n): [f"ball {n} moved", "it moved"] for n in range(5)})
-    split = ["train", "train", "val", "test", "test"]
-    pairs: Expected = {str(n): (split[n], n, 90 + n, [f"ball {n} moved", "it moved"]) for n in range(5)}
+    files["captions.json"] = json.dumps(captions)
+    pairs: Expected = {str(n): (SPLITS[n], n, 90 + n, captions[str(n)]) for n in range(5)}
 
     def damage(files: dict[str, Any]) -> dict[str, str]:
         del files["aft/1.png"]
@@ -65,14 +63,14 @@ def clevr_dc() -> Official:
 
 
 def spot_the_diff() -> Official:
-    files: dict[str, int | str | bytes] = {f"resized_images/{n}.png": n for n in range(1, 6)}
+    def rows(*entries: tuple[Any, list[str]]) -> str:
+        return json.dumps([{"img_id": number, "sentences": sentences} for number, sentences in entries])
+
+    files: Files = {f"resized_images/{n}.png": n for n in range(1, 6)}
     files |= {f"resized_images/{n}_2.png": 50 + n for n in range(1, 6)}
-    files["train.json"] = json.dumps([
-        {"img_id": "1", "sentences": ["a car is gone", " "]}, {"img_id": "2", "sentences": ["the dog moved"]},
-        {"img_id": "1", "sentences": ["the car left"]},
-    ])  # fmt: skip
-    files["val.json"] = json.dumps([{"img_id": 3, "sentences": [""]}])
-    files["test.json"] = json.dumps([{"img_id": n, "sentences": [f"man number {n} is here"]} for n in ("4", "5")])
+    files["train.json"] = rows(("1", ["a car is gone", " "]), ("2", ["the dog moved"]), ("1", ["the car left"]))
+    files["val.json"] = rows((3, [""]))
+    files["test.json"] = rows(("4", ["man number 4 is here"]), ("5", ["man number 5 is here"]))
     pairs: Expected = {
         "1": ("train", 1, 51, ["a car is gone", "the car left"]), "2": ("train", 2, 52, ["the dog moved"]),
         "3": ("val", 3, 53, []), "4": ("test", 4, 54, ["man number 4 is here"]),
@@ -81,16 +79,13 @@ def spot_the_diff() -> Official:
 
     def damage(files: dict[str, Any]) -> dict[str, str]:
         del files["resized_images/2_2.png"]
-        files["train.json"] = more(
-            files["train.json"],
-            '{"img_id": [6], "sentences": ["x"]}, {"img_id": null, "sentences": []}, {"img_id": "7", "sentences": "x"}',
-        )
-        files["test.json"] = more(
-            files["test.json"], '{"img_id": "1", "sentences": ["x"]}, ["x"], {"sentences": ["x"]}'
-        )
+        bad = '{"img_id": [6], "sentences": []}, {"img_id": null, "sentences": []}, {"img_id": "7", "sentences": "x"}'
+        files["train.json"] = more(files["train.json"], bad)
+        bad = '{"img_id": "1", "sentences": ["x"]}, ["x"], {"sentences": ["x"]}'
+        files["test.json"] = more(files["test.json"], bad)
         files["val.json"] += "<html>"
         return {
-            "2": "missing file", "train.json:3": "bad row", "train.json:4": "bad row", "train.json:5": "bad row",
+            "2": "missing file", **{f"train.json:{n}": "bad row" for n in (3, 4, 5)},
             "test.json:2": "duplicate pair id", "test.json:3": "bad row", "test.json:4": "bad row",
             "val.json": "bad file",
         }  # fmt: skip
@@ -99,25 +94,21 @@ def spot_the_diff() -> Official:
 
 
 def spot_the_diff_multi() -> Official:
-    files: dict[str, int | str | bytes] = {f"{n}.png": n for n in range(1, 5)} | {
-        f"{n}_2.png": 50 + n for n in range(1, 5)
-    }
+    captions = {n: [f"{n} men left. a car is gone"] for n in range(1, 5)}
+    files: Files = {f"{n}{end}.png": base + n for n in captions for end, base in (("", 0), ("_2", 50))}
     files["splits.json"] = json.dumps({"train": [1], "val": [2], "test": [3, 4]})
-    files["change_multi_captions.json"] = json.dumps(
-        {f"{n:06d}.png": [f"{n} men left. a car is gone"] for n in range(1, 5)}
-    )
-    split = {1: "train", 2: "val", 3: "test", 4: "test"}
-    pairs: Expected = {str(n): (split[n], n, 50 + n, [f"{n} men left. a car is gone"]) for n in split}
+    files["change_multi_captions.json"] = json.dumps({f"{n:06d}.png": texts for n, texts in captions.items()})
+    pairs: Expected = {str(n): (SPLITS[n], n, 50 + n, texts) for n, texts in captions.items()}
 
     def damage(files: dict[str, Any]) -> dict[str, str]:
         files["3.png"] = b""
         files["splits.json"] = json.dumps({"train": [1], "val": [2, 1, "no id"], "test": [3, 4], "extra": [9]})
-        entries = '"000006.png": ["x"], "000007.png": "x", "8x.png": ["x"]'
-        files["change_multi_captions.json"] = more(files["change_multi_captions.json"], entries)
+        name = "change_multi_captions.json"
+        files[name] = more(files[name], '"000006.png": ["x"], "000007.png": "x", "8x.png": ["x"]')
         return {
             "3": "empty file", "splits.json:val:1": "duplicate pair id", "splits.json:val:2": "no pair id",
-            "9": "bad split", "change_multi_captions.json:000006.png": "bad split",
-            "change_multi_captions.json:000007.png": "bad split", "change_multi_captions.json:8x.png": "no pair id",
+            "9": "bad split", f"{name}:000006.png": "bad split", f"{name}:000007.png": "bad split",
+            f"{name}:8x.png": "no pair id",
         }  # fmt: skip
 
     return Official("spot_the_diff", files, pairs, damage, {"3"}, {"spot_the_diff": {"protocol": "multi"}})
@@ -127,23 +118,17 @@ def image_editing_request() -> Official:
     def row(n: int, sents: list[str]) -> dict[str, Any]:
         return {"img0": f"{n}a.jpg", "img1": f"{n}b.jpg", "sents": sents, "uid": f"Reddit_{n}"}
 
-    files: dict[str, int | str | bytes] = {f"images/{n}a.jpg": n for n in range(5)}
-    files |= {f"images/{n}b.jpg": 30 + n for n in range(5)}
-    files["train.json"] = json.dumps([row(0, ["Remove the man. "]), row(1, ["brighter"])], indent=4)
-    files["valid.json"] = json.dumps([row(2, ["a", "b", "c"])], indent=4)
-    files["test.json"] = json.dumps([row(n, [f"crop it by {n} percent", "crop", "cut"]) for n in (3, 4)], indent=4)
+    texts = [["Remove the man. "], ["brighter"], ["a", "b", "c"], ["crop it", "crop", "cut"], ["crop", "it", "now"]]
+    files: Files = {f"images/{n}{end}.jpg": base + n for n in range(5) for end, base in (("a", 0), ("b", 30))}
+    for name, split in (("train", "train"), ("valid", "val"), ("test", "test")):
+        files[f"{name}.json"] = json.dumps([row(n, texts[n]) for n in range(5) if SPLITS[n] == split], indent=4)
     pairs: Expected = {
-        "Reddit_0": ("train", 0, 30, ["Remove the man."]),
-        "Reddit_1": ("train", 1, 31, ["brighter"]),
-        "Reddit_2": ("val", 2, 32, ["a", "b", "c"]),
-        "Reddit_3": ("test", 3, 33, ["crop it by 3 percent", "crop", "cut"]),
-        "Reddit_4": ("test", 4, 34, ["crop it by 4 percent", "crop", "cut"]),
-    }
+        f"Reddit_{n}": (SPLITS[n], n, 30 + n, [text.strip() for text in texts[n]]) for n in range(5)
+    }  # fmt: skip
 
     def damage(files: dict[str, Any]) -> dict[str, str]:
         del files["images/1b.jpg"]
-        twice = json.dumps(row(3, ["again"]))
-        files["test.json"] = more(files["test.json"], f"[], {twice}")
+        files["test.json"] = more(files["test.json"], f"[], {json.dumps(row(3, ['again']))}")
         files["train.json"] = more(files["train.json"], '{"img0": "3a.jpg", "sents": ["x"], "uid": "Reddit_8"}, 5')
         files["valid.json"] = more(files["valid.json"], json.dumps({**row(4, []), "sents": ["x", None], "uid": "R"}))
         return {
@@ -155,14 +140,16 @@ def image_editing_request() -> Official:
 
 
 def levir_mci() -> Official:
+    name_of_file = "LevirCCcaptions.json"
+
     def row(split: str, n: int, flag: int) -> dict[str, Any]:
         text = " a road appears ." if flag else " no change has occurred ."
         sentences = [{"raw": text, " tokens": text.split()}, {"raw": f" picture {n} ."}]
         name = f"{split}_{n:06d}.png"
         return {"filepath": split, "filename": name, "split": split, "changeflag": flag, "sentences": sentences}
 
-    rows = [row("train", 1, 1), row("train", 2, 0), row("val", 3, 1), row("test", 4, 0), row("test", 5, 1)]
-    files: dict[str, int | str | bytes] = {"LevirCCcaptions.json": json.dumps({"images": rows, "dataset": "LEVIR"})}
+    rows = [row(split, n, n % 2) for n, split in enumerate(SPLITS, start=1)]
+    files: Files = {name_of_file: json.dumps({"images": rows, "dataset": "LEVIR"})}
     pairs: Expected = {}
     for n, entry in enumerate(rows, start=1):
         split, name = entry["split"], entry["filename"]
@@ -178,50 +165,21 @@ def levir_mci() -> Official:
             {**row("test", 6, 0), "changeflag": 7}, {**row("test", 7, 0), "split": "extra"}, row("train", 2, 0),
             {**row("test", 8, 0), "sentences": [{"tokens": ["x"]}]},
         ]  # fmt: skip
-        text = files["LevirCCcaptions.json"]
-        end = text.index('], "dataset"')
+        head, _, tail = files[name_of_file].partition('], "dataset"')
         entries = ", ".join(["[]", *map(json.dumps, extra), '{"filepath": "test"}'])
-        files["LevirCCcaptions.json"] = f"{text[:end]}, {entries}{text[end:]}"
+        files[name_of_file] = f'{head}, {entries}], "dataset"{tail}'
         return {
-            "train_000001": "missing file", "val_000003": "missing file", "LevirCCcaptions.json:5": "bad row",
-            "LevirCCcaptions.json:6": "bad row", "test_000007": "bad split", "train_000002": "duplicate pair id",
-            "LevirCCcaptions.json:9": "bad row", "LevirCCcaptions.json:10": "bad row",
+            "train_000001": "missing file", "val_000003": "missing file", "test_000007": "bad split",
+            "train_000002": "duplicate pair id", **{f"{name_of_file}:{n}": "bad row" for n in (5, 6, 9, 10)},
         }  # fmt: skip
 
     return Official("levir", files, pairs, damage, {"train_000001", "val_000003"})
 
 
-def levir_joined() -> Official:
-    names = {"train_000001": "train", "train_000002": "train", "val_000001": "val", "test_000001": "test"}
-    texts = {name: ["the scene is the same as before", "there is no difference"] for name in names}
-    texts["train_000002"] = ["a road appears", "a new road"]
-    files: dict[str, int | str | bytes] = {"levir_cc_captions.json": json.dumps(texts)}
-    for split in ("train", "val", "test"):
-        files[f"{split}.txt"] = "".join(f"{name}.png\n" for name, of in names.items() if of == split)
-    pairs: Expected = {}
-    for n, (name, split) in enumerate(names.items()):
-        files |= {f"images/{split}/A/{name}.png": n, f"images/{split}/B/{name}.png": 20 + n}
-        pairs[name] = (split, n, 20 + n, texts[name])
-
-    def damage(files: dict[str, Any]) -> dict[str, str]:
-        del files["images/val/A/val_000001.png"]
-        files["test.txt"] += "train_000001.png\ntest_000002.png\n"
-        entries = '"test_000002": [3], "test_000004": ["x"]'
-        files["levir_cc_captions.json"] = more(files["levir_cc_captions.json"], entries)
-        return {
-            "val_000001": "missing file", "test.txt:2": "duplicate pair id",
-            "levir_cc_captions.json:test_000002": "bad row", "levir_cc_captions.json:test_000004": "bad split",
-        }  # fmt: skip
-
-    return Official("levir", files, pairs, damage, {"val_000001"})
-
-
-BIRD_COLUMNS = (
-    "img1ObservationURL img1ImgURL img1Species img1Selection img2ObservationURL img2ImgURL img2Species img2Selection"
-)
-
-
 def birds_to_words() -> Official:
+    table = "birds-to-words-v1.0.tsv"
+    columns = [f"img{n}{name}" for n in (1, 2) for name in ("ObservationURL", "ImgURL", "Species", "Selection")]
+
     def line(one: int, two: int, split: str, annotator: int, text: str) -> str:
         cells = [
             cell
@@ -231,30 +189,28 @@ def birds_to_words() -> Official:
         return "\t".join([*cells, split, str(annotator), text])
 
     lines = [
-        "\t".join([*BIRD_COLUMNS.split(), "split", "annN", "description"]),
+        "\t".join([*columns, "split", "annN", "description"]),
         line(10, 11, "train", 1, 'Animal 1 is "red", not blue.'), line(12, 13, "val", 1, '"Animal 2 ""sings""."'),
         line(10, 11, "train", 2, "Animal 1 is bigger."), line(12, 11, "test", 1, "Animal 2 is much bigger."),
         line(13, 11, "train", 1, '"Both are birds.'),
     ]  # fmt: skip
-    files: dict[str, int | str | bytes] = {"birds-to-words-v1.0.tsv": "\n".join(lines) + "\n"}
+    files: Files = {table: "\n".join(lines) + "\n"}
     files |= {"images/10.jpg": 10, "images/11.jpeg": 11, "images/12.jpg": 12, "images/13.png": 13}
     pairs: Expected = {
         "10_11": ("train", 10, 11, ['Animal 1 is "red", not blue.', "Animal 1 is bigger."]),
-        "12_13": ("val", 12, 13, ['Animal 2 "sings".']),
-        "12_11": ("test", 12, 11, ["Animal 2 is much bigger."]),
+        "12_13": ("val", 12, 13, ['Animal 2 "sings".']), "12_11": ("test", 12, 11, ["Animal 2 is much bigger."]),
         "13_11": ("train", 13, 11, ['"Both are birds.']),
-    }
+    }  # fmt: skip
 
     def damage(files: dict[str, Any]) -> dict[str, str]:
-        name = "birds-to-words-v1.0.tsv"
         bad = [
             "cut\toff", line(10, 12, "extra", 1, "x"), line(12, 11, "train", 2, "x"),
             line(10, 11, "train", 3, "x").replace("/photos/10/", "/none/"), line(10, 99, "test", 1, "x"),
         ]  # fmt: skip
-        files[name] += "\n".join(bad) + "\n"
+        files[table] += "\n".join(bad) + "\n"
         return {
-            f"{name}:6": "bad row", "10_12": "bad split", f"{name}:8": "duplicate pair id", f"{name}:9": "no pair id",
-            "10_99": "missing file",
+            f"{table}:6": "bad row", "10_12": "bad split", f"{table}:8": "duplicate pair id",
+            f"{table}:9": "no pair id", "10_99": "missing file",
         }  # fmt: skip
 
     return Official("birds_to_words", files, pairs, damage)
@@ -265,7 +221,7 @@ def birds_tokenised() -> Official:
         return json.dumps({"img1": str(one), "description": description, "img2": str(two)}) + "\n"
 
     tokens = ["animal1", "is", "red", "."]
-    files: dict[str, int | str | bytes] = {
+    files: Files = {
         "train.json": line(1, 2, tokens) + line(1, 2, ["blue"]) + line(3, 4, ["green"]),
         "val.json": line(2, 3, [["a"], ["b", "c"]]), "test.json": line(4, 1, [tokens, ["big"]]), "dict.json": "{}",
         **{f"{n}.jpg": n for n in range(1, 5)},
@@ -279,8 +235,8 @@ def birds_tokenised() -> Official:
         files["train.json"] += '{"img1": "1", \n[]\n' + line(1, 3, "text") + line(9, 1, ["x"])
         files["val.json"] += line(1, 2, ["x"])
         return {
-            "train.json:3": "bad row", "train.json:4": "bad row", "train.json:5": "bad row",
-            "val.json:1": "duplicate pair id", "9_1": "missing file",
+            **{f"train.json:{n}": "bad row" for n in (3, 4, 5)}, "val.json:1": "duplicate pair id",
+            "9_1": "missing file",
         }  # fmt: skip
 
     return Official("birds_to_words", files, pairs, damage)
@@ -289,11 +245,10 @@ def birds_tokenised() -> Official:
 def omnidiff() -> Official:
     def row(n: int, **other: Any) -> dict[str, Any]:
         text = f"The lamp number {n} was moved to the left of the desk."
-        return {
-            "id": f"{n:06d}", "before": f"images/{n}_a.jpg", "after": f"images/{n}_b.jpg", "captions": [text], **other,
-        }  # fmt: skip
+        images = {"before": f"images/{n}_a.jpg", "after": f"images/{n}_b.jpg"}
+        return {"id": f"{n:06d}", **images, "captions": [text], **other}
 
-    files: dict[str, int | str | bytes] = {}
+    files: Files = {}
     pairs: Expected = {}
     for subset, base in (("real", 0), ("render", 40)):
         for n, split in enumerate(("train", "val", "test"), start=base):
@@ -310,17 +265,17 @@ def omnidiff() -> Official:
         files["render/test.json"] = more(files["render/test.json"], '{"before": "a.jpg"}')
         return {
             "render/000041": "missing file", "real/train.json:1": "bad row", "real/000000": "duplicate pair id",
-            "real/val.json:1": "bad row", "real/val.json:2": "bad row", "real/val.json:3": "bad row",
-            "render/test.json:1": "bad row",
+            **{f"real/val.json:{n}": "bad row" for n in (1, 2, 3)}, "render/test.json:1": "bad row",
         }  # fmt: skip
 
     return Official("omnidiff", files, pairs, damage, {"render/000041"})
 
 
 OFFICIAL: dict[str, Callable[[], Official]] = {
-    "clevr_change": clevr_change, "clevr_dc": clevr_dc, "spot_the_diff": spot_the_diff,
-    "spot_the_diff_multi": spot_the_diff_multi, "image_editing_request": image_editing_request, "levir_mci": levir_mci,
-    "levir_joined": levir_joined, "birds_to_words": birds_to_words, "birds_tokenised": birds_tokenised,
-    "omnidiff": omnidiff,
+    make.__name__: make
+    for make in (
+        clevr_change, clevr_dc, spot_the_diff, spot_the_diff_multi, image_editing_request, levir_mci, birds_to_words,
+        birds_tokenised, omnidiff,
+    )
 }  # fmt: skip
 """By the name of the test."""

@@ -34,30 +34,26 @@ def centre(pixels: np.ndarray) -> np.ndarray:
     return np.array([(weight * x).sum(), (weight * y).sum()]) / weight.sum()
 
 
-def test_without_amounts_nothing_changes() -> None:
-    before, after = spots([(20, 20)]), spots([(40, 30)])
-    found = augment(before, after, amounts(), np.random.default_rng(0))
-    assert np.array_equal(found.images[0], before)
-    assert np.array_equal(found.images[1], after)
+def test_amounts_of_nothing_change_nothing_and_equal_generators_give_equal_pairs() -> None:
+    pair = spots([(20, 20)]), spots([(40, 30)])
+    found = augment(*pair, amounts(), np.random.default_rng(0))
+    assert all(np.array_equal(*images) for images in zip(found.images, pair, strict=True))
     assert np.allclose(found.maps, [[[1, 0, 0], [0, 1, 0]]] * 2)
-
-
-def test_equal_generators_give_equal_pairs_and_others_do_not() -> None:
-    before, after = spots([(20, 20)]), spots([(40, 30)])
     config = AugmentationConfig(jpeg=0.5)
-    first, again, other = (augment(before, after, config, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    first, again, other = (augment(*pair, config, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert all(np.array_equal(one, two) for one, two in zip(first.images, again.images, strict=True))
     assert np.array_equal(first.maps, again.maps)
     assert not np.array_equal(first.images[0], other.images[0])
     assert not np.allclose(first.maps, other.maps)
+    for given in ({"blur": 3.0}, {"jpeg": 1.0}, {"contrast": 0.5}):
+        images = augment(*pair, amounts(**given), np.random.default_rng(4)).images
+        assert not np.array_equal(images[0], pair[0]), given
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_places_follow_the_pixels_of_each_image(seed: int) -> None:
-    points = [(30.0, 22.0), (34.0, 26.0)]
-    found = augment(
-        spots(points[:1]), spots(points[1:]), amounts(shift=0.2, scale=0.2, shear=0.2), np.random.default_rng(seed)
-    )
+    points, config = [(30.0, 22.0), (34.0, 26.0)], amounts(shift=0.2, scale=0.2, shear=0.2)
+    found = augment(spots(points[:1]), spots(points[1:]), config, np.random.default_rng(seed))
     assert not np.allclose(found.maps[0], found.maps[1])
     for pixels, affine, point in zip(found.images, found.maps, points, strict=True):
         assert centre(pixels) == pytest.approx(affine @ (*point, 1), abs=0.2)
@@ -77,15 +73,11 @@ def test_points_that_must_be_visible_stay_visible() -> None:
     assert left > 10, "without the points most shifts of up to a half move one of them out"
 
 
-def test_light_and_tint_are_those_of_both_images_and_noise_is_not() -> None:
+def test_light_is_that_of_both_images_and_noise_or_haze_each_images_own() -> None:
     grey = np.full((*SIZE, 3), 100, np.uint8)
     lit = augment(grey, grey, amounts(light=0.3, tint=0.2), np.random.default_rng(3)).images
     assert np.array_equal(*lit)
     assert len(np.unique(lit[0][0, 0])) == 3, "a tint differs between the channels"
-
-
-def test_a_pair_has_noise_or_haze_and_each_image_its_own() -> None:
-    grey = np.full((*SIZE, 3), 100, np.uint8)
     noisy, hazy = 0, 0
     for seed in range(40):
         before, after = augment(grey, grey, amounts(noise=60, haze=2), np.random.default_rng(seed)).images
@@ -105,13 +97,6 @@ def test_a_pair_has_noise_or_haze_and_each_image_its_own() -> None:
 def _roughness(pixels: np.ndarray) -> float:
     """Mean difference of neighbours, beyond that of a smooth field."""
     return float(np.abs(np.diff(pixels.astype(float), n=2, axis=1)).mean())
-
-
-def test_blur_and_jpeg_change_the_pixels() -> None:
-    pair = spots([(20, 20)]), spots([(40, 30)])
-    for given in ({"blur": 3.0}, {"jpeg": 1.0}, {"contrast": 0.5}):
-        images = augment(*pair, amounts(**given), np.random.default_rng(4)).images
-        assert not np.array_equal(images[0], pair[0]), given
 
 
 def test_mirroring_exchanges_the_sides_in_pixels_and_words() -> None:

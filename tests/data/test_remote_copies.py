@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from mmap import PROT_READ, mmap
 from pathlib import Path
 
 import pytest
@@ -86,39 +83,6 @@ def test_a_folder_that_changes_while_it_is_read_is_refused(
     with pytest.raises(ValueError, match="s3://idc/c changed while it was read, three times"):
         local_folder("s3://idc/c")
     assert entries(cache) == []
-
-
-def test_copies_that_nobody_uses_are_removed_and_nothing_else(s3: Store, cache: Path) -> None:
-    """All are of last week: a copy of a process that has ended, one that another process uses, a folder of another
-    program, and the rows of a running training."""
-    for name in ("ended", "used", "new"):
-        put(f"d/{name}", config=b"1")
-    fetch = "from idc.data.remote_copies import local_folder; print(local_folder('s3://idc/d/{}'), flush=True); input()"
-    code = [[sys.executable, "-c", fetch.format(name)] for name in ("ended", "used")]
-    with ExitStack() as ending:
-        ended, used = (
-            ending.enter_context(subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-            for run in code
-        )
-        copies = [Path(process.stdout.readline().strip()).parent for process in (ended, used)]
-        ended.communicate("\n")
-        (cache / "rows").mkdir()
-        (cache / "rows" / "rows-1.arrow").write_bytes(b"rows")
-        (cache / f"s3_idc-{'0' * 12}-{'1' * 12}").mkdir()
-        week = time.time() - 8 * 24 * 3600
-        for path in (*copies, *cache.iterdir()):
-            os.utime(path, (week, week))
-        with (cache / "rows" / "rows-1.arrow").open("rb") as file, mmap(file.fileno(), 0, prot=PROT_READ) as rows:
-            new = local_folder("s3://idc/d/new").parent
-            assert rows[:] == (cache / "rows" / "rows-1.arrow").read_bytes() == b"rows"
-        assert entries(cache) == sorted([copies[1].name, new.name, "rows", f"s3_idc-{'0' * 12}-{'1' * 12}"])
-        assert (copies[1] / "used" / "config").read_bytes() == b"1"
-        used.communicate("\n")
-    for path in copies[1:]:
-        os.utime(path, (week, week))
-    put("d/newer", config=b"1")
-    local_folder("s3://idc/d/newer")
-    assert copies[1].name not in entries(cache)
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -98,18 +97,11 @@ def make(kind: str, folder: Path) -> str:
         pq.write_table(table("bytes"), folder / "parts" / "_old" / "part.parquet")
         pq.write_table(table("bytes").slice(0, 0), folder / "parts" / "empty.parquet")
         return str(folder / "parts")
-    cells = "struct" if kind == "parquet of datasets" else "bytes"
-    pq.write_table(table(cells), folder / "t.parquet")
-    if kind != "bucket":
-        return str(folder / "t.parquet")
-    fsspec.filesystem("memory").store.clear()
-    with fsspec.open("memory://bucket/in/t.parquet", "wb") as stream:
-        stream.write((folder / "t.parquet").read_bytes())
-    return "memory://bucket/in"
+    pq.write_table(table("struct"), folder / "t.parquet")
+    return str(folder / "t.parquet")
 
 
-KINDS = ("folder of images", "folder of pairs", "csv", "jsonl", "parquet", "parquet folders", "parquet of datasets",
-         "bucket")  # fmt: skip
+KINDS = ("folder of images", "folder of pairs", "csv", "jsonl", "parquet folders", "parquet of structs")
 
 
 def rows_of(source: InputRows) -> list[tuple[int, str, int, int]]:

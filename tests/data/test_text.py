@@ -60,10 +60,7 @@ def test_the_official_procap_vocabulary(tmp_path: Path) -> None:
     assert vocabulary.decode([4, 8, 0, 9, 10, 7, 5, 8]) == "red , caf [MASK]"
     assert vocabulary.decode([4, 0, 4, 8]) == "[BOS] red"  # only the first is the beginning
     vocabulary.save(tmp_path / "v.json")
-    again = Vocabulary.load(tmp_path / "v.json")
-    assert again == vocabulary
-    assert again.special == vocabulary.special
-    assert Vocabulary(vocabulary.words) != vocabulary
+    assert Vocabulary.load(tmp_path / "v.json") == vocabulary != Vocabulary(vocabulary.words)
 
 
 @pytest.mark.parametrize("content", ['{"red": 0}', "[1]", "no", '{"[PAD]": "a"}', '{"[PAD]": 0, "red": 9}'])

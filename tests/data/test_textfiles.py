@@ -26,12 +26,9 @@ def test_a_fault_is_a_json_error_that_says_why(text: str, says: str) -> None:
         parse_json(text)
 
 
-def test_a_byte_order_mark_is_no_content() -> None:
+def test_bytes_that_are_not_utf8_are_named_or_kept_and_a_byte_order_mark_is_no_content() -> None:
     assert parse_json('\ufeff{"a": 1}') == {"a": 1}
     assert decode_text("\ufeffé".encode()) == "é"
-
-
-def test_bytes_that_are_not_utf8_are_named_or_kept() -> None:
     with pytest.raises(ValueError, match=r"byte 1 is b'\\xe9'"):
         decode_text(b"a\xe9")
     assert decode_text(b"a\xe9", "surrogateescape") == "a\udce9"
@@ -48,11 +45,6 @@ def test_half_a_character_is_refused_or_kept() -> None:
         parse_json('{"a": ["x \\ud83d"]}')
     assert parse_json('"\\ud83d"', keep_surrogates=True) == "\ud83d"
     assert parse_json('"\\ud83d\\ude00"') == "\U0001f600"
-
-
-def test_utf16_is_named() -> None:
-    with pytest.raises(ValueError, match="it is UTF-16; save it as UTF-8"):
-        decode_text("text".encode("utf-16"))
 
 
 def test_lines_of_a_stream_are_those_of_its_text() -> None:

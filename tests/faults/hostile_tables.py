@@ -120,7 +120,7 @@ def jsonl_entries() -> dict[str, Hostile]:
         "UTF-16": table("jsonl", json.dumps(GOOD_RECORD).encode("utf-16"), error="is UTF-16; save it as"),
         "one list": table("jsonl", json.dumps([GOOD_RECORD]), pairs=("good",)),
         "a list of anything": table(
-            "jsonl", f"[{json.dumps(GOOD_RECORD)},\n5, null,\n[{{}}]]\n{{}}", pairs=("good",),
+            "jsonl", f"[{json.dumps(GOOD_RECORD)},\n5,\n[{{}}]]\n{{}}", pairs=("good",),
             rejects={f"t.jsonl:{line}": code for line, code in ((2, "bad row"), (3, "bad row"), (4, "no pair id"))},
         ),
         "a list that does not end": table(

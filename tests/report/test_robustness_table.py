@@ -92,7 +92,7 @@ def test_severities_have_one_number_each(tmp_path: Path) -> None:
 def test_each_severity_is_a_set_and_a_shift_is_one_of_the_after_image() -> None:
     job = load(RobustnessJob, None, {
         "artifact": "a", "pairs": "p", "sets": "s", "out": "o",
-        "corruptions": {"fog": [1, 3], "shift": [2], "snow": []}, "trained_baseline": "t",
+        "corruptions": {"fog": [1, 3], "shift": [2], "contrast": []}, "trained_baseline": "t",
     })  # fmt: skip
     made = [(one.out, one.severity, one.which) for one in _perturbed(job)]
     assert made == [

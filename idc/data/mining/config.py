@@ -71,34 +71,6 @@ class EfficientNetLite0Config(ConfigModel):
     """Thresholds of the middle block's similarities."""
 
 
-class IndexConfig(ConfigModel):
-    """The faiss index of one feature; one per shard of the image collection."""
-
-    kind: Literal["exact", "ivf", "hnsw"] = "exact"
-    """exact: every image is compared with every other one; the result depends neither on the shards nor on the number
-    of workers. ivf: inverted lists, of which `probes` are searched. hnsw: a graph of neighbours. The paper names no
-    kind."""
-    shard_size: int = Field(default=100_000, ge=1)
-    """Images per shard. A worker holds one shard of one feature in memory: images x dimensions x 4 bytes (0.4 GB of
-    1024 dimensions), twice that while it builds one."""
-    lists: int | None = Field(default=None, ge=1)
-    """ivf: number of inverted lists per shard. Default: 4 times the square root of its images."""
-    probes: int = Field(default=16, ge=1)
-    """ivf: lists searched per query."""
-    links: int = Field(default=32, ge=2)
-    """hnsw: links per node (M)."""
-    build_width: int = Field(default=100, ge=1)
-    """hnsw: candidates while building (efConstruction)."""
-    search_width: int = Field(default=128, ge=1)
-    """hnsw: candidates while searching (efSearch); at least the number of neighbours."""
-
-    def faults(self) -> Iterator[str]:
-        for name, kind in (("lists", "ivf"), ("probes", "ivf"), ("links", "hnsw"), ("build_width", "hnsw"),
-                           ("search_width", "hnsw")):  # fmt: skip
-            if name in self.model_fields_set and kind != self.kind:
-                yield f"{name}: not used with kind={self.kind}; leave it out"
-
-
 class MiningConfig(ConfigModel):
     """The rules by which two images of a collection are a pair."""
 
@@ -117,8 +89,10 @@ class MiningConfig(ConfigModel):
     removes none beforehand; its tau_max leaves out a pair of copies, but not the pairs of each copy."""
     neighbours: int = Field(default=50, ge=1)  # k
     """k: nearest images listed under each feature. The paper does not state its k."""
-    index: IndexConfig = IndexConfig()
-    """The search index."""
+    index: Literal["exact", "hnsw"] = "exact"
+    """The search index, of which every worker holds both features in memory: images x dimensions x 4 bytes (0.4 GB of
+    100,000 images and 1024 dimensions). exact: every image is compared with every other one. hnsw: a graph of
+    neighbours, for millions of images. The paper names no kind."""
     clusters: int = Field(default=3, ge=1)  # K
     """K: clusters of an image's candidates, each of which gives one pair. Up to K candidates are a cluster each."""
     gamma: float = Field(default=0.1, gt=0)
@@ -132,9 +106,6 @@ class MiningConfig(ConfigModel):
     features "as computed in eq. (3)" and weights them "as the CLIP feature and DINOv2 feature have different scales"
     (the preset `paper.yaml`). unit: both are scaled to length 1 first, for which gamma = 0.1 is a wide kernel: no two
     images are further apart than 1.44. The thresholds are of cosines and do not depend on it."""
-    mutual: Literal["both", "once"] = "both"
-    """If image i chose j and j chose i: both keeps (i, j) and (j, i), which eq. 12 counts as two pairs; once keeps the
-    one whose before image comes first in the collection."""
 
     def faults(self) -> Iterator[str]:
         other = "clip_dinov2" if self.encoder == "efficientnet_lite0" else "efficientnet_lite0"
@@ -142,8 +113,6 @@ class MiningConfig(ConfigModel):
             yield f"{other}: not used with encoder={self.encoder}; set encoder={other}, or leave it out"
         if self.alpha == 0 and self.beta == 0:
             yield "alpha, beta: both are 0; give one of them a weight"
-        if self.index.kind == "hnsw" and self.index.search_width < self.neighbours:
-            yield f"index.search_width: {self.index.search_width} is less than neighbours={self.neighbours}"
 
     def thresholds(self) -> tuple[FeatureThresholds, FeatureThresholds]:
         """Of the first and the second feature."""
@@ -165,13 +134,12 @@ class MinePairsJob(MiningConfig):
     out: str = Field(min_length=1)
     """Folder of pairs to write, with the page mining.html. Path or URI."""
     work: str | None = None
-    """Folder of the features, near-duplicates, index and neighbours, which a job with other thresholds and another out
+    """Folder of the features, near-duplicates and neighbours, which a job with other thresholds and another out
     can reuse. Default: out with -work."""
     chunk_size: int = Field(default=256, ge=1, le=100_000)
     """Images per chunk of feature extraction; a worker holds their files in memory."""
     query_chunk: int = Field(default=1024, ge=1, le=100_000)
-    """Images per chunk of search and clustering. A worker reads the whole index once per chunk: larger chunks for
-    larger collections."""
+    """Images per chunk of search and clustering."""
     batch_size: int = Field(default=32, ge=1)
     """Images per forward pass of the encoders."""
     workers: int = Field(default=2, ge=1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Protocol
 
@@ -13,6 +15,9 @@ from idc.data.mapped_rows import MappedRows
 from idc.data.pipeline import Batch, FolderSource
 from idc.data.readers.base import printable
 from idc.data.store import MANIFEST, fingerprint
+
+HeapImages = Callable[[int, str], bytes]
+"""The encoded bytes of an image, by its position and id; picklable and small. Raises ImageError if unreadable."""
 
 
 class Heap(Protocol):
@@ -29,26 +34,12 @@ class Heap(Protocol):
     num_images: int
     fingerprint: str
     notes: list[str]
-
-    @property
-    def images(self) -> HeapImages: ...
+    images: HeapImages
 
     @property
     def num_chunks(self) -> int: ...
 
     def read(self, chunk_id: int) -> Batch: ...
-
-
-class HeapImages(Protocol):
-    """Reads single images of a collection; picklable and small."""
-
-    def __call__(self, position: int, image_id: str) -> bytes:
-        """The encoded bytes of an image.
-
-        Raises:
-            ImageError: the file cannot be read.
-        """
-        ...
 
 
 def open_heap(path: str, chunk_size: int) -> Heap:
@@ -72,7 +63,7 @@ class FilesHeap:
 
     def __init__(self, folder: files.Location, chunk_size: int) -> None:
         tree = folder.scan()
-        self.images = FileImages(files.Reader(folder))
+        self.images: HeapImages = partial(_file_bytes, files.Reader(folder))
         self.chunk_size = chunk_size
         self.names: list[str] = []
         sizes: list[int] = []
@@ -121,14 +112,8 @@ class FilesHeap:
         return batch
 
 
-class FileImages:
-    """Images by their names."""
-
-    def __init__(self, reader: files.Reader) -> None:
-        self.reader = reader
-
-    def __call__(self, position: int, image_id: str) -> bytes:
-        return cell_bytes(image_id, self.reader)
+def _file_bytes(reader: files.Reader, position: int, image_id: str) -> bytes:
+    return cell_bytes(image_id, reader)
 
 
 class PairsHeap:
@@ -136,7 +121,7 @@ class PairsHeap:
 
     def __init__(self, folder: files.Location, chunk_size: int) -> None:
         columns = ["pair_id", "before", "after"]
-        self.images = MinedImages(folder)
+        self.images: HeapImages = MinedImages(folder)
         self.source = FolderSource(folder, chunk_size=max(1, chunk_size // 2), columns=columns, kind="pairs")
         self.num_images = 2 * self.source.manifest.num_rows
         if not self.num_images:

@@ -21,19 +21,13 @@ class WritePairs:
     """Stage: from rows of targets to rows of pairs.
 
     Captions and change types are left empty; all pairs are of split train, because pairs share images. ``meta`` has the
-    names of both images in the collection and their similarities.
-
-    Args:
-        once: leave out (i, j) if (j, i) is a pair too and j comes first in the collection.
+    names of both images in the collection and their similarities. If image i chose j and j chose i, both are pairs, as
+    eq. 12 counts them.
     """
 
-    def __init__(
-        self, heap: HeapImages, features: AnyPath, targets: AnyPath, names: tuple[str, str], once: bool, max_pixels: int
-    ) -> None:
+    def __init__(self, heap: HeapImages, features: AnyPath, names: tuple[str, str], max_pixels: int) -> None:
         self.heap = heap
         self.images = MappedRows(features, ["place", "image_id"])
-        self.targets = MappedRows(targets, ["number", "targets"]) if once else None
-        self.rows = {n: i for i, n in enumerate(self.targets.column("number"))} if self.targets is not None else {}
         self.names, self.max_pixels = names, max_pixels
         self._bytes = lru_cache(_FILES_KEPT)(self._read)
 
@@ -41,16 +35,10 @@ class WritePairs:
         rows = []
         for i, number in enumerate(batch["number"]):
             for n, target in enumerate(batch["targets"][i]):
-                if not self._is_second(number, target):
-                    sims = [float(batch[name][i][n]) for name in (*(f"{f}_sims" for f in FEATURES), "sims")]
-                    rows.append(self._pair(number, target, sims))
+                sims = [float(batch[name][i][n]) for name in (*(f"{f}_sims" for f in FEATURES), "sims")]
+                rows.append(self._pair(number, target, sims))
         names = [*ChangePair("-", b"", b"").to_row(), "error"]
         return with_errors({name: [row[name] for row in rows] for name in names})
-
-    def _is_second(self, number: int, target: int) -> bool:
-        if self.targets is None or target > number:
-            return False
-        return number in self.targets[self.rows[target]]["targets"]
 
     def _pair(self, number: int, target: int, sims: list[float]) -> dict[str, Any]:
         ids = [self.images[which]["image_id"] for which in (number, target)]

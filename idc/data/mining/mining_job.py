@@ -21,14 +21,7 @@ from idc.data.mining.features_folder import FEATURES, FeatureRows, RowRanges, fe
 from idc.data.mining.heap import Heap, open_heap
 from idc.data.mining.mined_pairs import WritePairs
 from idc.data.mining.near_duplicates import FindCopies, copies_schema, duplicates
-from idc.data.mining.neighbours import (
-    BuildIndex,
-    FindNeighbours,
-    ShardNumbers,
-    Shards,
-    index_schema,
-    neighbours_schema,
-)
+from idc.data.mining.neighbours import FindNeighbours, neighbours_schema
 from idc.data.mining.targets import PAIRED, ChooseTargets, targets_schema
 from idc.data.pipeline import FolderSource, Runner, Source, StageSpec
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_tables, read_manifest
@@ -37,8 +30,8 @@ from idc.schema import PAIR_SCHEMA_VERSION, pair_arrow_schema
 VERSION = 2
 """Part of all fingerprints; to be raised when the same settings would give other rows."""
 
-STEPS = ("features", "copies", "index", "neighbours", "targets")
-"""Steps before the pairs; ``index`` only with an approximate one."""
+STEPS = ("features", "copies", "neighbours", "targets")
+"""Steps before the pairs."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +40,6 @@ class _Plan:
 
     features: str
     copies: str
-    index: str
     neighbours: str
     targets: str
     pairs: str
@@ -58,14 +50,13 @@ class _Plan:
             "image features", VERSION, collection.fingerprint, encoder, job.max_pixels, job.chunk_size
         )
         copies = fingerprint("copies", features, job.near_duplicate, job.query_chunk)
-        settings = job.index.model_dump() if job.index.kind != "exact" else "exact"  # exact: whatever the shards
-        index = fingerprint("index", copies, settings)
+        index = fingerprint("index", copies, job.index)
         neighbours = fingerprint("neighbours", index, job.neighbours, job.query_chunk)
         thresholds = [limits.model_dump() for limits in job.thresholds()]
         clusters = (job.clusters, job.gamma, job.alpha, job.beta, job.scale)
         targets = fingerprint("targets", neighbours, thresholds, clusters)
-        pairs = fingerprint("mined pairs", PAIR_SCHEMA_VERSION, targets, job.mutual)
-        return cls(features, copies, index, neighbours, targets, pairs)
+        pairs = fingerprint("mined pairs", PAIR_SCHEMA_VERSION, targets)
+        return cls(features, copies, neighbours, targets, pairs)
 
 
 def already_mined(job: MinePairsJob, encoder: str, overwrite: bool = False) -> Manifest | None:
@@ -78,8 +69,7 @@ def already_mined(job: MinePairsJob, encoder: str, overwrite: bool = False) -> M
         ValueError: there are no images; or ``out`` or a step's folder holds something else and ``overwrite`` is off.
     """
     plan = _Plan.of(job, open_heap(job.heap, job.chunk_size), encoder)
-    used = [name for name in STEPS if name != "index" or job.index.kind != "exact"]
-    for path, mine in [(job.out, plan.pairs), *((_step(job, name), getattr(plan, name)) for name in used)]:
+    for path, mine in [(job.out, plan.pairs), *((_step(job, name), getattr(plan, name)) for name in STEPS)]:
         if (files.locate(path) / MANIFEST).exists():
             manifest = read_manifest(path)
             if manifest.fingerprint != mine and not overwrite:
@@ -116,19 +106,13 @@ def mine(job: MinePairsJob, run: Runner, extract: StageSpec, encoder: str, *, ov
             f"{job.heap}: none of its {collection.num_images} images can be read; see {features}/rejects-*"
         )
 
-    copies = StageSpec(FindCopies, {"features": features, "shard_size": job.index.shard_size,
-                                    "threshold": job.near_duplicate, "threads": searched})  # fmt: skip
+    copies = StageSpec(FindCopies, {"features": features, "threshold": job.near_duplicate, "threads": searched})
     steps.run("copies", "mining_copies", copies_schema(), plan.copies, RowRanges(features, job.query_chunk), copies)
     removed = duplicates(_copies(_step(job, "copies")))
-    shards = Shards(features, job.index.shard_size, np.array(sorted(removed), np.int64))
-
-    built = None
-    if job.index.kind != "exact":
-        built = _step(job, "index")
-        build = StageSpec(BuildIndex, {"shards": shards, "config": job.index, "threads": searched})
-        steps.run("index", "mining_index", index_schema(), plan.index, ShardNumbers(len(shards)), build)
-    search = StageSpec(FindNeighbours, {"shards": shards, "config": job.index, "built": built, "k": job.neighbours,
-                                        "threads": searched})  # fmt: skip
+    search = StageSpec(FindNeighbours, {
+        "features": features, "removed": np.array(sorted(removed), np.int64), "kind": job.index, "k": job.neighbours,
+        "threads": searched,
+    })  # fmt: skip
     queries = RowRanges(features, job.query_chunk, removed)
     steps.run("neighbours", "neighbours", neighbours_schema(), plan.neighbours, queries, search)
 
@@ -137,8 +121,8 @@ def mine(job: MinePairsJob, run: Runner, extract: StageSpec, encoder: str, *, ov
     steps.run("targets", "mining_targets", targets_schema(), plan.targets, neighbours, choose)
 
     write = StageSpec(WritePairs, {
-        "heap": collection.images, "features": features, "targets": _step(job, "targets"), "names": job.feature_names(),
-        "once": job.mutual == "once", "max_pixels": job.max_pixels,
+        "heap": collection.images, "features": features, "names": job.feature_names(),
+        "max_pixels": job.max_pixels,
     })  # fmt: skip
     counts = {
         "images": collection.num_images,

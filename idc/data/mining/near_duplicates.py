@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from itertools import pairwise
 
 import faiss
 import numpy as np
 import pyarrow as pa
 
-from idc.data.mining.features_folder import FeatureRows
-from idc.data.mining.neighbours import earlier_copies
+from idc.data.mining.features_folder import THUMBNAIL_VALUES, FeatureRows
 from idc.data.pipeline import Batch, with_errors
 
 _LISTED = 64
@@ -22,34 +23,29 @@ def copies_schema() -> pa.Schema:
 
 
 class FindCopies:
-    """Stage: ``copies`` of the images of a batch, by an exact search over the thumbnails of the images before them.
+    """Stage: ``copies`` of the images of a batch, by an exact search over the thumbnails of all images.
 
-    A worker holds the thumbnails of one shard as float32: 768 bytes per image.
+    A worker holds them as float32: 768 bytes per image.
+
+    Args:
+        threshold: largest difference of a copy, root mean square of 255.
     """
 
-    def __init__(self, features: str, shard_size: int, threshold: float, threads: int) -> None:
+    def __init__(self, features: str, threshold: float, threads: int) -> None:
         faiss.omp_set_num_threads(threads)
         self.rows = FeatureRows(features)
-        self.shard_size, self.threshold = shard_size, threshold
-        self._index: tuple[int, int, faiss.IndexFlatL2] | None = None
+        self.index = faiss.IndexFlatL2(THUMBNAIL_VALUES)
+        self.index.add(self.rows.thumbnails(0, self.rows.num_rows))
+        # Sums of squares of whole numbers up to 192 x 255^2 are exact in float32; faiss's limit is exclusive.
+        self.limit = math.floor(threshold**2 * THUMBNAIL_VALUES + 1e-9) + 0.5
 
     def __call__(self, batch: Batch) -> Batch:
         numbers = np.array(batch["number"])
-        first, stop = int(numbers[0]), int(numbers[-1]) + 1
-        queries = self.rows.thumbnails(first, stop)
-        copies: list[list[int]] = [[] for _ in numbers]
-        for start in range(0, stop, self.shard_size):
-            members, index = self._load(start, min(start + self.shard_size, self.rows.num_rows))
-            for i, earlier in enumerate(earlier_copies(index, members, queries, numbers, self.threshold)):
-                copies[i] = (copies[i] + earlier)[:_LISTED]
+        queries = self.rows.thumbnails(int(numbers[0]), int(numbers[-1]) + 1)
+        starts, _, near = self.index.range_search(queries, self.limit)
+        lists = [np.sort(near[start:stop]) for start, stop in pairwise(starts)]
+        copies = [of[of < number][:_LISTED].tolist() for number, of in zip(numbers, lists, strict=True)]
         return {**with_errors(batch), "copies": copies}
-
-    def _load(self, start: int, stop: int) -> tuple[np.ndarray, faiss.IndexFlatL2]:
-        if self._index is None or self._index[:2] != (start, stop):
-            thumbnails = self.rows.thumbnails(start, stop)
-            self._index = start, stop, faiss.IndexFlatL2(thumbnails.shape[1])
-            self._index[2].add(thumbnails)
-        return np.arange(start, stop), self._index[2]
 
 
 def duplicates(copies: Iterable[tuple[int, list[int]]]) -> dict[int, int]:

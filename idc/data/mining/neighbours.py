@@ -1,32 +1,26 @@
-"""The nearest images of every image under each feature, by faiss, shard by shard.
+"""The nearest images of every image under each feature, by faiss.
 
-A shard is a range of images. A worker takes a chunk of query images, loads one shard after another and merges the
-lists, so it never holds more than one shard of one feature. With the exact index the similarities of what faiss found
-are computed again one by one, and rounded to 6 decimals: the order of the sums of a matrix product depends on its
-shape, and the lists must not depend on the shards.
+Each worker builds the indexes of the whole collection and holds them in memory: images x dimensions x 4 bytes for each
+feature. With the exact index the similarities of what faiss found are computed again one by one, and rounded to 6
+decimals: the order of the sums of a matrix product depends on its shape, and the lists must not depend on the batches.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import faiss
 import numpy as np
 import pyarrow as pa
 
-from idc.data import files
 from idc.data.manifest import AnyPath
-from idc.data.mining.config import IndexConfig
-from idc.data.mining.features_folder import FEATURES, THUMBNAIL_VALUES, FeatureRows
-from idc.data.parquet_files import open_parquet
+from idc.data.mining.features_folder import FEATURES, FeatureRows
 from idc.data.pipeline import Batch, good_rows, num_rows, with_errors
-from idc.data.store import complete_manifest, undamaged
 
 _SPARE = 8
 """Neighbours that an exact search lists beyond k: rounding in faiss's sums may exchange the last ones."""
-_TRAINING_VECTORS = 128
-"""Vectors per inverted list that its centres are trained on."""
+_LINKS, _BUILD_WIDTH, _SEARCH_WIDTH = 32, 100, 128
+"""Of hnsw: M, efConstruction, efSearch (at least the number of neighbours, by faiss itself)."""
 
 
 def neighbours_schema() -> pa.Schema:
@@ -37,79 +31,13 @@ def neighbours_schema() -> pa.Schema:
     return pa.schema([pa.field("number", pa.int32(), False), pa.field("image_id", pa.string(), False), *lists])
 
 
-def index_schema() -> pa.Schema:
-    """One row per shard: faiss's own serialisation of the index of each feature."""
-    fields = [pa.field(name, pa.large_binary(), False) for name in FEATURES]
-    return pa.schema([pa.field("shard", pa.int32(), False), *fields])
-
-
-class Shards:
-    """The images of a folder of features that are searched, in ranges of ``shard_size`` rows.
-
-    Args:
-        removed: numbers of the images that are not searched.
-    """
-
-    def __init__(self, path: AnyPath, shard_size: int, removed: np.ndarray) -> None:
-        self.rows = FeatureRows(path)
-        self.size = shard_size
-        self.removed = removed
-
-    def __len__(self) -> int:
-        return -(-self.rows.num_rows // self.size)
-
-    def vectors(self, shard: int, feature: str) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers (N,) and vectors (N, D) of a shard."""
-        start = shard * self.size
-        stop = min(start + self.size, self.rows.num_rows)
-        numbers = np.arange(start, stop)
-        kept = ~np.isin(numbers, self.removed)
-        return numbers[kept], self.rows.matrix(start, stop, feature)[kept]
-
-
-class BuildIndex:
-    """Stage: builds the index of each feature for the shards of a batch."""
-
-    def __init__(self, shards: Shards, config: IndexConfig, threads: int) -> None:
-        faiss.omp_set_num_threads(threads)
-        self.shards, self.config = shards, config
-
-    def __call__(self, batch: Batch) -> Batch:
-        built: dict[str, list[bytes]] = {name: [] for name in FEATURES}
-        for shard in batch["shard"]:
-            for name in FEATURES:
-                index = build_index(self.shards.vectors(shard, name)[1], self.config)
-                built[name].append(faiss.serialize_index(index).tobytes())
-        return {**with_errors(batch), **built}
-
-
-class ShardNumbers:
-    """A source of the shards' numbers, one per chunk."""
-
-    def __init__(self, num_chunks: int) -> None:
-        self.num_chunks = num_chunks
-
-    def read(self, chunk_id: int) -> Batch:
-        return {"shard": [chunk_id], "row_id": [str(chunk_id)]}
-
-
-def build_index(vectors: np.ndarray, config: IndexConfig) -> Any:
+def build_index(vectors: np.ndarray, kind: str) -> Any:
     """The faiss index of vectors (N, D) of unit length, for inner products."""
-    dimensions = vectors.shape[1]
-    index: Any
-    if config.kind == "exact" or not len(vectors):
-        index = faiss.IndexFlatIP(dimensions)
-    elif config.kind == "ivf":
-        lists = min(config.lists or max(1, round(4 * math.sqrt(len(vectors)))), len(vectors))
-        index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dimensions), dimensions, lists, faiss.METRIC_INNER_PRODUCT)
-        index.cp.max_points_per_centroid = _TRAINING_VECTORS
-        index.cp.min_points_per_centroid = 1  # else faiss warns on standard error; small shards are no fault
-        index.nprobe = min(config.probes, lists)
-        index.train(vectors)
-    else:
-        index = faiss.IndexHNSWFlat(dimensions, config.links, faiss.METRIC_INNER_PRODUCT)
-        index.hnsw.efConstruction = config.build_width
-        index.hnsw.efSearch = config.search_width
+    index: Any = faiss.IndexFlatIP(vectors.shape[1])
+    if kind == "hnsw":
+        index = faiss.IndexHNSWFlat(vectors.shape[1], _LINKS, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = _BUILD_WIDTH
+        index.hnsw.efSearch = _SEARCH_WIDTH
     index.add(vectors)
     return index
 
@@ -118,15 +46,18 @@ class FindNeighbours:
     """Stage: ``first_ids``, ``first_sims``, ``second_ids``, ``second_sims`` of the images of a batch.
 
     Args:
-        built: folder of indexes, None for the exact index, which is built while it is loaded.
+        removed: numbers of the images that are not searched.
+        kind: of the index.
         k: neighbours per image, at most.
     """
 
-    def __init__(self, shards: Shards, config: IndexConfig, built: AnyPath | None, k: int, threads: int) -> None:
+    def __init__(self, features: AnyPath, removed: np.ndarray, kind: str, k: int, threads: int) -> None:
         faiss.omp_set_num_threads(threads)
-        self.shards, self.config, self.k = shards, config, k
-        self.built = None if built is None else files.locate(built)
-        self._kept: dict[str, tuple[np.ndarray, Any]] = {}  # the indexes, if there is one shard
+        self.rows, self.k = FeatureRows(features), k
+        numbers = np.arange(self.rows.num_rows)
+        self.members = numbers[~np.isin(numbers, removed)]
+        matrices = {name: self.rows.matrix(0, len(numbers), name)[self.members] for name in FEATURES}
+        self.indexes = {name: build_index(matrix, kind) for name, matrix in matrices.items()}
 
     def __call__(self, batch: Batch) -> Batch:
         batch = with_errors(batch)
@@ -136,46 +67,11 @@ class FindNeighbours:
             first, last = batch["number"][good[0]], batch["number"][good[-1]]
             numbers = np.array([batch["number"][i] for i in good])
             for name in FEATURES:
-                queries = self.shards.rows.matrix(first, last + 1, name)[numbers - first]
-                for i, (ids, sims) in zip(good, self._nearest(name, numbers, queries), strict=True):
-                    out[f"{name}_ids"][i], out[f"{name}_sims"][i] = ids, sims
+                queries = self.rows.matrix(first, last + 1, name)[numbers - first]
+                lists = zip(*search(self.indexes[name], self.members, queries, numbers, self.k), strict=True)
+                for i, (ids, sims) in zip(good, lists, strict=True):
+                    out[f"{name}_ids"][i], out[f"{name}_sims"][i] = ids[ids >= 0].tolist(), sims[ids >= 0].tolist()
         return {**batch, **out}
-
-    def _nearest(self, name: str, numbers: np.ndarray, queries: np.ndarray) -> list[tuple[list[int], list[float]]]:
-        ids = np.zeros((len(queries), 0), np.int64)
-        sims = np.zeros((len(queries), 0))
-        for shard in range(len(self.shards)):
-            members, index = self._load(shard, name)
-            if not len(members):
-                continue
-            more_ids, more_sims = search(index, members, queries, numbers, self.k)
-            ids, sims = best(np.hstack([ids, more_ids]), np.hstack([sims, more_sims]), self.k)
-        rows = zip(ids, sims, strict=True)
-        return [(row[valid].tolist(), sim[valid].tolist()) for row, sim in rows for valid in (row >= 0,)]
-
-    def _load(self, shard: int, name: str) -> tuple[np.ndarray, Any]:
-        if name in self._kept:
-            return self._kept[name]
-        if self.built is None:
-            members, vectors = self.shards.vectors(shard, name)
-            loaded = members, build_index(vectors, self.config)
-        else:
-            loaded = self._members(shard), self._stored(shard, name)
-        if len(self.shards) == 1:
-            self._kept[name] = loaded
-        return loaded
-
-    def _members(self, shard: int) -> np.ndarray:
-        start = shard * self.shards.size
-        numbers = np.arange(start, min(start + self.shards.size, self.shards.rows.num_rows))
-        return numbers[~np.isin(numbers, self.shards.removed)]
-
-    def _stored(self, shard: int, name: str) -> Any:
-        assert self.built is not None
-        file = self.built / complete_manifest(self.built, "mining_index").parts[shard].file
-        with undamaged(file), file.open() as stream:
-            data = open_parquet(stream, file).read([name])[name][0].as_buffer()
-        return faiss.deserialize_index(np.frombuffer(data, np.uint8))
 
 
 def search(
@@ -188,7 +84,7 @@ def search(
         queries: vectors (Q, D) of unit length; ``numbers`` (Q,) are theirs.
 
     Returns:
-        Numbers and similarities (Q, k), descending; -1 and -inf where there are fewer than k.
+        Numbers and similarities (Q, k), descending, equal ones by number; -1 and -inf where there are fewer than k.
     """
     exact = isinstance(index, faiss.IndexFlat)
     wanted = min(k + 1 + (_SPARE if exact else 0), len(members))
@@ -196,7 +92,9 @@ def search(
     sims = similarities(index, queries, rows) if exact else scores.astype(np.float64).round(6)
     ids = np.where(rows >= 0, members[rows], -1)
     ids[ids == numbers[:, None]] = -1
-    return best(ids, np.where(ids >= 0, sims, -np.inf), k)
+    sims = np.where(ids >= 0, sims, -np.inf)
+    order = np.lexsort((ids, -sims), axis=-1)[:, :k]
+    return np.take_along_axis(ids, order, 1), np.take_along_axis(sims, order, 1)
 
 
 def similarities(index: Any, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -208,23 +106,3 @@ def similarities(index: Any, queries: np.ndarray, rows: np.ndarray) -> np.ndarra
     x, ids, products = (functions.swig_ptr(array) for array in (queries, rows, out))
     functions.fvec_inner_products_by_idx(products, x, index.get_xb(), ids, index.d, *rows.shape)
     return out.astype(np.float64).round(6)
-
-
-def best(ids: np.ndarray, sims: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k most similar of each row, descending; equal ones by number."""
-    order = np.lexsort((ids, -sims), axis=-1)[:, :k]
-    return np.take_along_axis(ids, order, 1), np.take_along_axis(sims, order, 1)
-
-
-def earlier_copies(index: Any, members: np.ndarray, queries: np.ndarray, numbers: np.ndarray, threshold: float
-                   ) -> list[list[int]]:  # fmt: skip
-    """For each thumbnail (Q, 192), the images of an L2 index with a smaller number that differ by at most
-    ``threshold`` (root mean square of 255)."""
-    # Sums of squares of whole numbers up to 192 x 255^2 are exact in float32; faiss's limit is exclusive.
-    limit = math.floor(threshold**2 * THUMBNAIL_VALUES + 1e-9) + 0.5
-    starts, _, rows = index.range_search(queries, limit)
-    copies = []
-    for query, number in enumerate(numbers):
-        near = members[rows[starts[query] : starts[query + 1]]]
-        copies.append(sorted(near[near < number].tolist()))
-    return copies

@@ -2,12 +2,13 @@
 
 A reader for a new data set: its module here (``read(annotations, config)`` over annotation files, see
 :mod:`idc.data.readers.annotations`; anything else a class as :class:`idc.data.readers.base.PairReader`), its name in
-``Format`` (:mod:`idc.data.config`), a branch in ``_open`` below, and the files it is recognised by in
+``Format`` (:mod:`idc.data.config`; a class also a branch in ``_open`` below), and the files it is recognised by in
 :mod:`idc.data.readers.layouts`. ``tests/data/small_sets.py`` gets a small example, which every reader's tests then use.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 
 from idc.data import files
@@ -61,23 +62,7 @@ def _open(format: Format, path: str | os.PathLike[str] | files.Location, config:
         from idc.data.readers.procap_hdf5 import ProcapHdf5Reader
 
         return ProcapHdf5Reader(location, config)
-    from idc.data.readers.annotations import AnnotationReader, ReadPairs
+    from idc.data.readers.annotations import AnnotationReader
 
-    read: ReadPairs
-    if format == "clevr_dc":
-        from idc.data.readers.clevr_dc import read
-    elif format == "spot_the_diff":
-        from idc.data.readers.spot_the_diff import read
-    elif format == "image_editing_request":
-        from idc.data.readers.image_editing_request import read
-    elif format == "birds_to_words":
-        from idc.data.readers.birds_to_words import read
-    elif format == "levir":
-        from idc.data.readers.levir import read
-    elif format == "omnidiff":
-        from idc.data.readers.omnidiff import read
-    elif format == "cdvqa":
-        from idc.data.readers.cdvqa import read
-    elif format == "qag360k":
-        from idc.data.readers.qag360k import read
+    read = importlib.import_module(f"idc.data.readers.{format}").read
     return AnnotationReader(format, location, read, config)

@@ -80,7 +80,7 @@ class Annotations:
             raise ValueError(f"{self.root} has no {' and no '.join(names)}; it does not have the layout of this format")
         return name
 
-    def split_files(self, *folders: str, suffix: str = ".json") -> dict[str, str]:
+    def split_files(self, *folders: str) -> dict[str, str]:
         """The file of every split, ``{"train": "train.json", ...}``, in the first folder that has any.
 
         Raises:
@@ -89,7 +89,7 @@ class Annotations:
         for folder in folders:
             inside = self.root / folder.rstrip("/") if folder else self.root
             names = [info.base_name for info in inside.list_files()]
-            there = {name: SPLIT_NAMES.get(name.removesuffix(suffix)) for name in names if name.endswith(suffix)}
+            there = {name: SPLIT_NAMES.get(name.removesuffix(".json")) for name in names if name.endswith(".json")}
             by_split: dict[str, str] = {}
             for split in SPLITS:
                 of_split = [folder + name for name, of in there.items() if of == split]
@@ -107,7 +107,7 @@ class Annotations:
                     self.note(f"not read, their names are none of a split: {', '.join(strangers)}")
                 return by_split
         raise ValueError(
-            f"{self.root} has no train{suffix}, val{suffix} or test{suffix}; it does not have the layout of this format"
+            f"{self.root} has no train.json, val.json or test.json; it does not have the layout of this format"
         )
 
     def text(self, name: str) -> str:
@@ -253,7 +253,7 @@ class AnnotationReader:
             raise ValueError(f"{folder} has no pair that can be read{': ' if why else ''}{why}")
         self.extra = {**annotations.extra, "counts": counts}
         if config.images:
-            self.extra["images"] = _find_images(annotations, self._rows) or config.strict
+            self.extra["images"] = _find_images(annotations, self._rows)
         self._rows += annotations.rejects
         self._chunk_size = config.chunk_size
         self.reader = annotations.reader

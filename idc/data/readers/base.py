@@ -6,7 +6,7 @@ names. :class:`idc.data.importing.LoadPairs` reads and checks the images. Reject
 ``missing partner`` ``missing file`` ``unreadable file`` ``empty file`` ``truncated image`` ``damaged image``
 ``not an image`` ``too many pixels`` ``too much metadata`` ``too many bytes`` ``unsupported mode``
 ``outside the source`` ``duplicate pair id`` ``no pair id`` ``not UTF-8`` ``bad row`` ``unreadable row`` ``bad file``
-``bad split`` ``no caption`` ``unplaced image``
+``bad split`` ``unplaced image``
 
 **What is read.** The names inside a data set were chosen by its author. They may lead to regular files below the
 source, after resolving links (:class:`idc.data.files.Access`, :func:`access`). The user's own tables (csv, jsonl,

@@ -35,17 +35,16 @@ _IOU = "change_captions_by_IOU.json"
 class ClevrChangeReader:
     """Reads the official layout; see the module's text.
 
-    With ``config.strict`` every triple of ``splits.json`` must have its images. Otherwise triples without any image are
-    counted in ``extra["absent_triples"]`` and left out (a sample of the data set is a usable data set); if no triple
-    has an image, all are read without.
+    Triples without any image are counted in ``extra["absent_triples"]`` and left out (a sample of the data set is a
+    usable data set); if no triple has an image, all are read without.
 
     Raises:
-        ValueError: ``splits.json`` is missing or useless, or ``strict`` and there are no images.
+        ValueError: ``splits.json`` is missing or useless.
     """
 
     def __init__(self, folder: files.Location, config: ImportConfig) -> None:
         annotations = Annotations(folder, access("clevr_change", config))
-        strict, chunk_size = config.strict, config.chunk_size
+        chunk_size = config.chunk_size
         self.reader = annotations.reader
         if annotations.find("splits.json") is None:
             raise ValueError(f"{folder} has no splits.json; it does not have the official CLEVR-Change layout")
@@ -63,17 +62,15 @@ class ClevrChangeReader:
 
         there = _images_there(annotations) if config.images else {}
         any_image, every = set[int]().union(*there.values()), sorted(split_of)
-        if strict and not any_image:
-            raise ValueError(f"{folder} has no images named like images/CLEVR_default_000123.png")
         alone = not any_image
-        kept = [n for n in every if strict or alone or n in any_image]
+        kept = [n for n in every if alone or n in any_image]
         self._numbers = np.array(kept, dtype=np.int64)
         self._splits = np.array([SPLITS.index(split_of[n]) for n in kept], dtype=np.int8)
         self._types = [type_of.get(n) for n in kept]
         self._there = {role: np.array([alone or n in there[role] for n in kept], dtype=bool) for role in _FOLDERS}
         self._triples_per_chunk = max(1, chunk_size // 2)
         self._rejects = annotations.rejects
-        self.fingerprint = fingerprint("clevr_change", chunk_size, strict, annotations.hash.hexdigest())
+        self.fingerprint = fingerprint("clevr_change", chunk_size, annotations.hash.hexdigest())
         if len(kept) < len(every):
             annotations.note(f"{len(every) - len(kept)} of the {len(every)} triples in splits.json have no images")
         in_split = list(split_of.values())

@@ -70,7 +70,7 @@ class InstructPix2PixReader:
                 pairs = 0
         self.extra: dict[str, Any] = {"notes": []}
         if config.images:
-            self.extra["images"] = config.strict or any(
+            self.extra["images"] = any(
                 _there(self.reader, f"{name}/{seeds[0]}_0.jpg")
                 for name, _, seeds in self._examples[:_LOOKED_AT]
                 if seeds

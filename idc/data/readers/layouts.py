@@ -125,7 +125,7 @@ def _official(annotations: Annotations) -> Iterator[Layout]:
         yield Layout("image_editing_request", name)
     if name := _birds_table(annotations) or _split_files(annotations, ("img1", "img2", "description"), ""):
         yield Layout("birds_to_words", name)
-    if name := annotations.find("LevirCCcaptions.json", "levir_cc_captions.json"):
+    if name := annotations.find("LevirCCcaptions.json"):
         yield Layout("levir", name)
     for subset in ("real", "render"):
         if name := _split_files(annotations, ("before", "after", "captions"), f"{subset}/"):

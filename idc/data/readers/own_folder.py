@@ -30,13 +30,7 @@ class FolderReader:
         ValueError: the folder has no before or after image, or ``captions.json`` is not JSON.
     """
 
-    def __init__(
-        self,
-        folder: files.Location,
-        *,
-        chunk_size: int = 64,
-        access: files.Access = files.BELOW,
-    ) -> None:
+    def __init__(self, folder: files.Location, *, chunk_size: int = 64, access: files.Access = files.BELOW) -> None:
         self.reader = files.Reader(folder, access)
         self._chunk_size = chunk_size
         tree = folder.scan(access.links)
@@ -230,10 +224,6 @@ def _names(key: str, roles: dict[str, list[str]]) -> list[str]:
     images = [name for role in ("before", "after") for name in roles.get(role, [])]
     return list(
         dict.fromkeys(
-            [
-                key,
-                *map(composed, images),
-                *(composed(files.join(folder, name.rpartition("/")[2])) for name in images),
-            ]
+            [key, *map(composed, images), *(composed(files.join(folder, name.rpartition("/")[2])) for name in images)]
         )
     )

@@ -31,13 +31,7 @@ class ParquetReader:
         ValueError: there is no Parquet file, or a required column is missing.
     """
 
-    def __init__(
-        self,
-        source: files.Location,
-        *,
-        chunk_size: int = 64,
-        access: files.Access = files.LOCAL,
-    ) -> None:
+    def __init__(self, source: files.Location, *, chunk_size: int = 64, access: files.Access = files.LOCAL) -> None:
         if source.is_file():
             folder, names, others = source.parent, [source.name], []
         else:

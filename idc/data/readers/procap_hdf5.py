@@ -59,7 +59,7 @@ class ProcapHdf5Reader:
             raise ValueError(f"{folder} does not have the layout of the official ProCap's data: {why}")
         self.extra: dict[str, Any] = {**annotations.extra}
         if config.images:
-            self.extra["images"] = config.strict or any(row["before"] for row in self._rows)
+            self.extra["images"] = any(row["before"] for row in self._rows)
         videos = sorted({row["before"] for row in self._rows if row["before"]})
         sizes = [[name, (self._root / name).stat().st_size] for name in videos]
         self._rows += annotations.rejects

@@ -57,68 +57,38 @@ RELATIONS: dict[str, tuple[str, ...]] = {
 CLEAR_OFFSET = 0.4
 """Least distance in scene units, along the ground, for an object to be left (right, ...) of another."""
 
+
+def _recoloured(attribute: str) -> tuple[str, ...]:
+    return (
+        "the {d} changed to {v}", "the {d} turned {v}", "the {d} became {v}", "the {d} is now {v}",
+        f"the {attribute} of the {{d}} changed to {{v}}", "someone changed the {d} to {v}",
+        "the {d} was changed to {v}", "the {d} has become {v}",
+    )  # fmt: skip
+
+
 TEMPLATES: dict[str, tuple[str, ...]] = {
-    "color": (
-        "the {d} changed to {v}",
-        "the {d} turned {v}",
-        "the {d} became {v}",
-        "the {d} is now {v}",
-        "the color of the {d} changed to {v}",
-        "someone changed the {d} to {v}",
-        "the {d} was changed to {v}",
-        "the {d} has become {v}",
-    ),
-    "material": (
-        "the {d} changed to {v}",
-        "the {d} turned {v}",
-        "the {d} became {v}",
-        "the {d} is now {v}",
-        "the material of the {d} changed to {v}",
-        "someone changed the {d} to {v}",
-        "the {d} was changed to {v}",
-        "the {d} has become {v}",
-    ),
+    "color": _recoloured("color"),
+    "material": _recoloured("material"),
     "add": (
-        "the {d} has been added",
-        "the {d} was added",
-        "the {d} has appeared",
-        "a {d} has been added",
-        "there is a new {d}",
-        "someone added a {d}",
-        "the {d} has been newly placed",
-        "a {d} appeared in the scene",
+        "the {d} has been added", "the {d} was added", "the {d} has appeared", "a {d} has been added",
+        "there is a new {d}", "someone added a {d}", "the {d} has been newly placed", "a {d} appeared in the scene",
     ),
     "drop": (
-        "the {d} has been removed",
-        "the {d} is missing",
-        "the {d} has disappeared",
-        "the {d} was removed from the scene",
-        "the {d} is no longer there",
-        "there is no longer a {d}",
-        "someone removed the {d}",
-        "the {d} is gone",
+        "the {d} has been removed", "the {d} is missing", "the {d} has disappeared",
+        "the {d} was removed from the scene", "the {d} is no longer there", "there is no longer a {d}",
+        "someone removed the {d}", "the {d} is gone",
     ),
     "move": (
-        "the {d} has been moved",
-        "the {d} moved",
-        "the {d} changed its location",
-        "the {d} was moved from its original location",
-        "the {d} is in a different location",
-        "someone moved the {d}",
-        "the {d} has moved to a new location",
-        "someone changed the location of the {d}",
+        "the {d} has been moved", "the {d} moved", "the {d} changed its location",
+        "the {d} was moved from its original location", "the {d} is in a different location", "someone moved the {d}",
+        "the {d} has moved to a new location", "someone changed the location of the {d}",
     ),
     "none": (
-        "no change was made",
-        "there is no change",
-        "nothing has changed",
-        "the scene is the same as before",
-        "the two scenes seem identical",
-        "the scene remains the same",
-        "nothing was changed",
+        "no change was made", "there is no change", "nothing has changed", "the scene is the same as before",
+        "the two scenes seem identical", "the scene remains the same", "nothing was changed",
         "the two scenes look the same",
     ),
-}
+}  # fmt: skip
 """``{d}`` is the description, ``{v}`` the new colour or material."""
 
 

@@ -15,18 +15,7 @@ import numpy as np
 from idc.data.rendered.captions import describable_in
 from idc.data.rendered.config import JITTERS, ChangeType, Jitter, RenderConfig
 from idc.data.rendered.look import draw_exposures, draw_look, stops
-from idc.data.rendered.scene import (
-    IMAGES,
-    ORDERED_PAIRS,
-    PAIRS,
-    Change,
-    Lamp,
-    Order,
-    Point,
-    Scene,
-    Thing,
-    View,
-)
+from idc.data.rendered.scene import IMAGES, ORDERED_PAIRS, PAIRS, Change, Lamp, Order, Point, Scene, Thing, View
 
 BASE_AZIMUTH = -42.0
 BASE_ELEVATION = 27.0

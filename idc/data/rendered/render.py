@@ -27,9 +27,6 @@ from idc.schema import NO_CHANGE, PAIR_SCHEMA_VERSION, ChangePair, pair_arrow_sc
 GENERATOR_VERSION = 1
 """Part of the fingerprint of every rendered folder; to be raised when a setting would produce other rows."""
 
-_LATER = ("ordered_pairs", "variation", "several", "satellite", "engine")
-"""Settings that are in the fingerprint, and in the manifest, only if they differ from their defaults."""
-
 VARIANTS = {"scalar": "scalar_rgb", "llvm": "llvm_ad_rgb"}
 """Mitsuba's variant of each engine."""
 LEAST_LLVM = (19,)
@@ -78,9 +75,6 @@ def open_rendering(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFold
     """
     source = RenderSource(job.render.num_scenes, job.chunk_size)
     config = job.model_dump(mode="json", exclude={"out", "workers", "max_reject_share"})
-    for name in _LATER:  # a folder that was made before the setting existed is still the same folder
-        if getattr(job.render, name) == RenderConfig.model_fields[name].default:
-            del config["render"][name]
     folder = DatasetFolder.open_for_build(
         job.out,
         kind="pairs",
@@ -161,11 +155,7 @@ class RenderScenes:
                     mask=encode_png(change_mask(scene, order)),
                     source=f"rendered:seed={config.seed}:scene={index}:"
                     + (IMAGES[after] if name in PAIRS else f"{IMAGES[before]}-{IMAGES[after]}"),
-                    meta={
-                        "viewpoint_iou": round(scene.viewpoint_iou(order), 4),
-                        "scene": index,
-                        **scene.record(order),
-                    },
+                    meta={"viewpoint_iou": round(scene.viewpoint_iou(order), 4), "scene": index, **scene.record(order)},
                 )
             )
         return tuple(pairs)

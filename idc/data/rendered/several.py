@@ -28,14 +28,7 @@ import numpy as np
 from idc.data.rendered.captions import ATTRIBUTES
 from idc.data.rendered.config import JITTERS, RenderConfig, SeveralConfig
 from idc.data.rendered.differences import DIFFERENCES, OMNIDIFF_TYPES, differences_of
-from idc.data.rendered.draw import (
-    DEFAULT_JITTER,
-    MAX_ATTEMPTS,
-    UnplaceableScene,
-    cast,
-    draw_base,
-    draw_view,
-)
+from idc.data.rendered.draw import DEFAULT_JITTER, MAX_ATTEMPTS, UnplaceableScene, cast, draw_base, draw_view
 from idc.data.rendered.look import Exposure, Look, draw_exposures, draw_look
 from idc.data.rendered.scene import REVERSED, Thing, View, overlap, pair_record
 from idc.data.rendered.sentences import describable_difference, several_captions
@@ -190,10 +183,7 @@ def reversed_record(meta: Mapping[str, Any]) -> dict[str, Any]:
             for record in meta[DIFFERENCES]
         ]
         swapped |= _difference_fields(listed)
-        swapped["distractors"] = {
-            **meta["distractors"],
-            "brightness": round(1 / meta["distractors"]["brightness"], 4),
-        }
+        swapped["distractors"] = {**meta["distractors"], "brightness": round(1 / meta["distractors"]["brightness"], 4)}
     return swapped
 
 

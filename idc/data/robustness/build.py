@@ -6,7 +6,7 @@ by another word of the training captions, all equally likely. The draws do not d
 20 % are replaced by the same words at 40 %. The captions of val and test stay unchanged unless ``splits`` includes
 them, so a model trained on noise is scored against clean references.
 
-**Images corrupted.** The 15 corruptions of :mod:`idc.data.robustness.corruptions` on before, after or both, one draw
+**Images corrupted.** The corruptions of :mod:`idc.data.robustness.corruptions` on before, after or both, one draw
 per image; the change mask is unchanged.
 
 **Images shifted.** Before, after or both are moved by whole pixels in one of the eight directions, one draw per image;
@@ -17,9 +17,9 @@ its image, any other mask with the after image, which it lies over.
 **Order swapped.** After becomes before. ``add`` and ``drop`` are exchanged, and so are the two images' scene graphs and
 views in a rendered pair's ``meta`` and the two values of its mask. A reference caption describes the change from the
 first to the second image, so those of changed pairs are no references of the swapped pair: rendered pairs get new ones
-from the scene; ``RobustnessConfig.directed`` decides about other pairs. In the ``meta`` of rendered satellite pairs
-"built" and "removed" are exchanged, and the conditions of both images; questions, notes of a guide and the words of
-captions, which are true of one order alone, are left out. ``meta`` of every pair then has ``swapped: true``.
+from the scene, other changed pairs are left out. In the ``meta`` of unchanged pairs the conditions of both images are
+exchanged; questions, notes of a guide and the words of captions, which are true of one order alone, are left out.
+``meta`` of every pair then has ``swapped: true``.
 
 Replacing words in a folder of *procedures* (its captions and their ids) takes seconds, where building the procedures
 of noised pairs again takes minutes; only captions change, so both give the same training rows.
@@ -100,11 +100,8 @@ def sentence(config: RobustnessConfig) -> str:
     if config.kind == "replace_words":
         return f"robustness: {config.share:.0%} of the words in the captions of {of} replaced (seed {config.seed})"
     if config.kind == "swap_order":
-        lost = {
-            "remake": "references rewritten if the scene is known, other changed pairs left out",
-            "clear": "no captions, because references describe the other order",
-        }
-        return f"robustness: before and after swapped in {of}; {lost[config.directed]}"
+        lost = "references rewritten if the scene is known, other changed pairs left out"
+        return f"robustness: before and after swapped in {of}; {lost}"
     images = "both images" if config.which == "both" else f"the {config.which} image"
     return f"robustness: {config.kind} of severity {config.severity} on {images} of {of} (seed {config.seed})"
 
@@ -267,22 +264,22 @@ class SwapOrder(_Stage):
 
     def _row(self, row: dict[str, Any]) -> dict[str, Any] | None:
         meta = json.loads(row["meta"])
-        rendered = row["source"].startswith("rendered:")
         kind = REVERSED.get(row["change_type"], row["change_type"])
         changed = {"before": row["after"], "after": row["before"], "change_type": kind}
         meta["swapped"] = True
-        if rendered:
+        if row["source"].startswith("rendered:"):
             meta = reversed_record(meta)
             changed["mask"] = _swapped_mask(row["mask"])
-        else:
-            meta = _reversed_meta(meta)
-        if self.config.directed == "clear":
-            changed["captions"] = []
-        elif kind != NO_CHANGE:
-            captions = self._captions(row, kind, meta) if rendered else []
-            if not captions:
+            if kind != NO_CHANGE and not (captions := self._captions(row, kind, meta)):
                 return None
-            changed["captions"] = captions
+            if kind != NO_CHANGE:
+                changed["captions"] = captions
+        elif kind != NO_CHANGE:
+            return None
+        else:
+            meta = {name: value for name, value in meta.items() if name not in _ONE_ORDER}
+            if "conditions" in meta:  # of a rendered satellite pair
+                meta["conditions"] = meta["conditions"][::-1]
         if "captions" in changed and CAPTION_ORIGINS in row:
             changed[CAPTION_ORIGINS] = None
         return {**changed, "meta": json.dumps(meta, sort_keys=True)}
@@ -294,19 +291,8 @@ class SwapOrder(_Stage):
         return captions_of_record(kind, meta, len(row["captions"]), RenderConfig().relation_share, rng)
 
 
-_REVERSED_WORKS = {"built": "removed", "removed": "built", "extended": "reduced", "reduced": "extended"}
 _ONE_ORDER = ("guide", "questions", "words")
 """Keys of ``meta`` whose contents are about the change from the first to the second image."""
-
-
-def _reversed_meta(meta: dict[str, Any]) -> dict[str, Any]:
-    """The ``meta`` of a pair that has no scene, for its images in reverse order."""
-    meta = {name: value for name, value in meta.items() if name not in _ONE_ORDER}
-    if "changes" in meta:  # of a rendered satellite pair
-        kinds = [_REVERSED_WORKS[change["kind"]] for change in meta["changes"]]
-        meta["changes"] = [{**change, "kind": kind} for change, kind in zip(meta["changes"], kinds, strict=True)]
-        meta["conditions"] = meta["conditions"][::-1]
-    return meta
 
 
 def _swapped_mask(mask: bytes | None) -> bytes | None:

@@ -12,7 +12,6 @@ from typing import Any
 
 from idc.data.images import decode_image
 from idc.data.pipeline import Batch, good_rows
-from idc.data.readers.omnidiff import TYPES
 from idc.data.validation.caption_statistics import CaptionCounter
 from idc.data.validation.duplicates import SharedImages, digest
 from idc.data.validation.published import ALL
@@ -46,8 +45,6 @@ class Checks:
         self.question_types: set[str] = set()
         self.answers: set[str] = set()
         self.masks = False
-        self.kinds: dict[str, Counter[str]] = {}
-        self.kinds_per_pair: Counter[int] = Counter()
         self.samples: dict[str, list[tuple[int, str]]] = {}
 
     def add(self, chunk: int, raw: Batch, batch: Batch) -> None:
@@ -92,7 +89,6 @@ class Checks:
             self._check_mask(pair_id, split, row["mask"], changed)
         if meta.get("subset") in ("real", "render"):  # OmniDiff
             self._count(f"{meta['subset']}_pairs", split)
-            self._count_kinds(f"{meta['subset']} {split}", meta.get("types"))
         questions = meta.get("questions")
         for question in questions if isinstance(questions, list) else ():
             self._count("questions", split)
@@ -110,13 +106,6 @@ class Checks:
         elif changed and not share:
             self._count("changed_without_mask", split)
             self._contradiction(pair_id, "annotated as changed, but the mask is empty")
-
-    def _count_kinds(self, column: str, kinds: Any) -> None:
-        """Count a pair for each of its types of change; ``column`` is its part and split."""
-        if isinstance(kinds, list):
-            self.kinds_per_pair[len(set(kinds))] += 1
-            for kind in TYPES:
-                self.kinds.setdefault(kind, Counter())[column] += kind in kinds
 
     def _contradiction(self, pair_id: str, text: str) -> None:
         self.contradictions.setdefault(pair_id, text)

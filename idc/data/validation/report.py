@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel
 
 from idc.data import files
 from idc.data.config import ValidateJob
-from idc.data.readers.omnidiff import SUBSETS
 from idc.data.validation.caption_statistics import CaptionStatistics
 from idc.data.validation.duplicates import Leak
 from idc.data.validation.published import PUBLISHED, CountComparison
-from idc.schema import SPLITS
 
 DATA_SET_FOLDER = "data set folder"
 """Name of the format of an imported folder."""
@@ -59,11 +57,6 @@ class Validation(BaseModel):
     without_captions: int
     statistics: CaptionStatistics
     statistics_by_split: dict[str, CaptionStatistics]
-    kinds: dict[str, dict[str, int]] = {}
-    """Type of change -> part and split (``"real train"``) -> number of pairs that have it, for OmniDiff, whose pairs
-    may have several of twelve types."""
-    kinds_per_pair: dict[int, int] = {}
-    """Number of types -> number of pairs with so many; 0 of pairs without this annotation."""
     different_sizes: int
     """Pairs whose before and after have different sizes; they are used, resized."""
     image_sizes: dict[str, int]
@@ -104,18 +97,6 @@ def write_validation_report(result: Validation, path: str) -> None:
     files.locate(path).write((json.dumps(result.model_dump(), indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def read_report(path: str) -> Validation:
-    """Read a report of :func:`write_validation_report`.
-
-    Raises:
-        ValueError: there is no such report.
-    """
-    try:
-        return Validation.model_validate_json(files.locate(path).read())
-    except (OSError, ValueError) as exc:
-        raise ValueError(f"{path} is not a report of jobs/validate.py: {exc}") from exc
-
-
 # ------------------------------------------------------------------------------------------------ for a terminal
 
 COLUMNS = ("pairs", "captions", "words per caption", "over 20 words", "sentences per caption", "vocabulary")
@@ -136,49 +117,24 @@ def statistics_row(statistics: CaptionStatistics) -> list[str]:
     ]
 
 
-def published_count_rows(results: Iterable[Validation]) -> list[list[str]]:
-    """The rows of OmniDiff's tables 1 and 2 about these sets: a title, and the values under :data:`COLUMNS`."""
-    rows = []
-    for name in dict.fromkeys(result.published.name for result in results if result.published is not None):
-        if (row := PUBLISHED[name].table1) is not None:
-            of_paper = row.captions is not None
-            title = f"{PUBLISHED[name].title} ({'the paper, tables 1 and 2' if of_paper else 'OmniDiff, table 1'})"
-            counts = [f"{number:,}" if number is not None else "" for number in (row.captions, row.vocabulary)]
-            sentences = "" if row.sentences is None else f"{row.sentences}"
-            rows.append([title, f"{row.pairs:,}", counts[0], f"{row.words}", f"{row.over_20}%", sentences, counts[1]])
-    return rows
-
-
-def kinds_rows(result: Validation) -> list[list[str]]:
-    """The table of the types of change: a head, a row for each type and one for the numbers of pairs."""
-    there = {column for counted in result.kinds.values() for column in counted}
-    columns = [column for subset in SUBSETS for split in SPLITS if (column := f"{subset} {split}") in there]
-    rows = [["pairs with a change of", *columns, "all"]]
-    for kind, counted in result.kinds.items():
-        rows.append([kind, *(f"{counted.get(column, 0):,}" for column in columns), f"{sum(counted.values()):,}"])
-    return rows if columns else []
-
-
-def kinds_lines(result: Validation) -> list[str]:
-    """The types of change in words: how many a pair has, and which are in no pair of a part and split."""
-    if not result.kinds:
+def published_count_rows(result: Validation) -> list[list[str]]:
+    """The row of OmniDiff's tables 1 and 2 about this set, if it has one: a title, and the values under
+    :data:`COLUMNS`."""
+    published = None if result.published is None else PUBLISHED[result.published.name]
+    if published is None or (row := published.table1) is None:
         return []
-    numbers = ", ".join(f"{number} ({pairs:,})" for number, pairs in result.kinds_per_pair.items() if number)
-    lines = [f"types per pair (pairs): {numbers}" if numbers else "no pair has types"]
-    if bare := result.kinds_per_pair.get(0):
-        lines.append(f"{bare:,} pairs have no types; the annotation is optional in the assumed format")
-    for column in kinds_rows(result)[0][1:-1]:
-        if absent := [kind for kind, counted in result.kinds.items() if not counted.get(column)]:
-            lines.append(f"{column} has no {', '.join(absent)}; the paper says that each split has all twelve types")
-    return lines
+    title = f"{published.title} ({'the paper, tables 1 and 2' if row.captions is not None else 'OmniDiff, table 1'})"
+    counts = [f"{number:,}" if number is not None else "" for number in (row.captions, row.vocabulary)]
+    sentences = "" if row.sentences is None else f"{row.sentences}"
+    return [[title, f"{row.pairs:,}", counts[0], f"{row.words}", f"{row.over_20}%", sentences, counts[1]]]
 
 
-def validation_table(result: Validation, beside: Sequence[Validation] = ()) -> str:
-    """The result for a terminal; ``beside`` are other sets whose statistics to print too."""
-    return "\n".join(_lines(result, beside))
+def validation_table(result: Validation) -> str:
+    """The result for a terminal."""
+    return "\n".join(_lines(result))
 
 
-def _lines(result: Validation, beside: Sequence[Validation]) -> Iterator[str]:
+def _lines(result: Validation) -> Iterator[str]:
     yield f"{result.pairs} ({result.format}): {result.usable_pairs} of {result.num_pairs} pairs are usable"
     if not result.images:
         yield "annotations alone: images were not checked"
@@ -194,13 +150,8 @@ def _lines(result: Validation, beside: Sequence[Validation]) -> Iterator[str]:
     rows = [["captions", *COLUMNS]]
     rows += [[split, *statistics_row(statistics)] for split, statistics in result.statistics_by_split.items()]
     rows += [["all", *statistics_row(result.statistics)]]
-    rows += [[other.title, *statistics_row(other.statistics)] for other in beside]
-    yield from aligned([*rows, *published_count_rows([result, *beside])])
+    yield from aligned([*rows, *published_count_rows(result)])
     yield ""
-    if kinds := kinds_rows(result):
-        yield from aligned(kinds)
-        yield from kinds_lines(result)
-        yield ""
     lengths, per_pair = result.statistics.words_per_caption, result.statistics.captions_per_pair
     yield f"captions      per pair {per_pair.least} to {per_pair.most}, of {lengths.least} to {lengths.most} words"
     yield f"no caption    {result.without_captions} pairs"

@@ -168,8 +168,6 @@ def _result(job: ValidateJob, opened: _Opened, checks: Checks) -> Validation:
         without_captions=checks.without,
         statistics=CaptionCounter.sum(checks.captions.values()).result(),
         statistics_by_split={s: checks.captions[s].result() for s in SPLITS if s in checks.captions},
-        kinds={kind: dict(counted) for kind, counted in checks.kinds.items()},
-        kinds_per_pair=dict(sorted(checks.kinds_per_pair.items())),
         different_sizes=checks.different,
         image_sizes=dict(checks.sizes.most_common(EXAMPLES)),
         rejected=opened.rejected,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from idc.data import files
@@ -14,8 +14,6 @@ from idc.data.validation.report import (
     COLUMNS,
     Validation,
     errors_line,
-    kinds_lines,
-    kinds_rows,
     leaked,
     published_count_rows,
     statistics_row,
@@ -32,12 +30,12 @@ def page_path(report: str) -> str:
     return f"{report.removesuffix('.json')}.html"
 
 
-def write_validation_page(path: str, findings: ValidationFindings, others: Sequence[Validation] = ()) -> None:
-    """Write the page; ``others`` are data sets whose captions are in one table with these."""
-    files.locate(path).write(render_validation(findings, others).encode())
+def write_validation_page(path: str, findings: ValidationFindings) -> None:
+    """Write the page."""
+    files.locate(path).write(render_validation(findings).encode())
 
 
-def render_validation(findings: ValidationFindings, others: Sequence[Validation] = ()) -> str:
+def render_validation(findings: ValidationFindings) -> str:
     """The page as text."""
     result = findings.result
     verdict = "fit for training" if result.ok else f"not fit for training as it is: {errors_line(result)}"
@@ -49,9 +47,7 @@ def render_validation(findings: ValidationFindings, others: Sequence[Validation]
         annotations_alone=not result.images,
         published=_published(result.published) if result.published is not None else None,
         by_type=_by_type(result),
-        kinds=kinds_rows(result),
-        kinds_lines=kinds_lines(result),
-        captions=_captions(result, others) if result.statistics.captions else None,
+        captions=_captions(result) if result.statistics.captions else None,
         problems=_problems(findings),
         examples={split: [_card(pair) for pair in pairs] for split, pairs in findings.examples.items()},
         notes=result.notes,
@@ -107,11 +103,10 @@ def _compared(counted: str, published: str) -> str:
     return counted if counted == published or not published else f"{counted or 'not counted'} (published {published})"
 
 
-def _captions(result: Validation, others: Sequence[Validation]) -> dict[str, Any]:
+def _captions(result: Validation) -> dict[str, Any]:
     rows = [[split, *statistics_row(statistics)] for split, statistics in result.statistics_by_split.items()]
     rows.append([f"{result.title}, all", *statistics_row(result.statistics)])
-    rows += [[other.title, *statistics_row(other.statistics)] for other in others]
-    rows += published_count_rows([result, *others])
+    rows += published_count_rows(result)
     counted = result.statistics
     return {
         "head": ["", *COLUMNS],

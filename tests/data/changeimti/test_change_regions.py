@@ -19,6 +19,7 @@ from idc.data.changeimti.change_regions import (
 )
 from idc.data.changeimti.config import RegionConfig
 from tests.data.changeimti.naive_regions import naive_regions
+from tests.data.changeimti.small_mci import PIXEL, ROAD_LEFT, label_of
 
 MASKS = 200
 DEFAULT = RegionConfig()
@@ -76,14 +77,6 @@ def test_geometry_equals_a_second_implementation(without_area: str, enclosed: st
     assert (dropped > 0) == (without_area == "drop")
 
 
-def square(size: int, *boxes: tuple[int, int, int, int]) -> np.ndarray:
-    """Boxes (x, y, width, height); each one turns its pixels over."""
-    mask = np.zeros((size, size), bool)
-    for x, y, width, height in boxes:
-        mask[y : y + height, x : x + width] ^= True
-    return mask
-
-
 def test_the_grid_has_nine_names_and_a_line_belongs_to_the_cell_behind_it() -> None:
     cells = [[grid_position(x, y, 90, 90) for x in (15, 45, 75)] for y in (15, 45, 75)]
     assert cells == [
@@ -110,15 +103,5 @@ def test_labels_and_predictions_have_their_colours_and_other_colours_are_named()
     text = r"^4 pixels of another colour, first RGB \(255, 255, 0\) at row 0, column 0; .*or give colours=predictions"
     with pytest.raises(ValueError, match=text):
         class_masks(drawn)
-    label[3, 4] = 127
-    with pytest.raises(
-        ValueError, match=r"^1 pixel of another colour, first RGB \(127, 127, 127\) at row 3, column 4;"
-    ):
-        class_masks(label)
-
-
-def test_a_sentence_counts_the_regions() -> None:
-    regions = {name: find_regions(square(30, *boxes), DEFAULT) for name, boxes in (
-        ("road", [(2, 2, 9, 3)]), ("building", [(1, 10, 5, 5), (10, 10, 5, 5), (28, 28, 1, 1)])
-    )}  # fmt: skip
-    assert regions_in_words(regions) == "1 road, 2 buildings"
+    regions = {name: find_regions(mask, DEFAULT) for name, mask in class_masks(label_of(ROAD_LEFT, PIXEL)).items()}
+    assert regions_in_words(regions) == "1 road", "what has no area is not counted"

@@ -5,10 +5,6 @@ from __future__ import annotations
 import base64
 import importlib
 import io
-import json
-import os
-import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -32,7 +28,6 @@ from idc.schema import ChangePair
 from tests.chat_server import MODEL, Server, serving
 from tests.data.descriptions.small_pairs import described, good, job, number_in, write_pairs
 
-ROOT = Path(__file__).resolve().parents[3]
 COUNT = 12
 
 
@@ -57,9 +52,9 @@ def numbers(server: Server) -> list[int]:
     return [number_in(body["messages"][0]["content"]) for body in server.requests]
 
 
-def logged(one: DescribeJob) -> list[dict[str, Any]]:
-    lines = (Path(one.out) / ANSWERS).read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+def answer_of(server: Server, **others: tuple[int, str]) -> None:
+    """The server describes pairs, but for some (``p04``), whose answers these are."""
+    server.answer = lambda number, content: others.get(f"p{number_in(content):02}") or described(number_in(content))
 
 
 def test_every_pair_gets_one_caption_of_the_model(server: Server, pairs: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,9 +69,8 @@ def test_every_pair_gets_one_caption_of_the_model(server: Server, pairs: str, mo
         assert pair.caption_origins[0] is not None
         assert pair.caption_origins[0].source == f"{MODEL}, structured prompt"
         assert pair.meta == {"number": number, "description": {"instruction": "cc3m", "question": 1}}
-        assert (pair.before, pair.after, pair.split, pair.source) == (
-            before.before, before.after, before.split, before.source,
-        )  # fmt: skip
+        kept = ("before", "after", "split", "source")
+        assert [getattr(pair, name) for name in kept] == [getattr(before, name) for name in kept]
     body = server.requests[0]
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("Qwen2-VL", 0.7, 300)
     assert [part["type"] for part in body["messages"][0]["content"]] == ["image_url", "image_url", "text"]
@@ -86,25 +80,19 @@ def test_every_pair_gets_one_caption_of_the_model(server: Server, pairs: str, mo
     assert not any(b"sk-test-0123456789" in path.read_bytes() for path in files)
 
 
-def test_what_is_done_is_asked_no_more(server: Server, pairs: str) -> None:
-    one = job(pairs, server.url)
-    run_job(one)
-    run_job(one)
-    run_job(one, overwrite=True)  # the log outlives the folder
-    assert Counter(numbers(server)) == dict.fromkeys(range(COUNT), 1)
-    with pytest.raises(ValueError, match="of another configuration"):
-        run_job(job(pairs, server.url, temperature=0.5))
-
-
-def test_more_pairs_later_pay_only_for_those(server: Server, pairs: str, tmp_path: Path) -> None:
+def test_what_is_done_is_asked_no_more_and_more_pairs_later_pay_only_for_those(
+    server: Server, pairs: str, tmp_path: Path
+) -> None:
     few = job(pairs, server.url, max_pairs=5, log=str(tmp_path / "log.jsonl"))
-    assert run_job(few).num_rows == 5
+    assert run_job(few).num_rows == run_job(few).num_rows == 5
+    run_job(few, overwrite=True)  # the log outlives the folder
     all_of_them = few.model_copy(update={"max_pairs": None, "out": str(tmp_path / "all")})
     assert run_job(all_of_them).num_rows == COUNT
-    assert Counter(numbers(server)) == dict.fromkeys(range(COUNT), 1)
     some = few.model_copy(update={"max_pairs": None, "splits": ("val",), "out": str(tmp_path / "val")})
     assert run_job(some).rows_by_split == {"val": 3}
-    assert len(server.requests) == COUNT
+    assert Counter(numbers(server)) == dict.fromkeys(range(COUNT), 1)
+    with pytest.raises(ValueError, match="of another configuration"):
+        run_job(few.model_copy(update={"temperature": 0.5}))
 
 
 def test_a_refused_answer_is_asked_for_again_and_counted(server: Server, pairs: str) -> None:
@@ -121,26 +109,23 @@ def test_a_refused_answer_is_asked_for_again_and_counted(server: Server, pairs: 
     assert run_job(one).num_rows == COUNT
     questions = [ChangePair.from_row(row).meta["description"]["question"] for row in iter_rows(one.out)]
     assert [questions[3], questions[7], sum(questions)] == [2, 3, COUNT + 3]
-    found = summarise_descriptions(one)
-    assert found.asked is not None
-    assert (found.asked.answers, found.asked.refused) == (COUNT + 3, {"only denies": 2, "off template": 1})
-    assert found.asked.refused_share == pytest.approx(3 / 15)
-    assert found.asked.by_question == {1: 10, 2: 1, 3: 1}
-    assert (found.asked.prompt_tokens, found.asked.completion_tokens, found.asked.uncounted) == (1500, 300, 0)
-    assert found.asked.cost == pytest.approx((1500 * 2 + 300 * 10) / 1e6)
-    assert found.asked.examples["off template"] == ["p03: The cubes are gone."]
+    asked = summarise_descriptions(one).asked
+    assert asked is not None
+    assert (asked.answers, asked.refused) == (COUNT + 3, {"only denies": 2, "off template": 1})
+    assert (asked.refused_share, asked.by_question) == (pytest.approx(3 / 15), {1: 10, 2: 1, 3: 1})
+    assert (asked.prompt_tokens, asked.completion_tokens, asked.uncounted) == (1500, 300, 0)
+    assert asked.cost == pytest.approx((1500 * 2 + 300 * 10) / 1e6)
+    assert asked.examples["off template"] == ["p03: The cubes are gone."]
 
 
 def test_a_pair_that_is_always_refused_is_a_reject_and_is_not_asked_again(server: Server, pairs: str) -> None:
-    server.answer = lambda number, content: (200, "Nice.") if number_in(content) == 4 else described(number_in(content))
+    answer_of(server, p04=(200, "Nice."))
     one = job(pairs, server.url, asks=2, max_reject_share=0.1)
-    manifest = run_job(one)
-    assert (manifest.num_rows, manifest.num_rejected) == (COUNT - 1, 1)
+    assert run_job(one).num_rows == COUNT - 1
     (reject,) = read_rejects(one.out)
     assert reject.row_id == "p04"
     assert reject.reason.startswith("off template: there is no 'the difference between the two images")
     assert Counter(numbers(server))[4] == 2
-    assert sum("Nice." in record["answer"] for record in logged(one)) == 2
     run_job(one, overwrite=True)
     assert len(server.requests) == COUNT + 1
 
@@ -150,27 +135,23 @@ def test_an_answer_that_is_cut_off_is_refused_and_an_unreadable_image_is_a_rejec
 ) -> None:
     server.finish_reason = "length"
     pairs = write_pairs(tmp_path / "pairs", 4, p02={"after": b"no image"})
-    assert run_job(job(pairs, server.url, asks=1, max_reject_share=1.0)).reject_reasons == {
-        "cut off": 3, "not an image": 1,
-    }  # fmt: skip
+    reasons = run_job(job(pairs, server.url, asks=1, max_reject_share=1.0)).reject_reasons
+    assert reasons == {"cut off": 3, "not an image": 1}
 
 
-def test_nonsense_ends_the_run_early(server: Server, tmp_path: Path) -> None:
+def test_nonsense_and_silence_end_the_run_early(server: Server, tmp_path: Path, waited: list[float]) -> None:
     pairs = write_pairs(tmp_path / "many", 60)
     server.answer = lambda number, content: (200, "I cannot see images.")
     with pytest.raises(EndpointError, match=r"20 of 20 answers were refused, .* off template: .*prompt=conventional"):
         run_job(job(pairs, server.url, endpoint={"concurrency": 4}))
     assert 20 <= len(server.requests) <= 24
-
-
-def test_a_server_without_answers_ends_the_run(server: Server, pairs: str, waited: list[float]) -> None:
     server.answer = lambda number, content: (500, "oops")
     with pytest.raises(NotAnswered, match="3 requests in a row without an answer"):
-        run_job(job(pairs, server.url, endpoint={"concurrency": 1, "attempts": 1}))
+        run_job(job(pairs, server.url, temperature=0.1, endpoint={"concurrency": 1, "attempts": 1}), overwrite=True)
 
 
 def test_a_pair_that_is_never_answered_can_be_given_up(server: Server, pairs: str, waited: list[float]) -> None:
-    server.answer = lambda number, content: (500, "oops") if number_in(content) == 6 else described(number_in(content))
+    answer_of(server, p06=(500, "oops"))
     one = job(pairs, server.url, endpoint={"attempts": 2}, max_reject_share=0.1)
     with pytest.raises(NotAnswered, match=r"1 of 12 pairs have no answer, the first one, p06: .*500 .*: oops"):
         run_job(one)
@@ -180,9 +161,7 @@ def test_a_pair_that_is_never_answered_can_be_given_up(server: Server, pairs: st
 
 
 def test_a_pair_that_the_endpoint_refuses_is_a_reject_and_too_many_end_the_run(server: Server, pairs: str) -> None:
-    server.answer = lambda number, content: (
-        (400, "bad image") if number_in(content) == 2 else described(number_in(content))
-    )
+    answer_of(server, p02=(400, "bad image"))
     manifest = run_job(job(pairs, server.url, max_reject_share=0.1))
     assert (manifest.num_rows, manifest.reject_reasons) == (COUNT - 1, {"refused by the endpoint": 1})
     server.answer = lambda number, content: (400, "no such parameter")
@@ -199,23 +178,20 @@ def test_images_are_sent_upright_small_and_in_common_formats() -> None:
     turned = Image.Exif()
     turned[ExifTags.Base.Orientation] = 3  # upside down
 
-    def encoded(name: str, **more: Any) -> bytes:
+    def sent(name: str, max_side: int | None = None, **more: Any) -> tuple[str, bytes, bytes]:
         stream = io.BytesIO()
         Image.fromarray(pixels).save(stream, name, **more)
-        return stream.getvalue()
+        head, _, data = data_url(stream.getvalue(), max_side).partition(";base64,")
+        return head, base64.b64decode(data), stream.getvalue()
 
-    def sent(image: bytes, max_side: int | None) -> tuple[str, bytes]:
-        head, _, data = data_url(image, max_side).partition(";base64,")
-        return head, base64.b64decode(data)
-
-    assert sent(encoded("PNG"), 80) == ("data:image/png", encoded("PNG"))
-    assert sent(encoded("JPEG"), None) == ("data:image/jpeg", encoded("JPEG"))
-    head, bmp = sent(encoded("BMP"), None)
+    for name, max_side in (("PNG", 80), ("JPEG", None)):
+        head, data, original = sent(name, max_side)
+        assert (head, data) == (f"data:image/{name.lower()}", original)
+    head, bmp, _ = sent("BMP")
     assert (head, decode_image(bmp).tolist()) == ("data:image/png", pixels.tolist())
-    assert decode_image(sent(encoded("PNG"), 20)[1]).shape == (10, 20, 3)
-    head, upright = sent(encoded("JPEG", exif=turned), None)
-    assert head == "data:image/png"
-    assert decode_image(upright)[0].mean() < 10
+    assert decode_image(sent("PNG", 20)[1]).shape == (10, 20, 3)
+    head, upright, _ = sent("JPEG", exif=turned)
+    assert (head, decode_image(upright)[0].mean() < 10) == ("data:image/png", True)
 
 
 def test_the_conventional_prompt_takes_any_text(server: Server, pairs: str) -> None:
@@ -230,52 +206,6 @@ def test_the_conventional_prompt_takes_any_text(server: Server, pairs: str) -> N
     assert found.words_per_image is None
 
 
-COMMAND = """
-import sys
-sys.path.insert(0, {root!r})
-from jobs.describe_pairs import main
-sys.argv = ["describe_pairs.py", *{arguments!r}]
-main()
-"""
-
-
-def test_a_killed_job_continues_and_asks_nothing_twice(server: Server, tmp_path: Path) -> None:
-    count = 40
-    pairs = write_pairs(tmp_path / "pairs", count)
-    killed: list[int] = []
-    process: list[subprocess.Popen[str]] = []
-
-    def answer(number: int, content: Any) -> tuple[int, str]:
-        if number == 15:
-            os.kill(process[0].pid, signal.SIGKILL)
-            killed.append(number)
-        return described(number_in(content))
-
-    server.answer = answer
-    arguments = [
-        f"pairs={pairs}", f"out={tmp_path / 'described'}", f"endpoint.url={server.url}", "endpoint.model=m",
-        "endpoint.concurrency=4", "chunk_size=8",
-    ]  # fmt: skip
-    code = COMMAND.format(root=str(ROOT), arguments=arguments)
-    command = [sys.executable, "-c", code]
-    process.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
-    process[0].communicate(timeout=120)
-    assert process[0].returncode == -signal.SIGKILL
-    assert killed
-    log = tmp_path / "described" / ANSWERS
-    kept = [json.loads(line)["pair_id"] for line in log.read_text(encoding="utf-8").splitlines()]
-    first = len(server.requests)
-    assert first - 4 <= len(kept) < first
-    again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert again.returncode == 0, again.stderr
-    assert "40 of 40 pairs described by m, structured prompt" in again.stdout
-    asked_again = {f"p{number:02}" for number in numbers(server)[first:]}
-    assert not asked_again & set(kept)
-    assert len(server.requests) == count + first - len(kept)
-    captions = [row["captions"][0] for row in iter_rows(tmp_path / "described")]
-    assert captions == [good(number) for number in range(count)]
-
-
 def test_the_command_names_what_went_wrong_and_continues(
     server: Server, pairs: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -284,17 +214,22 @@ def test_the_command_names_what_went_wrong_and_continues(
     out = Path(pairs).parent / "described"
     asked = [f"pairs={pairs}", f"out={out}", f"endpoint.url={server.url}", "endpoint.model=m", "endpoint.concurrency=1"]
     monkeypatch.setattr(sys, "argv", ["describe_pairs.py", *asked])
-    server.answer = lambda number, content: described(number_in(content)) if number <= 2 else (403, "not yours")
+    written: list[int] = []
+
+    def answer(number: int, content: Any) -> tuple[int, str]:
+        """What a kill at this moment would leave in the log."""
+        written.append(len((out / ANSWERS).read_bytes().splitlines()) if (out / ANSWERS).exists() else 0)
+        return described(number_in(content)) if number <= 2 else (403, "not yours")
+
+    server.answer = answer
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 1
+    assert written == [*range(len(written))], "each answer is on disk before the next question"
     said = capsys.readouterr().err
     assert "403 Forbidden: not yours; the key is read from $OPENAI_API_KEY" in said
     assert f"The answers so far are in {out / ANSWERS}; the same command continues." in said
-    server.answer = lambda number, content: described(number_in(content))
+    answer_of(server)
     main()
     assert "12 of 12 pairs described by m, structured prompt" in capsys.readouterr().out
     assert len(server.requests) == COUNT + 1
-    monkeypatch.setattr(sys, "argv", ["describe_pairs.py", *asked, "chunk_size=3"])
-    with pytest.raises(SystemExit, match=r"describe_pairs: .* holds 12 pairs of another configuration"):
-        main()

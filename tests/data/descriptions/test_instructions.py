@@ -27,6 +27,11 @@ def row(source: str, *captions: str, **meta: Any) -> dict[str, Any]:
     return {"source": source, "captions": list(captions), "meta": json.dumps(meta)}
 
 
+BOTH = "Given the first and the second images,"
+EDIT = (
+    "Given the first image and a prompt, the second image is generated based on them. Describe the difference between "
+    "the two images. Here is the prompt:"
+)
 CHANGE = "describe the difference between the two images."
 FIRST, SECOND = "First image could be described as:", "Second image could be described as:"
 HERE = "Here is the difference:"
@@ -34,26 +39,17 @@ PIX2PIX = ("InstructPix2Pix/1/2", "make it night")
 TOWN = {"input": "a town", "output": "a town at night"}
 # Settings, row, captions of the images, and the instruction without the template
 INSTRUCTIONS: list[tuple[dict[str, Any], dict[str, Any], tuple[str | None, str | None] | None, str]] = [
-    ({}, row("cc3m"), ("A dog on grass.", "a cat"),
-     f"Given the first and the second images, {CHANGE} {FIRST} A dog on grass. {SECOND} a cat. "),
-    ({}, row("elsewhere"), None, f"Given the first and the second images, {CHANGE} "),
-    ({}, row("elsewhere"), ("a dog", None), f"Given the first and the second images, {CHANGE} {FIRST} a dog. "),
+    ({}, row("cc3m"), ("A dog on grass.", "a cat"), f"{BOTH} {CHANGE} {FIRST} A dog on grass. {SECOND} a cat. "),
+    ({}, row("elsewhere"), ("a dog", None), f"{BOTH} {CHANGE} {FIRST} a dog. "),
     ({}, row("Spot-the-Diff/7", "a car left", "two men came."), ("lot", "yard"),
-     f"Given the first and the second images, {CHANGE} {FIRST} lot. {SECOND} yard. {HERE} a car left. two men came. "),
+     f"{BOTH} {CHANGE} {FIRST} lot. {SECOND} yard. {HERE} a car left. two men came. "),
     ({}, row("Spot-the-Diff/7", "{caption}"), (None, "{difference}"),
-     f"Given the first and the second images, {CHANGE} {SECOND} {{difference}}. {HERE} {{caption}}. "),
-    ({}, row("Spot-the-Diff/7"), None, f"Given the first and the second images, {CHANGE} "),
-    ({"instruction": "cc3m"}, row("Spot-the-Diff/7", "a car"), None,
-     f"Given the first and the second images, {CHANGE} "),
-    ({}, row(*PIX2PIX, **TOWN), None,
-     "Given the first image and a prompt, the second image is generated based on them. Describe the difference between "
-     f"the two images. Here is the prompt: make it night. {FIRST} a town. {SECOND} a town at night. "),
-    ({}, row(*PIX2PIX, **TOWN), ("a village", "dark"),
-     "Given the first image and a prompt, the second image is generated based on them. Describe the difference between "
-     f"the two images. Here is the prompt: make it night. {FIRST} a village. {SECOND} dark. "),
-    ({"instruction": "instruct_pix2pix"}, row("mine", "go"), None,
-     "Given the first image and a prompt, the second image is generated based on them. Describe the difference between "
-     "the two images. Here is the prompt: go. "),
+     f"{BOTH} {CHANGE} {SECOND} {{difference}}. {HERE} {{caption}}. "),
+    ({}, row("Spot-the-Diff/7"), None, f"{BOTH} {CHANGE} "),
+    ({"instruction": "cc3m"}, row("Spot-the-Diff/7", "a car"), None, f"{BOTH} {CHANGE} "),
+    ({}, row(*PIX2PIX, **TOWN), None, f"{EDIT} make it night. {FIRST} a town. {SECOND} a town at night. "),
+    ({}, row(*PIX2PIX, **TOWN), ("a village", "dark"), f"{EDIT} make it night. {FIRST} a village. {SECOND} dark. "),
+    ({"instruction": "instruct_pix2pix"}, row("mine", "go"), None, f"{EDIT} go. "),
 ]  # fmt: skip
 
 
@@ -79,16 +75,13 @@ def test_captions_of_images_from_a_file(tmp_path: Path) -> None:
     assert read_image_captions(None) == {}
 
 
-@pytest.mark.parametrize(
-    ("line", "fault"),
-    [
-        ("no json", ":1: not JSON"),
-        ("[1]", ":1: [1] is not {"),
-        ('{"pair_id": 7, "before": "x"}', ":1: {"),
-        ('{"pair_id": "p", "before": 3}', ":1: {"),
-        ('{"pair_id": "p"}\n{"pair_id": "p"}', ":2: the pair 'p' has a line before"),
-    ],
-)
+FAULTS = {
+    "no json": ":1: not JSON", "[1]": ":1: [1] is not {", '{"pair_id": "p", "before": 3}': ":1: {",
+    '{"pair_id": "p"}\n{"pair_id": "p"}': ":2: the pair 'p' has a line before",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "fault"), FAULTS.items())
 def test_a_faulty_line_is_named(line: str, fault: str, tmp_path: Path) -> None:
     file = tmp_path / "captions.jsonl"
     file.write_text(line)

@@ -9,18 +9,11 @@ from idc.data.descriptions.template import VERBS, PairDescription, parse_descrip
 GOOD = PairDescription("shows", "a red car and no people", "depicts", "an empty street, seen from above")
 
 
-def test_the_papers_list_of_verbs() -> None:
+def test_a_sentence_is_read_back_with_each_of_the_papers_verbs() -> None:
     assert len(VERBS) == len(set(VERBS)) == 49
-    assert {VERBS[0], VERBS[-1]} == {"is", "centers"}
-    assert "" not in VERBS
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_sentence_is_read_back(verb: str) -> None:
-    one = PairDescription(
-        verb, "a typewriter with the word \u201cHUNGER\u201d", "has", "keys, and no text on the paper"
-    )
-    assert parse_description(one.sentence()) == one
+    for verb in VERBS:
+        one = PairDescription(verb, "a sign with the word \u201cHUNGER\u201d", "has", "keys, and no text on it")
+        assert parse_description(one.sentence()) == one
 
 
 @pytest.mark.parametrize(
@@ -43,7 +36,6 @@ def of(before: str, after: str) -> str:
 @pytest.mark.parametrize(
     ("sentence", "reason"),
     [
-        ("", "off template: there is no 'the difference between"),
         ("The car is gone.", "off template: there is no 'the difference between"),
         ("The difference between the two images is that the first image shows a car.", "no 'while the second image'"),
         (of("shows a car", "does not"), "off template: 'does' after 'the second image' is no verb of the list"),
@@ -54,10 +46,8 @@ def of(before: str, after: str) -> str:
         ("Sure! " + of("shows a car", "shows a bus"), "off template: text around the template"),
         (of("shows a car", "has no car"), "only denies: the second image has 'no car'"),
         (of("is not there", "shows a car"), "only denies: the first image is 'not there'"),
-        (of("shows it is not", "shows a car"), "only denies"),
         (of("shows a car", "shows something that doesn't have it"), "only denies"),
         (of("shows a car", "has neither a car nor a bus, and no people"), "only denies"),
-        (of("shows a car", "is"), "off template"),
     ],
 )
 def test_a_refusal_has_its_reason(sentence: str, reason: str) -> None:
@@ -67,8 +57,7 @@ def test_a_refusal_has_its_reason(sentence: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "description",
-    ["a desk and no cube", "St. John on a horse", "a notice, which is not lit", "3 cubes"],
+    "description", ["a desk and no cube", "St. John on a horse", "a notice, which is not lit", "3 cubes"]
 )
 def test_a_description_that_also_affirms_is_taken(description: str) -> None:
     assert parse_description(of("shows a car", f"shows {description}")).after == description

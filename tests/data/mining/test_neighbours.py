@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from idc.data.mining.config import IndexConfig
 from idc.data.mining.features_folder import FEATURES, LENGTHS, feature_schema, to_matrix, unit_length
 from idc.data.mining.near_duplicates import FindCopies, duplicates
-from idc.data.mining.neighbours import BuildIndex, FindNeighbours, Shards, index_schema
+from idc.data.mining.neighbours import FindNeighbours
 from idc.data.store import DatasetFolder
 
 ROWS, PARTS = 60, 4
@@ -52,12 +51,14 @@ def features(vectors: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFa
     return path
 
 
-def found(features: Path, shards: Shards, config: IndexConfig, k: int, built: Path | None = None,
-          batch: int = ROWS) -> list[dict[str, list[float]]]:  # fmt: skip
+Lists = list[dict[str, list[float]]]
+
+
+def found(features: Path, removed: list[int], k: int, kind: str = "exact", batch: int = ROWS) -> Lists:
     """Neighbours of the images that are searched, in batches of this size."""
-    stage = FindNeighbours(shards, config, built, k, 1)
+    stage = FindNeighbours(features, np.array(removed), kind, k, 1)
     rows = []
-    numbers = [n for n in range(ROWS) if n not in shards.removed]
+    numbers = [n for n in range(ROWS) if n not in removed]
     for start in range(0, len(numbers), batch):
         out = stage({"number": numbers[start : start + batch]})
         rows += [{name: out[name][i] for name in out if name != "error"} for i in range(len(out["number"]))]
@@ -65,8 +66,9 @@ def found(features: Path, shards: Shards, config: IndexConfig, k: int, built: Pa
 
 
 def test_the_exact_search_finds_what_a_plain_computation_finds(features: Path, vectors: dict[str, np.ndarray]) -> None:
-    removed = np.array([5, 40])
-    rows = found(features, Shards(features, 1000, removed), IndexConfig(), k=7)
+    removed = [5, 40]
+    rows = found(features, removed, k=7)
+    assert found(features, removed, k=7, batch=11) == rows, "whatever the batches"
     assert [row["number"] for row in rows] == [n for n in range(ROWS) if n not in removed]
     for name in FEATURES:
         x = to_matrix([v.tobytes() for v in unit_length(vectors[name])]).astype(np.float64)
@@ -78,42 +80,16 @@ def test_the_exact_search_finds_what_a_plain_computation_finds(features: Path, v
             assert np.allclose(row[f"{name}_sims"], sims[row["number"], expected], atol=2e-6)
 
 
-@pytest.mark.parametrize("shard_size", [60, 17, 1])
-@pytest.mark.parametrize("batch", [60, 11])
-def test_the_exact_lists_depend_neither_on_the_shards_nor_on_the_batches(
-    features: Path, shard_size: int, batch: int
-) -> None:
-    removed = np.array([0, 33, 59])
-    expected = found(features, Shards(features, 1000, removed), IndexConfig(), k=9)
-    assert found(features, Shards(features, shard_size, removed), IndexConfig(), k=9, batch=batch) == expected
-
-
-@pytest.mark.parametrize(
-    "config", [IndexConfig(kind="ivf", lists=4, probes=4), IndexConfig(kind="hnsw", search_width=64)]
-)
-def test_an_approximate_index_that_searches_everything_agrees_with_the_exact_one(
-    features: Path, config: IndexConfig, tmp_path: Path
-) -> None:
-    shards = Shards(features, 25, np.array([2]))
-    folder = DatasetFolder.open_for_build(
-        tmp_path, kind="mining_index", schema=index_schema(), fingerprint="x", config={}, num_chunks=len(shards)
-    )
-    build = BuildIndex(shards, config, 1)
-    for shard in range(len(shards)):
-        built = build({"shard": [shard]})
-        folder.write_chunk(shard, [{name: built[name][0] for name in index_schema().names}])
-    folder.finish()
-    near = found(features, shards, config, k=6, built=tmp_path)
-    exact = found(features, shards, IndexConfig(), k=6)
+def test_an_approximate_index_that_searches_everything_agrees_with_the_exact_one(features: Path) -> None:
+    near, exact = (found(features, [2], k=6, kind=kind) for kind in ("hnsw", "exact"))
     for one, other in zip(near, exact, strict=True):
         for name in FEATURES:
             assert np.allclose(one[f"{name}_sims"], other[f"{name}_sims"], atol=2e-6)
 
 
-@pytest.mark.parametrize("shard_size", [60, 13])
-def test_copies_are_images_whose_thumbnails_hardly_differ(features: Path, shard_size: int) -> None:
+def test_copies_are_images_whose_thumbnails_hardly_differ(features: Path) -> None:
     def copies(threshold: float) -> dict[int, list[int]]:
-        out = FindCopies(str(features), shard_size, threshold, 1)({"number": list(range(ROWS))})
+        out = FindCopies(str(features), threshold, 1)({"number": list(range(ROWS))})
         return {n: list(c) for n, c in zip(out["number"], out["copies"], strict=True) if len(c)}
 
     assert copies(0) == {8: [7]}

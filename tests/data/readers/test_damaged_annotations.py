@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from idc.data.readers import open_reader
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.run import validate
 from tests.data import container_sets, small_sets
+from tests.data.official_layouts import Official
 from tests.data.readers.test_own import FOLDERS, prepare, put
 
 SETS = {**small_sets.OFFICIAL, **container_sets.OFFICIAL}
@@ -23,6 +25,12 @@ QUESTIONS = {
     "Train_answers.json": '{"answers": [{"question_id": 1, "answer": "a"}, {"question_id": 1, "answer": "b"}]}',
     "Train_images.json": '{"images": [{"id": 1, "file_name": "1.png"}]}',
 }
+
+
+def texts_of(official: Official) -> dict[str, Any]:
+    return {name: text for name, text in official.files.items() if isinstance(text, str)}
+
+
 # Set, what other files are put into it, and rejects: place -> beginning and a part of the reason
 ENTRIES: list[tuple[str, dict[str, str], dict[str, tuple[str, str]]]] = [
     ("clevr_change", {"type_mapping.json": "[]"}, {"type_mapping.json": ("bad file", "holds a list, not an object")}),
@@ -41,10 +49,6 @@ ENTRIES: list[tuple[str, dict[str, str], dict[str, tuple[str, str]]]] = [
         "clevr_change", {"change_captions.json": '{"000001.png": ["a"], "CLEVR_default_000001.png": ["b"]}'},
         {"change_captions.json:CLEVR_default_000001.png": ("duplicate pair id", "")},
     ),
-    (
-        "clevr_dc", {"captions.json": '{"1": ["a"], "000001.png": ["b"]}'},
-        {"captions.json:000001.png": ("duplicate pair id", "")},
-    ),
     ("cdvqa", QUESTIONS, {"Train_answers.json:1": ("duplicate pair id", "")}),
     (
         "spot_the_diff", {"train.json": f'[{{"img_id": "1", "sentences": ["a"]}}, {{{TWICE}}}]'},
@@ -54,10 +58,6 @@ ENTRIES: list[tuple[str, dict[str, str], dict[str, tuple[str, str]]]] = [
         "spot_the_diff",
         {"train.json": f'[{{"img_id": "1", "sentences": [{HALF}]}}, {{"img_id": {HALF}, "sentences": ["b"]}}]'},
         {"1": ("not UTF-8", ""), "half ? a smile": ("not UTF-8", "")},
-    ),
-    (
-        "spot_the_diff_multi", {"change_multi_captions.json": f'{{"000001.png": ["a"], "000002.png": {{{TWICE}}}}}'},
-        {"change_multi_captions.json": ("bad file", "the key 'a' occurs twice")},
     ),
     (
         "instruct_pix2pix", {"0000001/prompt.json": f'{{"edit": "x", {TWICE}}}'},
@@ -71,7 +71,7 @@ def test_what_costs_an_entry_or_a_file(
     name: str, damaged: dict[str, str], rejects: dict[str, tuple[str, str]], tmp_path: Path
 ) -> None:
     official = SETS[name]() if name in SETS else None
-    texts = {} if official is None else {file: text for file, text in official.files.items() if isinstance(text, str)}
+    texts = {} if official is None else texts_of(official)
     source = put(tmp_path / "in", {**texts, **damaged})
     format, settings = (name, {}) if official is None else (official.format, official.settings)
     manifest = prepare(source, tmp_path / "out", format, **settings)
@@ -112,8 +112,12 @@ def test_what_costs_the_whole_set(
         open_reader(format, str(put(tmp_path, texts)), ImportConfig())  # type: ignore[arg-type]
 
 
-def test_absent_files_of_clevr_change_are_noted_and_missed_if_strict(tmp_path: Path) -> None:
+def test_types_of_clevr_change_and_absent_files_that_are_noted(tmp_path: Path) -> None:
     official = small_sets.clevr_change()
+    prepare(official.write(tmp_path / "whole"), tmp_path / "built", "clevr_change")
+    rows = {row["pair_id"]: row for row in iter_rows(tmp_path / "built")}
+    assert [rows[name]["change_type"] for name in ("000000c", "000001c", "000001nc")] == ["color", "drop", "none"]
+    assert json.loads(rows["000001c"]["meta"]) == {"triple": 1, "viewpoint_iou": 0.5}
     absent = ("change_captions.json", "no_change_captions.json", "change_captions_by_IOU.json", "type_mapping.json")
     for name in (*absent, *(f"{role}_000004.png" for role in ("images/CLEVR_default", "sc_images/CLEVR_semantic",
                                                              "nsc_images/CLEVR_nonsemantic"))):  # fmt: skip
@@ -124,16 +128,3 @@ def test_absent_files_of_clevr_change_are_noted_and_missed_if_strict(tmp_path: P
     notes = " ".join(manifest.extra["notes"])
     assert all(name in notes for name in absent)
     assert {row["change_type"] for row in iter_rows(tmp_path / "out", ["change_type"])} == {None, "none"}
-    strict = prepare(source, tmp_path / "strict", "clevr_change", strict=True)
-    assert strict.reject_reasons == {"missing partner": 2}
-    texts = {name: text for name, text in official.files.items() if isinstance(text, str)}
-    with pytest.raises(ValueError, match="has no images named"):
-        open_reader("clevr_change", str(put(tmp_path / "texts", {**texts})), ImportConfig(strict=True))
-
-
-def test_types_and_viewpoints_of_clevr_change(tmp_path: Path) -> None:
-    prepare(small_sets.clevr_change().write(tmp_path / "in"), tmp_path / "out", "clevr_change")
-    rows = {row["pair_id"]: row for row in iter_rows(tmp_path / "out")}
-    assert [rows[name]["change_type"] for name in ("000000c", "000001c", "000001nc")] == ["color", "drop", "none"]
-    assert json.loads(rows["000001c"]["meta"]) == {"triple": 1, "viewpoint_iou": 0.5}
-    assert json.loads(rows["000001nc"]["meta"]) == {"triple": 1}

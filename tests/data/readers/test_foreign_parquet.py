@@ -14,20 +14,17 @@ from idc.data.config import ImportConfig
 from idc.data.pipeline import iter_chunks
 from idc.data.readers import open_reader
 from idc.data.rows import open_rows
-from tests.data.readers.test_foreign_text import imported, metas
-from tests.data.readers.test_own import picture
+from tests.data.readers.test_own import imported, metas, picture
 
 
 def parquet(path: Path, count: int, *, group: int, **more: list[Any]) -> Path:
     """Pairs p0, p1, ... of bytes; the pages of a row group hold a few rows each."""
     noise = np.random.default_rng(0)
     columns: dict[str, list[Any]] = {
-        "pair_id": [f"p{n}" for n in range(count)],
-        "before": [picture(n % 250) for n in range(count)],
-        "after": [picture((n + 1) % 250) for n in range(count)],
-        "note": [noise.bytes(500).hex() for _ in range(count)],
+        "pair_id": [f"p{n}" for n in range(count)], "before": [picture(n % 250) for n in range(count)],
+        "after": [picture((n + 1) % 250) for n in range(count)], "note": [noise.bytes(500).hex() for _ in range(count)],
         **more,
-    }
+    }  # fmt: skip
     pq.write_table(
         pa.table(columns), path, row_group_size=group, data_page_size=2000, write_batch_size=4, use_dictionary=False,
         compression="zstd",
@@ -35,48 +32,34 @@ def parquet(path: Path, count: int, *, group: int, **more: list[Any]) -> Path:
     return path
 
 
-def spoil(path: Path, group: int, column: str, share: float = 0.5) -> None:
+def spoil(path: Path, group: int, column: str, share: float) -> None:
     """Overwrite a few bytes of a column in a row group; ``share`` says where."""
     chunks = pq.ParquetFile(path).metadata.row_group(group)
     (chunk,) = (chunks.column(i) for i in range(chunks.num_columns) if chunks.column(i).path_in_schema == column)
     data = bytearray(path.read_bytes())
-    place = chunk.data_page_offset + int(share * chunk.total_compressed_size)
-    data[place : place + 120] = bytes([0xA5]) * 120
+    begin = chunk.data_page_offset + int(share * chunk.total_compressed_size)
+    data[begin : begin + 120] = bytes([0xA5]) * 120
     path.write_bytes(bytes(data))
 
 
-@pytest.mark.parametrize("column", ["note", "pair_id"])
-def test_a_corrupt_page_costs_only_its_rows(tmp_path: Path, column: str) -> None:
-    """Those before it, and the row groups around it, are read."""
+@pytest.mark.parametrize(("column", "share"), [("note", 0.5), ("pair_id", 0.1), ("after", 0.6)])
+def test_a_corrupt_page_costs_only_its_rows(tmp_path: Path, column: str, share: float) -> None:
+    """Those before it, and the row groups around it, are read, also chunk by chunk for captioning."""
     path = parquet(tmp_path / "t.parquet", 120, group=40)
-    spoil(path, 1, column, share=0.5 if column == "note" else 0.1)
-    pairs, rejects = imported(tmp_path, path, "parquet", chunk_size=120)
+    spoil(path, 1, column, share)
+    pairs, rejects = imported(path, "parquet", chunk_size=120)
     assert len(pairs) + len(rejects) == 120
     assert {f"p{n}" for n in (*range(40), *range(80, 120))} <= set(pairs)
     assert {reason.split(":")[0] for reason in rejects.values()} == {"unreadable row"}
-    if column == "note":
-        assert "p45" in pairs
-        assert "t.parquet:60" in rejects or "t.parquet:70" in rejects
-    batches = list(iter_chunks(open_rows(str(path), chunk_size=50)))
-    errors = [error for batch in batches for error in batch["error"]]
-    assert len(errors) == 120
-    assert sum(error is not None for error in errors) == (len(rejects) if column == "pair_id" else 0)
-
-
-def test_a_corrupt_page_of_images_costs_only_its_rows_of_an_input(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "t.parquet", 120, group=40)
-    spoil(path, 1, "after", share=0.6)
+    assert ("p45" in pairs) == (column != "pair_id")
     for size in (7, 50, 200):
         batches = list(iter_chunks(open_rows(str(path), chunk_size=size)))
-        rows = {row: error for batch in batches for row, error in zip(batch["row"], batch["error"], strict=True)}
-        assert list(rows) == list(range(120))
-        lost = [row for row, error in rows.items() if error is not None]
-        assert lost
-        assert lost == list(range(lost[0], 80))
-        assert lost[0] > 40
-        assert all(rows[row].startswith("unreadable row: ") for row in lost)
-    pairs, rejects = imported(tmp_path, path, "parquet")
-    assert (len(pairs), len(rejects)) == (120 - len(lost), len(lost))
+        errors = {row: error for batch in batches for row, error in zip(batch["row"], batch["error"], strict=True)}
+        assert list(errors) == list(range(120))
+        lost = [row for row, error in errors.items() if error is not None]
+        assert len(lost) == (0 if column == "note" else len(rejects))
+        assert lost == list(range(min(lost, default=80), 80))
+        assert all(errors[row].startswith("unreadable row: ") for row in lost)
 
 
 def test_a_damaged_footer_and_a_doubled_column_are_refused(tmp_path: Path) -> None:
@@ -94,22 +77,16 @@ def test_a_damaged_footer_and_a_doubled_column_are_refused(tmp_path: Path) -> No
             open_reader("parquet", source, ImportConfig())
 
 
-def test_parquet_with_numbers_that_json_has_not(tmp_path: Path) -> None:
+def test_numbers_that_json_has_not_and_texts_that_are_not_utf8(tmp_path: Path) -> None:
     """NaN is how tables write that there is no value."""
     score = [0.5, float("nan"), float("inf"), None]
     path = parquet(tmp_path / "t.parquet", 4, group=4, score=score, note=["x"] * 4, deep=[[float("nan"), 1.0]] * 4)
-    pairs, rejects = imported(tmp_path, path, "parquet")
+    pairs, rejects = imported(path, "parquet")
     assert list(pairs) == ["p0", "p1", "p3"]
     assert rejects["p2"].startswith("bad row: meta ")
     note = {"note": "x", "deep": [None, 1.0]}
-    assert metas(tmp_path) == {"p0": {"score": 0.5, **note}, "p1": {"score": None, **note}, "p3": note}
-
-
-def test_texts_of_parquet_that_are_not_utf8_cost_their_rows(tmp_path: Path) -> None:
+    assert metas(tmp_path / "out") == {"p0": {"score": 0.5, **note}, "p1": {"score": None, **note}, "p3": note}
     texts = pa.array([b"fine", b"caf\xe9", b"fine"], pa.binary()).view(pa.string())
-    images = [picture(n) for n in range(3)]
-    table = pa.table({"pair_id": ["p0", "p1", "p2"], "before": images, "after": images, "caption": texts})
-    pq.write_table(table, tmp_path / "t.parquet")
-    pairs, rejects = imported(tmp_path, tmp_path / "t.parquet", "parquet")
-    assert pairs == {"p0": ["fine"], "p2": ["fine"]}
-    assert rejects == {"p1": "not UTF-8: caption, caf\\xe9"}
+    (tmp_path / "texts").mkdir()
+    path = parquet(tmp_path / "texts" / "t.parquet", 3, group=3, caption=texts)
+    assert imported(path, "parquet") == ({"p0": ["fine"], "p2": ["fine"]}, {"p1": "not UTF-8: caption, caf\\xe9"})

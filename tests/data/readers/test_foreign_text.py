@@ -11,46 +11,26 @@ import pytest
 from idc.data.config import ValidateJob
 from idc.data.pipeline import iter_chunks
 from idc.data.rows import open_rows
-from idc.data.store import iter_rows, read_rejects
+from idc.data.store import iter_rows
 from idc.data.validation.run import validate
 from idc.schema import ChangePair
-from tests.data.readers.test_own import FOLDERS, prepare, put, table_images
-
-NAMES = {"before": "images/1.png", "after": "images/2.png"}
+from tests.data.readers.test_own import FOLDERS, imported, metas, prepare, put, table_images
 
 
 def jsonl(tmp_path: Path, *lines: str) -> tuple[dict[str, list[str]], dict[str, str]]:
     """The captions of the pairs and the reasons of the rejects of a table; a line is put into the row's braces."""
     table_images(tmp_path)
-    images = json.dumps(NAMES)[1:-1]
+    images = json.dumps({"before": "images/1.png", "after": "images/2.png"})[1:-1]
     (tmp_path / "t.jsonl").write_bytes("".join(f"{{{images}, {line}}}\n" for line in lines).encode())
-    return imported(tmp_path, tmp_path / "t.jsonl", "jsonl")
-
-
-def imported(tmp_path: Path, source: Path, format: str, **more: Any) -> tuple[dict[str, list[str]], dict[str, str]]:
-    prepare(source, tmp_path / "out", format, **more)
-    pairs = {row["pair_id"]: row["captions"] for row in iter_rows(tmp_path / "out")}
-    return pairs, dict(read_rejects(tmp_path / "out"))
-
-
-def metas(tmp_path: Path) -> dict[str, Any]:
-    """The meta of every pair, as a strict reader of JSON takes it."""
-
-    def refuse(name: str) -> Any:
-        raise AssertionError(f"{name} is no JSON")
-
-    return {row["pair_id"]: json.loads(row["meta"], parse_constant=refuse) for row in iter_rows(tmp_path / "out")}
+    return imported(tmp_path / "t.jsonl", "jsonl")
 
 
 DEEP = "[" * 100_000 + "]" * 100_000
-LONG = "1" * 5_000
 SURROGATE = '"half \\ud83d a smile"'
 FAULTS = [
-    ('"a": 1, "a": 2', "the key 'a' occurs twice"),
-    (f'"a": {DEEP}', "nested too deep"),
-    (f'"a": {LONG}', "4300 digits"),
-    ('"a": NaN', "NaN is not a JSON number"),
-]
+    ('"a": 1, "a": 2', "the key 'a' occurs twice"), (f'"a": {DEEP}', "nested too deep"),
+    (f'"a": {"1" * 5_000}', "4300 digits"), ('"a": NaN', "NaN is not a JSON number"),
+]  # fmt: skip
 
 
 def test_rows_that_are_no_json_are_rejects_with_their_lines(tmp_path: Path) -> None:
@@ -67,36 +47,27 @@ def test_rows_that_are_no_json_are_rejects_with_their_lines(tmp_path: Path) -> N
 
 
 def test_half_a_character_is_a_reject_in_every_column(tmp_path: Path) -> None:
-    lines = [f'"pair_id": "p1", "caption": {SURROGATE}', f'"pair_id": {SURROGATE}', '"pair_id": "p3"']
-    lines += [f'"pair_id": "p4", "meta": {{"note": {SURROGATE}}}', f'"pair_id": "p5", "note": [{SURROGATE}]']
-    lines += [f'"pair_id": "p6", "change_type": {SURROGATE}', f'"pair_id": "p7", "mask": {SURROGATE}']
-    lines += [f'"pair_id": "p8", "split": {SURROGATE}', '"pair_id": "p9", "caption": "\\ud83d\\ude00"']
-    pairs, rejects = jsonl(tmp_path, *lines)
-    assert pairs == {"p3": [], "p9": ["\U0001f600"]}
-    assert len(rejects) == len(lines) - 2
-    assert {rejects[name].partition(":")[0] for name in ("p1", "p4", "p5", "p6")} == {"not UTF-8"}
+    columns = ["caption", "change_type", "mask", "split"]
+    lines = [f'"pair_id": {SURROGATE}', f'"pair_id": "q", "meta": {{"note": {SURROGATE}}}']
+    lines += [f'"pair_id": "{name}", "{name}": {SURROGATE}' for name in columns]
+    pairs, rejects = jsonl(tmp_path, *lines, '"pair_id": "p9", "caption": "\\ud83d\\ude00"')
+    assert pairs == {"p9": ["\U0001f600"]}
+    assert len(rejects) == len(lines)
+    assert {rejects[name].partition(":")[0] for name in ("caption", "q", "change_type")} == {"not UTF-8"}
     result = validate(ValidateJob(pairs=str(tmp_path / "t.jsonl")), progress=False).result
-    assert (result.num_pairs, result.usable_pairs) == (len(lines), 2)
+    assert (result.num_pairs, result.usable_pairs) == (len(lines) + 1, 1)
 
 
 def test_numbers_that_json_has_not_are_never_stored(tmp_path: Path) -> None:
-    pairs, rejects = jsonl(
-        tmp_path,
-        '"pair_id": "p1", "score": 1e999',
-        '"pair_id": "p2", "meta": {"score": -1e999}',
-        '"pair_id": "p3", "meta": "{\\"score\\": NaN}"',
-        '"pair_id": "p4", "meta": "{\\"score\\": 1, \\"score\\": 2}"',
-        f'"pair_id": "p5", "note": "x", "meta": "{DEEP}"',
-        f'"pair_id": "p6", "meta": "{DEEP}"',
-        '"pair_id": "p7", "score": 0.5',
-    )
-    assert list(pairs) == ["p7"]
-    assert list(rejects) == [f"p{n}" for n in range(1, 7)]
+    bad = [
+        '"score": 1e999', '"meta": {"score": -1e999}', '"meta": "{\\"score\\": NaN}"',
+        '"meta": "{\\"score\\": 1, \\"score\\": 2}"', f'"note": "x", "meta": "{DEEP}"',
+    ]  # fmt: skip
+    lines = [f'"pair_id": "p{n}", {text}' for n, text in enumerate(bad)]
+    pairs, rejects = jsonl(tmp_path, *lines, '"pair_id": "good", "score": 0.5')
+    assert (list(pairs), list(rejects)) == (["good"], [f"p{n}" for n in range(len(bad))])
     assert {reason.split(":")[0] for reason in rejects.values()} == {"bad row"}
-    assert metas(tmp_path) == {"p7": {"score": 0.5}}
-
-
-def test_a_pair_may_not_store_what_is_no_json() -> None:
+    assert metas(tmp_path / "out") == {"good": {"score": 0.5}}
     with pytest.raises(ValueError, match="not JSON"):
         ChangePair("p", b"", b"", meta={"score": float("nan")}).to_row()
 
@@ -123,25 +94,31 @@ def test_one_id_in_two_splits_is_a_reject(tmp_path: Path) -> None:
     assert (splits["p1"], splits["p2"]) == ("train", "test")
 
 
-def test_the_columns_of_this_program_are_not_set_from_outside(tmp_path: Path) -> None:
-    pairs, rejects = jsonl(tmp_path, '"pair_id": "p1", "error": "mine", "before_size": [1, 1]', '"pair_id": "p2"')
-    assert (list(pairs), rejects) == (["p1", "p2"], {})
-    assert metas(tmp_path)["p1"] == {"error": "mine", "before_size": [1, 1]}
-
-
-@pytest.mark.parametrize("value", ["5", "true", '["images/1.png"]', '{"bytes": 5}'])
-def test_a_cell_that_names_no_image_is_told_as_it_is(tmp_path: Path, value: str) -> None:
+def test_the_columns_of_this_program_are_not_set_from_outside_and_a_cell_that_names_no_image_is_told(
+    tmp_path: Path,
+) -> None:
+    cells = ["5", '["images/1.png"]', '{"bytes": 5}']
+    lines = ['"pair_id": "p", "error": "mine", "before_size": [1, 1]']
+    lines += [f'"pair_id": "c{n}", "mask": "images/3.png", "before": {cell}' for n, cell in enumerate(cells)]
     table_images(tmp_path)
-    (tmp_path / "t.jsonl").write_text(f'{{"pair_id": "p1", "before": {value}, "after": "images/2.png"}}\n')
-    _, rejects = imported(tmp_path, tmp_path / "t.jsonl", "jsonl")
-    assert rejects["p1"].startswith("bad row: before, ")
-    assert "the cell is empty" not in rejects["p1"]
+    names = '"after": "images/2.png"'
+    text = f'{{"before": "images/1.png", {names}, {lines[0]}}}\n' + "".join(
+        f"{{{names}, {line}}}\n" for line in lines[1:]
+    )
+    (tmp_path / "t.jsonl").write_text(text)
+    pairs, rejects = imported(tmp_path / "t.jsonl", "jsonl")
+    assert metas(tmp_path / "out") == {"p": {"error": "mine", "before_size": [1, 1]}}
+    assert list(pairs) == ["p"]
+    for n in range(len(cells)):
+        assert rejects[f"c{n}"].startswith("bad row: before, ")
+        assert "the cell is empty" not in rejects[f"c{n}"]
 
 
 TWO = FOLDERS["two folders"]
 IMAGES = {f"{role}/{name}.png": 1 for role in ("before", "after") for name in "xy"}
 LINES = "a\u2028line\x0cfeed\x85and\x1cmore\rgone\r\nmoved\n"
 TRAIN = {f"train/{role}/{name}.png": 1 for role in ("before", "after") for name in "xyz"}
+TWICE = {"x": "bad row: captions in "}
 # Files, captions of the pairs, and rejects: id -> reason
 TEXTS: dict[str, tuple[dict[str, Any], dict[str, list[str]], dict[str, str]]] = {
     "byte order marks": (
@@ -150,15 +127,9 @@ TEXTS: dict[str, tuple[dict[str, Any], dict[str, list[str]], dict[str, str]]] = 
     "only line ends end a caption": (
         {**TWO, "x.txt": LINES}, {"x": ["a\u2028line\x0cfeed\x85and\x1cmore", "gone", "moved"], "y": []}, {},
     ),
-    "two names in one file": (
-        {**IMAGES, "captions.json": '{"x": "moved", "x.png": "gone"}'}, {"y": []}, {"x": "bad row: captions in "},
-    ),
-    "a file and a text file": (
-        {**IMAGES, "captions.json": '{"x": "moved"}', "x.txt": "gone"}, {"y": []}, {"x": "bad row: captions in "},
-    ),
-    "two text files": (
-        {**IMAGES, "x.txt": "moved", "captions/x.txt": "gone"}, {"y": []}, {"x": "bad row: captions in "},
-    ),
+    "two names in one file": ({**IMAGES, "captions.json": '{"x": "moved", "x.png": "gone"}'}, {"y": []}, TWICE),
+    "a file and a text file": ({**IMAGES, "captions.json": '{"x": "moved"}', "x.txt": "gone"}, {"y": []}, TWICE),
+    "two text files": ({**IMAGES, "x.txt": "moved", "captions/x.txt": "gone"}, {"y": []}, TWICE),
     "two files of captions": (
         {**TRAIN, "train/captions.json": '{"x": "moved"}', "captions.json": '{"train/x": "gone"}'},
         {"train/y": [], "train/z": []}, {"train/x": "bad row: captions in "},
@@ -174,7 +145,7 @@ TEXTS: dict[str, tuple[dict[str, Any], dict[str, list[str]], dict[str, str]]] = 
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts_of_a_folder(name: str, tmp_path: Path) -> None:
     files, pairs, reasons = TEXTS[name]
-    actual, rejects = imported(tmp_path, put(tmp_path / "in", files), "folder")
+    actual, rejects = imported(put(tmp_path / "in", files), "folder")
     assert actual == pairs
     assert rejects.keys() == reasons.keys()
     assert all(rejects[place].startswith(reason) for place, reason in reasons.items())
@@ -186,8 +157,6 @@ def test_a_file_of_captions_adds_what_text_files_do_not_say_and_texts_of_no_pair
     manifest = prepare(put(tmp_path / "in", files), tmp_path / "out", "folder")
     (row,) = (row for row in iter_rows(tmp_path / "out") if row["pair_id"] == "x")
     assert (row["captions"], row["change_type"], row["split"]) == (["moved", "gone"], "move", "val")
-    assert metas(tmp_path)["x"] == {"error": "mine"}, "a column of the program is not set from outside"
+    assert json.loads(row["meta"]) == {"error": "mine"}, "a column of the program is not set from outside"
     assert manifest.extra["captions_without_pair"] == 2
-    notes = " ".join(manifest.extra["notes"])
-    assert "captions/z.txt" in notes
-    assert "w\\" in notes or "w?" in notes
+    assert "captions/z.txt" in " ".join(manifest.extra["notes"])

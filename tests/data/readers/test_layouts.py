@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from idc.data.config import ValidateJob
 from idc.data.readers.layouts import find_layout
 from idc.data.validation.run import validate
-from tests.data.readers import test_more_readers as more_readers
 from tests.data.readers.test_own import FOLDERS, prepare, put
 from tests.data.small_sets import OFFICIAL
 
@@ -44,19 +42,6 @@ def test_what_a_path_is_taken_for(files: dict[str, Any], path: str, format: str,
             find_layout(str(tmp_path / path))
     else:
         assert found(tmp_path / path) == (format, {})
-
-
-@pytest.mark.parametrize("name", ["cdvqa", "qag360k"])
-def test_sets_of_questions(name: str, tmp_path: Path) -> None:
-    assert found(getattr(more_readers, name)(tmp_path))[0] == name
-
-
-def test_the_images_of_an_official_layout_are_no_folder_of_pairs(tmp_path: Path) -> None:
-    """LEVIR's images are in A and B, as those of one's own folder may be."""
-    levir = OFFICIAL["levir_mci"]().write(tmp_path)
-    shutil.rmtree(levir / "images" / "test")
-    (levir / "LevirCCcaptions.json").unlink()
-    assert found(levir)[0] == "folder"
 
 
 def test_where_two_fit_both_are_named(tmp_path: Path) -> None:

@@ -12,16 +12,11 @@ import pytest
 from idc.data.config import ImportConfig, ValidateJob
 from idc.data.images import decode_image
 from idc.data.readers import open_reader
+from idc.data.readers.layouts import find_layout
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.run import validate
 from tests.data.container_sets import hdf5
-from tests.data.official_layouts import (
-    Expected,
-    Official,
-    found,
-    more,
-    round_trip,
-)
+from tests.data.official_layouts import Expected, Official, found, more, round_trip
 from tests.data.readers.test_own import picture, prepare, put
 
 COLUMNS = {"before": "source_image", "after": "target", "captions": "texts", "pair_id": "key", "change_type": "kind"}
@@ -88,36 +83,29 @@ def test_hugging_face_damaged(tmp_path: Path) -> None:
         "k9": "bad split",
     }  # fmt: skip
     assert set(found(tmp_path / "out")) == {"k1", "k2", "k3"}
+    import datasets
+
+    numbered = [row for of in hugging_rows().values() for row in of] * 8
+    datasets.Dataset.from_list(numbered).save_to_disk(str(tmp_path / "one split"))
+    columns = {name: COLUMNS[name] for name in ("before", "after", "captions")}
+    settings = {"hugging_face": columns, "test_share": 0.5}
+    manifest = prepare(tmp_path / "one split", tmp_path / "no ids", "hugging_face", **settings)
+    assert list(found(tmp_path / "no ids"))[:2] == ["train-0", "train-1"]
+    assert set(manifest.rows_by_split) > {"train"}
     with pytest.raises(ValueError, match="no column 'befor'"):
         open_reader("hugging_face", str(source), ImportConfig(hugging_face={"before": "befor"}))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cannot be loaded as a data set"):
         open_reader("hugging_face", str(tmp_path / "nothing"), ImportConfig())
 
 
-def test_hugging_face_with_one_split_and_no_ids(tmp_path: Path) -> None:
-    import datasets
-
-    rows = [row for of in hugging_rows().values() for row in of] * 8
-    datasets.Dataset.from_list(rows).save_to_disk(str(tmp_path / "in"))
-    columns = {"before": "source_image", "after": "target", "captions": "texts"}
-    manifest = prepare(tmp_path / "in", tmp_path / "out", "hugging_face", hugging_face=columns, test_share=0.5)
-    assert manifest.num_rows == 40
-    assert list(found(tmp_path / "out"))[:2] == ["train-0", "train-1"]
-    assert set(manifest.rows_by_split) > {"train"}
-    assert any("configured shares" in note for note in manifest.extra["notes"])
-
-
 def test_channels_of_hdf5(tmp_path: Path) -> None:
     colour = np.stack([np.full((9, 6, 8), value, np.uint8) for value in (10, 20, 30)], axis=1)
-    put(
-        tmp_path / "in",
-        {"train/txt/spot_videos.json": '{"76": ["x"]}', "train/video/spot_videos.h5": hdf5({"76": colour})},
-    )
+    texts = {"train/txt/spot_videos.json": '{"76": ["x"]}', "train/video/spot_videos.h5": hdf5({"76": colour})}
     for channels, expected in (("rgb", [10, 20, 30]), ("bgr", [30, 20, 10])):
-        prepare(tmp_path / "in", tmp_path / channels, "procap_hdf5", procap_hdf5={"channels": channels})
+        settings = {"procap_hdf5": {"channels": channels}}
+        prepare(put(tmp_path / "in", texts), tmp_path / channels, "procap_hdf5", **settings)
         (row,) = iter_rows(tmp_path / channels)
-        assert row["pair_id"] == "76"
-        assert decode_image(row["before"])[0, 0].tolist() == expected
+        assert (row["pair_id"], decode_image(row["before"])[0, 0].tolist()) == ("76", expected)
 
 
 def cdvqa(folder: Path) -> Path:
@@ -141,7 +129,8 @@ def questions_of(out: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_cdvqa(tmp_path: Path) -> None:
-    manifest = prepare(cdvqa(tmp_path / "in"), tmp_path / "out", "cdvqa", chunk_size=3)
+    assert find_layout(str(cdvqa(tmp_path / "in"))).format == "cdvqa"
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "cdvqa", chunk_size=3)
     assert manifest.rows_by_split == {"test": 4, "train": 2, "val": 2}
     assert found(tmp_path / "out")["00011"] == ("val", 11, 111, [])
     assert questions_of(tmp_path / "out")["00011"] == [
@@ -157,9 +146,10 @@ def test_cdvqa_damaged_and_without_images(tmp_path: Path) -> None:
     source = cdvqa(tmp_path / "in")
     (source / "im2/00001.png").unlink()
     (source / "Test2_answers.json").unlink()
-    images = json.loads((source / "Val_images.json").read_text())
-    images["images"][3]["file_name"] = "00000.png"
-    (source / "Val_images.json").write_text(json.dumps(images))
+    text = (source / "Val_images.json").read_text()
+    (source / "Val_images.json").write_text(
+        text.replace('{"id": 3, "file_name": "00011.png"', '{"id": 3, "file_name": "00000.png"')
+    )
     questions = json.loads((source / "Train_questions.json").read_text())
     questions["questions"][1]["img_id"] = 77
     del questions["questions"][2]["question"]
@@ -201,6 +191,7 @@ def qag360k(folder: Path) -> Path:
 
 def test_qag360k(tmp_path: Path) -> None:
     source = qag360k(tmp_path / "in")
+    assert find_layout(str(source)).format == "qag360k"
     manifest = prepare(source, tmp_path / "out", "qag360k", chunk_size=2)
     assert manifest.rows_by_split == {"test": 2, "train": 2, "val": 2}
     assert found(tmp_path / "out")["00021"] == ("test", 21, 121, [])

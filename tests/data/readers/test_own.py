@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import pickle
 from pathlib import Path
@@ -14,14 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from pyarrow import fs
 
-from idc.data.config import ImportConfig, ImportJob, ValidateJob
-from idc.data.files import Location
+from idc.data.config import ImportJob, ValidateJob
 from idc.data.images import FORMATS, IMAGE_SUFFIXES, decode_image, encode_png
-from idc.data.importing import load_stage, open_import
+from idc.data.importing import open_import
 from idc.data.pipeline import iter_chunks, run_local
-from idc.data.readers import open_reader
 from idc.data.rows import open_rows
 from idc.data.store import Manifest, iter_rows, read_manifest, read_rejects
 from idc.data.validation.run import validate
@@ -49,6 +45,22 @@ def prepare(source: object, out: Path, format: str, **more: Any) -> Manifest:
     folder, reader, stages = open_import(job)
     reader = pickle.loads(pickle.dumps(reader))
     return run_local(folder, reader, stages, progress=False, max_reject_share=job.max_reject_share, extra=reader.extra)
+
+
+def imported(source: Path, format: str, **more: Any) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The captions of the pairs and the reasons of the rejects of what is imported into ``out`` beside the source."""
+    prepare(source, source.parent / "out", format, **more)
+    pairs = {row["pair_id"]: row["captions"] for row in iter_rows(source.parent / "out")}
+    return pairs, dict(read_rejects(source.parent / "out"))
+
+
+def metas(out: Path) -> dict[str, Any]:
+    """The meta of every pair, as a strict reader of JSON takes it."""
+
+    def refuse(name: str) -> Any:
+        raise AssertionError(f"{name} is not JSON")
+
+    return {row["pair_id"]: json.loads(row["meta"], parse_constant=refuse) for row in iter_rows(out)}
 
 
 def result(out: Path) -> dict[str, tuple[int, int, list[str]]]:
@@ -103,11 +115,11 @@ def test_split_folders_and_masks(tmp_path: Path) -> None:
 
 
 def test_folder_rejects(tmp_path: Path) -> None:
-    put(
-        tmp_path / "in",
-        {"before/x.png": 1, "after/x.png": 2, "before/y.png": 1, "before/z.png": 1, "before/z.jpg": 1, "after/z.png": 1,
-         "lost.png": 1},
-    )  # fmt: skip
+    put(tmp_path / "in", {"lost.png": 1, "notes.txt": "hello"})
+    with pytest.raises(ValueError, match="has no pairs: put the images into before/ and after/"):
+        prepare(tmp_path / "in", tmp_path / "out", "folder")
+    images = ("before/x.png", "after/x.png", "before/y.png", "before/z.png", "before/z.jpg", "after/z.png")
+    put(tmp_path / "in", dict.fromkeys(images, 1))
     (tmp_path / "in" / "before").joinpath(b"\xff.png".decode("utf-8", "surrogateescape")).write_bytes(picture(1))
     (tmp_path / "in" / "after").joinpath(b"\xff.png".decode("utf-8", "surrogateescape")).write_bytes(picture(1))
     prepare(tmp_path / "in", tmp_path / "out", "folder", chunk_size=2)
@@ -154,12 +166,6 @@ def test_what_is_not_read_is_counted_and_named(tmp_path: Path) -> None:
     assert validated.notes == manifest.extra["notes"]
 
 
-def test_a_folder_without_pairs_is_an_error(tmp_path: Path) -> None:
-    put(tmp_path / "in", {"x.png": 1, "notes.txt": "hello"})
-    with pytest.raises(ValueError, match="has no pairs: put the images into before/ and after/"):
-        prepare(tmp_path / "in", tmp_path / "out", "folder")
-
-
 def table_images(folder: Path) -> None:
     put(folder, {f"images/{n}.png": n for n in range(1, 7)})
 
@@ -200,15 +206,6 @@ def test_csv(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_table_without_its_columns_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("pair_id,first,after\n")
-    with pytest.raises(ValueError, match=r"t.csv has no column before; it has 'pair_id', 'first', 'after'"):
-        prepare(tmp_path / "t.csv", tmp_path / "out", "csv")
-    (tmp_path / "t.jsonl").write_text("\n\n")
-    with pytest.raises(ValueError, match="has no rows"):
-        prepare(tmp_path / "t.jsonl", tmp_path / "out", "jsonl")
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".json", ".parquet"])
 def test_rows_without_ids_are_named_by_their_number_as_in_captioning(tmp_path: Path, suffix: str) -> None:
     table_images(tmp_path)
@@ -230,25 +227,12 @@ def test_rows_without_ids_are_named_by_their_number_as_in_captioning(tmp_path: P
     assert captioned == ["0", "1", "2", "3", "4"]
 
 
-def test_parquet_of_bytes_alone_needs_no_ids(tmp_path: Path) -> None:
-    rows = pa.table({"before": [picture(1), picture(3)], "after": [picture(2), picture(4)]})
-    pq.write_table(rows, tmp_path / "t.parquet")
-    prepare(tmp_path / "t.parquet", tmp_path / "out", "parquet")
-    assert result(tmp_path / "out") == {"0": (1, 2, []), "1": (3, 4, [])}
-
-
 def test_jsonl(tmp_path: Path) -> None:
     table_images(tmp_path)
     pair = {"before": "images/1.png", "after": "images/2.png"}
+    first = {"captions": ["one", " ", "two"], "meta": {"iou": 0.5}, "mask": "images/6.png", "n": 3}
     lines: list[Any] = [
-        {
-            "pair_id": "p1",
-            **pair,
-            "captions": ["one", " ", "two"],
-            "meta": {"iou": 0.5},
-            "mask": "images/6.png",
-            "n": 3,
-        },
+        {"pair_id": "p1", **pair, **first},
         {"pair_id": "p2", **pair, "caption": "one", "split": "test"},
         {"pair_id": "p2", **pair, "caption": "two"},
         {"pair_id": 3, **pair},
@@ -260,11 +244,8 @@ def test_jsonl(tmp_path: Path) -> None:
     text = "\n".join(json.dumps(line) for line in lines) + "\n{broken\n\n"
     (tmp_path / "t.jsonl").write_bytes(text.encode() + b'{"pair_id": "p7", "caption": "\xff"}\n')
     prepare(tmp_path / "t.jsonl", tmp_path / "out", "jsonl", chunk_size=3)
-    assert {k: v[2] for k, v in result(tmp_path / "out").items()} == {
-        "p1": ["one", "two"],
-        "p2": ["one", "two"],
-        "3": [],
-    }
+    captions = {name: pair[2] for name, pair in result(tmp_path / "out").items()}
+    assert captions == {"p1": ["one", "two"], "p2": ["one", "two"], "3": []}
     row = next(iter_rows(tmp_path / "out"))
     assert json.loads(row["meta"]) == {"iou": 0.5, "n": 3}
     assert decode_image(row["mask"])[0, 0, 0] == 6
@@ -299,36 +280,23 @@ def test_parquet(tmp_path: Path, how: str) -> None:
 
 def test_any_filesystem(tmp_path: Path) -> None:
     put(tmp_path / "in", FOLDERS["two folders"])
-    expected = None
     memory = fsspec.filesystem("memory")
     memory.put(str(tmp_path / "in"), f"/{tmp_path.name}", recursive=True)
+    outcomes = []
     for number, source in enumerate([tmp_path / "in", (tmp_path / "in").as_uri(), f"memory://{tmp_path.name}"]):
         manifest = prepare(source, tmp_path / f"out{number}", "folder")
-        found = (manifest.fingerprint, result(tmp_path / f"out{number}"))
-        expected = expected or found
-        assert found == expected, source
-    inside = Location(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "in", "in")
-    readers = [open_reader("folder", place, ImportConfig()) for place in (tmp_path / "in", inside)]
-    assert readers[0].fingerprint == readers[1].fingerprint
-    one, other = (load_stage(ImportConfig(), r.reader, True).build()(r.read(0)) for r in readers)
-    assert one == other
+        outcomes.append((manifest.fingerprint, result(tmp_path / f"out{number}")))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
 def test_a_table_may_name_uris(tmp_path: Path) -> None:
     with fsspec.open(f"memory://{tmp_path.name}/deep/1.png", "wb") as stream:
         stream.write(picture(1))
-    with open(tmp_path / "t.csv", "w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerows([["pair_id", "before", "after"], ["p"] + [f"memory://{tmp_path.name}/deep/1.png"] * 2])
-        writer.writerow(["q", "nothing://x/y.png", f"memory://{tmp_path.name}/no.png"])
+    host = f"memory://{tmp_path.name}"
+    rows = ["pair_id,before,after", f"p,{host}/deep/1.png,{host}/deep/1.png", f"q,nothing://x/y.png,{host}/no.png"]
+    (tmp_path / "t.csv").write_text("\n".join(rows))
     prepare(tmp_path / "t.csv", tmp_path / "refused", "csv")
     assert [r.code for r in read_rejects(tmp_path / "refused")] == ["outside the source"] * 2
     prepare(tmp_path / "t.csv", tmp_path / "out", "csv", allow_remote=True)
     assert result(tmp_path / "out") == {"p": (1, 1, [])}
     assert [r.code for r in read_rejects(tmp_path / "out")] == ["unreadable file"]
-
-
-def test_captions_can_be_required(tmp_path: Path) -> None:
-    put(tmp_path / "in", FOLDERS["two folders"])
-    manifest = prepare(tmp_path / "in", tmp_path / "out", "folder", require_captions=True)
-    assert manifest.reject_reasons == {"no caption": 1}

@@ -6,8 +6,7 @@ The language is that of :mod:`idc.data.rendered.sentences`; all clauses but the 
 error             the clause
 ================= ====================================================================================================
 wrong object      names, by all attributes, an object that did not change in place of the one that did
-wrong attribute   one attribute of the object, its new look, number or letter is another one: no object fits, or the
-                  new look is not true
+wrong attribute   one attribute of the object is another one: no object fits
 missing           one difference is not told (of at least two)
 invented          one more clause, of a change that did not happen, about an object that did not change or is not there
 swapped order     one difference is told as if after came before before: "added" for "removed", "from blue to red" for
@@ -35,45 +34,23 @@ from idc.data.rendered.sentences import (
     tell,
 )
 
-ERRORS: tuple[str, ...] = ("wrong object", "wrong attribute", "missing", "invented", "swapped order")
-
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
+ERRORS = ("wrong object", "wrong attribute", "missing", "invented", "swapped order")
 _BY_ALL = Referring(SceneDescription(ATTRIBUTES))
 
 
 def planted(
-    kind: str,
-    differences: Sequence[Difference],
-    before: Sequence[Record],
-    after: Sequence[Record],
-    views: Sequence[View],
-    rng: np.random.Generator,
-) -> str | None:
-    """A caption with one error of a kind of :data:`ERRORS`, else true and complete.
-
-    Args:
-        differences, before, after, views: as :func:`~idc.data.rendered.sentences.several_captions`.
-
-    Returns:
-        The caption; None if the pair has no such error: nothing to get wrong ("invented" alone is possible without
-        differences), one difference alone to leave out, no second object, nothing that has a direction.
-
-    Raises:
-        ValueError: there is no such error, or a difference has no unambiguous description.
-    """
-    if kind not in ERRORS:
-        raise ValueError(f"no error is called {kind!r}; there are: {', '.join(ERRORS)}")
+    kind: str, differences: Sequence[Difference], before: Sequence[Record], after: Sequence[Record],
+    views: Sequence[View], rng: np.random.Generator,
+) -> str | None:  # fmt: skip
+    """A caption with one error of a kind of :data:`ERRORS`, else true and complete; None if the pair has no such error:
+    nothing to get wrong, one difference alone to leave out, no second object, nothing that has a direction."""
     scene = _Images(before, after, views)
     true = [_clause(tell(difference, before, after, views), rng) for difference in differences]
     if kind == "invented":
-        wrong = _invented(scene, rng)
-        return None if wrong is None else join_clauses([*true, wrong], rng)
+        return join_clauses([*true, _invented(scene, rng)], rng)
     if kind == "missing":
-        if len(true) < 2:
-            return None
-        left_out = int(rng.integers(len(true)))
-        return join_clauses(true[:left_out] + true[left_out + 1 :], rng)
+        left_out = int(rng.integers(max(1, len(true))))
+        return join_clauses(true[:left_out] + true[left_out + 1 :], rng) if len(true) > 1 else None
     make = {"wrong object": _wrong_object, "wrong attribute": _wrong_attribute, "swapped order": _swapped}[kind]
     for index in rng.permutation(len(true)):
         wrong = make(differences[index], scene, rng)
@@ -93,13 +70,11 @@ class _Images:
     def bystanders(self) -> list[Thing]:
         """Objects that did not change, each the only one of its look in both images."""
         same = [thing_of(record) for record in self.before if record in self.after]
-        return [thing for thing in same if all(self._count(thing, image) == 1 for image in (0, 1))]
+        return [thing for thing in same if self.counts(thing) == [1, 1]]
 
-    def has(self, look: Thing) -> bool:
-        return any(self._count(look, image) for image in (0, 1))
-
-    def _count(self, look: Thing, image: int) -> int:
-        return len(matching(self.things[image], look, ATTRIBUTES))
+    def counts(self, look: Thing) -> list[int]:
+        """How many objects of either image look so."""
+        return [len(matching(image, look, ATTRIBUTES)) for image in self.things]
 
 
 def _clause(statement: Told, rng: np.random.Generator, fits: Callable[[str], bool] = lambda template: True) -> str:
@@ -107,25 +82,22 @@ def _clause(statement: Told, rng: np.random.Generator, fits: Callable[[str], boo
     return clause(statement, options[int(rng.integers(len(options)))], rng)
 
 
-def _about(
-    difference: Difference, thing: Thing, rng: np.random.Generator, fits: Callable[[str], bool] = lambda _: True
-) -> str:
-    """A clause about a difference that names ``thing`` by all attributes."""
-    return _clause(Told(difference, thing, (_BY_ALL,), (), ()), rng, fits)
+def _about(difference: Difference, options: Sequence[Thing], rng: np.random.Generator) -> str | None:
+    """A clause about a difference that names one of the objects by all attributes."""
+    if not options:
+        return None
+    return _clause(Told(difference, options[int(rng.integers(len(options)))], (_BY_ALL,), (), ()), rng)
 
 
 def _wrong_object(difference: Difference, scene: _Images, rng: np.random.Generator) -> str | None:
     options = scene.bystanders()
     if difference.kind in ("color", "material", "size"):
         # Otherwise the clause would contradict itself: "the blue cube has turned from red to blue"
-        options = [
-            other for other in options if getattr(other, difference.kind) == difference.before[0][difference.kind]
-        ]
+        old = difference.before[0][difference.kind]
+        options = [other for other in options if getattr(other, difference.kind) == old]
     elif difference.kind == "replace":
         options = [other for other in options if other.shape != difference.after[0]["shape"]]
-    elif difference.kind in ("orientation", "text"):
-        options = [other for other in options if other.shape == difference.before[0]["shape"]] or options
-    return _about(difference, options[int(rng.integers(len(options)))], rng) if options else None
+    return _about(difference, options, rng)
 
 
 def _wrong_attribute(difference: Difference, scene: _Images, rng: np.random.Generator) -> str | None:
@@ -136,55 +108,23 @@ def _wrong_attribute(difference: Difference, scene: _Images, rng: np.random.Gene
         # What changes stays, else the clause would contradict itself
         if name != difference.kind and (difference.kind, name) != ("replace", "shape")
         for value in VALUES[name]
-        if value != getattr(thing, name)
     ]
-    looks = [look for look in looks if not scene.has(look)]
-    wrong_news = _wrong_news(difference)
-    if wrong_news and (not looks or rng.random() < 0.5):
-        return _about(wrong_news[int(rng.integers(len(wrong_news)))], thing, rng, lambda template: "{b}" in template)
-    return _about(difference, looks[int(rng.integers(len(looks)))], rng) if looks else None
-
-
-def _wrong_news(difference: Difference) -> list[Difference]:
-    """The difference with another new look, letter or number."""
-    if difference.kind == "count":
-        record, counts = (*difference.before, *difference.after)[0], (len(difference.before), len(difference.after))
-        others = [number for number in range(1, max(counts) + 2) if number not in counts]
-        return [replace(difference, after=(record,) * number) for number in others]
-    if difference.kind == "text":
-        used = (difference.before[0]["text"], difference.after[0]["text"])
-        values = [("text", letter) for letter in LETTERS if letter not in used]
-    elif difference.kind == "color":
-        used = (difference.before[0]["color"], difference.after[0]["color"])
-        values = [("color", color) for color in VALUES["color"] if color not in used]
-    elif difference.kind == "replace":
-        new = difference.after[0]
-        names = ("size", "color", "material")
-        values = [(name, value) for name in names for value in VALUES[name] if value != new[name]]
-    else:
-        return []
-    return [replace(difference, after=({**difference.after[0], name: value},)) for name, value in values]
+    return _about(difference, [look for look in looks if scene.counts(look) == [0, 0]], rng)
 
 
 def _invented(scene: _Images, rng: np.random.Generator) -> str | None:
-    options = scene.bystanders()
-    kinds = ["add", *(["drop", "color", "material", "size", "move", "orientation"] if options else [])]
-    kind = kinds[int(rng.integers(len(kinds)))]
-    if kind == "add":
-        for _ in range(100):
-            drawn = {name: str(rng.choice(values)) for name, values in VALUES.items()}
-            thing = Thing(**drawn, radius=0.0, x=0.0, y=0.0, turn=0.0)
-            if not scene.has(thing):
-                return _about(Difference("add", (), (drawn,)), thing, rng)
-        return None
-    thing = options[int(rng.integers(len(options)))]
+    kind = str(rng.choice(["add", "drop", "color", "move"]))
+    if kind == "add" or not scene.bystanders():
+        while True:
+            look = {name: str(rng.choice(values)) for name, values in VALUES.items()}
+            thing = Thing(**look, radius=0.0, x=0.0, y=0.0, turn=0.0)
+            if scene.counts(thing) == [0, 0]:
+                return _about(Difference("add", (), (look,)), [thing], rng)
+    thing = scene.bystanders()[0]
     look = {name: getattr(thing, name) for name in ATTRIBUTES}
-    if kind == "drop":
-        return _about(Difference(kind, (look,), ()), thing, rng)
-    new = dict(look)
-    if kind in VALUES:
-        new[kind] = str(rng.choice([value for value in VALUES[kind] if value != look[kind]]))
-    return _about(Difference(kind, (look,), (new,)), thing, rng)
+    colors = [value for value in VALUES["color"] if value != thing.color]
+    new = {**look, "color": str(rng.choice(colors))} if kind == "color" else look
+    return _about(Difference(kind, (look,), () if kind == "drop" else (new,)), [thing], rng)
 
 
 def _swapped(difference: Difference, scene: _Images, rng: np.random.Generator) -> str | None:

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from idc.config import load
-from idc.data.config import CorruptJob, ValidateJob
+from idc.data.config import CorruptJob
 from idc.data.images import decode_image
 from idc.data.pipeline import run_local
 from idc.data.rendered.config import RenderJob, SeveralConfig
 from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, open_rendering
 from idc.data.robustness.build import open_corruption as open_corruption
 from idc.data.store import iter_rows
-from idc.data.validation.run import validate
 from idc.metrics.difference_lists import match_caption, true_differences
 from idc.schema import CHANGE_TYPES
 from idc.systems.twincap.truth import PARTS, UNKNOWN, pair_truth
@@ -80,8 +79,3 @@ def test_twincap_learns_all_objects_that_changed(folder: str) -> None:
             assert [(labels != UNKNOWN).all() for labels in truth.changed] == [bool(gone), bool(new)]
     assert several >= 3
     assert single >= 2
-
-
-def test_such_a_folder_is_valid(folder: str) -> None:
-    found = validate(load(ValidateJob, None, {"pairs": folder}))
-    assert found.result.ok

@@ -20,95 +20,50 @@ def run(pixels: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.ndarr
 
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)
-def test_every_size_and_the_same_twice(kind: str) -> None:
-    for pixels in (NOISY, NOISY[:, :30], NOISY[:6, :8], NOISY[:1, :1]):
+def test_every_size_the_same_twice_and_further_away_at_a_higher_severity(kind: str) -> None:
+    for pixels in (NOISY, NOISY[:, :30], NOISY[:1, :1]):
         before = pixels.copy()
         first, again = run(pixels, kind, 5), run(pixels, kind, 5)
-        assert first.shape == pixels.shape
-        assert first.dtype == np.uint8
+        assert (first.shape, first.dtype) == (pixels.shape, np.uint8)
         assert np.array_equal(first, again)
         assert np.array_equal(pixels, before)
-    assert not np.array_equal(run(NOISY, kind, 3), NOISY)
-
-
-@pytest.mark.parametrize(
-    "kind", ["gaussian_noise", "shot_noise", "impulse_noise", "snow", "fog", "frost", "elastic_transform", "glass_blur"]
-)
-def test_what_is_drawn_depends_on_the_generator(kind: str) -> None:
-    assert not np.array_equal(run(SCENE, kind, 5, seed=0), run(SCENE, kind, 5, seed=1))
-
-
-@pytest.mark.parametrize(
-    "kind", [k for k in CORRUPTIONS if k not in ("frost", "elastic_transform", "glass_blur", "snow")]
-)
-def test_a_higher_severity_is_further_away(kind: str) -> None:
     away = [np.abs(run(SCENE, kind, severity).astype(float) - SCENE).mean() for severity in SEVERITIES]
     assert away == sorted(away)
-    assert away[4] > 1.2 * away[0]
+    assert away[4] > 1.2 * away[0] > 0
+    if kind in ("gaussian_noise", "motion_blur", "fog"):
+        assert not np.array_equal(run(SCENE, kind, 5, seed=0), run(SCENE, kind, 5, seed=1)), "it is drawn"
 
 
-@pytest.mark.parametrize(("severity", "deviation"), list(enumerate((0.08, 0.12, 0.18, 0.26, 0.38), start=1)))
-def test_gaussian_noise_has_the_benchmarks_deviation(severity: int, deviation: float) -> None:
-    drawn = np.random.default_rng(0).normal(128 / 255, deviation, 200_000)
-    expected = np.clip(drawn, 0, 1).std() * 255
-    assert run(GREY, "gaussian_noise", severity).std() == pytest.approx(expected, rel=0.02)
-
-
-@pytest.mark.parametrize(("severity", "photons"), list(enumerate((60, 25, 12, 5, 3), start=1)))
-def test_shot_noise_has_the_benchmarks_photons(severity: int, photons: int) -> None:
-    levels = np.unique(run(GREY, "shot_noise", severity))
-    steps = np.diff(levels[levels < 255].astype(float))
-    assert np.median(steps) == pytest.approx(255 / photons, abs=1)
-
-
-@pytest.mark.parametrize(("severity", "share"), list(enumerate((0.03, 0.06, 0.09, 0.17, 0.27), start=1)))
-def test_impulse_noise_hits_the_benchmarks_share(severity: int, share: float) -> None:
-    noised = run(GREY, "impulse_noise", severity)
-    assert (noised == 0).mean() == pytest.approx(share / 2, rel=0.05)
-    assert (noised == 255).mean() == pytest.approx(share / 2, rel=0.05)
-
-
-def test_contrast_brightness_and_jpeg_by_their_definitions() -> None:
+def test_noise_contrast_brightness_and_jpeg_by_their_definitions() -> None:
+    for severity, deviation in enumerate((0.08, 0.12, 0.18, 0.26, 0.38), start=1):
+        drawn = np.random.default_rng(0).normal(128 / 255, deviation, 200_000)
+        expected = np.clip(drawn, 0, 1).std() * 255
+        assert run(GREY, "gaussian_noise", severity).std() == pytest.approx(expected, rel=0.02)
     mean = SCENE.mean(axis=(0, 1))
     for severity, factor in enumerate((0.4, 0.3, 0.2, 0.1, 0.05), start=1):
-        expected = (SCENE - mean) * factor + mean
-        assert np.abs(run(SCENE, "contrast", severity) - expected).max() <= 1
+        assert np.abs(run(SCENE, "contrast", severity) - ((SCENE - mean) * factor + mean)).max() <= 1
     for severity, more in enumerate((0.1, 0.2, 0.3, 0.4, 0.5), start=1):
-        expected = np.minimum(128 + 255 * more, 255)
-        assert np.abs(run(GREY, "brightness", severity) - expected).max() <= 1
+        assert np.abs(run(GREY, "brightness", severity) - np.minimum(128 + 255 * more, 255)).max() <= 1
     for severity, quality in enumerate((25, 18, 15, 10, 7), start=1):
         stream = io.BytesIO()
         Image.fromarray(SCENE).save(stream, "JPEG", quality=quality)
         assert np.array_equal(run(SCENE, "jpeg_compression", severity), np.asarray(Image.open(stream)))
 
 
-def test_pixelate_leaves_blocks() -> None:
-    coarse = run(SCENE, "pixelate", 5)
-    assert len(np.unique(coarse.reshape(-1, 3), axis=0)) <= 56 * 56
-    assert np.array_equal(coarse[0, 0], coarse[3, 3])
-
-
-@pytest.mark.parametrize("kind", ["defocus_blur", "motion_blur", "zoom_blur", "glass_blur", "elastic_transform"])
-def test_blur_and_warps_keep_an_even_image(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["defocus_blur", "motion_blur"])
+def test_blur_keeps_an_even_image(kind: str) -> None:
     for severity in SEVERITIES:
         assert np.abs(run(GREY, kind, severity).astype(int) - 128).max() <= 1
 
 
-def test_defocus_spreads_a_dot_over_the_benchmarks_disk() -> None:
-    dot = np.zeros((224, 224, 3), np.uint8)
-    dot[107:118, 107:118] = 255
-    for severity, radius in enumerate((3, 4, 6, 8, 10), start=1):
-        rows = np.flatnonzero(run(dot, "defocus_blur", severity)[:, 112, 0])
-        assert abs((rows[-1] - rows[0] + 1) - (11 + 2 * radius)) <= 4
-
-
-def test_lengths_follow_the_size() -> None:
+def test_defocus_spreads_a_dot_over_the_benchmarks_disk_whose_radius_follows_the_size() -> None:
     """A disk of radius 10 at 224 pixels has radius 5 at 112."""
-    for side, radius in ((224, 10), (112, 5), (448, 20)):
+    sizes = [(224, severity, radius) for severity, radius in enumerate((3, 4, 6, 8, 10), start=1)]
+    for side, severity, radius in (*sizes, (112, 5, 5), (448, 5, 20)):
         dot = np.zeros((side, side, 3), np.uint8)
         middle, arm = side // 2, side // 40
         dot[middle - arm : middle + arm + 1, middle - arm : middle + arm + 1] = 255
-        rows = np.flatnonzero(run(dot, "defocus_blur", 5)[:, middle, 0])
+        rows = np.flatnonzero(run(dot, "defocus_blur", severity)[:, middle, 0])
         assert abs((rows[-1] - rows[0] + 1) - (2 * arm + 1 + 2 * radius)) <= 4
 
 
@@ -118,9 +73,7 @@ def test_fog_adds_a_cloud_and_keeps_the_range() -> None:
     half[:, :112] = 0
     fogged = run(half, "fog", 5)
     m = 128 / 255
-    assert fogged[:, :112].max() <= 255 * m * 3 / (m + 3) + 1
-    assert fogged[:, :112].min() >= 0
-    assert fogged[:, :112].max() > 60
+    assert 60 < fogged[:, :112].max() <= 255 * m * 3 / (m + 3) + 1
     assert fogged.max() <= 128
     assert np.ptp(fogged[:, :112].astype(int).mean(axis=2)) > 20
 

@@ -87,15 +87,13 @@ def test_other_splits_stay_official(official: Path) -> None:
     assert {row["pair_id"] for row in iter_rows(every)} == {"t-fine", "v-fine", "e-fine"}
 
 
-def test_never_instead_of_the_official_one(official: Path, tmp_path: Path) -> None:
+def test_never_instead_of_the_official_one_but_beside_it_by_the_job(
+    official: Path, tmp_path: Path, command: Command
+) -> None:
     with pytest.raises(ValueError, match="is the official folder"):
         clean(official, overwrite=True, clean_out=f"{official}/")
     with pytest.raises(ValueError, match="import it first"):
         clean(tmp_path / "in" / "pairs.jsonl")
-
-
-def test_the_job(official: Path, command: Command) -> None:
     run = command("validate", f"pairs={official}", "--clean", "pictures=0")
     assert run.returncode == 1, run.stderr
     assert f"{official}-clean: 4 pairs; left out: {{'contradiction': 1, 'leak': 3}}" in run.stdout
-    assert read_manifest(f"{official}-clean").complete

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import cv2
@@ -16,9 +15,7 @@ from idc.data.rendered.config import RenderJob
 from idc.data.rendered.render import open_rendering
 from idc.data.rendered.satellite.aerial import Painting, paint
 from idc.data.rendered.satellite.canvas import GroundNoise
-from idc.data.rendered.satellite.config import DistractorConfig, SatelliteConfig
 from idc.data.rendered.satellite.satellite_pairs import RenderSatellitePairs
-from idc.data.rendered.satellite.siting import work_of
 from idc.schema import NO_CHANGE, ChangePair
 from tests.data.rendered.satellite.conftest import NO_DISTRACTORS, satellite_config
 
@@ -39,15 +36,6 @@ def test_a_pair_depends_on_its_seed_and_index_alone(stage: RenderSatellitePairs,
     assert other.pair(3).before != pairs[3].before
 
 
-def test_works_and_splits_are_balanced() -> None:
-    satellite = SatelliteConfig()
-    works = Counter(work_of(satellite, index) for index in range(120))
-    assert works[None] == 60
-    assert {works[work] for work in satellite.works} == {10}
-    assert [work_of(SatelliteConfig(unchanged_share=0.25), i) is None for i in range(8)].count(True) == 2
-    assert all(work_of(SatelliteConfig(unchanged_share=0.0), index) is not None for index in range(8))
-
-
 def test_pairs_are_as_the_reader_of_levir_has_them(pairs: list[ChangePair]) -> None:
     for index, pair in enumerate(pairs):
         changed = index in CHANGED
@@ -57,9 +45,9 @@ def test_pairs_are_as_the_reader_of_levir_has_them(pairs: list[ChangePair]) -> N
         assert bool(pair.meta["changes"]) == changed
         assert set(np.unique(mask_of(pair))) <= {0, 128, 255}
         assert len(pair.captions) == 5
-        for image in (pair.before, pair.after):
-            assert isinstance(image, bytes)
-            assert decode_image(image).shape == (64, 64, 3)
+        images = [decode_image(image).astype(int) for image in (pair.before, pair.after)]
+        assert images[0].shape == images[1].shape == (64, 64, 3)
+        assert np.abs(images[0] - images[1]).mean() > 2, "distractors change the picture of what has not changed"
     assert pairs[0].captions == (
         "there is no difference", "the two scenes seem identical", "the scene is the same as before",
         "no change has occurred", "almost nothing has changed",
@@ -104,16 +92,11 @@ def test_counts_and_places_agree_with_a_naive_count_of_the_mask(pairs: list[Chan
             cells = [cell_by_thirds(piece, 64) for piece in pieces]
             assert sorted(cells) == sorted(entry["place"] for entry in entries)
             assert set(cells) == set(pair.meta["places"][name])
-
-
-def test_polygons_are_the_outlines_of_the_pieces(pairs: list[ChangePair]) -> None:
-    for pair in pairs:
         drawn = np.zeros((64, 64), np.uint8)
         for change in pair.meta["changes"]:
             cv2.fillPoly(drawn, [np.array(change["polygon"], np.int32)], 1)
-        mask = mask_of(pair) > 0
-        if mask.any():
-            assert (drawn.astype(bool) & mask).sum() / (drawn.astype(bool) | mask).sum() > 0.85
+        both, either = (drawn.astype(bool) & (mask > 0)).sum(), (drawn.astype(bool) | (mask > 0)).sum()
+        assert both >= 0.85 * either, "polygons are the outlines"
 
 
 def paintings(stage: RenderSatellitePairs, index: int) -> tuple[tuple[Painting, Painting], np.ndarray]:
@@ -144,12 +127,6 @@ def test_without_distractors_nothing_but_the_mask_and_its_shadows_differs() -> N
         assert inside > 0.95 or index not in CHANGED, (index, inside)
 
 
-def test_land_that_is_laid_out_with_a_building_differs_too() -> None:
-    with_land = DistractorConfig(**{**NO_DISTRACTORS.model_dump(), "surroundings": 1})
-    stage = RenderSatellitePairs(satellite_config(distractors=with_land, works=("houses",)))
-    assert all(outside_changes(stage, index)[0] > 20 for index in (1, 3, 5))
-
-
 def test_without_a_change_and_without_distractors_both_dates_are_the_same() -> None:
     """To the last bit, wherever the arrays of the two lie in memory."""
     stage = RenderSatellitePairs(satellite_config(distractors=NO_DISTRACTORS))
@@ -160,13 +137,6 @@ def test_without_a_change_and_without_distractors_both_dates_are_the_same() -> N
         for size in range(1, 40):
             between.append(np.empty(1040 * size, np.uint8))
             assert np.array_equal(light, second.lit())
-
-
-def test_distractors_change_the_picture_of_what_has_not_changed(pairs: list[ChangePair]) -> None:
-    for pair in pairs[::2]:
-        assert isinstance(pair.before, bytes)
-        assert isinstance(pair.after, bytes)
-        assert np.abs(decode_image(pair.before).astype(int) - decode_image(pair.after)).mean() > 2
 
 
 def job(out: Path, **settings: object) -> RenderJob:
