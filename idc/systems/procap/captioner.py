@@ -96,29 +96,6 @@ def shapes_of(saved: dict[str, Any]) -> Shapes:
     return Shapes(**{**saved, "grid": tuple(saved["grid"])})
 
 
-def key_frames(which: str, build: dict[str, Any], tokenizer: ImageTokenizer) -> KeyFrames:
-    """Generator of the frames between two images, made like those of the procedures.
-
-    Args:
-        which: :attr:`FinetuneJob.explicit_frames`.
-        build: the settings of the procedures.
-
-    Raises:
-        ValueError: the procedures' key frames were selected by more than the two images, or a part cannot be loaded.
-    """
-    if build.get("videos"):
-        raise ValueError(
-            "procedure=frames: the frames of these procedures were read from build.videos, which has no new pairs; "
-            "build procedures with an interpolation"
-        )
-    if which != "even" and (build.get("strategy") in ("visual_text", "mixed") or build.get("scores") is not None):
-        raise ValueError(
-            "procedure=frames: the key frames of these procedures were drawn with captions or stored scores, which a "
-            "new pair does not have; build procedures with strategy=visual, or set explicit_frames=even"
-        )
-    return KeyFrames(ProceduresConfig.model_validate(build), tokenizer, even=which == "even")
-
-
 class Encoded(NamedTuple):
     """All that ProCap computes of pairs before the words.
 
@@ -175,7 +152,7 @@ class PairCaptioner(WordCaptioner[Encoded]):
             build = dict(artifact.config["build"])
             if build.get(INTERPOLATOR) is not None:
                 build[INTERPOLATOR] = str(artifact.extra(INTERPOLATOR))
-            self.explicit = key_frames(job["explicit_frames"], build, self.tokenizer)
+            self.explicit = KeyFrames(ProceduresConfig.model_validate(build), self.tokenizer)
 
     @contextmanager
     def _running(self) -> Iterator[None]:

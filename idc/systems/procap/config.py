@@ -208,8 +208,7 @@ class PretrainJob(_RunConfig):
     name: str = Field("procap-pretrain", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
     """Name of the run: its folder under `runs`. The same name resumes it."""
     redraw_keyframes: bool = False
-    """Draw the k key frames anew each epoch (official) instead of using the stored draw; needs procedures with all
-    frames."""
+    """Draw the k key frames anew each epoch (official) instead of using the stored draw."""
     clip: str | None = None
     """CLIP model, a local folder or hub id, whose first l_e vision blocks initialise the encoder; empty:
     `encoder.init`. Not stated in the paper; official: openai/clip-vit-base-patch32."""
@@ -266,14 +265,11 @@ class FinetuneJob(_RunConfig):
     procedure: Procedure = "queries"
     """Content between the patches of the two images. queries: k * n_I copies of the mask embedding, the implicit
     procedure captioning of eq. 9. frames: the frames themselves, explicit procedure captioning (table 14); the
-    captioner then generates them for every pair, by the interpolator and sampling of its procedures. none: nothing,
+    captioner then generates them for every pair, by the interpolator and sampling of its procedures: the key frames
+    drawn by confidence (official: evenly spaced ones, `build.strategy=uniform`). none: nothing,
     only before and after (tables 2 and 7, IPC not ticked, k = 0), at the positions of the first and the last frame.
     Official: switches `use_fi_frames` and `end_to_end`; the latter passes the positions without the images to the
     encoder, an oversight that is not copied."""
-    explicit_frames: Literal["keyframes", "even"] = "keyframes"
-    """Which k frames `procedure: frames` uses: the key frames drawn by confidence, or (official) evenly spaced ones,
-    which need no similarity and no caption, but procedures with all frames. The paper takes them "directly" from the
-    procedure generation module (table 14), which is compatible with both."""
     decoder: DecoderConfig = DecoderConfig()
     """Text decoder."""
     encoder_optim: GroupConfig = GroupConfig(lr=5e-5, weight_decay=0.01)
@@ -300,8 +296,6 @@ class FinetuneJob(_RunConfig):
     def faults(self) -> Iterator[str]:
         if self.pretrained is not None and self.encoder is not None:
             yield "encoder: given together with pretrained, which has its own encoder; remove one of them"
-        if self.procedure != "frames" and self.explicit_frames != "keyframes":
-            yield f"explicit_frames: procedure = {self.procedure} uses no frames; set procedure to frames"
 
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()

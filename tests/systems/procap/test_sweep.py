@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
-import numpy as np
 import pytest
 
 from idc.config import load
-from idc.data.store import iter_rows, read_manifest
+from idc.data.store import read_manifest
 from idc.systems.procap.procedures.build import identity
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.sweep import Trial, steps
@@ -34,26 +31,14 @@ def names(world: World, build: dict[str, Any] | None = None, **settings: Any) ->
     return {step.name.split("-")[0]: step.name for step in (*made.work, made.evaluation, made.baselines, made.speed)}
 
 
-def save_scores(path: Path, version: int, world: World) -> None:
-    row = {"bef_inter_sim": [[0.9, 0.5, 0.1 * version, 0.3, 0.2]], "inter_aft_sim": [[0.1, 0.2, 0.3, 0.4, 0.5]]}
-    path.write_text(json.dumps({pair["pair_id"]: row for pair in iter_rows(world.pairs, ["pair_id"])}))
-
-
-def save_video(path: Path, version: int, world: World) -> None:
-    with h5py.File(path, "w") as file:
-        file["000000.png"] = np.full((5, 3, 8, 8), version, np.uint8)
-
-
-def save_dinov2(path: Path, version: int, world: World) -> None:
+def save_dinov2(path: Path, version: int) -> None:
     save_tiny_dinov2(path)
     (path / "note.txt").write_text(f"{version}")
 
 
-READ: dict[str, tuple[Callable[[Path, int, World], Any], dict[str, Any]]] = {
-    "pair_encoder": (lambda path, seed, _: tiny_pair_encoder(seed).save(path), {"strategy": "visual_text"}),
-    "scores": (save_scores, {"strategy": "visual_text"}),
-    "interpolation_weights": (lambda path, seed, _: tiny_vfiformer(seed).save(path), {"interpolation": "vfiformer"}),
-    "videos": (save_video, {}),
+READ: dict[str, tuple[Callable[[Path, int], Any], dict[str, Any]]] = {
+    "pair_encoder": (lambda path, seed: tiny_pair_encoder(seed).save(path), {"strategy": "visual_text"}),
+    "interpolation_weights": (lambda path, seed: tiny_vfiformer(seed).save(path), {"interpolation": "vfiformer"}),
     "dinov2": (save_dinov2, {"similarity": "dinov2"}),
 }
 """Setting of the procedures that names files -> how a version of them is made, and the settings it needs."""
@@ -66,14 +51,12 @@ def test_steps_follow_the_content_of_what_procedures_read_and_not_its_path(
     save, settings = READ[setting]
 
     def named(path: Path) -> dict[str, str]:
-        value = [str(path)] if setting == "videos" else str(path)
-        return names(world, {**settings, setting: value})
+        return names(world, {**settings, setting: str(path)})
 
-    save(tmp_path / "here", 1, world)
+    save(tmp_path / "here", 1)
     first = named(tmp_path / "here")
-    (shutil.copytree if (tmp_path / "here").is_dir() else shutil.copyfile)(tmp_path / "here", tmp_path / "moved")
-    assert named(tmp_path / "moved") == first
-    save(tmp_path / "here", 2, world)
+    assert named(shutil.copytree(tmp_path / "here", tmp_path / "moved")) == first
+    save(tmp_path / "here", 2)
     trained_anew = named(tmp_path / "here")
     for kind in ("procedures", "pretrain", "finetune", "evaluation", "speed"):
         assert trained_anew[kind] != first[kind], kind
