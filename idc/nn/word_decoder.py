@@ -1,8 +1,8 @@
 """Transformer decoders over words: captions from the memory of a pair.
 
-Unusual here: nothing; pre-norm layers, learned positions, input and output embedding one tensor unless ``tied=False``.
-Keys and values are cached as :class:`idc.decoding.CachedDecoder` describes, the memory's once per pair, not per beam:
-by :class:`CachingDecoder`, which other decoders share.
+Unusual here: nothing; pre-norm layers, learned positions, input and output embedding one tensor. Keys and
+values are cached as :class:`idc.decoding.CachedDecoder` describes, the memory's once per pair, not per beam: by
+:class:`CachingDecoder`, which other decoders share.
 
 Shapes: B pairs, R rows = pairs * beams, S memory positions of width D, T caption length, V words, E width,
 H heads.
@@ -167,14 +167,12 @@ class WordDecoder(CachingDecoder):
 
     Args:
         vocabulary_size: V.
-        tied: input and output embedding are one tensor.
     """
 
-    def __init__(self, config: WordDecoderConfig, vocabulary_size: int, tied: bool = True):
+    def __init__(self, config: WordDecoderConfig, vocabulary_size: int):
         super().__init__()
         self.config = config
         self.words = nn.Parameter(torch.randn(vocabulary_size, config.width) * config.width**-0.5)
-        self.out_words = None if tied else nn.Parameter(torch.randn(vocabulary_size, config.width) * config.width**-0.5)
         self.word_bias = nn.Parameter(torch.zeros(vocabulary_size))
         self.positions = nn.Parameter(torch.randn(config.max_length, config.width) * config.width**-0.5)
         self.layers = nn.ModuleList(WordDecoderLayer(config) for _ in range(config.layers))
@@ -208,4 +206,4 @@ class WordDecoder(CachingDecoder):
         return embedded
 
     def _logits(self, x: Tensor) -> Tensor:
-        return F.linear(self.norm(x), self.words if self.out_words is None else self.out_words, self.word_bias)
+        return F.linear(self.norm(x), self.words, self.word_bias)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from idc.systems import is_captioner, load_captioner
+from idc.systems import load_captioner
 from idc.systems.namc.captioner import MISMATCH, NamcCaptioner, mismatch
 from idc.systems.namc.config import EncoderConfig
 from idc.systems.namc.model import MaskedImageEncoder
@@ -34,10 +34,8 @@ def captioner(runs: Path) -> NamcCaptioner:
 def test_the_artifact_is_a_captioner_and_that_of_the_pretraining_is_not(
     runs: Path, captioner: NamcCaptioner, images: Images
 ) -> None:
-    assert is_captioner(str(captioner.path))
     loaded = load_captioner(str(captioner.path))
-    assert loaded(*images) == captioner(*images) == [one.best.caption for one in captioner.describe(*images)]
-    assert captioner([], []) == captioner.describe([], []) == []
+    assert loaded(*images) == [one.best.caption for one in captioner.describe(*images)]
     assert captioner.capabilities == {"map", "score", "sample"}
     with pytest.raises(ValueError, match=r"is pre-trained only and writes no captions; train it with jobs/finetune"):
         load_captioner(str(runs / "pretrain" / "artifact"))

@@ -113,7 +113,8 @@ def test_the_losses_are_those_of_the_equations(variant: str, world: World, descr
 
 
 def test_the_losses_train_what_the_paper_lets_them(world: World, described: str) -> None:
-    """L_MIR also the text encoder, which makes its keys and values; L_FDG encoder and decoder, nothing of NIM."""
+    """L_MIR also the text encoder, which makes its keys and values; L_FDG encoder and decoder, nothing of NIM. The masks
+    have no gradient."""
     task, _, batch = pretraining(world, described, {})
     assert task.nim is not None
 
@@ -123,19 +124,16 @@ def test_the_losses_train_what_the_paper_lets_them(world: World, described: str)
         return {name for name, p in task.named_parameters() if p.grad is not None and float(p.grad.abs().sum()) > 0}
 
     features = task.features(batch)
-    texts = texts_of(batch)
-    denoised = task.nim(batch["images"], texts, batch["uniform_images"], batch["uniform_texts"])
+    denoised = task.nim(batch["images"], texts_of(batch), batch["uniform_images"], batch["uniform_texts"])
     by_nim = trained(denoised.loss)
     by_mir = trained(task._reconstruction(batch, features, denoised)[0])
     by_fdg = trained(task._generation(batch, features, denoised)[0])
+    assert {name.split(".")[0] for name in by_nim} == {"nim"}
     texts_of_nim = {name for name in by_mir if name.startswith("nim.")}
     assert {"nim.encoder.text_mask", "nim.encoder.clip.text_projection.weight"} <= texts_of_nim
-    assert all("text" in name for name in texts_of_nim), "the masks have no gradient"
-    assert not any(name.startswith(("nim.", "heads.")) for name in by_fdg)
-    assert {"net.encoder.mask", "net.encoder.join.weight", "net.decoder.words"} <= by_fdg
-    assert all(name.startswith("nim.") for name in by_nim)
-    assert any("visual_projection" in name for name in by_nim)
-    assert "net.encoder.join.weight" not in by_mir
+    assert all("text" in name for name in texts_of_nim)
+    assert "net.encoder.join.weight" in by_fdg - by_mir
+    assert {name.split(".")[0] for name in by_fdg} == {"net"}
     assert "net.encoder.layers.0.attend_other.kv.weight" in by_mir & by_fdg, "one Transformer does both"
 
 
@@ -180,11 +178,9 @@ def test_the_defaults_are_the_papers() -> None:
 
 def test_the_sizes_of_table_5() -> None:
     """64.2 million with BERT's word pieces, tied, and MIR's classifier; without ResNet-101."""
-    found = {}
-    for length in (24, 96):
+    for length, millions in ((24, 64.21), (96, 64.27)):
         model = load(ModelConfig, None, {"decoder.max_length": length})
         with torch.device("meta"):
             net, heads = NamcNet(model, 1024, 30_522), PretrainHeads(512, model.encoder.width, 1024)
-        found[length] = sum(p.numel() for p in [*net.parameters(), *heads.predict.parameters()]) / 1e6
-    assert {length: round(size, 2) for length, size in found.items()} == {24: 64.21, 96: 64.27}
-    assert ModelConfig().decoder.max_length == 96
+        size = sum(p.numel() for p in [*net.parameters(), *heads.predict.parameters()])
+        assert round(size / 1e6, 2) == millions

@@ -14,10 +14,10 @@ import torch
 from idc.captioning.contract import Speed
 from idc.data.text import BOS, EOS, PAD
 from idc.systems.procap.captioner import DISAGREEMENT, PairCaptioner
-from idc.systems.procap.change_map import disagreement
 from tests.systems.procap.world import Images
 
 FRAMES, PATCHES = 4, 16
+SPEEDS: tuple[Speed, ...] = ("exact", "bf16")
 
 
 @pytest.fixture(scope="module")
@@ -124,15 +124,6 @@ def test_equal_images_have_a_dark_map_and_a_patch_that_differs_shines(captioner:
     assert same.evidence[DISAGREEMENT] < other.evidence[DISAGREEMENT] < 0
 
 
-def test_a_light_that_shifts_all_patches_disagrees_nowhere() -> None:
-    torch.manual_seed(0)
-    frames = torch.randn(2, 3, 6, 5)
-    shifted = frames.clone()
-    shifted[:, -1] = frames[:, 0] + torch.randn(5)
-    assert disagreement(shifted).max() < 1e-5
-    assert disagreement(torch.zeros(1, 2, 6, 5)).tolist() == [[0.0] * 6]
-
-
 def test_given_captions_have_the_probability_of_the_search(captioner: PairCaptioner, images: Images) -> None:
     """Also in a batch with others, longer ones among them; the sum over the words, end token included."""
     described = captioner.describe(*images, beams=1)
@@ -184,18 +175,8 @@ def test_samples_have_the_probability_that_score_gives_them(captioner: PairCapti
     assert [{one.caption for one in own} for own in cold] == [{one.best.caption} for one in greedy]
 
 
-@pytest.mark.parametrize("speed", ["fast", "bf16"])
-def test_every_speed_says_the_same_with_weights_of_the_same_names(
-    speed: Speed, captioner_artifact: Path, images: Images
-) -> None:
-    """fast but for rounding, bf16 near it."""
-    exact, other = PairCaptioner(captioner_artifact, speed="exact"), PairCaptioner(captioner_artifact, speed=speed)
-    near = 0.2 if speed == "bf16" else 1e-3
-    found, expected = (one.describe(*images, beams=1, change_map=True) for one in (other, exact))
-    if speed != "bf16":
-        assert other(*images) == exact(*images)
-    for one, same in zip(found, expected, strict=True):
-        assert one.best.log_probability == pytest.approx(same.best.log_probability, abs=near)
-        assert one.change_map == pytest.approx(same.change_map, abs=near)
-    for model in ("captioner", "tokenizer"):
-        assert getattr(other, model).state_dict().keys() == getattr(exact, model).state_dict().keys()
+def test_bf16_says_nearly_the_same(captioner_artifact: Path, images: Images) -> None:
+    """The other speeds are compared in ``test_task.py``, and each optimisation in ``test_speed.py``."""
+    described = (PairCaptioner(captioner_artifact, speed=speed).describe(*images, beams=1) for speed in SPEEDS)
+    for one, same in zip(*described, strict=True):
+        assert one.best.log_probability == pytest.approx(same.best.log_probability, abs=0.2)

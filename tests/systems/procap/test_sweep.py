@@ -81,19 +81,3 @@ def test_stage_1_follows_the_content_of_its_clip(world: World, tmp_path: Path) -
     (clip / "config.json").write_text('{"other": 1}')
     other = names(world, **{"pretrain.clip": str(clip)})
     assert (other["pretrain"] != first["pretrain"], other["procedures"]) == (True, first["procedures"])
-    by_id = [names(world, **{"pretrain.clip": f"openai/{name}"})["pretrain"] for name in ("a", "a", "b")]
-    assert (by_id[0] == by_id[1], by_id[1] == by_id[2]) == (True, False)
-
-
-def test_an_evaluation_follows_the_content_of_its_vocabulary(world: World, tmp_path: Path) -> None:
-    words = tmp_path / "vocab.json"
-
-    def named(path: Path) -> dict[str, str]:
-        return names(world, **{"evaluate.protocol": "levir_ids", "evaluate.vocabulary": str(path)})
-
-    words.write_text('{"a": 4}')
-    first = named(words)
-    assert named(Path(shutil.copyfile(words, tmp_path / "moved.json"))) == first
-    words.write_text('{"b": 4}')
-    other = named(words)
-    assert [kind for kind in first if first[kind] != other[kind]] == ["evaluation", "baselines"]

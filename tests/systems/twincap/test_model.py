@@ -61,18 +61,6 @@ def test_an_objects_look_is_read_at_its_place() -> None:
         assert differs.tolist() == [[[True, False], [False, False]]]
 
 
-@torch.no_grad()
-def test_the_memory_without_peaks_is_the_same_as_with_them() -> None:
-    """Peaks are further positions: weights of a network without them are those of one with them, less the peaks'."""
-    plain, more = network(), network(peaks=4)
-    added = {name: value for name, value in more.state_dict().items() if name.startswith("peaks.")}
-    assert more.state_dict().keys() - added.keys() == plain.state_dict().keys()
-    more.load_state_dict({**plain.state_dict(), **added})
-    one, two = plain(images(32, 32)), more(images(32, 32))
-    assert torch.equal(one.memory, two.memory[:, :-4])
-    assert torch.equal(one.pooled, two.pooled)
-
-
 def test_peaks_are_the_highest_cells_of_their_neighbourhoods() -> None:
     """Changed objects before those that stay, whatever image has them; once the peaks are used up, the highest others.
     A naive second writing, cell by cell."""
