@@ -196,6 +196,4 @@ class PairCaptioner(WordCaptioner[Encoded]):
         return frame_reader(self.captioner.encoder.config, self.tokenizer)(images).float()
 
 
-def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> PairCaptioner:
-    """The captioner of an artifact."""
-    return PairCaptioner(path, device, speed)
+load_captioner = PairCaptioner

@@ -11,10 +11,10 @@ from torch import Tensor
 from idc.config import load
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
+from idc.nn.captioned_rows import ImageStore
 from idc.systems.namc.config import FinetuneJob, ModelConfig, PretrainJob
 from idc.systems.namc.data import (
     CaptionedPairs,
-    ImageStore,
     collate_captioned,
     collate_described,
     texts_of,
@@ -113,8 +113,8 @@ def test_the_losses_are_those_of_the_equations(variant: str, world: World, descr
 
 
 def test_the_losses_train_what_the_paper_lets_them(world: World, described: str) -> None:
-    """L_MIR also the text encoder, which makes its keys and values; L_FDG encoder and decoder, nothing of NIM. The masks
-    have no gradient."""
+    """L_MIR also the text encoder, of which its keys and values are made; L_FDG encoder and decoder, nothing of NIM.
+    Masks have no gradient."""
     task, _, batch = pretraining(world, described, {})
     assert task.nim is not None
 

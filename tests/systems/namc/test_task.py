@@ -13,10 +13,10 @@ import torch
 from idc.config import ConfigError
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
+from idc.nn.captioned_rows import ImageStore
 from idc.systems import is_captioner
 from idc.systems.namc.data import (
     CaptionedPairs,
-    ImageStore,
     collate_described,
     texts_of,
 )

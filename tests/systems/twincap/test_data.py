@@ -142,8 +142,8 @@ def test_a_pair_has_several_captions_in_a_sample(world: World) -> None:
     for index, epoch in itertools.product(range(len(three)), range(4)):
         sample = three.get(index, epoch)
         assert sample["ids"][:1] == one.get(index, epoch)["ids"]
-        texts = three.captions[three._row(index, epoch)]
-        mirrored = not np.array_equal(sample["images"], three._pair(three._row(index, epoch))[0])
+        texts, plain = three.captions[three.order[index]], samples(world).get(index, epoch)
+        mirrored = not np.array_equal(sample["images"], plain["images"])
         wordings = [three.vocabulary.encode(mirror_caption(text) if mirrored else text, three.length) for text in texts]
         start = wordings.index(sample["ids"][0])
         assert sample["ids"] == [wordings[(start + number) % len(wordings)] for number in range(3)]
@@ -153,16 +153,6 @@ def test_a_pair_has_several_captions_in_a_sample(world: World) -> None:
     every = [*three.get(0, 0)["ids"], *three.get(1, 0)["ids"]]
     rows = zip(batch["ids"].tolist(), batch["targets"].tolist(), every, strict=True)
     assert [[*row[:1], *goal][: len(ids)] for row, goal, ids in rows] == every
-
-
-def test_a_balanced_split_has_as_many_changed_as_unchanged_samples(world: World) -> None:
-    data = samples(world, data={"balance": True})
-    none = CHANGE_TYPES.index("none")
-    assert sorted(data.get(i, 0)["truth"].kind == none for i in range(len(data))) == [False] * 7 + [True] * 7
-    assert data.rarer is not None
-    data.rarer = data.rarer[:3]
-    seen = [data._row(i, epoch) for epoch in range(3) for i in range(len(data))]
-    assert sorted(seen.count(int(row)) for row in data.rarer) == [7, 7, 7]
 
 
 def test_a_batch_is_padded(world: World) -> None:
