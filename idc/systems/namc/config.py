@@ -199,15 +199,10 @@ class ModelConfig(ConfigModel):
 class _RunConfig(ConfigModel):
     """Settings of both stages."""
 
-    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
     runs: str = "runs"
     """Folder of all runs."""
     pairs: str = Field(min_length=1)
     """Folder of pairs: training and validation split."""
-    exchange: bool = False
-    """Order exchange (table 12): every other sample has its images exchanged, and its description. Only for
-    descriptions that follow the template: a caption of a change has no exchanged wording."""
     cache_mb: int = Field(2048, ge=0)
     """Keep decoded images, and what the frozen parts compute of them, in memory, up to this many MiB per worker."""
     train: TrainConfig
@@ -230,6 +225,9 @@ class PretrainJob(_RunConfig):
     """Further folders of described pairs, of which only the training split is used (figure 4 mixes three)."""
     share: float = Field(1.0, gt=0, le=1)
     """Share of the training pairs that is used, the first of each folder in a fixed random order (figure 4)."""
+    exchange: bool = False
+    """Order exchange (table 12): every other sample has its images exchanged, and its description; not those with
+    other captions."""
     tokenizer: str | None = None
     """Artifact of an image tokenizer with the same grid: its tokens are what MIR reconstructs. Required unless MIR is
     off or reconstructs features."""
@@ -315,8 +313,6 @@ class FinetuneJob(_RunConfig):
     def faults(self) -> Iterator[str]:
         if (self.pretrained is None) == (self.model is None):
             yield "pretrained, model: give one of the two; a pre-trained artifact has its own model"
-        if self.exchange:
-            yield "exchange: a caption of a change has no exchanged wording; only for pre-training"
 
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()

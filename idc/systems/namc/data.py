@@ -122,10 +122,7 @@ class DescribedPairs:
             indices = [(-1, -1)] * len(sentence)
         else:
             order = [1, 0] if self.exchange and rng.random() < 0.5 else [0, 1]
-            slots = [
-                (description.verb_before, description.before),
-                (description.verb_after, description.after),
-            ]
+            slots = [(description.verb_before, description.before), (description.verb_after, description.after)]
             texts = [words(slots[side][1]) for side in order]
             sentence, indices = sentence_words([slots[side][0] for side in order], texts)
         pictures = [self.images(row[_IMAGES[side]]) for side in order]

@@ -44,13 +44,7 @@ class CaptioningModel(nn.Module):
         kind: what is between the two images, see :attr:`FinetuneJob.procedure`.
     """
 
-    def __init__(
-        self,
-        encoder: EncoderConfig,
-        decoder: DecoderConfig,
-        shapes: Shapes,
-        kind: Procedure = "queries",
-    ):
+    def __init__(self, encoder: EncoderConfig, decoder: DecoderConfig, shapes: Shapes, kind: Procedure = "queries"):
         super().__init__()
         self.kind = kind
         self.encoder = ProcedureEncoder(encoder, shapes)
@@ -172,28 +166,18 @@ class PairCaptioner(WordCaptioner[Encoded]):
         most = apart.amax(dim=1).clamp_min(1e-6).log().tolist()
         maps: Sequence[np.ndarray | None] = [None] * len(most)
         if change_map:
-            maps = self._change_maps(apart, encoded.procedure, decoded)
+            shapes, decoder = self.captioner.encoder.shapes, self.captioner.decoder
+            attended = attention(decoder, encoded.procedure, decoded, shapes.patches, self.vocabulary.special)
+            maps = list(combine(apart, attended).unflatten(1, shapes.grid).float().cpu().numpy())
         return [DescriptionExtras({DISAGREEMENT: evidence}, drawn) for evidence, drawn in zip(most, maps, strict=True)]
 
-    def _change_maps(self, apart: Tensor, procedure: Tensor, decoded: Decoded) -> list[np.ndarray]:
-        """Change maps (Y, X)."""
-        shapes = self.captioner.encoder.shapes
-        attended = attention(self.captioner.decoder, procedure, decoded, shapes.patches, self.vocabulary.special)
-        return list(combine(apart, attended).unflatten(1, shapes.grid).float().cpu().numpy())
-
     def _features(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
-        """Input of the encoder, (B, G, P, Z)."""
-        return self._ends(befores, afters) if self.explicit is None else self.explicit(befores, afters)
-
-    def _ends(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
-        """Features of the two images of each pair, (B, 2, P, Z)."""
-        images = prepare_images([*befores, *afters], self.tokenizer.config)
-        frames = self._read(images.to(self.device))
-        ends = torch.stack([frames[: len(befores)], frames[len(befores) :]], dim=1)
-        return self.captioner.encoder.features(ends).float()
-
-    def _read(self, images: Tensor) -> Tensor:
-        return frame_reader(self.captioner.encoder.config, self.tokenizer)(images).float()
+        """Input of the encoder, (B, G, P, Z): of the two images, or of frames between too."""
+        if self.explicit is not None:
+            return self.explicit(befores, afters)
+        images = prepare_images([*befores, *afters], self.tokenizer.config).to(self.device)
+        frames = frame_reader(self.captioner.encoder.config, self.tokenizer)(images).float()
+        return self.captioner.encoder.features(torch.stack(frames.chunk(2), dim=1)).float()
 
 
 load_captioner = PairCaptioner

@@ -187,8 +187,6 @@ class LossConfig(ConfigModel):
 class _RunConfig(ConfigModel):
     """Settings of both stages."""
 
-    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
     runs: str = "runs"
     """Folder of all runs."""
     procedures: str = Field(min_length=1)

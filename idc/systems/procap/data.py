@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import cv2
 import numpy as np
@@ -25,6 +25,7 @@ from idc.data.manifest import complete_manifest
 from idc.data.mapped_rows import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary
 from idc.metrics.difference_lists import scene_truth
+from idc.systems.procap.clip import ClipWords
 from idc.systems.procap.config import MaskingConfig, PretrainJob
 from idc.systems.procap.model import Shapes
 from idc.systems.procap.procedures.similarity import sample_keyframes
@@ -42,14 +43,6 @@ ROTATION, TRANSLATION, SCALING = 30.0, 0.1, 0.1
 frame's size, and scales from U(1 - mu, 1 + mu)."""
 
 
-class CaptionWords(Protocol):
-    """Encodes captions as ids: the vocabulary of the procedures, or CLIP's BPE."""
-
-    def encode(self, caption: str) -> list[int]:
-        """Ids between a begin and an end id."""
-        ...
-
-
 @dataclass(frozen=True)
 class ProcedureInfo:
     """The properties of a folder of procedures, from its manifest."""
@@ -61,7 +54,6 @@ class ProcedureInfo:
     tokenizer: str
     tokenizer_fingerprint: str
     vocabulary: Vocabulary
-    fingerprint: str
     build: dict[str, Any]  # the settings they were built with
     domain: str  # what the images are, in words
 
@@ -74,8 +66,6 @@ class ProcedureInfo:
         """
         manifest = complete_manifest(path, kind="procedures")
         extra = manifest.extra
-        if "tokenizer" not in manifest.inputs:
-            raise ValueError(f"{path} does not record its tokenizer; build it again with --overwrite")
         vocabulary = Vocabulary(extra["vocabulary"])
         shapes = Shapes(
             num_keyframes=extra["num_keyframes"],
@@ -92,7 +82,6 @@ class ProcedureInfo:
             tokenizer=manifest.inputs["tokenizer"],
             tokenizer_fingerprint=extra["tokenizer_fingerprint"],
             vocabulary=vocabulary,
-            fingerprint=manifest.fingerprint,
             build=manifest.config | {name: path for name, path in manifest.inputs.items() if name in manifest.config},
             domain=training_domain(manifest),
         )
@@ -132,7 +121,7 @@ class PretrainDataset:
     ``redone``, whose features the task computes.
     """
 
-    def __init__(self, path: str, info: ProcedureInfo, split: str, job: PretrainJob, words: CaptionWords | None = None):
+    def __init__(self, path: str, info: ProcedureInfo, split: str, job: PretrainJob, words: ClipWords | None = None):
         """``words`` encodes captions, if the encoder has its own text vocabulary."""
         self.info, self.job, self.words = info, job, words
         self.source = _Rows(path, info, split, ["confidence", "keyframes", "tokens", "frames"])

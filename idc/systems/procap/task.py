@@ -11,14 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from idc.data.text import PAD, Vocabulary
-from idc.systems.procap.captioner import (
-    INTERPOLATOR,
-    TOKENIZER,
-    CaptioningModel,
-    FrameReader,
-    frame_reader,
-    shapes_of,
-)
+from idc.systems.procap.captioner import INTERPOLATOR, TOKENIZER, CaptioningModel, FrameReader, frame_reader, shapes_of
 from idc.systems.procap.clip import ClipWords, clip_blocks
 from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob, Procedure
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, as_images, collate
@@ -154,12 +147,7 @@ class FinetuneTask(CaptioningTask):
     """Stage 2: captioning from before, queries and after (eq. 9, 10), or a variant of `procedure`."""
 
     def __init__(
-        self,
-        job: FinetuneJob,
-        encoder: EncoderConfig,
-        shapes: Shapes,
-        vocabulary: Vocabulary,
-        extract: FrameReader,
+        self, job: FinetuneJob, encoder: EncoderConfig, shapes: Shapes, vocabulary: Vocabulary, extract: FrameReader
     ):
         super().__init__()
         self.job, self.vocabulary, self.extract = job, vocabulary, extract

@@ -13,12 +13,7 @@ from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
 from idc.nn.captioned_rows import ImageStore
 from idc.systems.namc.config import FinetuneJob, ModelConfig, PretrainJob
-from idc.systems.namc.data import (
-    CaptionedPairs,
-    collate_captioned,
-    collate_described,
-    texts_of,
-)
+from idc.systems.namc.data import CaptionedPairs, collate_captioned, collate_described, texts_of
 from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.task import FinetuneTask, PretrainTask
 from tests.nn.naive import log_probability

@@ -11,14 +11,7 @@ import torch.nn.functional as F
 from transformers import CLIPConfig, CLIPModel
 
 from idc.systems.namc.config import ClipConfig, ImageConfig, NimConfig
-from idc.systems.namc.nim import (
-    DualEncoder,
-    NoiseIdentification,
-    Texts,
-    build_clip,
-    relevance,
-    token_loss,
-)
+from idc.systems.namc.nim import DualEncoder, NoiseIdentification, Texts, build_clip, relevance, token_loss
 from idc.vision.pair_encoder.model import MEAN, STD
 from tests.nn.naive import sigmoid
 

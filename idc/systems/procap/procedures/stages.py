@@ -179,9 +179,7 @@ def stages(config: ProceduresConfig, tokenizer: TokenizerConfig, vocabulary: Voc
         },
     )
     packing = replace(
-        interpolating,
-        cls=Pack,
-        kwargs={"words": vocabulary.words, "store_features": config.store_features},
+        interpolating, cls=Pack, kwargs={"words": vocabulary.words, "store_features": config.store_features}
     )
     if config.gpus_per_actor > 0 and config.interpolation == "vfiformer":
         # equal needs: it shares the tokenizer's process, and its GPU
