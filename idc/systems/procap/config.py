@@ -213,9 +213,6 @@ class PretrainJob(_RunConfig):
     clip_tokenizer: str | None = None
     """CLIP tokenizer, a local folder or hub id, if the encoder reads captions as CLIP's BPE; needs
     `encoder.text_vocabulary`. Official: openai/clip-vit-base-patch32, without begin and end tokens."""
-    captions: Literal["random", "first"] = "random"
-    """Reference caption of a pair that is used: a random one each epoch, or always the first (official stage 1 on
-    Spot-the-Diff and Image-Editing-Request)."""
     caption_condition: bool = True
     """Put the caption into the encoder's sequence. Without it (table 10, "visual inputs alone") the sequence has no
     text, and there is no alignment loss."""

@@ -138,7 +138,7 @@ class PretrainDataset:
         frames = self.source.frames(row, which)
         tokens = np.frombuffer(row["tokens"], np.int16).reshape(info.num_frames, shapes.patches)[which]
         masked, entire = draw_mask(self.job.masking, shapes, rng)
-        caption = draw_caption(row, self.job.captions, rng)
+        caption = draw_caption(row, "random", rng)
         length = self.job.encoder.text_length if self.job.caption_condition else 0
         item: Item = {
             "frames": frames,
@@ -151,7 +151,7 @@ class PretrainDataset:
         if self.job.loss.consistency > 0:
             item["warped"], item["redone_at"], item["redone"] = self._warp(index, row, frames, which, rng)
         if other is not None:
-            item["other_text"] = text_slot(draw_caption(other, self.job.captions, rng), length)
+            item["other_text"] = text_slot(draw_caption(other, "random", rng), length)
         return item
 
     def _frames_of(self, row: Item, rng: Generator) -> list[int]:

@@ -56,9 +56,6 @@ def close(a: Tensor, b: Tensor, tolerance: float) -> bool:
     return float((a - b).abs().max()) < tolerance * max(1.0, float(b.std()))
 
 
-# -- layouts ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("layout", "rows", "parameters", "digest"),
     [
@@ -84,9 +81,6 @@ def test_the_layouts_written_here_are_those_of_the_official_modules(
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
 
 
-# -- the VQGAN ----------------------------------------------------------------------------------------------------
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("at_256", [False, True])
 def test_the_vqgan_encodes_and_decodes_as_the_official_one(at_256: bool) -> None:
@@ -103,9 +97,6 @@ def test_the_vqgan_encodes_and_decodes_as_the_official_one(at_256: bool) -> None
     dropped = {item.name: item.reason for item in ledger.dropped}
     assert sum(name.startswith("loss.") for name in dropped) == 55
     assert sum("resolution 256" in reason for reason in dropped.values()) == (30 if at_256 else 0)
-
-
-# -- stage 1 ------------------------------------------------------------------------------------------------------
 
 
 def text_ids(batch: int, sizes: Sizes, seed: int = 2) -> Tensor:
@@ -159,9 +150,6 @@ def test_an_attention_mask_that_is_not_the_encoders_is_pointed_out() -> None:
     assert strange.name == "transformer.transformer.resblocks.1.attn_mask"
 
 
-# -- stage 2 ------------------------------------------------------------------------------------------------------
-
-
 def compare_stage_2(state: State, sizes: Sizes, batch: int = 3) -> list[Dropped]:
     ledger = Ledger(state, "model.chkpt")
     captioner, tokenizer = convert_stage_2(ledger, sizes.heads, sizes.decoder_heads, 24)
@@ -203,9 +191,6 @@ def test_stage_2_computes_the_official_procedure_logits_and_captions(bpe: int) -
 def test_both_stages_at_the_true_size(sizes: Sizes) -> None:
     compare_stage_1(sizes, 5e-5)
     compare_stage_2(random_state(official.stage_2_layout(sizes), sizes), sizes, batch=1)
-
-
-# -- files --------------------------------------------------------------------------------------------------------
 
 
 FOREIGN: dict[str, type] = {

@@ -53,9 +53,6 @@ def warped(data: PretrainDataset, index: int, warp: int, seed: int = 0) -> tuple
     return frames, *data._warp(index, row, frames, which, generator_of(warp, seed))
 
 
-# -- masks --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("drawn_for", ["patch", "sample"])
 @pytest.mark.parametrize("grid", [(14, 14), (1, 2)])
 def test_masks_are_those_of_equations_13_to_17(grid: tuple[int, int], drawn_for: Literal["patch", "sample"]) -> None:
@@ -71,9 +68,6 @@ def test_masks_are_those_of_equations_13_to_17(grid: tuple[int, int], drawn_for:
         alike += bool((masked == masked[0]).all()) and not masked.all()
     assert entirely / 600 == pytest.approx(0.1, abs=0.04)
     assert grid != (14, 14) or alike / 600 == pytest.approx(0.2, abs=0.05)
-
-
-# -- samples ------------------------------------------------------------------------------------------------------
 
 
 def test_a_sample_depends_on_seed_epoch_and_index_alone(world: World) -> None:
@@ -104,18 +98,14 @@ def test_key_frames_are_redrawn_each_epoch_where_asked_for(world: World) -> None
     assert {len({dataset(world).get(i, epoch)["tokens"].tobytes() for epoch in range(4)}) for i in range(3)} == {1}
 
 
-def test_a_random_caption_or_always_the_first_and_an_unaligned_one_that_is_another(world: World) -> None:
+def test_a_random_caption_and_an_unaligned_one_that_is_another(world: World) -> None:
     """Half of the pairs are unchanged and share their captions, so a draw among all rows would often fail."""
-    first, random = dataset(world, captions="first"), dataset(world, **{"encoder.text_length": 24})
-    assert len({first.get(0, epoch)["text"].tobytes() for epoch in range(8)}) == 1
+    random = dataset(world, **{"encoder.text_length": 24})
     assert len({random.get(0, epoch)["text"].tobytes() for epoch in range(8)}) > 2
     for index in range(len(random)):
         for epoch in range(6):
             item = random.get(index, epoch)
             assert item["text"].tolist() != item["other_text"].tolist(), (index, epoch)
-
-
-# -- warps --------------------------------------------------------------------------------------------------------
 
 
 def test_a_frame_of_another_procedure_is_put_in(world: World) -> None:
@@ -169,9 +159,6 @@ def test_the_affine_warp_changes_one_frame_and_has_no_black_corners(world: World
         assert (affine(np.full((20, 30, 3), 200, np.uint8), np.random.default_rng(seed)) == 200).all()
 
 
-# -- features and pixels ------------------------------------------------------------------------------------------
-
-
 def test_stored_features_and_pixels_give_the_same_samples(world: World) -> None:
     """Warped frames, too: the same draws, and features equal to the rounding of float16."""
     tokenizer = ImageTokenizer.load(world.tokenizer)
@@ -188,9 +175,6 @@ def test_stored_features_and_pixels_give_the_same_samples(world: World) -> None:
     a, b = (task._warped_features(batch) for batch in (one, two))
     torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-3)
     assert float((a - frame_features(one["frames"], tokenizer.features)).abs().max()) > 0.05
-
-
-# -- stage 2 ------------------------------------------------------------------------------------------------------
 
 
 def captioning(world: World, captions: str, max_length: int) -> FinetuneDataset:

@@ -72,9 +72,6 @@ def test_a_pairs_draw_depends_on_seed_and_id_alone() -> None:
     assert pair_rng(1, "b").random() == draws[1, "b"]
 
 
-# -- strategies ---------------------------------------------------------------------------------------------------
-
-
 def red_to_blue() -> np.ndarray:
     return interpolate(scene("red"), scene("blue"), 3, LinearBlend())
 
