@@ -27,9 +27,8 @@ def names(world: World, build: dict[str, Any] | None = None, **settings: Any) ->
     base = {"pairs": world.pairs, "build": built, "pretrain": {"encoder": ENCODER}, "finetune": {"decoder": DECODER}}
     chain = steps(load(Trial, None, {**base, **settings}), "store")
     assert chain.baselines is not None
-    return {
-        step.name.split("-")[0]: step.name for step in (*chain.work, chain.evaluation, chain.baselines, chain.speed)
-    }
+    every = (*chain.work, chain.evaluation, chain.baselines, chain.speed)
+    return {step.name.split("-")[0]: step.name for step in every}
 
 
 def save_folder(path: Path, version: int) -> None:
