@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from idc.captioning.contract import Speed
 from idc.data.text import OWN_IDS, SpecialIds
-from idc.decoding import Decoded, decode
+from idc.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.procap.change_map import attention, combine, disagreement
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, is_captioner
@@ -62,19 +62,7 @@ class CaptioningModel(nn.Module):
 
     def search(self, frames: Tensor, *, special: SpecialIds = OWN_IDS, **options: Any) -> Decoded:
         """Captions as word ids by :func:`idc.decoding.decode`."""
-        return decode(self.decoder, self.procedure(frames), **self.rules(special), **options)
-
-    def rules(self, special: SpecialIds) -> dict[str, Any]:
-        """Arguments of :func:`idc.decoding.decode`: the marks, the longest caption, and what is never generated: the
-        unknown word, and unless ``decoder.ban_unknown_only`` is set padding and a second beginning mark."""
-        config = self.decoder.config
-        return {
-            "bos": special.bos,
-            "eos": special.eos,
-            "pad": special.pad,
-            "max_length": config.max_length - 1,
-            "banned": (special.unk,) if config.ban_unknown_only else (special.unk, special.pad, special.bos),
-        }
+        return self.decoder.search(self.procedure(frames), **{**self.decoder.rules(special), **options})
 
 
 FrameReader = Callable[[Tensor], Tensor]
@@ -133,7 +121,7 @@ class PairCaptioner(WordCaptioner[Encoded]):
             artifact,
             torch.device(device),
             self.captioner.decoder,
-            self.captioner.rules(artifact.vocabulary.special),
+            self.captioner.decoder.rules(artifact.vocabulary.special),
             beams=job["beams"],
             length_penalty=job["length_penalty"],
             evidence=[DISAGREEMENT],

@@ -255,8 +255,7 @@ class FinetuneJob(_RunConfig):
     captions: Literal["random", "first", "all"] = "random"
     """Reference caption of a pair that is learned: a random one each epoch, always the first, or all of them in every
     step: the loss of a pair is then the mean over its captions, and the encoder sees the pair once for all of them.
-    Paper and official code: random. On the demo's test pairs, with `encoder.stem` and without stage 1, one seed: all,
-    2,400 steps of 16 pairs, 55 % right objects in 326 core-seconds; random, 3,000 steps, 47 % in 360."""
+    Paper and official code: random."""
     procedure: Procedure = "queries"
     """Content between the patches of the two images. queries: k * n_I copies of the mask embedding, the implicit
     procedure captioning of eq. 9. frames: the frames themselves, explicit procedure captioning (table 14); the

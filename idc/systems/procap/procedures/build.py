@@ -21,26 +21,15 @@ from idc.systems.procap.procedures.similarity import kinds_of
 from idc.systems.procap.procedures.stages import stages
 from idc.training.hashing import content_or_id
 from idc.vision.interpolation.convert import fingerprint_of_weights
-from idc.vision.tokenizer.config import TokenizerConfig
 from idc.vision.tokenizer.model import read_config, tokenizer_fingerprint
 
 VERSION = 2
 """Part of the fingerprint; to be raised when the same settings would give other procedures."""
 
-_PERFORMANCE = frozenset(
-    {
-        "pairs",
-        "tokenizer",
-        "pair_encoder",
-        "vocabulary",
-        "interpolation_weights",
-        "frames_per_batch",
-        "actors",
-        "cpus_per_actor",
-        "gpus_per_actor",
-        "max_reject_share",
-    }
-)
+_PERFORMANCE = {
+    "pairs", "tokenizer", "pair_encoder", "vocabulary", "interpolation_weights", "frames_per_batch", "actors",
+    "cpus_per_actor", "gpus_per_actor", "max_reject_share",
+}  # fmt: skip
 """Settings that do not change a procedure; pairs, tokenizer and other inputs count by their own fingerprints."""
 
 
@@ -87,7 +76,6 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
     pairs = read_manifest(config.pairs, kind="pairs")
     pairs.need_images(config.pairs)
     source = FolderSource(config.pairs, chunk_size=config.pairs_per_chunk, kind="pairs", limit=config.max_pairs)
-    tokenizer_print = tokenizer_fingerprint(config.tokenizer)
     vocabulary = training_vocabulary(config)
     if "text" in kinds_of(config.strategy) and pairs.num_rows and pairs.num_without_captions == pairs.num_rows:
         raise ValueError(
@@ -102,7 +90,17 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
         config=config.model_dump(mode="json"),
         num_chunks=source.num_chunks,
         overwrite=overwrite,
-        extra=folder_extra(config, tokenizer, tokenizer_print, vocabulary),
+        extra={
+            "num_frames": config.num_between + 2,
+            "image_size": tokenizer.image_size,
+            "grid": list(tokenizer.grid),
+            "feature_dim": tokenizer.latent_dim,
+            "features": config.store_features,
+            "codebook_size": tokenizer.codebook_size,
+            "tokenizer_fingerprint": tokenizer_fingerprint(config.tokenizer),
+            "vocabulary": vocabulary.words,
+            "num_keyframes": config.num_keyframes,
+        },
         inputs=_inputs(config),
     )
     return run(
@@ -144,7 +142,7 @@ def identity(config: ProceduresConfig, vocabulary: Vocabulary | None = None) -> 
 
 def _settings(config: ProceduresConfig) -> dict[str, Any]:
     """Settings that the procedures depend on, without those that the strategy ignores, and without its default."""
-    settings = config.model_dump(mode="json", exclude=set(_PERFORMANCE))
+    settings = config.model_dump(mode="json", exclude=_PERFORMANCE)
     kinds = kinds_of(config.strategy)
     if config.strategy == "visual":
         del settings["strategy"]
@@ -177,22 +175,3 @@ def _inputs(config: ProceduresConfig) -> dict[str, str]:
     if Path(config.dinov2).expanduser().is_dir():  # else a hub id
         inputs["dinov2"] = config.dinov2
     return inputs
-
-
-def folder_extra(
-    config: ProceduresConfig, tokenizer: TokenizerConfig, tokenizer_print: str, vocabulary: Vocabulary
-) -> dict[str, Any]:
-    """Settings that a reader of the folder needs besides the rows."""
-    return {
-        "num_frames": config.num_between + 2,
-        "num_between": config.num_between,
-        "image_size": tokenizer.image_size,
-        "patches_per_frame": tokenizer.patches_per_frame,
-        "grid": list(tokenizer.grid),
-        "feature_dim": tokenizer.latent_dim,
-        "features": config.store_features,
-        "codebook_size": tokenizer.codebook_size,
-        "tokenizer_fingerprint": tokenizer_print,
-        "vocabulary": vocabulary.words,
-        "num_keyframes": config.num_keyframes,
-    }

@@ -135,6 +135,10 @@ class Pack:
         }
 
 
+_SCORING = {
+    "seed", "num_keyframes", "strategy", "similarity", "dinov2", "pair_encoder", "mix", "temperature",
+}  # fmt: skip
+"""Settings of :class:`Score`."""
 _NOTHING: dict[str, Any] = dict.fromkeys(("frames", "keyframes", "confidence", "tokens", "features", "caption_ids"))
 
 
@@ -166,17 +170,7 @@ def stages(config: ProceduresConfig, tokenizer: TokenizerConfig, vocabulary: Voc
     scoring = replace(
         tokenising if network else interpolating,
         cls=Score,
-        kwargs={
-            "seed": config.seed,
-            "num_keyframes": config.num_keyframes,
-            "threads": threads,
-            "strategy": config.strategy,
-            "similarity": config.similarity,
-            "dinov2": config.dinov2,
-            "pair_encoder": config.pair_encoder,
-            "mix": config.mix,
-            "temperature": config.temperature,
-        },
+        kwargs={"threads": threads, **config.model_dump(include=_SCORING)},
     )
     packing = replace(
         interpolating, cls=Pack, kwargs={"words": vocabulary.words, "store_features": config.store_features}

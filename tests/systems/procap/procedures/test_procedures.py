@@ -60,7 +60,7 @@ def test_what_is_stored(built: str, pairs: str, tokenizer: str) -> None:
     manifest = read_manifest(built, kind="procedures")
     assert manifest.rows_by_split == {"test": 3, "train": 6, "val": 3}
     extra = manifest.extra
-    sizes = {"num_frames": 5, "num_between": 3, "image_size": 32, "patches_per_frame": 16, "grid": [4, 4]}
+    sizes = {"num_frames": 5, "image_size": 32, "grid": [4, 4]}
     assert {**extra, **sizes, "feature_dim": 16, "codebook_size": 32, "num_keyframes": 2} == extra
     model, vocabulary = ImageTokenizer.load(tokenizer), Vocabulary(extra["vocabulary"])
     sources = rows_of(pairs)
