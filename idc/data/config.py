@@ -29,7 +29,8 @@ class ProcapHdf5Config(ConfigModel):
     """Settings of the official ProCap's HDF5 files."""
 
     channels: Literal["rgb", "bgr"] = "rgb"
-    """Order of the colour channels; see `build.video_channels` of procedures."""
+    """Order of the colour channels. The official code reads its frames as rgb; VFIformer, which made them, works in
+    bgr, and whether they were swapped before they were stored is not documented: look at the pictures."""
 
 
 class HuggingFaceConfig(ConfigModel):

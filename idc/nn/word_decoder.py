@@ -1,8 +1,8 @@
 """Transformer decoders over words: captions from the memory of a pair.
 
-Unusual here: nothing; pre-norm layers, learned positions, input and output embedding one tensor unless ``tied=False``.
-Keys and values are cached as :class:`idc.decoding.CachedDecoder` describes, the memory's once per pair, not per beam:
-by :class:`CachingDecoder`, which other decoders share.
+Unusual here: nothing; pre-norm layers, learned positions, input and output embedding one tensor. Keys and
+values are cached as :class:`idc.decoding.CachedDecoder` describes, the memory's once per pair, not per beam: by
+:class:`CachingDecoder`, which other decoders share.
 
 Shapes: B pairs, R rows = pairs * beams, S memory positions of width D, T caption length, V words, E width,
 H heads.
@@ -95,6 +95,7 @@ class CachingDecoder(nn.Module, ABC):
     ``layers`` have the methods of :class:`WordDecoderLayer`."""
 
     layers: nn.ModuleList
+    config: Any
 
     @abstractmethod
     def _memory(self, memory_BSD: Tensor) -> Tensor:
@@ -128,6 +129,17 @@ class CachingDecoder(nn.Module, ABC):
             x = layer.rest(x.view(len(memory), -1, x.shape[-1]), *layer.memory_keys_values(memory)).view_as(x)
             x = self._between(x, entered)
         return self._logits(x)
+
+    def search(self, memory_BSD: Tensor, **options: Any) -> Decoded:
+        """Captions as ids by :func:`idc.decoding.decode`; ``options`` replace those of :meth:`rules`."""
+        return decode(self, memory_BSD, **{**self.rules(), **options})
+
+    def rules(self) -> dict[str, Any]:
+        """Arguments of :func:`idc.decoding.decode` and :func:`~idc.decoding.sample`: the marks, the longest caption,
+        and that the unknown word, padding and a second beginning mark are never generated."""
+        unk, pad, bos, eos = OWN_IDS.unk, OWN_IDS.pad, OWN_IDS.bos, OWN_IDS.eos
+        longest = self.config.max_length - 1
+        return {"bos": bos, "eos": eos, "pad": pad, "max_length": longest, "banned": (unk, pad, bos)}
 
     def start(self, memory_BSD: Tensor, max_length: int, beams: int) -> DecoderCache:
         """See :class:`idc.decoding.CachedDecoder`."""
@@ -167,35 +179,17 @@ class WordDecoder(CachingDecoder):
 
     Args:
         vocabulary_size: V.
-        tied: input and output embedding are one tensor.
     """
 
-    def __init__(self, config: WordDecoderConfig, vocabulary_size: int, tied: bool = True):
+    def __init__(self, config: WordDecoderConfig, vocabulary_size: int):
         super().__init__()
         self.config = config
         self.words = nn.Parameter(torch.randn(vocabulary_size, config.width) * config.width**-0.5)
-        self.out_words = None if tied else nn.Parameter(torch.randn(vocabulary_size, config.width) * config.width**-0.5)
         self.word_bias = nn.Parameter(torch.zeros(vocabulary_size))
         self.positions = nn.Parameter(torch.randn(config.max_length, config.width) * config.width**-0.5)
         self.layers = nn.ModuleList(WordDecoderLayer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width)
         self.dropout = nn.Dropout(config.dropout)
-
-    def search(self, memory_BSE: Tensor, **options: Any) -> Decoded:
-        """Captions as ids by :func:`idc.decoding.decode`; ``options`` replace those of :meth:`rules`."""
-        return decode(self, memory_BSE, **{**self.rules(), **options})
-
-    def rules(self) -> dict[str, Any]:
-        """Arguments of :func:`idc.decoding.decode` and :func:`~idc.decoding.sample`: the marks, the longest caption,
-        and that the unknown word, padding and a second beginning mark are never generated."""
-        unk, pad, bos = OWN_IDS.unk, OWN_IDS.pad, OWN_IDS.bos
-        return {
-            "bos": bos,
-            "eos": OWN_IDS.eos,
-            "pad": pad,
-            "max_length": self.config.max_length - 1,
-            "banned": (unk, pad, bos),
-        }
 
     def _memory(self, memory_BSD: Tensor) -> Tensor:
         return memory_BSD
@@ -208,4 +202,4 @@ class WordDecoder(CachingDecoder):
         return embedded
 
     def _logits(self, x: Tensor) -> Tensor:
-        return F.linear(self.norm(x), self.words if self.out_words is None else self.out_words, self.word_bias)
+        return F.linear(self.norm(x), self.words, self.word_bias)

@@ -6,7 +6,8 @@ from idc.config import load
 from idc.data.mapped_rows import MappedRows
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
-from idc.systems.namc.data import CaptionedPairs, ImageStore
+from idc.nn.captioned_rows import ImageStore
+from idc.systems.namc.data import CaptionedPairs
 from idc.systems.procap.data import FinetuneDataset, ProcedureInfo
 from idc.systems.twincap.config import ModelConfig
 from idc.systems.twincap.data import PairSamples

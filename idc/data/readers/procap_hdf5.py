@@ -8,7 +8,7 @@ The official conversion makes only ``train``; other splits are read from folders
 use the HDF5 file of ``train``. Pairs of ``sc_videos`` are named ``000123c``, those of ``nsc_videos`` (unchanged)
 ``000123nc``; others have the key's name.
 
-The frames between are for the build of procedures (``build.videos``), which reads the same files.
+The frames between are not imported: a build of procedures interpolates them.
 """
 
 from __future__ import annotations

@@ -112,6 +112,4 @@ def mismatch(co_attention_2BPP: Tensor, content_2BPD: Tensor) -> Tensor:
     return 1 - torch.exp(-difference.amax(dim=0))
 
 
-def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> NamcCaptioner:
-    """The captioner of an artifact."""
-    return NamcCaptioner(path, device, speed)
+load_captioner = NamcCaptioner

@@ -100,16 +100,12 @@ class NimConfig(ConfigModel):
     """Weight of a loss of single tokens, added to L_NIM: whether a word, by its most similar patch, belongs to an
     image, and a patch, by its most similar word, to a description, among those of a subset: the similarities of eq. 1.
     Not in the paper: its loss reads [CLS] and [EOS], so no gradient reaches the patch tokens that eq. 1 compares, and
-    their relevance is that of CLIP. On rendered pairs, the dual encoder by itself, 400 steps of 32 pairs, 20 % noise,
-    one seed: the area under the ROC curve of irrelevance is 0.79 for patches of objects that are not described (0.53
-    with the images of other pairs), with the paper's loss after 300 steps 0.50 (0.50); for wrong words 0.59 (0.55)."""
+    their relevance is that of CLIP, which a dual encoder from scratch does not have."""
     token_temperature: float = Field(0.07, gt=0)
     """Temperature of the loss of single tokens."""
     masks_from: int = Field(0, ge=0)
     """Optimizer step from which tokens are masked; before it all losses read whole images and descriptions, and MIR,
-    which has nothing to reconstruct, rests. Not in the paper, whose relevance is CLIP's from the first step on. How
-    much of the descriptions is read from the images is `validation/image_gain`: with 150, 0.021 after 200 steps of the
-    small model and 0.061 after 800; not measured against masks from the start."""
+    which has nothing to reconstruct, rests. Not in the paper, whose relevance is CLIP's from the first step on."""
     align_images: Literal["denoised", "raw"] = "denoised"
     """Which images the contrastive loss aligns (table 8)."""
     align_texts: Literal["denoised", "raw"] = "denoised"
@@ -199,15 +195,10 @@ class ModelConfig(ConfigModel):
 class _RunConfig(ConfigModel):
     """Settings of both stages."""
 
-    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
     runs: str = "runs"
     """Folder of all runs."""
     pairs: str = Field(min_length=1)
     """Folder of pairs: training and validation split."""
-    exchange: bool = False
-    """Order exchange (table 12): every other sample has its images exchanged, and its description. Only for
-    descriptions that follow the template: a caption of a change has no exchanged wording."""
     cache_mb: int = Field(2048, ge=0)
     """Keep decoded images, and what the frozen parts compute of them, in memory, up to this many MiB per worker."""
     train: TrainConfig
@@ -230,6 +221,9 @@ class PretrainJob(_RunConfig):
     """Further folders of described pairs, of which only the training split is used (figure 4 mixes three)."""
     share: float = Field(1.0, gt=0, le=1)
     """Share of the training pairs that is used, the first of each folder in a fixed random order (figure 4)."""
+    exchange: bool = False
+    """Order exchange (table 12): every other sample has its images exchanged, and its description; not those with
+    other captions."""
     tokenizer: str | None = None
     """Artifact of an image tokenizer with the same grid: its tokens are what MIR reconstructs. Required unless MIR is
     off or reconstructs features."""
@@ -294,8 +288,7 @@ class FinetuneJob(_RunConfig):
     references: Literal["drawn", "all"] = "drawn"
     """Captions of a pair that a step learns: drawn: one, drawn at each visit; all: every one, the mean over a pair's
     captions, for a quarter more time with six, as the encoder reads the pair once. The paper counts pairs and does not
-    say. With it, batches of 16 and 2,400 steps from scratch the small model names the right object in 49 % of the
-    demo's test pairs (one seed)."""
+    say."""
     beams: int = Field(1, ge=1)
     """Number of beams of the captioner; 1 is greedy, as in the paper."""
     length_penalty: float = Field(1.0, ge=0)
@@ -315,8 +308,6 @@ class FinetuneJob(_RunConfig):
     def faults(self) -> Iterator[str]:
         if (self.pretrained is None) == (self.model is None):
             yield "pretrained, model: give one of the two; a pre-trained artifact has its own model"
-        if self.exchange:
-            yield "exchange: a caption of a change has no exchanged wording; only for pre-training"
 
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()

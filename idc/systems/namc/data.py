@@ -6,8 +6,6 @@ numbers that NIM compares its probabilities with.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,12 +14,10 @@ import numpy as np
 import torch
 
 from idc.data.descriptions.template import PairDescription, parse_description
-from idc.data.images import decode_image, resize_image
 from idc.data.mapped_rows import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary, words
-from idc.metrics.difference_lists import scene_truth
+from idc.nn.captioned_rows import CaptionedRows, ImageStore, of_validation, padded
 from idc.systems.namc.nim import Texts
-from idc.training.caption_validation import ValidatedRows
 from idc.training.data import sample_rng
 from idc.training.task import Batch
 
@@ -32,30 +28,6 @@ _START, _LINK = (
     words(", while the second image"),
 )
 _IMAGES = ("before", "after")
-
-
-class ImageStore:
-    """Decoded images of a folder, at the model's size. Pairs of one scene share images, so equal files are kept once.
-
-    Args:
-        size: side in pixels.
-        megabytes: kept in memory at most; others are decoded each time.
-    """
-
-    def __init__(self, size: int, megabytes: float):
-        self.size = size
-        self._kept: dict[bytes, np.ndarray] = {}
-        self._room = int(megabytes * 2**20) // (3 * size * size)
-
-    def __call__(self, data: bytes) -> tuple[np.ndarray, bytes]:
-        """The image, uint8 (S, S, 3), and a key of its content."""
-        key = hashlib.blake2b(data, digest_size=16).digest()
-        image = self._kept.get(key)
-        if image is None:
-            image = resize_image(decode_image(data), self.size)
-            if len(self._kept) < self._room:
-                self._kept[key] = image
-        return image, key
 
 
 class Tokens:
@@ -150,10 +122,7 @@ class DescribedPairs:
             indices = [(-1, -1)] * len(sentence)
         else:
             order = [1, 0] if self.exchange and rng.random() < 0.5 else [0, 1]
-            slots = [
-                (description.verb_before, description.before),
-                (description.verb_after, description.after),
-            ]
+            slots = [(description.verb_before, description.before), (description.verb_after, description.after)]
             texts = [words(slots[side][1]) for side in order]
             sentence, indices = sentence_words([slots[side][0] for side in order], texts)
         pictures = [self.images(row[_IMAGES[side]]) for side in order]
@@ -207,7 +176,7 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
     for row, numbers in enumerate(_by_side(samples, "uniform_texts")):
         drawn = numbers[:most]
         uniform[row, : len(drawn)] = drawn
-    ids = _padded([sample["ids"] for sample in samples], PAD)
+    ids = padded([sample["ids"] for sample in samples], PAD)
     mask_index = np.full((count, ids.shape[1] - 1), -1)
     for row, sample in enumerate(samples):
         for position, (side, number) in enumerate(sample["places"]):
@@ -228,8 +197,8 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
 def stack_texts(texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Texts:
     """Texts as :class:`Tokens` gives them, padded to the longest."""
     return Texts(
-        ids=_padded([ids for ids, _ in texts], PAD),
-        words=_padded([numbers for _, numbers in texts], -1),
+        ids=padded([ids for ids, _ in texts], PAD),
+        words=padded([numbers for _, numbers in texts], -1),
         end=torch.tensor([len(ids) - 1 for ids, _ in texts]),
         num_words=most_words(texts),
     )
@@ -250,12 +219,7 @@ def _by_side(samples: Sequence[dict[str, Any]], name: str) -> list[Any]:
     return [sample[name][side] for side in range(2) for sample in samples]
 
 
-def _padded(rows: Sequence[Sequence[int]], value: int) -> torch.Tensor:
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows])
-
-
-class CaptionedPairs(ValidatedRows):
+class CaptionedPairs(CaptionedRows):
     """The pairs of a split that have captions.
 
     Args:
@@ -275,14 +239,8 @@ class CaptionedPairs(ValidatedRows):
         training: bool,
         references: str = "drawn",
     ):
-        self.rows = MappedRows(pairs, ("pair_id", *_IMAGES, "captions", "change_type", "meta"), split)
-        self.images, self.vocabulary, self.length, self.seed = images, vocabulary, length, seed
-        self.captions: list[list[str]] = self.rows.column("captions")
-        self.order = [index for index, texts in enumerate(self.captions) if texts]
+        super().__init__(pairs, split, images, vocabulary, length, seed)
         self.training, self.references = training, references
-
-    def __len__(self) -> int:
-        return len(self.order)
 
     def get(self, index: int, epoch: int) -> dict[str, Any]:
         number = self.order[index]
@@ -294,10 +252,7 @@ class CaptionedPairs(ValidatedRows):
                 return {**sample, "captions": [self.vocabulary.encode(caption, self.length) for caption in captions]}
             caption = captions[int(sample_rng(self.seed, epoch, index).integers(len(captions)))]
             return {**sample, "ids": self.vocabulary.encode(caption, self.length)}
-        meta = json.loads(row["meta"]) if row["meta"] else {}
-        scene = scene_truth(row["change_type"], meta)
-        ids = self.vocabulary.encode(captions[0], self.length)
-        return {**sample, "ids": ids, "pair_id": row["pair_id"], "references": captions, "scene": scene}
+        return {**sample, "ids": self.vocabulary.encode(captions[0], self.length), **self.scored(row)}
 
 
 def collate_captioned(samples: Sequence[dict[str, Any]]) -> Batch:
@@ -305,14 +260,13 @@ def collate_captioned(samples: Sequence[dict[str, Any]]) -> Batch:
     the one with most captions has, padding where it has less; pair_id, references and scene of a validation split."""
     captions = [sample["captions"] if "captions" in sample else [sample["ids"]] for sample in samples]
     most = max(map(len, captions))
-    ids = _padded([row for rows in captions for row in [*rows, *[[PAD]] * (most - len(rows))]], PAD)
-    names = [name for name in ("pair_id", "references", "scene") if name in samples[0]]
+    ids = padded([row for rows in captions for row in [*rows, *[[PAD]] * (most - len(rows))]], PAD)
     return {
         "images": torch.from_numpy(np.stack(_by_side(samples, "images"))),
         "keys": _by_side(samples, "keys"),
         "ids": ids[:, :-1],
         "targets": ids[:, 1:],
-        **{name: [sample[name] for sample in samples] for name in names},
+        **of_validation(samples),
     }
 
 

@@ -37,10 +37,7 @@ class _Namc(DemoSystem):
         ], trains=True)  # fmt: skip
 
     def stages(self, folders: DemoFolders) -> Mapping[str, str]:
-        return {
-            "NAMC pre-training": f"{folders.runs}/{self._first(folders)}",
-            "NAMC fine-tuning": self.folder(folders),
-        }
+        return {"NAMC pre-training": f"{folders.runs}/{self._first(folders)}", "NAMC fine-tuning": self.folder(folders)}
 
     def _first(self, folders: DemoFolders) -> str:
         """Name of the pre-training's run."""

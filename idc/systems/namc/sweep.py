@@ -24,7 +24,14 @@ DERIVED = {
 }
 
 
-class _Pretrain(PretrainJob):
+class _Filled(ConfigModel):
+    """Settings of which the trial fills in folders: nothing is to be checked before."""
+
+    def preflight(self) -> Iterator[str]:
+        return iter(())
+
+
+class _Pretrain(_Filled, PretrainJob):
     """Pre-training."""
 
     pairs: str = ""
@@ -35,18 +42,12 @@ class _Pretrain(PretrainJob):
             if not fault.startswith("tokenizer"):  # the trial's
                 yield fault
 
-    def preflight(self) -> Iterator[str]:
-        return iter(())
 
-
-class _Finetune(FinetuneJob):
+class _Finetune(_Filled, FinetuneJob):
     """Fine-tuning."""
 
     pairs: str = ""
     pretrained: str | None = ""
-
-    def preflight(self) -> Iterator[str]:
-        return iter(())
 
 
 class Trial(ConfigModel):

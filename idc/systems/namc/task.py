@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from idc.data.domain import pairs_domain
 from idc.data.store import iter_rows
 from idc.data.text import PAD, UNK, Vocabulary
+from idc.nn.captioned_rows import ImageStore
 from idc.systems.namc.config import FinetuneJob, ImageConfig, ModelConfig, PretrainJob
 from idc.systems.namc.data import (
     CaptionedPairs,
     DescribedPairs,
-    ImageStore,
     Remembered,
     Tokens,
     collate_captioned,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from idc.captioning.contract import Speed
 from idc.data.text import OWN_IDS, SpecialIds
-from idc.decoding import Decoded, decode
+from idc.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.procap.change_map import attention, combine, disagreement
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, is_captioner
@@ -44,13 +44,7 @@ class CaptioningModel(nn.Module):
         kind: what is between the two images, see :attr:`FinetuneJob.procedure`.
     """
 
-    def __init__(
-        self,
-        encoder: EncoderConfig,
-        decoder: DecoderConfig,
-        shapes: Shapes,
-        kind: Procedure = "queries",
-    ):
+    def __init__(self, encoder: EncoderConfig, decoder: DecoderConfig, shapes: Shapes, kind: Procedure = "queries"):
         super().__init__()
         self.kind = kind
         self.encoder = ProcedureEncoder(encoder, shapes)
@@ -68,19 +62,7 @@ class CaptioningModel(nn.Module):
 
     def search(self, frames: Tensor, *, special: SpecialIds = OWN_IDS, **options: Any) -> Decoded:
         """Captions as word ids by :func:`idc.decoding.decode`."""
-        return decode(self.decoder, self.procedure(frames), **self.rules(special), **options)
-
-    def rules(self, special: SpecialIds) -> dict[str, Any]:
-        """Arguments of :func:`idc.decoding.decode`: the marks, the longest caption, and what is never generated: the
-        unknown word, and unless ``decoder.ban_unknown_only`` is set padding and a second beginning mark."""
-        config = self.decoder.config
-        return {
-            "bos": special.bos,
-            "eos": special.eos,
-            "pad": special.pad,
-            "max_length": config.max_length - 1,
-            "banned": (special.unk,) if config.ban_unknown_only else (special.unk, special.pad, special.bos),
-        }
+        return self.decoder.search(self.procedure(frames), **{**self.decoder.rules(special), **options})
 
 
 FrameReader = Callable[[Tensor], Tensor]
@@ -94,29 +76,6 @@ def frame_reader(encoder: EncoderConfig, tokenizer: ImageTokenizer) -> FrameRead
 
 def shapes_of(saved: dict[str, Any]) -> Shapes:
     return Shapes(**{**saved, "grid": tuple(saved["grid"])})
-
-
-def key_frames(which: str, build: dict[str, Any], tokenizer: ImageTokenizer) -> KeyFrames:
-    """Generator of the frames between two images, made like those of the procedures.
-
-    Args:
-        which: :attr:`FinetuneJob.explicit_frames`.
-        build: the settings of the procedures.
-
-    Raises:
-        ValueError: the procedures' key frames were selected by more than the two images, or a part cannot be loaded.
-    """
-    if build.get("videos"):
-        raise ValueError(
-            "procedure=frames: the frames of these procedures were read from build.videos, which has no new pairs; "
-            "build procedures with an interpolation"
-        )
-    if which != "even" and (build.get("strategy") in ("visual_text", "mixed") or build.get("scores") is not None):
-        raise ValueError(
-            "procedure=frames: the key frames of these procedures were drawn with captions or stored scores, which a "
-            "new pair does not have; build procedures with strategy=visual, or set explicit_frames=even"
-        )
-    return KeyFrames(ProceduresConfig.model_validate(build), tokenizer, even=which == "even")
 
 
 class Encoded(NamedTuple):
@@ -162,7 +121,7 @@ class PairCaptioner(WordCaptioner[Encoded]):
             artifact,
             torch.device(device),
             self.captioner.decoder,
-            self.captioner.rules(artifact.vocabulary.special),
+            self.captioner.decoder.rules(artifact.vocabulary.special),
             beams=job["beams"],
             length_penalty=job["length_penalty"],
             evidence=[DISAGREEMENT],
@@ -175,7 +134,7 @@ class PairCaptioner(WordCaptioner[Encoded]):
             build = dict(artifact.config["build"])
             if build.get(INTERPOLATOR) is not None:
                 build[INTERPOLATOR] = str(artifact.extra(INTERPOLATOR))
-            self.explicit = key_frames(job["explicit_frames"], build, self.tokenizer)
+            self.explicit = KeyFrames(ProceduresConfig.model_validate(build), self.tokenizer)
 
     @contextmanager
     def _running(self) -> Iterator[None]:
@@ -195,30 +154,18 @@ class PairCaptioner(WordCaptioner[Encoded]):
         most = apart.amax(dim=1).clamp_min(1e-6).log().tolist()
         maps: Sequence[np.ndarray | None] = [None] * len(most)
         if change_map:
-            maps = self._change_maps(apart, encoded.procedure, decoded)
+            shapes, decoder = self.captioner.encoder.shapes, self.captioner.decoder
+            attended = attention(decoder, encoded.procedure, decoded, shapes.patches, self.vocabulary.special)
+            maps = list(combine(apart, attended).unflatten(1, shapes.grid).float().cpu().numpy())
         return [DescriptionExtras({DISAGREEMENT: evidence}, drawn) for evidence, drawn in zip(most, maps, strict=True)]
 
-    def _change_maps(self, apart: Tensor, procedure: Tensor, decoded: Decoded) -> list[np.ndarray]:
-        """Change maps (Y, X)."""
-        shapes = self.captioner.encoder.shapes
-        attended = attention(self.captioner.decoder, procedure, decoded, shapes.patches, self.vocabulary.special)
-        return list(combine(apart, attended).unflatten(1, shapes.grid).float().cpu().numpy())
-
     def _features(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
-        """Input of the encoder, (B, G, P, Z)."""
-        return self._ends(befores, afters) if self.explicit is None else self.explicit(befores, afters)
-
-    def _ends(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
-        """Features of the two images of each pair, (B, 2, P, Z)."""
-        images = prepare_images([*befores, *afters], self.tokenizer.config)
-        frames = self._read(images.to(self.device))
-        ends = torch.stack([frames[: len(befores)], frames[len(befores) :]], dim=1)
-        return self.captioner.encoder.features(ends).float()
-
-    def _read(self, images: Tensor) -> Tensor:
-        return frame_reader(self.captioner.encoder.config, self.tokenizer)(images).float()
+        """Input of the encoder, (B, G, P, Z): of the two images, or of frames between too."""
+        if self.explicit is not None:
+            return self.explicit(befores, afters)
+        images = prepare_images([*befores, *afters], self.tokenizer.config).to(self.device)
+        frames = frame_reader(self.captioner.encoder.config, self.tokenizer)(images).float()
+        return self.captioner.encoder.features(torch.stack(frames.chunk(2), dim=1)).float()
 
 
-def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> PairCaptioner:
-    """The captioner of an artifact."""
-    return PairCaptioner(path, device, speed)
+load_captioner = PairCaptioner

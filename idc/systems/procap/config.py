@@ -187,8 +187,6 @@ class LossConfig(ConfigModel):
 class _RunConfig(ConfigModel):
     """Settings of both stages."""
 
-    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
     runs: str = "runs"
     """Folder of all runs."""
     procedures: str = Field(min_length=1)
@@ -208,17 +206,13 @@ class PretrainJob(_RunConfig):
     name: str = Field("procap-pretrain", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
     """Name of the run: its folder under `runs`. The same name resumes it."""
     redraw_keyframes: bool = False
-    """Draw the k key frames anew each epoch (official) instead of using the stored draw; needs procedures with all
-    frames."""
+    """Draw the k key frames anew each epoch (official) instead of using the stored draw."""
     clip: str | None = None
     """CLIP model, a local folder or hub id, whose first l_e vision blocks initialise the encoder; empty:
     `encoder.init`. Not stated in the paper; official: openai/clip-vit-base-patch32."""
     clip_tokenizer: str | None = None
     """CLIP tokenizer, a local folder or hub id, if the encoder reads captions as CLIP's BPE; needs
     `encoder.text_vocabulary`. Official: openai/clip-vit-base-patch32, without begin and end tokens."""
-    captions: Literal["random", "first"] = "random"
-    """Reference caption of a pair that is used: a random one each epoch, or always the first (official stage 1 on
-    Spot-the-Diff and Image-Editing-Request)."""
     caption_condition: bool = True
     """Put the caption into the encoder's sequence. Without it (table 10, "visual inputs alone") the sequence has no
     text, and there is no alignment loss."""
@@ -261,19 +255,15 @@ class FinetuneJob(_RunConfig):
     captions: Literal["random", "first", "all"] = "random"
     """Reference caption of a pair that is learned: a random one each epoch, always the first, or all of them in every
     step: the loss of a pair is then the mean over its captions, and the encoder sees the pair once for all of them.
-    Paper and official code: random. On the demo's test pairs, with `encoder.stem` and without stage 1, one seed: all,
-    2,400 steps of 16 pairs, 55 % right objects in 326 core-seconds; random, 3,000 steps, 47 % in 360."""
+    Paper and official code: random."""
     procedure: Procedure = "queries"
     """Content between the patches of the two images. queries: k * n_I copies of the mask embedding, the implicit
     procedure captioning of eq. 9. frames: the frames themselves, explicit procedure captioning (table 14); the
-    captioner then generates them for every pair, by the interpolator and sampling of its procedures. none: nothing,
+    captioner then generates them for every pair, by the interpolator and sampling of its procedures: the key frames
+    drawn by confidence (official: evenly spaced ones, `build.strategy=uniform`). none: nothing,
     only before and after (tables 2 and 7, IPC not ticked, k = 0), at the positions of the first and the last frame.
     Official: switches `use_fi_frames` and `end_to_end`; the latter passes the positions without the images to the
     encoder, an oversight that is not copied."""
-    explicit_frames: Literal["keyframes", "even"] = "keyframes"
-    """Which k frames `procedure: frames` uses: the key frames drawn by confidence, or (official) evenly spaced ones,
-    which need no similarity and no caption, but procedures with all frames. The paper takes them "directly" from the
-    procedure generation module (table 14), which is compatible with both."""
     decoder: DecoderConfig = DecoderConfig()
     """Text decoder."""
     encoder_optim: GroupConfig = GroupConfig(lr=5e-5, weight_decay=0.01)
@@ -300,8 +290,6 @@ class FinetuneJob(_RunConfig):
     def faults(self) -> Iterator[str]:
         if self.pretrained is not None and self.encoder is not None:
             yield "encoder: given together with pretrained, which has its own encoder; remove one of them"
-        if self.procedure != "frames" and self.explicit_frames != "keyframes":
-            yield f"explicit_frames: procedure = {self.procedure} uses no frames; set procedure to frames"
 
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()

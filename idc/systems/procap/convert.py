@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from idc.data.text import Vocabulary
 from idc.systems.procap.captioner import TOKENIZER, CaptioningModel
-from idc.systems.procap.config import ConvertJob, DecoderConfig, EncoderConfig, FinetuneJob, LossConfig, PretrainJob
+from idc.systems.procap.config import ConvertJob, DecoderConfig, EncoderConfig, FinetuneJob, PretrainJob
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
 from idc.systems.procap.task import STAGE_1_CARD
 from idc.training.artifact import add_file, write_artifact
@@ -37,12 +37,32 @@ _STATE_KEYS = {"vqgan": "state_dict", "stage1": "weights", "stage2": "model"}
 _PARTS = ("weight", "bias")
 _BLOCKS = "transformer.transformer.resblocks"
 _BLOCK_NAMES = {
-    "norm_attention": "ln_1",
-    "attention.qkv": "attn.in_proj",
-    "attention.out": "attn.out_proj",
-    "norm_mlp": "ln_2",
-    "widen": "mlp.c_fc",
-    "narrow": "mlp.c_proj",
+    "norm_attention": "ln_1.",
+    "attention.qkv": "attn.in_proj_",
+    "attention.out": "attn.out_proj.",
+    "norm_mlp": "ln_2.",
+    "widen": "mlp.c_fc.",
+    "narrow": "mlp.c_proj.",
+}
+_DECODER_NAMES = {
+    "self_attention.q.weight": "selfattn.layer.wq.weight",
+    "self_attention.k.weight": "selfattn.layer.wk.weight",
+    "self_attention.v.weight": "selfattn.layer.wv.weight",
+    "self_attention.out.weight": "selfattn.layer.wo.weight",
+    "cross_attention.q.weight": "attention.layer.wq.weight",
+    "cross_attention.k.weight": "attention.layer.wk.weight",
+    "cross_attention.v.weight": "attention.layer.wv.weight",
+    "cross_attention.out.weight": "attention.layer.wo.weight",
+    "norm_self.weight": "selfattn.layernorm.gamma",
+    "norm_self.bias": "selfattn.layernorm.beta",
+    "norm_cross.weight": "attention.layernorm.gamma",
+    "norm_cross.bias": "attention.layernorm.beta",
+    "norm_feedforward.weight": "feedforward.layernorm.gamma",
+    "norm_feedforward.bias": "feedforward.layernorm.beta",
+    "widen.weight": "feedforward.layer.linear1.weight",
+    "widen.bias": "feedforward.layer.linear1.bias",
+    "narrow.weight": "feedforward.layer.linear2.weight",
+    "narrow.bias": "feedforward.layer.linear2.bias",
 }
 _HEADS = {"msm": "to_logits", "align": "to_logits_rel", "consistency": "to_logits_vid"}
 _SPECIAL_TOKENS = {"align_token": 0, "separator_token": 1, "consistency_token": 2}  # [REL], [ST1], [VID]
@@ -102,83 +122,40 @@ def convert(job: ConvertJob, *, overwrite: bool = False) -> list[Dropped]:
 def _write_stage_1(job: ConvertJob, ledger: Ledger, note: dict[str, Any]) -> None:
     official = convert_stage_1(ledger, job.heads)
     ledger.close()
+    job_like = PretrainJob(procedures="official", encoder=official.encoder, clip_tokenizer=job.clip_tokenizer)
+    config = {"stage": "pretrain", "shapes": asdict(official.shapes), "job": job_like.model_dump(mode="json")}
     state = {**_prefixed("encoder.", official.state), **_prefixed("heads.", official.heads)}
-    losses = LossConfig(
-        msm=7.0,
-        align=0.5,
-        consistency=0.5,
-        align_negative="swap_halves",
-        align_skips_entire=True,
-        color_shift_all_frames=False,
-    )
-    job_like = PretrainJob(
-        procedures="official", encoder=official.encoder, loss=losses, clip_tokenizer=job.clip_tokenizer
-    )
-    _write(
-        job,
-        ledger,
-        note,
-        config={"stage": "pretrain", "shapes": asdict(official.shapes), "job": job_like.model_dump(mode="json")},
-        state=state,
-        tokenizer=official.tokenizer,
-        card="Converted from the authors' weights.",
-        **STAGE_1_CARD,
-    )
+    card = "Converted from the authors' weights."
+    _write(job, ledger, note, official.tokenizer, config=config, state_dict=state, card=card, **STAGE_1_CARD)
 
 
 def _write_stage_2(job: ConvertJob, ledger: Ledger, note: dict[str, Any], saved: Mapping[str, Any]) -> None:
     assert job.vocabulary is not None
     vocabulary = Vocabulary.from_procap(job.vocabulary)
-    captioner, tokenizer = convert_stage_2(
-        ledger,
-        job.heads,
-        int(saved.get("num_attention_heads", job.decoder_heads)),
-        int(saved.get("max_t_len", job.max_length)),
-    )
+    heads, max_length = saved.get("num_attention_heads", job.decoder_heads), saved.get("max_t_len", job.max_length)
+    captioner, tokenizer = convert_stage_2(ledger, job.heads, int(heads), int(max_length))
     ledger.close()
     words = captioner.decoder.words.shape[0]
     if words != len(vocabulary):
         raise ValueError(f"vocabulary: {job.vocabulary} has {len(vocabulary)} words, {ledger.source} {words}")
     job_like = FinetuneJob(procedures="official", decoder=captioner.decoder.config, label_smoothing=0.1)
-    _write(
-        job,
-        ledger,
-        note,
-        config={
-            "stage": "finetune",
-            "shapes": asdict(captioner.encoder.shapes),
-            "encoder": captioner.encoder.config.model_dump(mode="json"),
-            "job": job_like.model_dump(mode="json"),
-        },
-        state=captioner.state_dict(),
-        tokenizer=tokenizer,
-        vocabulary=vocabulary,
-        preprocess=tokenizer_preprocess(tokenizer.config),
-        card="ProCap after stage 2, converted from the authors' weights.",
-    )
+    config = {
+        "stage": "finetune",
+        "shapes": asdict(captioner.encoder.shapes),
+        "encoder": captioner.encoder.config.model_dump(mode="json"),
+        "job": job_like.model_dump(mode="json"),
+    }
+    card = "ProCap after stage 2, converted from the authors' weights."
+    parts = {"vocabulary": vocabulary, "preprocess": tokenizer_preprocess(tokenizer.config), "card": card}
+    _write(job, ledger, note, tokenizer, config=config, state_dict=captioner.state_dict(), **parts)
 
 
-def _write(
-    job: ConvertJob,
-    ledger: Ledger,
-    note: dict[str, Any],
-    *,
-    config: dict[str, Any],
-    state: Mapping[str, Tensor],
-    tokenizer: ImageTokenizer,
-    **artifact: Any,
-) -> None:
-    with tempfile.TemporaryDirectory(prefix=f".{Path(job.out).name}-", dir=_parent(job.out)) as folder:
-        tokenizer.save(Path(folder) / TOKENIZER)
-        (Path(folder) / CONVERSION).write_text(conversion_text(note, ledger.dropped), encoding="utf-8")
+def _write(job: ConvertJob, ledger: Ledger, note: dict[str, Any], tokenizer: ImageTokenizer, **artifact: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
         extras = {name: Path(folder) / name for name in (TOKENIZER, CONVERSION)}
-        write_artifact(job.out, system="procap", config=config, state_dict=state, extras=extras, **artifact)
-
-
-def _parent(path: str) -> Path:
-    parent = Path(path).absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    return parent
+        tokenizer.save(extras[TOKENIZER])
+        extras[CONVERSION].write_text(conversion_text(note, ledger.dropped), encoding="utf-8")
+        write_artifact(job.out, system="procap", extras=extras, **artifact)
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -251,8 +228,7 @@ def convert_stage_1(ledger: Ledger, heads: int) -> Official:
     for number in range(encoder.layers):
         for ours, theirs in _BLOCK_NAMES.items():
             for part in _PARTS:
-                joint = "_" if theirs.endswith("in_proj") else "."
-                state[f"blocks.{number}.{ours}.{part}"] = ledger.take(f"{_BLOCKS}.{number}.{theirs}{joint}{part}")
+                state[f"blocks.{number}.{ours}.{part}"] = ledger.take(f"{_BLOCKS}.{number}.{theirs}{part}")
     head_state = {
         f"{ours}.{layer}.{part}": ledger.take(f"{theirs}.{layer}.{part}")
         for ours, theirs in _HEADS.items()
@@ -331,22 +307,8 @@ def convert_stage_2(
         **{f"project.{n}.{part}": ledger.take(f"mlp.{n}.{part}") for n in (0, 2, 3) for part in _PARTS},
     }
     for number in range(decoder.layers):
-        ours, theirs = f"layers.{number}", f"{root}.layers.{number}"
-        for attention, official_name in (("self_attention", "selfattn"), ("cross_attention", "attention")):
-            for gate, letter in (("q", "wq"), ("k", "wk"), ("v", "wv"), ("out", "wo")):
-                state[f"{ours}.{attention}.{gate}.weight"] = ledger.take(
-                    f"{theirs}.{official_name}.layer.{letter}.weight"
-                )
-        for norm, official_name in (
-            ("norm_self", "selfattn"),
-            ("norm_cross", "attention"),
-            ("norm_feedforward", "feedforward"),
-        ):
-            for part, greek in (("weight", "gamma"), ("bias", "beta")):
-                state[f"{ours}.{norm}.{part}"] = ledger.take(f"{theirs}.{official_name}.layernorm.{greek}")
-        for layer, official_name in (("widen", "linear1"), ("narrow", "linear2")):
-            for part in _PARTS:
-                state[f"{ours}.{layer}.{part}"] = ledger.take(f"{theirs}.feedforward.layer.{official_name}.{part}")
+        for ours, theirs in _DECODER_NAMES.items():
+            state[f"layers.{number}.{ours}"] = ledger.take(f"{root}.layers.{number}.{theirs}")
     ledger.drop("text_decoder.loss_func.one_hot", "target of label smoothing, 0.1 / (V - 1); computed where it is used")
 
     shapes = Shapes(**{**asdict(official.shapes), "vocabulary_size": words})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import cv2
 import numpy as np
@@ -25,9 +25,10 @@ from idc.data.manifest import complete_manifest
 from idc.data.mapped_rows import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary
 from idc.metrics.difference_lists import scene_truth
+from idc.systems.procap.clip import ClipWords
 from idc.systems.procap.config import MaskingConfig, PretrainJob
 from idc.systems.procap.model import Shapes
-from idc.systems.procap.procedures.similarity import evenly_spaced, sample_keyframes
+from idc.systems.procap.procedures.similarity import sample_keyframes
 from idc.training.caption_validation import row_truths
 
 Item = dict[str, Any]
@@ -42,27 +43,17 @@ ROTATION, TRANSLATION, SCALING = 30.0, 0.1, 0.1
 frame's size, and scales from U(1 - mu, 1 + mu)."""
 
 
-class CaptionWords(Protocol):
-    """Encodes captions as ids: the vocabulary of the procedures, or CLIP's BPE."""
-
-    def encode(self, caption: str) -> list[int]:
-        """Ids between a begin and an end id."""
-        ...
-
-
 @dataclass(frozen=True)
 class ProcedureInfo:
     """The properties of a folder of procedures, from its manifest."""
 
     shapes: Shapes
-    num_frames: int  # stored ones: l + 2, or k + 2
+    num_frames: int  # l + 2
     image_size: tuple[int, int]
     stores_features: bool
-    stores_all: bool
     tokenizer: str
     tokenizer_fingerprint: str
     vocabulary: Vocabulary
-    fingerprint: str
     build: dict[str, Any]  # the settings they were built with
     domain: str  # what the images are, in words
 
@@ -75,8 +66,6 @@ class ProcedureInfo:
         """
         manifest = complete_manifest(path, kind="procedures")
         extra = manifest.extra
-        if "tokenizer" not in manifest.inputs:
-            raise ValueError(f"{path} does not record its tokenizer; build it again with --overwrite")
         vocabulary = Vocabulary(extra["vocabulary"])
         shapes = Shapes(
             num_keyframes=extra["num_keyframes"],
@@ -90,11 +79,9 @@ class ProcedureInfo:
             num_frames=extra["num_frames"],
             image_size=(extra["image_size"], extra["image_size"]),
             stores_features=extra["features"],
-            stores_all=extra["stored_frames"] == "all",
             tokenizer=manifest.inputs["tokenizer"],
             tokenizer_fingerprint=extra["tokenizer_fingerprint"],
             vocabulary=vocabulary,
-            fingerprint=manifest.fingerprint,
             build=manifest.config | {name: path for name, path in manifest.inputs.items() if name in manifest.config},
             domain=training_domain(manifest),
         )
@@ -134,13 +121,8 @@ class PretrainDataset:
     ``redone``, whose features the task computes.
     """
 
-    def __init__(self, path: str, info: ProcedureInfo, split: str, job: PretrainJob, words: CaptionWords | None = None):
+    def __init__(self, path: str, info: ProcedureInfo, split: str, job: PretrainJob, words: ClipWords | None = None):
         """``words`` encodes captions, if the encoder has its own text vocabulary."""
-        if job.redraw_keyframes and not info.stores_all:
-            raise ValueError(
-                f"redraw_keyframes needs all frames, and {path!r} holds keyframes only; build the procedures with "
-                "build.stored_frames=all, or set redraw_keyframes=false"
-            )
         self.info, self.job, self.words = info, job, words
         self.source = _Rows(path, info, split, ["confidence", "keyframes", "tokens", "frames"])
 
@@ -156,7 +138,7 @@ class PretrainDataset:
         frames = self.source.frames(row, which)
         tokens = np.frombuffer(row["tokens"], np.int16).reshape(info.num_frames, shapes.patches)[which]
         masked, entire = draw_mask(self.job.masking, shapes, rng)
-        caption = draw_caption(row, self.job.captions, rng)
+        caption = draw_caption(row, "random", rng)
         length = self.job.encoder.text_length if self.job.caption_condition else 0
         item: Item = {
             "frames": frames,
@@ -169,7 +151,7 @@ class PretrainDataset:
         if self.job.loss.consistency > 0:
             item["warped"], item["redone_at"], item["redone"] = self._warp(index, row, frames, which, rng)
         if other is not None:
-            item["other_text"] = text_slot(draw_caption(other, self.job.captions, rng), length)
+            item["other_text"] = text_slot(draw_caption(other, "random", rng), length)
         return item
 
     def _frames_of(self, row: Item, rng: Generator) -> list[int]:
@@ -230,12 +212,12 @@ class PretrainDataset:
 
 class FinetuneDataset:
     """Stage 2 samples: the frames to encode, ``ends`` (2, ...), before and after, or, for explicit procedure
-    captioning, ``procedure`` (k + 2, ...); ``ids`` (T,) and ``targets`` (T,), and for scoring ``pair_id`` and
-    ``references``, for validation also the ``scene``. Pairs without a caption are skipped.
+    captioning, ``procedure`` (k + 2, ...); ``ids`` and ``targets`` (C, T) of one caption or all; for scoring
+    ``pair_id`` and ``references``, for validation also the ``scene``. Pairs without a caption are skipped.
 
     Args:
-        captions: as in :attr:`FinetuneJob.captions`; with all of them ``ids`` and ``targets`` are (C, T).
-        frames: None for before and after only, or the frames between as in :attr:`FinetuneJob.explicit_frames`.
+        captions: as in :attr:`FinetuneJob.captions`.
+        explicit: with the key frames between before and after.
     """
 
     def __init__(
@@ -247,18 +229,13 @@ class FinetuneDataset:
         captions: str,
         max_length: int,
         seed: int,
-        frames: Literal["keyframes", "even"] | None = None,
+        explicit: bool = False,
         validation: bool = False,
     ):
-        if frames == "even" and not info.stores_all:
-            raise ValueError(
-                f"explicit_frames=even needs all frames, and {path!r} holds keyframes only; build the procedures with "
-                "build.stored_frames=all, or set explicit_frames=keyframes"
-            )
         self.info, self.captions, self.max_length, self.seed = info, captions, max_length, seed
-        self.frames, self.validation = frames, validation
-        columns = ["keyframes"] if frames == "keyframes" else []
-        self.source = _Rows(path, info, split, columns + (["change_type", "meta"] if validation else []))
+        self.explicit, self.validation = explicit, validation
+        columns = ["keyframes"] * explicit + ["change_type", "meta"] * validation
+        self.source = _Rows(path, info, split, columns)
         self.captioned = np.flatnonzero(self.source.rows.list_lengths("caption_ids"))
 
     def __len__(self) -> int:
@@ -277,12 +254,14 @@ class FinetuneDataset:
         """Sample ``index`` of epoch ``epoch``."""
         rng = np.random.default_rng((self.seed, epoch, index))
         row = self.source.rows[self.captioned[index]]
-        if self.captions == "all":
-            ids, targets = (np.stack(rows) for rows in zip(*map(self._shifted, row["caption_ids"]), strict=True))
-        else:
-            ids, targets = self._shifted([BOS, *draw_caption(row, self.captions, rng), EOS])
+        between = [int(frame) for frame in row["keyframes"]] if self.explicit else []
+        which = [0, *between, self.info.num_frames - 1]
+        captions = row["caption_ids"]
+        if self.captions != "all":
+            captions = [[BOS, *draw_caption(row, self.captions, rng), EOS]]
+        ids, targets = (np.stack(rows) for rows in zip(*map(self._shifted, captions), strict=True))
         item: Item = {
-            "ends" if self.frames is None else "procedure": self.source.frames(row, self._frames_of(row)),
+            "procedure" if self.explicit else "ends": self.source.frames(row, which),
             "ids": ids,
             "targets": targets,
             "pair_id": row["pair_id"],
@@ -300,19 +279,11 @@ class FinetuneDataset:
         targets[: len(caption) + 1] = [*caption, EOS]
         return ids, targets
 
-    def _frames_of(self, row: Item) -> list[int]:
-        last, between = self.info.num_frames - 1, list[int]()
-        if self.frames == "even":
-            between = evenly_spaced(last - 1, self.info.shapes.num_keyframes)
-        elif self.frames == "keyframes":
-            between = [int(frame) for frame in row["keyframes"]]
-        return [0, *between, last]
-
 
 def collate(items: list[Item]) -> dict[str, Any]:
     """Stack arrays to tensors; strings, references and scenes stay lists. Pixels to be encoded are concatenated in
-    ``redone`` (M, Y, X, 3), with (sample, frame) of each in ``redone_at`` (M, 2). Several captions of each pair
-    (``ids`` and ``targets`` (C, T)) are padded to the most and the longest of the batch."""
+    ``redone`` (M, Y, X, 3), with (sample, frame) of each in ``redone_at`` (M, 2). Captions are padded to the most
+    of a pair and the longest of the batch: ``ids`` and ``targets`` (B, C, T)."""
     batch: dict[str, Any] = {}
     for key, first in items[0].items():
         values = [item[key] for item in items]
@@ -323,11 +294,11 @@ def collate(items: list[Item]) -> dict[str, Any]:
             batch[key] = torch.from_numpy(np.concatenate(indices))
         elif not isinstance(first, np.ndarray):
             batch[key] = values
-        elif key in ("ids", "targets") and first.ndim == 2:
+        elif key in ("ids", "targets"):
             batch[key] = pad_sequence([torch.from_numpy(value) for value in values], True, PAD)
         else:
             batch[key] = torch.from_numpy(np.stack(values))
-    if "targets" in batch and batch["targets"].ndim == 3:
+    if "targets" in batch:
         longest = int((batch["targets"] != PAD).sum(2).max())
         batch |= {key: batch[key][..., :longest] for key in ("ids", "targets")}
     return batch

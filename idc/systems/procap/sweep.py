@@ -33,6 +33,13 @@ DERIVED = {
 }
 
 
+class _Filled(ConfigModel):
+    """Settings of which the trial fills in folders: nothing is to be checked before."""
+
+    def preflight(self) -> Iterator[str]:
+        return iter(())
+
+
 class _Build(ProceduresConfig):
     """Procedures."""
 
@@ -43,22 +50,16 @@ class _Build(ProceduresConfig):
         yield from missing(self.vocabulary, "vocabulary")
 
 
-class _Pretrain(PretrainJob):
+class _Pretrain(_Filled, PretrainJob):
     """Stage 1."""
 
     procedures: str = ""
 
-    def preflight(self) -> Iterator[str]:
-        return iter(())
 
-
-class _Finetune(FinetuneJob):
+class _Finetune(_Filled, FinetuneJob):
     """Stage 2."""
 
     procedures: str = ""
-
-    def preflight(self) -> Iterator[str]:
-        return iter(())
 
 
 class Trial(ConfigModel):

@@ -11,19 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from idc.data.text import PAD, Vocabulary
-from idc.systems.procap.captioner import (
-    INTERPOLATOR,
-    TOKENIZER,
-    CaptioningModel,
-    FrameReader,
-    frame_reader,
-    key_frames,
-    shapes_of,
-)
+from idc.systems.procap.captioner import INTERPOLATOR, TOKENIZER, CaptioningModel, FrameReader, frame_reader, shapes_of
 from idc.systems.procap.clip import ClipWords, clip_blocks
 from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob, Procedure
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, as_images, collate
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
+from idc.systems.procap.procedures.config import ProceduresConfig
+from idc.systems.procap.procedures.keyframes import KeyFrames
 from idc.training.artifact import read_artifact, write_artifact
 from idc.training.caption_validation import CaptioningTask
 from idc.training.context import Context
@@ -149,12 +143,7 @@ class FinetuneTask(CaptioningTask):
     """Stage 2: captioning from before, queries and after (eq. 9, 10), or a variant of `procedure`."""
 
     def __init__(
-        self,
-        job: FinetuneJob,
-        encoder: EncoderConfig,
-        shapes: Shapes,
-        vocabulary: Vocabulary,
-        extract: FrameReader,
+        self, job: FinetuneJob, encoder: EncoderConfig, shapes: Shapes, vocabulary: Vocabulary, extract: FrameReader
     ):
         super().__init__()
         self.job, self.vocabulary, self.extract = job, vocabulary, extract
@@ -166,26 +155,17 @@ class FinetuneTask(CaptioningTask):
         """Eq. 10: the sum over the words of a caption, with several captions the mean over those of the pair, mean over
         the samples. The official code sums over the batch; under Adam this makes a difference only to gradient
         clipping."""
-        ids, targets = batch["ids"], batch["targets"]
-        words = targets != PAD
-        if ids.ndim == 3:
-            return self._all_captions(self.captioner(self._features(batch), ids, words).float(), targets, words)
-        logits = self.captioner(self._features(batch), ids).float()
-        each = self._word_losses(logits.flatten(0, 1), targets.flatten()).view_as(targets)
-        loss = (each * words).sum(1).mean()
-        right = mean_per_sample((logits.argmax(-1) == targets).float(), words)
-        return loss, {"loss_per_word": mean_per_sample(each.detach(), words), "word_accuracy": right}
-
-    def _all_captions(
-        self, logits_NV: Tensor, targets_BCT: Tensor, words_BCT: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor | float]]:
-        """The loss of several captions of each pair, from the logits after each of their words."""
-        right = targets_BCT[words_BCT]
+        words_BCT = batch["targets"] != PAD
+        logits_NV = self.captioner(self._features(batch), batch["ids"], words_BCT).float()
+        right = batch["targets"][words_BCT]
         captions_B = words_BCT.any(2).sum(1)
         share_BCT = words_BCT / captions_B.view(-1, 1, 1)
-        each = self._word_losses(logits_NV, right)
+        # PyTorch spreads the mass over all words, the right one too; our setting is the mass of the other words.
+        count = logits_NV.shape[-1]
+        smoothing = min(1.0, self.job.label_smoothing * count / (count - 1))
+        each = F.cross_entropy(logits_NV, right, reduction="none", label_smoothing=smoothing)
         loss = (each * share_BCT[words_BCT]).sum() / len(captions_B)
-        # Scattered back, so that the logs are means over the pairs, as those of single captions are.
+        # Scattered back, so that the logs are means over the pairs.
         losses, hits = (
             torch.zeros_like(share_BCT).masked_scatter(words_BCT, values)
             for values in (each.detach(), (logits_NV.argmax(-1) == right).float())
@@ -194,13 +174,6 @@ class FinetuneTask(CaptioningTask):
             "loss_per_word": mean_per_sample(losses, words_BCT),
             "word_accuracy": mean_per_sample(hits, words_BCT),
         }
-
-    def _word_losses(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Of each word, (N,), from logits (N, V)."""
-        count = logits.shape[-1]
-        # PyTorch spreads the mass over all words, the right one too; our setting is the mass of the other words.
-        smoothing = min(1.0, self.job.label_smoothing * count / (count - 1))
-        return F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing)
 
     def caption(self, batch: Batch) -> list[str]:
         decoded = self.captioner.search(
@@ -286,13 +259,12 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     if learned:
         task.captioner.encoder.load_state_dict(learned)
     task.to(context.device)
-    frames = job.explicit_frames if job.procedure == "frames" else None
-    if frames is not None:
-        key_frames(frames, info.build, tokenizer)  # to fail now, not after the training
-    extras = {TOKENIZER: info.tokenizer}
-    if frames is not None and (weights := info.build.get(INTERPOLATOR)) is not None:
-        extras[INTERPOLATOR] = weights
-    options: Any = {"max_length": job.decoder.max_length, "seed": job.train.seed, "frames": frames}
+    extras, explicit = {TOKENIZER: info.tokenizer}, job.procedure == "frames"
+    if explicit:
+        KeyFrames(ProceduresConfig.model_validate(info.build), tokenizer)  # to fail now, not after the training
+        if (weights := info.build.get(INTERPOLATOR)) is not None:
+            extras[INTERPOLATOR] = weights
+    options: Any = {"max_length": job.decoder.max_length, "seed": job.train.seed, "explicit": explicit}
     train = FinetuneDataset(job.procedures, info, "train", captions=job.captions, **options)
     validation = FinetuneDataset(job.procedures, info, "val", captions="first", validation=True, **options)
     loaders = Loaders.of(train, validation, collate, job.train, context, limit=job.validation_pairs)
@@ -306,7 +278,7 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
                 "shapes": asdict(info.shapes),
                 "encoder": encoder.model_dump(mode="json"),
                 "job": job.model_dump(mode="json"),
-                "build": info.build if frames is not None else None,
+                "build": info.build if explicit else None,
             },
             state_dict={name.removeprefix("captioner."): tensor for name, tensor in state.items()},
             vocabulary=info.vocabulary,

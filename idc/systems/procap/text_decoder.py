@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from idc.data.text import OWN_IDS, SpecialIds
 from idc.nn.word_decoder import CachingDecoder
 from idc.systems.procap.config import DecoderConfig
 
@@ -194,6 +195,12 @@ class TextDecoder(CachingDecoder):
         for layer in cast(Iterable[DecoderLayer], self.layers):
             x_NE = layer.packed(x_NE, at, *layer.memory_keys_values(memory))
         return self._logits(x_NE)
+
+    def rules(self, special: SpecialIds = OWN_IDS) -> dict[str, Any]:
+        """With the marks of any vocabulary; with ``ban_unknown_only`` the unknown word alone is never generated."""
+        unk, pad, bos = special.unk, special.pad, special.bos
+        banned = (unk,) if self.config.ban_unknown_only else (unk, pad, bos)
+        return {**super().rules(), "bos": bos, "eos": special.eos, "pad": pad, "banned": banned}
 
     def attended(self, ids_BT: Tensor, procedure_BSD: Tensor) -> Tensor:
         """Cross-attention of the position that predicts the word after each of ``ids_BT`` on each position of the

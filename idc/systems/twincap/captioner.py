@@ -17,7 +17,7 @@ from idc.data.rendered.captions import ATTRIBUTES
 from idc.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.schema import CHANGE_TYPES, NO_CHANGE
-from idc.systems.twincap.config import TwinCapJob
+from idc.systems.twincap.config import ModelConfig, SupervisionConfig
 from idc.systems.twincap.model import Encoded, TwinNet
 from idc.systems.twincap.truth import VALUES
 from idc.training.artifact import read_artifact
@@ -38,9 +38,11 @@ class TwinCaptioner(WordCaptioner[Encoded]):
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
         artifact = read_artifact(path, system="twincap")
         assert artifact.vocabulary is not None
-        job = TwinCapJob.model_validate(artifact.config["job"])
-        self.size = (job.model.height, job.model.width)
-        self.net = TwinNet(job.model, job.supervision, len(artifact.vocabulary))
+        job = artifact.config["job"]
+        model = ModelConfig.model_validate(job["model"])
+        supervision = SupervisionConfig.model_validate(job["supervision"])
+        self.size = (model.height, model.width)
+        self.net = TwinNet(model, supervision, len(artifact.vocabulary))
         artifact.load_into(self.net)
         self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         self.net.to(device).eval()
@@ -49,10 +51,10 @@ class TwinCaptioner(WordCaptioner[Encoded]):
             torch.device(device),
             self.net.decoder,
             self.net.decoder.rules(),
-            beams=job.beams,
-            length_penalty=job.length_penalty,
-            evidence=[CHANGE_ODDS] * bool(job.supervision.heads) + [CHANGE_HEAT] * bool(job.supervision.dense),
-            capabilities=["map"] if job.supervision.dense else [],
+            beams=job["beams"],
+            length_penalty=job["length_penalty"],
+            evidence=[CHANGE_ODDS] * bool(supervision.heads) + [CHANGE_HEAT] * bool(supervision.dense),
+            capabilities=["map"] if supervision.dense else [],
             image_size=self.size,
             speed=speed,
         )
@@ -118,6 +120,4 @@ def _likeliest(logits: Tensor, values: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> TwinCaptioner:
-    """The captioner of an artifact."""
-    return TwinCaptioner(path, device, speed)
+load_captioner = TwinCaptioner

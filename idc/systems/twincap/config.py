@@ -75,9 +75,6 @@ class DataConfig(ConfigModel):
     augment_from: float = Field(0.66, ge=0, lt=1)
     """Share of the training, in whole epochs, that comes first, without augmentation: the captions are learned faster
     on clean images."""
-    balance: bool = False
-    """As many changed as unchanged samples in an epoch: the rarer kind is repeated. Pairs without a known change type
-    count as changed."""
     cache_mb: int = Field(1024, ge=0)
     """Keep decoded training images in memory, at the model's size, up to this many MiB per folder; the others are
     decoded each time."""
@@ -102,7 +99,7 @@ class TwinCapJob(ConfigModel):
     supervision: SupervisionConfig = SupervisionConfig()
     """Losses beyond the caption's."""
     data: DataConfig = DataConfig()
-    """Mirroring, augmentation, balance."""
+    """Mirroring and augmentation."""
     ema: float = Field(0.998, ge=0, lt=1)
     """Decay per step of the exponential moving average of the weights, which is what is validated and stored; smaller
     during the first steps. 0: the weights themselves."""

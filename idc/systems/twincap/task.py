@@ -169,9 +169,8 @@ def _start(job: TwinCapJob) -> Artifact | None:
     if job.start is None:
         return None
     start = read_artifact(job.start, system="twincap")
-    theirs = TwinCapJob.model_validate(start.config["job"])
-    for name in ("model", "supervision"):
-        if getattr(theirs, name) != getattr(job, name):
+    for name, ours in (("model", job.model), ("supervision", job.supervision)):
+        if type(ours).model_validate(start.config["job"][name]) != ours:
             raise ValueError(f"start: {job.start} has another {name} than this training; give that of its config.json")
     return start
 

@@ -125,8 +125,6 @@ class Pretraining(Captioner):
         super().__init__(task, job.model, grid)
         self.job, self.tokens_of = job, tokens_of
 
-    # -- the dual encoder: CLIP, with masks --------------------------------------------------------------------------
-
     def clip_layers(self, tower: str, x: Tokens, causal: bool) -> Tokens:
         config = self.job.nim.encoder
         for number in range(config.layers):
@@ -178,8 +176,6 @@ class Pretraining(Captioner):
             for token in x
         ]
 
-    # -- NIM ---------------------------------------------------------------------------------------------------------
-
     def relevance(self, patches: Tokens, tokens: Tokens, numbers: Sequence[int]) -> tuple[list[float], list[float]]:
         """R_I of the patches and R_T of the words (eq. 1): begin and end are no partners, a word has the mean of its
         pieces."""
@@ -211,8 +207,6 @@ class Pretraining(Captioner):
             else:
                 total += sum(share * (math.log(share) - math.log((i == j) + 1e-8)) for j, share in enumerate(p))
         return total / len(images)
-
-    # -- the losses of a batch ---------------------------------------------------------------------------------------
 
     def losses(self, samples: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """L_NIM, L_MIR and L_FDG of samples of :class:`idc.systems.namc.data.DescribedPairs`, and the shares of masked

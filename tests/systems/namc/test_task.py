@@ -13,16 +13,11 @@ import torch
 from idc.config import ConfigError
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
+from idc.nn.captioned_rows import ImageStore
 from idc.systems import is_captioner
-from idc.systems.namc.data import (
-    CaptionedPairs,
-    ImageStore,
-    collate_captioned,
-    collate_described,
-    texts_of,
-)
+from idc.systems.namc.data import CaptionedPairs, collate_described, texts_of
 from idc.systems.namc.reconstruction import image_tokens, load_tokenizer, scaled
-from idc.systems.namc.task import FinetuneTask, PretrainTask
+from idc.systems.namc.task import PretrainTask
 from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext
 from idc.training.loop import read_log
@@ -44,17 +39,12 @@ def test_pretraining_learns_with_all_losses(world: World, described: str, tmp_pa
         assert np.mean([line[name] for line in log[-5:]]) < 0.9 * np.mean([line[name] for line in log[:5]]), name
     assert np.mean([line["masked_patches"] for line in log]) == pytest.approx(0.2, abs=0.06)
     assert np.mean([line["masked_words"] for line in log]) == pytest.approx(0.15, abs=0.06)
-    validated = [line for line in log if "validation/psnr_mir_raw" in line][-1]
-    assert validated["validation/psnr_mir_vqgan"] > validated["validation/psnr_vqgan_raw"], (
-        "most positions are not masked"
-    )
-    artifact = read_artifact(tmp_path / "artifact", system="namc")
-    assert not is_captioner(str(artifact.path))
+    assert "validation/psnr_mir_raw" in log[-1]
+    assert not is_captioner(str(tmp_path / "artifact"))
 
 
 @pytest.mark.parametrize("settings", [
     {"nim.enabled": False, "mir.enabled": False, "tokenizer": None},
-    {"nim.align_texts": "raw", "mir.enabled": False, "tokenizer": None},
     {"mir.target": "l2", "tokenizer": None, "model.image": {"grid": 4, "cnn": "efficientnet_lite0"}},
     {"exchange": True, "train.precision": "bf16", "share": 0.5, "model.encoder.memory_norm": "batch"},
 ])  # fmt: skip
@@ -76,46 +66,16 @@ def test_masks_and_their_reconstruction_begin_at_their_step(world: World, descri
     assert read_artifact(tmp_path / "artifact").state_dict()["steps"] == 12
 
 
-def test_a_step_learns_the_mean_of_a_pairs_captions(world: World) -> None:
-    """Pairs have one to three captions here; the loss with all is that of one at a time."""
-    job = finetune_job(world, {"references": "all"})
-    assert job.model is not None
-    captions = [["it moved", "the ball moved away", "a ball is gone"], ["it became red"], ["no change", "the same"]]
-    vocabulary = Vocabulary.build(caption for texts in captions for caption in texts)
-    torch.manual_seed(0)
-    task = FinetuneTask(job, job.model, None, vocabulary).eval()
-    pixels = np.random.default_rng(0).integers(0, 256, (3, 2, 64, 64, 3), dtype=np.uint8)
-
-    def loss(pair: int | slice, texts: list[list[str]]) -> float:
-        batch = collate_captioned([
-            {"images": images, "keys": [b"", b""], "captions": [vocabulary.encode(caption, 20) for caption in row]}
-            for images, row in zip(pixels[pair], texts, strict=True)
-        ])  # fmt: skip
-        with torch.no_grad():
-            return float(task.training_step(batch)[0])
-
-    singles = [
-        np.mean([loss(slice(pair, pair + 1), [[caption]]) for caption in row]) for pair, row in enumerate(captions)
-    ]
-    assert loss(slice(0, 3), captions) == pytest.approx(np.mean(singles), rel=1e-5)
-
-
-@pytest.mark.parametrize("references", ["drawn", "all"])
-def test_an_epoch_has_every_pair_once_with_one_caption_or_all(world: World, references: str) -> None:
+def test_an_epoch_has_every_pair_once_with_a_drawn_caption(world: World) -> None:
     vocabulary = Vocabulary.build(text for row in iter_rows(world.pairs) for text in row["captions"])
     data = CaptionedPairs(
-        world.pairs, "train", images=ImageStore(64, 8), vocabulary=vocabulary, length=20, seed=0, training=True,
-        references=references,
-    )  # fmt: skip
+        world.pairs, "train", images=ImageStore(64, 8), vocabulary=vocabulary, length=20, seed=0, training=True
+    )
     rows = [row["captions"] for row in iter_rows(world.pairs, ["captions"], "train") if row["captions"]]
     assert len(data) == len(rows)
-    captions = [vocabulary.encode(text, 20) for text in rows[0]]
-    if references == "all":
-        assert data.get(0, 0)["captions"] == captions
-    else:
-        drawn = {tuple(data.get(0, epoch)["ids"]) for epoch in range(12)}
-        assert len(drawn) > 1
-        assert drawn <= set(map(tuple, captions))
+    drawn = {tuple(data.get(0, epoch)["ids"]) for epoch in range(12)}
+    assert len(drawn) > 1
+    assert drawn <= {tuple(vocabulary.encode(text, 20)) for text in rows[0]}
 
 
 def test_finetuning_keeps_what_was_learned_and_adds_the_words_of_captions(
@@ -129,8 +89,7 @@ def test_finetuning_keeps_what_was_learned_and_adds_the_words_of_captions(
     assert before.vocabulary is not None
     assert after.vocabulary is not None
     known = len(before.vocabulary)
-    assert after.vocabulary.words[: known - 4] == before.vocabulary.words
-    assert len(after.vocabulary) > known
+    assert after.vocabulary.words[: known - 4] == before.vocabulary.words != after.vocabulary.words
     learned, tuned = before.state_dict(), after.state_dict()
     assert {f"net.{name}" for name in tuned} == {name for name in learned if name.startswith("net.")}
     for name, value in tuned.items():
@@ -144,7 +103,6 @@ def test_finetuning_keeps_what_was_learned_and_adds_the_words_of_captions(
     ({"mir.target": "l1"}, r"tokenizer: not used without MIR's discrete reconstruction"),
     ({"train.batch_size": 1}, r"train\.batch_size: 1 pair per micro-batch; the contrastive loss needs at least 2"),
     ({"model.decoder.width": 16}, r"decoder\.width: 16, but it attends to the encoder, whose width is 32"),
-    ({"model.image.stem_channels": [8, 8]}, r"stem_channels: 2 levels; a stride of 16 pixels needs 4"),
 ])  # fmt: skip
 def test_settings_that_do_not_fit_are_refused(
     world: World, described: str, settings: dict[str, Any], error: str
@@ -185,7 +143,7 @@ def test_the_quality_of_a_reconstruction_is_that_of_its_pictures(world: World, d
                     tokens[row, patch] = guessed[row, patch]
             shown = tokenizer.decode(tokens).permute(0, 2, 3, 1).mul(255).round().byte().numpy()
         raw = scaled(batch["images"], 32).permute(0, 2, 3, 1).mul(255).round().byte().numpy()
-        expected = np.mean([psnr_ssim(*pictures) for pictures in zip(raw, shown, strict=True)], axis=0)
+        expected = np.mean([*map(psnr_ssim, raw, shown)], axis=0)
         assert [measured["psnr_mir_raw"], measured["ssim_mir_raw"]] == pytest.approx(expected, rel=1e-3)
         same = measured["psnr_mir_raw"] == measured["psnr_vqgan_raw"]
         assert (measured["psnr_mir_vqgan"] == 100) == same == (not ratio)

@@ -12,8 +12,9 @@ from idc.data.descriptions.config import OracleConfig
 from idc.data.descriptions.oracle import describe_by_oracle
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
+from idc.nn.captioned_rows import ImageStore
 from idc.systems.namc.config import FinetuneJob, PretrainJob
-from idc.systems.namc.data import DescribedPairs, ImageStore, Tokens
+from idc.systems.namc.data import DescribedPairs, Tokens
 from tests.systems.procap.world import TRAIN as WORLD_TRAIN
 from tests.systems.procap.world import World
 from tests.vision.scenes import write_pairs

@@ -242,7 +242,8 @@ class Stage2(Procedure):
         return self.norm(norm, x + self.linear(f"{name}.out", found))
 
     def captioning(self, batch: Mapping[str, Any], kind: str = "queries", smoothing: float = 0.0) -> dict[str, float]:
-        """The sum over a caption's words, the mean over captions; their mean over the words; the share of right words.
+        """The sum over a caption's words, the mean over a pair's captions and over the pairs; the mean over the words
+        of a pair, and the share of right ones, the mean over the pairs.
 
         Args:
             smoothing: probability mass of the target on the words that are wrong.
@@ -250,16 +251,18 @@ class Stage2(Procedure):
         frames = batch["procedure" if kind == "frames" else "ends"].numpy()
         memories = self.memories([self.procedure(images, kind) for images in frames])
         sums, means, rights = [], [], []
-        for ids, targets, memory in zip(batch["ids"].tolist(), batch["targets"].tolist(), memories, strict=True):
-            terms, right = [], []
-            for t, logits in enumerate(self.words(ids, memory)):
-                if targets[t] == PAD:
-                    continue
-                goal = np.full(len(logits), smoothing / (len(logits) - 1))
-                goal[targets[t]] = 1 - smoothing
-                terms.append(-float(goal @ np.log(softmax(logits))))
-                right.append(int(np.argmax(logits)) == targets[t])
-            sums.append(sum(terms))
+        for pair, memory in enumerate(memories):
+            terms, right, captions = [], [], 0
+            for ids, targets in zip(batch["ids"][pair].tolist(), batch["targets"][pair].tolist(), strict=True):
+                captions += any(target != PAD for target in targets)
+                for t, logits in enumerate(self.words(ids, memory)):
+                    if targets[t] == PAD:
+                        continue
+                    goal = np.full(len(logits), smoothing / (len(logits) - 1))
+                    goal[targets[t]] = 1 - smoothing
+                    terms.append(-float(goal @ np.log(softmax(logits))))
+                    right.append(int(np.argmax(logits)) == targets[t])
+            sums.append(sum(terms) / captions)
             means.append(sum(terms) / len(terms))
             rights.append(sum(right) / len(right))
         names = ("loss", "loss_per_word", "word_accuracy")

@@ -45,9 +45,6 @@ class Sizes:
         return self.grid * 2 ** (len(self.mult) - 1)
 
 
-# -- layouts ------------------------------------------------------------------------------------------------------
-
-
 def linear(out: Layout, name: str, shape: tuple[int, ...], bias: bool = True) -> None:
     """A layer's weight, and its bias."""
     out[f"{name}.weight"] = (shape, "torch.float32")
@@ -218,9 +215,6 @@ def random_state(layout: Layout, sizes: Sizes, seed: int = 0) -> State:
     return out
 
 
-# -- the VQGAN ----------------------------------------------------------------------------------------------------
-
-
 def _group_norm(sd: State, name: str, x: Tensor) -> Tensor:
     return F.group_norm(x, 32, sd[f"{name}.weight"], sd[f"{name}.bias"], eps=1e-6)
 
@@ -281,9 +275,6 @@ def vqgan_decode(sd: State, indices: Tensor, s: Sizes) -> Tensor:
             x = _conv(sd, f"decoder.up.{level}.upsample.conv", x, padding=1)
     x = _conv(sd, "decoder.conv_out", _swish(_group_norm(sd, "decoder.norm_out", x)), padding=1)
     return (x.clamp(-1, 1) + 1) / 2
-
-
-# -- the procedure encoder ----------------------------------------------------------------------------------------
 
 
 def inner(sd: State, prefix: str) -> State:
@@ -362,9 +353,6 @@ def stage_1(sd: State, frames: Tensor, masked: Tensor, ids: Tensor, s: Sizes) ->
         )
     ]
     return heads[0], heads[1][:, 0], heads[2][:, 0]
-
-
-# -- the captioner ------------------------------------------------------------------------------------------------
 
 
 def stage_2_procedure(sd: State, before: Tensor, after: Tensor, s: Sizes) -> Tensor:

@@ -14,20 +14,14 @@ import torch
 from idc.captioning.contract import Speed
 from idc.data.text import BOS, EOS, PAD
 from idc.systems.procap.captioner import DISAGREEMENT, PairCaptioner
-from idc.systems.procap.change_map import disagreement
 from tests.systems.procap.world import Images
 
 FRAMES, PATCHES = 4, 16
+SPEEDS: tuple[Speed, ...] = ("exact", "bf16")
 
 
 @pytest.fixture(scope="module")
 def captioner(captioner_artifact: Path) -> PairCaptioner:
-    return PairCaptioner(captioner_artifact)
-
-
-@pytest.fixture
-def changeable(captioner_artifact: Path) -> PairCaptioner:
-    """For tests that change its weights."""
     return PairCaptioner(captioner_artifact)
 
 
@@ -57,20 +51,17 @@ def test_candidates_are_different_texts_with_the_probability_of_their_words(
 ) -> None:
     told = captioner.describe(*images, candidates=3)
     assert [one.best for one in told] == [one.best for one in captioner.describe(*images)]
-    assert {len(one.candidates) for one in told} == {3}
-    features = captioner._features(*images)
-    for features_GPZ, one in zip(features, told, strict=True):
+    longest = captioner.captioner.decoder.config.max_length - 1
+    for features_GPZ, one in zip(captioner._features(*images), told, strict=True):
         assert len({candidate.caption for candidate in one.candidates}) == 3
         scores = [candidate.log_probability for candidate in one.candidates]
         assert scores == sorted(scores, reverse=True)  # the length penalty is 1
         for candidate in one.candidates:
             ids = captioner.vocabulary.encode(candidate.caption)
-            longest = captioner.captioner.decoder.config.max_length - 1
             with torch.no_grad():
                 logits = captioner.captioner(features_GPZ[None], torch.tensor([ids[:-1]]))
             each = logits.log_softmax(-1)[0].gather(1, torch.tensor(ids[1:])[:, None])[:longest]
             assert each.mean().item() == pytest.approx(candidate.log_probability, abs=1e-4)
-            assert candidate.confidence == pytest.approx(math.exp(candidate.log_probability))
 
 
 def test_hypotheses_that_read_alike_or_are_none_are_no_candidates(captioner: PairCaptioner) -> None:
@@ -115,18 +106,13 @@ def slow_map(captioner: PairCaptioner, before: np.ndarray, after: np.ndarray) ->
 
 def test_the_change_map_is_its_formula(captioner: PairCaptioner, images: Images) -> None:
     """In a batch with captions of several lengths, against loops over words, heads and positions of one pair."""
-    told = captioner.describe(*images, change_map=True)
-    for before, after, one in zip(*images, told, strict=True):
+    for before, after, one in zip(*images, captioner.describe(*images, change_map=True), strict=True):
         assert one.change_map is not None
-        assert one.change_map.dtype == np.float32
         np.testing.assert_allclose(one.change_map, slow_map(captioner, before, after), atol=1e-5)
         assert 0 <= one.change_map.min() <= one.change_map.max() <= 1
-    assert [one.evidence for one in captioner.describe(*images)] == [one.evidence for one in told]
 
 
-def test_two_equal_images_have_a_dark_map_and_a_patch_that_differs_shines(
-    captioner: PairCaptioner, images: Images
-) -> None:
+def test_equal_images_have_a_dark_map_and_a_patch_that_differs_shines(captioner: PairCaptioner, images: Images) -> None:
     before = images[0][0]
     painted = before.copy()
     painted[8:16, 16:24] = 255 - painted[8:16, 16:24]
@@ -138,41 +124,29 @@ def test_two_equal_images_have_a_dark_map_and_a_patch_that_differs_shines(
     assert same.evidence[DISAGREEMENT] < other.evidence[DISAGREEMENT] < 0
 
 
-def test_a_light_that_shifts_all_patches_disagrees_nowhere() -> None:
-    torch.manual_seed(0)
-    frames = torch.randn(2, 3, 6, 5)
-    shifted = frames.clone()
-    shifted[:, -1] = frames[:, 0] + torch.randn(5)
-    assert disagreement(shifted).max() < 1e-5
-    assert torch.allclose(disagreement(frames), disagreement(frames + torch.randn(5)), atol=1e-5)
-    assert disagreement(torch.zeros(1, 2, 6, 5)).tolist() == [[0.0] * 6]
-    assert disagreement(1e4 * frames).max() <= 1
-
-
 def test_given_captions_have_the_probability_of_the_search(captioner: PairCaptioner, images: Images) -> None:
     """Also in a batch with others, longer ones among them; the sum over the words, end token included."""
     described = captioner.describe(*images, beams=1)
     own = [one.best.caption for one in described]
-    others = [*own[1:], own[0]]
     long = "the big red cube, that is left of it, has moved"
-    given = [[own[i], long, others[i], ""][: 1 + i] for i in range(len(own))]
-    found = captioner.score(*images, given)
-    assert [len(scores) for scores in found] == [1, 2, 3, 4, 4, 4]
+    scored = captioner.score(*images, [[own[i], long, ""][: 1 + i] for i in range(len(own))])
+    assert [len(scores) for scores in scored] == [1, 2, 3, 3, 3, 3]
     expected = [one.best.log_probability for one in described]
-    assert [scores[0].mean for scores in found] == pytest.approx(expected, abs=1e-4)
-    for scores, caption in zip(found, own, strict=True):
+    assert [scores[0].mean for scores in scored] == pytest.approx(expected, abs=1e-4)
+    for scores, caption in zip(scored, own, strict=True):
         assert scores[0].tokens == len(captioner.vocabulary.encode(caption)) - 1
         assert scores[0].total == pytest.approx(scores[0].mean * scores[0].tokens)
-    assert found[3][3].tokens == 1, "the empty caption is its end token"
-    alone = captioner.score([images[0][4]], [images[1][4]], [[others[4]]])
-    assert found[4][2].total == pytest.approx(alone[0][0].total, abs=1e-4)
+    assert scored[2][2].tokens == 1, "the empty caption is its end token"
+    alone = captioner.score([images[0][4]], [images[1][4]], [[long]])
+    assert scored[4][1].total == pytest.approx(alone[0][0].total, abs=1e-4)
     assert captioner.score(images[0][:1], images[1][:1], [[]]) == [[]]
     with pytest.raises(ValueError, match="1 lists of captions for 6 pairs"):
         captioner.score(*images, [["no change"]])
 
 
-def test_captions_of_no_words_and_of_all_steps(changeable: PairCaptioner, images: Images) -> None:
+def test_captions_of_no_words_and_of_all_steps(captioner_artifact: Path, images: Images) -> None:
     """The first have a map, the others are scored as in the search."""
+    changeable = PairCaptioner(captioner_artifact)
     with torch.no_grad():
         changeable.captioner.decoder.word_bias[EOS] += 100
     for one in changeable.describe(*images, change_map=True):
@@ -190,33 +164,19 @@ def test_captions_of_no_words_and_of_all_steps(changeable: PairCaptioner, images
 
 
 def test_samples_have_the_probability_that_score_gives_them(captioner: PairCaptioner, images: Images) -> None:
-    found = captioner.sample(*images, 4, seed=3)
-    assert found == captioner.sample(*images, 4, seed=3)
-    assert found != captioner.sample(*images, 4, seed=4)
-    assert len({one.caption for own in found for one in own}) > 1
-    scores = captioner.score(*images, [[one.caption for one in own] for own in found])
-    for own, scored in zip(found, scores, strict=True):
+    drawn = captioner.sample(*images, 4, seed=3)
+    assert drawn == captioner.sample(*images, 4, seed=3)
+    assert drawn != captioner.sample(*images, 4, seed=4)
+    scores = captioner.score(*images, [[one.caption for one in own] for own in drawn])
+    for own, scored in zip(drawn, scores, strict=True):
         assert [one.log_probability for one in own] == pytest.approx([one.mean for one in scored], abs=1e-3)
     greedy = captioner.describe(*images, beams=1)
     cold = captioner.sample(*images, 2, temperature=1e-4)
     assert [{one.caption for one in own} for own in cold] == [{one.best.caption} for one in greedy]
 
 
-@pytest.mark.parametrize("speed", ["fast", "bf16"])
-def test_every_speed_says_the_same_with_weights_of_the_same_names(
-    speed: Speed, captioner_artifact: Path, images: Images
-) -> None:
-    """fast but for rounding, bf16 near it."""
-    exact, other = PairCaptioner(captioner_artifact, speed="exact"), PairCaptioner(captioner_artifact, speed=speed)
-    near = 0.2 if speed == "bf16" else 1e-3
-    found, expected = (one.describe(*images, beams=1, change_map=True) for one in (other, exact))
-    if speed != "bf16":
-        assert other(*images) == exact(*images)
-    for one, same in zip(found, expected, strict=True):
-        assert one.best.log_probability == pytest.approx(same.best.log_probability, abs=near)
-        assert one.change_map == pytest.approx(same.change_map, abs=near)
-    for model in ("captioner", "tokenizer"):
-        state, right = (getattr(one, model).state_dict() for one in (other, exact))
-        assert state.keys() == right.keys()
-        for name, tensor in right.items():
-            assert torch.allclose(state[name], tensor, rtol=1e-6, atol=0), name
+def test_bf16_says_nearly_the_same(captioner_artifact: Path, images: Images) -> None:
+    """The other speeds are compared in ``test_task.py``, and each optimisation in ``test_speed.py``."""
+    described = (PairCaptioner(captioner_artifact, speed=speed).describe(*images, beams=1) for speed in SPEEDS)
+    for one, same in zip(*described, strict=True):
+        assert one.best.log_probability == pytest.approx(same.best.log_probability, abs=0.2)

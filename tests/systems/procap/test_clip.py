@@ -12,6 +12,7 @@ from idc.systems.procap.clip import ClipWords, clip_blocks
 from idc.systems.procap.config import EncoderConfig
 from idc.systems.procap.data import PretrainDataset, ProcedureInfo
 from idc.systems.procap.model import ProcedureEncoder
+from idc.systems.procap.task import part_of
 from idc.training.artifact import read_artifact
 from tests.systems.procap.world import ENCODER, World, start
 
@@ -44,9 +45,7 @@ def test_the_encoders_blocks_become_clips_and_of_another_size_are_refused(clip: 
     """On the same input they compute what CLIP's first two blocks do."""
     info = ProcedureInfo.of(world.procedures)
     encoder = ProcedureEncoder(EncoderConfig.model_validate(ENCODER), info.shapes)
-    result = encoder.load_state_dict(clip_blocks(clip, layers=2, width=32, heads=4), strict=False)
-    assert not result.unexpected_keys
-    assert not [name for name in result.missing_keys if name.startswith("blocks.")]
+    encoder.blocks.load_state_dict(part_of(clip_blocks(clip, layers=2, width=32, heads=4), "blocks."))
     vision = CLIPVisionModel.from_pretrained(clip).eval()
     x = torch.randn(2, 9, 32)
     seen: list[torch.Tensor] = []
@@ -59,21 +58,14 @@ def test_the_encoders_blocks_become_clips_and_of_another_size_are_refused(clip: 
     torch.testing.assert_close(ours, seen[0], atol=1e-5, rtol=1e-4)
     with pytest.raises(ValueError, match=r"clip: .* has 3 blocks .* the encoder has 4 blocks"):
         clip_blocks(clip, layers=4, width=32, heads=4)
-    with pytest.raises(ValueError, match=r"clip=.* cannot be loaded as CLIPVisionModel"):
-        clip_blocks(f"{clip}/nothing", layers=1, width=32, heads=4)
 
 
-def test_captions_become_bpe_ids_without_marks(clip: str, tmp_path: Path) -> None:
+def test_captions_become_bpe_ids_without_marks(clip: str) -> None:
     tokenizer = CLIPTokenizer.from_pretrained(clip)
-    words = ClipWords(clip, SIZE)
-    ids = words.encode("Red  CUBE!")
     symbols = ["red</w>", "c", "u", "b", "e</w>", "!</w>"]
-    assert ids[1:-1] == tokenizer.convert_tokens_to_ids(symbols)
-    assert not {tokenizer.bos_token_id, tokenizer.eos_token_id} & set(ids[1:-1])
+    assert ClipWords(clip, SIZE).encode("Red  CUBE!")[1:-1] == tokenizer.convert_tokens_to_ids(symbols)
     with pytest.raises(ValueError, match=r"encoder.text_vocabulary: 49408, but the tokenizer of"):
         ClipWords(clip, 49_408)
-    with pytest.raises(ValueError, match=r"clip_tokenizer=.* cannot be loaded as CLIPTokenizer"):
-        ClipWords(str(tmp_path / "nothing"), 5)
 
 
 def test_stage_1_starts_from_clip_and_reads_bpe(clip: str, world: World, tmp_path: Path) -> None:
@@ -87,11 +79,8 @@ def test_stage_1_starts_from_clip_and_reads_bpe(clip: str, world: World, tmp_pat
         assert torch.equal(state[f"encoder.{name}"], tensor)
     assert state["encoder.text_embedding.weight"].shape == (SIZE + ENCODER["text_length"], 32)
 
-    info = ProcedureInfo.of(world.procedures)
     words = ClipWords(clip, SIZE)
-    data = PretrainDataset(world.procedures, info, "train", job, words)
+    data = PretrainDataset(world.procedures, ProcedureInfo.of(world.procedures), "train", job, words)
     possible = [words.encode(text)[1:-1][: ENCODER["text_length"]] for text in data.source.rows[0]["captions"]]
     assert [int(index) for index in data.get(0, 0)["text"] if index != 0] in possible
-
-    assert len(info.vocabulary) != SIZE
     start(world.finetune({"train.steps": 1}, pretrained=str(artifact.path)), tmp_path / "finetune")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,32 +52,28 @@ def test_each_optimisation_gives_the_same_captions() -> None:
     tokenizer, captioner = captioning.make_image_tokenizer(TINY), make_captioner(TINY, 2)
     pairs = make_pairs(6, 32)
     ways = {name: Way(TINY, tokenizer, captioner, speed) for name, speed in TINY.speeds().items()}
-    found = {name: way(*pairs) for name, way in ways.items()}
-    naive = found.pop("naive")
-    assert list(found)[:4] == ["cached decoding", "fused attention", "few images at once", "channels-last"]
+    results = {name: way(*pairs) for name, way in ways.items()}
+    naive = results.pop("naive")
+    assert list(results)[:4] == ["cached decoding", "fused attention", "few images at once", "channels-last"]
     assert len({tuple(row) for row in naive.ids.tolist()}) > 2  # the captions tell the pairs apart
-    for other in found.values():
+    for other in results.values():
         assert torch.equal(other.ids, naive.ids)
         assert torch.allclose(other.log_probability, naive.log_probability, atol=1e-2)
-    assert set(ways["naive"].seconds[0]) == {"features", "encoder", "decoder"}
 
 
 def test_captioning_is_measured() -> None:
     rows = list(captioning.measure_captioning(TINY))
-    assert rows[0].title == (
-        "captioning, fast in fp32 over naive (3 pairs of 32x32, k = 2, encoder 2x32, decoder 2x32, 9 steps)"
-    )
     assert rows[0].more == {"equal_tokens": "1.0000"}
     assert len(rows) == 8 + onednn_is_exact()
     assert all(len(row.ratios) == 2 and min(row.ratios) > 0 for row in rows)
 
 
 def test_a_way_that_says_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Way.__call__
+    right = Way.__call__
 
     def wrong(way: Way, *pictures: Any) -> Any:
-        found = plain(way, *pictures)
-        return found._replace(ids=found.ids.flip(0)) if way.speed.fused_attention else found
+        result = right(way, *pictures)
+        return result._replace(ids=result.ids.flip(0)) if way.speed.fused_attention else result
 
     monkeypatch.setattr(Way, "__call__", wrong)
     with pytest.raises(ValueError, match=r"fused attention changes .* of the naive path's words"):
@@ -115,7 +112,6 @@ def test_a_table_is_markdown_with_its_machine() -> None:
 
 def test_operations_are_counted_once() -> None:
     """Forward and backward of a linear layer and of fused attention, by hand."""
-    torch.manual_seed(0)
     linear = torch.nn.Linear(16, 24)
     inputs = torch.randn(5, 16, requires_grad=True)
     assert training.count_flops(lambda: linear(inputs).sum().backward()) == 3 * 2 * 5 * 16 * 24

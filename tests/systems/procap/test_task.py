@@ -10,38 +10,56 @@ import numpy as np
 import pytest
 import torch
 
+from idc.captioning.contract import Speed
 from idc.systems import load_system
 from idc.systems.procap.captioner import PairCaptioner
-from idc.systems.procap.data import FinetuneDataset, ProcedureInfo
-from idc.systems.procap.task import FinetuneTask
+from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, collate
+from idc.systems.procap.task import FinetuneTask, frame_features, frames_for
 from idc.training.artifact import read_artifact
 from idc.training.loop import read_log
 from idc.vision.tokenizer.model import ImageTokenizer
-from tests.systems.procap.world import World, build_procedures, start
+from tests.systems.procap.world import ENCODER, World, build_procedures, start
+
+STEM: dict[str, Any] = {**ENCODER, "stem": [8, 16, 16]}
+"""Three levels: the patches of 8 pixels of the world's tokenizer. What the stem computes is in ``naive.py``."""
 
 
 @pytest.fixture(scope="module")
-def runs(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``pretrain`` of 40 steps, and ``finetune`` from it of 30."""
-    folder = tmp_path_factory.mktemp("runs")
-    steps = {"train.steps": 40, "train.log_every": 5, "train.eval_every": 20}
-    start(world.pretrain({**steps, "optim.lr": 3e-3}), folder / "pretrain")
-    steps = {"train.steps": 30, "train.log_every": 5, "train.eval_every": 15}
-    start(world.finetune(steps, pretrained=str(folder / "pretrain" / "artifact")), folder / "finetune")
-    return folder
+def both_runs(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """``pretrain`` of 40 steps, and ``finetune`` from it of 30: with the tokenizer's features, and with a stem."""
+    folders = {}
+    for name, encoder in (("features", ENCODER), ("stem", STEM)):
+        folder = folders[name] = tmp_path_factory.mktemp(name)
+        steps = {"train.steps": 40, "train.log_every": 5, "train.eval_every": 20}
+        start(world.pretrain({**steps, "optim.lr": 3e-3}, encoder=encoder), folder / "pretrain")
+        steps = {"train.steps": 30, "train.log_every": 5, "train.eval_every": 15, "beams": 2}
+        start(world.finetune(steps, pretrained=str(folder / "pretrain" / "artifact")), folder / "finetune")
+    return folders
 
 
-def test_both_stages_learn(runs: Path) -> None:
-    log = read_log(runs / "pretrain" / "log.jsonl")
+@pytest.fixture(scope="module")
+def runs(both_runs: dict[str, Path]) -> Path:
+    return both_runs["features"]
+
+
+@pytest.mark.parametrize("kind", ["features", "stem"])
+def test_both_stages_learn(both_runs: dict[str, Path], kind: str) -> None:
+    log = read_log(both_runs[kind] / "pretrain" / "log.jsonl")
     assert log[-1]["msm"] < 0.9 * log[0]["msm"]
     assert {"align", "align_accuracy", "consistency", "consistency_accuracy", "lr/all"} <= set(log[-1])
     assert [line["step"] for line in log if "validation/msm" in line] == [20, 40]
-    log = read_log(runs / "finetune" / "log.jsonl")
+    log = read_log(both_runs[kind] / "finetune" / "log.jsonl")
     assert log[-1]["loss_per_word"] < 0.8 * log[0]["loss_per_word"]
     assert {"lr/encoder", "lr/decoder", "word_accuracy"} <= set(log[-1])
-    assert [line["step"] for line in log if "validation/CIDEr" in line] == [15, 30]
-    result = json.loads((runs / "finetune" / "result.json").read_text())
+    result = json.loads((both_runs[kind] / "finetune" / "result.json").read_text())
     assert result["metrics"]["CIDEr"] == max(line.get("validation/CIDEr", -1) for line in log)
+    first, second = (
+        read_artifact(both_runs[kind] / stage / "artifact").state_dict() for stage in ("pretrain", "finetune")
+    )
+    assert torch.equal(first["encoder.align_token"], second["encoder.align_token"]), "stage 2 starts from stage 1"
+    stem = [name for name in first if name.startswith("encoder.stem.")]
+    assert len(stem) == (12 if kind == "stem" else 0)
+    assert all(not torch.equal(first[name], second[name]) for name in stem)
 
 
 def test_validation_scores_objects_and_types_by_the_scenes_of_rendered_pairs(
@@ -60,55 +78,40 @@ def test_validation_scores_objects_and_types_by_the_scenes_of_rendered_pairs(
         assert (metrics["right_object"], metrics["right_type"]) == (1.0, 1.0) if right else metrics["right_type"] < 0.6
 
 
-def test_stage_2_starts_from_the_encoder_of_stage_1(runs: Path, world: World, tmp_path: Path) -> None:
-    """With learning rates of 0 the encoder in the artifact of stage 2 is that of stage 1."""
-    rates = {"encoder_optim.lr": 0.0, "decoder_optim.lr": 0.0, "train.steps": 1}
-    start(world.finetune(rates, pretrained=str(runs / "pretrain" / "artifact")), tmp_path / "run")
-    first = read_artifact(runs / "pretrain" / "artifact", system="procap").state_dict()
-    second = read_artifact(tmp_path / "run" / "artifact", system="procap").state_dict()
-    names = [name for name in first if name.startswith("encoder.")]
-    assert len(names) > 20
-    assert all(torch.equal(first[name], second[name]) for name in names)
-    trained = read_artifact(runs / "finetune" / "artifact", system="procap").state_dict()
-    moved = {name for name in names if not torch.equal(first[name], trained[name])}
-    assert "encoder.mask_embedding" in moved
-    assert "encoder.blocks.0.attention.qkv.weight" in moved
-    assert "encoder.align_token" not in moved  # only stage 1 reads it
+@pytest.mark.parametrize("kind", ["features", "stem"])
+@pytest.mark.parametrize("speed", ["exact", "fast"])
+def test_the_captioner_says_what_validation_says(
+    both_runs: dict[str, Path], world: World, kind: str, speed: Speed
+) -> None:
+    """Pixels through the artifact's own tokenizer or stem, or what validation reads: the same captions."""
+    captioner = PairCaptioner(both_runs[kind] / "finetune" / "artifact", speed=speed)
+    batches = []
+    for path in (world.procedures, world.pixels):
+        info = frames_for(captioner.captioner.encoder.config, ProcedureInfo.of(path))
+        data = FinetuneDataset(path, info, "val", captions="first", max_length=20, seed=0)
+        batches.append(collate([data.get(index, 0) for index in range(len(data))]))
+    ends = frame_features(batches[0]["ends"], lambda images: images)
+    ids = captioner.captioner.search(ends, beams=2, length_penalty=1.0).ids.tolist()
+    assert captioner(*batches[1]["ends"].numpy().swapaxes(0, 1)) == [captioner.vocabulary.decode(row) for row in ids]
 
 
-def test_the_captioner_says_what_validation_says(runs: Path, world: World) -> None:
-    """Pixels through the artifact's own tokenizer, or stored features: the same captions."""
-    captioner = PairCaptioner(runs / "finetune" / "artifact")
-    info = ProcedureInfo.of(world.pixels)
-    options: dict[str, Any] = {"captions": "first", "max_length": 20, "seed": 0}
-    stored = FinetuneDataset(world.procedures, ProcedureInfo.of(world.procedures), "val", **options)
-    pixels = FinetuneDataset(world.pixels, info, "val", **options)
-    for index in range(len(stored)):
-        ends = pixels.get(index, 0)["ends"]
-        found = captioner.captioner.search(
-            torch.from_numpy(stored.get(index, 0)["ends"])[None].float(), beams=1, length_penalty=1.0
-        )
-        assert captioner([ends[0]], [ends[1]]) == [captioner.vocabulary.decode(found.ids[0].tolist())]
+def test_an_encoder_with_a_stem_reads_no_stored_features(world: World) -> None:
+    job, batches = world.pretrain(encoder=STEM), []
+    for path in (world.procedures, world.pixels):
+        data = PretrainDataset(path, frames_for(job.encoder, ProcedureInfo.of(path)), "train", job)
+        batches.append(collate([data.get(index, 0) for index in range(6)]))
+    assert batches[0]["frames"].dtype == torch.uint8
+    assert all(torch.equal(value, batches[1][name]) for name, value in batches[0].items())
 
 
-def test_the_artifact_captions_pairs_of_any_size(runs: Path) -> None:
-    captioner = load_system("procap").load_captioner(runs / "finetune" / "artifact")
-    random = np.random.default_rng(0)
-    sizes = [(32, 32), (48, 64), (17, 200), (1, 1)]
-    befores, afters = (
-        [random.integers(0, 255, (*size, 3), dtype=np.uint8) for size in order] for order in (sizes, sizes[::-1])
-    )
-    captions = captioner(befores, afters)
-    words = set(" ".join(captions).replace(";", " ;").replace(",", " ,").split())
-    assert words <= set(captioner.vocabulary.words)
-    assert [captioner([before], [after])[0] for before, after in zip(befores, afters, strict=True)] == captions
-
-
-def test_the_artifact_records_what_it_was_trained_on(runs: Path, world: World, tmp_path: Path) -> None:
-    derived = read_artifact(runs / "finetune" / "artifact")
-    assert derived.trained_on == "rendered scenes at 32x32 pixels (14 training pairs)"
-    start(world.finetune({"train.steps": 1, "trained_on": "toy blocks"}), tmp_path / "run")
-    assert PairCaptioner(tmp_path / "run" / "artifact").trained_on == "toy blocks"
+def test_a_stem_that_does_not_fit_is_refused(world: World, tmp_path: Path) -> None:
+    for stem, settings, message in (
+        ([8, 16], {}, r"encoder.stem: 2 levels make patches of 4 pixels, .* tokenizer have 8; the number of widths"),
+        ([8, 12, 16], {}, r"stem: 12 is not a multiple of 8"),
+        ([8, 16, 16], {"procedure": "frames"}, r"procedure: frames are features of the tokenizer; take an encoder"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            start(world.finetune(encoder={**ENCODER, "stem": stem}, **settings), tmp_path / "stage2")
 
 
 def test_an_artifact_of_stage_1_is_no_captioner_and_its_card_says_so(runs: Path) -> None:

@@ -55,14 +55,12 @@ class World:
         tokenizer: of random weights, its codes taken from features of the pairs.
         procedures: 5 frames each, k = 2, with features.
         pixels: the same without features.
-        keyframes: the same as ``procedures`` with only 4 frames stored.
     """
 
     pairs: str
     tokenizer: str
     procedures: str
     pixels: str
-    keyframes: str
 
     def pretrain(self, settings: dict[str, Any] | None = None, **overrides: Any) -> PretrainJob:
         """Stage 1 on ``procedures``; ``settings`` are dotted, ``overrides`` top-level keys."""
@@ -97,14 +95,8 @@ def make_world(folder: Path) -> World:
     run_local(*open_rendering(job), progress=False)
     tokenizer = make_tokenizer(folder / "tokenizer", pairs)
     common = {"pairs": pairs, "tokenizer": tokenizer, "depth": 2, "num_keyframes": 2, "temperature": 0.001}
-    kinds = {
-        "procedures": {"store_features": True},
-        "pixels": {"store_features": False},
-        "keyframes": {"store_features": True, "stored_frames": "keyframes"},
-    }
-    for name, settings in kinds.items():
-        build_procedures(folder / name, {**common, **settings})
-    return World(pairs, tokenizer, *(str(folder / name) for name in kinds))
+    stored = build_procedures(folder / "procedures", {**common, "store_features": True})
+    return World(pairs, tokenizer, stored, build_procedures(folder / "pixels", common))
 
 
 def build_procedures(path: Path, settings: dict[str, Any]) -> str:

@@ -36,18 +36,13 @@ def captioner(artifact: Path) -> TwinCaptioner:
 
 def test_the_artifact_is_a_captioner(artifact: Path, captioner: TwinCaptioner, images: Images) -> None:
     assert is_captioner(str(artifact))
-    loaded = load_captioner(str(artifact))
-    assert loaded(*images) == captioner(*images) == [one.best.caption for one in captioner.describe(*images)]
-    assert captioner([], []) == captioner.describe([], []) == []
+    described = captioner.describe(*images)
+    assert load_captioner(str(artifact))(*images) == [one.best.caption for one in described]
     assert captioner.capabilities == {"map", "score", "sample"}
-
-
-def test_maps_are_in_the_unit_interval_and_only_made_when_asked_for(captioner: TwinCaptioner, images: Images) -> None:
-    assert all(one.change_map is None for one in captioner.describe(*images))
+    assert all(one.change_map is None for one in described)
     maps = np.stack([one.change_map for one in captioner.describe(*images, change_map=True)])  # type: ignore[misc]
     assert (maps.shape, maps.dtype) == ((6, 8, 8), np.float32)
-    assert 0 <= maps.min() <= maps.max() <= 1
-    assert not np.array_equal(maps[0], maps[1])
+    assert 0 <= maps.min() < maps.max() <= 1
 
 
 def test_attributes_are_those_of_the_heads_and_fit_the_type(captioner: TwinCaptioner, images: Images) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +41,9 @@ def test_it_learns_with_all_parts(world: World, tmp_path: Path) -> None:
     log = read_log(tmp_path / "log.jsonl")
     for name in ("caption", "heads", "dense"):
         assert np.mean([line[name] for line in log[-5:]]) < 0.9 * np.mean([line[name] for line in log[:5]]), name
-    scored = [line for line in log if "validation/CIDEr" in line]
-    assert [line["step"] for line in scored] == [30, 60]
-    assert {"validation/right_type", "validation/right_object"} <= scored[0].keys()
+    assert {"validation/CIDEr", "validation/right_type", "validation/right_object"} <= log[-1].keys()
     artifact = read_artifact(tmp_path / "artifact", system="twincap")
     assert artifact.trained_on == "rendered scenes at 32x32 pixels (14 training pairs)"
-    result = json.loads((tmp_path / "result.json").read_text())
-    assert result["metrics"]["CIDEr"] == max(line["validation/CIDEr"] for line in scored)
 
 
 @pytest.mark.parametrize("settings", [
@@ -56,8 +51,7 @@ def test_it_learns_with_all_parts(world: World, tmp_path: Path) -> None:
     {"model.stem": "early"},
     {"model.difference": False, "supervision.heads": 0.0},
     {"supervision.heads": 0.0, "supervision.dense": 0.0, "ema": 0.0, "data.mirror": False, "data.augment": False},
-    {"model.peaks": 4, "data.captions": 2, "data.balance": True, "train.grad_accumulation": 2},
-    {"model.peaks": 4, "model.peak_layers": 0, "train.precision": "bf16"},
+    {"model.peaks": 4, "model.peak_layers": 0, "data.captions": 2, "train.precision": "bf16"},
 ])  # fmt: skip
 def test_every_part_can_be_switched_off(world: World, tmp_path: Path, settings: dict[str, Any]) -> None:
     start(tiny_job(world.pairs, {"train.steps": 2, **settings}), tmp_path)
@@ -91,9 +85,7 @@ def test_a_training_starts_from_the_weights_of_another(world: World, tmp_path: P
     second = read_artifact(tmp_path / "second" / "artifact")
     state = second.state_dict()
     assert all(torch.allclose(value, state[name]) for name, value in first.state_dict().items())
-    assert second.vocabulary is not None
-    assert first.vocabulary is not None
-    assert second.vocabulary.words == first.vocabulary.words
+    assert second.vocabulary == first.vocabulary
     with pytest.raises(ValueError, match=r"start: .*artifact has another model than this training"):
         start(tiny_job(world.pairs, {**settings, "model.blocks": 2}), tmp_path / "third")
 
@@ -114,11 +106,8 @@ def test_the_stored_weights_are_the_moving_average_whatever_the_accumulation(wor
         assert torch.allclose(task.average.attend.weight, expected, rtol=1e-4, atol=1e-5)
     task.eval().training_step(batch)
     assert torch.allclose(task.average.attend.weight, expected, rtol=1e-4), "validation does not count"
-    again, _ = task_and_batch(world, settings)
-    again.load_state_dict(task.state_dict())
-    assert (again.used, int(again.updates)) == (again.average, 12 * parts)
-    assert again.average is not None
-    assert torch.equal(again.average.attend.weight, task.average.attend.weight), "a resumed run goes on with it"
+    assert {"updates", "average.attend.weight"} <= task.state_dict().keys(), "a resumed run goes on with it"
+    assert task.used is task.average
 
 
 def heat_at(circle: torch.Tensor, row: int, place: int, side: int) -> float:
@@ -202,14 +191,11 @@ def test_unknown_truths_have_no_part_in_the_loss(world: World) -> None:
     task, batch = task_and_batch(world, {"model.peaks": 5})
     task.eval()
     known = task.training_step(batch)[1]
-    half = {**batch, "has_scene": batch["has_scene"].clone(), "kind": batch["kind"].clone(),
-            "changed": batch["changed"].clone(), "labels": batch["labels"].clone(),
-            "parts": batch["parts"].clone()}  # fmt: skip
     unknowns = {"has_scene": False, **dict.fromkeys(("kind", "changed", "labels", "parts"), UNKNOWN)}
+    half = {**batch, **{name: batch[name].clone() for name in unknowns}}
     for name, unknown in unknowns.items():
         half[name][3:] = unknown
-    first = {name: part[:3] for name, part in batch.items()}
-    alone = task.training_step(first)[1]
+    alone = task.training_step({name: part[:3] for name, part in batch.items()})[1]
     mixed = task.training_step(half)[1]
     for name in ("heads", "dense"):
         assert float(mixed[name]) == pytest.approx(float(alone[name]) / 2, rel=1e-5), name

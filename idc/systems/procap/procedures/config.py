@@ -25,16 +25,10 @@ class ProceduresConfig(ConfigModel):
     paper (set gpus_per_actor: on a CPU the full one takes seconds per frame)."""
     interpolation_weights: str | None = None
     """Weights of vfiformer: an official checkpoint (net_220.pth), or the folder of a VFIformer."""
-    videos: tuple[str, ...] = ()
-    """HDF5 files of frames (9, 3, H, W) by pair in the official layout (`sc_videos.h5`, `nsc_videos.h5`), used instead
-    of interpolation; empty: interpolate. Their frames are before, 2^depth - 1 between, and after."""
-    video_channels: Literal["rgb", "bgr"] = "rgb"
-    """Order of the channels in `videos`. The official code reads them as rgb; VFIformer, which made them, works in bgr,
-    and whether they were swapped before they were stored is not documented: check the pictures in the tracker."""
     strategy: Literal["visual", "visual_text", "mixed", "random", "uniform"] = "visual"
     """How key frames are chosen (appendix C, figure 4). `visual`: by the confidence of eq. 2 from the similarity of the
     frames to both ends; `visual_text`: by the confidence from how well the change from before to a frame, and from the
-    frame to after, matches the caption (the paper's choice; needs pair_encoder or scores); `mixed`: both. `random`: all
+    frame to after, matches the caption (the paper's choice; needs pair_encoder); `mixed`: both. `random`: all
     frames equally likely. `uniform`: evenly spaced frames, nothing drawn (official use_fi_frames)."""
     similarity: Literal["tokenizer", "pixels", "dinov2"] = "tokenizer"
     """Features that `visual` compares: the tokenizer's patch features, pixels, or DINOv2's image feature (paper)."""
@@ -43,17 +37,13 @@ class ProceduresConfig(ConfigModel):
     is compared; here it is the class token after the last norm."""
     pair_encoder: str | None = None
     """Artifact of a trained or converted pair encoder, for the strategies visual_text and mixed (eq. 12). A frame is
-    compared as (before, frame) and (frame, after), in temporal order as in the names of the official scores, because
+    compared as (before, frame) and (frame, after), in temporal order as the official code names its scores, because
     the order matters to the pair encoder; eq. 12 taken literally has (after, frame). With several captions the mean
     over them counts (official; the paper has one). All frames of a pair without captions have the same confidence."""
-    scores: str | None = None
-    """File of the official code's similarities (`*_similarity_scores.json`), used instead of computed ones: visual_text
-    takes its CLIP4IDC similarities, visual its DINOv2 ones. Pairs of CLEVR-Change are found by their names 000123c and
-    000123nc, others by the file's own keys. All frames of a pair that is not in the file have the same confidence."""
     mix: float = Field(0.7, ge=0, le=1)
     """Weight of visual_text in `mixed`; the rest is visual (official: 0.7; not in the paper). Both squared differences
-    are first scaled to [0, 1]: with `scores` by the minimum and maximum of the whole file, separately for changed and
-    unchanged pairs (official), else by those of the pair's own frames, as a build sees one pair at a time."""
+    are first scaled to [0, 1] by those of the pair's own frames; official: by those of all pairs, changed and unchanged
+    ones apart."""
     temperature: float = Field(1.0, gt=0)
     """The squared differences of eq. 2 are divided by this before the softmax. Paper: 1. Cosines differ by a few
     hundredths between frames, so with 1 the softmax, and hence the confidence, is nearly the same for all frames; with
@@ -62,12 +52,9 @@ class ProceduresConfig(ConfigModel):
     """Number k of key frames."""
     seed: int = Field(0, ge=0)
     """Seed of the draw; a pair's draw depends only on it and on the pair's id."""
-    stored_frames: Literal["all", "keyframes"] = "all"
-    """all: store every frame, so that key frames can be drawn anew each epoch; keyframes: store only before, the key
-    frames and after, (k + 2) / (l + 2) of the space."""
     store_features: bool = False
-    """Also store the encoder features of the stored frames as float16. Useful where an encoder pass costs more than
-    reading them: on CPUs. At the paper's size they take 0.9 MB per pair with all frames."""
+    """Also store the encoder features of the frames as float16. Useful where an encoder pass costs more than
+    reading them: on CPUs. At the paper's size they take 0.9 MB per pair."""
     min_word_count: int = Field(1, ge=1)
     """Rarer words of the training captions become the unknown word. Official: 6."""
     vocabulary: str | None = None
@@ -92,13 +79,11 @@ class ProceduresConfig(ConfigModel):
     def faults(self) -> Iterator[str]:
         if self.num_keyframes > self.num_between:
             yield f"num_keyframes: {self.num_keyframes} cannot be drawn from 2^depth - 1 = {self.num_between} frames"
-        if self.strategy in ("visual_text", "mixed") and self.pair_encoder is None and self.scores is None:
+        if self.strategy in ("visual_text", "mixed") and self.pair_encoder is None:
             yield (
-                f"strategy: {self.strategy!r} needs pair_encoder (jobs/train_pair_encoder.py makes one) or scores; "
-                "'visual' needs neither"
+                f"strategy: {self.strategy!r} needs pair_encoder (jobs/train_pair_encoder.py makes one); 'visual' does "
+                "not"
             )
-        if self.pair_encoder is not None and self.scores is not None:
-            yield "pair_encoder and scores: give only one; scores replace computed similarities"
         if self.interpolation == "vfiformer" and self.interpolation_weights is None:
             yield "interpolation_weights: interpolation=vfiformer needs them"
         if self.interpolation != "vfiformer" and self.interpolation_weights is not None:
@@ -108,11 +93,8 @@ class ProceduresConfig(ConfigModel):
         yield from missing_pairs(self.pairs, "pairs")
         yield from missing(self.tokenizer, "tokenizer")
         yield from missing(self.pair_encoder, "pair_encoder")
-        yield from missing(self.scores, "scores")
         yield from missing(self.vocabulary, "vocabulary")
         yield from missing(self.interpolation_weights, "interpolation_weights")
-        for path in self.videos:
-            yield from missing(path, "videos")
 
     @property
     def num_between(self) -> int:  # l

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from idc.data.text import Vocabulary
 from idc.systems.procap.procedures.config import ProceduresConfig
-from idc.systems.procap.procedures.similarity import evenly_spaced
 from idc.systems.procap.procedures.stages import Interpolate, Score, stages
 from idc.vision.tokenizer.model import ImageTokenizer, to_images
 
@@ -25,45 +24,40 @@ class KeyFrames:
     Args:
         config: the settings that a folder of procedures was built with.
         tokenizer: the tokenizer that it was built with.
-        even: evenly spaced frames instead of the draw; no confidence is computed then.
 
     Raises:
-        ValueError: weights that the settings name cannot be loaded.
+        ValueError: weights that the settings name cannot be loaded, or the key frames were drawn with captions.
     """
 
-    def __init__(self, config: ProceduresConfig, tokenizer: ImageTokenizer, *, even: bool) -> None:
+    def __init__(self, config: ProceduresConfig, tokenizer: ImageTokenizer) -> None:
+        if config.strategy in ("visual_text", "mixed"):
+            raise ValueError(
+                "procedure=frames: the key frames of these procedures were drawn with captions, which a new pair does "
+                "not have; build procedures with strategy=visual or uniform"
+            )
         here = config.model_copy(update={"cpus_per_actor": float(torch.get_num_threads())})  # stages set the threads
         parts = {spec.cls: spec.kwargs for spec in stages(here, tokenizer.config, Vocabulary([]))}
         self.config, self.tokenizer = config, tokenizer
         self.interpolate = Interpolate(**parts[Interpolate])
-        self.score = None if even else Score(**parts[Score])
+        self.score = Score(**parts[Score])
 
     @torch.no_grad()
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
         """Features (B, k + 2, n_I, d_z) of pairs of uint8 RGB images (H, W, 3) of any sizes."""
         drawn = [_digest(before, after) for before, after in zip(befores, afters, strict=True)]
         batch = self.interpolate({"pair_id": drawn, "before": list(befores), "after": list(afters)})
+        pixels, at_once = np.concatenate(batch["frames"]), self.config.frames_per_batch
+        passes = [
+            self.tokenizer.features(to_images(pixels[start : start + at_once], self.tokenizer.codebook.device)).float()
+            for start in range(0, len(pixels), at_once)
+        ]
         last = self.config.num_between + 1
-        if self.score is None:
-            chosen = [evenly_spaced(last - 1, self.config.num_keyframes)] * len(befores)
-            kept = [frames[[0, *chosen[i], last]] for i, frames in enumerate(batch["frames"])]
-            return self._features(kept)
-        features = self._features(batch["frames"])
+        features = torch.cat(passes).unflatten(0, (len(befores), last + 1))
         # Similarity reads them in float16, as the stage between tokenizer and score does.
         stored = list(features.to(torch.float16).cpu().numpy())
         batch = self.score({**batch, "features": stored, "captions": [[] for _ in befores]})
         which = torch.tensor([[0, *chosen, last] for chosen in batch["keyframes"]], device=features.device)
         return features[torch.arange(len(which), device=features.device).unsqueeze(1), which]
-
-    def _features(self, frames: Sequence[np.ndarray]) -> Tensor:
-        """(B, F, n_I, d_z) of B times F frames."""
-        device = self.tokenizer.codebook.device
-        pixels, at_once = np.concatenate(frames), self.config.frames_per_batch
-        features = [
-            self.tokenizer.features(to_images(pixels[start : start + at_once], device)).float()
-            for start in range(0, len(pixels), at_once)
-        ]
-        return torch.cat(features).unflatten(0, (len(frames), len(frames[0])))
 
 
 def _digest(before: np.ndarray, after: np.ndarray) -> str:

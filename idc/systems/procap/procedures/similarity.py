@@ -3,49 +3,35 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 
-from idc.systems.procap.procedures.official_scores import KINDS, Kind, OfficialScores
-
+Kind = Literal["text", "visual"]
 Strategy = Literal["visual", "visual_text", "mixed", "random", "uniform"]
 Ends = tuple[np.ndarray, np.ndarray]
 """(s(before, .), s(., after)) of eq. 2, each (l,), of the frames between."""
 
 
-class Similarity(Protocol):
-    """s of eq. 2, for both ends at once."""
-
-    def __call__(self, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends | None:
-        """The similarities of the frames between, or None if they cannot be computed.
-
-        Args:
-            frames: uint8 (l + 2, H, W, 3), before first and after last.
-            features: float (l + 2, n_I, d_z), the tokenizer's features of these frames.
-            captions: what changed, in words; may be empty.
-        """
-        ...
+Similarity = Callable[[np.ndarray, np.ndarray, Sequence[str]], Ends | None]
+"""s of eq. 2 of the frames between, or None if it cannot be computed. Of frames, uint8 (l + 2, H, W, 3), before first
+and after last; the tokenizer's features of them, float (l + 2, n_I, d_z); captions, what changed, maybe none."""
 
 
-class TokenizerSimilarity:
+def tokenizer_similarity(frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends:
     """Cosine of the features patch by patch, mean over the patches; needs no model besides the run's own tokenizer.
 
     The pair's mean feature is subtracted first; what all its frames have in common would bring every cosine close to 1.
     """
-
-    def __call__(self, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends:
-        features = features.astype(np.float32)
-        return _cosines(features - features.mean(axis=(0, 1)))
+    features = features.astype(np.float32)
+    return _cosines(features - features.mean(axis=(0, 1)))
 
 
-class PixelSimilarity:
+def pixel_similarity(frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends:
     """Cosine of the pixels around the pair's mean colour, mean over the pixels."""
-
-    def __call__(self, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends:
-        pixels = frames.reshape(len(frames), -1, 3).astype(np.float32)
-        return _cosines(pixels - pixels.mean(axis=(0, 1)))
+    pixels = frames.reshape(len(frames), -1, 3).astype(np.float32)
+    return _cosines(pixels - pixels.mean(axis=(0, 1)))
 
 
 class Dinov2Similarity:
@@ -99,8 +85,7 @@ class Sampling:
     """Computes the confidence of a pair's frames by one strategy; loads only the models that the strategy needs.
 
     Args:
-        scores: use these similarities instead of computing any.
-        others: settings of :class:`.config.ProceduresConfig` that the strategy needs.
+        similarity, others: settings of :class:`.config.ProceduresConfig` that the strategy needs.
     """
 
     def __init__(
@@ -110,71 +95,49 @@ class Sampling:
         similarity: str = "tokenizer",
         dinov2: str = "",
         pair_encoder: str | None = None,
-        scores: OfficialScores | None = None,
         mix: float | None = None,
         temperature: float = 1.0,
         num_keyframes: int = 1,
     ) -> None:
         assert strategy != "mixed" or mix is not None
         self.strategy = strategy
-        self.scores = scores
         self.mix = mix
         self.temperature = temperature
         self.num_keyframes = num_keyframes
         self.visual: Similarity | None = None
         self.visual_text: Similarity | None = None
-        if scores is None and "visual" in kinds_of(strategy):
-            plain: dict[str, type[Similarity]] = {"tokenizer": TokenizerSimilarity, "pixels": PixelSimilarity}
-            self.visual = Dinov2Similarity(dinov2) if similarity == "dinov2" else plain[similarity]()
-        if scores is None and "text" in kinds_of(strategy):
+        if "visual" in kinds_of(strategy):
+            plain: dict[str, Similarity] = {"tokenizer": tokenizer_similarity, "pixels": pixel_similarity}
+            self.visual = Dinov2Similarity(dinov2) if similarity == "dinov2" else plain[similarity]
+        if "text" in kinds_of(strategy):
             assert pair_encoder is not None
             self.visual_text = PairEncoderSimilarity(pair_encoder)
 
-    def __call__(self, pair_id: str, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> np.ndarray:
-        """Confidence (l,) float32 of the frames between; see :meth:`Similarity.__call__`."""
+    def __call__(self, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> np.ndarray:
+        """Confidence (l,) float32 of the frames between, of what :data:`Similarity` takes."""
         between = len(frames) - 2
         if self.strategy == "uniform":
             return only(evenly_spaced(between, self.num_keyframes), between)
         if self.strategy == "random":
             return equal_confidence(between)
-        if self.scores is not None:
-            return self._imported(pair_id, between)
         visual = self.visual(frames, features, captions) if self.visual is not None else None
         text = self.visual_text(frames, features, captions) if self.visual_text is not None else None
         if self.strategy == "mixed":
             if text is None or visual is None:
                 return equal_confidence(between)
-            parts = [squared_difference(*ends) for ends in (text, visual)]
-            return self._mixed(*(_to_unit(part, part.min(), part.max()) for part in parts))
+            assert self.mix is not None
+            parts = [_to_unit(squared_difference(*ends)) for ends in (text, visual)]
+            return _confidence_of(self.mix * parts[0] + (1 - self.mix) * parts[1], self.temperature)
         ends = text if self.strategy == "visual_text" else visual
         return equal_confidence(between) if ends is None else confidence(*ends, self.temperature)
-
-    def _imported(self, pair_id: str, between: int) -> np.ndarray:
-        assert self.scores is not None
-        row = self.scores.rows.get(pair_id)
-        if row is None:
-            return equal_confidence(between)
-        ends = {kind: self.scores.ends(row, kind) for kind in kinds_of(self.strategy)}
-        if self.strategy != "mixed":
-            ((before, after),) = ends.values()
-            return confidence(before[1:-1], after[1:-1], self.temperature)
-        text, visual = (
-            _to_unit(squared_difference(*ends[kind]), *self.scores.limits_of(row, kind))[1:-1] for kind in KINDS
-        )
-        return self._mixed(text, visual)
-
-    def _mixed(self, text: np.ndarray, visual: np.ndarray) -> np.ndarray:
-        assert self.mix is not None
-        return _confidence_of(self.mix * text + (1 - self.mix) * visual, self.temperature)
 
 
 def kinds_of(strategy: Strategy) -> tuple[Kind, ...]:
     """The kinds of similarity that a strategy needs."""
-    if strategy == "mixed":
-        return KINDS
-    if strategy == "visual":
-        return ("visual",)
-    return ("text",) if strategy == "visual_text" else ()
+    kinds: dict[Strategy, tuple[Kind, ...]] = {
+        "mixed": ("text", "visual"), "visual": ("visual",), "visual_text": ("text",),
+    }  # fmt: skip
+    return kinds.get(strategy, ())
 
 
 def confidence(s_before: np.ndarray, s_after: np.ndarray, temperature: float = 1.0) -> np.ndarray:
@@ -215,8 +178,9 @@ def _confidence_of(difference: np.ndarray, temperature: float) -> np.ndarray:
     return (1 - shares / shares.sum()).astype(np.float32)
 
 
-def _to_unit(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Scale ``values`` so that ``low`` becomes 0 and ``high`` 1; all 0 if both are equal."""
+def _to_unit(values: np.ndarray) -> np.ndarray:
+    """Scale ``values`` to [0, 1]; all 0 if they are equal."""
+    low, high = values.min(), values.max()
     return (values - low) / (high - low) if high > low else np.zeros_like(values)
 
 

@@ -13,8 +13,6 @@ from idc.data.images import ImageError, decode_image, encode_png
 from idc.data.pipeline import Batch, StageSpec, good_rows, with_errors
 from idc.data.text import Vocabulary
 from idc.systems.procap.procedures.config import ProceduresConfig
-from idc.systems.procap.procedures.official_frames import ReadVideos
-from idc.systems.procap.procedures.official_scores import OfficialScores
 from idc.systems.procap.procedures.similarity import Sampling, kinds_of, pair_rng, sample_keyframes
 from idc.vision.interpolation.middle_frames import interpolate, make_middle
 from idc.vision.tokenizer.config import TokenizerConfig
@@ -107,19 +105,17 @@ class Score:
         weights: list[np.ndarray | None] = [None] * len(batch["error"])
         keyframes: list[list[int] | None] = [None] * len(batch["error"])
         for i in good_rows(batch):
-            name = batch["pair_id"][i]
-            weight = self.sampling(name, batch["frames"][i], batch["features"][i], batch["captions"][i])
+            weight = self.sampling(batch["frames"][i], batch["features"][i], batch["captions"][i])
             weights[i] = weight
-            keyframes[i] = sample_keyframes(weight, self.num_keyframes, pair_rng(self.seed, name))
+            keyframes[i] = sample_keyframes(weight, self.num_keyframes, pair_rng(self.seed, batch["pair_id"][i]))
         return {**batch, "confidence": weights, "keyframes": keyframes}
 
 
 class Pack:
     """Encodes everything as it is stored: PNG frames, bytes, caption ids."""
 
-    def __init__(self, words: list[str], stored_frames: str, store_features: bool) -> None:
+    def __init__(self, words: list[str], store_features: bool) -> None:
         self.vocabulary = Vocabulary(words)
-        self.stored_frames = stored_frames
         self.store_features = store_features
 
     def __call__(self, batch: Batch) -> Batch:
@@ -129,36 +125,31 @@ class Pack:
         return {**batch, **{name: [row[name] for row in packed] for name in _NOTHING}}
 
     def _row(self, batch: Batch, i: int) -> dict[str, Any]:
-        frames, keyframes = batch["frames"][i], batch["keyframes"][i]
-        tokens, features = batch["tokens"][i], batch["features"][i]
-        if self.stored_frames == "keyframes":
-            kept = [0, *keyframes, len(frames) - 1]
-            frames, tokens, features = frames[kept], tokens[kept], features[kept]
-            keyframes = list(range(1, len(kept) - 1))
         return {
-            "frames": [encode_png(frame, compress_level=1) for frame in frames],
-            "keyframes": keyframes,
+            "frames": [encode_png(frame, compress_level=1) for frame in batch["frames"][i]],
+            "keyframes": batch["keyframes"][i],
             "confidence": batch["confidence"][i].tolist(),
-            "tokens": tokens.tobytes(),
-            "features": features.tobytes() if self.store_features else None,
+            "tokens": batch["tokens"][i].tobytes(),
+            "features": batch["features"][i].tobytes() if self.store_features else None,
             "caption_ids": [self.vocabulary.encode(caption) for caption in batch["captions"][i]],
         }
 
 
+_SCORING = {
+    "seed", "num_keyframes", "strategy", "similarity", "dinov2", "pair_encoder", "mix", "temperature",
+}  # fmt: skip
+"""Settings of :class:`Score`."""
 _NOTHING: dict[str, Any] = dict.fromkeys(("frames", "keyframes", "confidence", "tokens", "features", "caption_ids"))
 
 
-def stages(
-    config: ProceduresConfig, tokenizer: TokenizerConfig, vocabulary: Vocabulary, scores: OfficialScores | None = None
-) -> list[StageSpec]:
+def stages(config: ProceduresConfig, tokenizer: TokenizerConfig, vocabulary: Vocabulary) -> list[StageSpec]:
     """The stages with their resources. Without a GPU all run in the same processes; with one, the stages that run a
     network have processes of their own: tokenising, and scoring by DINOv2 or the pair encoder."""
-    shape = tokenizer.model_dump(mode="json")
     threads = max(1, math.floor(config.cpus_per_actor))
     interpolating = StageSpec(
         Interpolate,
         {
-            "tokenizer": shape,
+            "tokenizer": tokenizer.model_dump(mode="json"),
             "depth": config.depth,
             "interpolation": config.interpolation,
             "weights": config.interpolation_weights,
@@ -167,9 +158,6 @@ def stages(
         num_cpus=config.cpus_per_actor,
         concurrency=config.actors,
     )
-    if config.videos:
-        videos = {"videos": list(config.videos), "between": config.num_between, "channels": config.video_channels}
-        interpolating = replace(interpolating, cls=ReadVideos, kwargs={"tokenizer": shape, **videos})
     tokenising = replace(
         interpolating,
         cls=Tokenize,
@@ -177,32 +165,15 @@ def stages(
     )
     if config.gpus_per_actor > 0:
         tokenising = replace(tokenising, num_cpus=1.0, num_gpus=config.gpus_per_actor, concurrency=1)
-    kinds = kinds_of(config.strategy) if scores is None else ()
+    kinds = kinds_of(config.strategy)
     network = "text" in kinds or ("visual" in kinds and config.similarity == "dinov2")
     scoring = replace(
         tokenising if network else interpolating,
         cls=Score,
-        kwargs={
-            "seed": config.seed,
-            "num_keyframes": config.num_keyframes,
-            "threads": threads,
-            "strategy": config.strategy,
-            "similarity": config.similarity,
-            "dinov2": config.dinov2,
-            "pair_encoder": config.pair_encoder,
-            "scores": scores,
-            "mix": config.mix,
-            "temperature": config.temperature,
-        },
+        kwargs={"threads": threads, **config.model_dump(include=_SCORING)},
     )
     packing = replace(
-        interpolating,
-        cls=Pack,
-        kwargs={
-            "words": vocabulary.words,
-            "stored_frames": config.stored_frames,
-            "store_features": config.store_features,
-        },
+        interpolating, cls=Pack, kwargs={"words": vocabulary.words, "store_features": config.store_features}
     )
     if config.gpus_per_actor > 0 and config.interpolation == "vfiformer":
         # equal needs: it shares the tokenizer's process, and its GPU

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from idc.config import ConfigError, load
 from idc.data.images import decode_image
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows, read_manifest, read_rejects
 from idc.data.text import BOS, EOS, Vocabulary
 from idc.systems.procap.procedures.build import build
-from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
+from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.procedures.similarity import Sampling
 from idc.vision.interpolation.middle_frames import DISFlow, interpolate
 from idc.vision.tokenizer.model import ImageTokenizer, to_images
@@ -54,7 +52,7 @@ def rows_of(path: Path | str) -> dict[str, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def built(pairs: str, tokenizer: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = str(tmp_path_factory.mktemp("built") / "procedures")
-    build(config(pairs, tokenizer, store_features=True), path, run)
+    build(config(pairs, tokenizer, store_features=True, frames_per_batch=10), path, run)
     return path
 
 
@@ -62,15 +60,8 @@ def test_what_is_stored(built: str, pairs: str, tokenizer: str) -> None:
     manifest = read_manifest(built, kind="procedures")
     assert manifest.rows_by_split == {"test": 3, "train": 6, "val": 3}
     extra = manifest.extra
-    assert {
-        **extra,
-        "num_frames": 5,
-        "num_between": 3,
-        "image_size": 32,
-        "patches_per_frame": 16,
-        "grid": [4, 4],
-    } == extra
-    assert (extra["feature_dim"], extra["codebook_size"], extra["num_keyframes"]) == (16, 32, 2)
+    sizes = {"num_frames": 5, "image_size": 32, "grid": [4, 4]}
+    assert {**extra, **sizes, "feature_dim": 16, "codebook_size": 32, "num_keyframes": 2} == extra
     model, vocabulary = ImageTokenizer.load(tokenizer), Vocabulary(extra["vocabulary"])
     sources = rows_of(pairs)
     assert list(rows_of(built)) == list(sources)  # in order, nothing lost
@@ -105,28 +96,6 @@ def test_vocabulary_is_of_the_training_captions_or_of_other_procedures(tokenizer
     assert build(taken, str(tmp_path / "other"), run).extra["vocabulary"] == words
 
 
-def test_the_cutting_changes_nothing(built: str, pairs: str, tokenizer: str, tmp_path: Path) -> None:
-    other = config(pairs, tokenizer, store_features=True, pairs_per_chunk=1, frames_per_batch=1)
-    build(other, str(tmp_path / "out"), run)
-    again, first = rows_of(tmp_path / "out"), rows_of(built)
-    assert again.keys() == first.keys()
-    for name, row in first.items():
-        for column in ("frames", "keyframes", "caption_ids"):
-            assert again[name][column] == row[column], (name, column)
-        np.testing.assert_allclose(again[name]["confidence"], row["confidence"], atol=1e-4)
-
-
-def test_only_key_frames(pairs: str, tokenizer: str, built: str, tmp_path: Path) -> None:
-    few = config(pairs, tokenizer, store_features=True, stored_frames="keyframes")
-    assert build(few, str(tmp_path / "out"), run).extra["num_frames"] == 4
-    full = rows_of(built)
-    for name, row in rows_of(tmp_path / "out").items():
-        kept = [0, *full[name]["keyframes"], 4]
-        assert row["frames"] == [full[name]["frames"][n] for n in kept]
-        assert row["keyframes"] == [1, 2]
-        assert (len(row["confidence"]), len(row["tokens"]), len(row["features"])) == (3, 2 * 4 * 16, 2 * 4 * 16 * 16)
-
-
 def test_bad_images_are_rejected_and_nothing_else_is_lost(tokenizer: str, tmp_path: Path) -> None:
     rows = [pair_row(n, "train") for n in range(4)]
     rows[1]["after"] = rows[1]["after"][:300]
@@ -134,12 +103,11 @@ def test_bad_images_are_rejected_and_nothing_else_is_lost(tokenizer: str, tmp_pa
     settings = config(write_pairs(tmp_path / "pairs", rows), tokenizer, max_reject_share=0.5)
     build(settings, str(tmp_path / "out"), run)
     assert list(rows_of(tmp_path / "out")) == ["p000", "p003"]
-    rejects = {reject.row_id: reject for reject in read_rejects(tmp_path / "out")}
-    assert {name: reject.code for name, reject in rejects.items()} == {
-        "p001": "truncated image",
-        "p002": "not an image",
-    }
-    assert "after" in rejects["p001"].reason
+    first, second = read_rejects(tmp_path / "out")
+    assert (first.row_id, first.code, second.row_id, second.code) == (
+        "p001", "truncated image", "p002", "not an image",
+    )  # fmt: skip
+    assert "after" in first.reason
 
 
 def test_a_folder_of_other_settings_is_kept_and_settings_that_do_not_count_are_none(
@@ -156,79 +124,19 @@ def test_a_folder_of_other_settings_is_kept_and_settings_that_do_not_count_are_n
     build(uniform.model_copy(update={"seed": 1}), str(tmp_path / "out"), run, overwrite=True)
 
 
-def score_file(path: Path, names: list[str]) -> str:
-    """Official scores of these pairs: frame 2 is half way for even ones, frame 1 for odd ones."""
-    content = {}
-    for n, name in enumerate(names):
-        before = [0.9, *((0.5, 0.8) if n % 2 else (0.8, 0.5)), 0.2, 0.1]
-        content[name] = {"bef_inter_sim": [before] * 2, "inter_aft_sim": [[1 - s for s in before]] * 2}
-    path.write_text(json.dumps(content))
-    return str(path)
-
-
-def test_official_scores_become_the_confidence(
-    pairs: str, tokenizer: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    names = sorted(rows_of(pairs))
-    scores = score_file(tmp_path / "scores.json", names[:-1])
-    settings = config(pairs, tokenizer, strategy="visual_text", scores=scores, temperature=0.01)
-    build(settings, str(tmp_path / "out"), run)
-    made = rows_of(tmp_path / "out")
-    for n, name in enumerate(names[:-1]):
-        assert int(np.argmax(made[name]["confidence"])) == (0 if n % 2 else 1)
-    np.testing.assert_allclose(made[names[-1]]["confidence"], np.full(3, 2 / 3))
-    assert "1 of 12 pairs are not in" in caplog.text
-
-
 def test_a_pair_encoder_gives_the_confidence(pairs: str, tokenizer: str, tmp_path: Path) -> None:
     tiny_pair_encoder().save(tmp_path / "encoder")
     sampling = {"strategy": "visual_text", "pair_encoder": str(tmp_path / "encoder"), "temperature": 1e-5}
     build(config(pairs, tokenizer, **sampling), str(tmp_path / "out"), run)
-    for name, row in rows_of(tmp_path / "out").items():
+    for row in rows_of(tmp_path / "out").values():
         frames = np.stack([decode_image(data) for data in row["frames"]])
-        expected = Sampling(**sampling)(name, frames, np.zeros((5, 1, 1)), row["captions"])
+        expected = Sampling(**sampling)(frames, np.zeros((5, 1, 1)), row["captions"])
         np.testing.assert_allclose(row["confidence"], expected, atol=0.02)
     assert np.ptp(rows_of(tmp_path / "out")["p000"]["confidence"]) > 0.1
 
 
-def test_what_a_strategy_lacks_is_refused_before_the_build(pairs: str, tokenizer: str, tmp_path: Path) -> None:
-    good = score_file(tmp_path / "good.json", sorted(rows_of(pairs)))
-    other = score_file(tmp_path / "other.json", ["1.png"])
+def test_captions_to_compare_with_are_required_before_the_build(tokenizer: str, tmp_path: Path) -> None:
     silent = write_pairs(tmp_path / "silent", [pair_row(n, "train", captions=[]) for n in range(2)])
-    for changes, message in (
-        ({"scores": good, "depth": 3}, "scores of 5 frames, but depth=3 makes 9; take depth=2"),
-        ({"scores": good, "strategy": "mixed"}, "12 of 12 pairs have no DINOv2 scores; strategy='mixed' needs them"),
-        ({"scores": other}, "such as '1.png', and none of those in"),
-        ({"pairs": silent, "pair_encoder": tokenizer}, "no pair of .* has one; take strategy=visual"),
-    ):
-        settings = {"pairs": pairs, "tokenizer": tokenizer, "depth": 2, "strategy": "visual_text", **changes}
-        with pytest.raises(ValueError, match=message):
-            build(ProceduresConfig(**settings), str(tmp_path / "out"), run)
+    with pytest.raises(ValueError, match=r"no pair of .* has one; take strategy=visual"):
+        build(config(silent, tokenizer, strategy="visual_text", pair_encoder=tokenizer), str(tmp_path / "out"), run)
     assert not (tmp_path / "out").exists()
-
-
-def test_settings_that_contradict_each_other_are_named(tmp_path: Path) -> None:
-    build_of = {"procedures": "x", "build.pairs": "p", "build.tokenizer": "t"}
-    for settings, fault in (
-        ({"build.depth": 1}, r"num_keyframes: 2 cannot be drawn from 2\^depth - 1 = 1 frames"),
-        ({"build.strategy": "mixed"}, "strategy: 'mixed' needs pair_encoder"),
-        ({"build.pair_encoder": "a", "build.scores": "b"}, "pair_encoder and scores: give only one"),
-    ):
-        with pytest.raises(ConfigError, match=fault):
-            load(BuildProceduresJob, None, {**build_of, **settings})
-    job = ProceduresConfig(pairs=str(tmp_path / "nowhere"), tokenizer=str(tmp_path))
-    assert [fault.split(":")[0] for fault in job.preflight()] == ["pairs"]
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-def test_the_same_on_ray(ray_session: None, built: str, pairs: str, tokenizer: str, tmp_path: Path) -> None:
-    from cluster.data import run_chunks_on_ray as run_on_ray
-
-    settings = config(pairs, tokenizer, store_features=True, actors=2, cpus_per_actor=0.5)
-    build(settings, str(tmp_path / "out"), partial(run_on_ray, progress=False))
-    first, made = rows_of(built), rows_of(tmp_path / "out")
-    assert made.keys() == first.keys()
-    for name, row in made.items():
-        for column in ("frames", "keyframes", "caption_ids", "captions", "tokens"):
-            assert row[column] == first[name][column], (name, column)

@@ -22,50 +22,38 @@ from idc.vision.tokenizer.model import ImageTokenizer
 from tests.vision.interpolation.test_vfiformer import tiny
 from tests.vision.scenes import TINY, pair_row, write_pairs
 
-run = partial(run_local, progress=False)
 
-
-@pytest.fixture
-def config(tmp_path: Path) -> ProceduresConfig:
+def test_the_frames_are_vfiformers_whose_weights_are_loaded_before_the_build(tmp_path: Path) -> None:
     torch.manual_seed(0)
     ImageTokenizer(TINY).save(tmp_path / "tokenizer")
     tiny().save(tmp_path / "interpolator")
-    return ProceduresConfig(
-        pairs=write_pairs(tmp_path / "pairs", [pair_row(n, "train") for n in range(2)]),
-        tokenizer=str(tmp_path / "tokenizer"),
-        depth=2,
-        interpolation="vfiformer",
-        interpolation_weights=str(tmp_path / "interpolator"),
-    )
-
-
-def test_the_frames_are_vfiformers(config: ProceduresConfig, tmp_path: Path) -> None:
+    pairs = write_pairs(tmp_path / "pairs", [pair_row(n, "train") for n in range(2)])
+    settings = {"tokenizer": str(tmp_path / "tokenizer"), "depth": 2, "interpolation": "vfiformer"}
+    config = ProceduresConfig(pairs=pairs, interpolation_weights=str(tmp_path / "interpolator"), **settings)
+    run = partial(run_local, progress=False)
     manifest = build(config, str(tmp_path / "out"), run)
-    assert manifest.num_rows == 2
     assert manifest.inputs["interpolation_weights"] == config.interpolation_weights
     middle = make_middle("vfiformer", config.interpolation_weights)
     for row in iter_rows(str(tmp_path / "out")):
         frames = np.stack([decode_image(data) for data in row["frames"]])
         assert (frames == interpolate(frames[0], frames[-1], 2, middle)).all()
-
-
-def test_weights_that_do_not_load_are_refused_before_the_build(config: ProceduresConfig, tmp_path: Path) -> None:
     (tmp_path / "interpolator" / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(ValueError, match="does not fit config"):
-        build(config, str(tmp_path / "out"), run)
-    assert not (tmp_path / "out").exists()
+        build(config, str(tmp_path / "more"), run)
+    assert not (tmp_path / "more").exists()
 
 
-def test_with_a_gpu_it_shares_the_tokenizers_process(config: ProceduresConfig) -> None:
+def test_with_a_gpu_vfiformer_shares_the_tokenizers_process() -> None:
     def needs(**settings: object) -> list[tuple[float, float, object]]:
-        made = stages(config.model_copy(update=settings), TINY, Vocabulary([]))
-        return [(stage.num_cpus, stage.num_gpus, stage.concurrency) for stage in made]
+        config = ProceduresConfig.model_validate({"pairs": "p", "tokenizer": "t", "actors": 3, **settings})
+        return [(stage.num_cpus, stage.num_gpus, stage.concurrency) for stage in stages(config, TINY, Vocabulary([]))]
 
-    first, second, third, *_ = needs(gpus_per_actor=1.0, actors=3)
+    vfiformer = {"interpolation": "vfiformer", "interpolation_weights": "w"}
+    first, second, third, *_ = needs(gpus_per_actor=1.0, **vfiformer)
     assert first == second == (1.0, 1.0, 1)
     assert third == (1.0, 0.0, 3)
-    assert [gpus for _, gpus, _ in needs(gpus_per_actor=1.0, actors=3, interpolation="dis")] == [0, 1, 0, 0]
-    assert len(set(needs())) == 1
+    assert [gpus for _, gpus, _ in needs(gpus_per_actor=1.0)] == [0, 1, 0, 0]
+    assert len(set(needs(**vfiformer))) == 1
 
 
 def test_weights_and_interpolation_go_together() -> None:

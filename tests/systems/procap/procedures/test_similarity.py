@@ -12,13 +12,14 @@ from idc.data.images import resize_image
 from idc.systems.procap.procedures.similarity import (
     Dinov2Similarity,
     PairEncoderSimilarity,
-    PixelSimilarity,
     Sampling,
-    TokenizerSimilarity,
+    Similarity,
     confidence,
     evenly_spaced,
     pair_rng,
+    pixel_similarity,
     sample_keyframes,
+    tokenizer_similarity,
 )
 from idc.vision.interpolation.middle_frames import LinearBlend, interpolate
 from tests.vision.pair_encoder.test_pair_encoder import tiny
@@ -35,18 +36,19 @@ def test_confidence_is_equation_2() -> None:
     np.testing.assert_allclose(confidence(s_before[:2], s_after[:2], temperature=1e-9), [0, 1])  # no overflow
 
 
-@pytest.mark.parametrize("similarity", [PixelSimilarity(), TokenizerSimilarity()])
-def test_the_middle_of_a_change_is_the_most_confident(similarity: PixelSimilarity | TokenizerSimilarity) -> None:
+@pytest.mark.parametrize(("name", "similarity"), [("pixels", pixel_similarity), ("tokenizer", tokenizer_similarity)])
+def test_the_middle_of_a_change_is_the_most_confident(name: str, similarity: Similarity) -> None:
     frames = red_to_blue()
     features = frames[:, ::4, ::4].reshape(9, -1, 3).astype(np.float16)
-    s_before, s_after = similarity(frames, features, [])
-    assert s_before.shape == s_after.shape == (7,)
-    assert (np.diff(s_before) < 0).all()
-    assert (np.diff(s_after) > 0).all()
-    weights = confidence(s_before, s_after, temperature=float(np.square(s_before - s_after).max()))
-    assert int(weights.argmax()) == 3
-    assert weights[0] < weights[1] < weights[2] < weights[3]
-    alike = confidence(*similarity(frames[[0] * 5], features[[0] * 5], []))
+    ends = similarity(frames, features, [])
+    assert ends is not None
+    assert (np.diff(ends[0]) < 0).all()
+    assert (np.diff(ends[1]) > 0).all()
+    temperature = float(np.square(ends[0] - ends[1]).max())
+    weights = Sampling("visual", similarity=name, temperature=temperature)(frames, features, ["unused"])
+    np.testing.assert_array_equal(weights, confidence(*ends, temperature))
+    assert weights[0] < weights[1] < weights[2] < weights[3] == weights.max()
+    alike = Sampling("visual", similarity=name)(frames[[0] * 5], features[[0] * 5], [])
     np.testing.assert_allclose(alike, 1 - 1 / 3, rtol=1e-6)
 
 
@@ -57,9 +59,8 @@ def test_keyframes_follow_the_confidence_sorted_and_distinct() -> None:
     np.testing.assert_allclose(shares, [0, 0, 1 / 8, 3 / 8, 0, 4 / 8], atol=0.03)
     for seed in range(50):
         several = sample_keyframes(np.ones(7), 3, np.random.default_rng(seed))
-        assert several == sorted(set(several))
+        assert several == sorted(set(several) & set(range(1, 8)))
         assert len(several) == 3
-        assert set(several) <= set(range(1, 8))
     assert sample_keyframes(np.zeros(3), 3, rng) == [1, 2, 3]
     with pytest.raises(ValueError, match="4 key frames cannot be drawn from 3"):
         sample_keyframes(np.ones(3), 4, rng)
@@ -71,32 +72,21 @@ def test_a_pairs_draw_depends_on_seed_and_id_alone() -> None:
     assert pair_rng(1, "b").random() == draws[1, "b"]
 
 
-# -- strategies ---------------------------------------------------------------------------------------------------
-
-
 def red_to_blue() -> np.ndarray:
     return interpolate(scene("red"), scene("blue"), 3, LinearBlend())
 
 
 def test_random_leaves_all_frames_alike_and_uniform_draws_none_but_its_own() -> None:
     frames, features = red_to_blue(), np.zeros((9, 4, 2))
-    np.testing.assert_allclose(Sampling("random")("p", frames, features, []), np.full(7, 6 / 7))
+    np.testing.assert_allclose(Sampling("random")(frames, features, []), np.full(7, 6 / 7))
     for k, chosen in ((1, [4]), (2, [3, 5]), (4, [2, 3, 5, 6]), (7, [1, 2, 3, 4, 5, 6, 7])):
-        weights = Sampling("uniform", num_keyframes=k)("p", frames, features, [])
-        assert evenly_spaced(7, k) == chosen
-        for seed in range(20):
-            assert sample_keyframes(weights, k, np.random.default_rng(seed)) == chosen
+        weights = Sampling("uniform", num_keyframes=k)(frames, features, [])
+        assert sample_keyframes(weights, k, np.random.default_rng(k)) == chosen
     for between in (1, 3, 7, 15):
         for k in range(1, between + 1):
             chosen = evenly_spaced(between, k)
             assert chosen == sorted(set(chosen) & set(range(1, between + 1))), (between, k)
             assert len(chosen) == k
-
-
-def test_visual_is_equation_2_of_its_similarity() -> None:
-    frames, features = red_to_blue(), np.zeros((9, 4, 2))
-    weights = Sampling("visual", similarity="pixels", temperature=0.1)("p", frames, features, ["unused"])
-    np.testing.assert_array_equal(weights, confidence(*PixelSimilarity()(frames, features, []), temperature=0.1))
 
 
 def test_dinov2_compares_class_tokens(tmp_path: Path) -> None:
@@ -128,13 +118,13 @@ def test_visual_text_is_equation_12_and_mixed_is_both(tmp_path: Path) -> None:
 
     folder = str(tmp_path / "pairs")
     alone = Sampling("visual_text", pair_encoder=folder, temperature=0.01)
-    np.testing.assert_array_equal(alone("p", frames, features, captions), confidence(*text, temperature=0.01))
-    both = Sampling("mixed", pair_encoder=folder, similarity="pixels", mix=0.4)("p", frames, features, captions)
+    np.testing.assert_array_equal(alone(frames, features, captions), confidence(*text, temperature=0.01))
+    both = Sampling("mixed", pair_encoder=folder, similarity="pixels", mix=0.4)(frames, features, captions)
     parts = []
-    for s_before, s_after in (text, PixelSimilarity()(frames, features, [])):
+    for s_before, s_after in (text, pixel_similarity(frames, features, [])):
         square = np.square(s_before.astype(np.float64) - s_after)
         parts.append((square - square.min()) / (square.max() - square.min()))
     shares = np.exp(0.4 * parts[0] + 0.6 * parts[1])
     np.testing.assert_allclose(both, 1 - shares / shares.sum(), atol=1e-4)
     for strategy in (alone, Sampling("mixed", pair_encoder=folder, mix=0.5)):
-        np.testing.assert_allclose(strategy("p", frames, features, []), np.full(7, 6 / 7))  # no caption, nothing known
+        np.testing.assert_allclose(strategy(frames, features, []), np.full(7, 6 / 7))  # no caption, nothing known

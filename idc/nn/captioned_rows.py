@@ -1,0 +1,80 @@
+"""Pairs with captions as training samples: what the data sets of several systems share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from idc.data.images import decode_image, resize_image
+from idc.data.mapped_rows import MappedRows
+from idc.data.text import Vocabulary
+from idc.metrics.difference_lists import scene_truth
+from idc.training.caption_validation import ValidatedRows
+
+
+class ImageStore:
+    """Decoded images of a folder, at the model's size. Pairs of one scene share images, so equal files are kept once.
+
+    Args:
+        size: height and width in pixels, or one number for both.
+        megabytes: kept in memory at most; others are decoded each time.
+
+    Attributes:
+        room: number of images that are kept at most.
+    """
+
+    def __init__(self, size: int | tuple[int, int], megabytes: float):
+        self.size = size
+        height, width = (size, size) if isinstance(size, int) else size
+        self._kept: dict[bytes, np.ndarray] = {}
+        self.room = int(megabytes * 2**20) // (3 * height * width)
+
+    def __call__(self, data: bytes) -> tuple[np.ndarray, bytes]:
+        """The image, uint8 (H, W, 3), and a key of its content."""
+        key = hashlib.blake2b(data, digest_size=16).digest()
+        image = self._kept.get(key)
+        if image is None:
+            image = resize_image(decode_image(data), self.size)
+            if len(self._kept) < self.room:
+                self._kept[key] = image
+        return image, key
+
+
+class CaptionedRows(ValidatedRows):
+    """The pairs of a split that have captions.
+
+    Attributes:
+        captions: of each row of the split.
+        order: the row of each sample.
+    """
+
+    def __init__(self, pairs: str, split: str, images: ImageStore, vocabulary: Vocabulary, length: int, seed: int):
+        self.rows = MappedRows(pairs, ("pair_id", "before", "after", "captions", "change_type", "meta"), split)
+        self.images, self.vocabulary, self.length, self.seed = images, vocabulary, length, seed
+        self.captions: list[list[str]] = self.rows.column("captions")
+        self.order = [index for index, texts in enumerate(self.captions) if texts]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def scored(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The references and the scene, which validation compares captions with."""
+        scene = scene_truth(row["change_type"], json.loads(row["meta"]) if row["meta"] else {})
+        return {"pair_id": row["pair_id"], "references": row["captions"], "scene": scene}
+
+
+def of_validation(samples: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """What :meth:`CaptionedRows.scored` adds to the samples, for their batch."""
+    names = [name for name in ("pair_id", "references", "scene") if name in samples[0]]
+    return {name: [sample[name] for sample in samples] for name in names}
+
+
+def padded(rows: Sequence[Sequence[int]], value: int) -> torch.Tensor:
+    """Rows of numbers, padded at the end to the longest."""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows])
