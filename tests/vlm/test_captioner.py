@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from transformers import GenerationConfig
 
-from idc.captioning.apply import DescribeOptions
 from idc.captioning.calibration import YES, Calibration, fit_calibration, inputs_of
 from idc.captioning.contract import Seen
-from idc.captioning.table import CaptionRows
-from idc.data.images import encode_png
-from idc.evaluation.split import CaptionPairs
 from idc.schema import IMAGE, Turn
 from idc.vlm.base import find_base, load_model
 from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
@@ -68,23 +62,6 @@ def test_it_says_what_it_learned_in_batches_as_alone(kind: str) -> None:
         assert alone.best.caption == expected.best.caption
         assert alone.best.log_probability == pytest.approx(expected.best.log_probability, abs=CLOSE)
         assert alone.evidence == pytest.approx(expected.evidence, abs=CLOSE)
-
-
-def test_a_pair_that_the_image_processor_refuses_costs_no_other_its_caption() -> None:
-    """Qwen's refuses sides of more than 200 to 1."""
-    model = captioner(KIND)
-    thin = picture(0, 900, 3)
-    with pytest.raises(ValueError, match="aspect ratio"):
-        model.describe([thin], [thin])
-    images = [encode_png(image) for image in (BEFORES[0], thin, BEFORES[1])]
-    rows = {"row": [0, 1, 2], "pair_id": ["a", "thin", "b"], "before": images, "after": images, "error": [None] * 3}
-    table = CaptionRows(load=lambda: model, options=DescribeOptions())(rows)
-    split = CaptionPairs(lambda: model)(rows)
-    [expected, other] = model(BEFORES[:2], BEFORES[:2])
-    for captions, faults in ((table["caption"], table["fault"]), (split["caption"], split["error"])):
-        assert captions == [expected, None, other]
-        assert (faults[0], faults[2]) == (None, None)
-        assert "not captioned: absolute aspect ratio must be smaller than 200" in faults[1]
 
 
 @pytest.mark.parametrize(
@@ -230,24 +207,6 @@ def test_beams_are_those_of_transformers_with_its_own_score() -> None:
     assert means == pytest.approx(theirs.sequences_scores.tolist(), abs=CLOSE)
 
 
-def test_a_system_asks_each_pair_its_own_question() -> None:
-    """In captions and in dialogues; of a batch as of a pair alone."""
-    model = captioner(KIND)
-    questions = [model.prompt, PromptConfig(text=f"{IMAGE}{IMAGE}Which cube?", system="Be short.")]
-
-    class Asking(VlmCaptioner):
-        def pair_prompts(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[PromptConfig]:
-            return [questions[before is BEFORES[1]] for before in befores]
-
-    asking = Asking(model.model, model.family, model.prompt, model.settings)
-    alone = VlmCaptioner(model.model, model.family, questions[1], model.settings)
-    expected = [*model.describe(BEFORES[:1], AFTERS[:1]), *alone.describe(BEFORES[1:2], AFTERS[1:2])]
-    descriptions = asking.describe(BEFORES[:2], AFTERS[:2])
-    assert [description.best.caption for description in descriptions] == [one.best.caption for one in expected]
-    (answer,) = asking.answer(BEFORES[1:2], AFTERS[1:2], [[Turn("user", IMAGE * 2)]])
-    assert answer.prompt_tokens == len(prompts_of(alone)[1])
-
-
 def test_one_vision_pass_serves_all_that_is_asked() -> None:
     model = captioner(KIND)
     towers: list[Any] = []
@@ -344,14 +303,6 @@ def test_answers_in_dialogues() -> None:
     without_marks = [Turn("user", "What changed?"), *dialogue[1:]]
     assert model.answer(BEFORES[:1], AFTERS[:1], [without_marks], max_tokens=2) == [long]
     assert long.prompt_tokens == len(model.chat.prompt(dialogue, [BEFORES[0].shape[:2], AFTERS[0].shape[:2]]))
-
-
-def test_the_system_turn_of_the_prompt_is_that_of_dialogues_without_one() -> None:
-    plain = captioner(KIND)
-    model = VlmCaptioner(plain.model, plain.family, PromptConfig(system="Answer like a surveyor."), plain.settings)
-    asked, short = [Turn("user", f"{IMAGE}{IMAGE} What changed?")], [Turn("system", "Be short.")]
-    for own, same in ((asked, [Turn("system", "Answer like a surveyor."), *asked]), ([*short, *asked],) * 2):
-        assert model.answer(BEFORES[:1], AFTERS[:1], [own]) == plain.answer(BEFORES[:1], AFTERS[:1], [same])
 
 
 @pytest.mark.parametrize(

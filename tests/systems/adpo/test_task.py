@@ -137,18 +137,6 @@ def test_sft_is_supervised_tuning(pairs: Path, tmp_path: Path) -> None:
     assert [line["loss"] for line in adpo] == [line["loss"] for line in sft]
 
 
-def test_switched_off_adapters_and_a_copy_are_the_same_reference(pairs: Path, tmp_path: Path) -> None:
-    logs = {}
-    for by in ("adapters", "copy"):
-        run(pairs, tmp_path / by, **{"reference.by": by})
-        logs[by] = read_log(tmp_path / by / "log.jsonl")
-    for name in ("margin", "loss", "log_ratio_rejected", "grad_norm"):
-        values = {by: [line[name] for line in lines] for by, lines in logs.items()}
-        assert values["copy"] == pytest.approx(values["adapters"], rel=1e-5, abs=1e-6), name
-    assert logs["adapters"][-1]["margin"] != 0
-    assert read_artifact(tmp_path / "copy" / "artifact").state_dict() == {}, "the copy is not stored"
-
-
 @pytest.mark.parametrize(
     ("settings", "text"),
     [

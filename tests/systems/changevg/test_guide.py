@@ -89,21 +89,6 @@ def test_a_refining_block_is_self_attention() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("settings", [{}, {"map": "paper", "summary": "paper"}])
-def test_a_pair_does_not_depend_on_its_batch_and_the_order_of_images_matters(settings: dict[str, Any]) -> None:
-    net, pairs = net_of(**settings), images(3)
-    pairs[1, 1] = pairs[1, 0]
-    together = net(pairs)
-    for number in range(3):
-        alone = net(pairs[number : number + 1])
-        assert torch.allclose(alone.classes[0], together.classes[number], atol=1e-4)
-        assert torch.allclose(alone.memory[0], together.memory[number], atol=1e-4)
-    turned = net(pairs.flip(1))
-    assert not torch.allclose(turned.classes[0], together.classes[0], atol=1e-2)
-    assert not torch.allclose(turned.memory[0], together.memory[0], atol=1e-2)
-
-
-@torch.no_grad()
 def test_cached_decoding_gives_the_tokens_of_uncached_decoding() -> None:
     net = net_of(decoder={**MODEL["decoder"], "layers": 2})
     memory = net(images(3)).memory

@@ -14,13 +14,12 @@ import pytest
 from idc.data.images import decode_image
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
-from idc.schema import IMAGE, Instruction, Turn
+from idc.schema import Instruction, Turn
 from idc.systems import load_captioner, supervision_of
 from idc.systems.changevg.captioner import GuideCaptioner
 from idc.systems.changevg.config import GuidedPromptConfig, GuideQuestionsJob, RunGuideJob
 from idc.systems.changevg.dialogues import ImtiDialogues, make_loaders
 from idc.systems.changevg.guided_captioner import GuidedCaptioner
-from idc.systems.changevg.notes import guided_question
 from idc.systems.changevg.notes_job import open_notes, open_questions
 from idc.systems.changevg.tuning import train
 from idc.training.artifact import read_artifact
@@ -29,7 +28,7 @@ from idc.training.data import Loaders
 from idc.vlm.captioner import VlmCaptioner
 from idc.vlm.merging import merge
 from tests.systems.changevg.guided import tuning_job, write_masked, write_questions
-from tests.systems.changevg.tiny import SIDE, start, tiny_job
+from tests.systems.changevg.tiny import start, tiny_job
 from tests.vlm.models import found
 
 QUOTES: dict[str, dict[str, Any]] = {
@@ -154,38 +153,6 @@ def test_a_question_is_put_as_it_was_learned(
     assert {(False, task) for task in ("caption", "binary", "count", "location")} | {(True, "caption")} <= seen
 
 
-@pytest.mark.parametrize(
-    ("settings", "quoted"),
-    [
-        ({}, (True, True)),
-        ({"quote.summary": False}, (False, True)),
-        ({"quote.regions": False}, (True, False)),
-        ({"quote.style": "notebook"}, (False, False)),
-    ],
-)
-def test_branches_that_are_left_out_are_in_no_prompt(
-    folder: Path, settings: dict[str, Any], quoted: tuple[bool, bool]
-) -> None:
-    samples = samples_of(loaders_of(folder, **settings))
-    texts = [samples.dialogue(row, number).turns[0].text for row, number in samples.order]
-    assert {("Caption: " in text, "Count: {" in text) for text in texts} == {quoted}
-
-
-def test_questions_without_images_are_put_behind_the_notes(
-    folder: Path, artifacts: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    captioner = captioner_of(artifacts["all"])
-    prompts = listened(captioner, monkeypatch)
-    ((before, after), *_) = pairs_of(folder).values()
-    captioner.answer([before], [after], [[Turn("user", "How many roads?")]])
-    ((notes, _),) = captioner.looks([before], [after])
-    text = guided_question(notes, f"{IMAGE}{IMAGE}How many roads?", captioner.quote)
-    assert prompts == [captioner.chat.prompt([Turn("user", text)], [(SIDE, SIDE)] * 2)]
-    captioner.answer([before], [after], [[Turn("user", f"{IMAGE}{IMAGE}")]])
-    captioner([before], [after])
-    assert prompts[1] == prompts[2], "images alone ask for the caption, whose question quotes notes once"
-
-
 def test_notes_are_those_of_the_pair_in_its_order(
     folder: Path, artifacts: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,19 +187,6 @@ def test_the_guide_runs_once_for_each_pair(
     assert numbers == [1, 1], "of the batch the other pair alone"
     captioner.describe([second[0]] * 2, [second[1]] * 2)
     assert numbers == [1, 1]
-
-
-def test_a_batch_larger_than_the_memory_is_seen_once(
-    folder: Path, artifacts: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("idc.systems.changevg.guided_captioner.REMEMBERED", 2)
-    captioner, (befores, afters) = captioner_of(artifacts["all"]), images_of(folder)
-    numbers = counted(captioner, monkeypatch)
-    captioner.describe(befores, afters, change_map=True)
-    different = {(before.tobytes(), after.tobytes()) for before, after in zip(befores, afters, strict=True)}
-    assert numbers == [len(different)] > [2]
-    captioner.looks(befores[:1], afters[:1])
-    assert len(captioner._looks) == 2
 
 
 def test_maps_are_the_guides(folder: Path, artifacts: dict[str, Path]) -> None:

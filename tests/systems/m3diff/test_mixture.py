@@ -3,7 +3,6 @@ is read."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections import Counter
@@ -67,50 +66,6 @@ def job_of(folders: dict[str, str], **settings: Any) -> M3DiffJob:
         "mixture.sets": sets, "base.source": str(tiny_folder("internvl")), "generation.max_new_tokens": 4,
         "tune.lora.rank": 2, "mdp.heads": 2, "train": TRAIN, **settings,
     })  # fmt: skip
-
-
-def test_the_order_is_the_same_for_one_and_two_workers_accumulated_and_from_any_step_on(
-    folders: dict[str, str], tmp_path: Path
-) -> None:
-    """A step's samples, each by its tokens and pixels, as the real loader gives them to the ranks."""
-    family = found("internvl").family
-
-    def steps(workers: int = 1, accumulation: int = 1, start: int = 0, group: int = 0) -> list[list[Any]]:
-        layout = {"num_workers": workers, "grad_accumulation": accumulation, "group_by_length": group, "prefetch": 0}
-        job = job_of(folders, **{f"train.{name}": value for name, value in layout.items()})
-        taken: list[list[Any]] = [[] for _ in range(14 - start)]
-        for rank in range(workers):
-            loader = make_loaders(job, family, context(tmp_path, rank, workers)).train
-            batches = loader.batches(start * accumulation)
-            for step in taken:
-                for _ in range(accumulation):
-                    batch = next(batches)
-                    images = [hashlib.sha256(image.numpy().tobytes()).hexdigest() for image in batch["pixel_values"]]
-                    for row, ids in enumerate(batch["input_ids"].tolist()):
-                        tokens = [token for token, kept in zip(ids, batch["attention_mask"][row], strict=True) if kept]
-                        step.append((*images[2 * row : 2 * row + 2], *tokens))
-        return [sorted(step) for step in taken]
-
-    for group in (0, 2):
-        whole = steps(group=group)
-        assert len({tuple(step) for step in whole}) == 14
-        assert steps(workers=2, group=group) == whole
-        assert steps(workers=2, accumulation=2, group=group) == whole
-        assert steps(start=6, group=group) == whole[6:]
-        assert steps(workers=2, start=9, group=group) == whole[9:]
-
-
-class _Rank(LocalContext):
-    """One of several ranks, none of which waits for the others."""
-
-    def all_gather_object(self, value: Any) -> list[Any]:
-        return [value]
-
-
-def context(folder: Path, rank: int = 0, world_size: int = 1) -> LocalContext:
-    made = _Rank(folder)
-    made.rank, made.world_size = rank, world_size
-    return made
 
 
 def test_an_epoch_has_every_sample_of_every_set_once_and_validation_pairs_only_if_asked(

@@ -22,7 +22,6 @@ from idc.vlm.tiny import make_tiny
 from tests.systems.m3diff.naive import Naive
 from tests.systems.m3diff.small import SQUARE, WIDE, batch_of, task_of
 from tests.vlm.models import TEXTS, every_family, found, model
-from tests.vlm.published_models import PUBLISHED
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -78,21 +77,6 @@ def test_the_equations_are_those_of_a_second_implementation(variant: str) -> Non
     torch.testing.assert_close(alone, made[:2], rtol=1e-5, atol=1e-6)
 
 
-def test_how_far_images_are_apart() -> None:
-    """0 where both images have the same features, at most 1, and large where one of them is alone."""
-    mdp = randomised(Mdp(16, (1, 2), load(MdpConfig, None, {"heads": 4})))
-    torch.manual_seed(0)
-    first = torch.randn(1, 6, 16)
-    second = first.clone()
-    second[0, 4] = -first[0, 4]
-    second[0, 2] *= 1.01
-    level = torch.cat((first, second))
-    with torch.no_grad():
-        apart = mdp([torch.randn(2, 6, 16), level], torch.zeros(2, 6, 2), None).apart[0]
-    assert apart[[0, 1, 3, 5]].abs().max() == 0
-    assert 0 < apart[2] < 0.05 < 0.5 < apart[4] <= 1
-
-
 def test_compared_with_itself_an_image_does_not_know_the_other() -> None:
     """The control of equal parameters: the same weights, and features of one image alone."""
     torch.manual_seed(0)
@@ -136,24 +120,20 @@ def test_tokens_of_the_tower_lie_where_their_places_say(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "levels", "millions"),
+    ("depth", "width", "levels", "millions"),
     [
-        ("llava-hf/llava-onevision-qwen2-7b-ov-hf", (17, 20, 23, 26), 71.7),
-        ("Qwen/Qwen2.5-VL-7B-Instruct", (20, 24, 28, 32), 88.5),
-        ("OpenGVLab/InternVL3-8B-hf", (15, 18, 21, 24), 56.7),
+        (26, 1152, (17, 20, 23, 26), 71.7),  # LLaVA-OneVision-7B
+        (32, 1280, (20, 24, 28, 32), 88.5),  # Qwen2.5-VL-7B
+        (24, 1024, (15, 18, 21, 24), 56.7),  # InternVL3-8B
     ],
 )
-def test_parameters_of_the_published_models(name: str, levels: tuple[int, ...], millions: float) -> None:
-    vision = PUBLISHED[name].config["vision_config"]
-    assert default_levels(vision.get("depth") or vision["num_hidden_layers"]) == levels
-    width = vision["hidden_size"]
+def test_levels_and_parameters_of_the_published_models(
+    depth: int, width: int, levels: tuple[int, ...], millions: float
+) -> None:
+    assert default_levels(depth) == levels
     with torch.device("meta"):
         mdp = Mdp(width, levels, MdpConfig())
-    attentions = 3 * (4 * width**2 + width) + 5 * 2 * width  # of three the first reads no other tokens: one norm less
-    stack = 5 * width**2 + attentions + 8 * width**2 + 7 * width
-    expected = 2 * stack + 4 * width**2 + 7 * width + 4 * width
-    assert sum(parameter.numel() for parameter in mdp.parameters()) == expected
-    assert round(expected / 1e6, 1) == millions
+    assert round(sum(parameter.numel() for parameter in mdp.parameters()) / 1e6, 1) == millions
 
 
 @every_family
@@ -189,14 +169,7 @@ def test_at_the_start_the_module_moves_logits_by_less_than_two_percent() -> None
     assert moved_far > 2 * moved
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"shared": False, "score": "scalar", "positions": "sines"},
-        {"blocks": "plain", "start": "random"},
-    ],
-)
+@pytest.mark.parametrize("settings", [{}, {"blocks": "plain", "start": "random", "shared": False}])
 def test_every_weight_of_the_module_gets_a_gradient_by_the_second_step(settings: dict[str, Any]) -> None:
     task = task_of("internvl", settings).train()
     batch = batch_of(task.family, [SQUARE, WIDE])

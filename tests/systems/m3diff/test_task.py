@@ -16,11 +16,9 @@ from idc.systems import load_captioner, load_remote
 from idc.systems.m3diff.captioner import M3DiffCaptioner
 from idc.systems.m3diff.model import new_mdp
 from idc.systems.m3diff.task import M3DiffTask, train
-from idc.training.activation_checkpointing import recompute_activations
 from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext
 from idc.vlm.artifact import find_tuned, load_found
-from idc.vlm.base import load_model
 from idc.vlm.config import BaseConfig
 from idc.vlm.logps import token_log_probabilities
 from idc.vlm.merging import merge
@@ -86,18 +84,6 @@ def test_rows_that_are_not_about_two_images_are_refused_by_name(pairs: Path, tmp
     assert not (tmp_path / "run" / "log.jsonl").exists()
 
 
-def test_a_base_without_the_levels_is_refused_before_its_weights_are_read(
-    pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def never(*_: Any) -> None:
-        raise AssertionError("weights were read")
-
-    monkeypatch.setattr("idc.vlm.system.load_model", never)
-    job = job_of("internvl", pairs, tmp_path, mdp={"levels": [15, 18, 21, 24]})
-    with pytest.raises(ValueError, match="vision tower has 2 layers and no level 15; take levels from 0 to 2"):
-        train(job.model_dump(mode="json"), LocalContext(tmp_path / "run"))
-
-
 def test_the_module_is_a_group_of_its_own_and_stored() -> None:
     task = task_of(KIND, {"optim": {"lr": 3e-5, "weight_decay": 0.1}})
     groups = {group["name"]: group for group in task.param_groups()}
@@ -108,35 +94,6 @@ def test_the_module_is_a_group_of_its_own_and_stored() -> None:
     assert sorted(grouped) == sorted(id(p) for p in task.parameters() if p.requires_grad)
     stored = {name for name in task.stored() if not name.startswith("model.")}
     assert stored == {f"mdp.{name}" for name in task.mdp.state_dict()}
-
-
-def test_recomputed_activations_change_nothing() -> None:
-    losses, gradients = [], []
-    for again in (False, True):
-        task = task_of(KIND).train()
-        if again:
-            recompute_activations(task)
-        torch.manual_seed(5)
-        loss = task.training_step(batch_of(task.family, [SQUARE, WIDE]))[0]
-        loss.backward()
-        losses.append(float(loss.detach()))
-        gradients.append({name: p.grad for name, p in task.named_parameters() if p.grad is not None})
-    assert losses[0] == losses[1]
-    assert gradients[0].keys() == gradients[1].keys()
-    assert all(torch.equal(gradients[0][name], gradients[1][name]) for name in gradients[0])
-
-
-def test_a_bfloat16_base_with_the_module_in_float32() -> None:
-    net = load_model(tiny_folder(KIND), BaseConfig(source="-", dtype="bfloat16"))
-    plain = task_of(KIND)
-    task = M3DiffTask(net, plain.family, plain.tune, plain.generation, plain.mdp, plain.optim).train()
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = task.training_step(batch_of(task.family, [SQUARE, WIDE]))[0]
-    loss.backward()
-    for parameter in (p for p in task.parameters() if p.requires_grad):
-        assert parameter.dtype == torch.float32
-        assert parameter.grad is not None
-        assert parameter.grad.isfinite().all()
 
 
 def test_captions_of_unequal_pairs_are_those_of_the_resized_pair_and_a_batch_is_its_pairs(artifact: Path) -> None:
