@@ -69,29 +69,21 @@ def test_no_sentence_of_no_change_is_a_negative_of_an_unchanged_pair(pairs: Path
         assert set(drawn) == set(range(5)) - positives
 
 
-def test_a_sample_is_redrawn_at_every_visit_or_not_at_all(pairs: Path) -> None:
+def test_a_sample_is_redrawn_at_every_visit_or_not_at_all_and_never_a_caption_of_its_pair(pairs: Path) -> None:
+    """For an unchanged pair no sentence that says so, though its references are only two of the three."""
     for redraw in (True, False):
         part = preference_parts(loaders_of(job_of(KIND, pairs, redraw=redraw), KIND, pairs))[0]
         first, again, later = (part.get(5, epoch) for epoch in (0, 0, 1))
-        assert first.candidates == again.candidates
-        assert np.array_equal(first.noise, again.noise)
+        assert (first.candidates, first.noise.tolist()) == (again.candidates, again.noise.tolist())
         assert (first.candidates == later.candidates) != redraw
         assert not np.array_equal(first.noise, later.noise)
-
-
-def test_candidates_are_of_the_bank_and_never_a_caption_of_the_pair(pairs: Path) -> None:
-    """For an unchanged pair no sentence that says so, though its references are only two of the three."""
-    part = preference_parts(loaders_of(job_of(KIND, pairs), KIND, pairs))[0]
-    seen = set()
-    for epoch, index in product(range(20), range(len(part))):
-        sample = part.get(index, epoch)
-        texts = {part.bank.texts[number] for number in sample.candidates}
-        references = set(part.captions[sample.row[1]])
-        assert len(texts) == 6
-        assert part.bank.texts[sample.chosen] in references
-        assert not texts & (references | set(SAME) if references <= set(SAME) else references)
-        seen |= texts
-    assert seen == set(part.bank.texts), "every caption is a candidate of some pair"
+        for epoch, index in product(range(3), range(len(part))):
+            sample = part.get(index, epoch)
+            references = set(part.captions[sample.row[1]])
+            assert part.bank.texts[sample.chosen] in references
+            negatives = {part.bank.texts[number] for number in sample.candidates}
+            assert len(negatives) == 6
+            assert not negatives & (references | set(SAME) if references <= set(SAME) else references)
 
 
 @pytest.mark.parametrize("keep", ["keep", "drop"])

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from idc.config import ConfigError, load, missing_inputs
+from idc.data.validation.published import PUBLISHED
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.m3diff.data import make_loaders, training_parts, validation_samples
-from idc.systems.m3diff.mixture import QUESTIONS, MixtureConfig, check_sets
+from idc.systems.m3diff.mixture import QUESTIONS, TABLE_9, MixtureConfig, check_sets
 from idc.training.context import LocalContext
 from idc.training.data import Mixture
 from idc.vlm.chat import Chat
@@ -23,8 +24,7 @@ from tests.vlm.folders import write_pairs, write_rows
 from tests.vlm.models import found, tiny_folder
 
 TRAIN = {
-    "epochs": None, "steps": 14, "batch_size": 4, "seed": 5, "log_every": 1, "precision": "fp32", "group_by_length": 0,
-    "tracking": {"enabled": False},
+    "epochs": None, "steps": 14, "batch_size": 4, "precision": "fp32", "group_by_length": 0,
 }  # fmt: skip
 
 
@@ -164,3 +164,11 @@ def test_a_split_without_captions_is_refused(folders: dict[str, str], tmp_path: 
     mixture = mixture_of({"mine": str(unvalidated), "clevr_change": folders["clevr_change"]})
     with pytest.raises(ValueError, match=r"mixture\.validate_on: the validation split of 'mine' .*: clevr_change"):
         validation_samples(mixture, chat(), 0)
+
+
+@pytest.mark.parametrize("name", ["omnidiff", "clevr_dc", "clevr_change", "spot_the_diff"])
+def test_table_9_has_the_pairs_of_train_and_val_together(name: str) -> None:
+    counts = PUBLISHED[name].counts  # type: ignore[index]
+    pairs = counts["rows" if name == "spot_the_diff" else "pairs"]  # rows of an annotator
+    both = pairs["train"] + pairs["val"]
+    assert TABLE_9[name].pairs in {both // 1000, round(both / 1000)}

@@ -58,21 +58,15 @@ AFTERS = [picture(2 * number + 1, *after) for number, (_, after) in enumerate(PA
 
 
 def test_an_image_after_of_another_size_is_resized_to_that_before(pairs: Path) -> None:
-    """In training; its length is known without decoding, and the loss is that of the resized pair."""
+    """In training; its length is known without decoding."""
     dataset, plain = samples(KIND, pairs, one_size=True), samples(KIND, pairs)
     unequal = [n for n in range(len(plain)) if len(set(plain.dialogue(*plain.order[n]).sizes)) == 2]
     assert unequal
     for index in unequal:
-        dialogue = dataset.dialogue(*dataset.order[index])
-        before, after = dialogue.decoded()
-        given = plain.dialogue(*plain.order[index]).decoded()
-        assert np.array_equal(before, given[0])
-        assert np.array_equal(after, resize_image(given[1], before.shape[:2]))
-        assert not np.array_equal(after.shape, given[1].shape)
-        assert dialogue.sizes == [before.shape[:2]] * 2
-        sample = dataset.get(index, 0).sample
-        assert dataset.length(index, 0) == len(sample.ids)
-        assert sample.pixels["image_grid_thw"][0].tolist() == sample.pixels["image_grid_thw"][1].tolist()
+        (before, after), (first, second) = (of.dialogue(*of.order[index]).decoded() for of in (dataset, plain))
+        assert np.array_equal(before, first)
+        assert np.array_equal(after, resize_image(second, before.shape[:2]))
+        assert dataset.length(index, 0) == len(dataset.get(index, 0).sample.ids)
 
 
 def test_rows_that_are_not_about_two_images_are_refused_by_name(pairs: Path, tmp_path: Path) -> None:
@@ -98,26 +92,22 @@ def test_the_module_is_a_group_of_its_own_and_stored() -> None:
 
 def test_captions_of_unequal_pairs_are_those_of_the_resized_pair_and_a_batch_is_its_pairs(artifact: Path) -> None:
     captioner = captioner_of(artifact)
-    question = [Turn("user", "What changed?")]
 
-    def said(befores: list[np.ndarray], afters: list[np.ndarray]) -> tuple[list[list[str]], list[Any]]:
-        """Of each pair its texts, and the score of a caption with the map."""
-        described = captioner.describe(befores, afters, beams=3, candidates=2, change_map=True)
-        answers = captioner.answer(befores, afters, [question] * len(befores))
+    def said(befores: list[np.ndarray], afters: list[np.ndarray]) -> tuple[list[str], list[list[float]]]:
+        """Of each pair its caption, and the score of another with the map."""
+        described = captioner.describe(befores, afters, change_map=True)
         scores = captioner.score(befores, afters, [["the cube"]] * len(befores))
-        texts = [
-            [answer.text, *(candidate.caption for candidate in one.candidates)]
-            for one, answer in zip(described, answers, strict=True)
-        ]
-        return texts, [[score.total, *one.change_map.ravel()] for (score,), one in zip(scores, described, strict=True)]
+        numbers = [[score.total, *one.change_map.ravel()] for (score,), one in zip(scores, described, strict=True)]
+        return [one.best.caption for one in described], numbers
 
     resized = [resize_image(after, before.shape[:2]) for before, after in zip(BEFORES, AFTERS, strict=True)]
     together = said(BEFORES, AFTERS)
     assert together == said(BEFORES, resized)
-    assert captioner.sample(BEFORES, AFTERS, 2) == captioner.sample(BEFORES, resized, 2)
+    dialogues = [[Turn("user", "What changed?")]] * len(BEFORES)
+    assert captioner.answer(BEFORES, AFTERS, dialogues) == captioner.answer(BEFORES, resized, dialogues)
     for number, (before, after) in enumerate(zip(BEFORES, AFTERS, strict=True)):
-        ([texts], [numbers]) = said([before], [after])
-        assert texts == together[0][number]
+        (text,), (numbers,) = said([before], [after])
+        assert text == together[0][number]
         assert numbers == pytest.approx(together[1][number], abs=1e-4)
 
 
