@@ -212,22 +212,20 @@ def test_a_model_that_sees_has_a_lower_loss_with_the_right_images(tmp_path: Path
     family = found("internvl").family
     dataset = DialogueSamples(str(tmp_path / "pairs"), "val", Chat(family), PromptConfig(), 0, validation=True)
     task = task_of("internvl", {"language": "full", **PARTS})
-    batch = batch_of(task, dataset, 8)
-    optimizer = torch.optim.AdamW([p for p in task.parameters() if p.requires_grad], lr=3e-3)
+    loader = EvalLoader(dataset, 4, 0, 1, lambda chosen: collate_samples(chosen, family))
+    fresh = task.eval().validate(loader, LocalContext(tmp_path / "run"))
+    assert abs(fresh["right_minus_shuffled"]) < 0.1, "random weights are blind"
+    optimizer = torch.optim.AdamW([p for p in task.train().parameters() if p.requires_grad], lr=3e-3)
     for _ in range(100):
-        loss = task.training_step(batch)[0]
+        optimizer.zero_grad()
+        loss = task.training_step(batch_of(task, dataset, 8))[0]
         loss.backward()
         optimizer.step()
-        optimizer.zero_grad()
         if loss < 0.02:
             break
-    loader = EvalLoader(dataset, 4, 0, 1, lambda chosen: collate_samples(chosen, family))
     scores = task.eval().validate(loader, LocalContext(tmp_path / "run"))
     assert scores["right_minus_shuffled"] < -0.2
-    assert scores["distinct_captions"] == 3
-    assert scores["CIDEr"] > 9
-    fresh = task_of("internvl", TUNES["lora"]).validate(loader, LocalContext(tmp_path / "run"))
-    assert abs(fresh["right_minus_shuffled"]) < 0.1, "random weights are blind"
+    assert (scores["distinct_captions"], scores["CIDEr"] > 9) == (3, True)
 
 
 @pytest.mark.parametrize(
