@@ -16,12 +16,11 @@ from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
 from idc.schema import Instruction, Turn
 from idc.systems import load_captioner, supervision_of
-from idc.systems.changevg.captioner import GuideCaptioner
+from idc.systems.changevg.captioner import GuidedCaptioner
 from idc.systems.changevg.config import GuidedPromptConfig, GuideQuestionsJob, RunGuideJob
-from idc.systems.changevg.dialogues import ImtiDialogues, make_loaders
-from idc.systems.changevg.guided_captioner import GuidedCaptioner
+from idc.systems.changevg.guide_captioner import GuideCaptioner
 from idc.systems.changevg.notes_job import open_notes, open_questions
-from idc.systems.changevg.tuning import train
+from idc.systems.changevg.tuning import ImtiDialogues, make_loaders, train
 from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext
 from idc.training.data import Loaders

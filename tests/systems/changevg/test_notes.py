@@ -19,9 +19,9 @@ from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
 from idc.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema
 from idc.systems import load_captioner
-from idc.systems.changevg.captioner import GuideCaptioner
 from idc.systems.changevg.config import GuidedPromptConfig, RunGuideJob
 from idc.systems.changevg.data import GuideSamples
+from idc.systems.changevg.guide_captioner import GuideCaptioner
 from idc.systems.changevg.notes import NOTES, GuideNotes, fold_of, guided_question, guided_turns, positions_of_classes
 from idc.systems.changevg.notes_job import SCORES, open_notes, score_notes, scores_table
 from jobs import finetune_changevg
