@@ -281,9 +281,8 @@ def tuned(folder: Path, pairs: Path) -> tuple[Path, Path]:
     from idc.systems.sft.config import SftJob
     from idc.vlm.artifact import write_tuned
     from idc.vlm.base import find_base
-    from idc.vlm.config import TinyConfig
     from idc.vlm.lora import is_adapter
-    from idc.vlm.tiny import make_tokenizer, new_model
+    from idc.vlm.tiny import TinyConfig, make_tokenizer, new_model
     from idc.vlm.tuning import prepare
     from tests.vlm.models import TEXTS
 

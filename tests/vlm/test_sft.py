@@ -26,12 +26,12 @@ from idc.training.data import EvalLoader
 from idc.vlm.artifact import load_tuned
 from idc.vlm.base import load_model
 from idc.vlm.chat import Chat
-from idc.vlm.config import FAMILIES, BaseConfig, GenerateConfig, PromptConfig, TinyConfig, TuneConfig
+from idc.vlm.config import FAMILIES, BaseConfig, GenerateConfig, PromptConfig, TuneConfig
 from idc.vlm.lora import load_adapter, merge_adapter
 from idc.vlm.merging import merge, push
 from idc.vlm.samples import DialogueSamples, collate_samples
 from idc.vlm.sft import SftTask
-from idc.vlm.tiny import make_tiny
+from idc.vlm.tiny import TinyConfig, make_tiny
 from idc.vlm.tuning import group_of
 from tests.vlm.folders import samples, write_pairs
 from tests.vlm.models import TEXTS, found, model, tiny_folder

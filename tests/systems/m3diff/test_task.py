@@ -155,7 +155,7 @@ def test_weights_that_are_not_those_of_the_settings_are_refused(artifact: Path, 
     for mdp, message in (
         (None, r"has mdp\.\S+, which the base model does not"),
         (new_mdp(job.mdp.model_copy(update={"stacks": 3}), family), r"lacks mdp\.stacks\.2\."),
-        (new_mdp(job.mdp.model_copy(update={"score": "scalar"}), family), r"has mdp\.scores\.0\.bias as \(2, 32\)"),
+        (new_mdp(job.mdp.model_copy(update={"levels": (2,)}), family), r"has mdp\.score\.bias as \(2, 32\)"),
     ):
         own = {} if mdp is None else {"mdp": mdp}
         with pytest.raises(ValueError, match=message):
