@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from idc.config import load
 from idc.data.changeimti.changeimti_job import open_changeimti
 from idc.data.changeimti.config import BuildChangeImtiJob
-from idc.data.images import encode_png
 from idc.data.pipeline import run_local
 from idc.systems.changevg.config import ChangeVgJob
-from tests.folders import write_rows
-from tests.systems.changevg.tiny import SIDE, changed_pair
+from tests.systems.changevg.tiny import SIDE, write_scenes
 from tests.vlm.models import tiny_folder
 
-NO_MASK = encode_png(np.zeros((SIDE, SIDE, 3), np.uint8))
 TUNING: dict[str, Any] = {
     "generation": {"max_new_tokens": 6},
     "tune": {"lora": {"rank": 4}, "language_optim": {"lr": 3e-2}},
@@ -28,13 +22,7 @@ TUNING: dict[str, Any] = {
 
 
 def write_masked(folder: Path, train: int = 5, val: int = 3, test: int = 0) -> str:
-    """Roads, buildings and unchanged pairs by turns, all with masks."""
-    rows = [
-        changed_pair(number, split, ("road", "building", "same")[number % 3])
-        for split, count in (("train", train), ("val", val), ("test", test))
-        for number in range(count)
-    ]
-    return write_rows(folder, [replace(row, mask=row.mask or NO_MASK) for row in rows], fingerprint=folder.name)
+    return write_scenes(folder, train, val, test, masked=True)
 
 
 def write_questions(pairs: str, folder: Path, **settings: Any) -> str:

@@ -111,19 +111,14 @@ def test_the_encoder_starts_from_a_folder_of_weights(tmp_path: Path) -> None:
     net = GuideNet(model, WORDS, pretrained=True)
     state = net.encoder.state_dict()
     assert all(torch.equal(tensor, state[name]) for name, tensor in theirs.state_dict().items())
+    eps = [stage.layer_norm.eps for stage in net.encoder.stages]
+    assert eps == [block.layernorm_before.eps for stage in net.encoder.stages for block in stage.blocks] == [1e-6] * 4
+    assert net.encoder.stages[0].patch_embeddings.layer_norm.eps == 1e-5
     rates = [block.drop_path.drop_prob for stage in net.encoder.stages[1:] for block in stage.blocks]
     assert rates == pytest.approx([0.1, 0.2, 0.3])
     other = load(GuideConfig, None, {**MODEL, "backbone": {**backbone, "depths": [2, 1, 1, 1]}})
     with pytest.raises(ValueError, match=r"backbone.weights=.*depths are \(1, 1, 1, 1\); give its sizes"):
         GuideNet(other, WORDS, pretrained=True)
-
-
-def test_norms_of_blocks_have_the_authors_epsilon() -> None:
-    net = net_of()
-    stage = net.encoder.stages[1]
-    block = stage.blocks[0]
-    assert [norm.eps for norm in (stage.layer_norm, block.layernorm_before, block.layernorm_after)] == [1e-6] * 3
-    assert stage.patch_embeddings.layer_norm.eps == 1e-5
 
 
 def test_keys_and_values_update_the_running_statistics_twice() -> None:

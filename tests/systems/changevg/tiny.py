@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +66,15 @@ def changed_pair(number: int, split: str, kind: str) -> ChangePair:
     )
 
 
-def write_scenes(folder: Path, train: int = 6, val: int = 3) -> str:
-    """Roads, buildings and unchanged pairs by turns."""
+def write_scenes(folder: Path, train: int = 6, val: int = 3, test: int = 0, masked: bool = False) -> str:
+    """Roads, buildings and unchanged pairs by turns; these have masks too if all are ``masked``."""
     rows = [
         changed_pair(number, split, ("road", "building", "same")[number % 3])
-        for split, count in (("train", train), ("val", val))
+        for split, count in (("train", train), ("val", val), ("test", test))
         for number in range(count)
     ]
-    return write_rows(folder, rows, fingerprint=folder.name)
+    black = encode_png(np.zeros((SIDE, SIDE, 3), np.uint8)) if masked else None
+    return write_rows(folder, [replace(row, mask=row.mask or black) for row in rows], fingerprint=folder.name)
 
 
 def tiny_job(pairs: str, settings: dict[str, Any] | None = None) -> GuideJob:
