@@ -41,7 +41,6 @@ class Endpoint(ThreadingHTTPServer):
         self.model = load_model(folder, BaseConfig(source=str(folder)))
         self.sizes: list[tuple[tuple[int, ...], bool]] = []
         self.requests: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
         self.fault: Callable[[BaseHTTPRequestHandler], bool] | None = None
         self.between: Callable[[int], object] = lambda token: None
         self.left = threading.Event()
@@ -118,7 +117,6 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.requests.append(body)
-        self.server.keys.append(self.headers.get("Authorization"))
         if self.server.fault is not None and self.server.fault(self):
             return
         with self.server.lock:

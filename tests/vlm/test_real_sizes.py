@@ -1,4 +1,4 @@
-"""A published model of each family at its real size, on torch's meta device: parameters, adapters, image tokens."""
+"""Published models at their real size, on torch's meta device: parameters, adapters, image tokens."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ def _text(width: int, inner: int, layers: int, heads: int, keys: int, vocabulary
 
 
 _QWEN2_7B = (3584, 18944, 28, 28, 4)
-_QWEN = {"patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2, "in_channels": 3, "num_heads": 16}
 
 PUBLISHED: dict[str, PublishedModel] = {
     "Qwen/Qwen2.5-VL-7B-Instruct": PublishedModel(
@@ -55,30 +54,14 @@ PUBLISHED: dict[str, PublishedModel] = {
                 "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]},
             },
             "vision_config": {
-                **_QWEN, "depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "window_size": 112,
+                "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2, "in_channels": 3, "num_heads": 16,
+                "depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "window_size": 112,
                 "fullatt_block_indexes": [7, 15, 23, 31], "out_hidden_size": 3584,
             },
         },
         {"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 3136, "max_pixels": 12845056, "patch_size": 14,
          "temporal_patch_size": 2, "merge_size": 2},
         8_292_166_656, 10, (81, 315, 187, 324), (81, 391, 187, 1369),
-    ),
-    "Qwen/Qwen3-VL-8B-Instruct": PublishedModel(
-        {
-            "model_type": "qwen3_vl", "tie_word_embeddings": False,
-            "text_config": {
-                **_text(4096, 12288, 36, 32, 8, 151936, "qwen3_vl_text"), "head_dim": 128,
-                "rope_parameters": {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [24, 20, 20],
-                                    "mrope_interleaved": True},
-            },
-            "vision_config": {
-                **_QWEN, "patch_size": 16, "depth": 27, "hidden_size": 1152, "intermediate_size": 4304,
-                "deepstack_visual_indexes": [8, 16, 24], "num_position_embeddings": 2304, "out_hidden_size": 4096,
-            },
-        },
-        {"image_processor_type": "Qwen2VLImageProcessorFast", "patch_size": 16, "temporal_patch_size": 2,
-         "merge_size": 2, "size": {"shortest_edge": 65536, "longest_edge": 16777216}},
-        8_767_123_696, 10, (64, 234, 150, 256), (64, 300, 150, 1024),
     ),
     "llava-hf/llava-onevision-qwen2-7b-ov-hf": PublishedModel(
         {
@@ -110,7 +93,7 @@ PUBLISHED: dict[str, PublishedModel] = {
 }  # fmt: skip
 
 SIZES = ((256, 256), (480, 640), (320, 480), (1024, 1024))
-ADAPTERS = {"qwen2_5_vl": 2_523_136, "qwen3_vl": 2_727_936, "llava_onevision": 2_523_136, "internvl": 2_523_136}
+ADAPTERS = {"qwen2_5_vl": 2_523_136, "llava_onevision": 2_523_136, "internvl": 2_523_136}
 """Parameters of adapters of rank 1 in the language models: M3Diff's rank 128 has 323.0 million, ChangeVG's 8 20.2
 million."""
 

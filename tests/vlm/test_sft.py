@@ -23,7 +23,7 @@ from idc.systems.sft.task import train
 from idc.training.artifact import ADAPTER, read_artifact
 from idc.training.context import LocalContext
 from idc.training.data import EvalLoader
-from idc.vlm.artifact import load_tuned
+from idc.vlm.artifact import find_tuned, load_found
 from idc.vlm.base import load_model
 from idc.vlm.chat import Chat
 from idc.vlm.config import FAMILIES, BaseConfig, GenerateConfig, PromptConfig, TuneConfig
@@ -133,7 +133,7 @@ def test_the_adapter_of_another_model_is_refused(folders: dict[str, Path], runs:
     with pytest.raises(ValueError, match=refused):
         load_adapter(artifact.path / ADAPTER, load_model(other, BaseConfig(source="-")), artifact.base)
     with pytest.raises(ValueError, match="is not the base model that the artifact was trained on"):
-        load_tuned(artifact, BaseConfig(source="-"), load(TuneConfig, None, TUNES["lora"]), source=str(other))
+        find_tuned(artifact, BaseConfig(source="-"), source=str(other))
 
 
 def batch_of(task: SftTask, dataset: DialogueSamples, count: int) -> dict[str, Any]:
@@ -256,7 +256,8 @@ def test_peft_reads_the_adapter_and_merges_it_to_the_same_weights(folders: dict[
     )
     base = load_model(tiny_folder("internvl"), BaseConfig(source="-"))
     theirs = PeftModel.from_pretrained(base, str(artifact.path / ADAPTER)).merge_and_unload().state_dict()
-    ours = load_tuned(artifact, BaseConfig(source=source), load(TuneConfig, None, TUNES["lora"]))[0].state_dict()
+    found_base, settings = find_tuned(artifact, BaseConfig(source=source)), load(TuneConfig, None, TUNES["lora"])
+    ours = load_found(artifact, *found_base, BaseConfig(source=source), settings).state_dict()
     assert theirs.keys() == ours.keys()
     for key, tensor in ours.items():
         torch.testing.assert_close(tensor, theirs[key], rtol=0, atol=1e-7)

@@ -69,19 +69,14 @@ class PreferenceTask(SftTask):
         return super().param_groups() + more
 
     def base_parts(self) -> list[nn.Module]:
-        return [*super().base_parts(), *self._frozen_models()]
-
-    def _frozen_models(self) -> list[nn.Module]:
-        models = [] if self.frozen is None else [self.frozen]
-        return [*models, self.retriever] if self.job.retriever is not None else models
+        more = [] if self.frozen is None else [self.frozen]
+        return [*super().base_parts(), *more, *([self.retriever] if self.job.retriever is not None else [])]
 
     def use(self, parts: Sequence[PreferenceSamples]) -> None:
         """Take the bank of these folders."""
         self.parts = parts
         if self.job.retriever is not None:
             self.retriever.read(parts[0].bank.texts)
-
-    # -- a step --------------------------------------------------------------------------------------------------------
 
     def training_step(self, batch: Batch) -> tuple[Tensor, Logs]:
         encoded = self.encode(batch)
@@ -97,7 +92,8 @@ class PreferenceTask(SftTask):
         logs = self._logs(ratios_B2, policy_B2, log_q_BN, cosines_BN, picks_B1)
         if self.job.retriever is not None and self.job.retriever.learns:
             log_q_B = log_q_BN.gather(1, picks_B1)[:, 0]
-            loss = loss + retriever_losses(rewards_B, self._subtracted(), log_q_B).mean()
+            baseline = 0.0 if self.job.retriever.baseline is None else self.baseline
+            loss = loss + retriever_losses(rewards_B, baseline, log_q_B).mean()
         self._count(rewards_B.detach())
         return loss, logs
 
@@ -143,12 +139,6 @@ class PreferenceTask(SftTask):
             for name, parameter in self.model.named_parameters()
         )
 
-    # -- what goes on from step to step --------------------------------------------------------------------------------
-
-    def _subtracted(self) -> Tensor | float:
-        assert self.job.retriever is not None
-        return 0.0 if self.job.retriever.baseline is None else self.baseline
-
     @torch.no_grad()
     def _count(self, rewards_B: Tensor) -> None:
         """Count the micro-batch. At the end of a step the baseline becomes the running mean of the rewards of all
@@ -165,8 +155,6 @@ class PreferenceTask(SftTask):
                 mean /= dist.get_world_size()
             self.baseline.mul_(decay).add_((1 - decay) * mean)
         self._rewards = []
-
-    # -- what is logged ------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def _logs(

@@ -73,7 +73,7 @@ def test_rows_that_are_not_about_two_images_are_refused_by_name(pairs: Path, tmp
     instructions = write_instructions(tmp_path / "instructions")
     for pairs_of, more in ((instructions, []), (pairs, [str(instructions)])):
         job = job_of("internvl", pairs_of, tmp_path, more_pairs=more)
-        with pytest.raises(ValueError, match=r"instructions, row 'row-0': it has 1 image, and the model compares"):
+        with pytest.raises(ValueError, match=r"instructions, row 'row-0': number of images: 1; the model compares"):
             train(job.model_dump(mode="json"), LocalContext(tmp_path / "run"))
     assert not (tmp_path / "run" / "log.jsonl").exists()
 
