@@ -7,21 +7,15 @@ answers with their end tokens. Every image becomes the tokens that its size need
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from types import FrameType
 from typing import Any
 
 from idc.schema import IMAGE, Turn
 from idc.vlm.family import Family
 
 _REWRITES = "the model's chat template rewrites earlier turns; it can only be asked one question, and not be tuned"
-_RENDER_S = 5.0
-"""Most processor time of one rendering of a chat template, which takes milliseconds."""
 
 Size = tuple[int, int]
 """Height and width of an image in pixels."""
@@ -136,12 +130,8 @@ class Chat:
 
     def _render(self, turns: Sequence[Turn], ask: bool) -> str:
         try:
-            with _limited(_RENDER_S):
-                text: str = self.tokenizer.apply_chat_template(
-                    self.messages(turns), add_generation_prompt=ask, tokenize=False
-                )
-        except _TooLongError:
-            raise
+            messages = self.messages(turns)
+            text: str = self.tokenizer.apply_chat_template(messages, add_generation_prompt=ask, tokenize=False)
         except Exception as error:  # a template is a program: Jinja's errors, those of its own and Python's
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"the model's chat template does not take these turns ({reason})") from error
@@ -235,33 +225,3 @@ class Chat:
             if piece:
                 ids += self.tokenizer.encode(piece, add_special_tokens=False)
         return ids
-
-
-class _TooLongError(ValueError):
-    """A chat template that was stopped."""
-
-
-@contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """Stop a chat template that runs too long: templates come with models of others, and may have loops without end. A
-    thread cannot be stopped from outside; tracing looks at the clock at every line of the template's compiled code.
-
-    Raises:
-        ValueError: the block took more processor time.
-    """
-    last = time.thread_time() + seconds
-
-    def line(frame: FrameType, event: str, argument: Any) -> Any:
-        if time.thread_time() > last:
-            raise _TooLongError(f"the model's chat template runs for more than {seconds:g} s; mend it, or take another")
-        return line
-
-    def call(frame: FrameType, event: str, argument: Any) -> Any:
-        return line if frame.f_code.co_filename == "<template>" else None
-
-    tracing = sys.gettrace()
-    sys.settrace(call)
-    try:
-        yield
-    finally:
-        sys.settrace(tracing)

@@ -196,13 +196,11 @@ def logps(kind: str, samples: Sequence[Sample], side: Any = "right") -> torch.Te
         ("{% for m in messages %}{{ m.role }}:{{ m.content[0].text }}<|im_end|>{% endfor %}"
          "{% if add_generation_prompt %}assistant:<think>{% endif %}",
          "asks for an answer with 'assistant:<think>', and writes one after 'assistant:'"),
-        ("{% for i in range(100000) %}" * 3 + "{{ i }}" + "{% endfor %}" * 3, r"template runs for more than 0\.2 s"),
     ],
 )  # fmt: skip
 def test_templates_that_cannot_be_trained_on(template: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     family = family_of("internvl")
     monkeypatch.setattr(family.tokenizer, "chat_template", template)
-    monkeypatch.setattr("idc.vlm.chat._RENDER_S", 0.2)
     turns = [Turn("user", "a?"), Turn("assistant", "b", "x"), Turn("user", "c?"), Turn("assistant", "d", "x")]
     with pytest.raises(ValueError, match=message):
         Chat(family).encode(turns, [])

@@ -14,11 +14,12 @@ import pytest
 from idc.data.images import decode_image
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
-from idc.schema import Instruction, Turn
+from idc.schema import IMAGE, Instruction, Turn
 from idc.systems import load_captioner, supervision_of
 from idc.systems.changevg.captioner import GuidedCaptioner
 from idc.systems.changevg.config import GuidedPromptConfig, GuideQuestionsJob, RunGuideJob
 from idc.systems.changevg.guide_captioner import GuideCaptioner
+from idc.systems.changevg.notes import guided_question
 from idc.systems.changevg.notes_job import open_notes, open_questions
 from idc.systems.changevg.tuning import ImtiDialogues, make_loaders, train
 from idc.training.artifact import read_artifact
@@ -26,7 +27,7 @@ from idc.training.context import LocalContext
 from idc.training.data import Loaders
 from idc.vlm.captioner import VlmCaptioner
 from tests.systems.changevg.guided import tuning_job, write_masked, write_questions
-from tests.systems.changevg.tiny import start, tiny_job
+from tests.systems.changevg.tiny import SIDE, start, tiny_job
 from tests.vlm.models import found
 
 QUOTES: dict[str, dict[str, Any]] = {
@@ -154,6 +155,9 @@ def test_notes_are_those_of_the_pair_in_its_order(
         fresh([before], [after])
     assert prompts == alone
     assert len({tuple(ids) for ids in alone}) > 1, "else the notes of all are alike"
+    fresh.answer(befores[:1], afters[:1], [[Turn("user", "How many roads?")]])
+    text = guided_question(batch[0], f"{IMAGE}{IMAGE}How many roads?", captioner.quote)
+    assert alone[-1] == captioner.chat.prompt([Turn("user", text)], [(SIDE, SIDE)] * 2), "images between both"
 
 
 def test_the_guide_runs_once_for_each_pair(
