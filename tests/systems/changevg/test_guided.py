@@ -26,8 +26,7 @@ from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext
 from idc.training.data import Loaders
 from idc.vlm.captioner import VlmCaptioner
-from tests.systems.changevg.guided import tuning_job, write_masked, write_questions
-from tests.systems.changevg.tiny import SIDE, start, tiny_job
+from tests.systems.changevg.tiny import SIDE, start, tiny_job, tuning_job, write_questions, write_scenes
 from tests.vlm.models import found
 
 QUOTES: dict[str, dict[str, Any]] = {
@@ -43,7 +42,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pairs, their questions, a guide, and another one."""
     path = tmp_path_factory.mktemp("guided")
-    pairs = write_masked(path / "pairs")
+    pairs = write_scenes(path / "pairs", train=5, masked=True)
     write_questions(pairs, path / "questions")
     start(tiny_job(pairs, {"train.steps": 40, "train.batch_size": 4}), path / "guide")
     start(tiny_job(pairs, {"train.steps": 1, "train.seed": 8}), path / "other")
@@ -185,6 +184,8 @@ def test_the_guide_runs_once_for_each_pair(
     assert len(numbers) == 3, "a batch larger than the memory is seen once"
     captioner.looks([first[0]], [first[1]])
     assert len(captioner._looks) == 2
+    captioner.looks([first[0]], [first[1]])
+    assert len(numbers) == 3, "the pair seen last is remembered"
 
 
 def test_maps_are_the_guides(folder: Path, artifacts: dict[str, Path]) -> None:

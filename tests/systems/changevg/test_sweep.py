@@ -13,14 +13,13 @@ from idc.config import ConfigError, load
 from idc.sweep.config import SweepJob
 from idc.systems.changevg.sweep import Trial, steps
 from idc.training.artifact import read_artifact
-from tests.systems.changevg.guided import TUNING, write_masked
-from tests.systems.changevg.tiny import MODEL, SIDE, TRAIN
+from tests.systems.changevg.tiny import MODEL, SIDE, TRAIN, TUNING, write_scenes
 from tests.vlm.models import tiny_folder
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_masked(tmp_path_factory.mktemp("sweep") / "pairs", train=5, val=3, test=3)
+    return write_scenes(tmp_path_factory.mktemp("sweep") / "pairs", train=5, test=3, masked=True)
 
 
 def settings_of(pairs: str, **more: Any) -> dict[str, Any]:
