@@ -20,7 +20,7 @@ from idc.schema import IMAGE, Turn
 from idc.training.artifact import PROCESSOR, write_artifact
 from idc.vlm.base import find_base, save_processor
 from idc.vlm.captioner import VlmCaptioner
-from idc.vlm.config import FAMILIES, BaseConfig, GenerateConfig, PromptConfig
+from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.dialogue import CHANGE_QUESTION
 from idc.vlm.remote import RemoteCaptioner, RemoteParts, messages_of
 from tests.vlm.artifacts import wrapped
@@ -34,7 +34,7 @@ FIRST = PromptConfig(text=f"{IMAGE}{IMAGE}What changed between the two images?")
 SIZES = [(40, 90), (200, 64), (64, 64)]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=["internvl", "llava_onevision"])
 def server(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
     with endpoint(tiny_folder(request.param)) as one:
         yield one
