@@ -92,7 +92,7 @@ def test_each_group_has_its_rate_and_the_matrices_b_of_lora_plus_theirs() -> Non
 
 
 @pytest.mark.parametrize("kind", ["qwen2_5_vl", "llava_onevision"])
-def test_captions_together_have_the_loss_and_gradients_of_each_alone(kind: str, folders: dict[str, Path]) -> None:
+def test_captions_together_have_the_loss_of_each_alone(kind: str, folders: dict[str, Path]) -> None:
     """Pairs of one and two captions and dialogues of one to three turns in one batch: the mean over pairs of the mean
     over their captions, each a dialogue of its own."""
     task = task_of(kind, TUNES["full"]).eval()
@@ -102,23 +102,13 @@ def test_captions_together_have_the_loss_and_gradients_of_each_alone(kind: str, 
     assert sorted(map(len, rows)) == [1, 1, 2, 2]
     spoken = [dialogues.get(index, 0) for index in range(3)]
 
-    def gradients(loss: torch.Tensor) -> dict[str, torch.Tensor]:
-        task.zero_grad()
-        loss.backward()
-        return {name: weight.grad for name, weight in task.named_parameters() if weight.grad is not None}
+    @torch.no_grad()
+    def loss(*chosen: Any) -> float:
+        return float(task.training_step({**collate_samples(chosen, task.family), "num_samples": len(chosen)})[0])
 
-    def loss(chosen: list[Any]) -> torch.Tensor:
-        return task.training_step({**collate_samples(chosen, task.family), "num_samples": len(chosen)})[0]
-
-    alone = [sum(loss([pairs[1].get(index, 0)]) for index in of_pair) / len(of_pair) for of_pair in rows]
-    expected = sum([*alone, *(loss([sample]) for sample in spoken)]) / 7
-    wanted = gradients(expected)
-    result = loss([*(pairs[0].get(index, 0) for index in range(4)), *spoken])
-    assert float(result.detach()) == pytest.approx(float(expected.detach()), abs=2e-6)
-    for name, gradient in gradients(result).items():
-        torch.testing.assert_close(
-            gradient, wanted[name], atol=2e-5, rtol=1e-3, msg=lambda text, name=name: name + text
-        )
+    alone = [sum(loss(pairs[1].get(index, 0)) for index in of_pair) / len(of_pair) for of_pair in rows]
+    expected = sum([*alone, *(loss(sample) for sample in spoken)]) / 7
+    assert loss(*(pairs[0].get(index, 0) for index in range(4)), *spoken) == pytest.approx(expected, abs=2e-6)
 
 
 def test_the_adapter_of_another_model_is_refused(folders: dict[str, Path], runs: Path) -> None:
