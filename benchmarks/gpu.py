@@ -100,12 +100,11 @@ def _tuning(config: GpuConfig, folder: Path, peak: float) -> Iterator[Row]:
     from idc.training.data import to_device
     from idc.vlm.base import find_base, load_model
     from idc.vlm.chat import Chat
-    from idc.vlm.config import TinyConfig
     from idc.vlm.samples import DialogueSamples, collate_samples
-    from idc.vlm.tiny import make_tiny
+    from idc.vlm.tiny import TinyConfig, make_tiny
 
     size = {"side": 64, "patch": 16} if config.tiny else {"side": 448, "patch": 14}
-    base = make_tiny(load(TinyConfig, None, {"family": "qwen2_5_vl", **size}), _WORDINGS * 4, folder / "base")
+    base = make_tiny(TinyConfig("qwen2_5_vl", **size), _WORDINGS * 4, folder / "base")
     device = torch.device(config.device)
     if not config.tiny:
         _enlarge(base, device)

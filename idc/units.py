@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 _SCORES = ("CIDEr", "METEOR", "ROUGE-L", "SPICE", "BLEU-")
-_SHARES = ("right_type", "right_object", "difference_f1", "invented_share", "accuracy", "true_negatives")
+_SHARES = ("right_type", "right_object", "difference_f1", "invented_share", "accuracy")
 
 
 def factor(name: str) -> int:

@@ -19,7 +19,7 @@ from idc.systems.sft.config import SftJob
 from idc.systems.twincap.config import TwinCapJob
 from idc.vision.pair_encoder.config import TrainPairEncoderJob
 from tests.docs.checks import faulty_command
-from tests.systems.changevg.guided import write_masked, write_questions
+from tests.systems.changevg.tiny import write_questions, write_scenes
 
 ARTIFACT = "runs/a b/artifact"
 BASE = {"base.source": "organisation/name"}
@@ -99,7 +99,7 @@ def test_where_the_base_and_the_tracking_are_is_given_to_the_next_job() -> None:
 
 
 def test_a_model_tuned_on_questions_is_asked_them(tmp_path: Path) -> None:
-    pairs = write_masked(tmp_path / "pairs")
+    pairs = write_scenes(tmp_path / "pairs", masked=True)
     job = load(SftJob, None, {"pairs": write_questions(pairs, tmp_path / "questions"), **BASE})
     command = next_command.after_training("idc.systems.sft.task:train", job, ARTIFACT)
     assert command.startswith("python jobs/evaluate.py")

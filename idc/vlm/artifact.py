@@ -77,22 +77,6 @@ def find_tuned(artifact: Artifact, config: BaseConfig, source: str | None = None
     return folder, read_family(folder, artifact.folder(PROCESSOR), config.max_pixels)
 
 
-def load_tuned(
-    artifact: Artifact,
-    config: BaseConfig,
-    tune: TuneConfig,
-    source: str | None = None,
-) -> tuple[Any, Family]:
-    """The tuned model of an artifact without modules of its own, on the CPU, and its family; arguments as
-    :func:`find_tuned`.
-
-    Raises:
-        ValueError: as :func:`find_tuned`, or the weights do not fit the base.
-    """
-    folder, family = find_tuned(artifact, config, source)
-    return load_found(artifact, folder, family, config, tune), family
-
-
 def load_found(
     artifact: Artifact,
     folder: Path,
@@ -108,40 +92,25 @@ def load_found(
         own_modules: the system's own modules by their names in the task; they get the artifact's weights.
 
     Raises:
-        ValueError: the weights do not fit the base.
+        ValueError: the weights do not fit the base, or are not exactly those that ``tune`` names and the own modules
+            have.
     """
-    model = load_model(folder, config, device)
-    load_whole(model, family, tune, artifact.state_dict(), f"{artifact.path}: model.safetensors", own_modules)
+    model, state = load_model(folder, config, device), artifact.state_dict()
+    expected = {name: tensor for name, tensor in model.state_dict().items() if group_of(name, family, tune) is not None}
+    modules = {f"{name}.": module for name, module in (own_modules or {}).items()}
+    for prefix, module in modules.items():
+        expected |= {prefix + name: tensor for name, tensor in module.state_dict().items()}
+    if faults := layout_faults(state, expected, "the base model"):
+        raise ValueError(f"{artifact.path}: model.safetensors does not fit the base model: it {faults[0]} "
+                         f"({len(faults)} differences); copy the artifact again")  # fmt: skip
+    for prefix, module in modules.items():
+        module.load_state_dict(
+            {name.removeprefix(prefix): state.pop(name) for name in list(state) if name.startswith(prefix)}
+        )
+    # Not strict: what was not trained keeps the base's weights; the trained names and shapes are checked above.
+    model.load_state_dict(state, strict=False)
     if tune.language == "lora":
         assert artifact.base is not None
         load_adapter(artifact.folder(ADAPTER), model, artifact.base)
         merge_adapter(model)
     return model.eval()
-
-
-def load_whole(
-    model: Any,
-    family: Family,
-    tune: TuneConfig,
-    state: Mapping[str, Tensor],
-    what: str,
-    own_modules: Mapping[str, nn.Module] | None = None,
-) -> None:
-    """Load the parameters that were trained whole into a model of the base's weights, and a system's own modules.
-
-    Raises:
-        ValueError: they are not exactly those that ``tune`` names and the own modules have.
-    """
-    expected = {name: tensor for name, tensor in model.state_dict().items() if group_of(name, family, tune) is not None}
-    modules = {f"{name}.": module for name, module in (own_modules or {}).items()}
-    expected |= {prefix + name: tensor for prefix, module in modules.items()
-                 for name, tensor in module.state_dict().items()}  # fmt: skip
-    if faults := layout_faults(state, expected, "the base model"):
-        raise ValueError(f"{what} does not fit the base model: it {faults[0]} ({len(faults)} differences); copy the "
-                         "artifact again")  # fmt: skip
-    for prefix, module in modules.items():
-        names = [name for name in state if name.startswith(prefix)]
-        module.load_state_dict({name.removeprefix(prefix): state[name] for name in names})
-    inside = {name: tensor for name, tensor in state.items() if not name.startswith(tuple(modules))}
-    # Not strict: what was not trained keeps the base's weights; the trained names and shapes are checked above.
-    model.load_state_dict(inside, strict=False)

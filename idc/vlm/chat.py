@@ -7,33 +7,18 @@ answers with their end tokens. Every image becomes the tokens that its size need
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from idc.schema import IMAGE, Turn
 from idc.vlm.family import Family
 
 _REWRITES = "the model's chat template rewrites earlier turns; it can only be asked one question, and not be tuned"
-_RENDER_S = 5.0
-"""Most processor time of one rendering of a chat template, which takes milliseconds."""
 
 Size = tuple[int, int]
 """Height and width of an image in pixels."""
-
-
-class Said(Protocol):
-    """A turn: :class:`idc.schema.Turn`, or whatever has its fields."""
-
-    @property
-    def role(self) -> str: ...
-    @property
-    def text(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -73,7 +58,7 @@ class Chat:
             | {family.image_token}
         )
 
-    def prompt(self, turns: Sequence[Said], sizes: Sequence[Size]) -> list[int]:
+    def prompt(self, turns: Sequence[Turn], sizes: Sequence[Size]) -> list[int]:
         """Ids of a dialogue up to the start of the next answer; the last turn is the user's.
 
         Args:
@@ -82,33 +67,28 @@ class Chat:
         Raises:
             ValueError: as :meth:`encode`.
         """
-        self._check(turns, sizes)
-        images = iter(sizes)
-        ids = [token for text, _ in self._segments(turns, ask=True) for token in self._tokens(text, images)]
-        self._refuse_long(ids, sizes)
-        return ids
+        return self._encoded(turns, sizes, ask=True).ids
 
-    def encode(self, turns: Sequence[Said], sizes: Sequence[Size]) -> EncodedDialogue:
+    def encode(self, turns: Sequence[Turn], sizes: Sequence[Size]) -> EncodedDialogue:
         """Ids of a whole dialogue, which ends with an answer; all answers are learned.
 
         Raises:
             ValueError: the images are not as many as the marks in the text; the text has control tokens of the model in
                 it; the dialogue is longer than the cutoff.
         """
+        return self._encoded(turns, sizes, ask=False)
+
+    def _encoded(self, turns: Sequence[Turn], sizes: Sequence[Size], ask: bool) -> EncodedDialogue:
         self._check(turns, sizes)
         ids: list[int] = []
         learned: list[bool] = []
         images = iter(sizes)
-        for text, said in self._segments(turns):
+        for text, said in self._segments(turns, ask):
             piece = self._tokens(text, images)
             ids += piece
             learned += [said] * len(piece)
         self._refuse_long(ids, sizes)
         return EncodedDialogue(ids, learned)
-
-    def length(self, turns: Sequence[Said], sizes: Sequence[Size]) -> int:
-        """Number of tokens of :meth:`encode`, from the images' sizes alone."""
-        return len(self.encode(turns, sizes).ids)
 
     def answer_ids(self, text: str) -> list[int]:
         """Ids of an answer with its end token.
@@ -125,7 +105,7 @@ class Chat:
         text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
         return text.strip()
 
-    def _check(self, turns: Sequence[Said], sizes: Sequence[Size]) -> None:
+    def _check(self, turns: Sequence[Turn], sizes: Sequence[Size]) -> None:
         marks = sum(turn.text.count(IMAGE) for turn in turns)
         if marks != len(sizes):
             raise ValueError(f"the text has {marks} times {IMAGE}, and there are {len(sizes)} images; give as many")
@@ -148,14 +128,10 @@ class Chat:
                 "the sample out"
             )
 
-    def _render(self, turns: Sequence[Said], ask: bool) -> str:
+    def _render(self, turns: Sequence[Turn], ask: bool) -> str:
         try:
-            with _limited(_RENDER_S):
-                text: str = self.tokenizer.apply_chat_template(
-                    self.messages(turns), add_generation_prompt=ask, tokenize=False
-                )
-        except _TooLongError:
-            raise
+            messages = self.messages(turns)
+            text: str = self.tokenizer.apply_chat_template(messages, add_generation_prompt=ask, tokenize=False)
         except Exception as error:  # a template is a program: Jinja's errors, those of its own and Python's
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"the model's chat template does not take these turns ({reason})") from error
@@ -167,11 +143,11 @@ class Chat:
             )
         return text
 
-    def messages(self, turns: Sequence[Said]) -> list[dict[str, Any]]:
+    def messages(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
         """The turns as the chat template takes them."""
         return [{"role": turn.role, "content": self._content(turn)} for turn in turns]
 
-    def _content(self, turn: Said) -> list[dict[str, Any]]:
+    def _content(self, turn: Turn) -> list[dict[str, Any]]:
         """The parts of a turn. Images before all text are parts of their own, which the template writes in its own
         way; some templates move all images to the start, so that others are written into the text."""
         text = turn.text.strip()
@@ -183,7 +159,7 @@ class Chat:
             parts.append({"type": "text", "text": text.replace(IMAGE, self.family.inline)})
         return parts
 
-    def _segments(self, turns: Sequence[Said], ask: bool = False) -> Iterator[tuple[str, bool]]:
+    def _segments(self, turns: Sequence[Turn], ask: bool) -> Iterator[tuple[str, bool]]:
         """The text in pieces: what is read, and what is said; with ``ask``, a last piece asks for the next answer.
 
         The template writes the dialogue once, with a mark in the place of each answer: an answer may also be elsewhere
@@ -249,33 +225,3 @@ class Chat:
             if piece:
                 ids += self.tokenizer.encode(piece, add_special_tokens=False)
         return ids
-
-
-class _TooLongError(ValueError):
-    """A chat template that was stopped."""
-
-
-@contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """Stop a chat template that runs too long: templates come with models of others, and may have loops without end. A
-    thread cannot be stopped from outside; tracing looks at the clock at every line of the template's compiled code.
-
-    Raises:
-        ValueError: the block took more processor time.
-    """
-    last = time.thread_time() + seconds
-
-    def line(frame: FrameType, event: str, argument: Any) -> Any:
-        if time.thread_time() > last:
-            raise _TooLongError(f"the model's chat template runs for more than {seconds:g} s; mend it, or take another")
-        return line
-
-    def call(frame: FrameType, event: str, argument: Any) -> Any:
-        return line if frame.f_code.co_filename == "<template>" else None
-
-    tracing = sys.gettrace()
-    sys.settrace(call)
-    try:
-        yield
-    finally:
-        sys.settrace(tracing)

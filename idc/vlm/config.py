@@ -126,30 +126,3 @@ class TuneConfig(ConfigModel):
                 "lora.targets: 'all' puts adapters into tower and projector, which are also trained whole; take "
                 "'language', or leave tower and projector empty"
             )
-
-
-class TinyConfig(ConfigModel):
-    """Sizes of a small model of a family, made from random weights (:mod:`idc.vlm.tiny`)."""
-
-    family: Literal["qwen2_5_vl", "llava_onevision", "internvl", "qwen3_vl"] = "internvl"
-    """Family of the model."""
-    width: int = Field(32, ge=16, multiple_of=16)
-    """Width of the language model."""
-    layers: int = Field(2, ge=1)
-    """Layers of the language model."""
-    heads: int = Field(4, ge=2, multiple_of=2)
-    """Attention heads of tower and language model; keys and values of the second have half as many."""
-    tower_width: int = Field(32, ge=16, multiple_of=16)
-    """Width of the vision tower."""
-    tower_layers: int = Field(2, ge=1)
-    """Layers of the vision tower."""
-    side: int = Field(64, ge=32, multiple_of=16)
-    """Side of an image in pixels (of Qwen: of the largest square)."""
-    patch: int = Field(16, ge=4)
-    """Side of a patch in pixels."""
-    vocabulary: int = Field(512, ge=300)
-    """Largest number of entries of the tokenizer."""
-
-    def faults(self) -> Iterator[str]:
-        if self.side % (2 * self.patch):
-            yield f"side={self.side} is no multiple of two patches of {self.patch}"

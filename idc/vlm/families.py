@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -27,12 +27,9 @@ class QwenVL(Family):
     tower: ClassVar[tuple[str, ...]] = ("model.visual.patch_embed", "model.visual.blocks")
     projector: ClassVar[tuple[str, ...]] = ("model.visual.merger",)
     pixel_keys = ("pixel_values", "image_grid_thw")
+    image_token = "<|image_pad|>"
     image_processor = "Qwen2VLImageProcessor"
     language_keys = ("image_grid_thw", "mm_token_type_ids")
-
-    @property
-    def image_token(self) -> str:
-        return "<|image_pad|>"
 
     @property
     def inline(self) -> str:
@@ -62,10 +59,6 @@ class QwenVL(Family):
         height, width = self.seen_size(size)
         return height // self.factor, width // self.factor
 
-    def num_tokens(self, size: Sequence[int]) -> int:
-        rows, columns = self.grid(size)
-        return rows * columns
-
     def encode(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
         return model.model.get_image_features(
             pixels["pixel_values"].to(model.model.visual.dtype), pixels["image_grid_thw"], return_dict=True
@@ -75,17 +68,14 @@ class QwenVL(Family):
         if "image_grid_thw" not in batch:  # nor has the model three axes then
             return super().positions(model, batch)
         inputs = {key: batch[key] for key in ("input_ids", "attention_mask", *self.language_keys)}
-        positions: Tensor = model.model.get_rope_index(**inputs)[0]
-        return positions
+        return cast(Tensor, model.model.get_rope_index(**inputs)[0])
 
     @property
     def depth(self) -> int:
-        depth: int = self.config.vision_config.depth
-        return depth
+        return int(self.config.vision_config.depth)
 
     def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
-        layers: Sequence[torch.nn.Module] = model.model.visual.blocks
-        return layers
+        return list(model.model.visual.blocks)
 
     def run_tower(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
         visual = model.model.visual
@@ -152,15 +142,12 @@ class LlavaOneVision(Family):
     projector = ("model.multi_modal_projector", "model.image_newline")
     unused = ("model.vision_tower.post_layernorm", "model.vision_tower.vision_model.post_layernorm")
     pixel_keys = ("pixel_values",)
+    image_token = "<image>"
     image_processor = "LlavaOnevisionImageProcessor"
     in_vllm = (
         "vLLM cuts every image into tiles for LLaVA-OneVision (1,485 tokens and more for the 730 that the model sees "
         "here), and has no adapters for it, so that its captions would be other ones"
     )
-
-    @property
-    def image_token(self) -> str:
-        return "<image>"
 
     @property
     def side(self) -> int:
@@ -175,8 +162,7 @@ class LlavaOneVision(Family):
         return patches, patches
 
     def num_tokens(self, size: Sequence[int]) -> int:
-        rows, columns = self.grid(size)
-        return rows * columns + 1
+        return super().num_tokens(size) + 1  # the newline
 
     def content(self, size: Sequence[int]) -> tuple[int, int, int, int]:
         longest = max(size)
@@ -206,8 +192,7 @@ class LlavaOneVision(Family):
         return model.model.get_image_features(values, sizes, batch_num_images=together, return_dict=True)
 
     def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
-        layers: Sequence[torch.nn.Module] = model.model.vision_tower.encoder.layers
-        return layers
+        return list(model.model.vision_tower.encoder.layers)
 
     def run_tower(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
         return model.model.vision_tower(pixels["pixel_values"].to(model.dtype), return_dict=True)
@@ -226,11 +211,8 @@ class InternVL(Family):
     tower = ("model.vision_tower",)
     projector = ("model.multi_modal_projector",)
     pixel_keys = ("pixel_values",)
+    image_token = "<IMG_CONTEXT>"
     image_processor = "GotOcr2ImageProcessor"
-
-    @property
-    def image_token(self) -> str:
-        return "<IMG_CONTEXT>"
 
     def token_ids(self, size: Sequence[int]) -> list[int]:
         start, end = self.tokenizer.convert_tokens_to_ids(["<img>", "</img>"])
@@ -251,10 +233,6 @@ class InternVL(Family):
         )
         return height, width
 
-    def num_tokens(self, size: Sequence[int]) -> int:
-        rows, columns = self.grid(size)
-        return rows * columns
-
     def pixels(self, images: Sequence[np.ndarray]) -> dict[str, Tensor]:
         fitted = [self.fit(image) for image in images]
         batch = self.images(fitted, do_resize=False, crop_to_patches=False, return_tensors="pt")
@@ -264,8 +242,7 @@ class InternVL(Family):
         return model.model.get_image_features(pixel_values=pixels["pixel_values"], return_dict=True)
 
     def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
-        layers: Sequence[torch.nn.Module] = model.model.vision_tower.encoder.layer
-        return layers
+        return list(model.model.vision_tower.encoder.layer)
 
     def run_tower(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
         return model.model.vision_tower(pixel_values=pixels["pixel_values"].to(model.dtype), return_dict=True)

@@ -37,6 +37,7 @@ class Family:
         unused: prefixes of parameters that no loss reaches.
         pixel_keys: tensors of :meth:`pixels`; their first dimension runs over all images of a batch.
         language_keys: further tensors of a batch that the language model needs.
+        image_token: the token that is repeated for every feature of an image; the chat template writes it once.
         image_processor: class of transformers, without the ending of a backend.
         in_vllm: how a model differs in vLLM from what it is here; None if it does not.
     """
@@ -47,6 +48,7 @@ class Family:
     unused: ClassVar[tuple[str, ...]] = ()
     pixel_keys: ClassVar[tuple[str, ...]]
     language_keys: ClassVar[tuple[str, ...]] = ()
+    image_token: ClassVar[str]
     image_processor: ClassVar[str]
     in_vllm: ClassVar[str | None] = None
 
@@ -73,11 +75,6 @@ class Family:
         return self.seen_size((1, 1)), tuple(size) if isinstance(size, Sequence) else (size, size)
 
     @property
-    def image_token(self) -> str:
-        """The token that is repeated for every feature of an image; the chat template writes it once."""
-        raise NotImplementedError
-
-    @property
     def inline(self) -> str:
         """How an image is written inside a sentence."""
         return self.image_token
@@ -93,7 +90,8 @@ class Family:
 
     def num_tokens(self, size: Sequence[int]) -> int:
         """T of an image of size (height, width)."""
-        raise NotImplementedError
+        rows, columns = self.grid(size)
+        return rows * columns
 
     def seen_size(self, size: Sequence[int]) -> tuple[int, int]:
         """Height and width at which the model sees an image of size (height, width)."""
@@ -103,9 +101,7 @@ class Family:
         """An image uint8 (H, W, 3) as the model sees it, uint8 of :meth:`seen_size`: the one place where images are
         resized. An image of that size is not changed."""
         size = self.seen_size(image.shape[:2])
-        if size == image.shape[:2]:
-            return image
-        return resize_as_processor(self.images, image, size)
+        return image if size == image.shape[:2] else resize_as_processor(self.images, image, size)
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -138,8 +134,7 @@ class Family:
     @property
     def depth(self) -> int:
         """Number of layers of the tower."""
-        depth: int = self.config.vision_config.num_hidden_layers
-        return depth
+        return int(self.config.vision_config.num_hidden_layers)
 
     @property
     def read_level(self) -> int:
@@ -156,8 +151,7 @@ class Family:
     @property
     def tower_width(self) -> int:
         """d."""
-        width: int = self.config.vision_config.hidden_size
-        return width
+        return int(self.config.vision_config.hidden_size)
 
     def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
         """The layers of the tower."""

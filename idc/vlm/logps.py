@@ -72,14 +72,6 @@ def _behind(answer_RL: Tensor) -> Tensor:
     return (start_RL - (answer_RL == 0).sum(dim=1, keepdim=True)).clamp(min=0)
 
 
-def log_probabilities(model: Any, batch: Mapping[str, Any], encoded: Any, family: Family) -> tuple[Tensor, Tensor]:
-    """Per row, the sum over its learned tokens and their number, (R,) each; arguments as
-    :func:`token_log_probabilities`."""
-    logs_K, rows_K = token_log_probabilities(model, batch, encoded, family)
-    totals_R = logs_K.new_zeros(len(batch["learned"])).index_add(0, rows_K, logs_K)
-    return totals_R, batch["learned"].sum(dim=1)
-
-
 def answer_log_probabilities(
     model: Any,
     prompts: Sequence[Sequence[int]],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from idc.training.artifact import Artifact, captioning_identity, read_artifact
 from idc.training.base import DESCRIPTIONS
-from idc.vlm.artifact import find_tuned, load_tuned
+from idc.vlm.artifact import find_tuned, load_found
 from idc.vlm.base import save_model, save_processor
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig, TuneConfig
@@ -47,11 +47,13 @@ def merge(
     out = Path(out)
     base, tune = _sections(artifact)
     record = {"artifact": captioning_identity(artifact.path), "dtype": dtype, "max_pixels": base.max_pixels}
-    if _there(out, record, overwrite):
+    if out.exists() and not overwrite:
+        if not (out / RECORD).is_file() or json.loads((out / RECORD).read_text(encoding="utf-8")) != record:
+            raise ValueError(f"{out} exists and is not this model; choose another folder, or pass --overwrite")
         return f"{out}: is complete already"
-    folder, _ = find_tuned(artifact, base, source)
+    folder, family = find_tuned(artifact, base, source)
     wanted = _type_of(folder) if dtype == "base" else dtype
-    model, family = load_tuned(artifact, base.model_copy(update={"dtype": wanted}), tune, source=source)
+    model = load_found(artifact, folder, family, base.model_copy(update={"dtype": wanted}), tune)
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -94,14 +96,6 @@ def _set_limits(folder: Path, limits: Mapping[str, Any]) -> None:
         settings = json.loads(processor.read_text(encoding="utf-8"))
         settings.pop("image_processor", None)
         processor.write_text(json.dumps(settings, indent=2) + "\n")
-
-
-def _there(out: Path, record: dict[str, Any], overwrite: bool) -> bool:
-    if not out.exists() or overwrite:
-        return False
-    if (out / RECORD).is_file() and json.loads((out / RECORD).read_text(encoding="utf-8")) == record:
-        return True
-    raise ValueError(f"{out} exists and is not this model; choose another folder, or pass --overwrite")
 
 
 def _type_of(folder: Path) -> str:

@@ -27,7 +27,7 @@ from idc.captioning.familiarity import Familiarity
 from idc.chat_endpoint import ChatEndpoint, EndpointConfig, Reply, image_part
 from idc.data.images import encode_png
 from idc.schema import IMAGE, Turn
-from idc.training.artifact import ADAPTER, PROCESSOR, WEIGHTS, Artifact, read_artifact
+from idc.training.artifact import ADAPTER, PROCESSOR, WEIGHTS, read_artifact
 from idc.vlm.base import read_family
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
@@ -51,34 +51,6 @@ class RemoteParts(NamedTuple):
     generate: GenerateConfig
     model: str | None
     trained_on: str | None
-
-
-def remote_parts(path: Path | str) -> RemoteParts:
-    """The parts of an artifact whose config has the sections ``base``, ``prompt`` and ``generation`` in ``job``, and
-    whose model is a base with nothing added but adapters. The base need not be on this machine.
-
-    Raises:
-        ValueError: it is damaged.
-    """
-    artifact = read_artifact(path)
-    assert artifact.base is not None, f"{path} names no base"
-    job, folder = artifact.config["job"], artifact.folder(PROCESSOR)
-    base = BaseConfig.model_validate(job["base"])
-    return RemoteParts(
-        read_family(folder, folder, base.max_pixels),
-        PromptConfig.model_validate(job["prompt"]),
-        GenerateConfig.model_validate(job["generation"]),
-        None if _is_tuned(artifact) else artifact.base.source,
-        artifact.trained_on,
-    )
-
-
-def _is_tuned(artifact: Artifact) -> bool:
-    """Whether it has weights of its own."""
-    from safetensors import safe_open
-
-    with safe_open(artifact.path / WEIGHTS, "np") as weights:
-        return bool(weights.keys()) or (artifact.path / ADAPTER).exists()
 
 
 @dataclass(frozen=True)
@@ -285,12 +257,27 @@ class RemoteCaptioner(Captioner):
 
 def load_remote(path: Path | str, endpoint: EndpointConfig) -> RemoteCaptioner:
     """The captioner of an artifact whose model runs behind an endpoint, under the name ``endpoint.model``
-    (:func:`idc.systems.load_remote`).
+    (:func:`idc.systems.load_remote`). Its config has the sections ``base``, ``prompt`` and ``generation`` in ``job``,
+    and its model is a base with nothing added but adapters; the base need not be on this machine.
 
     Raises:
-        ValueError: the model was tuned, and ``endpoint.model`` is missing.
+        ValueError: it is damaged, or the model was tuned, and ``endpoint.model`` is missing.
     """
-    return RemoteCaptioner(path, remote_parts(path), endpoint)
+    from safetensors import safe_open
+
+    artifact = read_artifact(path)
+    assert artifact.base is not None, f"{path} names no base"
+    job, folder = artifact.config["job"], artifact.folder(PROCESSOR)
+    with safe_open(artifact.path / WEIGHTS, "np") as weights:
+        tuned = bool(weights.keys()) or (artifact.path / ADAPTER).exists()
+    parts = RemoteParts(
+        read_family(folder, folder, BaseConfig.model_validate(job["base"]).max_pixels),
+        PromptConfig.model_validate(job["prompt"]),
+        GenerateConfig.model_validate(job["generation"]),
+        None if tuned else artifact.base.source,
+        artifact.trained_on,
+    )
+    return RemoteCaptioner(path, parts, endpoint)
 
 
 def messages_of(turns: Sequence[Turn], images: Sequence[np.ndarray]) -> list[dict[str, Any]]:

@@ -59,7 +59,7 @@ class Dialogue:
         """
         if self.one_size and len(self.images) != 2:
             raise ValueError(
-                f"it has {_images(len(self.images))}, and the model compares exactly two, before and after; leave the "
+                f"number of images: {len(self.images)}; the model compares exactly two, before and after; leave the "
                 "row out"
             )
         sizes = [image_size(image) for image in self.images]
@@ -75,10 +75,6 @@ def at_one_size(before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
     """A pair for a model that compares its images position by position: the image after is resized to the size of the
     image before, if it has another one."""
     return [before, resize_image(after, before.shape[:2])]
-
-
-def _images(number: int) -> str:
-    return "1 image" if number == 1 else f"{number} images"
 
 
 @dataclass(frozen=True)
@@ -223,7 +219,7 @@ class DialogueSamples:
             dialogue = self.dialogue_of(columns, number)
             try:
                 sizes = sizes or dialogue.sizes
-                self._lengths[row, number] = self.chat.length(dialogue.turns, sizes)
+                self._lengths[row, number] = len(self.chat.encode(dialogue.turns, sizes).ids)
             except ValueError as error:
                 raise ValueError(f"{self.folder}, row {dialogue.name!r}: {error}") from None
         if self.together:  # the first dialogue has the other captions behind its own

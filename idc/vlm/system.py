@@ -24,7 +24,7 @@ from idc.training.loop import fit
 from idc.vlm import tuning_data
 from idc.vlm.artifact import find_tuned, load_found, write_tuned
 from idc.vlm.base import find_base, load_model
-from idc.vlm.captioner import dtype_of
+from idc.vlm.captioner import VlmCaptioner, dtype_of
 from idc.vlm.family import Family
 from idc.vlm.sft import SftTask
 from idc.vlm.tuning_config import TuningJob
@@ -174,3 +174,10 @@ class TunedSystem(Generic[JobT]):
         for module in modules.values():
             module.to(device=device, dtype=model.dtype).eval()
         return LoadedParts(job, model, family, modules, {"path": artifact.path, "trained_on": artifact.trained_on})
+
+    def captioner(
+        self, path: Path | str, device: str = "cpu", speed: Speed = "auto", base: str | None = None
+    ) -> VlmCaptioner:
+        """The captioner of an artifact without modules of its own; arguments and errors as of :meth:`load`."""
+        job, model, family, _, options = self.load(path, device, speed, base)
+        return VlmCaptioner(model, family, job.prompt, job.generation, **options)

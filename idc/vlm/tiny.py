@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from idc.vlm.base import save_model
-from idc.vlm.config import TinyConfig
-from idc.vlm.transformers_internals import pil_processor
 
 _END, _PAD = "<|im_end|>", "<|endoftext|>"
 _SPECIAL = {
@@ -50,6 +49,46 @@ _ROPE_THETA = 10.0
 0.016 rad, and a narrow head cannot tell them apart."""
 
 
+_PROCESSOR = {
+    "qwen2_5_vl": "Qwen2_5_VLProcessor",
+    "qwen3_vl": "Qwen3VLProcessor",
+    "llava_onevision": "LlavaOnevisionProcessor",
+    "internvl": "InternVLProcessor",
+}
+
+
+@dataclass(frozen=True)
+class TinyConfig:
+    """Sizes of a small model of a family.
+
+    Attributes:
+        width: of the language model; ``tower_width``: of the vision tower; multiples of 16.
+        heads: of tower and language model; keys and values of the second have half as many.
+        side: of an image in pixels (of Qwen: of the largest square), a multiple of two patches.
+        vocabulary: largest number of entries of the tokenizer.
+    """
+
+    family: str = "internvl"
+    width: int = 32
+    layers: int = 2
+    heads: int = 4
+    tower_width: int = 32
+    tower_layers: int = 2
+    side: int = 64
+    patch: int = 16
+    vocabulary: int = 512
+
+    @property
+    def patches(self) -> int:
+        """Along a side."""
+        return self.side // self.patch
+
+    @property
+    def pinpoints(self) -> list[list[int]]:
+        """Sizes of LLaVA-OneVision's tilings."""
+        return [[rows * self.side, columns * self.side] for rows in (1, 2) for columns in (1, 2)]
+
+
 def make_tiny(config: TinyConfig, texts: Iterable[str], folder: Path | str, seed: int = 0) -> Path:
     """Write a small model with random weights.
 
@@ -67,19 +106,13 @@ def make_tiny(config: TinyConfig, texts: Iterable[str], folder: Path | str, seed
     save_model(model, folder)
     tokenizer.save_pretrained(folder)
     make_images(config).save_pretrained(folder)
-    (folder / "processor_config.json").write_text(json.dumps(_processor_settings(config), indent=2) + "\n")
-    return folder
-
-
-def _processor_settings(config: TinyConfig) -> dict[str, Any]:
-    """Settings that the family's Processor class reads besides tokenizer and image processor."""
+    settings: dict[str, Any] = {"processor_class": _PROCESSOR[config.family]}
     if config.family == "llava_onevision":
-        tokens = (config.side // config.patch) ** 2
-        return {"processor_class": "LlavaOnevisionProcessor", "num_image_tokens": tokens,
-                "vision_feature_select_strategy": "full"}  # fmt: skip
+        settings |= {"num_image_tokens": config.patches**2, "vision_feature_select_strategy": "full"}
     if config.family == "internvl":
-        return {"processor_class": "InternVLProcessor", "image_seq_length": (config.side // config.patch // 2) ** 2}
-    return {"processor_class": "Qwen3VLProcessor" if config.family == "qwen3_vl" else "Qwen2_5_VLProcessor"}
+        settings |= {"image_seq_length": (config.patches // 2) ** 2}
+    (folder / "processor_config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    return folder
 
 
 def make_tokenizer(config: TinyConfig, texts: Iterable[str]) -> Any:
@@ -109,15 +142,14 @@ def make_tokenizer(config: TinyConfig, texts: Iterable[str]) -> Any:
 
 def make_images(config: TinyConfig) -> Any:
     """The family's image processor, PIL backend."""
-    processor = pil_processor(config.family)
+    import transformers
+
     square = {"height": config.side, "width": config.side}
     if config.family == "llava_onevision":
-        side = config.side
-        points = [[side, side], [side, 2 * side], [2 * side, side], [2 * side, 2 * side]]
-        return processor(size=square, image_grid_pinpoints=points)
+        return transformers.LlavaOnevisionImageProcessorPil(size=square, image_grid_pinpoints=config.pinpoints)
     if config.family == "internvl":
-        return processor(size=square)
-    return processor(
+        return transformers.GotOcr2ImageProcessorPil(size=square)
+    return transformers.Qwen2VLImageProcessorPil(
         min_pixels=(2 * config.patch) ** 2, max_pixels=config.side**2, patch_size=config.patch, merge_size=2
     )
 
@@ -127,81 +159,49 @@ def new_model(config: TinyConfig, tokenizer: Any) -> Any:
     import transformers
 
     ids = {token: tokenizer.convert_tokens_to_ids(token) for token in _SPECIAL[config.family]}
+    head = config.width // config.heads
     text: dict[str, Any] = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": config.width,
-        "intermediate_size": 2 * config.width,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "num_key_value_heads": config.heads // 2,
-        "tie_word_embeddings": True,
-        "bos_token_id": None,
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-    }
+        "vocab_size": len(tokenizer), "hidden_size": config.width, "intermediate_size": 2 * config.width,
+        "num_hidden_layers": config.layers, "num_attention_heads": config.heads,
+        "num_key_value_heads": config.heads // 2, "tie_word_embeddings": True, "bos_token_id": None,
+        "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id,
+    }  # fmt: skip
     tower: dict[str, Any] = {
-        "hidden_size": config.tower_width,
-        "intermediate_size": 2 * config.tower_width,
-        "patch_size": config.patch,
-    }
-    if config.family in ("qwen2_5_vl", "qwen3_vl"):
-        third = config.width // config.heads // 2 // 3
-        sections = [config.width // config.heads // 2 - 2 * third, third, third]
+        "hidden_size": config.tower_width, "intermediate_size": 2 * config.tower_width, "patch_size": config.patch,
+    }  # fmt: skip
+    whole: dict[str, Any] = {"text_config": text, "vision_config": tower, "tie_word_embeddings": True}
+    if config.family.startswith("qwen"):
+        third = head // 2 // 3
+        sections = [head // 2 - 2 * third, third, third]
         text["rope_parameters"] = {"rope_type": "default", "rope_theta": _ROPE_THETA, "mrope_section": sections}
         tower |= {
-            "depth": config.tower_layers,
-            "num_heads": config.heads,
-            "spatial_merge_size": 2,
-            "temporal_patch_size": 2,
+            "depth": config.tower_layers, "num_heads": config.heads, "spatial_merge_size": 2, "temporal_patch_size": 2,
             "out_hidden_size": config.width,
-        }
-        common = {
-            "image_token_id": ids["<|image_pad|>"],
-            "video_token_id": ids["<|video_pad|>"],
-            "vision_start_token_id": ids["<|vision_start|>"],
-            "vision_end_token_id": ids["<|vision_end|>"],
-            "tie_word_embeddings": True,
-        }
-        if config.family == "qwen3_vl":
-            text |= {"head_dim": config.width // config.heads}
-            tower |= {
-                "num_position_embeddings": (config.side // config.patch) ** 2,
-                "deepstack_visual_indexes": [0],
-            }
-            return transformers.Qwen3VLForConditionalGeneration(
-                transformers.Qwen3VLConfig(text_config=text, vision_config=tower, **common)
-            )
-        tower |= {"window_size": 4 * config.patch, "fullatt_block_indexes": [config.tower_layers - 1]}
-        return transformers.Qwen2_5_VLForConditionalGeneration(
-            transformers.Qwen2_5_VLConfig(text_config=text, vision_config=tower, **common)
-        )
-    text["model_type"] = "qwen2"
-    tower |= {
-        "num_hidden_layers": config.tower_layers,
-        "num_attention_heads": config.heads,
-    }
-    if config.family == "llava_onevision":
-        side = config.side
-        return transformers.LlavaOnevisionForConditionalGeneration(
-            transformers.LlavaOnevisionConfig(
-                text_config=text,
-                vision_config=tower
-                | {"model_type": "siglip_vision_model", "image_size": side, "vision_use_head": False},
-                image_token_index=ids["<image>"],
-                video_token_index=ids["<video>"],
-                vision_feature_layer=-1,
-                vision_feature_select_strategy="full",
-                image_grid_pinpoints=[[side, side], [side, 2 * side], [2 * side, side], [2 * side, 2 * side]],
-                tie_word_embeddings=True,
-            )
-        )
-    return transformers.InternVLForConditionalGeneration(
-        transformers.InternVLConfig(
-            text_config=text,
-            vision_config=tower | {"image_size": [config.side] * 2, "patch_size": [config.patch] * 2},
-            image_token_id=ids["<IMG_CONTEXT>"],
-            image_seq_length=(config.side // config.patch // 2) ** 2,
-            downsample_ratio=0.5,
-            tie_word_embeddings=True,
-        )
-    )
+        }  # fmt: skip
+        whole |= {
+            "image_token_id": ids["<|image_pad|>"], "video_token_id": ids["<|video_pad|>"],
+            "vision_start_token_id": ids["<|vision_start|>"], "vision_end_token_id": ids["<|vision_end|>"],
+        }  # fmt: skip
+    else:
+        text["model_type"] = "qwen2"
+        tower |= {"num_hidden_layers": config.tower_layers, "num_attention_heads": config.heads}
+    match config.family:
+        case "qwen3_vl":
+            text["head_dim"] = head
+            tower |= {"num_position_embeddings": config.patches**2, "deepstack_visual_indexes": [0]}
+            return transformers.Qwen3VLForConditionalGeneration(transformers.Qwen3VLConfig(**whole))
+        case "qwen2_5_vl":
+            tower |= {"window_size": 4 * config.patch, "fullatt_block_indexes": [config.tower_layers - 1]}
+            return transformers.Qwen2_5_VLForConditionalGeneration(transformers.Qwen2_5_VLConfig(**whole))
+        case "llava_onevision":
+            tower |= {"model_type": "siglip_vision_model", "image_size": config.side, "vision_use_head": False}
+            whole |= {
+                "image_token_index": ids["<image>"], "video_token_index": ids["<video>"], "vision_feature_layer": -1,
+                "vision_feature_select_strategy": "full", "image_grid_pinpoints": config.pinpoints,
+            }  # fmt: skip
+            return transformers.LlavaOnevisionForConditionalGeneration(transformers.LlavaOnevisionConfig(**whole))
+        case _:
+            tower |= {"image_size": [config.side] * 2, "patch_size": [config.patch] * 2}
+            whole |= {"image_token_id": ids["<IMG_CONTEXT>"], "image_seq_length": (config.patches // 2) ** 2,
+                      "downsample_ratio": 0.5}  # fmt: skip
+            return transformers.InternVLForConditionalGeneration(transformers.InternVLConfig(**whole))

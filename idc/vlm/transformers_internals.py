@@ -69,23 +69,3 @@ def tower_windows(grids: Tensor, vision: Any) -> Tensor:
         patch_size=vision.patch_size,
     )[0]  # fmt: skip
     return order.to(grids.device)
-
-
-def pil_processor(family: str) -> Any:
-    """The class of a family's image processor with the PIL backend, to make one from settings.
-
-    Breaks: small models cannot be made (every test of tests/vlm).
-    """
-    if family == "llava_onevision":
-        from transformers.models.llava_onevision.image_processing_pil_llava_onevision import (
-            LlavaOnevisionImageProcessorPil,
-        )
-
-        return LlavaOnevisionImageProcessorPil
-    if family == "internvl":
-        from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
-
-        return GotOcr2ImageProcessorPil
-    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
-
-    return Qwen2VLImageProcessorPil

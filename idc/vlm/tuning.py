@@ -51,9 +51,8 @@ def groups(model: nn.Module, family: Family, tune: TuneConfig) -> list[dict[str,
     }
     parameters_of: dict[str, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
-        group = group_of(name, family, tune)
-        if group is not None:
-            decays = parameter.ndim > 1 or not _decay(settings[group])
+        if (group := group_of(name, family, tune)) is not None and (optim := settings[group]) is not None:
+            decays = parameter.ndim > 1 or not optim.weight_decay
             parameters_of.setdefault(group if decays else f"{group}_vectors", []).append(parameter)
     param_groups = []
     for label, parameters in parameters_of.items():
@@ -75,10 +74,6 @@ def own_groups(module: nn.Module, optim: GroupConfig) -> list[dict[str, Any]]:
         {"name": name, "params": parameters, **optim.model_dump()} | ({"weight_decay": 0.0} if name != "own" else {})
         for name, parameters in parts.items()
     ]
-
-
-def _decay(optim: GroupConfig | None) -> float:
-    return 0.0 if optim is None else optim.weight_decay
 
 
 def _cast(model: nn.Module) -> None:

@@ -41,7 +41,6 @@ class Endpoint(ThreadingHTTPServer):
         self.model = load_model(folder, BaseConfig(source=str(folder)))
         self.sizes: list[tuple[tuple[int, ...], bool]] = []
         self.requests: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
         self.fault: Callable[[BaseHTTPRequestHandler], bool] | None = None
         self.between: Callable[[int], object] = lambda token: None
         self.left = threading.Event()
@@ -56,9 +55,16 @@ class Endpoint(ThreadingHTTPServer):
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
         """The chat completion of a request."""
-        images = [_image(part) for part in _parts(body) if part["type"] == "image_url"]
+        images, messages = [], []
+        for message in body["messages"]:
+            content = message["content"]
+            for part in [] if isinstance(content, str) else content:
+                if part["type"] == "image_url":
+                    images.append(decode_image(base64.b64decode(part["image_url"]["url"].partition(",")[2])))
+            if not isinstance(content, str):
+                content = [{"type": "image"} if part["type"] == "image_url" else part for part in content]
+            messages.append({**message, "content": content})
         self.sizes += [(image.shape[:2], self.family.seen_size(image.shape[:2]) != image.shape[:2]) for image in images]
-        messages = [{**one, "content": _template_parts(one["content"])} for one in body["messages"]]
         tokenizer = self.family.tokenizer
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         ids: list[int] = []
@@ -92,22 +98,6 @@ class Endpoint(ThreadingHTTPServer):
         }  # fmt: skip
 
 
-def _parts(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for message in body["messages"]:
-        if not isinstance(message["content"], str):
-            yield from message["content"]
-
-
-def _image(part: dict[str, Any]) -> np.ndarray:
-    return decode_image(base64.b64decode(part["image_url"]["url"].partition(",")[2]))
-
-
-def _template_parts(content: Any) -> Any:
-    if isinstance(content, str):
-        return content
-    return [{"type": "image"} if part["type"] == "image_url" else part for part in content]
-
-
 class _Handler(BaseHTTPRequestHandler):
     server: Endpoint
 
@@ -118,7 +108,6 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.requests.append(body)
-        self.server.keys.append(self.headers.get("Authorization"))
         if self.server.fault is not None and self.server.fault(self):
             return
         with self.server.lock:
@@ -136,16 +125,12 @@ class _Handler(BaseHTTPRequestHandler):
         (choice,) = answer["choices"]
         tokens, said = choice["logprobs"]["content"], ""
         for number, token in enumerate(tokens):
-            ids = [int(one["token"]) for one in tokens[: number + 1]]
+            ids = [int(told["token"]) for told in tokens[: number + 1]]
             text = self.server.family.tokenizer.decode(ids, skip_special_tokens=True).rstrip("\ufffd")
             last = token is tokens[-1]
-            delta = {"content": text.removeprefix(said)}
-            one = {
-                "delta": delta,
-                "logprobs": {"content": [token]},
-                "finish_reason": choice["finish_reason"] if last else None,
-            }
-            self._event({"model": answer["model"], "choices": [one]})
+            delta = {"delta": {"content": text.removeprefix(said)}, "logprobs": {"content": [token]}}
+            reason = {"finish_reason": choice["finish_reason"] if last else None}
+            self._event({"model": answer["model"], "choices": [delta | reason]})
             said = text
             if not last:
                 self.server.between(number)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from idc.vlm.base import FoundBase, find_base, load_model
-from idc.vlm.config import FAMILIES, BaseConfig, TinyConfig
-from idc.vlm.tiny import make_tiny
+from idc.vlm.config import FAMILIES, BaseConfig
+from idc.vlm.tiny import TinyConfig, make_tiny
 
 TEXTS = (
     "the small red metal cube was added",
@@ -28,7 +28,7 @@ every_family = pytest.mark.parametrize("kind", FAMILIES)
 def tiny_folder(kind: str, side: int = 64) -> Path:
     """The folder of a small model."""
     folder = Path(tempfile.mkdtemp(prefix=f"tiny-{kind}-"))
-    return make_tiny(TinyConfig(family=kind, side=side), TEXTS * 4, folder)  # type: ignore[arg-type]
+    return make_tiny(TinyConfig(family=kind, side=side), TEXTS * 4, folder)
 
 
 @cache

@@ -16,7 +16,8 @@ from idc.vlm.batch import Sample, collate_encoded, encode_images
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, PromptConfig
 from idc.vlm.dialogue import caption_turns
-from idc.vlm.logps import log_probabilities
+from idc.vlm.logps import token_log_probabilities
+from idc.vlm.sft import sample_losses
 from tests.vlm.models import TEXTS, picture, tiny_folder
 
 CAPTIONS = TEXTS[:3]
@@ -56,8 +57,8 @@ def teach_dialogues(base: BaseConfig, dialogues: Iterable[tuple[Sequence[Turn], 
     batch = collate_encoded(samples, family)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _ in range(MOST_STEPS):
-        totals, counts = log_probabilities(model, batch, encode_images(model, batch, family), family)
-        means = totals / counts
+        logs, rows = token_log_probabilities(model, batch, encode_images(model, batch, family), family)
+        means = sample_losses(logs, rows, len(samples))
         if means.min() > TAUGHT:
             break
         loss = -means.mean()

@@ -39,14 +39,11 @@ WORDS = (
 
 
 @cache
-def family_of(kind: str, real: bool) -> Family:
-    """A small model's family; ``real`` has the chat template and the tokenizer class of the real models, on the small
-    vocabulary."""
-    family = found(kind).family
-    if not real:
-        return family
+def family_of(kind: str) -> Family:
+    """A small model's family with the chat template and the tokenizer class of the real models."""
     from transformers import Qwen2Tokenizer
 
+    family = found(kind).family
     small = json.loads(family.tokenizer.backend_tokenizer.to_str())
     special = {one["content"] for one in small["added_tokens"]}
     tokenizer = Qwen2Tokenizer(
@@ -97,13 +94,12 @@ def learned_runs(encoded: EncodedDialogue) -> list[list[int]]:
 
 
 @every_family
-@pytest.mark.parametrize("real", [False, True], ids=["small-template", "real-template"])
-def test_dialogues_are_those_of_the_processor_and_their_answers_are_learned(kind: str, real: bool) -> None:
+def test_dialogues_are_those_of_the_processor_and_their_answers_are_learned(kind: str) -> None:
     """Ids: through transformers' own processor, its template, placeholders and tokenizer. Learned: the answers with
     their ends. What stands before an answer in training is what generation is given."""
-    family = family_of(kind, real)
+    family = family_of(kind)
     chat, tokenizer, processor = Chat(family), family.tokenizer, processor_of(family)
-    for turns, sizes in dialogues(kind, 60 if real else 20):
+    for turns, sizes in dialogues(kind, 60):
         encoded = chat.encode(turns, sizes)
         messages = [{"role": turn.role, "content": parts(turn.text, family)} for turn in turns]
         whole = processor.apply_chat_template(messages, tokenize=False)
@@ -117,7 +113,7 @@ def test_dialogues_are_those_of_the_processor_and_their_answers_are_learned(kind
         assert ids == own
         runs = learned_runs(encoded)
         # The real models' tokenizer composes characters.
-        wanted = [unicodedata.normalize("NFC", one) if real else one for one in answers(turns)]
+        wanted = [unicodedata.normalize("NFC", one) for one in answers(turns)]
         assert [tokenizer.decode(run) for run in runs] == [one + tokenizer.eos_token for one in wanted]
         assert all(run.count(tokenizer.eos_token_id) == 1 and run[-1] == tokenizer.eos_token_id for run in runs)
         assert runs == [chat.answer_ids(one) for one in answers(turns)]
@@ -200,13 +196,11 @@ def logps(kind: str, samples: Sequence[Sample], side: Any = "right") -> torch.Te
         ("{% for m in messages %}{{ m.role }}:{{ m.content[0].text }}<|im_end|>{% endfor %}"
          "{% if add_generation_prompt %}assistant:<think>{% endif %}",
          "asks for an answer with 'assistant:<think>', and writes one after 'assistant:'"),
-        ("{% for i in range(100000) %}" * 3 + "{{ i }}" + "{% endfor %}" * 3, r"template runs for more than 0\.2 s"),
     ],
 )  # fmt: skip
 def test_templates_that_cannot_be_trained_on(template: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    family = family_of("internvl", real=True)
+    family = family_of("internvl")
     monkeypatch.setattr(family.tokenizer, "chat_template", template)
-    monkeypatch.setattr("idc.vlm.chat._RENDER_S", 0.2)
     turns = [Turn("user", "a?"), Turn("assistant", "b", "x"), Turn("user", "c?"), Turn("assistant", "d", "x")]
     with pytest.raises(ValueError, match=message):
         Chat(family).encode(turns, [])

@@ -1,11 +1,10 @@
-"""The published models at their real sizes, on torch's meta device: parameters, shapes, adapters, image tokens."""
+"""Published models at their real size, on torch's meta device: parameters, adapters, image tokens."""
 
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -16,114 +15,137 @@ from idc.vlm.config import LoraConfig
 from idc.vlm.family import Family
 from idc.vlm.lora import add_lora, is_adapter
 from tests.vlm.models import tiny_folder
-from tests.vlm.published_models import PUBLISHED
-
-every_model = pytest.mark.parametrize("name", PUBLISHED)
-OF_EACH_FAMILY = {published.config["model_type"]: name for name, published in PUBLISHED.items()}.values()
-SIZES = {"LEVIR-CC": (256, 256), "640x480": (480, 640), "CLEVR-Change": (320, 480), "1024x1024": (1024, 1024)}
-TOKENS = {  # of one image of each size, with max_pixels of 262,144
-    "qwen2_5_vl": (81, 315, 187, 324),
-    "qwen3_vl": (64, 234, 150, 256),
-    "llava_onevision": (730,) * 4,
-    "internvl": (256,) * 4,
-}
-ADAPTERS = {"qwen2_5_vl": 2_523_136, "qwen3_vl": 2_727_936, "llava_onevision": 2_523_136, "internvl": 2_523_136}
-"""Parameters of adapters of rank 1 in the language models of 7B and 8B: M3Diff's rank 128 has 323.0 million, ChangeVG's
-8 20.2 million."""
-UNLIMITED = {"qwen2_5_vl": (81, 391, 187, 1369), "qwen3_vl": (64, 300, 150, 1024)}
-"""With the model's own limit."""
 
 
-@cache
-def family(name: str, max_pixels: int | None = 262_144) -> Family:
+class PublishedModel(NamedTuple):
+    """A model of the hub.
+
+    Attributes:
+        config: of its config.json, nested as transformers takes it.
+        images: of its preprocessor_config.json.
+        parameters: that the hub shows for the safetensors; ``digits``: how many of its leading digits.
+        tokens: of one image of 256x256, 640x480, 480x320 and 1024x1024, with max_pixels of 262,144; ``unlimited``: with
+            the model's own limit.
+    """
+
+    config: dict[str, Any]
+    images: dict[str, Any]
+    parameters: int
+    digits: int
+    tokens: tuple[int, ...]
+    unlimited: tuple[int, ...]
+
+
+def _text(width: int, inner: int, layers: int, heads: int, keys: int, vocabulary: int, kind: str) -> dict[str, Any]:
+    return {
+        "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": keys, "vocab_size": vocabulary, "model_type": kind,
+    }  # fmt: skip
+
+
+_QWEN2_7B = (3584, 18944, 28, 28, 4)
+
+PUBLISHED: dict[str, PublishedModel] = {
+    "Qwen/Qwen2.5-VL-7B-Instruct": PublishedModel(
+        {
+            "model_type": "qwen2_5_vl", "tie_word_embeddings": False,
+            "text_config": {
+                **_text(*_QWEN2_7B, 152064, "qwen2_5_vl_text"),
+                "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]},
+            },
+            "vision_config": {
+                "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2, "in_channels": 3, "num_heads": 16,
+                "depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "window_size": 112,
+                "fullatt_block_indexes": [7, 15, 23, 31], "out_hidden_size": 3584,
+            },
+        },
+        {"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 3136, "max_pixels": 12845056, "patch_size": 14,
+         "temporal_patch_size": 2, "merge_size": 2},
+        8_292_166_656, 10, (81, 315, 187, 324), (81, 391, 187, 1369),
+    ),
+    "llava-hf/llava-onevision-qwen2-7b-ov-hf": PublishedModel(
+        {
+            "model_type": "llava_onevision", "tie_word_embeddings": False, "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full", "text_config": _text(*_QWEN2_7B, 152128, "qwen2"),
+            "vision_config": {
+                "model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4304,
+                "num_hidden_layers": 26, "num_attention_heads": 16, "patch_size": 14, "image_size": 384,
+                "vision_use_head": False,
+            },
+        },
+        {"image_processor_type": "LlavaOnevisionImageProcessor", "size": {"height": 384, "width": 384},
+         "image_grid_pinpoints": [[384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)]},
+        8_030_000_000, 3, (730,) * 4, (730,) * 4,
+    ),
+    "OpenGVLab/InternVL3-8B-hf": PublishedModel(
+        {
+            "model_type": "internvl", "downsample_ratio": 0.5, "image_seq_length": 256, "tie_word_embeddings": False,
+            "text_config": _text(*_QWEN2_7B, 151674, "qwen2"),
+            "vision_config": {
+                "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
+                "attention_bias": True, "patch_size": [14, 14], "image_size": [448, 448],
+            },
+        },
+        {"image_processor_type": "GotOcr2ImageProcessorFast", "size": {"height": 448, "width": 448},
+         "crop_to_patches": False},
+        7_940_000_000, 3, (256,) * 4, (256,) * 4,
+    ),
+}  # fmt: skip
+
+SIZES = ((256, 256), (480, 640), (320, 480), (1024, 1024))
+ADAPTERS = {"qwen2_5_vl": 2_523_136, "llava_onevision": 2_523_136, "internvl": 2_523_136}
+"""Parameters of adapters of rank 1 in the language models: M3Diff's rank 128 has 323.0 million, ChangeVG's 8 20.2
+million."""
+
+
+def family(name: str, folder: Path, max_pixels: int | None = 262_144) -> Family:
     """The family as it is read from a hub folder: the real config and image processor, a small tokenizer."""
-    import tempfile
-
-    folder, small = Path(tempfile.mkdtemp()), tiny_folder(PUBLISHED[name].config["model_type"])
+    small = tiny_folder(PUBLISHED[name].config["model_type"])
     for path in small.iterdir():
         if path.name not in ("config.json", "model.safetensors", "preprocessor_config.json", "processor_config.json"):
             (folder / path.name).write_bytes(path.read_bytes())
     theirs = json.loads((small / "config.json").read_text())
     ids = {key: value for key, value in theirs.items() if key.startswith("image_token_")}  # of the small tokenizer
-    (folder / "config.json").write_text(json.dumps(as_on_the_hub(PUBLISHED[name].config) | ids))
+    (folder / "config.json").write_text(json.dumps(PUBLISHED[name].config | ids))
     means = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     (folder / "preprocessor_config.json").write_text(json.dumps(PUBLISHED[name].images | means))
     return read_family(folder, folder, max_pixels)
-
-
-def as_on_the_hub(config: dict[str, Any]) -> dict[str, Any]:
-    """A config.json as transformers 4 wrote it: rotary positions in two fields, and of Qwen2.5-VL the language model's
-    settings next to the others."""
-    text = dict(config["text_config"])
-    if (rope := text.pop("rope_parameters", None)) is None:
-        return config
-    rope = dict(rope)
-    text |= {"rope_theta": rope.pop("rope_theta"), "rope_scaling": rope}
-    if config["model_type"] != "qwen2_5_vl":
-        return config | {"text_config": text}
-    text.pop("model_type")
-    text["rope_scaling"] = {"type": "mrope", "mrope_section": rope["mrope_section"]}
-    return {key: value for key, value in config.items() if key != "text_config"} | text
-
-
-def meta(name: str) -> Any:
-    from transformers import AutoModelForImageTextToText
-
-    config = family(name).config
-    with torch.device("meta"):
-        return AutoModelForImageTextToText.from_config(config)
 
 
 def count(parameters: Any) -> int:
     return sum(parameter.numel() for parameter in parameters)
 
 
-@every_model
-def test_parameters_of_each_part(name: str) -> None:
-    """The model has as many as published; tower, projector and language model share them as docs/vlm.md says."""
-    published, model, own = PUBLISHED[name], meta(name), family(name)
-    found = count(model.parameters())
-    assert f"{found:.{published.digits - 1}e}" == f"{published.parameters:.{published.digits - 1}e}"
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_adapters_and_image_tokens(name: str, tmp_path: Path) -> None:
+    """The model has as many parameters as published; tower, projector and language model share them as docs/vlm.md
+    says. Adapters are in the seven linear layers of each layer of the language model, or in all but the output."""
+    from transformers import AutoModelForImageTextToText
+
+    published, own = PUBLISHED[name], family(name, tmp_path)
+    with torch.device("meta"):
+        model = AutoModelForImageTextToText.from_config(own.config)
+    total = count(model.parameters())
+    assert f"{total:.{published.digits - 1}e}" == f"{published.parameters:.{published.digits - 1}e}"
     parts = {"tower": 0, "projector": 0, "language": 0}
     for key, parameter in model.named_parameters():
         part = "tower" if own.is_tower(key) else "projector" if own.is_projector(key) else "language"
         assert (part == "language") == ("language_model" in key or key == "lm_head.weight"), key
         parts[part] += parameter.numel()
-    assert sum(parts.values()) == found
     millions = " + ".join(f"{number / 1e6:,.0f}" for number in parts.values())
     assert f"| {name} | {millions} |" in Path("docs/vlm.md").read_text(encoding="utf-8")
 
+    assert tuple(own.num_tokens(size) for size in SIZES) == published.tokens
+    assert tuple(family(name, tmp_path, None).num_tokens(size) for size in SIZES) == published.unlimited
 
-@every_model
-def test_image_tokens_of_real_sizes(name: str) -> None:
-    own = family(name)
-    assert tuple(own.num_tokens(size) for size in SIZES.values()) == TOKENS[own.name]
-    assert tuple(family(name, None).num_tokens(size) for size in SIZES.values()) == (
-        UNLIMITED.get(own.name, TOKENS[own.name])
-    )
-
-
-@pytest.mark.parametrize("name", ["llava-hf/llava-onevision-qwen2-7b-ov-hf", "OpenGVLab/InternVL3-8B-hf"])
-def test_features_of_a_pair_fit_the_language_model(name: str) -> None:
-    """A pair through tower and projector at real size: as many tokens as are counted, as wide as the language model."""
-    model, own = meta(name), family(name)
-    side = own.seen_size((480, 640))
-    encoded = own.encode(model, {"pixel_values": torch.zeros(2, 3, *side, device="meta")})
-    tokens = own.tokens_of(encoded)
-    assert [tuple(one.shape) for one in tokens] == [(own.num_tokens((480, 640)), 3584)] * 2
-
-
-@pytest.mark.parametrize("name", OF_EACH_FAMILY)
-@pytest.mark.parametrize("targets", ["language", "all"])
-def test_adapters_are_in_the_seven_linear_layers_or_in_all_but_the_output(name: str, targets: str) -> None:
-    model, own = meta(name), family(name)
     linears = {key for key, module in model.named_modules() if isinstance(module, nn.Linear)}
-    wanted = {key for key in linears if key != "lm_head" and not own.is_unused(key)}
-    if targets == "language":
-        wanted = {key for key in wanted if "language_model.layers." in key}
-        assert len(wanted) == 7 * own.config.text_config.num_hidden_layers
-    with torch.device("meta"):
-        add_lora(model, LoraConfig(rank=64, targets=targets), own)  # type: ignore[arg-type]
-    adapters = {key: parameter for key, parameter in model.named_parameters() if is_adapter(key)}
-    assert {key.partition(".lora_")[0] for key in adapters} == wanted
-    assert (count(adapters.values()) == 64 * ADAPTERS[own.name]) == (targets == "language")
+    wanted = {"all": {key for key in linears if key != "lm_head" and not own.is_unused(key)}}
+    wanted["language"] = {key for key in wanted["all"] if "language_model.layers." in key}
+    assert len(wanted["language"]) == 7 * own.config.text_config.num_hidden_layers
+    for targets, layers in wanted.items():
+        with torch.device("meta"):
+            adapted = AutoModelForImageTextToText.from_config(own.config)
+            add_lora(adapted, LoraConfig(rank=64, targets=targets), own)  # type: ignore[arg-type]
+        adapters = {key: parameter for key, parameter in adapted.named_parameters() if is_adapter(key)}
+        assert {key.partition(".lora_")[0] for key in adapters} == layers
+        assert (count(adapters.values()) == 64 * ADAPTERS[own.name]) == (targets == "language")

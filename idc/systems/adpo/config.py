@@ -65,11 +65,6 @@ class AdpoJob(TuningJob):
     same chance. The paper draws "from the dataset", where a caption has as many chances as pairs that have it: on
     CLEVR-Change half of all would say that nothing changed. Never candidates: the pair's captions, and for a pair that
     is unchanged every sentence that says so."""
-    redraw: bool = True
-    """False: a sample has the same candidates in every epoch. Not stated."""
-    true_negatives: Literal["keep", "drop"] = "keep"
-    """drop: no candidate is a caption that is true of the pair, by its scene (rendered pairs; others have none). The
-    share of true captions among the drawn is logged in either case."""
     retriever: RetrieverConfig | None = None
     """The retriever, with objective=adpo."""
     reference: ReferenceConfig = ReferenceConfig()
@@ -120,7 +115,7 @@ class AdpoJob(TuningJob):
             yield from missing(self.retriever.encoder, "retriever.encoder")
 
 
-_PREFERENCE_FIELDS = ("beta", "candidates", "redraw", "true_negatives", "retriever", "reference")
+_PREFERENCE_FIELDS = ("beta", "candidates", "retriever", "reference")
 
 
 def is_captioner(saved: dict[str, Any]) -> bool:

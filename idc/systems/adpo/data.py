@@ -1,11 +1,10 @@
-"""Samples with candidates for their negatives: all random choices belong to (seed, epoch, index), also the noise by
-which the retriever draws, so that a run is the same however it is cut.
+"""The caption bank, and samples with candidates of it for their negatives: all random choices belong to (seed, epoch,
+index), also the noise by which the retriever draws, so that a run is the same however it is cut.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from idc.metrics.difference_lists import TrueDifferences, true_differences
+from idc.metrics.no_change import states_no_change
 from idc.schema import NO_CHANGE
-from idc.systems.adpo.caption_bank import CaptionBank
 from idc.systems.adpo.config import AdpoJob
 from idc.systems.adpo.retriever import frames_of
 from idc.training.context import Context
@@ -31,6 +29,62 @@ _NEGATIVES = 3
 """Last word of the seeds of candidates and noise; others: :mod:`idc.training.data`."""
 
 
+class CaptionBank:
+    """Different captions by number. Two captions are the same if they differ in white space alone.
+
+    Args:
+        captions: of the training pairs; in this order they get their numbers.
+
+    Attributes:
+        texts: of the captions.
+        answers: their ids, with end tokens.
+        unchanged: numbers of those that say that nothing changed.
+
+    Raises:
+        ValueError: a caption has control tokens of the model in it.
+    """
+
+    def __init__(self, captions: Iterable[str], chat: Chat) -> None:
+        self.texts = list(dict.fromkeys(_plain(text) for text in captions))
+        self._number = {text: number for number, text in enumerate(self.texts)}
+        self.answers = [chat.answer_ids(text) for text in self.texts]
+        self.unchanged = frozenset(number for number, text in enumerate(self.texts) if states_no_change(text))
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def number(self, caption: str) -> int:
+        return self._number[_plain(caption)]
+
+    def positives(self, references: Sequence[str], unchanged: bool) -> frozenset[int]:
+        """Captions that are right for a pair, as far as its references show: these, and if it is unchanged all that say
+        so."""
+        same = frozenset(self.number(text) for text in references)
+        return same | self.unchanged if unchanged or same & self.unchanged else same
+
+    def candidates(self, positives: Collection[int], count: int, rng: np.random.Generator) -> list[int]:
+        """``count`` captions by number that are no positives.
+
+        Raises:
+            ValueError: there are not so many.
+        """
+        order = rng.permutation(len(self))[: count + len(positives)].tolist()
+        taken = [number for number in order if number not in positives][:count]
+        if len(taken) < count:
+            raise ValueError(self.too_few(len(taken), count))
+        return taken
+
+    def too_few(self, left: int, count: int) -> str:
+        return (
+            f"of the bank's {len(self)} captions {left} are not right for it too, and {count} candidates are drawn; "
+            + ("draw fewer, or leave the pair out" if left else "leave the pair out")
+        )
+
+
+def _plain(caption: str) -> str:
+    return " ".join(caption.split())
+
+
 @dataclass(frozen=True)
 class PreferenceSample:
     """A caption of a pair and candidates for what it is preferred to.
@@ -41,7 +95,6 @@ class PreferenceSample:
         chosen: number of the caption in the bank; ``candidates``: of the candidates.
         noise: Gumbel noise, one for each candidate.
         pixels: of :meth:`idc.vlm.family.Family.pixels`; ``frames``: the images as the retriever sees them.
-        truth: of a rendered pair.
     """
 
     row: tuple[int, int]
@@ -51,7 +104,6 @@ class PreferenceSample:
     noise: np.ndarray
     pixels: Mapping[str, Tensor]
     frames: Tensor | None
-    truth: TrueDifferences | None
 
 
 class PreferenceSamples(DialogueSamples):
@@ -101,43 +153,18 @@ class PreferenceSamples(DialogueSamples):
 
     def get(self, index: int, epoch: int) -> Any:
         row, number = self._visit(index, epoch)
-        columns = self.rows[row]
-        dialogue = self.dialogue_of(columns, number)
+        dialogue = self.dialogue(row, number)
         images = dialogue.decoded()
-        truth = self._truth(columns)
-        chosen, candidates, noise = self.captions_of(index, epoch, truth)
+        of_candidates, of_noise = (np.random.default_rng((self.seed, epoch, index, _NEGATIVES + n)) for n in range(2))
         return PreferenceSample(
             row=(self.part, row),
             prompt=self.chat.prompt(dialogue.turns[:-1], dialogue.sizes),
-            chosen=chosen,
-            candidates=candidates,
-            noise=noise,
+            chosen=self.bank.number(self.captions[row][number]),
+            candidates=self.bank.candidates(self.positives(row), self.count, of_candidates),
+            noise=of_noise.gumbel(size=self.count),
             pixels=self.chat.family.pixels(images),
             frames=frames_of(images, self.frame_size) if self.frame_size else None,
-            truth=truth,
         )
-
-    def has_truths(self) -> bool:
-        """Whether the truth of every pair is known."""
-        metas = self.rows.column("meta")
-        kinds = zip(self.kinds, metas, strict=True)
-        return all(true_differences(kind, json.loads(meta) if meta else {}) is not None for kind, meta in kinds)
-
-    def captions_of(self, index: int, epoch: int, truth: TrueDifferences | None) -> tuple[int, list[int], np.ndarray]:
-        """Numbers of the chosen caption and of the candidates, and the noise."""
-        row, number = self._visit(index, epoch)
-        of_candidates, of_noise = np.random.default_rng(
-            (self.seed, epoch if self.job.redraw else 0, index, _NEGATIVES)
-        ), np.random.default_rng((self.seed, epoch, index, _NEGATIVES + 1))  # fmt: skip
-        dropped = truth if self.job.true_negatives == "drop" else None
-        try:
-            candidates = self.bank.candidates(self.positives(row), self.count, of_candidates, dropped)
-        except ValueError as error:
-            raise ValueError(f"{self.folder}, pair {self.rows[row]['pair_id']!r}: {error}") from None
-        return self.bank.number(self.captions[row][number]), candidates, of_noise.gumbel(size=self.count)
-
-    def _truth(self, columns: Mapping[str, Any]) -> TrueDifferences | None:
-        return true_differences(columns["change_type"], json.loads(columns["meta"]) if columns["meta"] else {})
 
 
 def make_loaders(job: AdpoJob, family: Family, context: Context, frame_size: int | None) -> Loaders:
@@ -184,7 +211,7 @@ def collate_preferences(samples: Sequence[PreferenceSample | TuningSample], fami
 
     - ``candidates`` (B, N) with ``noise``; ``chosen`` (B,);
     - ``frames`` uint8 (B, 2, 3, S, S), with a retriever;
-    - ``prompt``, ``row``, ``truth``: lists of B.
+    - ``prompt``, ``row``: lists of B.
     """
     if isinstance(samples[0], TuningSample):
         return collate_samples([sample for sample in samples if isinstance(sample, TuningSample)], family)
@@ -194,7 +221,7 @@ def collate_preferences(samples: Sequence[PreferenceSample | TuningSample], fami
         "candidates": torch.tensor([sample.candidates for sample in rows]),
         "noise": torch.from_numpy(np.stack([sample.noise for sample in rows])).float(),
         "chosen": torch.tensor([sample.chosen for sample in rows]),
-        **{key: [getattr(sample, key) for sample in rows] for key in ("prompt", "row", "truth")},
+        **{key: [getattr(sample, key) for sample in rows] for key in ("prompt", "row")},
     }
     if rows[0].frames is not None:
         batch["frames"] = torch.stack([sample.frames for sample in rows if sample.frames is not None])

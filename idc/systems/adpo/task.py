@@ -15,7 +15,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from idc.systems.adpo.caption_bank import is_true
 from idc.systems.adpo.config import AdpoJob
 from idc.systems.adpo.data import PreferenceSamples, make_loaders, preference_parts
 from idc.systems.adpo.preference_losses import START, draw, preference_losses, retriever_losses
@@ -60,7 +59,6 @@ class PreferenceTask(SftTask):
         self.register_buffer("baseline", torch.tensor(START))
         self.register_buffer("calls", torch.tensor(0))
         self.parts: Sequence[PreferenceSamples] = ()
-        self.truths = False
         self._rewards: list[Tensor] = []
 
     def param_groups(self) -> list[dict[str, Any]]:
@@ -71,21 +69,14 @@ class PreferenceTask(SftTask):
         return super().param_groups() + more
 
     def base_parts(self) -> list[nn.Module]:
-        return [*super().base_parts(), *self._frozen_models()]
-
-    def _frozen_models(self) -> list[nn.Module]:
-        models = [] if self.frozen is None else [self.frozen]
-        return [*models, self.retriever] if self.job.retriever is not None else models
+        more = [] if self.frozen is None else [self.frozen]
+        return [*super().base_parts(), *more, *([self.retriever] if self.job.retriever is not None else [])]
 
     def use(self, parts: Sequence[PreferenceSamples]) -> None:
         """Take the bank of these folders."""
         self.parts = parts
-        # Of all pairs or of none: what is logged must have the same names on all ranks.
-        self.truths = all(part.has_truths() for part in parts)
         if self.job.retriever is not None:
             self.retriever.read(parts[0].bank.texts)
-
-    # -- a step --------------------------------------------------------------------------------------------------------
 
     def training_step(self, batch: Batch) -> tuple[Tensor, Logs]:
         encoded = self.encode(batch)
@@ -98,10 +89,11 @@ class PreferenceTask(SftTask):
         ratios_B2 = policy_B2 - reference_B2
         rewards_B = preference_losses(self._margins(ratios_B2))
         loss = rewards_B.mean()
-        logs = self._logs(batch, ratios_B2, policy_B2, log_q_BN, cosines_BN, picks_B1)
+        logs = self._logs(ratios_B2, policy_B2, log_q_BN, cosines_BN, picks_B1)
         if self.job.retriever is not None and self.job.retriever.learns:
             log_q_B = log_q_BN.gather(1, picks_B1)[:, 0]
-            loss = loss + retriever_losses(rewards_B, self._subtracted(), log_q_B).mean()
+            baseline = 0.0 if self.job.retriever.baseline is None else self.baseline
+            loss = loss + retriever_losses(rewards_B, baseline, log_q_B).mean()
         self._count(rewards_B.detach())
         return loss, logs
 
@@ -147,12 +139,6 @@ class PreferenceTask(SftTask):
             for name, parameter in self.model.named_parameters()
         )
 
-    # -- what goes on from step to step --------------------------------------------------------------------------------
-
-    def _subtracted(self) -> Tensor | float:
-        assert self.job.retriever is not None
-        return 0.0 if self.job.retriever.baseline is None else self.baseline
-
     @torch.no_grad()
     def _count(self, rewards_B: Tensor) -> None:
         """Count the micro-batch. At the end of a step the baseline becomes the running mean of the rewards of all
@@ -170,11 +156,9 @@ class PreferenceTask(SftTask):
             self.baseline.mul_(decay).add_((1 - decay) * mean)
         self._rewards = []
 
-    # -- what is logged ------------------------------------------------------------------------------------------------
-
     @torch.no_grad()
     def _logs(
-        self, batch: Batch, ratios_B2: Tensor, policy_B2: Tensor, log_q_BN: Tensor, cosines_BN: Tensor, picks_B1: Tensor
+        self, ratios_B2: Tensor, policy_B2: Tensor, log_q_BN: Tensor, cosines_BN: Tensor, picks_B1: Tensor
     ) -> Logs:
         """``margin`` is M(theta, phi), ``ahead`` the share above 0."""
         margins_B = self._margins(ratios_B2)
@@ -191,11 +175,6 @@ class PreferenceTask(SftTask):
                 "drawn_rank": (log_q_BN > log_q_BN.gather(1, picks_B1)).sum(dim=1).float().mean() + 1,
                 "drawn_cosine": cosines_BN.gather(1, picks_B1).mean(),
             }
-        if self.truths:
-            texts = self.parts[0].bank.texts
-            drawn = batch["candidates"].gather(1, picks_B1)[:, 0].tolist()
-            true = [is_true(texts[caption], truth) for caption, truth in zip(drawn, batch["truth"], strict=True)]
-            logs["true_negatives"] = sum(true) / len(true)
         return logs
 
 

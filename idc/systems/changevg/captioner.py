@@ -1,127 +1,131 @@
-"""The guide as a captioner: captions with confidences, where roads and buildings changed, the probability of given
-captions, and samples."""
+"""ChangeVG as a captioner: the guide runs first, once for each pair, then the language model answers a question that
+quotes its notes as those of the tuning did. A guide alone is a captioner too."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from idc.captioning.contract import Captioner, ClassMap, Speed
+from idc.captioning.contract import Answer, Captioner, Description, SearchOptions, Speed
 from idc.data.changeimti.config import RegionConfig
-from idc.data.class_masks import CLASSES, class_label
-from idc.data.images import encode_png, resize_image
-from idc.decoding import Decoded
-from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
-from idc.systems.changevg.config import GuideJob, is_guide
-from idc.systems.changevg.guide import Guided, GuideNet
-from idc.systems.changevg.guide_artifact import read_guide
-from idc.systems.changevg.notes import GuideNotes, positions_of_classes
+from idc.nn.word_captioner import DescriptionExtras
+from idc.schema import Turn
+from idc.systems.changevg.config import GUIDE, GuidedPromptConfig, is_guide
+from idc.systems.changevg.guide_captioner import GuideCaptioner
+from idc.systems.changevg.notes import GuideNotes, guided_question, guided_turns
+from idc.systems.changevg.tuning import SYSTEM
 from idc.training.artifact import read_artifact
+from idc.vlm.captioner import Pairs, VlmCaptioner
+from idc.vlm.config import PromptConfig
+from idc.vlm.dialogue import completed
 
-CHANGED_SHARE, CHANGE_ODDS = "changed_share", "log_odds_of_change"
-"""Names of the captioner's evidence: the mean probability of a pixel that it changed, and the largest log-odds of
-one."""
+REMEMBERED = 64
+"""Number of pairs of which what the guide saw is kept: a dialogue comes back with every turn."""
+Look = tuple[GuideNotes, DescriptionExtras]
+"""What the guide saw in a pair: notes and maps."""
 
 
-class GuideCaptioner(WordCaptioner[Guided]):
-    """A loaded artifact of the guide, an :class:`idc.captioning.contract.Captioner`.
+class GuidedCaptioner(VlmCaptioner):
+    """As :class:`idc.vlm.captioner.VlmCaptioner`; map and class map are the guide's.
 
     Args:
-        path: folder of the artifact.
-        device: torch device.
-        speed: "bf16" computes convolutions and products in bfloat16; all others in float32, the same for each.
+        guide: it runs before the language model.
+        quote: how questions quote its notes.
+        regions: which regions of its class map the notes count.
+        arguments, options: as of the base class.
     """
 
-    def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
-        artifact = read_guide(path)
-        assert artifact.vocabulary is not None
-        job = GuideJob.model_validate(artifact.config["job"])
-        self.side = job.model.image_size
-        self.net = GuideNet(job.model, len(artifact.vocabulary))
-        artifact.load_into(self.net)
-        self.net.to(device).eval()
-        super().__init__(
-            artifact,
-            torch.device(device),
-            self.net.decoder,
-            self.net.decoder.rules(),
-            beams=job.beams,
-            length_penalty=job.length_penalty,
-            evidence=[CHANGED_SHARE, CHANGE_ODDS],
-            capabilities=["map"],
-            image_size=self.side,
-            speed=speed,
-        )
+    def __init__(
+        self, guide: GuideCaptioner, quote: GuidedPromptConfig, regions: RegionConfig, *arguments: Any, **options: Any
+    ):
+        super().__init__(*arguments, **options)
+        self.guide, self.quote, self.regions = guide, quote, regions
+        self._looks: OrderedDict[bytes, Look] = OrderedDict()
 
-    def observe(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], regions: RegionConfig
-    ) -> list[GuideNotes]:
-        """The notes on pairs of uint8 RGB images (H, W, 3) of any sizes; one batch.
-
-        Args:
-            regions: which regions of the class maps are counted.
-        """
-        return [notes for notes, _ in self.look(befores, afters, regions)]
-
-    def look(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], regions: RegionConfig
-    ) -> list[tuple[GuideNotes, DescriptionExtras]]:
-        """The notes of :meth:`observe` with the maps of a description, of one pass."""
-        with self._running():
-            guided = self._encode(befores, afters)
-            decoded = self._search(guided.memory, self.beams)
-            findings = self._findings(guided, decoded, change_map=True)
-        looks = []
-        for ids, extras in zip(decoded.ids.tolist(), findings, strict=True):
-            assert extras.class_map is not None
-            classes = extras.class_map.classes
-            notes = GuideNotes(
-                self._text(ids), positions_of_classes(classes, regions), encode_png(class_label(classes))
-            )
-            looks.append((notes, extras))
+    def looks(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[Look]:
+        """What the guide saw in each pair of uint8 RGB images (H, W, 3); it runs, in one batch, on those pairs that it
+        has not seen lately."""
+        keys = [_content(before, after) for before, after in zip(befores, afters, strict=True)]
+        new = {key: index for index, key in enumerate(keys) if key not in self._looks}
+        if new:
+            images = [[side[index] for index in new.values()] for side in (befores, afters)]
+            self._looks.update(zip(new, self.guide.look(images[0], images[1], self.regions), strict=True))
+        for key in keys:
+            self._looks.move_to_end(key)
+        looks = [self._looks[key] for key in keys]
+        while len(self._looks) > max(REMEMBERED, len(keys)):
+            self._looks.popitem(last=False)
         return looks
 
-    def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Guided:
-        pairs = zip(befores, afters, strict=True)
-        images = np.stack([[resize_image(image, (self.side, self.side)) for image in pair] for pair in pairs])
-        guided: Guided = self.net(torch.from_numpy(images).to(self.device))
-        return guided
-
-    def _memory(self, encoded: Guided) -> Tensor:
-        return encoded.memory
-
-    def _findings(self, encoded: Guided, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
-        """The change map is the probability of each pixel that it is no background."""
-        logits = encoded.classes.float()
-        odds = logits[:, 1:].logsumexp(dim=1) - logits[:, 0]
-        if self.net.config.map == "paper":  # one sigmoid per class: the larger one
-            odds = logits[:, 1:].amax(dim=1)
-        changed = odds.sigmoid()
-        shares, peaks = changed.mean(dim=(1, 2)).tolist(), odds.amax(dim=(1, 2)).tolist()
-        evidence = [{CHANGED_SHARE: share, CHANGE_ODDS: peak} for share, peak in zip(shares, peaks, strict=True)]
-        if not change_map:
-            return [DescriptionExtras(named) for named in evidence]
-        classes = logits.argmax(dim=1).to(torch.uint8)
+    def pair_prompts(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[PromptConfig]:
         return [
-            DescriptionExtras(named, drawn, class_map=ClassMap(of_pixels, CLASSES))
-            for named, drawn, of_pixels in zip(evidence, changed.cpu().numpy(), classes.cpu().numpy(), strict=True)
+            self.prompt.model_copy(update={"text": guided_question(notes, self.prompt.text, self.quote)})
+            for notes, _ in self.looks(befores, afters)
+        ]
+
+    def answer(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        dialogues: Sequence[Sequence[Turn]],
+        *,
+        max_tokens: int | None = None,
+        hear: Sequence[Callable[[str], None] | None] | None = None,
+    ) -> list[Answer]:
+        """The notes are before the first question of each dialogue, as in the tuning."""
+        if len(befores) == len(afters) == len(dialogues):  # else the base class refuses them
+            dialogues = [
+                guided_turns(notes, completed(dialogue, self.prompt), self.quote)
+                for (notes, _), dialogue in zip(self.looks(befores, afters), dialogues, strict=True)
+            ]
+        return super().answer(befores, afters, dialogues, max_tokens=max_tokens, hear=hear)
+
+    def maps(self, pairs: Pairs) -> list[np.ndarray]:
+        return [extras.change_map for _, extras in pairs.more]
+
+    def _encoded(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        prompts: Sequence[PromptConfig] | None = None,
+    ) -> Pairs:
+        return replace(super()._encoded(befores, afters, prompts), more=self.looks(befores, afters))
+
+    def _describe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
+    ) -> list[Description]:
+        descriptions = super()._describe(befores, afters, options)
+        if not options.change_map:
+            return descriptions
+        return [
+            replace(description, class_map=extras.class_map)
+            for description, (_, extras) in zip(descriptions, self.looks(befores, afters), strict=True)
         ]
 
 
-def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto", base: str | None = None) -> Captioner:
-    """The captioner of an artifact: of a guide, or of a language model tuned with its notes.
+def _content(before: np.ndarray, after: np.ndarray) -> bytes:
+    """A pair's pixels, for comparison."""
+    digest = hashlib.blake2b(digest_size=16)
+    for image in (before, after):
+        digest.update(repr(image.shape).encode())
+        digest.update(np.ascontiguousarray(image).data)
+    return digest.digest()
 
-    Args:
-        base: folder of a tuned model's base, if it is not where the artifact was made; a guide has none.
-    """
+
+def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto", base: str | None = None) -> Captioner:
+    """The captioner of an artifact: of a guide, or of a language model tuned with its notes or without; arguments and
+    errors as of :meth:`idc.vlm.system.TunedSystem.load`. A guide has no base; it computes at the same speed."""
     if is_guide(read_artifact(path, system="changevg").config):
         return GuideCaptioner(path, device, speed)
-    # By name: that module imports this one, and transformers, which a guide alone does not need.
-    guided = importlib.import_module("idc.systems.changevg.guided_captioner")
-    captioner: Captioner = guided.load_guided(path, device, speed, base)
-    return captioner
+    job, model, family, _, options = SYSTEM.load(path, device, speed, base)
+    if job.guide is None:
+        return VlmCaptioner(model, family, job.prompt, job.generation, **options)
+    assert job.regions is not None, "the artifact records them"
+    guide = GuideCaptioner(options["path"] / GUIDE, device, speed)
+    return GuidedCaptioner(guide, job.quote, job.regions, model, family, job.prompt, job.generation, **options)

@@ -25,7 +25,7 @@ from idc.metrics.classification import Measures, ScoredAnswer, score_answers
 from idc.metrics.segmentation import confusion, segmentation_scores
 from idc.schema import Turn, meta_text
 from idc.systems.changevg.config import GuidedPromptConfig, GuideQuestionsJob, RegionConfig, RunGuideJob
-from idc.systems.changevg.guide_artifact import read_guide
+from idc.systems.changevg.guide_captioner import GuideCaptioner, read_guide
 from idc.systems.changevg.notes import (
     NOTES,
     GuideNotes,
@@ -89,8 +89,6 @@ class TakeNotes:
     """Stage: adds the guide's notes to ``meta``."""
 
     def __init__(self, job: RunGuideJob) -> None:
-        from idc.systems.changevg.captioner import GuideCaptioner
-
         self.regions, self.folds = job.regions, len(job.cross_fitted)
         self.guide, *self.of_folds = (GuideCaptioner(path, job.device) for path in (job.guide, *job.cross_fitted))
 

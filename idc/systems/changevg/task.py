@@ -20,7 +20,7 @@ from idc.metrics.segmentation import confusion, segmentation_scores
 from idc.systems.changevg.config import GUIDE, GuideConfig, GuideJob
 from idc.systems.changevg.data import GuideSamples, collate
 from idc.systems.changevg.guide import Guided, GuideNet
-from idc.systems.changevg.guide_artifact import read_guide
+from idc.systems.changevg.guide_captioner import read_guide
 from idc.training.artifact import Artifact, write_artifact
 from idc.training.caption_validation import Captioned, CaptioningTask, score_captions
 from idc.training.context import Context

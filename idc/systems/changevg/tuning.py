@@ -1,17 +1,192 @@
-"""ChangeVG: supervised tuning on ChangeIMTI's questions with a guide's notes; its entry and its artifact, which holds
-the guide."""
+"""ChangeVG: supervised tuning on ChangeIMTI's dialogues, with a guide's notes before the first question of each; its
+entry and its artifact, which holds the guide."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from idc.systems.changevg.config import GUIDE, ChangeVgJob
-from idc.systems.changevg.dialogues import make_loaders, resolved_regions
-from idc.systems.changevg.guide_artifact import read_guide
+from idc import logs
+from idc.data.changeimti.config import RegionConfig
+from idc.data.images import decode_image
+from idc.data.manifest import complete_manifest
+from idc.data.stored_rows import iter_rows
+from idc.systems.changevg.config import GUIDE, ChangeVgJob, GuidedPromptConfig
+from idc.systems.changevg.guide_captioner import GuideCaptioner, read_guide
+from idc.systems.changevg.notes import GuideNotes, guided_turns
+from idc.training.artifact import artifact_identity
 from idc.training.context import Context
 from idc.training.data import Loaders
+from idc.vlm.chat import Chat
+from idc.vlm.config import PromptConfig
 from idc.vlm.family import Family
+from idc.vlm.samples import Dialogue, DialogueSamples
 from idc.vlm.system import TunedSystem
+from idc.vlm.tuning_data import loaders_of
+
+_BATCH = 16
+"""Pairs that the guide sees at once."""
+
+
+class ImtiDialogues(DialogueSamples):
+    """The dialogues of a split of ChangeIMTI.
+
+    Args:
+        folder, split, chat, prompt, seed: as of :class:`idc.vlm.samples.DialogueSamples`.
+        tasks: rows of other tasks are left out.
+        validation: samples also have what is scored: a pair's first row that asks for its caption alone, with all of
+            its captions as references; if `tasks` has no captions, every row.
+    """
+
+    def __init__(
+        self, folder: str, split: str, chat: Chat, prompt: PromptConfig, seed: int, tasks: Sequence[str],
+        validation: bool = False,
+    ):  # fmt: skip
+        super().__init__(folder, split, chat, prompt, seed, validation=validation)
+        self.notes: Mapping[str, GuideNotes] | None = None
+        self.quote = GuidedPromptConfig()
+        self.pair_ids: list[str | None] = self.rows.column("of_pair")
+        self.captions_of: dict[str, list[str]] = {}
+        answers = [[turn for turn in turns if turn["role"] == "assistant"] for turns in self.rows.column("turns")]
+        tasks_of_rows = ["dialogue" if len(of_row) > 1 else of_row[0]["task"] for of_row in answers]
+        rows = [row for row, task in enumerate(tasks_of_rows) if task in tasks]
+        if validation and "caption" in tasks:
+            first: dict[str, int] = {}
+            for row in rows:
+                name = self.pair_ids[row]
+                if tasks_of_rows[row] == "caption" and name is not None:
+                    first.setdefault(name, row)
+                    self.captions_of.setdefault(name, []).append(answers[row][0]["text"])
+            rows = list(first.values())
+        self.order = [(row, 0) for row in rows]
+        if validation:
+            self.other = self._others()
+
+    def pairs(self) -> dict[str, int]:
+        """The pairs of the samples, each with one of its rows.
+
+        Raises:
+            ValueError: a row names no pair, or has other than two images.
+        """
+        images = self.rows.list_lengths("images")
+        row_of: dict[str, int] = {}
+        for row, _ in self.order:
+            name = self.pair_ids[row]
+            if name is None or images[row] != 2:
+                raise ValueError(
+                    f"{self.folder}, row {self.rows[row]['row_id']!r}: is of no pair, so that a guide has nothing to "
+                    "say about it; leave the row out, or tune without a guide"
+                )
+            row_of.setdefault(name, row)
+        return row_of
+
+    def dialogue_of(self, row: Mapping[str, Any], number: int) -> Dialogue:
+        dialogue, name = super().dialogue_of(row, number), row["of_pair"]
+        dialogue = replace(dialogue, references=self.captions_of.get(name, dialogue.references))
+        if self.notes is None:
+            return dialogue
+        return replace(dialogue, turns=guided_turns(self.notes[name], dialogue.turns, self.quote))
+
+
+def resolved_regions(job: ChangeVgJob) -> RegionConfig:
+    """The regions that are counted: as the job says, else as the answers that it learns were built.
+
+    Raises:
+        ValueError: the questions quote notes already.
+    """
+    configs = [complete_manifest(path, kind="instructions").config for path in (job.pairs, *job.more_pairs)]
+    for number, (path, built) in enumerate(zip((job.pairs, *job.more_pairs), configs, strict=True)):
+        if "instructions" in built:
+            raise ValueError(
+                f"{'more_pairs' if number else 'pairs'}: {path} quotes a guide's notes already; "
+                f"give the folder that it was made of, {built['instructions']}"
+            )
+    return job.regions or RegionConfig.model_validate(configs[0].get("regions", {}))
+
+
+def make_loaders(job: ChangeVgJob, family: Family, context: Context) -> Loaders:
+    """Loaders of the training and the validation split; the guide's notes are read or taken, once for each pair.
+
+    Raises:
+        ValueError: naming the first row that cannot be used, or what of the notes does not fit.
+    """
+    regions = resolved_regions(job)
+    chat, seed = Chat(family, job.cutoff), job.train.seed
+    folders = dict.fromkeys((job.pairs, *job.more_pairs))
+    parts = {
+        path: ImtiDialogues(path, "train", chat, job.prompt, seed + number, job.tasks)
+        for number, path in enumerate(folders)
+    }
+    validation = ImtiDialogues(job.pairs, "val", chat, job.prompt, seed, job.tasks, validation=True)
+    for path, part in parts.items():
+        if not len(part):
+            raise ValueError(f"{path}: its training split has no rows of the tasks {', '.join(job.tasks)}")
+    if not len(validation) and job.train.keep_best is not None:
+        raise ValueError(
+            f"pairs: {job.pairs} has no validation rows by which train.keep_best could choose, as it was built with "
+            "val_as_train or without val; set train.keep_best=null"
+        )
+    if job.guide is not None:
+        every = [*parts.values(), validation]
+        notes = _stored_notes(job, every, regions) if job.notes else _taken_notes(job.guide, every, regions, context)
+        for samples in every:
+            samples.notes, samples.quote = notes, job.quote
+    return loaders_of(job, parts, validation if len(validation) else None, family, context)
+
+
+def _stored_notes(job: ChangeVgJob, every: Iterable[ImtiDialogues], regions: RegionConfig) -> dict[str, GuideNotes]:
+    """The notes of the job's folder on the pairs of the samples."""
+    assert job.notes is not None
+    assert job.guide is not None
+    manifest = complete_manifest(job.notes, kind="pairs")
+    identities = manifest.extra.get("guide")
+    if not identities:
+        raise ValueError(f"notes: {job.notes} has no guide's notes; add them first (out= --help)")
+    read_guide(job.guide)
+    if identities[0] != artifact_identity(job.guide):
+        raise ValueError(
+            f"notes: those of {job.notes} are of another guide than {job.guide}; run this one on the pairs"
+        )
+    counted = RegionConfig.model_validate(manifest.config.get("regions", {}))
+    if counted != regions:
+        differing = " ".join(
+            f"regions.{name}={value}" for name, value in regions.model_dump().items() if getattr(counted, name) != value
+        )
+        raise ValueError(
+            f"notes: {job.notes} counts other regions than the answers; run the guide with {differing}, or set regions"
+        )
+    wanted = {name: samples for samples in every for name in samples.pairs()}
+    notes = {}
+    for row in iter_rows(job.notes, ["pair_id", "meta"]):
+        if (name := row["pair_id"]) in wanted:
+            notes[name] = replace(GuideNotes.of_meta(json.loads(row["meta"] or "{}"), name), class_map=b"")
+    if missing := [name for name in wanted if name not in notes]:
+        raise ValueError(
+            f"notes: {job.notes} has none on {len(missing)} pairs of {wanted[missing[0]].folder}, such as "
+            f"{missing[0]!r}; run the guide on all pairs"
+        )
+    return notes
+
+
+def _taken_notes(
+    guide: str, every: Iterable[ImtiDialogues], regions: RegionConfig, context: Context
+) -> dict[str, GuideNotes]:
+    """The notes of a guide that runs on the pairs of the samples, each rank on its share."""
+    captioner = GuideCaptioner(guide, str(context.device))
+    samples_of = {name: (samples, row) for samples in every for name, row in samples.pairs().items()}
+    mine: dict[str, GuideNotes] = {}
+    share = list(samples_of)[context.rank :: context.world_size]
+    for start in range(0, len(share), _BATCH):
+        names = share[start : start + _BATCH]
+        rows = [samples.rows[row] for samples, row in map(samples_of.__getitem__, names)]
+        befores, afters = ([decode_image(row["images"][side]) for row in rows] for side in (0, 1))
+        for name, notes in zip(names, captioner.observe(befores, afters, regions), strict=True):
+            mine[name] = replace(notes, class_map=b"")
+    if context.rank == 0:
+        logs.event("notes", f"the guide ran on {len(samples_of):,} pairs", pairs=len(samples_of))
+    return {name: notes for part in context.all_gather_object(mine) for name, notes in part.items()}
 
 
 class ChangeVg(TunedSystem[ChangeVgJob]):

@@ -15,7 +15,15 @@ from idc.vlm.tuning_config import TuningJob
 
 class MdpConfig(ConfigModel):
     """The multi-scale differential perception module (MDP) between vision tower and projector. Where the paper leaves
-    something open, the field says what was chosen and why."""
+    something open, the field says what was chosen and why. Also chosen:
+
+    - The levels share all weights but the bias of their score: no symbol of a weight has a level's index in the paper,
+      and four sets of LLaVA-OneVision's width would be 287 million parameters.
+    - Attentions and the two MLPs normalise what they read, and those of (4) to (6) are added to it, as transformer
+      layers do; the equations are written without both.
+    - The weight of a level in (8) is one number for each channel: the equation's product is one of elements.
+    - No positions are added: none are in the text.
+    """
 
     levels: tuple[int, ...] | None = None
     """Layers of the vision tower that are read, in ascending order; 0 is the input of its first layer, n the output of
@@ -26,21 +34,9 @@ class MdpConfig(ConfigModel):
     stacks: int = Field(2, ge=1)
     """How often (1) to (6) are applied, each time with weights of their own: the paper's "two stacked transformer
     layers". The outputs of (6) are the features of the next; (7) and (8) read the last."""
-    shared: bool = True
-    """The levels share all weights but the bias of their score. Not stated; no symbol of a weight has a level's index
-    in the paper, and four sets of LLaVA-OneVision's width would be 287 million parameters."""
     heads: int = Field(16, ge=1)
     """Attention heads; must divide the tower's width. Not stated; that of the three towers have 64 to 80 channels a
     head with it."""
-    blocks: Literal["pre_norm", "plain"] = "pre_norm"
-    """pre_norm: attentions and the two MLPs normalise what they read, and those of (4) to (6) are added to it. plain:
-    neither, as the equations are written. Neither is stated; "transformer layers" have both, and without the second (6)
-    cannot start near the base model."""
-    score: Literal["vector", "scalar"] = "vector"
-    """The weight of a level in (8): one for each channel (the equation's product is one of elements), or one number."""
-    positions: Literal["none", "sines"] = "none"
-    """sines: 2-D sines of a token's row and column are added to queries and keys of all attentions. None are in the
-    text; Qwen's tower has rotary positions alone, so that its features hardly say where they are."""
     start: Literal["near_base", "random"] = "near_base"
     """near_base: the output layers of (6) start at 0 and the scores near 1 for the last level, near 0 for the others,
     so that the model starts near its base; gradients reach all weights from the second step on. random: scores of some
@@ -50,10 +46,6 @@ class MdpConfig(ConfigModel):
     weights and more operations, while no feature knows the other image."""
     optim: PartConfig = PartConfig(lr=1e-5)
     """Learning rate and schedule; 1e-5 is the paper's."""
-
-    def faults(self) -> Iterator[str]:
-        if self.blocks == "plain" and self.start == "near_base":
-            yield "start: 'near_base' needs blocks=pre_norm, whose residual carries the features; or take start=random"
 
 
 class M3DiffJob(TuningJob):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from idc import logs
 from idc.systems.m3diff.config import M3DiffJob
-from idc.systems.m3diff.mixture import MixtureConfig, SetCount, check_sets, mixture_table
+from idc.systems.m3diff.mixture import MixtureConfig, check_sets
 from idc.training.context import Context
 from idc.training.data import Loaders
 from idc.vlm.chat import Chat
@@ -17,7 +15,8 @@ from idc.vlm.tuning_data import loaders_of
 
 
 def make_loaders(job: M3DiffJob, family: Family, context: Context) -> Loaders:
-    """Loaders of the training and the validation split. Of a mixture, rank 0 logs the table of its sets.
+    """Loaders of the training and the validation split. Of a mixture, rank 0 logs how many samples its sets
+    have.
 
     Raises:
         ValueError: a set of the mixture cannot be trained on; or naming the first row that cannot be used, such as one
@@ -29,12 +28,8 @@ def make_loaders(job: M3DiffJob, family: Family, context: Context) -> Loaders:
     parts = training_parts(job.mixture, chat, seed)
     validation = validation_samples(job.mixture, chat, seed)
     if context.rank == 0:
-        set_counts = counts(job.mixture, parts)
-        sets = {
-            count.name: {"pairs": count.pairs, "captions": count.captions, "samples": count.samples}
-            for count in set_counts
-        }
-        logs.event("mixture", mixture_table(set_counts), sets=sets)
+        text = ", ".join(f"{name} {len(part):,}" for name, part in parts.items())
+        logs.event("mixture", f"samples of an epoch: {text}", sets={name: len(part) for name, part in parts.items()})
     return loaders_of(job, parts, validation, family, context)
 
 
@@ -55,18 +50,6 @@ def training_parts(mixture: MixtureConfig, chat: Chat, seed: int) -> dict[str, D
             if len(part):
                 parts[name if split == "train" else f"{name} ({split})"] = part
     return parts
-
-
-def counts(mixture: MixtureConfig, parts: Mapping[str, DialogueSamples]) -> list[SetCount]:
-    """Contribution of each set to an epoch, with all of its parts."""
-    set_counts = []
-    for name in mixture.used:
-        set_parts = [
-            part for key, part in parts.items() if key in (name, *(f"{name} ({split})" for split in mixture.splits))
-        ]
-        pairs = sum(count > 0 for part in set_parts for count in part.counts)
-        set_counts.append(SetCount(name, pairs, sum(sum(part.counts) for part in set_parts), sum(map(len, set_parts))))
-    return set_counts
 
 
 def validation_samples(mixture: MixtureConfig, chat: Chat, seed: int) -> DialogueSamples | None:

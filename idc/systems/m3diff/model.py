@@ -31,40 +31,30 @@ NEAR_ONE = 4.0
 
 
 class Attention(nn.Module):
-    """Multi-head attention CA(queries, context); SA if there is no context. With `blocks=pre_norm` both are normalised,
-    and the result is added to the queries."""
+    """Multi-head attention CA(queries, context); SA if there is no context. Both are normalised, the result is added to
+    the queries."""
 
     def __init__(self, width: int, config: MdpConfig, itself: bool = False):
         super().__init__()
-        self.heads, self.residual = config.heads, config.blocks == "pre_norm"
-        self.norm = nn.LayerNorm(width) if self.residual else nn.Identity()
-        self.norm_context = nn.LayerNorm(width) if self.residual and not itself else None
+        self.heads, self.norm = config.heads, nn.LayerNorm(width)
+        self.norm_context = None if itself else nn.LayerNorm(width)
         # Without biases: that of the keys changes no attention, so nothing would ever train it.
         self.query, self.key, self.value = (nn.Linear(width, width, bias=False) for _ in range(3))
         self.out = nn.Linear(width, width)
 
-    def forward(
-        self, queries: Tensor, context: Tensor | None, positions: Sequence[Tensor | None], mask: Tensor | None
-    ) -> Tensor:
-        """(P, T, d) from ``queries`` (P, T, d) and ``context`` (P, S, d).
-
-        Args:
-            positions: encodings that are added to queries (P, T, d) and keys (P, S, d); None adds none.
-            mask: of the keys (P, S).
-        """
+    def forward(self, queries: Tensor, context: Tensor | None, mask: Tensor | None) -> Tensor:
+        """(P, T, d) from ``queries`` (P, T, d) and ``context`` (P, S, d); ``mask`` of the keys (P, S)."""
         read = self.norm(queries)
-        other = read if context is None else context if self.norm_context is None else self.norm_context(context)
-        positions_q, positions_k = positions
-        q = self._split(self.query(read if positions_q is None else read + positions_q))
-        k = self._split(self.key(other if positions_k is None else other + positions_k))
+        other = read if self.norm_context is None else self.norm_context(context)
+        query, key, value = (
+            part(tokens).unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for part, tokens in ((self.query, read), (self.key, other), (self.value, other))
+        )
         attended = F.scaled_dot_product_attention(
-            q, k, self._split(self.value(other)), attn_mask=None if mask is None else mask[:, None, None]
+            query, key, value, attn_mask=None if mask is None else mask[:, None, None]
         )
         output: Tensor = self.out(attended.transpose(1, 2).flatten(2))
-        return queries + output if self.residual else output
-
-    def _split(self, tokens: Tensor) -> Tensor:
-        return tokens.unflatten(2, (self.heads, -1)).transpose(1, 2)
+        return queries + output
 
 
 class Stack(nn.Module):
@@ -72,41 +62,30 @@ class Stack(nn.Module):
 
     def __init__(self, width: int, config: MdpConfig):
         super().__init__()
-        self.residual = config.blocks == "pre_norm"
         self.gate = nn.Linear(2 * width, width, bias=False)  # W_m
         self.difference = nn.Linear(3 * width, width, bias=False)  # W_p
         self.attend_itself = Attention(width, config, itself=True)  # SA of (4)
         self.attend_images = Attention(width, config)  # CA of (5)
         self.mlp = nn.Sequential(
-            nn.LayerNorm(width) if self.residual else nn.Identity(),
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width),
+            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width),
         )  # fmt: skip
         self.attend_difference = Attention(width, config)  # CA of (6)
         if config.start == "near_base":
             nn.init.zeros_(self.attend_difference.out.weight)
             nn.init.zeros_(self.attend_difference.out.bias)
 
-    def gated(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """F^_1 and F^_2 (P, T, d)."""
+    def forward(self, first: Tensor, second: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """F~_1, F~_2 and dF (P, T, d), and how far F^_1 and F^_2 are apart (P, T), in [0, 1]."""
         lambda_1 = torch.sigmoid(self.gate(torch.cat((first, second), -1)))  # (1)
         lambda_2 = torch.sigmoid(self.gate(torch.cat((second, first), -1)))  # (1)
-        return first * lambda_1, second * lambda_2  # (2)
-
-    def forward(
-        self, first: Tensor, second: Tensor, positions: Tensor | None, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """F~_1, F~_2 and dF (P, T, d), and how far F^_1 and F^_2 are apart (P, T), in [0, 1]."""
-        hat_1, hat_2 = self.gated(first, second)
+        hat_1, hat_2 = first * lambda_1, second * lambda_2  # (2)
         delta = self.difference(torch.cat((hat_1, hat_2, hat_1 - hat_2), -1))  # (3)
-        delta_sa = self.attend_itself(delta, None, (positions, positions), mask)  # (4)
-        twice, thrice = (None if positions is None else positions.repeat(1, n, 1) for n in (2, 3))
-        masks = [None if mask is None else mask.repeat(1, n) for n in (2, 3)]
-        read = torch.cat((first, second, delta_sa), 1)
-        delta_ca = self.attend_images(delta_sa, read, (positions, thrice), masks[1])  # (5), CA
-        mlp_output = self.mlp(delta_ca)
-        delta_ca = delta_ca + mlp_output if self.residual else mlp_output  # (5), MLP
-        tilde_1 = self.attend_difference(first, torch.cat((first, delta_ca), 1), (positions, twice), masks[0])  # (6)
-        tilde_2 = self.attend_difference(second, torch.cat((second, delta_ca), 1), (positions, twice), masks[0])  # (6)
+        delta_sa = self.attend_itself(delta, None, mask)  # (4)
+        twice, thrice = (None if mask is None else mask.repeat(1, n) for n in (2, 3))
+        delta_ca = self.attend_images(delta_sa, torch.cat((first, second, delta_sa), 1), thrice)  # (5), CA
+        delta_ca = delta_ca + self.mlp(delta_ca)  # (5), MLP
+        tilde_1 = self.attend_difference(first, torch.cat((first, delta_ca), 1), twice)  # (6)
+        tilde_2 = self.attend_difference(second, torch.cat((second, delta_ca), 1), twice)  # (6)
         return tilde_1, tilde_2, delta, _apart(hat_1, hat_2)
 
 
@@ -119,33 +98,29 @@ def _apart(first: Tensor, second: Tensor) -> Tensor:
 
 
 class Score(nn.Module):
-    """Equation (7): the weight of a level in the sum.
+    """Equation (7): the weights of the L levels in the sum, which differ in their bias alone."""
 
-    Args:
-        levels: of each level that the weights serve, whether it is the last of all.
-    """
-
-    def __init__(self, width: int, config: MdpConfig, levels: Sequence[bool]):
+    def __init__(self, width: int, config: MdpConfig, levels: int):
         super().__init__()
-        out = width if config.score == "vector" else 1
-        self.norm = nn.LayerNorm(3 * width) if config.blocks == "pre_norm" else nn.Identity()
+        self.norm = nn.LayerNorm(3 * width)
         self.hidden = nn.Linear(3 * width, width)
-        self.out = nn.Linear(width, out, bias=False)
-        start = torch.zeros(len(levels), out)
+        self.out = nn.Linear(width, width, bias=False)
+        start = torch.zeros(levels, width)
         if config.start == "near_base":
             nn.init.zeros_(self.out.weight)
-            start += torch.tensor([NEAR_ONE if last else -NEAR_ONE for last in levels])[:, None]
-        self.bias = nn.Parameter(start)  # of each level
+            start -= NEAR_ONE
+            start[-1] = NEAR_ONE
+        self.bias = nn.Parameter(start)
 
-    def forward(self, tilde_1: Tensor, tilde_2: Tensor, delta: Tensor, number: int, mask: Tensor | None) -> Tensor:
-        """Score (P, 1, d) or (P, 1, 1) of a level, whose bias has this number."""
+    def forward(self, tilde_1: Tensor, tilde_2: Tensor, delta: Tensor, level: int, mask: Tensor | None) -> Tensor:
+        """Score (P, 1, d) of a level."""
         joined = torch.cat((tilde_1, tilde_2, delta), -1)
         if mask is None:
             pooled = joined.mean(1)
         else:
             pooled = (joined * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
         logit = self.out(F.gelu(self.hidden(self.norm(pooled))))
-        return torch.sigmoid(logit + self.bias[number])[:, None]  # (7)
+        return torch.sigmoid(logit + self.bias[level])[:, None]  # (7)
 
 
 class Perceived(NamedTuple):
@@ -171,56 +146,40 @@ class Mdp(nn.Module):
 
     def __init__(self, width: int, layers: Sequence[int], config: MdpConfig):
         super().__init__()
-        self.layers, levels = tuple(layers), len(layers)
-        self.positions, self.alone = config.positions == "sines", config.compares == "itself"
-        last = [number == levels - 1 for number in range(levels)]
-        served = [last] if config.shared else [[is_last] for is_last in last]
-        self.stacks = nn.ModuleList(Stack(width, config) for _ in range(len(served) * config.stacks))
-        self.scores = nn.ModuleList(Score(width, config, of_levels) for of_levels in served)
+        self.layers, self.alone = tuple(layers), config.compares == "itself"
+        self.stacks = nn.ModuleList(Stack(width, config) for _ in range(config.stacks))
+        self.score = Score(width, config, len(layers))
 
     def blocks(self) -> list[nn.Module]:
         """The parts with most of the work, each called once a level."""
         return list(self.stacks)
 
-    def forward(self, levels: Sequence[Tensor], coordinates: Tensor, mask: Tensor | None) -> Perceived:
+    def forward(self, levels: Sequence[Tensor], mask: Tensor | None) -> Perceived:
         """Perceive differences.
 
         Args:
             levels: F_1 and F_2 of the pairs in turn, of each level (2P, T, d).
-            coordinates: rows and columns of the tokens (2P, T, 2).
             mask: (2P, T).
         """
-        sets = len(self.scores)
-        kind = next(self.scores[0].parameters()).dtype
+        kind = self.score.bias.dtype
         # Each image is compared with the next one; alone, with itself, as twice as many pairs of equal images.
         before, after = (slice(None), slice(None)) if self.alone else (slice(0, None, 2), slice(1, None, 2))
         pair_mask = None if mask is None else mask[before]
-        sines = sines_of(coordinates[before], levels[0].shape[-1]).to(kind) if self.positions else None
         total: list[Tensor] = []
         apart = None
         for number, level in enumerate(levels):
             first, second = level[before].to(kind), level[after].to(kind)
             apart = None
-            for stack in self.stacks[number % sets :: sets]:
-                first, second, delta, far = stack(first, second, sines, pair_mask)
+            for stack in self.stacks:
+                first, second, delta, far = stack(first, second, pair_mask)
                 apart = far if apart is None else apart
-            score = self.scores[number % sets](first, second, delta, number // sets, pair_mask)
+            score = self.score(first, second, delta, number, pair_mask)
             weighted = [score * first, score * second]
             total = [a + b for a, b in zip(total, weighted, strict=True)] if total else weighted  # (8)
         assert apart is not None
         if self.alone:
             return Perceived(total[0], apart[0::2])
         return Perceived(torch.stack(total, 1).flatten(0, 1), apart)
-
-
-def sines_of(coordinates: Tensor, width: int) -> Tensor:
-    """2-D sines (P, T, d) of rows and columns (P, T, 2): a quarter of the channels each for sine and cosine of row and
-    column, with wave lengths from 2 pi to 2 pi 10,000 as in "Attention is all you need"; channels left over are 0."""
-    quarter = width // 4
-    steps = torch.arange(quarter, device=coordinates.device) / max(1, quarter)
-    angles = coordinates[..., None].float() * torch.pow(10_000.0, -steps)  # (P, T, 2, d / 4)
-    waves = torch.cat((angles.sin(), angles.cos()), -1).flatten(2)
-    return F.pad(waves, (0, width - waves.shape[-1]))
 
 
 def levels_of(config: MdpConfig, family: Family) -> tuple[int, ...]:
@@ -267,7 +226,7 @@ def encode_pairs(model: Any, family: Family, mdp: Mdp, pixels: Mapping[str, Tens
     """
     levels = family.levels(model, pixels, mdp.layers)
     assert list(levels.counts[0::2]) == list(levels.counts[1::2]), "the images of a pair have different grids"
-    perceived = mdp(levels.features, levels.places, levels.mask)
+    perceived = mdp(levels.features, levels.mask)
     encoded = family.project(model, pixels, levels, perceived.features.to(levels.features[-1].dtype))
     apart = torch.cat((levels.places[0::2].float(), perceived.apart[..., None]), -1)
     return encoded, [pair[:count] for pair, count in zip(apart, levels.counts[0::2], strict=True)]

@@ -16,16 +16,6 @@ from idc.training.base import hub_id
 from idc.vlm.config import BaseConfig
 
 
-def config_of(name: str) -> ZeroShotConfig:
-    """The settings that a name stands for.
-
-    Raises:
-        ValueError: it does not have the form ``hf:ORG/NAME[@REVISION]``.
-    """
-    source, revision = hub_id(name)
-    return ZeroShotConfig(base=BaseConfig(source=source, revision=revision, download=True))
-
-
 def artifact_of(name: str) -> str:
     """The folder of the artifact, made in the cache at the first use. If the model is not on this machine, all of it is
     downloaded but its weights, which are needed unless it runs behind an endpoint. If it is, the hub is not asked.
@@ -37,7 +27,8 @@ def artifact_of(name: str) -> str:
     from idc.systems.zeroshot.wrap import saved_config, write_wrapped
     from idc.vlm.base import find_base
 
-    config = config_of(name)
+    source, revision = hub_id(name)
+    config = ZeroShotConfig(base=BaseConfig(source=source, revision=revision, download=True))
     try:
         base = find_base(config.base, weights=False)
     except ValueError as error:  # nobody has set base.source here
@@ -45,7 +36,7 @@ def artifact_of(name: str) -> str:
         raise ValueError(f"{name}: {fault}") from None
     settings = json.dumps([base.name.to_dict(), saved_config(config)], sort_keys=True)
     version = f"{(base.name.revision or '')[:12]}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}"
-    target = cache_root() / f"hf-{config.base.source.replace('/', '--')}-{version}"
+    target = cache_root() / f"hf-{source.replace('/', '--')}-{version}"
     with (target.parent / f".{target.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes one writes it, the others find it whole
         if not (target / CONFIG).is_file():

@@ -41,10 +41,6 @@ TRAIN = {
 }  # fmt: skip
 
 
-def thing(color: str, shape: str) -> dict[str, Any]:
-    return {"size": "small", "color": color, "material": "rubber", "shape": shape, "x": 0.0, "y": 0.0}
-
-
 def rows_of(train: int, val: int = 3, sizes: Sequence[tuple[int, int]] = SIZES) -> list[dict[str, Any]]:
     """Pairs in which an object was added; every fourth is unchanged. Each has two captions: of an unchanged pair two of
     :data:`SAME`, of the others one that names the object and one that names its color."""
@@ -53,13 +49,11 @@ def rows_of(train: int, val: int = 3, sizes: Sequence[tuple[int, int]] = SIZES) 
         color, shape = COLORS[number % 4], SHAPES[number % 3]
         images = [image(2 * number + side, sizes[(number + side) % len(sizes)]) for side in range(2)]
         if number % 4 == 3:
-            captions, kind, after = (SAME[number % 3], SAME[(number + 1) % 3]), NO_CHANGE, [thing("brown", "cube")]
+            captions, kind = (SAME[number % 3], SAME[(number + 1) % 3]), NO_CHANGE
         else:
-            captions = (f"the {color} {shape} was added", f"a {color} thing was added")
-            kind, after = "add", [thing("brown", "cube"), thing(color, shape)]
-        meta = {"before": [thing("brown", "cube")], "after": after}
+            captions, kind = (f"the {color} {shape} was added", f"a {color} thing was added"), "add"
         split = "train" if number < train else "val"
-        rows.append(ChangePair(f"pair-{number}", *images, captions, kind, split, meta=meta).to_row())
+        rows.append(ChangePair(f"pair-{number}", *images, captions, kind, split).to_row())
     return rows
 
 

@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 
 from idc.config import ConfigError
 from idc.systems import load_captioner
-from idc.systems.adpo.caption_bank import CaptionBank
-from idc.systems.adpo.data import preference_parts
+from idc.systems.adpo.data import CaptionBank, preference_parts
 from idc.systems.adpo.task import train
 from idc.systems.sft.config import SftJob
 from idc.systems.sft.task import train as train_sft
@@ -29,27 +28,21 @@ from tests.systems.adpo.small import (
     KIND,
     SAME,
     WHOLE,
-    batch_of,
     encoder_folder,
     job_of,
     loaders_of,
     rows_of,
-    task_of,
 )
 from tests.vlm.models import found, picture, tiny_folder
-
-
-def run(pairs: Path, folder: Path, **settings: Any) -> Path:
-    job = job_of(KIND, pairs, **settings)
-    train(job.model_dump(mode="json"), LocalContext(folder))
-    return folder
 
 
 @pytest.fixture(scope="module")
 def trained(pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of ADPO that validates twice."""
     folder = tmp_path_factory.mktemp("runs") / "adpo"
-    return run(pairs, folder, **{"train.steps": 4, "train.eval_every": 2, "retriever.baseline": 0.9})
+    job = job_of(KIND, pairs, **{"train.steps": 4, "train.eval_every": 2, "retriever.baseline": 0.9})
+    train(job.model_dump(mode="json"), LocalContext(folder))
+    return folder
 
 
 def test_no_sentence_of_no_change_is_a_negative_of_an_unchanged_pair(pairs: Path) -> None:
@@ -69,47 +62,20 @@ def test_no_sentence_of_no_change_is_a_negative_of_an_unchanged_pair(pairs: Path
         assert set(drawn) == set(range(5)) - positives
 
 
-def test_a_sample_is_redrawn_at_every_visit_or_not_at_all(pairs: Path) -> None:
-    for redraw in (True, False):
-        part = preference_parts(loaders_of(job_of(KIND, pairs, redraw=redraw), KIND, pairs))[0]
-        first, again, later = (part.get(5, epoch) for epoch in (0, 0, 1))
-        assert first.candidates == again.candidates
-        assert np.array_equal(first.noise, again.noise)
-        assert (first.candidates == later.candidates) != redraw
-        assert not np.array_equal(first.noise, later.noise)
-
-
-def test_candidates_are_of_the_bank_and_never_a_caption_of_the_pair(pairs: Path) -> None:
+def test_candidates_are_redrawn_at_every_visit_and_never_a_caption_of_the_pair(pairs: Path) -> None:
     """For an unchanged pair no sentence that says so, though its references are only two of the three."""
     part = preference_parts(loaders_of(job_of(KIND, pairs), KIND, pairs))[0]
-    seen = set()
-    for epoch, index in product(range(20), range(len(part))):
+    first, again, later = (part.get(5, epoch) for epoch in (0, 0, 1))
+    assert (first.candidates, first.noise.tolist()) == (again.candidates, again.noise.tolist())
+    assert first.candidates != later.candidates
+    assert not np.array_equal(first.noise, later.noise)
+    for epoch, index in product(range(3), range(len(part))):
         sample = part.get(index, epoch)
-        texts = {part.bank.texts[number] for number in sample.candidates}
         references = set(part.captions[sample.row[1]])
-        assert len(texts) == 6
         assert part.bank.texts[sample.chosen] in references
-        assert not texts & (references | set(SAME) if references <= set(SAME) else references)
-        seen |= texts
-    assert seen == set(part.bank.texts), "every caption is a candidate of some pair"
-
-
-@pytest.mark.parametrize("keep", ["keep", "drop"])
-def test_true_captions_of_rendered_pairs_can_be_left_out(pairs: Path, keep: str) -> None:
-    """ "a red thing was added" is true of every pair in which a red object was added, and no reference of some."""
-    rows = rows_of(24)
-    for row in rows[:2]:
-        row["captions"] = row["captions"][:1]  # without the color alone, which others' references have
-    folder = Path(write_rows(pairs.parent / keep, rows))
-    job = job_of(KIND, folder, true_negatives=keep, candidates=8)
-    loaders = loaders_of(job, KIND, folder)
-    part = preference_parts(loaders)[0]
-    index = next(n for n in range(len(part)) if part.rows[part.get(n, 0).row[1]]["pair_id"] == "pair-0")
-    texts = {part.bank.texts[number] for epoch in range(20) for number in part.get(index, epoch).candidates}
-    assert ("a red thing was added" in texts) == (keep == "keep")
-    task = task_of(job, KIND, loaders)
-    logs = [task.training_step(batch_of(loaders, [index], epoch))[1] for epoch in range(40)]
-    assert any(line["true_negatives"] for line in logs) == (keep == "keep")
+        negatives = {part.bank.texts[number] for number in sample.candidates}
+        assert len(negatives) == 6
+        assert not negatives & (references | set(SAME) if references <= set(SAME) else references)
 
 
 def test_a_run_logs_its_margin_and_stores_the_policy_and_the_moved_retriever_apart(trained: Path) -> None:
@@ -130,23 +96,11 @@ def test_a_run_logs_its_margin_and_stores_the_policy_and_the_moved_retriever_apa
 
 def test_sft_is_supervised_tuning(pairs: Path, tmp_path: Path) -> None:
     """The same numbers as the system of that name."""
-    run(pairs, tmp_path / "adpo", objective="sft")
     fields = job_of(KIND, pairs, objective="sft").model_dump(mode="json")
+    train(fields, LocalContext(tmp_path / "adpo"))
     train_sft({name: fields[name] for name in SftJob.model_fields}, LocalContext(tmp_path / "sft"))
-    adpo, sft = (read_log(tmp_path / name / "log.jsonl") for name in ("adpo", "sft"))
-    assert [line["loss"] for line in adpo] == [line["loss"] for line in sft]
-
-
-def test_switched_off_adapters_and_a_copy_are_the_same_reference(pairs: Path, tmp_path: Path) -> None:
-    logs = {}
-    for by in ("adapters", "copy"):
-        run(pairs, tmp_path / by, **{"reference.by": by})
-        logs[by] = read_log(tmp_path / by / "log.jsonl")
-    for name in ("margin", "loss", "log_ratio_rejected", "grad_norm"):
-        values = {by: [line[name] for line in lines] for by, lines in logs.items()}
-        assert values["copy"] == pytest.approx(values["adapters"], rel=1e-5, abs=1e-6), name
-    assert logs["adapters"][-1]["margin"] != 0
-    assert read_artifact(tmp_path / "copy" / "artifact").state_dict() == {}, "the copy is not stored"
+    adpo, sft = ([line["loss"] for line in read_log(tmp_path / name / "log.jsonl")] for name in ("adpo", "sft"))
+    assert adpo == sft
 
 
 @pytest.mark.parametrize(
@@ -184,4 +138,4 @@ def test_what_cannot_be_drawn_is_refused_before_a_model_is_loaded(
         (pairs, {"retriever.encoder": str(tiny_folder(KIND))}, "artifact"),
     ):
         with pytest.raises(ValueError, match=text):
-            run(Path(folder), tmp_path / "run", **settings)
+            train(job_of(KIND, folder, **settings).model_dump(mode="json"), LocalContext(tmp_path / "run"))

@@ -45,114 +45,84 @@ SMALL = Sizes(
 )  # fmt: skip
 
 
-# -- layout -------------------------------------------------------------------------------------------------------
-
-
-def _layer(out: Layout, name: str, *shape: int, bias: bool = True) -> None:
-    out[f"{name}.weight"] = (shape, FLOAT)
-    if bias:
-        out[f"{name}.bias"] = (shape[:1], FLOAT)
-
-
-def _batch_norm(out: Layout, name: str, width: int) -> None:
-    _layer(out, name, width)
-    for part in ("running_mean", "running_var"):
-        out[f"{name}.{part}"] = ((width,), FLOAT)
-    out[f"{name}.num_batches_tracked"] = ((), LONG)
-
-
-def _block(out: Layout, name: str, c: int) -> None:
-    for part in ("to_q", "to_k", "to_v", "to_out.0"):
-        _layer(out, f"{name}.att.{part}", c, c)
-    for part in ("Q_LN", "K_LN", "V_LN"):
-        _layer(out, f"{name}.att.{part}", c)
-    for part, width in (("fuse_conv", c), ("fuse_conv2", 2 * c)):
-        _layer(out, f"{name}.att.{part}.0", c, width, 1, 1)
-        _batch_norm(out, f"{name}.att.{part}.1", c)
-    _layer(out, f"{name}.feedforward.net.0", 4 * c, c)
-    _layer(out, f"{name}.feedforward.net.3", c, 4 * c)
-    for part in ("norm1", "norm2"):
-        _layer(out, f"{name}.{part}", c)
-    for part in ("Q_d_conv", "K_d_conv"):
-        for shape, size in (("3x3", (3, 3)), ("1x5", (1, 5)), ("5x1", (5, 1))):
-            _layer(out, f"{name}.{part}.d_conv_{shape}", c, 1, *size)
-        _batch_norm(out, f"{name}.{part}.BN", 3 * c)
-        _layer(out, f"{name}.{part}.conv_1", c, 3 * c, 1, 1)
-    _layer(out, f"{name}.PCM.0", c, 1, 3, 3)
-    _batch_norm(out, f"{name}.PCM.1", c)
-    _layer(out, f"{name}.PCM.3", c, c, 1, 1)
-
-
+# fmt: off
 def layout(s: Sizes) -> Layout:
     """All tensors of a checkpoint."""
     out: Layout = {}
+
+    def add(root: str, shapes: dict[str, tuple[int, ...]], bias: bool = True) -> None:
+        for name, shape in shapes.items():
+            out[f"{root}.{name}.weight"] = (shape, FLOAT)
+            if bias:
+                out[f"{root}.{name}.bias"] = (shape[:1], FLOAT)
+
+    def norms(root: str, widths: dict[str, int]) -> None:
+        add(root, {name: (width,) for name, width in widths.items()})
+        for name, width in widths.items():
+            out.update({f"{root}.{name}.running_{part}": ((width,), FLOAT) for part in ("mean", "var")})
+            out[f"{root}.{name}.num_batches_tracked"] = ((), LONG)
+
+    def block(name: str, c: int) -> None:
+        add(name, {f"att.{part}": (c, c) for part in ("to_q", "to_k", "to_v", "to_out.0")})
+        add(name, dict.fromkeys(("att.Q_LN", "att.K_LN", "att.V_LN", "norm1", "norm2"), (c,)))
+        add(name, {"att.fuse_conv.0": (c, c, 1, 1), "att.fuse_conv2.0": (c, 2 * c, 1, 1), "PCM.0": (c, 1, 3, 3),
+                   "PCM.3": (c, c, 1, 1), "feedforward.net.0": (4 * c, c), "feedforward.net.3": (c, 4 * c)})
+        norms(name, {"att.fuse_conv.1": c, "att.fuse_conv2.1": c, "PCM.1": c})
+        norms(name, {"Q_d_conv.BN": 3 * c, "K_d_conv.BN": 3 * c})
+        for part in ("Q_d_conv", "K_d_conv"):
+            shapes = {"3x3": (3, 3), "1x5": (1, 5), "5x1": (5, 1)}
+            add(name, {f"{part}.d_conv_{shape}": (c, 1, *size) for shape, size in shapes.items()})
+            add(name, {f"{part}.conv_1": (c, 3 * c, 1, 1)})
+
     root = "encoder_dict.cnn.segformer"
-    for level, (width, depth) in enumerate(zip(s.widths, s.depths, strict=True), start=1):
+    for level, (w, depth, reduction) in enumerate(zip(s.widths, s.depths, s.reductions, strict=True), start=1):
         before, kernel = (3, 7) if level == 1 else (s.widths[level - 2], 3)
-        _layer(out, f"{root}.patch_embed{level}.proj", width, before, kernel, kernel)
-        _layer(out, f"{root}.patch_embed{level}.norm", width)
-        reduction = s.reductions[level - 1]
+        add(root, {f"patch_embed{level}.proj": (w, before, kernel, kernel), f"patch_embed{level}.norm": (w,),
+                   f"norm{level}": (w,)})
         for number in range(depth):
-            name = f"{root}.block{level}.{number}"
-            _layer(out, f"{name}.norm1", width)
-            _layer(out, f"{name}.attn.q", width, width)
-            _layer(out, f"{name}.attn.kv", 2 * width, width)
-            _layer(out, f"{name}.attn.proj", width, width)
-            if reduction > 1:
-                _layer(out, f"{name}.attn.sr", width, width, reduction, reduction)
-                _layer(out, f"{name}.attn.norm", width)
-            _layer(out, f"{name}.norm2", width)
-            _layer(out, f"{name}.mlp.fc1", 4 * width, width)
-            _layer(out, f"{name}.mlp.dwconv.dwconv", 4 * width, 1, 3, 3)
-            _layer(out, f"{name}.mlp.fc2", width, 4 * width)
-        _layer(out, f"{root}.norm{level}", width)
-    root, c = "encoder_trans_dict", s.widths[3]
-    for suffix in ("", "_CD"):
-        for side in "hw":
-            _layer(out, f"{root}.{side}_embedding{suffix}", s.positions, c // 2, bias=False)
-    for number in range(s.summary_layers):
-        for half in range(2):
-            _block(out, f"{root}.Dynamic_DIF_aware_TR.{number}.{half}", c)
-        _layer(out, f"{root}.Dynamic_DIF_aware_TR.{number}.2", c, 2 * c)
-    for number in range(s.map_layers):
-        for half in range(2):
-            _block(out, f"{root}.Transformer_aug_CD.{number}.{half}", c)
-    for level, width in enumerate(s.widths):
-        _layer(out, f"{root}.conv_dif.{level}.0", width, width, 1, 1)
-        _batch_norm(out, f"{root}.conv_dif.{level}.1", width)
-        _layer(out, f"{root}.conv_fuse.{level}.0", 2 * width, 3 * width, 3, 3)
-        _batch_norm(out, f"{root}.conv_fuse.{level}.1", 2 * width)
-        _layer(out, f"{root}.conv_fuse.{level}.3", 2 * width, 2 * width, 1, 1)
-        _layer(out, f"{root}.to_fused.{level}.0", 2 * width, 2 * width, 1, 1)
-        _batch_norm(out, f"{root}.to_fused.{level}.1", 2 * width)
+            reduced = {"attn.sr": (w, w, reduction, reduction), "attn.norm": (w,)} if reduction > 1 else {}
+            add(f"{root}.block{level}.{number}", {
+                "norm1": (w,), "norm2": (w,), "attn.q": (w, w), "attn.kv": (2 * w, w), "attn.proj": (w, w),
+                "mlp.fc1": (4 * w, w), "mlp.dwconv.dwconv": (4 * w, 1, 3, 3), "mlp.fc2": (w, 4 * w), **reduced,
+            })
+    root, c, d = "encoder_trans_dict", s.widths[3], s.decoder
+    add(
+        root,
+        {f"{side}_embedding{suffix}": (s.positions, c // 2) for suffix in ("", "_CD") for side in "hw"},
+        bias=False,
+    )
+    for half in range(2):
+        for number in range(s.summary_layers):
+            block(f"{root}.Dynamic_DIF_aware_TR.{number}.{half}", c)
+        for number in range(s.map_layers):
+            block(f"{root}.Transformer_aug_CD.{number}.{half}", c)
+    add(root, {f"Dynamic_DIF_aware_TR.{number}.2": (c, 2 * c) for number in range(s.summary_layers)})
+    for level, w in enumerate(s.widths):
+        add(root, {f"conv_dif.{level}.0": (w, w, 1, 1), f"conv_fuse.{level}.0": (2 * w, 3 * w, 3, 3),
+                   f"conv_fuse.{level}.3": (2 * w, 2 * w, 1, 1), f"to_fused.{level}.0": (2 * w, 2 * w, 1, 1)})
+        norms(root, {f"conv_dif.{level}.1": w, f"conv_fuse.{level}.1": 2 * w, f"to_fused.{level}.1": 2 * w})
         below = 2 * s.widths[max(level - 1, 0)]
-        out[f"{root}.to_fused.{level}.3.weight"] = ((2 * width, below, 4, 4), FLOAT)
+        out[f"{root}.to_fused.{level}.3.weight"] = ((2 * w, below, 4, 4), FLOAT)
         out[f"{root}.to_fused.{level}.3.bias"] = ((below,), FLOAT)
     out[f"{root}.to_seg.0.weight"] = ((2 * s.widths[0], s.widths[0], 4, 4), FLOAT)
     out[f"{root}.to_seg.0.bias"] = ((s.widths[0],), FLOAT)
-    _layer(out, f"{root}.to_seg.1", 3, s.widths[0], 1, 1)
-    root, d = "decoder_dict", s.decoder
-    _layer(out, f"{root}.Conv1", d, 2 * c, 1, 1)
-    for number, shape in ((0, (d // 2, d, 1, 1)), (3, (d // 2, d // 2, 3, 3)), (6, (d, d // 2, 1, 1))):
-        _layer(out, f"{root}.LN.left.{number}", *shape)
-        _batch_norm(out, f"{root}.LN.left.{number + 1}", shape[0])
-    _layer(out, f"{root}.vocab_embedding", s.words, d, bias=False)
+    add(root, {"to_seg.1": (3, s.widths[0], 1, 1)})
+    root = "decoder_dict"
+    add(root, {"Conv1": (d, 2 * c, 1, 1), "LN.left.0": (d // 2, d, 1, 1), "LN.left.3": (d // 2, d // 2, 3, 3),
+               "LN.left.6": (d, d // 2, 1, 1), "wdc": (s.words, d)})
+    norms(root, {"LN.left.1": d // 2, "LN.left.4": d // 2, "LN.left.7": d})
+    add(root, {"vocab_embedding": (s.words, d), "position_encoding.embedding_1D": (52, d)}, bias=False)
     for number in range(s.decoder_layers):
         name = f"{root}.transformer.layers.{number}"
         for part in ("self_attn", "multihead_attn"):
             out[f"{name}.{part}.in_proj_weight"] = ((3 * d, d), FLOAT)
             out[f"{name}.{part}.in_proj_bias"] = ((3 * d,), FLOAT)
-            _layer(out, f"{name}.{part}.out_proj", d, d)
-        _layer(out, f"{name}.linear1", 4 * d, d)
-        _layer(out, f"{name}.linear2", d, 4 * d)
-        for part in ("norm1", "norm2", "norm3"):
-            _layer(out, f"{name}.{part}", d)
-        for part in ("fc_alpha1", "fc_alpha2", "fc_alpha3"):
-            _layer(out, f"{name}.{part}", d, 2 * d)
+            add(name, {f"{part}.out_proj": (d, d)})
+        add(name, {"linear1": (4 * d, d), "linear2": (d, 4 * d)} | {f"norm{n}": (d,) for n in (1, 2, 3)})
+        add(name, {f"fc_alpha{n}": (d, 2 * d) for n in (1, 2, 3)})
     out[f"{root}.position_encoding.pe"] = ((s.length, 1, d), FLOAT)
-    _layer(out, f"{root}.position_encoding.embedding_1D", 52, d, bias=False)
-    _layer(out, f"{root}.wdc", s.words, d)
     return out
+# fmt: on
 
 
 def random_state(s: Sizes, seed: int = 0) -> State:

@@ -69,39 +69,20 @@ def test_the_layout_written_here_is_that_of_the_official_modules() -> None:
 
 
 def test_every_tensor_of_the_official_size_is_used_or_dropped_with_a_reason() -> None:
-    official = layout(Sizes())
     state = {
         name: torch.zeros(shape, dtype=torch.int64 if dtype.endswith("int64") else torch.float32)
-        for name, (shape, dtype) in official.items()
+        for name, (shape, dtype) in layout(Sizes()).items()
     }
     ledger = Ledger(state, "MCI_model.pth")
-    model, ours = convert_guide(ledger, load(ConvertMciJob, None, PATHS))
-    assert model.model_dump(exclude={"decoder": {"special_words"}}) == {
-        **type(model)().model_dump(exclude={"decoder": {"special_words"}}),
-    }, "the defaults are MCI's"
+    model, _ = convert_guide(ledger, load(ConvertMciJob, None, PATHS))
+    sizes = model.model_dump(exclude={"decoder": {"special_words"}})
+    assert sizes == type(model)().model_dump(exclude={"decoder": {"special_words"}}), "the defaults are MCI's"
     buffers = ("running_mean", "running_var", "num_batches_tracked")
     unused = [
         item for item in ledger.dropped if item.name.startswith("encoder_trans") and not item.name.endswith(buffers)
     ]
     assert (len(unused), sum(torch.Size(item.shape).numel() for item in unused)) == (198, 11_146_752)
-    others = {item.name.rpartition(".")[0] for item in ledger.dropped if item.name.startswith("decoder_dict")}
-    assert others == {
-        "decoder_dict.position_encoding", "decoder_dict.position_encoding.embedding_1D",
-        *(f"decoder_dict.transformer.layers.0.fc_alpha{n}" for n in (1, 2, 3)),
-    }  # fmt: skip
     assert all(item.reason for item in ledger.dropped)
-    assert len(ours) + len(ledger.dropped) > len(official)  # keys and values are two matrices
-
-
-def test_a_missing_surplus_or_wrong_tensor_is_named() -> None:
-    state, name = random_state(SMALL), "encoder_trans_dict.to_seg.1.bias"
-    for other, fault in (
-        ({key: tensor for key, tensor in state.items() if key != name}, f"MCI_model.pth has no {name}"),
-        ({**state, "encoder_trans_dict.more": torch.zeros(2)}, "1 tensors that this format does not have: encoder"),
-        ({**state, name: torch.zeros(4)}, "does not fit the model"),
-    ):
-        with pytest.raises(ValueError, match=fault):
-            converted(other)
 
 
 @torch.no_grad()

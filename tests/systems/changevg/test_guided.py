@@ -16,20 +16,17 @@ from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
 from idc.schema import IMAGE, Instruction, Turn
 from idc.systems import load_captioner, supervision_of
-from idc.systems.changevg.captioner import GuideCaptioner
+from idc.systems.changevg.captioner import GuidedCaptioner
 from idc.systems.changevg.config import GuidedPromptConfig, GuideQuestionsJob, RunGuideJob
-from idc.systems.changevg.dialogues import ImtiDialogues, make_loaders
-from idc.systems.changevg.guided_captioner import GuidedCaptioner
+from idc.systems.changevg.guide_captioner import GuideCaptioner
 from idc.systems.changevg.notes import guided_question
 from idc.systems.changevg.notes_job import open_notes, open_questions
-from idc.systems.changevg.tuning import train
+from idc.systems.changevg.tuning import ImtiDialogues, make_loaders, train
 from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext
 from idc.training.data import Loaders
 from idc.vlm.captioner import VlmCaptioner
-from idc.vlm.merging import merge
-from tests.systems.changevg.guided import tuning_job, write_masked, write_questions
-from tests.systems.changevg.tiny import SIDE, start, tiny_job
+from tests.systems.changevg.tiny import SIDE, start, tiny_job, tuning_job, write_questions, write_scenes
 from tests.vlm.models import found
 
 QUOTES: dict[str, dict[str, Any]] = {
@@ -45,7 +42,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pairs, their questions, a guide, and another one."""
     path = tmp_path_factory.mktemp("guided")
-    pairs = write_masked(path / "pairs")
+    pairs = write_scenes(path / "pairs", train=5, masked=True)
     write_questions(pairs, path / "questions")
     start(tiny_job(pairs, {"train.steps": 40, "train.batch_size": 4}), path / "guide")
     start(tiny_job(pairs, {"train.steps": 1, "train.seed": 8}), path / "other")
@@ -111,19 +108,6 @@ def listened(captioner: VlmCaptioner, patch: pytest.MonkeyPatch) -> list[list[in
     return prompts
 
 
-def counted(captioner: GuidedCaptioner, patch: pytest.MonkeyPatch) -> list[int]:
-    """How many pairs the guide will look at in each of its runs."""
-    numbers: list[int] = []
-    look = captioner.guide.look
-
-    def counting(befores: Sequence[np.ndarray], *arguments: Any) -> Any:
-        numbers.append(len(befores))
-        return look(befores, *arguments)
-
-    patch.setattr(captioner.guide, "look", counting)
-    return numbers
-
-
 @pytest.mark.parametrize("name", [*QUOTES, "no guide"])
 def test_a_question_is_put_as_it_was_learned(
     name: str, folder: Path, artifacts: dict[str, Path], monkeypatch: pytest.MonkeyPatch
@@ -154,38 +138,6 @@ def test_a_question_is_put_as_it_was_learned(
     assert {(False, task) for task in ("caption", "binary", "count", "location")} | {(True, "caption")} <= seen
 
 
-@pytest.mark.parametrize(
-    ("settings", "quoted"),
-    [
-        ({}, (True, True)),
-        ({"quote.summary": False}, (False, True)),
-        ({"quote.regions": False}, (True, False)),
-        ({"quote.style": "notebook"}, (False, False)),
-    ],
-)
-def test_branches_that_are_left_out_are_in_no_prompt(
-    folder: Path, settings: dict[str, Any], quoted: tuple[bool, bool]
-) -> None:
-    samples = samples_of(loaders_of(folder, **settings))
-    texts = [samples.dialogue(row, number).turns[0].text for row, number in samples.order]
-    assert {("Caption: " in text, "Count: {" in text) for text in texts} == {quoted}
-
-
-def test_questions_without_images_are_put_behind_the_notes(
-    folder: Path, artifacts: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    captioner = captioner_of(artifacts["all"])
-    prompts = listened(captioner, monkeypatch)
-    ((before, after), *_) = pairs_of(folder).values()
-    captioner.answer([before], [after], [[Turn("user", "How many roads?")]])
-    ((notes, _),) = captioner.looks([before], [after])
-    text = guided_question(notes, f"{IMAGE}{IMAGE}How many roads?", captioner.quote)
-    assert prompts == [captioner.chat.prompt([Turn("user", text)], [(SIDE, SIDE)] * 2)]
-    captioner.answer([before], [after], [[Turn("user", f"{IMAGE}{IMAGE}")]])
-    captioner([before], [after])
-    assert prompts[1] == prompts[2], "images alone ask for the caption, whose question quotes notes once"
-
-
 def test_notes_are_those_of_the_pair_in_its_order(
     folder: Path, artifacts: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,13 +154,20 @@ def test_notes_are_those_of_the_pair_in_its_order(
         fresh([before], [after])
     assert prompts == alone
     assert len({tuple(ids) for ids in alone}) > 1, "else the notes of all are alike"
+    fresh.answer(befores[:1], afters[:1], [[Turn("user", "How many roads?")]])
+    text = guided_question(batch[0], f"{IMAGE}{IMAGE}How many roads?", captioner.quote)
+    assert alone[-1] == captioner.chat.prompt([Turn("user", text)], [(SIDE, SIDE)] * 2), "images between both"
 
 
 def test_the_guide_runs_once_for_each_pair(
     folder: Path, artifacts: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     captioner = captioner_of(artifacts["all"])
-    numbers = counted(captioner, monkeypatch)
+    numbers: list[int] = []
+    look = captioner.guide.look
+    monkeypatch.setattr(
+        captioner.guide, "look", lambda first, *rest: (numbers.append(len(first)), look(first, *rest))[1]
+    )
     (first, second, *_) = pairs_of(folder).values()
     dialogue: list[Turn] = []
     for question in ("Did anything change?", "How many roads?", "Please describe the changes."):
@@ -220,31 +179,23 @@ def test_the_guide_runs_once_for_each_pair(
     assert numbers == [1, 1], "of the batch the other pair alone"
     captioner.describe([second[0]] * 2, [second[1]] * 2)
     assert numbers == [1, 1]
-
-
-def test_a_batch_larger_than_the_memory_is_seen_once(
-    folder: Path, artifacts: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("idc.systems.changevg.guided_captioner.REMEMBERED", 2)
-    captioner, (befores, afters) = captioner_of(artifacts["all"]), images_of(folder)
-    numbers = counted(captioner, monkeypatch)
-    captioner.describe(befores, afters, change_map=True)
-    different = {(before.tobytes(), after.tobytes()) for before, after in zip(befores, afters, strict=True)}
-    assert numbers == [len(different)] > [2]
-    captioner.looks(befores[:1], afters[:1])
+    monkeypatch.setattr("idc.systems.changevg.captioner.REMEMBERED", 2)
+    captioner.looks(*images_of(folder))
+    assert len(numbers) == 3, "a batch larger than the memory is seen once"
+    captioner.looks([first[0]], [first[1]])
     assert len(captioner._looks) == 2
+    captioner.looks([first[0]], [first[1]])
+    assert len(numbers) == 3, "the pair seen last is remembered"
 
 
 def test_maps_are_the_guides(folder: Path, artifacts: dict[str, Path]) -> None:
     captioner, guide = captioner_of(artifacts["all"]), GuideCaptioner(folder / "guide" / "artifact")
     described, by_guide = (one.describe(*images_of(folder), change_map=True) for one in (captioner, guide))
     for ours, theirs in zip(described, by_guide, strict=True):
+        assert np.array_equal(ours.change_map, theirs.change_map)
         assert ours.class_map is not None
         assert theirs.class_map is not None
-        assert np.array_equal(ours.change_map, theirs.change_map)
         assert np.array_equal(ours.class_map.classes, theirs.class_map.classes)
-    (plain,) = captioner.describe(*([images[0]] for images in images_of(folder)))
-    assert (plain.change_map, plain.class_map) == (None, None)
 
 
 def test_the_artifact_has_all_it_needs(folder: Path, artifacts: dict[str, Path], tmp_path: Path) -> None:
@@ -263,7 +214,7 @@ def test_the_artifact_has_all_it_needs(folder: Path, artifacts: dict[str, Path],
     assert len(supervisions) == 2
 
 
-def test_a_tuned_model_is_no_guide_and_is_not_merged(folder: Path, artifacts: dict[str, Path], tmp_path: Path) -> None:
+def test_a_tuned_model_is_no_guide(folder: Path, artifacts: dict[str, Path], tmp_path: Path) -> None:
     assert isinstance(load_captioner(str(artifacts["all"] / "guide")), GuideCaptioner)
     tuned = str(artifacts["all"])
     job = RunGuideJob(pairs=str(folder / "pairs"), guide=tuned, out=str(tmp_path / "notes"))
@@ -271,25 +222,15 @@ def test_a_tuned_model_is_no_guide_and_is_not_merged(folder: Path, artifacts: di
         open_notes(job)
     with pytest.raises(ValueError, match="is a tuned language model, not a guide"):
         start(tiny_job(str(folder / "pairs"), {"start": tuned}), tmp_path / "run")
-    with pytest.raises(ValueError, match=r"a module of its own .*\(guide\), for which a hub folder has no place"):
-        merge(read_artifact(tuned), tmp_path / "merged")
 
 
-@pytest.mark.parametrize("tasks", [None, ["caption"], ["count", "dialogue"]])
-def test_tasks_choose_the_rows(folder: Path, tasks: list[str] | None) -> None:
-    samples = samples_of(loaders_of(folder, **({} if tasks is None else {"tasks": tasks})))
-    names = {str(samples.rows[row]["row_id"]).split("/")[1].split("-")[0] for row, _ in samples.order}
-    assert names == set(tasks or ("caption", "binary", "count", "location", "dialogue"))
-
-
-def test_validation_is_of_each_pairs_captions(folder: Path) -> None:
-    validation = loaders_of(folder).validation
-    assert validation is not None
-    samples = validation.dataset
-    assert isinstance(samples, ImtiDialogues)
-    scored = [samples.get(index, 0).scored for index in range(len(samples))]
-    references = {row.name.split("/")[0]: list(row.references) for row in scored if row is not None}
-    assert references == {
+def test_tasks_choose_the_rows_and_validation_is_of_each_pairs_captions(folder: Path) -> None:
+    for tasks in (["caption", "binary", "count", "location", "dialogue"], ["caption"], ["count", "dialogue"]):
+        samples = samples_of(loaders_of(folder, tasks=tasks))
+        assert {str(samples.rows[row]["row_id"]).split("/")[1].split("-")[0] for row, _ in samples.order} == set(tasks)
+    validation: Any = loaders_of(folder).validation
+    scored = [validation.dataset.get(index, 0).scored for index in range(len(validation.dataset))]
+    assert {row.name.split("/")[0]: list(row.references) for row in scored} == {
         "val-0": ["a road appears", "a new road is built"],
         "val-1": ["a building appears", "a new building is built"],
         "val-2": ["the scene is the same as before"],
@@ -297,12 +238,10 @@ def test_validation_is_of_each_pairs_captions(folder: Path) -> None:
 
 
 def test_stored_notes_are_read(folder: Path, tmp_path: Path) -> None:
-    taken, stored = (
-        samples_of(loaders_of(folder, **settings)) for settings in ({}, {"notes": take_notes(folder, tmp_path / "n")})
-    )
-    assert [taken.get(i, 0).sample.ids for i in range(len(taken))] == [
-        stored.get(i, 0).sample.ids for i in range(len(taken))
-    ]
+    ways: tuple[dict[str, Any], ...] = ({}, {"notes": take_notes(folder, tmp_path / "n")})
+    taken, stored = (samples_of(loaders_of(folder, **settings)) for settings in ways)
+    ids = [[samples.get(index, 0).sample.ids for index in range(len(samples))] for samples in (taken, stored)]
+    assert ids[0] == ids[1]
 
 
 def test_notes_and_questions_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""A tiny guide: its settings, its pairs, and a run of a few seconds."""
+"""A tiny guide, its pairs, and their questions: settings, and runs of a few seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ import numpy as np
 from cluster.train import launch
 from idc.captioning.contract import Captioner
 from idc.config import load
+from idc.data.changeimti.changeimti_job import open_changeimti
+from idc.data.changeimti.config import BuildChangeImtiJob
 from idc.data.images import encode_png
+from idc.data.pipeline import run_local
 from idc.schema import NO_CHANGE, ChangePair
-from idc.systems.changevg.config import GuideJob
+from idc.systems.changevg.config import ChangeVgJob, GuideJob
 from tests.folders import write_rows
+from tests.vlm.models import tiny_folder
 
 SIDE = 32
 MODEL: dict[str, Any] = {
@@ -32,6 +37,12 @@ MODEL: dict[str, Any] = {
 TRAIN: dict[str, Any] = {
     "steps": 6, "epochs": None, "batch_size": 2, "log_every": 1, "seed": 3, "clip_norm": 1.0,
     "tracking": {"enabled": False},
+}  # fmt: skip
+TUNING: dict[str, Any] = {
+    "generation": {"max_new_tokens": 6},
+    "tune": {"lora": {"rank": 4}, "language_optim": {"lr": 3e-2}},
+    "train": {"epochs": None, "steps": 2, "batch_size": 4, "log_every": 1, "precision": "fp32", "group_by_length": 0,
+              "clip_norm": 0},
 }  # fmt: skip
 ENTRY = "idc.systems.changevg.task:train"
 SAME = "the scene is the same as before"
@@ -65,14 +76,15 @@ def changed_pair(number: int, split: str, kind: str) -> ChangePair:
     )
 
 
-def write_scenes(folder: Path, train: int = 6, val: int = 3) -> str:
-    """Roads, buildings and unchanged pairs by turns."""
+def write_scenes(folder: Path, train: int = 6, val: int = 3, test: int = 0, masked: bool = False) -> str:
+    """Roads, buildings and unchanged pairs by turns; these have masks too if all are ``masked``."""
     rows = [
         changed_pair(number, split, ("road", "building", "same")[number % 3])
-        for split, count in (("train", train), ("val", val))
+        for split, count in (("train", train), ("val", val), ("test", test))
         for number in range(count)
     ]
-    return write_rows(folder, rows, fingerprint=folder.name)
+    black = encode_png(np.zeros((SIDE, SIDE, 3), np.uint8)) if masked else None
+    return write_rows(folder, [replace(row, mask=row.mask or black) for row in rows], fingerprint=folder.name)
 
 
 def tiny_job(pairs: str, settings: dict[str, Any] | None = None) -> GuideJob:
@@ -91,3 +103,16 @@ def start(job: GuideJob, run_dir: Path) -> dict[str, Any]:
     """Train in this process; the result of ``fit``."""
     payload = job.model_dump(mode="json", exclude={"train"})
     return launch(ENTRY, payload, job.train, run_dir, local=True)
+
+
+def write_questions(pairs: str, folder: Path, **settings: Any) -> str:
+    """ChangeIMTI of the pairs."""
+    job = load(BuildChangeImtiJob, None, {"pairs": pairs, "out": str(folder), **settings})
+    run_local(*open_changeimti(job), max_reject_share=0.0)
+    return job.out
+
+
+def tuning_job(questions: str, guide: Path | str | None, **settings: Any) -> ChangeVgJob:
+    """``settings`` are dotted."""
+    base = {"pairs": questions, "base": {"source": str(tiny_folder("internvl", SIDE))}, **TUNING}
+    return load(ChangeVgJob, None, {**base, **({} if guide is None else {"guide": str(guide)}), **settings})

@@ -13,25 +13,19 @@ from torch import Tensor, nn
 from idc.config import load
 from idc.systems.m3diff.config import MdpConfig
 from idc.systems.m3diff.model import Mdp, Perceived, encode_pairs, levels_of, new_mdp
-from idc.vlm.base import find_base, load_model
+from idc.vlm.base import read_family
 from idc.vlm.batch import encode_images, model_inputs
-from idc.vlm.config import BaseConfig, GenerateConfig, TinyConfig
+from idc.vlm.config import GenerateConfig
 from idc.vlm.generate import generate
 from idc.vlm.levels import default_levels
-from idc.vlm.tiny import make_tiny
+from idc.vlm.tiny import TinyConfig, make_tiny
 from tests.systems.m3diff.naive import Naive
 from tests.systems.m3diff.small import SQUARE, WIDE, batch_of, task_of
 from tests.vlm.models import TEXTS, every_family, found, model
-from tests.vlm.published_models import PUBLISHED
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "near base": {"start": "near_base"},
-    "levels of their own": {"shared": False},
-    "one stack, scalar": {"stacks": 1, "score": "scalar"},
-    "as written": {"blocks": "plain"},
-    "positions": {"positions": "sines", "shared": False, "score": "scalar"},
-}
+    "default": {"start": "random"}, "near base": {"start": "near_base"}, "one stack": {"stacks": 1, "start": "random"},
+}  # fmt: skip
 
 
 class LastLevel(nn.Module):
@@ -41,7 +35,7 @@ class LastLevel(nn.Module):
         super().__init__()
         self.layers = layers
 
-    def forward(self, levels: list[Tensor], places: Tensor, mask: Tensor | None) -> Perceived:
+    def forward(self, levels: list[Tensor], mask: Tensor | None) -> Perceived:
         return Perceived(levels[-1], levels[-1].new_zeros(len(levels[-1]) // 2, levels[-1].shape[1]))
 
 
@@ -57,40 +51,24 @@ def randomised(mdp: Mdp, std: float = 0.4) -> Mdp:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_equations_are_those_of_a_second_implementation(variant: str) -> None:
     """Token by token, head by head; of three pairs two are padded, by 1 and by 2 tokens."""
-    config = load(MdpConfig, None, {"heads": 2, "start": "random", **VARIANTS[variant]})
+    config = load(MdpConfig, None, {"heads": 2, **VARIANTS[variant]})
     width, counts = 10, (5, 4, 3)
     mdp = Mdp(width, (3, 5, 7), config)
     if variant != "near base":
-        randomised(mdp, 0.2 if config.blocks == "plain" else 0.4)  # without norms features would grow
+        randomised(mdp)
     torch.manual_seed(2)
     levels = [torch.randn(6, 5, width) for _ in range(3)]
-    places = torch.randint(0, 6, (3, 5, 2)).repeat_interleave(2, 0)
     mask = torch.tensor([[n < count for n in range(5)] for count in counts]).repeat_interleave(2, 0)
     with torch.no_grad():
-        made = mdp(levels, places, mask).features
-        alone = mdp([level[:2] for level in levels], places[:2], None).features
-    naive = Naive({name: tensor.tolist() for name, tensor in mdp.state_dict().items()}, config)
+        made = mdp(levels, mask).features
+        alone = mdp([level[:2] for level in levels], None).features
+    naive = Naive(mdp.state_dict(), config)
     for pair, count in enumerate(counts):
-        given = [(level[2 * pair, :count].tolist(), level[2 * pair + 1, :count].tolist()) for level in levels]
-        expected = torch.tensor(naive(given, [tuple(one) for one in places[2 * pair, :count].tolist()]))
+        images = [(level[2 * pair, :count], level[2 * pair + 1, :count]) for level in levels]
+        expected = naive(images)
         assert expected.std() > 0.1
         torch.testing.assert_close(made[2 * pair : 2 * pair + 2, :count], expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(alone, made[:2], rtol=1e-5, atol=1e-6)
-
-
-def test_how_far_images_are_apart() -> None:
-    """0 where both images have the same features, at most 1, and large where one of them is alone."""
-    mdp = randomised(Mdp(16, (1, 2), load(MdpConfig, None, {"heads": 4})))
-    torch.manual_seed(0)
-    first = torch.randn(1, 6, 16)
-    second = first.clone()
-    second[0, 4] = -first[0, 4]
-    second[0, 2] *= 1.01
-    level = torch.cat((first, second))
-    with torch.no_grad():
-        apart = mdp([torch.randn(2, 6, 16), level], torch.zeros(2, 6, 2), None).apart[0]
-    assert apart[[0, 1, 3, 5]].abs().max() == 0
-    assert 0 < apart[2] < 0.05 < 0.5 < apart[4] <= 1
 
 
 def test_compared_with_itself_an_image_does_not_know_the_other() -> None:
@@ -104,7 +82,7 @@ def test_compared_with_itself_an_image_does_not_know_the_other() -> None:
         mdp = randomised(Mdp(16, (1, 2), load(MdpConfig, None, {"heads": 4, "compares": compares, "stacks": 1})))
         sizes.add(sum(parameter.numel() for parameter in mdp.parameters()))
         with torch.no_grad():
-            before, other = (mdp(list(images), torch.zeros(4, 5, 2), mask) for images in (levels, changed))
+            before, other = (mdp(list(images), mask) for images in (levels, changed))
         assert before.features.shape == levels[0].shape
         assert before.apart.shape == (2, 5)
         features[compares] = (before.features[0::2] - other.features[0::2]).abs().max()
@@ -136,24 +114,20 @@ def test_tokens_of_the_tower_lie_where_their_places_say(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "levels", "millions"),
+    ("depth", "width", "levels", "millions"),
     [
-        ("llava-hf/llava-onevision-qwen2-7b-ov-hf", (17, 20, 23, 26), 71.7),
-        ("Qwen/Qwen2.5-VL-7B-Instruct", (20, 24, 28, 32), 88.5),
-        ("OpenGVLab/InternVL3-8B-hf", (15, 18, 21, 24), 56.7),
+        (26, 1152, (17, 20, 23, 26), 71.7),  # LLaVA-OneVision-7B
+        (32, 1280, (20, 24, 28, 32), 88.5),  # Qwen2.5-VL-7B
+        (24, 1024, (15, 18, 21, 24), 56.7),  # InternVL3-8B
     ],
 )
-def test_parameters_of_the_published_models(name: str, levels: tuple[int, ...], millions: float) -> None:
-    vision = PUBLISHED[name].config["vision_config"]
-    assert default_levels(vision.get("depth") or vision["num_hidden_layers"]) == levels
-    width = vision["hidden_size"]
+def test_levels_and_parameters_of_the_published_models(
+    depth: int, width: int, levels: tuple[int, ...], millions: float
+) -> None:
+    assert default_levels(depth) == levels
     with torch.device("meta"):
         mdp = Mdp(width, levels, MdpConfig())
-    attentions = 3 * (4 * width**2 + width) + 5 * 2 * width  # of three the first reads no other tokens: one norm less
-    stack = 5 * width**2 + attentions + 8 * width**2 + 7 * width
-    expected = 2 * stack + 4 * width**2 + 7 * width + 4 * width
-    assert sum(parameter.numel() for parameter in mdp.parameters()) == expected
-    assert round(expected / 1e6, 1) == millions
+    assert round(sum(parameter.numel() for parameter in mdp.parameters()) / 1e6, 1) == millions
 
 
 @every_family
@@ -173,32 +147,8 @@ def test_with_the_last_level_in_place_of_the_module_nothing_changes(kind: str) -
     assert ours == theirs
 
 
-def test_at_the_start_the_module_moves_logits_by_less_than_two_percent() -> None:
-    task, family = task_of("internvl"), found("internvl").family
-    batch = batch_of(family, [SQUARE, WIDE, SQUARE])
-    with torch.no_grad():
-        base = task.model(**model_inputs(batch, encode_images(task.model, batch, family), family)).logits
-        ours = task.model(**model_inputs(batch, task.encode(batch), family)).logits
-        task.mdp = new_mdp(load(MdpConfig, None, {"start": "random"}), family)
-        far = task.model(**model_inputs(batch, task.encode(batch), family)).logits
-    there = batch["attention_mask"].bool()
-    base, ours, far = base[there], ours[there], far[there]
-    scale = float((base - base.mean(-1, keepdim=True)).square().mean().sqrt())
-    moved, moved_far = (float((one - base).square().mean().sqrt()) / scale for one in (ours, far))
-    assert 0 < moved < 0.02
-    assert moved_far > 2 * moved
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"shared": False, "score": "scalar", "positions": "sines"},
-        {"blocks": "plain", "start": "random"},
-    ],
-)
-def test_every_weight_of_the_module_gets_a_gradient_by_the_second_step(settings: dict[str, Any]) -> None:
-    task = task_of("internvl", settings).train()
+def test_every_weight_of_the_module_gets_a_gradient_by_the_second_step() -> None:
+    task = task_of("internvl").train()
     batch = batch_of(task.family, [SQUARE, WIDE])
     optimizer = torch.optim.AdamW(task.param_groups(), lr=1e-3)
     for _ in range(2):
@@ -225,19 +175,12 @@ def test_a_base_without_the_levels_asked_for(settings: dict[str, Any], message: 
         new_mdp(load(MdpConfig, None, settings), found("internvl").family)
 
 
-def test_a_projector_that_reads_another_level_than_the_last(tmp_path: Path) -> None:
-    """LLaVA's setting vision_feature_layer: the levels end there, and the door stays exact."""
+def test_levels_end_where_the_projector_reads(tmp_path: Path) -> None:
+    """LLaVA's setting vision_feature_layer."""
     folder = make_tiny(TinyConfig(family="llava_onevision", tower_layers=3), TEXTS * 4, tmp_path)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "vision_feature_layer": -2}))
-    base = BaseConfig(source=str(folder))
-    family, net = find_base(base).family, load_model(folder, base)
-    assert levels_of(MdpConfig(), family) == (1, 2)
-    batch = batch_of(family, [SQUARE])
-    with torch.no_grad():
-        theirs = family.tokens_of(encode_images(net, batch, family))
-        ours = family.tokens_of(encode_pairs(net, family, LastLevel((1, 2)), batch)[0])  # type: ignore[arg-type]
-    assert all(torch.equal(a, b) for a, b in zip(theirs, ours, strict=True))
+    assert levels_of(MdpConfig(), read_family(folder, folder, None)) == (1, 2)
     (folder / "config.json").write_text(json.dumps({**config, "vision_feature_layer": [-2, -1]}))
     with pytest.raises(ValueError, match=r"projector reads the levels \[-2, -1\] together; take one that reads one"):
-        levels_of(MdpConfig(), find_base(base).family)
+        levels_of(MdpConfig(), read_family(folder, folder, None))

@@ -102,58 +102,59 @@ def test_faults_are_named(world: World, sets: dict[str, Any], tmp_path: Path) ->
         steps(missing, "store")
 
 
-def test_a_reworded_artifact_asks_another_question_with_the_same_weights(world: World, tmp_path: Path) -> None:
-    trial = load(Trial, None, settings_of(world, {}, **{"m3diff.mixture": None, "zero_shot": True}))
-    (wrap,) = steps(trial, str(tmp_path)).work
-    assert wrap_base_step(wrap.payload, str(tmp_path / wrap.name), run_local)["made"]
-    made = tmp_path / wrap.name / "artifact"
-    before = {path: path.read_bytes() for path in made.rglob("*") if path.is_file()}
-    reword(str(made), str(tmp_path / "new"), PromptConfig(text="<image><image> And?"), GenerateConfig(max_new_tokens=3))
-    found = read_artifact(tmp_path / "new").config["job"]
-    assert (found["prompt"]["text"], found["generation"]["max_new_tokens"]) == ("<image><image> And?", 3)
-    assert {path: path.read_bytes() for path in made.rglob("*") if path.is_file()} == before
-    assert os.path.samefile(made / "model.safetensors", tmp_path / "new/model.safetensors")
-    add_file(made, CALIBRATION, "{}")
-    with pytest.raises(ValueError, match="is calibrated for its own question"):
-        reword(str(made), str(tmp_path / "more"), PromptConfig(), GenerateConfig())
-
-
-def test_the_job_asks_the_question_of_a_set(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own = "<image> <image> Which?"
+@pytest.fixture
+def wrapped(world: World, tmp_path: Path) -> Path:
+    """The artifact of the base by the step of a sweep."""
     trial = load(Trial, None, settings_of(world, {}, **{"m3diff.mixture": None, "zero_shot": True}))
     (wrap,) = steps(trial, str(tmp_path)).work
     wrap_base_step(wrap.payload, str(tmp_path / wrap.name), run_local)
-    made, out = tmp_path / wrap.name / "artifact", tmp_path / "of" / "one"
-    saved = json.loads((made / "config.json").read_text())
-    saved["config"]["job"]["mixture"] = MixtureConfig(
-        sets={"one": SetConfig(pairs=world.pairs, prompt=PromptConfig(text=own))}
-    ).model_dump(mode="json")
-    (made / "config.json").write_text(json.dumps(saved))
+    return tmp_path / wrap.name / "artifact"
 
-    def job(*arguments: str) -> dict[str, Any]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", ["wrap_vlm.py", f"artifact={made}", *arguments])
+
+def test_a_reworded_artifact_asks_another_question_with_the_same_weights(wrapped: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in wrapped.rglob("*") if path.is_file()}
+    question = PromptConfig(text="<image><image> And?")
+    reword(str(wrapped), str(tmp_path / "new"), question, GenerateConfig(max_new_tokens=3))
+    job = read_artifact(tmp_path / "new").config["job"]
+    assert (job["prompt"]["text"], job["generation"]["max_new_tokens"]) == (question.text, 3)
+    assert {path: path.read_bytes() for path in wrapped.rglob("*") if path.is_file()} == before
+    assert os.path.samefile(wrapped / "model.safetensors", tmp_path / "new/model.safetensors")
+    with pytest.raises(ValueError, match="exists; choose another folder, or pass --overwrite"):
+        reword(str(wrapped), str(tmp_path / "new"), PromptConfig(), GenerateConfig())
+    with pytest.raises(ValueError, match="is not another artifact"):
+        reword(str(wrapped), str(wrapped), PromptConfig(), GenerateConfig(), overwrite=True)
+    add_file(wrapped, CALIBRATION, "{}")
+    with pytest.raises(ValueError, match="is calibrated for its own question"):
+        reword(str(wrapped), str(tmp_path / "more"), PromptConfig(), GenerateConfig())
+
+
+def test_the_job_asks_the_question_of_a_set(
+    wrapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, out = "<image> <image> Which?", tmp_path / "of" / "one"
+    saved = json.loads((wrapped / "config.json").read_text())
+    mixture = MixtureConfig(sets={"one": SetConfig(pairs="/", prompt=PromptConfig(text=own))})
+    saved["config"]["job"]["mixture"] = mixture.model_dump(mode="json")
+    (wrapped / "config.json").write_text(json.dumps(saved))
+    for words, asked, most in (
+        (["ask=one"], own, 4),
+        (["ask=omnidiff"], QUESTIONS["omnidiff"], 4),
+        (["max_new_tokens=77"], saved["config"]["job"]["prompt"]["text"], 77),
+        (["ask=two"], "wrap: ask: 'two' has no question of its own; there are: one, image_", None),
+        ([], "nothing is changed", None),
+        (["ask=one", f"prompt.text={own}"], "ask, prompt: give one of the two", None),
+    ):
+        monkeypatch.setattr(sys, "argv", ["wrap_vlm.py", f"artifact={wrapped}", f"out={out}", *words, "--overwrite"])
+        if most is None:
+            with pytest.raises(SystemExit) as end:
+                wrap_vlm.main()
+            assert asked in f"{end.value}{capsys.readouterr().err}"
+        else:
             wrap_vlm.main()
-        found: dict[str, Any] = read_artifact(out).config["job"]
-        return found
-
-    assert job(f"out={out}", "ask=one")["prompt"]["text"] == own
-    assert own in capsys.readouterr().out
-    with pytest.raises(SystemExit, match=r"wrap: .*/one exists; choose another folder, or pass --overwrite"):
-        job(f"out={out}", "ask=omnidiff")
-    assert job(f"out={out}", "ask=omnidiff", "--overwrite")["prompt"]["text"].endswith(QUESTIONS["omnidiff"])
-    longer = job(f"out={out}", "max_new_tokens=77", "--overwrite")
-    assert (longer["prompt"], longer["generation"]["max_new_tokens"]) == (saved["config"]["job"]["prompt"], 77)
-    with pytest.raises(SystemExit, match="wrap: ask: 'two' has no question of its own; there are: one, image_"):
-        job(f"out={tmp_path / 'two'}", "ask=two")
-    with pytest.raises(SystemExit, match="is not another artifact"):
-        job(f"out={made}", "ask=one", "--overwrite")
-    for wrong in ((), ("ask=one", f"prompt.text={own}")):
-        with pytest.raises(SystemExit):
-            job(f"out={tmp_path / 'no'}", *wrong)
-    assert "nothing is changed" in (said := capsys.readouterr().err)
-    assert "ask, prompt: give one of the two" in said
-    assert read_artifact(made).config == saved["config"], "the old artifact is as it was"
+            job = read_artifact(out).config["job"]
+            assert job["prompt"]["text"].endswith(asked)
+            assert job["generation"]["max_new_tokens"] == most
+            assert asked in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -94,16 +94,13 @@ def test_a_name_that_the_hub_does_not_have_is_one_line(name: str, message: str, 
 def test_a_model_of_an_unknown_family_is_refused_before_its_weights_are_downloaded(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"model_type": "mllama"}))
-    (folder / "model.safetensors").write_bytes(bytes(1000))
-    with serving_hub(folder) as (url, asked):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mllama"}))
+    (tmp_path / "model.safetensors").write_bytes(bytes(1000))
+    with serving_hub(tmp_path) as (url, asked):
         point_to(url, monkeypatch)
         with pytest.raises(ValueError, match="org/tiny is a model of type 'mllama', which is none of"):
             artifact_folder("hf:org/tiny")
-    assert asked
-    assert not [one for one in asked if one.startswith("GET") and one.endswith(".safetensors")]
+    assert not [path for path in asked if path.startswith("GET") and path.endswith(".safetensors")]
 
 
 def test_without_a_network_one_line_says_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,25 +51,22 @@ def test_the_same_job_again_does_nothing_and_another_one_is_refused(base: Path, 
         wrap(job(base, notes))
 
 
-def test_a_wrapped_model_captions_as_the_model_does(base: Path, tmp_path: Path) -> None:
-    out = tmp_path / "artifact"
+def test_a_wrapped_model_captions_as_the_model_does_with_prompt_and_generation_of_the_job(
+    base: Path, tmp_path: Path
+) -> None:
+    out, settings = (
+        tmp_path / "artifact",
+        {"prompt.system": "Be short.", "generation.beams": 2, "base.max_pixels": 4096},
+    )
     wrap(job(base, out))
-    captioner = load_captioner(str(out))
-    assert isinstance(captioner, VlmCaptioner)
-    assert captioner(BEFORES, AFTERS) == list(CAPTIONS)
+    assert load_captioner(str(out))(BEFORES, AFTERS) == list(CAPTIONS)
     assert is_captioner(str(out))
     assert num_parameters(out) == 0
     assert sum(file.stat().st_size for file in out.rglob("*")) < 200_000, "the base is named, not copied"
-
-
-def test_prompt_and_generation_are_those_of_the_job(base: Path, tmp_path: Path) -> None:
-    settings = {"prompt.text": "<image>, then <image>: any change?", "prompt.system": "Be short.",
-                "generation.max_new_tokens": 3, "generation.beams": 2, "base.max_pixels": 4096}  # fmt: skip
-    wrap(job(base, tmp_path / "artifact", **settings))
-    captioner = load_captioner(str(tmp_path / "artifact"))
+    wrap(job(base, out, **settings), overwrite=True)
+    captioner = load_captioner(str(out))
     assert isinstance(captioner, VlmCaptioner)
-    assert captioner.prompt.model_dump() == {"text": settings["prompt.text"], "system": "Be short."}
-    assert (captioner.settings.max_new_tokens, captioner.settings.beams, captioner.family.max_pixels) == (3, 2, 4096)
+    assert (captioner.prompt.system, captioner.settings.beams, captioner.family.max_pixels) == ("Be short.", 2, 4096)
     assert captioner.trained_on is None
 
 
@@ -92,11 +89,10 @@ def test_a_base_elsewhere_is_found_by_its_setting_and_another_model_refused(base
 def test_bfloat16_is_a_setting_of_the_command(base: Path, tmp_path: Path) -> None:
     wrap(job(base, tmp_path / "artifact"))
     described = {}
-    for speed, dtype in (("auto", torch.float32), ("exact", torch.float32), ("bf16", torch.bfloat16)):
+    for speed, dtype in (("auto", torch.float32), ("bf16", torch.bfloat16)):
         captioner = load_captioner(str(tmp_path / "artifact"), speed=speed)  # type: ignore[arg-type]
         assert isinstance(captioner, VlmCaptioner)
         assert captioner.model.dtype == dtype
         (described[speed],) = captioner.describe(BEFORES[:1], AFTERS[:1], beams=2, candidates=2)
-    assert described["auto"].candidates == described["exact"].candidates
     assert described["bf16"].best.caption == CAPTIONS[0]
     assert described["bf16"].best.log_probability == pytest.approx(described["auto"].best.log_probability, abs=0.05)
