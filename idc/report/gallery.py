@@ -30,8 +30,20 @@ from idc.data.textfiles import JsonError, parse_json
 from idc.data.write_errors import writing
 from idc.metrics.changes import UNCLEAR, named_type
 from idc.metrics.hallucination import INVENTED, MISSED, Truth, hallucination, truth_in, wilson
-from idc.report.page import reduced, render_template
-from idc.report.pair_cards import GalleryItem
+from idc.report.page import (
+    Card,
+    Cards,
+    Facts,
+    Page,
+    Section,
+    Table,
+    Tiles,
+    html_join,
+    middle_numbers,
+    reduced,
+    styled,
+)
+from idc.report.pair_cards import pair_card
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 from idc.systems import OBJECTS, REGIONS
 from idc.training.artifact import CARD, read_artifact
@@ -111,14 +123,14 @@ def write_gallery(job: CaptionJob) -> GallerySummary:
         (out / SUMMARY).write(summary.model_dump_json(indent=1).encode() + b"\n")
     if job.show:
         shown = _shown(job, summary.pairs - summary.without_caption)
-        items = list(_items(job, shown, truths))
+        cards = list(_cards(job, shown, truths))
         with writing(out):
-            (out / PAGE).write(render_gallery(summary, items).encode())
+            (out / PAGE).write(gallery_page(summary, cards).html().encode())
     return summary
 
 
-def render_gallery(summary: GallerySummary, items: Sequence[GalleryItem]) -> str:
-    """The page as text."""
+def gallery_page(summary: GallerySummary, cards: Sequence[Card]) -> Page:
+    """The page of the counts and the pairs to show."""
     captioned = summary.pairs - summary.without_caption
     more = f"{summary.without_caption:,} more have no caption" if summary.without_caption else ""
     tiles = [("captioned pairs", f"{captioned:,}", more)]
@@ -128,7 +140,6 @@ def render_gallery(summary: GallerySummary, items: Sequence[GalleryItem]) -> str
     tiles.append(("captions that report no change", f"{unchanged / max(1, captioned):.0%}", f"{unchanged:,} captions"))
     if (right := summary.right_type) is not None:
         tiles.append(("captions that name the right change type", f"{right.rate:.0%}", _counts(right)))
-    named = [[name, f"{n:,}", f"{n / max(1, captioned):.1%}"] for name, n in summary.named_types.items()]
     facts = {
         "captioner": [f"{name}: {n:,} pairs" for name, n in summary.captions.items()],
         "system": summary.system,
@@ -136,26 +147,38 @@ def render_gallery(summary: GallerySummary, items: Sequence[GalleryItem]) -> str
         "trained on": summary.trained_on,
         "verdicts": [f"{count:,} {name}" for name, count in summary.verdicts.items()],
     }
-    return render_template(
-        "gallery.html",
-        title="Captioned pairs",
-        subtitle=summary.input,
-        tiles_shown=tiles,
-        captioner={name: value for name, value in facts.items() if value is not None},
-        named=named if summary.types or summary.captions.keys() - _UNTRAINED else [],
-        types=[
-            [name, f"{counts.unchanged.of:,}", *_cells(counts.right), *_cells(counts.unchanged)]
-            for name, counts in summary.types.items()
-        ],
-        claims=[
-            [f"{name} (to be low)" if name in (INVENTED, MISSED) else name, *_cells(share)]
-            for name, share in summary.claims.items()
-        ],
-        shown=f"{len(items):,} of the {captioned:,} captioned pairs, evenly spaced"
-        if len(items) < captioned
-        else f"All {captioned:,} captioned pairs",
-        items=items,
-    )
+    named = [[name, f"{n:,}", f"{n / max(1, captioned):.1%}"] for name, n in summary.named_types.items()]
+    types = [
+        [name, f"{counts.unchanged.of:,}", *_cells(counts.right), *_cells(counts.unchanged)]
+        for name, counts in summary.types.items()
+    ]
+    claims = [
+        [f"{name} (to be low)" if name in (INVENTED, MISSED) else name, *_cells(share)]
+        for name, share in summary.claims.items()
+    ]
+    every = f"{len(cards):,} of the {captioned:,} captioned pairs, evenly spaced"
+    shown = every if len(cards) < captioned else f"All {captioned:,} captioned pairs"
+    return Page("Captioned pairs", summary.input, [
+        Section("Overview", [
+            Tiles(tiles),
+            Facts({name: value for name, value in facts.items() if value is not None}),
+            Table(["type", "captions", "share"], named if summary.types or summary.captions.keys() - _UNTRAINED else [],
+                  title="Change types that the captions name",
+                  note="Judged by their words; “none” is a caption that reports no change."),
+        ]),
+        Section("What is right", [
+            Table(["type", "pairs", "type named right", "interval", "chance", "called unchanged", "interval", "chance"],
+                  types, note="Captions by the change type that the input gives for the pair. In brackets 95 % "
+                  "intervals (Wilson). chance: the same captions dealt out to these pairs at random."),
+            Table(["", "right", "interval", "chance"], claims, title="Right object, right attributes",
+                  note="Of the pairs whose scenes the input gives. object: the caption names at least one attribute of "
+                  "the changed object, and all it names are right. attribute: of all attributes named."),
+        ]),
+        Section("Pairs", [Cards(cards, note=html_join([
+            f"{shown}.", *([" A caption is ", styled("said right small", "green"), " if its words name the right kind "
+            "of change and ", styled("said wrong small", "red"), " if not."] if types else []),
+        ]))]),
+    ])  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------------ counting
@@ -286,13 +309,12 @@ def _cells(share: Share | None) -> list[str]:
 
 def _shown(job: CaptionJob, captioned: int) -> list[dict[str, Any]]:
     """The captioned rows of the page: the middle ones of ``job.show`` equal parts, or all."""
-    count = min(job.show, captioned)
-    wanted = {(2 * i + 1) * captioned // (2 * count) for i in range(count)}
+    wanted = middle_numbers(job.show, captioned)
     rows = (row for row in iter_rows(job.out) if row["caption"] is not None)
     return [row for number, row in enumerate(rows) if number in wanted]
 
 
-def _items(job: CaptionJob, shown: Sequence[dict[str, Any]], truths: _Truths) -> Iterator[GalleryItem]:
+def _cards(job: CaptionJob, shown: Sequence[dict[str, Any]], truths: _Truths) -> Iterator[Card]:
     """The pairs with their images, which are read again; one whose images are gone is left out."""
     source = open_rows(job.input, job.format, chunk_size=_READ_TOGETHER, limit=job.max_pairs, access_config=job)
     chunk, batch = -1, {}
@@ -308,11 +330,11 @@ def _items(job: CaptionJob, shown: Sequence[dict[str, Any]], truths: _Truths) ->
             draw_boxes(reduced(image), boxes, image.shape, _FONT_SIZE)
             for image, boxes in zip(pixels.images, boxes_of(row), strict=True)
         )
-        yield GalleryItem(
-            pair_id=row["pair_id"],
-            before=before,
-            after=after,
-            caption=row["caption"],
+        yield pair_card(
+            row["pair_id"],
+            before,
+            after,
+            row["caption"],
             change_type=truths[row["row"]][0] if row["row"] in truths else None,
             named_type=None
             if row["captioner"] in _UNTRAINED and row["row"] not in truths

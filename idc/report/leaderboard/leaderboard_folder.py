@@ -15,7 +15,7 @@ from pathlib import Path
 from idc.atomic import write_text
 from idc.report.leaderboard.boards import DataSetPage, published_files
 from idc.report.leaderboard.exports import as_csv, latex, leaderboard_markdown
-from idc.report.leaderboard.leaderboard_page import SUMS, render_data_set, render_index
+from idc.report.leaderboard.leaderboard_page import SUMS, data_set_page, index_page
 from idc.report.leaderboard.scored_runs import MARKER
 from idc.report.leaderboard.side_by_side import NOTHING_MEASURED, MeasuredSystems
 
@@ -42,9 +42,9 @@ def write_leaderboard(
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, out / name)
             copied[name] = hashlib.sha256((out / name).read_bytes()).hexdigest()
-    texts = {"index.html": render_index(pages)}
+    texts = {"index.html": index_page(pages).html()}
     for page in pages:
-        texts[f"{page.key}.html"] = render_data_set(page, copied, measured)
+        texts[f"{page.key}.html"] = data_set_page(page, copied, measured).html()
         texts |= {
             f"{page.key}.md": leaderboard_markdown(page),
             f"{page.key}.csv": as_csv(page),
