@@ -84,11 +84,8 @@ def test_three_files_are_written(tmp_path: Path) -> None:
     page = write_sweep(tmp_path / "table03", result())
     assert page == tmp_path / "table03" / "report.html"
     table = (tmp_path / "table03" / "table.md").read_text(encoding="utf-8")
-    assert table == sweep_markdown(result()) + "\n"
     assert "| k = 1 | 2 | 812 | 92.0 ± 2.8 | 766.02 | 128.5 |" in table
-    assert "| baseline, constant |  |  | 89.1 |  |  |" in table
     assert "| k = 2 \\| <two> | 2 |" in table
     record = json.loads((tmp_path / "table03" / "sweep.json").read_text(encoding="utf-8"))
     assert record["rows"][0]["values"]["C"]["values"] == [90.0, 94.0]
-    assert record["orderings"][1]["same"] == 1
     assert "cores" in record["environment"]
