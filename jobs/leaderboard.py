@@ -1,4 +1,4 @@
-"""Compare our runs with the published rows of five papers: one page per data set, and Markdown, CSV and LaTeX.
+"""Compare our runs with the published rows of five papers: one page per data set, and Markdown and CSV.
 
     python jobs/leaderboard.py --runs runs/demo
     python jobs/leaderboard.py --runs "runs/*" runs/sweeps/steps --out runs/leaderboard

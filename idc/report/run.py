@@ -14,24 +14,7 @@ from idc.metrics.changes import UNCLEAR, TypeAgreement
 from idc.metrics.difference_lists import F1
 from idc.metrics.hallucination import INVENTED, MISSED, Hallucination
 from idc.report import charts
-from idc.report.page import (
-    BlockGroup,
-    Bullets,
-    Card,
-    Cards,
-    Cell,
-    Code,
-    Facts,
-    Figure,
-    PageBlock,
-    Section,
-    Table,
-    Text,
-    Tiles,
-    html_join,
-    number,
-    styled,
-)
+from idc.report import page as pg
 from idc.report.pair_cards import HEADLINE
 from idc.schema import CHANGE_TYPES
 from idc.units import factor, score_text
@@ -62,14 +45,14 @@ class _Scored:
     subsets: Mapping[str, Mapping[str, Spread]]
 
 
-def scores_section(evaluations: Sequence[Evaluation], others: Others) -> Section:
+def scores_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Section:
     """Scores of all captioners and baselines, as tiles and as tables.
 
     Args:
         evaluations: of the model, one per seed.
     """
     if not evaluations or not evaluations[0].scores:
-        return Section("Scores", [])
+        return pg.Section("Scores", [])
     first, scored = evaluations[0], _scored(evaluations, others)
     metrics = sorted(first.scores, key=lambda metric: metric != HEADLINE)
     rows = [[name, *(_cell(of.scores.get(metric)) for metric in metrics)] for name, of in scored.items()]
@@ -79,12 +62,12 @@ def scores_section(evaluations: Sequence[Evaluation], others: Others) -> Section
         for name, of in scored.items()
         if of.what
     ]
-    return Section("Scores", [
-        Tiles([*_tiles(evaluations, scored), *_difference_tile(evaluations)]),
-        Text(note=_about(evaluations)),
-        Table(["", *metrics], rows, bold=[0]),
-        Bullets(compared),
-        Bullets(_warned({"the model": evaluations, **others}), note="With the warning that they are unlike the "
+    return pg.Section("Scores", [
+        pg.Tiles([*_tiles(evaluations, scored), *_difference_tile(evaluations)]),
+        pg.Text(note=_about(evaluations)),
+        pg.Table(["", *metrics], rows, bold=[0]),
+        pg.Bullets(compared),
+        pg.Bullets(_warned({"the model": evaluations, **others}), note="With the warning that they are unlike the "
                 "training data:"),
         _subsets(first, scored, metrics),
     ])  # fmt: skip
@@ -125,11 +108,11 @@ def _mean(value: Spread, unit: str = "") -> str:
     return f"{text}{unit} ± {100 * value.std:.1f}" if len(value.values) > 1 else text + unit
 
 
-def _cell(value: Spread | None) -> Cell:
+def _cell(value: Spread | None) -> pg.Cell:
     """The mean, and the single values for the pointer."""
     if value is None:
-        return Cell("")
-    return Cell(_mean(value), title=", ".join(map(score_text, value.values)) if len(value.values) > 1 else "")
+        return pg.Cell("")
+    return pg.Cell(_mean(value), title=", ".join(map(score_text, value.values)) if len(value.values) > 1 else "")
 
 
 def _spreads(scores: Mapping[str, float]) -> dict[str, Spread]:
@@ -173,9 +156,9 @@ def _difference_tile(evaluations: Sequence[Evaluation]) -> list[tuple[str, str, 
     return [(label, value, f"{interval}{', '.join(baselines)}".rstrip("; "))]
 
 
-def _subsets(first: Evaluation, scored: Mapping[str, _Scored], metrics: Sequence[str]) -> Table:
+def _subsets(first: Evaluation, scored: Mapping[str, _Scored], metrics: Sequence[str]) -> pg.Table:
     """Every subset of the model; changed and unchanged pairs of the others too."""
-    rows: list[list[str | Cell]] = []
+    rows: list[list[str | pg.Cell]] = []
     bold = []
     for name, subset in first.subsets.items():
         for captioner, of in scored.items():
@@ -187,18 +170,20 @@ def _subsets(first: Evaluation, scored: Mapping[str, _Scored], metrics: Sequence
     note = (
         "Each subset is scored alone, as the official code does: CIDEr's document frequencies are those of the subset."
     )
-    return Table(["subset", "pairs", "captions by", *metrics], rows, bold=bold, title="Subsets", folded=True, note=note)
+    return pg.Table(
+        ["subset", "pairs", "captions by", *metrics], rows, bold=bold, title="Subsets", folded=True, note=note
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- claims
 
 
-def claims_section(evaluations: Sequence[Evaluation], others: Others) -> Section:
+def claims_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Section:
     """The rates of :mod:`idc.metrics.hallucination` of every captioner and baseline, with intervals, or with deviations
     if there are several seeds."""
     model = _hallucinations(evaluations)
     if not model:
-        return Section("Right object, right attributes", [])
+        return pg.Section("Right object, right attributes", [])
     named = {"model": model, **{name: _hallucinations(per_seed) for name, per_seed in others.items()}}
     for name, baseline in evaluations[0].baselines.items():
         named[name] = [baseline.hallucination] if baseline.hallucination is not None else []
@@ -212,7 +197,7 @@ def claims_section(evaluations: Sequence[Evaluation], others: Others) -> Section
         "deviation. chance: the model's captions dealt out to the pairs at random."
     )
     head = ["", *(f"{name} (to be low)" if name in (INVENTED, MISSED) else name for name in rates)]
-    return Section("Right object, right attributes", [Table(head, rows, note=note, bold=[0])])
+    return pg.Section("Right object, right attributes", [pg.Table(head, rows, note=note, bold=[0])])
 
 
 def _hallucinations(evaluations: Sequence[Evaluation]) -> list[Hallucination]:
@@ -235,11 +220,11 @@ def _claim_cell(hallucinations: Sequence[Hallucination], name: str) -> str:
 # ------------------------------------------------------------------------------------------------------ change types
 
 
-def types_section(evaluations: Sequence[Evaluation]) -> Section:
+def types_section(evaluations: Sequence[Evaluation]) -> pg.Section:
     """How often the captions name the right change type, and what they name instead."""
     agreements = [evaluation.types for evaluation in evaluations if evaluation.types is not None]
     if not agreements or len(agreements) != len(evaluations):
-        return Section("Change types", [])
+        return pg.Section("Change types", [])
     first = agreements[0]
     accuracy = _mean(spread([agreement.accuracy for agreement in agreements]), "%")
     note = (
@@ -248,12 +233,12 @@ def types_section(evaluations: Sequence[Evaluation]) -> Section:
         f"{first.chance_matched:.1%}."
     )
     rows = [[kind, _cell(spread([agreement.per_type[kind] for agreement in agreements]))] for kind in first.per_type]
-    return Section("Change types", [
-        Table(["type", "share of its captions that name it"], rows, note=note), _confusion(first),
+    return pg.Section("Change types", [
+        pg.Table(["type", "share of its captions that name it"], rows, note=note), _confusion(first),
     ])  # fmt: skip
 
 
-def _confusion(types: TypeAgreement) -> Table:
+def _confusion(types: TypeAgreement) -> pg.Table:
     """Captions by the right type and the type that they name."""
     columns = [kind for kind in (*CHANGE_TYPES, UNCLEAR) if any(row.get(kind) for row in types.table.values())]
     rows = []
@@ -261,21 +246,21 @@ def _confusion(types: TypeAgreement) -> Table:
         cells = []
         for kind in columns:
             color, share = "29,122,70" if kind == actual else "179,55,46", row.get(kind, 0) / sum(row.values())
-            cells.append(Cell(str(row.get(kind, 0) or "·"), color=f"rgba({color},{0.5 * share:.2f})"))
+            cells.append(pg.Cell(str(row.get(kind, 0) or "·"), color=f"rgba({color},{0.5 * share:.2f})"))
         rows.append([actual, *cells])
     note = "Captions by the right type (rows) and the type that they name (columns)."
-    return Table(["", *columns], rows, title="What is named instead", folded=True, note=note)
+    return pg.Table(["", *columns], rows, title="What is named instead", folded=True, note=note)
 
 
 # ------------------------------------------------------------------------------------------ training, pairs, real
 
 
-def training_section(logs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Section:
+def training_section(logs: Mapping[str, Sequence[Mapping[str, Any]]]) -> pg.Section:
     """Curves of every run, and the values that one point, too few for a curve, has."""
-    return Section("Training", [_training(name, lines) for name, lines in logs.items() if lines])
+    return pg.Section("Training", [_training(name, lines) for name, lines in logs.items() if lines])
 
 
-def _training(name: str, lines: Sequence[Mapping[str, Any]]) -> PageBlock:
+def _training(name: str, lines: Sequence[Mapping[str, Any]]) -> pg.PageBlock:
     facts = [f"{lines[-1]['step']} steps"]
     if "seconds_per_step" in lines[-1]:
         times = sorted(line["seconds_per_step"] for line in lines if "seconds_per_step" in line)
@@ -288,9 +273,9 @@ def _training(name: str, lines: Sequence[Mapping[str, Any]]) -> PageBlock:
             key: [(line["step"], factor(key) * float(line[key])) for line in lines if key in line] for key in keys
         }
         curves += [chart] if (chart := charts.curves(title, points)) else []
-        once += [f"{key} {number(values[0][1])}" for key, values in points.items() if len(values) == 1]
+        once += [f"{key} {pg.number(values[0][1])}" for key, values in points.items() if len(values) == 1]
     note = f"Measured once: {', '.join(once)}." if once else ""
-    return BlockGroup([Figure(curves), Text(note=note)], title=f"{name}: {', '.join(facts)}", folded=True)
+    return pg.BlockGroup([pg.Figure(curves), pg.Text(note=note)], title=f"{name}: {', '.join(facts)}", folded=True)
 
 
 def _chart_groups(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
@@ -304,41 +289,43 @@ def _chart_groups(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[st
     return [(title, members) for title, members in groups if members]
 
 
-def pairs_section(opening: Sequence[Card], galleries: Mapping[str, Sequence[Card]]) -> Section:
+def pairs_section(opening: Sequence[pg.Card], galleries: Mapping[str, Sequence[pg.Card]]) -> pg.Section:
     """The first pairs, and further ones below their headings."""
-    note = html_join([
+    note = pg.html_join([
         "The first evaluated pairs of each change type in turn, not selected by score, and below them others. A "
-        "caption is ", styled("said right small", "green"), " if its words name the right kind of change and ",
-        styled("said wrong small", "red"), " if not; words that are in no reference are dotted. Under each frame of "
+        "caption is ", pg.styled("said right small", "green"), " if its words name the right kind of change and ",
+        pg.styled("said wrong small", "red"), " if not; words that are in no reference are dotted. Under each frame of "
         "the procedure is its confidence; key frames are framed.",
     ])  # fmt: skip
-    folded = [Cards(cards, title=f"{title} ({len(cards)})", folded=True) for title, cards in galleries.items()]
-    return Section("Pairs and their captions", [Text(note=note), Cards(opening), *folded])
+    folded = [pg.Cards(cards, title=f"{title} ({len(cards)})", folded=True) for title, cards in galleries.items()]
+    return pg.Section("Pairs and their captions", [pg.Text(note=note), pg.Cards(opening), *folded])
 
 
-def real_block(title: str, text: str, evaluation: Evaluation, cards: Sequence[Card]) -> PageBlock:
+def real_block(title: str, text: str, evaluation: Evaluation, cards: Sequence[pg.Card]) -> pg.PageBlock:
     """Pairs from elsewhere that the same model captioned: how often it names their change type, and some of them."""
     warned = evaluation.warnings()
-    shown = Cards(cards, title=f"Pairs ({len(cards)})", folded=True)
-    about: list[PageBlock] = [Text(note=f"Warned as unlike the training data: {warned}.")] if warned is not None else []
+    shown = pg.Cards(cards, title=f"Pairs ({len(cards)})", folded=True)
+    about: list[pg.PageBlock] = (
+        [pg.Text(note=f"Warned as unlike the training data: {warned}.")] if warned is not None else []
+    )
     if (types := evaluation.types) is not None:
         note = (
             f"Right change type: {types.accuracy:.1%} of {types.pairs} pairs; always “{types.most_frequent}”: "
             f"{types.chance_most_frequent:.1%}; one of the {len(CHANGE_TYPES)} types at random: "
             f"{1 / len(CHANGE_TYPES):.1%}."
         )
-        about += [Text(note=note), _confusion(types)]
-    return BlockGroup([*about, shown], title=title, note=text)
+        about += [pg.Text(note=note), _confusion(types)]
+    return pg.BlockGroup([*about, shown], title=title, note=text)
 
 
 def record_section(
     protocol: Mapping[str, object], timings: Mapping[str, str], machine: Mapping[str, str],
     configs: Mapping[str, Mapping[str, Any]],
-) -> Section:  # fmt: skip
+) -> pg.Section:  # fmt: skip
     """How the numbers were made."""
     facts = {"Protocol": protocol, "Timings": timings, "Environment": machine}
     codes = {f"Config: {name}": json.dumps(config, indent=1, ensure_ascii=False) for name, config in configs.items()}
-    return Section("Protocol and run", [
-        *(Facts(rows, title=title, folded=True) for title, rows in facts.items()),
-        *(Code(text, title=title, folded=True) for title, text in codes.items()),
+    return pg.Section("Protocol and run", [
+        *(pg.Facts(rows, title=title, folded=True) for title, rows in facts.items()),
+        *(pg.Code(text, title=title, folded=True) for title, text in codes.items()),
     ])  # fmt: skip

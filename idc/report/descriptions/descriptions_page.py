@@ -23,22 +23,7 @@ from idc.data.descriptions.template import parse_description
 from idc.data.images import ImageError, decode_image
 from idc.data.store import iter_rows
 from idc.data.write_errors import writing
-from idc.report.page import (
-    Bullets,
-    Card,
-    Cards,
-    Facts,
-    Page,
-    Section,
-    Table,
-    Text_,
-    Tiles,
-    html_join,
-    middle_numbers,
-    reduced,
-    struck,
-    styled,
-)
+from idc.report import page as pg
 
 PAGE = "page.html"
 
@@ -58,7 +43,7 @@ def write_descriptions_page(job: DescribeJob) -> str:
     return text
 
 
-def descriptions_page(job: DescribeJob, summary: DescriptionSummary, pairs: Sequence[Card]) -> Page:
+def descriptions_page(job: DescribeJob, summary: DescriptionSummary, pairs: Sequence[pg.Card]) -> pg.Page:
     """The page of the counts and the pairs to show."""
     settings = {
         "describer": summary.describer,
@@ -71,21 +56,23 @@ def descriptions_page(job: DescribeJob, summary: DescriptionSummary, pairs: Sequ
     refused = summary.asked.examples if summary.asked is not None else {}
     shown = f"{len(pairs)} of {summary.described:,} described pairs, evenly spaced."
     marks = " Dotted words are wrong; “…” marks a missing one." if summary.noise is not None else ""
-    return Page("Described pairs", f"{job.pairs}, described by {summary.describer}", [
-        Section("Overview", [
-            Tiles(_tiles(summary)),
-            Facts(settings),
-            Facts(rejected, title="Without a description", folded=True),
-            Facts(_noise(summary), title="Noise", folded=True),
+    return pg.Page("Described pairs", f"{job.pairs}, described by {summary.describer}", [
+        pg.Section("Overview", [
+            pg.Tiles(_tiles(summary)),
+            pg.Facts(settings),
+            pg.Facts(rejected, title="Without a description", folded=True),
+            pg.Facts(_noise(summary), title="Noise", folded=True),
         ]),
-        Section("Answers", [Facts(_asked(summary)), *(Bullets(lines, title=code) for code, lines in refused.items())]),
-        Section("Repetition", [Table(
+        pg.Section("Answers", [
+            pg.Facts(_asked(summary)), *(pg.Bullets(lines, title=code) for code, lines in refused.items())
+        ]),
+        pg.Section("Repetition", [pg.Table(
             ["instruction", "total", "unique", "repetition", "ratio", "paper's ratio"],
             [_row(name, row) for name, row in summary.repetition.items()],
             note="Sentences that are equal letter for letter, as in table 14 of the NAMC paper; the last column is the "
             "paper's.",
         )]),
-        Section("Pairs", [Cards(pairs, note=shown + marks)]),
+        pg.Section("Pairs", [pg.Cards(pairs, note=shown + marks)]),
     ])  # fmt: skip
 
 
@@ -132,14 +119,14 @@ def _row(name: str, row: Repetition) -> list[str]:
     return [name, f"{row.total:,}", f"{row.unique:,}", f"{row.repeated:,}", f"{row.share:.2%}", published]
 
 
-def _shown(job: DescribeJob, described: int) -> Iterator[Card]:
+def _shown(job: DescribeJob, described: int) -> Iterator[pg.Card]:
     """The middle pairs of ``job.show`` equal parts, or all; one whose images are damaged is left out."""
-    wanted = middle_numbers(job.show, described)
+    wanted = pg.middle_numbers(job.show, described)
     for number, row in enumerate(iter_rows(job.out, batch_size=16)):
         if number not in wanted:
             continue
         try:
-            views = [(name, reduced(decode_image(row[name]))) for name in ("before", "after")]
+            views = [(name, pg.reduced(decode_image(row[name]))) for name in ("before", "after")]
         except ImageError:
             continue
         meta = json.loads(row["meta"])
@@ -147,30 +134,30 @@ def _shown(job: DescribeJob, described: int) -> Iterator[Card]:
         if (origin := meta.get(ORIGIN)) is not None:
             tags += [origin["instruction"], f"question {origin['question']}"]
         lines = [("said small", line) for line in _lines(job, row["captions"][0], meta.get(NOISE, []))]
-        yield Card(row["pair_id"], views, lines, tags)
+        yield pg.Card(row["pair_id"], views, lines, tags)
 
 
 def _lines(job: DescribeJob, caption: str, noise: Sequence[dict[str, Any]]) -> list[Markup]:
     """The description of each image with its verb."""
     if job.prompt == "conventional":
-        return [html_join([styled("soft", "caption"), caption], " ")]
+        return [pg.html_join([pg.styled("soft", "caption"), caption], " ")]
     description = parse_description(caption)
     images = (
         ("before", f"first image {description.verb_before}", description.before),
         ("after", f"second image {description.verb_after}", description.after),
     )
     return [
-        html_join([styled("soft", name), _marked(text, [flaw for flaw in noise if flaw["image"] == image])], " ")
+        pg.html_join([pg.styled("soft", name), _marked(text, [flaw for flaw in noise if flaw["image"] == image])], " ")
         for image, name, text in images
     ]
 
 
 def _marked(text: str, noise: Sequence[dict[str, Any]]) -> Markup:
     """The text with its noise dotted; a missing word is an ellipsis."""
-    pieces: list[Text_] = []
+    pieces: list[pg.Text_] = []
     end = 0
     for flaw in sorted(noise, key=lambda flaw: flaw["start"]):
         wrong = text[flaw["start"] : flaw["end"]]
-        pieces += [text[end : flaw["start"]], struck(wrong or "…", flaw["kind"].replace("_", " "))]
+        pieces += [text[end : flaw["start"]], pg.struck(wrong or "…", flaw["kind"].replace("_", " "))]
         end = flaw["end"]
-    return html_join([*pieces, text[end:]])
+    return pg.html_join([*pieces, text[end:]])

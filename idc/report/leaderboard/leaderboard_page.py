@@ -5,32 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from idc.report import page as pg
 from idc.report.leaderboard.boards import PAPER, RUN, Board, BoardRow, DataSetPage
 from idc.report.leaderboard.exports import decimals_of, printed_number
 from idc.report.leaderboard.published_rows import ALL, load_published
 from idc.report.leaderboard.side_by_side import NOTHING_MEASURED, MeasuredSystems, side_by_side
-from idc.report.page import (
-    SCORES_NOTE,
-    BlockGroup,
-    Bullets,
-    Cell,
-    Facts,
-    Page,
-    PageBlock,
-    Section,
-    Table,
-    Text,
-    html_join,
-    link,
-    styled,
-)
 
 SUMS = "SHA256SUMS"
 
-_EXPORTS = {"md": "Markdown", "csv": "CSV", "tex": "LaTeX"}
+_EXPORTS = {"md": "Markdown", "csv": "CSV"}
 
 
-def data_set_page(page: DataSetPage, hashes: dict[str, str], measured: MeasuredSystems = NOTHING_MEASURED) -> Page:
+def data_set_page(page: DataSetPage, hashes: dict[str, str], measured: MeasuredSystems = NOTHING_MEASURED) -> pg.Page:
     """A data set's page; ``hashes``: of the published files by their names."""
     groups: dict[str, list[Board]] = {}
     for board in page.boards:
@@ -40,34 +26,35 @@ def data_set_page(page: DataSetPage, hashes: dict[str, str], measured: MeasuredS
     ours = f"{_count(len(page.scored), 'run')} of ours in {_count(len(settings), 'setting')}"
     published = load_published()
     papers = dict.fromkeys(table.paper for table in published.tables if table.data_set == page.key)
-    exports = [link(f"{page.key}.{end}", name) for end, name in _EXPORTS.items()]
+    exports = [pg.link(f"{page.key}.{end}", name) for end, name in _EXPORTS.items()]
     about = (
         "Numbers of different splits, subsets or protocols are in different tables. Runs show the mean and the "
         "standard deviation over their seeds; published rows are what the named table prints, on its own terms: other "
         "training data, selection and decoding. Captioning scores are times 100. In small print: the 95 % interval "
         "over the pairs, for the first seed (scores: bootstrap; shares: Wilson). A heading sorts its table. "
     )
-    return Page(f"Leaderboard: {page.title}", f"{ours}, {_count(_num_published(page), 'published row')}", [
-        Section("About", [Bullets([html_join(["The tables as ", html_join(exports, " "), "."]), *page.notes],
-                                  note=about + _official(page))]),
-        *(Section(title, [BlockGroup(_board(board, measured), title=_subset(board), folded=number > 0)
+    return pg.Page(f"Leaderboard: {page.title}", f"{ours}, {_count(_num_published(page), 'published row')}", [
+        pg.Section("About", [
+            pg.Bullets([pg.html_join(["The tables as ", *exports], " "), *page.notes], note=about + _official(page))
+        ]),
+        *(pg.Section(title, [pg.BlockGroup(_board(board, measured), title=_subset(board), folded=number > 0)
                           for number, board in enumerate(boards)]) for title, boards in groups.items()),
-        Section("Runs", list(_runs(page, hashes))),
-        Section("Papers", [Bullets([
+        pg.Section("Runs", list(_runs(page, hashes))),
+        pg.Section("Papers", [pg.Bullets([
             f"{paper.method} paper: {paper.authors}, “{paper.title}”"
             for paper in (published.papers[name] for name in papers)
         ])]),
-    ], SCORES_NOTE)  # fmt: skip
+    ], pg.SCORES_NOTE)  # fmt: skip
 
 
-def index_page(pages: Sequence[DataSetPage]) -> Page:
+def index_page(pages: Sequence[DataSetPage]) -> pg.Page:
     """The page that lists the data sets."""
     rows = [
-        [Cell(link(f"{page.key}.html", page.title), wide=True), str(len(page.scored)), str(_num_published(page))]
+        [pg.Cell(pg.link(f"{page.key}.html", page.title), wide=True), str(len(page.scored)), str(_num_published(page))]
         for page in pages
     ]
-    table = Table(["data set", "our runs", "published rows"], rows)
-    return Page("Leaderboard", "One page per data set", [Section("Data sets", [table])])
+    table = pg.Table(["data set", "our runs", "published rows"], rows)
+    return pg.Page("Leaderboard", "One page per data set", [pg.Section("Data sets", [table])])
 
 
 def _rows(page: DataSetPage) -> Iterator[BoardRow]:
@@ -95,39 +82,39 @@ def _subset(board: Board) -> str:
     return "All pairs" if board.subset == ALL else board.subset[:1].upper() + board.subset[1:]
 
 
-def _board(board: Board, measured: MeasuredSystems) -> list[PageBlock]:
+def _board(board: Board, measured: MeasuredSystems) -> list[pg.PageBlock]:
     """A table, its footnotes, and what belongs below it."""
     rows = []
     for row in board.rows:
-        anchor = [link(f"#{_anchor(row)}", "run"), "; "] if row.evaluations else []
-        mark = [styled("mark", row.mark), "; "] if row.mark else []
+        anchor = [pg.link(f"#{_anchor(row)}", "run"), "; "] if row.evaluations else []
+        mark = [pg.styled("mark", row.mark), "; "] if row.mark else []
         rows.append([
-            Cell(row.kind, row.kind), Cell(row.name, row.name, wide=True), *_numbers(board, row),
-            Cell(html_join([*mark, *anchor, row.source]), row.mark or row.source, wide=True),
+            pg.Cell(row.kind, row.kind), pg.Cell(row.name, row.name, wide=True), *_numbers(board, row),
+            pg.Cell(pg.html_join([*mark, *anchor, row.source]), row.mark or row.source, wide=True),
         ])  # fmt: skip
     head = ["kind", "method", *board.metrics, "seeds", "pairs", "note"]
     ours = [number for number, row in enumerate(board.rows) if row.kind == RUN]
-    table = Table(head, rows, bold=ours, ascending=("kind", "method", "note", "MAE"), label=board.title)
-    return [table, *(Text(note=note) for note in board.footnotes), *side_by_side(board, measured)]
+    table = pg.Table(head, rows, bold=ours, ascending=("kind", "method", "note", "MAE"), label=board.title)
+    return [table, *(pg.Text(note=note) for note in board.footnotes), *side_by_side(board, measured)]
 
 
-def _numbers(board: Board, row: BoardRow) -> Iterator[Cell]:
+def _numbers(board: Board, row: BoardRow) -> Iterator[pg.Cell]:
     """The metrics, seeds and pairs."""
     for metric in board.metrics:
         value, digits = row.values.get(metric), decimals_of(board, metric)
         each = ", ".join(f"{single:.{digits}f}" for single in value.values) if value is not None else ""
         interval = row.intervals.get(metric)
         between = "" if interval is None else f"{interval.low:.{digits}f} to {interval.high:.{digits}f}"
-        yield Cell(printed_number(value, digits), "" if value is None else value.mean, each, between)
+        yield pg.Cell(printed_number(value, digits), "" if value is None else value.mean, each, between)
     for count in (len(row.seeds), row.pairs):
-        yield Cell(str(count or ""), count or "")
+        yield pg.Cell(str(count or ""), count or "")
 
 
 def _anchor(row: BoardRow) -> str:
     return f"run-{row.evaluations[0].setting}"
 
 
-def _runs(page: DataSetPage, hashes: dict[str, str]) -> Iterator[PageBlock]:
+def _runs(page: DataSetPage, hashes: dict[str, str]) -> Iterator[pg.PageBlock]:
     """Origin and published files of each setting."""
     rows: dict[str, BoardRow] = {}
     for row in _rows(page):
@@ -147,8 +134,9 @@ def _runs(page: DataSetPage, hashes: dict[str, str]) -> Iterator[PageBlock]:
         for run in row.evaluations:
             folder = f"runs/{page.key}/{run.evaluation.fingerprint}/"
             names = [name for name in hashes if name.startswith(folder)]
-            linked = [html_join([link(name, Path(name).name), f" {hashes[name][:16]}…"]) for name in names]
-            published.append(html_join(["" if run.seed is None else f"seed {run.seed}: ", html_join(linked, ", ")]))
-        note = html_join(["Predictions with their references and scores, and the evaluation (SHA-256; all of them in ",
-                       link(SUMS, SUMS), "):"])  # fmt: skip
-        yield BlockGroup([Facts(facts), Bullets(published, note=note)], title=row.name, anchor=anchor)
+            linked = [pg.html_join([pg.link(name, Path(name).name), f" {hashes[name][:16]}…"]) for name in names]
+            seed = "" if run.seed is None else f"seed {run.seed}: "
+            published.append(pg.html_join([seed, pg.html_join(linked, ", ")]))
+        about = "Predictions with their references and scores, and the evaluation (SHA-256; all of them in "
+        note = pg.html_join([about, pg.link(SUMS, SUMS), "):"])
+        yield pg.BlockGroup([pg.Facts(facts), pg.Bullets(published, note=note)], title=row.name, anchor=anchor)
