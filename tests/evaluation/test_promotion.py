@@ -44,13 +44,12 @@ def compared(champion: frozenset[int], candidate: frozenset[int]) -> SystemCompa
 FEW = frozenset(range(6))
 
 
-def test_a_set_too_small_to_rule_out_a_loss_keeps_the_champion_and_says_how_many_pairs_would_do() -> None:
+def test_a_set_too_small_to_rule_out_a_loss_keeps_the_champion() -> None:
     """Each has three errors of its own: the difference is about 0, and the interval wide."""
     found = compared(frozenset({0, 1, 2}), frozenset({10, 11, 12}))
     decision = decide(found, "CIDEr", 0.01)
     assert (decision.verdict, decision.not_worse) == ("undecided", False)
     assert found.metrics["CIDEr"].interval.low < 0 < found.metrics["CIDEr"].interval.high
-    assert "if the difference stays, about " in decision.text()
     assert decide(found, "CIDEr", 0.5).verdict == "within the margin"
 
 
