@@ -31,8 +31,8 @@ def swept() -> SweepResult:
         ResultRow(label=label, settings={}, seeds=[0], values={"C": spread([value])}, published={"C": paper})
         for label, value, paper in (("clean captions", 90.0, 51.0), ("80 % of the words replaced", 12.5, 2.3))
     ]
-    order = Ordering(column="C", group="", pairs=1, same=1, same_beyond=0, opposite=0, opposite_beyond=0,
-                     paper_best="clean captions", own_best="clean captions", seeds=1)  # fmt: skip
+    order = Ordering(column="C", group="", pairs=1, same=1, paper_best="clean captions",
+                     own_best="clean captions")  # fmt: skip
     return SweepResult(
         name="words", title="words", paper="NAMC", note="a note", system="procap",
         columns=[ColumnConfig(title="C", metric="CIDEr")], rows=rows, plot=None, baselines=[], orderings=[order],
