@@ -207,31 +207,6 @@ def test_answers_are_compared_with_change_vgs(root: Path) -> None:
     assert len(of_kind(board, PAPER)) == 7
 
 
-def test_a_judges_scores_have_a_table_of_their_own(root: Path) -> None:
-    from idc.evaluation.judge import Judged, JudgeResult
-
-    for seed in range(3):
-        result = JudgeResult(
-            judge="a-judge", answered_by=["a-judge"], prompt="p1", prompt_sha256="00", endpoint="http://x",
-            temperature=0, references="first", evaluation="e", split="test",
-            evaluation_fingerprint=f"fine-{seed}-{seed}-coco-clevr",
-            scores={"model": Judged(pairs=4, mean=40.0 + seed, std=1), "constant": Judged(pairs=4, mean=3, std=1)},
-            per_pair={}, unreadable={}, asked=4,
-        )  # fmt: skip
-        (root / f"runs/fine-{seed}/judge").mkdir()
-        (root / f"runs/fine-{seed}/judge/judge.json").write_text(result.model_dump_json())
-    board = board_of(
-        clevr(root),
-        protocol="judge a-judge at http://x, prompt p1, first reference",
-    )
-    assert next((row.name, row.values["LLM judge"].mean) for row in board.rows) == ("procap fine", 41)
-    assert {row.name for row in board.rows} == {"procap fine", "baseline: constant"}
-    other = result.model_copy(update={"endpoint": "http://y"})
-    (root / "runs/fine-2/judge/judge.json").write_text(other.model_dump_json())
-    protocols = {one.protocol for one in clevr(root).boards}
-    assert not any("judge" in name for name in protocols), "two endpoints are two judges; neither judged all seeds"
-
-
 # -- on disk ------------------------------------------------------------------------------------------------------
 
 
