@@ -19,6 +19,7 @@ from PIL import Image
 from idc.captioning import pair as pair_module
 from idc.captioning.contract import draw_map
 from idc.captioning.loading import SHIPPED
+from idc.captioning.pair import caption_text
 from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows
 from idc.systems import load_captioner, newest_captioner
@@ -198,3 +199,17 @@ def test_what_differs_is_said_before_the_caption_of_an_unfamiliar_pair(tmp_path:
     assert first != f"objects: {sentence}", "with a detector"
     assert caption(*images, "--artifact", SHIPPED, "--detector", "none").stdout.startswith(f"objects: {sentence}\n")
     assert line.endswith("%; unsure: the images are unlike those that the model was trained on; captioner shipped]")
+
+
+def test_the_line_for_a_terminal_has_caption_confidence_and_verdict() -> None:
+    one = {"caption": "a cube moved", "confidence": 0.834}
+    found = {
+        **one, "familiar": None, "captioner": "runs/x/artifact", "objects_text": None, "verdict": "changed",
+        "verdict_text": None, "changed_probability": 0.971, "candidates": [one, one],
+    }  # fmt: skip
+    assert caption_text(found) == (
+        "a cube moved  [confidence 83 %; changed (probability of a change 97 %); captioner runs/x/artifact]\n"
+        "a cube moved  [confidence 83 %]"
+    )
+    found |= {"verdict": "unsure", "verdict_text": "the caption names a change, but ..."}
+    assert "83 %; unsure: the caption names a change, but ...; captioner" in caption_text(found)

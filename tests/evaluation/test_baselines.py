@@ -93,3 +93,13 @@ def test_images_of_different_sizes_are_compared_and_no_captions_are_an_error() -
     with pytest.raises(ValueError, match="no training pair has a caption"):
         nearest_captions([pair("b", picture(rng), picture(rng))], mixed)
     assert nearest_captions(mixed, []) == {}
+
+
+def test_blocks_do_not_change_who_is_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    train = [pair(f"t{i}", picture(rng), picture(rng), (f"caption {i}",)) for i in range(9)]
+    evaluated = [pair(f"e{i}", picture(rng), picture(rng)) for i in range(4)]
+    whole = nearest_captions(train, evaluated)
+    monkeypatch.setattr(baselines, "_BATCH", 2)
+    assert nearest_captions(train, evaluated) == whole
+    assert nearest_captions(train, train)["t5"] == ("t5", "caption 5")

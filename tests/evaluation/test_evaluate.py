@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from idc.captioning.contract import Description
 from idc.config import ConfigError, load
 from idc.data.images import encode_png
 from idc.evaluation import baselines
@@ -204,6 +206,18 @@ def job(pairs: Path, out: Path, **settings: Any) -> EvaluateJob:
     (artifact / "config.json").write_text('{"system": "toy", "config": {}, "files": []}')
     given = {"pairs": str(pairs), "out": str(out), "metrics": ["CIDEr"], "artifact": str(artifact), **settings}
     return load(EvaluateJob, None, {name: value for name, value in given.items() if value is not None})
+
+
+def test_pairs_with_a_warning_are_counted(pairs: Path, tmp_path: Path) -> None:
+    class Unsure(ToyCaptioner):
+        def describe(self, *images: Any, **options: Any) -> list[Description]:
+            return [replace(one, familiarity=0.001) for one in super().describe(*images, **options)]
+
+    few = job(pairs, tmp_path / "o", max_pairs=4, constant_candidates=0, nearest_train_pairs=0)
+    found = run_evaluation(few, lambda: Unsure(by_brightness))
+    assert found.warned == 4
+    text = "warned as unlike the training data: 4 of 4 pairs (100.0 %; 95 % interval 51.0 to 100.0)"
+    assert text in evaluation_table(found)
 
 
 def test_a_split_is_captioned_and_scored_with_floors(pairs: Path, tmp_path: Path) -> None:

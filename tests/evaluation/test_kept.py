@@ -40,3 +40,11 @@ def test_a_damaged_file_is_made_anew(tmp_path: Path) -> None:
         assert kept.get("x", 0, made) == [1.5]
         assert path.read_bytes() == good
     assert made.times == 7
+
+
+def test_without_write_access_nothing_is_kept_and_nothing_fails(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    made = Made(1)
+    for _ in range(2):
+        assert Kept(tmp_path / "file" / "below").get("x", 0, made) == 1
+    assert made.times == 2

@@ -153,3 +153,11 @@ def test_validation_offers_f1_where_pairs_have_lists(drawn: list[Drawn], tmp_pat
     assert found["difference_f1"] == 0.5
     assert found["invented_share"] == 0.0
     assert "right_object" not in found
+
+
+def test_lists_by_other_rules_are_not_compared(evaluated: Path, tmp_path: Path) -> None:
+    text = (evaluated / "true" / ev.EVALUATION).read_text().replace(PROTOCOL, "rendered-difference-rules-0")
+    (tmp_path / ev.EVALUATION).write_text(text)
+    (tmp_path / ev.PREDICTIONS).write_text((evaluated / "true" / ev.PREDICTIONS).read_text())
+    with pytest.raises(ValueError, match="rendered-difference-rules-0 and rendered-difference-rules-2; evaluate again"):
+        compare_evaluations(CompareJob(a=str(tmp_path), b=str(evaluated / "wrong")))

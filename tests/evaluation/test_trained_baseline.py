@@ -11,11 +11,13 @@ import pytest
 
 from idc.config import load, missing_inputs
 from idc.data.images import encode_png
+from idc.data.pipeline import run_local
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import finished_evaluation, run_evaluation
 from idc.evaluation.table import evaluation_table
 from idc.schema import ChangePair
+from idc.sweep.steps import score_baselines
 from tests.folders import write_rows
 
 RED = {"size": "small", "color": "red", "material": "metal", "shape": "cube", "x": 0.0}
@@ -137,3 +139,12 @@ def test_another_evaluation_is_refused_with_its_difference_before_anything_is_ca
         run_evaluation(job("wrong", trained_baseline="out/altered"))
     assert not Path("out/wrong").exists()
     assert missing_inputs(job("wrong", trained_baseline="out/nowhere")) != []
+
+
+def test_a_sweep_scores_it_once_with_the_other_baselines(world: Path) -> None:
+    run_evaluation(job("right"))
+    settings = {"split": "test", "pairs": "pairs", "trained_baseline": "out/right", "metrics": ["BLEU", "CIDEr"],
+                "spice": False, "resamples": 0}  # fmt: skip
+    found = score_baselines({"job": settings}, "out/baselines", run_local)
+    assert found.keys() == {"constant", "nearest", "trained"}
+    assert found["trained"] == ev.load_evaluation("out/right").scores

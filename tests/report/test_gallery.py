@@ -120,3 +120,13 @@ def test_photographs_unreadable_images_and_unknown_types_in_a_table(pairs: Path,
         assert text.count(part) == 1, part
     image = next(one for one in HtmlPage(page.read_text()).images if max(one.shape) > 64)
     assert max(image.shape) == 480, "a photograph is reduced"
+
+
+def test_a_page_does_not_outlive_its_captions(pairs: Path, tmp_path: Path) -> None:
+    first, page = made(pairs, tmp_path / "out", show=2)
+    again, _ = made(pairs, tmp_path / "out", show=1)
+    assert again == first
+    assert "1 of the 12 captioned pairs" in page.read_text(), "another number of pairs captions nothing again"
+    less, _ = made(pairs, tmp_path / "out", overwrite=True, max_pairs=5, show=0)
+    assert less.pairs == 5
+    assert not page.exists()

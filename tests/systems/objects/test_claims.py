@@ -25,6 +25,7 @@ from tests.systems.objects.test_regions import (
     RED,
     WIDTH,
     ground,
+    shifted,
     with_disk,
 )
 
@@ -331,3 +332,14 @@ def test_overlaps_of_boxes_are_those_of_their_pixels() -> None:
         first, second = masks
         assert box_iou(*boxes) == pytest.approx((first & second).sum() / (first | second).sum())
         assert box_cover(*boxes) == pytest.approx((first & second).sum() / first.sum())
+
+
+def test_boxes_of_a_shifted_view_are_on_their_images() -> None:
+    before, after = scene(("red", LEFT)), shifted(scene(("green", RIGHT)), 9, -6)
+    claims = {claim.kind: claim for claim in described(before, after).claims or ()}
+    for box, expected in (
+        (claims["gone"].box_before, (30, 90, 90, 150)),
+        (claims["appeared"].box_after, (239, 84, 299, 144)),
+    ):
+        assert box is not None
+        assert np.abs(np.subtract(box, expected)).max() <= 6
