@@ -3,8 +3,7 @@
     python jobs/compare.py a=runs/one/evaluation b=runs/two/evaluation
     python jobs/compare.py a=runs/one/evaluation b=runs/two/evaluation out=runs/comparison.json
 
-The last line has the number of pairs that would show a difference of 2 % (percent=2). Evaluations of different pairs,
-references or protocols are refused with status 1.
+Evaluations of different pairs, references or protocols are refused with status 1.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def main() -> None:
             Path(job.out).write_text(comparison.model_dump_json(indent=1) + "\n", encoding="utf-8")
     except (ValueError, OSError) as error:
         raise SystemExit(f"compare: {error}") from None
-    print(comparison_table(comparison, job.percent))
+    print(comparison_table(comparison))
 
 
 if __name__ == "__main__":

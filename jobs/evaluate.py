@@ -97,13 +97,13 @@ def judge_command() -> None:
 
 
 def page_command() -> None:
+    from idc.atomic import write_text
     from idc.report.collect import collect
     from idc.report.config import ReportJob
-    from idc.report.run import write_run_page
 
     job = cli(ReportJob, __doc__, local=False, overwrite=False).config
     try:
-        path = write_run_page(job.out, collect(job))
+        path = write_text(Path(job.out), collect(job).html())
     except (OSError, ValueError) as error:
         raise SystemExit(f"evaluate: {error}") from None
     print(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")

@@ -122,7 +122,7 @@ def ask_questions(job: AskJob, load: LoadCaptioner | None = None, overwrite: boo
         job.loading_identity(),
     )  # fmt: skip
     rows = _resumed(out, identity, overwrite)
-    types = job.types or _default_types(manifest.kind)
+    types = job.types or (_SCORED if manifest.kind == "instructions" else ())  # empty: all
     captioner: AnsweringCaptioner | None = None
     with (out / _PARTIAL).open("a", encoding="utf-8") as stream:
         for batch in _batches(job, manifest.kind, types, rows):
@@ -163,11 +163,6 @@ def _resumed(out: Path, identity: str, overwrite: bool) -> dict[str, tuple[bool,
             write_text(partial, "".join(whole))
         rows.update(json.loads(line) for line in whole)
     return rows
-
-
-def _default_types(kind: str) -> Sequence[str]:
-    """Types of questions that are scored if the settings name none, of a kind of folder; empty: all."""
-    return _SCORED if kind == "instructions" else ()
 
 
 def _settings(job: AskJob, manifest: Manifest) -> dict[str, Any]:

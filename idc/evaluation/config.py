@@ -177,8 +177,6 @@ class CompareJob(ConfigModel):
     """Number of random exchanges of the two captions of each pair, for the p values."""
     seed: int = 0
     """Random seed of both."""
-    percent: float = Field(2.0, gt=0)
-    """A difference of this many percent of a's score, for which the number of pairs is printed that shows it."""
     out: str | None = None
     """JSON file for the comparison."""
 

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,11 @@ def run_evaluation(
     with _timed(seconds, "baselines"):
         truth = _truth(job)
         kept = Kept(_folder(job), _VERSION)
-        references = _references(job, data, possible, truth, kept)
+        nearest = _nearest(job, kept) if baselines.NEAREST in possible else None
+        candidates: list[str] = []
+        if baselines.CONSTANT in possible:
+            train = ((row.change_type, row.captions) for row in data.of("train"))
+            candidates = baselines.constant_candidates(train, job.constant_candidates)
     with _timed(seconds, "scoring"):
         source = _source(job, data, scored)
         logs.event("evaluation", f"scoring {len(scored)} captions")
@@ -136,9 +140,9 @@ def run_evaluation(
             [_prediction(row, captions[row.pair_id], job.split) for row in scored],
             by=by,
             beside=further,
-            constant_candidates=references.constant_candidates,
-            nearest=references.nearest,
-            truth=references.truth,
+            constant_candidates=candidates,
+            nearest=nearest,
+            truth=truth.wordings if truth is not None and scored[0].captions else None,
             metrics=_metrics(job),
             selection=_selection(job),
             allow_empty=job.allow_empty,
@@ -153,7 +157,7 @@ def run_evaluation(
         differences, matched = truth.differences(captions, job.resamples)
         rows = with_differences(rows, matched)
         for name, baseline in compared.items():
-            compared[name] = truth.of_baseline(name, baseline, references.nearest, job.resamples)
+            compared[name] = truth.of_baseline(name, baseline, nearest, job.resamples)
     if trained is not None:
         compared[baselines.TRAINED] = trained
     evaluation = evaluation.model_copy(
@@ -277,15 +281,6 @@ def _captions(
     return captions
 
 
-@dataclass(frozen=True)
-class _References:
-    """Inputs of the baselines and of the upper bound, as :func:`idc.evaluation.score.evaluate_captions` takes them."""
-
-    constant_candidates: list[str] = field(default_factory=list)
-    nearest: dict[str, str] | None = None
-    truth: Mapping[str, list[str]] | None = None
-
-
 def _selection(job: EvaluateJob) -> str:
     """See `EvaluateJob.selection`."""
     if job.selection is not None or job.artifact is None:
@@ -327,27 +322,15 @@ def _possible_baselines(job: EvaluateJob, data: _Data) -> set[str]:
     return set(possible)
 
 
-def _references(
-    job: EvaluateJob, data: _Data, possible: set[str], truth: RenderedTruth | None, kept: Kept
-) -> _References:
-    candidates: list[str] = []
-    if baselines.CONSTANT in possible:
-        every = ((row.change_type, row.captions) for row in data.of("train"))
-        candidates = baselines.constant_candidates(every, job.constant_candidates)
-    nearest = _nearest(job, kept) if baselines.NEAREST in possible else None
-    scored = any(row.captions for row in data.selected)
-    return _References(candidates, nearest, truth.wordings if truth is not None and scored else None)
-
-
 def _nearest(job: EvaluateJob, kept: Kept) -> dict[str, str]:
     pairs = job.pairs
     assert pairs is not None
 
     def search() -> dict[str, str]:
         logs.event("evaluation", "searching the nearest training pairs")
-        matches = baselines.nearest_captions(
-            _images(pairs, "train", job.nearest_train_pairs), _images(pairs, job.split, job.max_pairs)
-        )
+        columns = ["pair_id", "captions", "before", "after"]
+        train = _rows(pairs, "train", job.nearest_train_pairs, columns)
+        matches = baselines.nearest_captions(train, _rows(pairs, job.split, job.max_pairs, columns))
         return {name: caption for name, (_, caption) in matches.items()}
 
     depends_on = [read_manifest(pairs).fingerprint, job.nearest_train_pairs, job.split, job.max_pairs]
@@ -369,10 +352,6 @@ def _truth(job: EvaluateJob) -> RenderedTruth | None:
     if job.pairs is None:
         return None
     return rendered_truth(_rows(job.pairs, job.split, job.max_pairs, ["pair_id", "change_type", "source", "meta"]))
-
-
-def _images(pairs: str, split: str, limit: int | None) -> Iterator[dict[str, Any]]:
-    return _rows(pairs, split, limit, ["pair_id", "captions", "before", "after"])
 
 
 def _rows(pairs: str, split: str, limit: int | None, columns: list[str]) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ import json
 import re
 import statistics
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from idc.answer_log import AnswerLog
 from idc.atomic import write_text
-from idc.chat_endpoint import ChatEndpoint, Reply, without_credentials
+from idc.chat_endpoint import ChatEndpoint, without_credentials
 from idc.config import ConfigModel, missing
 from idc.evaluation.baselines import CONSTANT, NEAREST
 from idc.evaluation.record import Evaluation, ScoredCaption, load_evaluation, load_predictions
@@ -174,7 +174,7 @@ class JudgeResult(BaseModel):
 
 
 def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluation) -> list[JudgeQuestion]:
-    """All questions, those about the model's captions first.
+    """All questions, those about the model's captions first; a nearest caption may be missing.
 
     Raises:
         ValueError: pairs without references.
@@ -182,27 +182,20 @@ def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluati
     template = Path(job.prompt).read_text(encoding="utf-8") if job.prompt is not None else PROMPT
     if bare := [row.pair_id for row in rows if not row.references]:
         raise ValueError(f"{len(bare)} pairs have no reference to judge against: {', '.join(bare[:5])}; leave them out")
+    captions: dict[str, list[str | None]] = {MODEL: [row.caption for row in rows]}
+    if job.baselines and CONSTANT in evaluation.baselines:
+        captions[CONSTANT] = [evaluation.baselines[CONSTANT].caption] * len(rows)
+    if job.baselines and NEAREST in evaluation.baselines:
+        captions[NEAREST] = [row.nearest for row in rows]
     asked = []
-    for system, caption_of in captions_of(job, evaluation).items():
-        for row in rows:
-            caption = caption_of(row)
+    for system, texts in captions.items():
+        for row, caption in zip(rows, texts, strict=True):
             references = [reference for reference in row.references if reference.split()]
             for reference in references if job.references == "best" else references[:1]:
                 if caption is not None:
                     prompt = filled_prompt(template, dict(zip(PLACEHOLDERS, (reference, caption), strict=True)))
                     asked.append(JudgeQuestion(system, row.pair_id, prompt, key_of_prompt(job, prompt)))
     return asked
-
-
-def captions_of(job: JudgeJob, evaluation: Evaluation) -> dict[str, Callable[[ScoredCaption], str | None]]:
-    """Name of the model or of a baseline -> its caption of a pair, which a nearest caption may lack."""
-    constant = evaluation.baselines[CONSTANT].caption if CONSTANT in evaluation.baselines else None
-    captions: dict[str, Callable[[ScoredCaption], str | None]] = {MODEL: lambda row: row.caption}
-    if job.baselines and constant is not None:
-        captions[CONSTANT] = lambda row: constant
-    if job.baselines and NEAREST in evaluation.baselines:
-        captions[NEAREST] = lambda row: row.nearest
-    return captions
 
 
 def filled_prompt(template: str, texts: Mapping[str, str]) -> str:
@@ -249,39 +242,15 @@ def run_judge(job: JudgeJob) -> JudgeResult:
     if empty := sum(not any(text.split() for text in row.references) for row in rows):
         print(f"note: not judged: {empty} of {len(rows)} pairs, whose references are all empty", flush=True)
     print(f"{len(asked)} judgements, {len(unanswered)} requests to {job.judge}", flush=True)
-    unreadable = ask_all(job, unanswered, answers, _scored)
+    unreadable = _ask_all(job, unanswered, answers)
     result = _result(job, evaluation, asked, answers.known, unreadable, len(unanswered))
     write_text(Path(job.out) / RESULT, result.model_dump_json(indent=1) + "\n")
     return result
 
 
-def _scored(key: str, reply: Reply) -> dict[str, Any]:
-    """The score that is kept of an answer.
-
-    Raises:
-        ValueError: it has no score.
-    """
-    if (value := read_score(reply.text)) is None:
-        raise ValueError("no score from 0 to 100")
-    return {"score": value}
-
-
-def ask_all(
-    job: JudgeJob,
-    prompts: Mapping[str, str],
-    answers: AnswerLog,
-    read: Callable[[str, Reply], dict[str, Any]],
-) -> dict[str, str]:
-    """Send the questions. Returns the unusable replies by their keys; these are not kept, but requested again in the
-    next run.
-
-    The first failure ends the run: no further question is sent.
-
-    Args:
-        prompts: key of the answer -> question.
-        read: of a key and its reply what is kept of it, next to key, text and name of the model; ``ValueError`` if the
-            reply cannot be used.
-    """
+def _ask_all(job: JudgeJob, prompts: Mapping[str, str], answers: AnswerLog) -> dict[str, str]:
+    """Send the questions, keys of their answers -> prompts. Returns the replies without a score by their keys; these
+    are not kept, but requested again in the next run. The first failure ends the run: no further question is sent."""
     failed = threading.Event()
     endpoint = ChatEndpoint(
         job.url, job.judge, job.api_key_variable, job.temperature, job.max_tokens, job.attempts, job.timeout_s
@@ -293,12 +262,10 @@ def ask_all(
             return
         try:
             reply = endpoint.chat([{"role": "user", "content": prompt}])[0]
-            try:
-                kept = read(key, reply)
-            except ValueError:
+            if (score := read_score(reply.text)) is None:
                 unusable[key] = reply.text
-                return
-            answers.add({"key": key, **kept, "reply": reply.text, "model": reply.model})
+            else:
+                answers.add({"key": key, "score": score, "reply": reply.text, "model": reply.model})
         except BaseException:
             failed.set()
             raise

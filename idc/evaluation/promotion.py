@@ -4,7 +4,7 @@ The rule is one of non-inferiority: a candidate is promoted if the lower end of 
 difference to the champion (:mod:`idc.evaluation.significance`) is at least ``-margin`` times the champion's score. The
 candidate has to show that it loses no more than the margin. The opposite rule, to promote unless a loss is shown, would
 accept anything on a small enough set, since a wide interval shows nothing; here a set that is too small keeps the
-champion, and the result estimates how many pairs would suffice. The p value is recorded, but not used.
+champion. The p value is recorded, but not used.
 
 The rule does not guard against two things: every promotion may lose up to the margin, and candidates that are compared
 on the same pairs again and again eventually pass by chance.
@@ -117,17 +117,9 @@ class Decision(BaseModel):
             "better": "the whole interval is above 0",
             "within the margin": f"its lower end is no loss of more than {edge}",
             "worse": f"a loss is shown, and one of more than {edge} is not ruled out",
-            "undecided": f"these pairs neither show a loss nor rule out one of more than {edge}{self._enough(limit)}",
+            "undecided": f"these pairs neither show a loss nor rule out one of more than {edge}",
         }[self.verdict]
         return f"{self.verdict}: {numbers}; {why}"
-
-    def _enough(self, limit: float) -> str:
-        """How many pairs would probably decide it: an interval shrinks with the root of their number."""
-        room = self.difference.difference + limit
-        if room <= 0:
-            return ""
-        pairs = self.pairs * ((self.difference.difference - self.difference.interval.low) / room) ** 2
-        return f"; if the difference stays, about {math.ceil(pairs / 10) * 10} pairs would"
 
 
 def decide(comparison: SystemComparison, metric: str, margin: float) -> Decision:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, WrapValidator
+from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator
 
 from idc.atomic import write_text
 from idc.metrics import changes
@@ -163,7 +163,7 @@ class Evaluation(_Record):
     scores: dict[str, Score]
     """Empty if the pairs have no references; then only ``types`` are computed."""
     subsets: dict[str, Subset]
-    baselines: dict[str, Baseline] = Field(validation_alias=AliasChoices("baselines", "floors"))
+    baselines: dict[str, Baseline]
     """``constant`` and ``nearest``, if requested, and ``trained``, if another captioner's evaluation is named."""
     ceiling: Baseline | None = None
     """Upper bound: scores of the truth in one wording; ``None`` if the truth is not known."""

@@ -8,7 +8,6 @@ CIDEr's document frequencies stay those of the full set.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -17,13 +16,10 @@ from pydantic import BaseModel, ConfigDict
 from idc.evaluation.config import CompareJob
 from idc.evaluation.record import MEAN, Interval, ScoredCaption, load_evaluation, load_predictions
 from idc.metrics.coco import BLEU_ORDERS
-from idc.metrics.difference_lists import INVENTED
 from idc.metrics.ngrams import BLEU_COLUMNS, bleu, meteor
 
 SEED = 0
 LEVEL = 0.95
-POWER = 0.8
-"""Share of repetitions in which an effect is to be seen."""
 _BLOCK = 250
 """Number of resampled sets in memory at a time."""
 
@@ -146,18 +142,6 @@ def compare_systems(
     first, second = (
         ScoreMatrix([_scores(r, listed) for r in rows], [r.statistics for r in rows]) for rows in (a, paired)
     )
-    return paired_test(first, second, protocol, resamples, exchanges, seed)
-
-
-def paired_test(
-    first: ScoreMatrix,
-    second: ScoreMatrix,
-    protocol: str,
-    resamples: int = 1000,
-    exchanges: int = 10_000,
-    seed: int = SEED,
-) -> SystemComparison:
-    """Two systems by the numbers of their sentences on the same pairs; arguments as :func:`compare_systems`."""
     count = len(first.values)
     of_a, of_b = (system.score(system.values.sum(axis=0), count) for system in (first, second))
     drawn = _gather(
@@ -211,20 +195,8 @@ def compare_evaluations(job: CompareJob) -> SystemComparison:
     return compare_systems(*rows, first.protocol["name"], job.resamples, job.exchanges, job.seed)
 
 
-def pairs_to_see(interval: Interval, pairs: int, effect: float) -> int:
-    """How many pairs a paired test of these two trainings takes to see a difference of ``effect`` in 80 % of
-    repetitions, by the interval of their difference over ``pairs``, whose width shrinks as the root of their number.
-    Two other trainings differ further, by their seeds (:mod:`idc.evaluation.effects`)."""
-    assert effect > 0, effect
-    normal = statistics.NormalDist()
-    inside = normal.inv_cdf((1 + LEVEL) / 2)
-    deviation = (interval.high - interval.low) / (2 * inside)
-    return math.ceil(pairs * ((inside + normal.inv_cdf(POWER)) * deviation / effect) ** 2)
-
-
-def comparison_table(comparison: SystemComparison, percent: float = 2.0) -> str:
-    """The comparison as plain text, with the number of pairs that show a difference of ``percent`` of a; scores times
-    100."""
+def comparison_table(comparison: SystemComparison) -> str:
+    """The comparison as plain text; scores times 100."""
     width = max(10, *(len(name) + 1 for name in comparison.metrics))
     lines = [
         f"{comparison.pairs} pairs, protocol {comparison.protocol}, x100. Intervals: 95 %, paired bootstrap, "
@@ -236,16 +208,6 @@ def comparison_table(comparison: SystemComparison, percent: float = 2.0) -> str:
         interval = f"{100 * row.interval.low:+.2f} to {100 * row.interval.high:+.2f}"
         lines.append(
             f"{name:{width}}{100 * row.a:9.2f}{100 * row.b:9.2f}{100 * row.difference:+9.2f}{interval:>20}{row.p:9.4f}"
-        )
-    needed = {
-        name: (percent * row.a, pairs_to_see(row.interval, comparison.pairs, percent / 100 * row.a))
-        for name, row in comparison.metrics.items()
-        if row.a > 0 and name != INVENTED
-    }
-    if needed:
-        lines.append(
-            f"To see a difference of {percent:g} % of a in 80 % of repetitions, with these two trainings: "
-            + "; ".join(f"{name} {effect:.2f}, {count:,} pairs" for name, (effect, count) in needed.items())
         )
     return "\n".join(lines)
 

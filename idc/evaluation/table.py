@@ -43,16 +43,8 @@ def evaluation_table(evaluation: Evaluation) -> str:
     if trained := evaluation.baselines.get(baselines.TRAINED):
         lines.append(f"the trained baseline: {trained.what}")
     for name in (
-        "tokenizer",
-        "vocabulary",
-        "references",
-        "empty references",
-        "left out",
-        "decoding",
-        "undefined",
-        "few pairs",
-        "no spaces",
-    ):
+        "tokenizer", "vocabulary", "references", "empty references", "left out", "undefined", "few pairs", "no spaces",
+    ):  # fmt: skip
         if name in evaluation.protocol:
             lines.append(f"{name}: {evaluation.protocol[name]}")
     if evaluation.change is not None:

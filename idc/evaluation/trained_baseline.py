@@ -36,16 +36,8 @@ def read_trained_baseline(
 ) -> Baseline:
     """The evaluation in ``folder`` as a baseline; arguments and errors as of :func:`load_comparable`."""
     evaluation = load_comparable(folder, references, split, protocol, metrics, "trained_baseline")
-    return Baseline(
-        what=_what(evaluation),
-        scores=evaluation.scores,
-        subsets=evaluation.subsets,
-        types=evaluation.types,
-        change=evaluation.change,
-        hallucination=evaluation.hallucination,
-        differences=evaluation.differences,
-        training=evaluation.training,
-    )
+    shared = Baseline.model_fields.keys() & Evaluation.model_fields.keys()
+    return Baseline(what=_what(evaluation), **{name: getattr(evaluation, name) for name in shared})
 
 
 def load_comparable(

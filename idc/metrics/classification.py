@@ -23,7 +23,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 BINARY, COUNT, LOCATION = "binary", "count", "location"
 ALIASES = {"change_or_not": BINARY}
@@ -71,9 +71,9 @@ class Measures(_Record):
     unreadable: int = 0
     """Predictions that no rule could parse."""
     scores: dict[str, float]
-    baseline: dict[str, float] = Field(validation_alias=AliasChoices("baseline", "floor"))
+    baseline: dict[str, float]
     """Scores of a constant prediction, the most frequent true answer."""
-    baseline_answer: str = Field(validation_alias=AliasChoices("baseline_answer", "floor_answer"))
+    baseline_answer: str
 
 
 # ---------------------------------------------------------------------------------------------------- reading answers

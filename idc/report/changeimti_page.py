@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from idc.data.images import decode_image, resize_image
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.checks import is_changed
 from idc.data.write_errors import writing
-from idc.report.page import IMAGE_EDGE, render_template
+from idc.report.page import IMAGE_EDGE, Bullets, Card, Cards, Cell, Facts, Page, Section, Table, Tiles, middle_numbers
 
 PAGE = "page.html"
 
@@ -43,22 +43,6 @@ TINTS = {ROAD: (255, 210, 40), BUILDING: (255, 70, 50)}
 """RGB of the classes in pictures."""
 _CONTRADICTORY = 6
 """Most contradictory pairs on the page."""
-
-
-class ShownPair(NamedTuple):
-    """A pair of the page.
-
-    Attributes:
-        views: before, after, and what changed.
-        questions: task, question, answers.
-        dialogue: questions and answers of the first dialogue.
-    """
-
-    pair_id: str
-    views: list[tuple[str, np.ndarray]]
-    tags: list[str]
-    questions: list[tuple[str, str, list[str]]]
-    dialogue: list[tuple[str, str]]
 
 
 def write_changeimti_page(job: BuildChangeImtiJob) -> str:
@@ -69,48 +53,58 @@ def write_changeimti_page(job: BuildChangeImtiJob) -> str:
         (out / COUNTS_FILE).write(counts.model_dump_json(indent=1).encode() + b"\n")
     text = f"{job.out}: {counts_table(counts)}"
     if job.show:
-        page = render_changeimti(job, counts, *_shown(job, counts.pairs))
+        page = changeimti_page(job, counts, *_shown(job, counts.pairs))
         with writing(out):
-            (out / PAGE).write(page.encode())
+            (out / PAGE).write(page.html().encode())
         text += f"\npage: {job.out}/{PAGE}"
     return text
 
 
-def render_changeimti(
-    job: BuildChangeImtiJob, counts: ChangeImtiCounts, pairs: Sequence[ShownPair], contradictory: Sequence[ShownPair]
-) -> str:
-    """The page as text."""
-    total = sum(counts.samples.values())
-    rejected = sum(counts.rejected.values())
-    return render_template(
-        "changeimti.html",
-        title="ChangeIMTI",
-        subtitle=f"questions and answers about {job.pairs}",
-        tiles_shown=[
-            ("samples", f"{total:,}", f"{rejected:,} not made"),
-            ("pairs", f"{counts.pairs:,}", f"{counts.changed:,} changed"),
-            *((f"changed {name}s", f"{_number(counts, name):,}", f"{counts.not_counted[name]:,} without area")
-              for name in CLASSES),
-        ],
-        samples=[
-            [task, f"{number:,}", f"{PUBLISHED_SAMPLES[task]:,}"]
-            for task, number in counts.samples.items() if task in PUBLISHED_SAMPLES
-        ],
-        settings={
-            "splits": [f"{split} {number:,}" for split, number in counts.samples_by_split.items()],
-            **{name: str(value) for name, value in job.model_dump(exclude={"regions"}).items() if name in _SHOWN},
-            **{f"regions.{name}": value for name, value in job.regions.model_dump().items()},
-        },
-        histogram=_histogram(counts),
-        grid=[[position, *(f"{counts.positions[name][position]:,}" for name in CLASSES)] for position in POSITIONS],
-        contradictions={text: f"{pairs_text(number)}, kept" for text, number in counts.contradictions.items()},
-        rejected={code: f"{number:,} samples of {pairs_text(counts.rejected_pairs[code])}"
-                  for code, number in counts.rejected.items()},
-        examples=list(counts.examples.values()),
-        pairs=[pair._asdict() for pair in pairs],
-        contradictory=[pair._asdict() for pair in contradictory],
-        shown=f"{len(pairs)} of {pairs_text(counts.pairs)}, evenly spaced",
-    )  # fmt: skip
+def changeimti_page(
+    job: BuildChangeImtiJob, counts: ChangeImtiCounts, pairs: Sequence[Card], contradictory: Sequence[Card]
+) -> Page:
+    """The page of the counts and the pairs to show."""
+    total, rejected = sum(counts.samples.values()), sum(counts.rejected.values())
+    tiles = [
+        ("samples", f"{total:,}", f"{rejected:,} not made"),
+        ("pairs", f"{counts.pairs:,}", f"{counts.changed:,} changed"),
+        *((f"changed {name}s", f"{_number(counts, name):,}", f"{counts.not_counted[name]:,} without area")
+          for name in CLASSES),
+    ]  # fmt: skip
+    samples = [
+        [task, f"{number:,}", f"{PUBLISHED_SAMPLES[task]:,}"]
+        for task, number in counts.samples.items() if task in PUBLISHED_SAMPLES
+    ]  # fmt: skip
+    settings = {
+        "splits": [f"{split} {number:,}" for split, number in counts.samples_by_split.items()],
+        **{name: str(value) for name, value in job.model_dump(exclude={"regions"}).items() if name in _SHOWN},
+        **{f"regions.{name}": value for name, value in job.regions.model_dump().items()},
+    }
+    grid = [[position, *(f"{counts.positions[name][position]:,}" for name in CLASSES)] for position in POSITIONS]
+    left_out = {code: f"{number:,} samples of {pairs_text(counts.rejected_pairs[code])}"
+                for code, number in counts.rejected.items()}  # fmt: skip
+    shown = (
+        f"{len(pairs)} of {pairs_text(counts.pairs)}, evenly spaced. Roads are yellow, buildings red; a line is a "
+        "region's polygon, a dot its centroid, the grid that of the positions."
+    )
+    return Page("ChangeIMTI", f"questions and answers about {job.pairs}", [
+        Section("Overview", [
+            Tiles(tiles),
+            Table(["task", "samples", "paper's table I"], samples),
+            Facts(settings, title="Settings", folded=True),
+        ]),
+        Section("Answers", [
+            Table(["regions", "pairs, roads", "pairs, buildings"], _histogram(counts),
+                  note="Counted regions of a pair, and the cells of their centroids."),
+            Table(["position", "roads", "buildings"], grid),
+        ]),
+        Section("Contradictions", [
+            Facts({text: f"{pairs_text(number)}, kept" for text, number in counts.contradictions.items()}),
+            Cards(contradictory, width=38),
+        ]),
+        Section("Not made", [Facts(left_out), Bullets(list(counts.examples.values()), note="The first of each:")]),
+        Section("Pairs", [Cards(pairs, width=38, note=shown)]),
+    ])  # fmt: skip
 
 
 _SHOWN = ("clean", "colours", "asked_without_buildings", "location_hint", "dialogue_draws", "seed")
@@ -133,10 +127,9 @@ def _histogram(counts: ChangeImtiCounts) -> list[list[str]]:
     return rows
 
 
-def _shown(job: BuildChangeImtiJob, pairs: int) -> tuple[list[ShownPair], list[ShownPair]]:
+def _shown(job: BuildChangeImtiJob, pairs: int) -> tuple[list[Card], list[Card]]:
     """The middle pairs of ``job.show`` equal parts, or all; and the first contradictory ones."""
-    count = min(job.show, pairs)
-    wanted = {(2 * i + 1) * pairs // (2 * count) for i in range(count)}
+    wanted = middle_numbers(job.show, pairs)
     samples: dict[str, list[dict[str, Any]]] = {}
     contradictory = [
         reject.row_id.rpartition("/")[0] for reject in read_rejects(job.out) if reject.code == "contradiction"
@@ -149,8 +142,8 @@ def _shown(job: BuildChangeImtiJob, pairs: int) -> tuple[list[ShownPair], list[S
         if "contradiction" in json.loads(first[0]["meta"]):
             contradictory.append(pair_id)
     kept = set(list(dict.fromkeys(contradictory))[:_CONTRADICTORY])
-    shown: list[ShownPair] = []
-    shown_contradictory: list[ShownPair] = []
+    shown: list[Card] = []
+    shown_contradictory: list[Card] = []
     if samples or kept:
         for row in _rows(job, {*samples, *kept}):
             if row["pair_id"] in samples:
@@ -171,7 +164,7 @@ def _rows(job: BuildChangeImtiJob, names: set[str]) -> Iterator[dict[str, Any]]:
             return
 
 
-def _pair(job: BuildChangeImtiJob, row: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> ShownPair:
+def _pair(job: BuildChangeImtiJob, row: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> Card:
     before, after = (decode_image(row[name]) for name in ("before", "after"))
     views = [("before", before), ("after", after)]
     changed = bool(is_changed(row["change_type"], json.loads(row["meta"] or "{}")))
@@ -182,16 +175,20 @@ def _pair(job: BuildChangeImtiJob, row: Mapping[str, Any], samples: Sequence[Map
         contradiction = AskedPair(row["pair_id"], changed, row["captions"], regions).contradiction
         tags += [contradiction] if contradiction is not None else []
     questions: dict[tuple[str, str], list[str]] = {}
-    dialogue: list[tuple[str, str]] = []
+    dialogue: list[tuple[str, str, str]] = []
     for sample in samples:
-        turns = [turn["text"] for turn in sample["turns"]]
-        if task_of(sample["row_id"]) == "dialogue":
-            dialogue = dialogue or list(zip(turns[::2], turns[1::2], strict=True))
+        task, turns = task_of(sample["row_id"]), [turn["text"] for turn in sample["turns"]]
+        if task == "dialogue":
+            dialogue = dialogue or [(task, *turn) for turn in zip(turns[::2], turns[1::2], strict=True)]
         else:
-            questions.setdefault((task_of(sample["row_id"]), turns[0]), []).append(turns[1])
-    return ShownPair(
-        row["pair_id"], views, tags, [(task, text, answers) for (task, text), answers in questions.items()], dialogue
-    )
+            questions.setdefault((task, turns[0]), []).append(turns[1])
+    rows = [
+        (*asked, answer) if number == 0 else ("", "", answer)
+        for asked, answers in questions.items()
+        for number, answer in enumerate(answers)
+    ]
+    cells = [[task, Cell(question, wide=True), Cell(answer, wide=True)] for task, question, answer in rows + dialogue]
+    return Card(row["pair_id"], views, tags=tags, blocks=[Table(["task", "question", "answer"], cells)])
 
 
 def _masks(job: BuildChangeImtiJob, row: Mapping[str, Any], size: tuple[int, ...]) -> dict[str, np.ndarray] | None:

@@ -1,4 +1,4 @@
-"""The contents of a run's page, read from the folders of the run."""
+"""The page of a run, read from the folders of the run."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from idc.atomic import write_text
 from idc.cores import usable_cores
 from idc.data.images import decode_image
 from idc.data.store import iter_rows, read_manifest
 from idc.evaluation.baselines import TRUTH
 from idc.evaluation.record import EVALUATION, Evaluation, ScoredCaption, load_evaluation, load_predictions
 from idc.evaluation.trained_baseline import load_comparable
+from idc.report import run
 from idc.report.config import RealSource, ReportJob
-from idc.report.pair_cards import HEADLINE, GalleryItem
-from idc.report.run import RealPairs, RunReport, write_run_page
+from idc.report.page import SCORES_NOTE, Card, Facts, Page, PageBlock, Section, number
+from idc.report.pair_cards import HEADLINE, pair_card
 
 OPENING_PAIRS = 6
 """Pairs at the top of the page."""
@@ -38,12 +40,12 @@ def evaluation_page(evaluation: str, pairs: str) -> Path | None:
     if not path.exists() or path.stat().st_mtime < scores.stat().st_mtime:
         title = "Image difference captioning: an evaluation"
         job = ReportJob(out=str(path), title=title, evaluations=(evaluation,), pairs=pairs)
-        write_run_page(path, collect(job))
+        write_text(path, collect(job).html())
     return path
 
 
-def collect(job: ReportJob) -> RunReport:
-    """Read everything the page shows.
+def collect(job: ReportJob) -> Page:
+    """The page of a run, read from its folders.
 
     Raises:
         ValueError: a folder lacks its files, or an evaluation of ``compare`` is of other pairs.
@@ -56,28 +58,33 @@ def collect(job: ReportJob) -> RunReport:
         "Worst by CIDEr": by_score(captions, job.extremes, best=False),
     }
     opening = spread_over_types(captions, OPENING_PAIRS)
-    items = gallery([row for rows in (opening, *chosen.values()) for row in rows], job.pairs, job.procedures)
-    galleries = {title: [items[row.pair_id] for row in rows] for title, rows in chosen.items()}
+    cards = gallery([row for rows in (opening, *chosen.values()) for row in rows], job.pairs, job.procedures)
+    galleries = {title: [cards[row.pair_id] for row in rows] for title, rows in chosen.items()}
+    first, others = evaluations[0], _others(job, evaluations[0], captions)
     logs = {name: read_run_log(folder) for name, folder in job.runs.items()}
-    first = evaluations[0]
-    return RunReport(
-        title=job.title,
-        subtitle=job.subtitle,
-        evaluations=evaluations,
-        others=_others(job, first, captions),
-        logs=logs,
-        tokenizer=_tokenizer_metrics(logs),
-        opening=[items[row.pair_id] for row in opening],
-        galleries=galleries,
-        real=[_real(source) for source in job.real],
-        configs={name: config for name, folder in job.runs.items() if (config := _json(Path(folder) / "config.json"))},
-        environment=environment(),
-        timings={
-            **job.timings,
-            **{f"evaluation, {name}": f"{seconds:.1f} s" for name, seconds in first.seconds.items()},
-            **{f"training, {name}": text for name, folder in job.runs.items() if (text := _run_time(Path(folder)))},
-        },
-    )
+    configs = {name: config for name, folder in job.runs.items() if (config := _json(Path(folder) / "config.json"))}
+    timings = {
+        **job.timings,
+        **{f"evaluation, {name}": f"{seconds:.1f} s" for name, seconds in first.seconds.items()},
+        **{f"training, {name}": text for name, folder in job.runs.items() if (text := _run_time(Path(folder)))},
+    }
+    sections = [
+        run.pairs_section([cards[row.pair_id] for row in opening], galleries),
+        run.scores_section(evaluations, others),
+        run.claims_section(evaluations, others),
+        run.types_section(evaluations),
+        run.training_section(logs),
+        Section("Image tokenizer", [Facts(_tokenizer_metrics(logs))]),
+        Section("Real pairs", [_real(source) for source in job.real]),
+        run.record_section(first.protocol, timings, environment(), configs),
+    ]
+    return Page(job.title, job.subtitle, sections, SCORES_NOTE)
+
+
+def _real(source: RealSource) -> PageBlock:
+    captions = spread_over_types(load_predictions(source.evaluation), source.show)
+    cards = list(gallery(captions, source.pairs, source.procedures).values())
+    return run.real_block(source.title, source.text, load_evaluation(source.evaluation), cards)
 
 
 def _others(job: ReportJob, first: Evaluation, captions: Sequence[ScoredCaption]) -> dict[str, list[Evaluation]]:
@@ -112,7 +119,7 @@ def by_score(captions: Sequence[ScoredCaption], count: int, best: bool) -> list[
     return sorted(scored, key=lambda row: -row.scores[HEADLINE] if best else row.scores[HEADLINE])[:count]
 
 
-def gallery(captions: Iterable[ScoredCaption], pairs: str, procedures: str | None) -> dict[str, GalleryItem]:
+def gallery(captions: Iterable[ScoredCaption], pairs: str, procedures: str | None) -> dict[str, Card]:
     """The pairs with their images and, if they have one, their procedure.
 
     Raises:
@@ -128,17 +135,17 @@ def gallery(captions: Iterable[ScoredCaption], pairs: str, procedures: str | Non
         )
     columns = ("pair_id", "frames", "confidence", "keyframes")
     films = _find(procedures, columns, only, set(wanted)) if procedures is not None else {}
-    items = {}
+    cards = {}
     for name, row in wanted.items():
         pair, film = images[name], films.get(name)
         mask = decode_image(pair["mask"]).max(axis=2) if pair["mask"] else None
         frames = [decode_image(frame) for frame in film["frames"]] if film is not None else []
         whole = film is not None and len(frames) == len(film["confidence"]) + 2
-        items[name] = GalleryItem(
-            pair_id=name,
-            before=decode_image(pair["before"]),
-            after=decode_image(pair["after"]),
-            caption=row.caption,
+        cards[name] = pair_card(
+            name,
+            decode_image(pair["before"]),
+            decode_image(pair["after"]),
+            row.caption,
             references=row.references,
             change_type=row.change_type,
             named_type=row.named_type,
@@ -149,7 +156,7 @@ def gallery(captions: Iterable[ScoredCaption], pairs: str, procedures: str | Non
             scores=row.scores,
             nearest=row.nearest,
         )
-    return items
+    return cards
 
 
 def read_run_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -194,24 +201,13 @@ def _find(path: str, columns: Sequence[str], split: str | None, ids: set[str]) -
     return rows
 
 
-def _real(source: RealSource) -> RealPairs:
-    captions = spread_over_types(load_predictions(source.evaluation), source.show)
-    return RealPairs(
-        title=source.title,
-        text=source.text,
-        evaluation=load_evaluation(source.evaluation),
-        items=list(gallery(captions, source.pairs, source.procedures).values()),
-    )
-
-
-def _tokenizer_metrics(logs: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
+def _tokenizer_metrics(logs: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
     """The values of the last validation of a tokenizer's run."""
     for lines in logs.values():
         for line in reversed(lines):
             if "validation/PSNR" in line:
-                return {
-                    name.removeprefix("validation/"): v for name, v in line.items() if name.startswith("validation/")
-                }
+                measured = {name: value for name, value in line.items() if name.startswith("validation/")}
+                return {name.removeprefix("validation/"): number(value) for name, value in measured.items()}
     return {}
 
 

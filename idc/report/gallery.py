@@ -3,8 +3,7 @@ many get its warning and, where the input has change types or scenes, how much o
 
 A pair's ``change_type`` is compared with the type that its caption names (:mod:`idc.metrics.changes`). Where ``meta``
 has the objects of both images, as that of a rendered pair, the claims about the changed object are counted too
-(:mod:`idc.metrics.hallucination`). Rows without a caption are not counted. ``chance`` is the rate of the same captions,
-dealt out at random to the same pairs.
+(:mod:`idc.metrics.hallucination`). Rows without a caption are not counted.
 """
 
 from __future__ import annotations
@@ -28,10 +27,23 @@ from idc.data.rows import open_rows
 from idc.data.store import iter_rows
 from idc.data.textfiles import JsonError, parse_json
 from idc.data.write_errors import writing
-from idc.metrics.changes import UNCLEAR, named_type
-from idc.metrics.hallucination import INVENTED, MISSED, Truth, hallucination, truth_in, wilson
-from idc.report.page import reduced, render_template
-from idc.report.pair_cards import GalleryItem
+from idc.metrics.changes import UNCLEAR, TypeAgreement, agreement, named_type
+from idc.metrics.hallucination import Hallucination, Truth, hallucination, truth_in, wilson
+from idc.report.page import (
+    Card,
+    Cards,
+    Facts,
+    Page,
+    Section,
+    Table,
+    Tiles,
+    html_join,
+    middle_numbers,
+    reduced,
+    styled,
+)
+from idc.report.pair_cards import pair_card
+from idc.report.run import claims_table, types_blocks
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 from idc.systems import OBJECTS, REGIONS
 from idc.training.artifact import CARD, read_artifact
@@ -44,34 +56,10 @@ _READ_TOGETHER = 16
 """Rows of the input that are read for a pair of the page."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class Share(_Record):
-    """A share with its counts."""
-
-    count: int
-    of: int
-    rate: float
-    """``count / of``; 0 where there is nothing to count."""
-    interval: tuple[float, float]
-    """95 %, Wilson."""
-    chance: float | None = None
-
-
-class TypeCounts(_Record):
-    """The captions of the pairs of one change type."""
-
-    right: Share | None
-    """They name the type; None if it is none of :data:`idc.schema.CHANGE_TYPES`."""
-    unchanged: Share
-    """They report that nothing changed."""
-
-
-class GallerySummary(_Record):
+class GallerySummary(BaseModel):
     """All that is counted; ``summary.json``."""
 
+    model_config = ConfigDict(extra="forbid")
     captioner: str
     """The captioner of the job."""
     captions: dict[str, int]
@@ -85,17 +73,17 @@ class GallerySummary(_Record):
     pairs: int
     without_caption: int
     """Pairs whose images could not be read; the others are counted below."""
-    warned: Share | None
-    """With the warning that the pair is unlike the training data; None if the captioner has none to give."""
+    warned: int | None
+    """Pairs with the warning that they are unlike the training data; None if the captioner has none to give."""
+    warnable: int
+    """Pairs that were compared with the training data."""
     verdicts: dict[str, int]
     named_types: dict[str, int]
     """Change type that a caption names, or ``unclear`` -> captions."""
-    right_type: Share | None
-    """Of the pairs with one of the known change types; None if the input has none."""
-    types: dict[str, TypeCounts]
-    """By change type, where the input has it."""
-    claims: dict[str, Share]
-    """Rates of :mod:`idc.metrics.hallucination`, for pairs with scenes; empty without."""
+    types: TypeAgreement | None
+    """Named and true types, where the input has them."""
+    claims: Hallucination | None
+    """Claims about the changed object, for pairs with scenes."""
 
 
 def write_gallery(job: CaptionJob) -> GallerySummary:
@@ -111,24 +99,24 @@ def write_gallery(job: CaptionJob) -> GallerySummary:
         (out / SUMMARY).write(summary.model_dump_json(indent=1).encode() + b"\n")
     if job.show:
         shown = _shown(job, summary.pairs - summary.without_caption)
-        items = list(_items(job, shown, truths))
+        cards = list(_cards(job, shown, truths))
         with writing(out):
-            (out / PAGE).write(render_gallery(summary, items).encode())
+            (out / PAGE).write(gallery_page(summary, cards).html().encode())
     return summary
 
 
-def render_gallery(summary: GallerySummary, items: Sequence[GalleryItem]) -> str:
-    """The page as text."""
+def gallery_page(summary: GallerySummary, cards: Sequence[Card]) -> Page:
+    """The page of the counts and the pairs to show."""
     captioned = summary.pairs - summary.without_caption
     more = f"{summary.without_caption:,} more have no caption" if summary.without_caption else ""
     tiles = [("captioned pairs", f"{captioned:,}", more)]
-    if (warned := summary.warned) is not None:
-        tiles.append(("with the warning “unlike the training data”", f"{warned.rate:.0%}", _counts(warned)))
+    if summary.warned is not None:
+        tiles.append(_share("with the warning “unlike the training data”", summary.warned, summary.warnable))
     unchanged = summary.named_types.get(NO_CHANGE, 0)
     tiles.append(("captions that report no change", f"{unchanged / max(1, captioned):.0%}", f"{unchanged:,} captions"))
-    if (right := summary.right_type) is not None:
-        tiles.append(("captions that name the right change type", f"{right.rate:.0%}", _counts(right)))
-    named = [[name, f"{n:,}", f"{n / max(1, captioned):.1%}"] for name, n in summary.named_types.items()]
+    if (types := summary.types) is not None:
+        right = round(types.accuracy * types.pairs)
+        tiles.append(_share("captions that name the right change type", right, types.pairs))
     facts = {
         "captioner": [f"{name}: {n:,} pairs" for name, n in summary.captions.items()],
         "system": summary.system,
@@ -136,26 +124,26 @@ def render_gallery(summary: GallerySummary, items: Sequence[GalleryItem]) -> str
         "trained on": summary.trained_on,
         "verdicts": [f"{count:,} {name}" for name, count in summary.verdicts.items()],
     }
-    return render_template(
-        "gallery.html",
-        title="Captioned pairs",
-        subtitle=summary.input,
-        tiles_shown=tiles,
-        captioner={name: value for name, value in facts.items() if value is not None},
-        named=named if summary.types or summary.captions.keys() - _UNTRAINED else [],
-        types=[
-            [name, f"{counts.unchanged.of:,}", *_cells(counts.right), *_cells(counts.unchanged)]
-            for name, counts in summary.types.items()
-        ],
-        claims=[
-            [f"{name} (to be low)" if name in (INVENTED, MISSED) else name, *_cells(share)]
-            for name, share in summary.claims.items()
-        ],
-        shown=f"{len(items):,} of the {captioned:,} captioned pairs, evenly spaced"
-        if len(items) < captioned
-        else f"All {captioned:,} captioned pairs",
-        items=items,
-    )
+    named = [[name, f"{n:,}", f"{n / max(1, captioned):.1%}"] for name, n in summary.named_types.items()]
+    every = f"{len(cards):,} of the {captioned:,} captioned pairs, evenly spaced"
+    shown = every if len(cards) < captioned else f"All {captioned:,} captioned pairs"
+    return Page("Captioned pairs", summary.input, [
+        Section("Overview", [
+            Tiles(tiles),
+            Facts({name: value for name, value in facts.items() if value is not None}),
+            Table(["type", "captions", "share"], named if types or summary.captions.keys() - _UNTRAINED else [],
+                  title="Change types that the captions name",
+                  note="Judged by their words; “none” is a caption that reports no change."),
+        ]),
+        Section("What is right", [
+            *(types_blocks([types]) if types is not None else []),
+            *([claims_table({"captions": [summary.claims]})] if summary.claims is not None else []),
+        ]),
+        Section("Pairs", [Cards(cards, note=html_join([
+            f"{shown}.", *([" A caption is ", styled("said right small", "green"), " if its words name the right kind "
+            "of change and ", styled("said wrong small", "red"), " if not."] if types else []),
+        ]))]),
+    ])  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------------ counting
@@ -190,7 +178,7 @@ def _summarise(job: CaptionJob, truths: _Truths) -> GallerySummary:
     verdicts: Counter[str] = Counter()
     captions: Counter[str] = Counter()
     named: Counter[str] = Counter()
-    table: dict[str, Counter[str]] = {}
+    types: list[tuple[str, str]] = []
     claimed: list[tuple[str, Truth]] = []
     rows = 0
     for row in iter_rows(job.out, ["row", "caption", "verdict", "familiar", "captioner"]):
@@ -204,7 +192,7 @@ def _summarise(job: CaptionJob, truths: _Truths) -> GallerySummary:
         named[said] += 1
         if (actual := truths.get(row["row"])) is not None:
             kind, truth = actual
-            table.setdefault(kind, Counter())[said] += 1
+            types.append((kind, row["caption"]))
             if truth is not None:
                 claimed.append((row["caption"], truth))
     trained = next((name for name in captions if name not in _UNTRAINED), next(iter(captions), job.artifact))
@@ -222,63 +210,19 @@ def _summarise(job: CaptionJob, truths: _Truths) -> GallerySummary:
         input=job.input,
         pairs=rows,
         without_caption=rows - sum(named.values()),
-        warned=_share(warned[True], judged) if judged else None,
+        warned=warned[True] if judged else None,
+        warnable=judged,
         verdicts=dict(verdicts.most_common()),
         named_types={name: named[name] for name in (*CHANGE_TYPES, UNCLEAR) if named[name]},
-        **_by_type(table),
-        claims=_claims(claimed),
+        types=agreement(types),
+        claims=hallucination(claimed) if claimed else None,
     )
 
 
-def _by_type(table: dict[str, Counter[str]]) -> dict[str, Any]:
-    """Fields of the summary, from change type -> named type -> captions."""
-    kinds = [*(kind for kind in CHANGE_TYPES if kind in table), *sorted(table.keys() - set(CHANGE_TYPES))]
-    sizes = {kind: table[kind].total() for kind in kinds}
-    said = sum(table.values(), Counter[str]())
-    total = max(1, said.total())
-    types = {
-        kind: TypeCounts(
-            right=_share(table[kind][kind], sizes[kind], said[kind] / total) if kind in CHANGE_TYPES else None,
-            unchanged=_share(table[kind][NO_CHANGE], sizes[kind], said[NO_CHANGE] / total),
-        )
-        for kind in kinds
-    }
-    shares = [counts.right for counts in types.values() if counts.right is not None]
-    if not shares:
-        return {"types": types, "right_type": None}
-    pairs = sum(share.of for share in shares)
-    chance = sum((share.chance or 0.0) * share.of for share in shares) / pairs
-    return {"types": types, "right_type": _share(sum(share.count for share in shares), pairs, chance)}
-
-
-def _claims(claimed: list[tuple[str, Truth]]) -> dict[str, Share]:
-    if not claimed:
-        return {}
-    claims = hallucination(claimed)
-    return {
-        name: Share(count=rate.right, of=rate.of, rate=rate.rate, interval=claims.interval(name), chance=rate.chance)
-        for name, rate in claims.rates().items()
-    }
-
-
-def _share(count: int, of: int, chance: float | None = None) -> Share:
-    rate = count / of if of else 0.0
-    return Share(count=count, of=of, rate=rate, interval=wilson(rate, of), chance=chance)
-
-
-def _counts(share: Share) -> str:
-    return (
-        f"{share.count:,} of {share.of:,}; 95 % interval {100 * share.interval[0]:.1f} to {100 * share.interval[1]:.1f}"
-    )
-
-
-def _cells(share: Share | None) -> list[str]:
-    """Counts, rate with interval, and chance."""
-    if share is None or not share.of:
-        return ["–"] * 3
-    low, high = share.interval
-    rate = f"{share.rate:.1%} ({100 * low:.1f} to {100 * high:.1f})"
-    return [f"{share.count:,} of {share.of:,}", rate, "" if share.chance is None else f"{share.chance:.1%}"]
+def _share(label: str, count: int, of: int) -> tuple[str, str, str]:
+    """The tile of a share with its 95 % interval (Wilson)."""
+    low, high = wilson(count / of, of)
+    return label, f"{count / of:.0%}", f"{count:,} of {of:,}; 95 % interval {100 * low:.1f} to {100 * high:.1f}"
 
 
 # ------------------------------------------------------------------------------------------------------ pairs to show
@@ -286,13 +230,12 @@ def _cells(share: Share | None) -> list[str]:
 
 def _shown(job: CaptionJob, captioned: int) -> list[dict[str, Any]]:
     """The captioned rows of the page: the middle ones of ``job.show`` equal parts, or all."""
-    count = min(job.show, captioned)
-    wanted = {(2 * i + 1) * captioned // (2 * count) for i in range(count)}
+    wanted = middle_numbers(job.show, captioned)
     rows = (row for row in iter_rows(job.out) if row["caption"] is not None)
     return [row for number, row in enumerate(rows) if number in wanted]
 
 
-def _items(job: CaptionJob, shown: Sequence[dict[str, Any]], truths: _Truths) -> Iterator[GalleryItem]:
+def _cards(job: CaptionJob, shown: Sequence[dict[str, Any]], truths: _Truths) -> Iterator[Card]:
     """The pairs with their images, which are read again; one whose images are gone is left out."""
     source = open_rows(job.input, job.format, chunk_size=_READ_TOGETHER, limit=job.max_pairs, access_config=job)
     chunk, batch = -1, {}
@@ -308,11 +251,11 @@ def _items(job: CaptionJob, shown: Sequence[dict[str, Any]], truths: _Truths) ->
             draw_boxes(reduced(image), boxes, image.shape, _FONT_SIZE)
             for image, boxes in zip(pixels.images, boxes_of(row), strict=True)
         )
-        yield GalleryItem(
-            pair_id=row["pair_id"],
-            before=before,
-            after=after,
-            caption=row["caption"],
+        yield pair_card(
+            row["pair_id"],
+            before,
+            after,
+            row["caption"],
             change_type=truths[row["row"]][0] if row["row"] in truths else None,
             named_type=None
             if row["captioner"] in _UNTRAINED and row["row"] not in truths

@@ -1,8 +1,8 @@
-"""Self-contained HTML pages from Jinja2 templates: styles, pictures and scripts are inside the file.
+"""Self-contained HTML pages: a :class:`Page` of sections of blocks, by one template and one style sheet.
 
 A page makes no request; its content security policy forbids all of them. It follows the reader's light or dark setting
-and fits a telephone. A template escapes every value that it prints, except ``Markup``, which only :func:`picture`,
-:mod:`idc.report.charts` and the templates themselves make. Templates get plain values, not records.
+and fits a telephone. The template escapes every value but ``Markup``, which only this module and
+:mod:`idc.report.charts` make.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from importlib.resources import files
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
@@ -24,11 +26,218 @@ if TYPE_CHECKING:
 
 IMAGE_EDGE, FRAME_EDGE = 480, 160
 """Longest edge in pixels of the pictures of a pair, and of a frame in a filmstrip."""
+SCORES_NOTE = "Scores are the field's usual ones times 100."
+
+Text_ = str | Markup
+"""Text, or HTML that this module made of text."""
 
 
-def render_template(template: str, **values: Any) -> str:
-    """The page of a template in ``templates/``."""
-    return _templates().get_template(template).render(values)
+@dataclass(frozen=True, kw_only=True)
+class PageBlock:
+    """A part of a section; one without items is left out with its title.
+
+    Attributes:
+        title: heading above it.
+        note: in small print below the heading.
+        folded: whether the reader has to open it, at its title.
+        anchor: name of the heading in links.
+    """
+
+    title: str = ""
+    note: Text_ = ""
+    folded: bool = False
+    anchor: str = ""
+
+    @property
+    def kind(self) -> str:
+        return type(self).__name__
+
+    @property
+    def empty(self) -> bool:
+        return not getattr(self, "items", ())
+
+
+@dataclass(frozen=True)
+class Text(PageBlock):
+    """A note alone, which makes no section by itself."""
+
+    note: Text_
+
+    @property
+    def empty(self) -> bool:
+        return not self.note
+
+
+@dataclass(frozen=True)
+class Tiles(PageBlock):
+    """Numbers that the reader looks for first: label, value, and what it is to be compared with."""
+
+    items: Sequence[tuple[str, str, str]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: its text, the value that it is sorted by, what the pointer shows, small print below, colour of
+    the ground, and whether it takes many words."""
+
+    text: Text_
+    value: float | str = ""
+    title: str = ""
+    below: str = ""
+    color: str = ""
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Table(PageBlock):
+    """A table of texts and cells, without the columns in which every cell is empty.
+
+    Attributes:
+        bold: numbers of the rows that stand out.
+        ascending: columns whose heading first sorts upwards; a table without them is not sorted.
+        label: of a sorted table, for who does not see it.
+    """
+
+    head: Sequence[str]
+    items: Sequence[Sequence[object]]
+    bold: Collection[int] = ()
+    ascending: Collection[str] = ()
+    label: str = ""
+
+    @property
+    def sorts(self) -> bool:
+        return bool(self.ascending)
+
+    @property
+    def cells(self) -> list[list[Cell]]:
+        rows = [[cell if isinstance(cell, Cell) else Cell(str(cell)) for cell in row] for row in self.items]
+        return [[row[column] for column in self._filled] for row in rows]
+
+    @property
+    def columns(self) -> list[str]:
+        return [self.head[column] for column in self._filled]
+
+    @property
+    def _filled(self) -> list[int]:
+        return [n for n in range(len(self.head)) if any(getattr(row[n], "text", row[n]) != "" for row in self.items)]
+
+
+@dataclass(frozen=True)
+class Facts(PageBlock):
+    """Names and values; a list is printed with commas."""
+
+    items: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Bullets(PageBlock):
+    """A list of lines."""
+
+    items: Sequence[Text_]
+
+
+@dataclass(frozen=True)
+class Figure(PageBlock):
+    """Charts (:mod:`idc.report.charts`)."""
+
+    items: Sequence[Markup]
+
+
+@dataclass(frozen=True)
+class Code(PageBlock):
+    """A text as it stands."""
+
+    items: str
+
+
+@dataclass(frozen=True)
+class BlockGroup(PageBlock):
+    """Blocks below one title."""
+
+    items: Sequence[PageBlock]
+
+    @property
+    def empty(self) -> bool:
+        return all(block.empty or isinstance(block, Text) for block in self.items)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A pair.
+
+    Attributes:
+        name: its id.
+        views: label and image, uint8 RGB ``(H, W, 3)``.
+        lines: style (of ``page.css``) and text.
+        tags: short facts in one line.
+        frames: label, image, and whether it is a key frame.
+        bullets: a list of lines.
+        blocks: below all.
+    """
+
+    name: str
+    views: Sequence[tuple[str, np.ndarray]]
+    lines: Sequence[tuple[str, Text_]] = ()
+    tags: Sequence[Text_] = ()
+    frames: Sequence[tuple[str, np.ndarray, bool]] = ()
+    bullets: Sequence[str] = ()
+    blocks: Sequence[PageBlock] = ()
+
+
+@dataclass(frozen=True)
+class Cards(PageBlock):
+    """Pairs, each at least ``width`` letters wide."""
+
+    items: Sequence[Card]
+    width: int = 26
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page with an entry in its navigation; without any block but texts it is left out."""
+
+    title: str
+    blocks: Sequence[PageBlock]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page; ``note`` is at its end."""
+
+    title: str
+    subtitle: str
+    sections: Sequence[Section]
+    note: str = ""
+
+    def html(self) -> str:
+        """The page as text."""
+        sections = [section for section in self.sections if not BlockGroup(section.blocks).empty]
+        blocks = [inner for section in sections for block in section.blocks for inner in _leaves(block)]
+        sorts = any(isinstance(block, Table) and block.sorts for block in blocks)
+        return _environment().get_template("page.html").render(
+            title=self.title, subtitle=self.subtitle, sections=sections, footer=self.note,
+            style=_file("page.css"), script=_file("sort_tables.js") if sorts else None,
+        )  # fmt: skip
+
+
+def styled(style: str, text: str) -> Markup:
+    """Text in a style of ``page.css``."""
+    return Markup('<span class="{}">{}</span>').format(style, text)
+
+
+def struck(text: str, title: str = "") -> Markup:
+    """Text with dots below it, and what the pointer shows."""
+    return Markup('<s title="{}">{}</s>').format(title, text) if title else Markup("<s>{}</s>").format(text)
+
+
+def link(target: str, text: str) -> Markup:
+    """A link to a file beside the page, or with ``#`` to an anchor."""
+    return Markup('<a href="{}">{}</a>').format(target, text)
+
+
+def html_join(parts: Sequence[Text_], between: str = "") -> Markup:
+    """Pieces one behind the other."""
+    return Markup(between).join(parts)
 
 
 def picture(image: np.ndarray, alt: str, edge: int = IMAGE_EDGE) -> Markup:
@@ -64,38 +273,39 @@ def number(value: float) -> str:
     return f"{value:.3g}" if value == 0 or 1e-2 <= abs(value) < 1e5 else f"{value:.1e}"
 
 
-def width(share: float) -> str:
-    """A share, limited to 0 to 1, as a CSS width; 0 for one that is not defined (NaN)."""
-    return f"{100 * min(max(0.0, share), 1.0):.2f}%"
+def middle_numbers(count: int, of: int) -> set[int]:
+    """The middles of ``count`` equal parts of ``of`` rows, or all of them."""
+    count = min(count, of)
+    return {(2 * i + 1) * of // (2 * count) for i in range(count)}
 
 
-def _fact(value: object) -> str:
-    """A value of a table of facts; those of a list with commas between."""
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def filled(table: tuple[Sequence[str], Sequence[Sequence[str]]]) -> tuple[list[str], list[list[str]]]:
-    """The head and the rows of a table without the columns in which every cell is empty."""
-    head, rows = table
-    kept = [column for column in range(len(head)) if any(row[column] != "" for row in rows)]
-    return [head[column] for column in kept], [[row[column] for column in kept] for row in rows]
+def _leaves(block: PageBlock) -> list[PageBlock]:
+    return [leaf for inner in block.items for leaf in _leaves(inner)] if isinstance(block, BlockGroup) else [block]
 
 
 @cache
-def _templates() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape  # slow to import
+def _file(name: str) -> Markup:
+    return Markup(files("idc.report").joinpath("templates", name).read_text(encoding="utf-8"))
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import
 
     environment = Environment(
         loader=PackageLoader("idc.report"),
-        autoescape=select_autoescape(default=True, default_for_string=True),
+        autoescape=True,
         undefined=StrictUndefined,
-        extensions=["jinja2.ext.do"],
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.globals.update(picture=picture, FRAME_EDGE=FRAME_EDGE)
-    environment.filters.update(sha256=_sha256, fact=_fact, width=width, filled=filled)
+    environment.filters.update(sha256=_sha256, fact=_fact)
     return environment
+
+
+def _fact(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def _sha256(text: str) -> str:

@@ -1,127 +1,103 @@
-"""The page of a run: pairs with verdicts, scores with baselines, change types, curves, a gallery."""
+"""The sections of a run's page: pairs with verdicts, scores with baselines, claims, change types, curves."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import Markup
-
-from idc.atomic import write_text
 from idc.evaluation.baselines import CONSTANT, NEAREST, TRAINED, TRUTH
-from idc.evaluation.record import Evaluation, SeedSummary, Spread, aggregate, spread
+from idc.evaluation.record import Evaluation, Spread, aggregate, spread
 from idc.metrics.changes import UNCLEAR, TypeAgreement
 from idc.metrics.difference_lists import F1
+from idc.metrics.hallucination import INVENTED, MISSED, Hallucination
 from idc.report import charts
-from idc.report.claims import claims_table
-from idc.report.page import number, render_template, width
-from idc.report.pair_cards import HEADLINE, GalleryItem
-from idc.schema import CHANGE_TYPES, NO_CHANGE
+from idc.report import page as pg
+from idc.report.pair_cards import HEADLINE
+from idc.schema import CHANGE_TYPES
 from idc.units import factor, score_text
+
+Others = Mapping[str, Sequence[Evaluation]]
+"""Name -> evaluations of another captioner on the same pairs, one per seed."""
 
 _NOT_CHARTED = (
     "step", "seconds_per_step", "samples_per_second", "data_wait_share", "peak_rss_gib", "peak_gpu_gib"
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class RealPairs:
-    """Pairs from elsewhere, captioned by the same model.
-
-    Attributes:
-        title, text: what they are.
-        evaluation: how often the right change type is named; scores too, if there are references.
-        items: pairs to show.
-    """
-
-    title: str
-    text: str = ""
-    evaluation: Evaluation | None = None
-    items: Sequence[GalleryItem] = ()
-
-
-@dataclass(frozen=True)
-class RunReport:
-    """Everything the page shows; what is empty is left out.
-
-    Attributes:
-        title, subtitle: of the page.
-        evaluations: of one seed each, the first is the one whose captions are shown.
-        logs: run name -> lines of its ``log.jsonl``.
-        tokenizer: measured values of the image tokenizer.
-        opening: the first pairs of the page, each with its verdict.
-        galleries: heading -> pairs.
-        real: pairs from elsewhere.
-        configs: name -> resolved config.
-        environment: what the run ran on.
-        timings: what took how long, in words.
-        others: name -> evaluations of another captioner on the same pairs.
-    """
-
-    title: str
-    subtitle: str = ""
-    evaluations: Sequence[Evaluation] = ()
-    logs: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-    tokenizer: Mapping[str, float] = field(default_factory=dict)
-    opening: Sequence[GalleryItem] = ()
-    galleries: Mapping[str, Sequence[GalleryItem]] = field(default_factory=dict)
-    real: Sequence[RealPairs] = ()
-    configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    timings: Mapping[str, str] = field(default_factory=dict)
-    others: Mapping[str, Sequence[Evaluation]] = field(default_factory=dict)
-
-
-def write_run_page(path: str | Path, report: RunReport) -> Path:
-    """Write the page; an existing page is replaced in one move."""
-    return write_text(Path(path), render_report(report))
-
-
-def render_report(report: RunReport) -> str:
-    """The page as text."""
-    return render_template(
-        "run.html",
-        title=report.title,
-        subtitle=report.subtitle,
-        opening=report.opening,
-        scores=_scores(report.evaluations, report.others),
-        claims=claims_table(report.evaluations, report.others),
-        types=_types(report.evaluations),
-        trainings=[_training(name, lines) for name, lines in report.logs.items() if lines],
-        tokenizer=", ".join(f"{name} {number(value)}" for name, value in report.tokenizer.items()),
-        galleries={title: items for title, items in report.galleries.items() if items},
-        real=[_real(real) for real in report.real],
-        protocol=report.evaluations[0].protocol if report.evaluations else {},
-        timings=report.timings,
-        environment=report.environment,
-        configs={
-            name: json.dumps(config, indent=1, ensure_ascii=False, default=str)
-            for name, config in report.configs.items()
-        },
-    )
+_LABELS = {
+    CONSTANT: "the best constant caption",
+    NEAREST: "the nearest training pair's caption",
+    TRAINED: "the trained baseline",
+    TRUTH: "the truth in one wording",
+}
 
 
 # ----------------------------------------------------------------------------------------------------------- scores
 
 
 @dataclass(frozen=True)
-class _Bar:
-    """A labelled bar: its value in words, its width, and the positions of the single values of several seeds."""
+class _Scored:
+    """The model, another captioner, a baseline or the upper bound: how it was made, scores, scores of subsets."""
 
-    label: str
-    kind: str
-    text: str
-    width: str
-    ticks: list[str]
+    what: str
+    scores: Mapping[str, Spread]
+    subsets: Mapping[str, Mapping[str, Spread]]
 
 
-def _bar(label: str, value: Spread, top: float, kind: str = "model") -> _Bar:
-    ticks = [width(single / top) for single in value.values] if len(value.values) > 1 else []
-    return _Bar(label, kind, _mean(value), width(value.mean / top), ticks)
+def scores_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Section:
+    """Scores of all captioners and baselines, as tiles and as tables.
+
+    Args:
+        evaluations: of the model, one per seed.
+    """
+    if not evaluations or not evaluations[0].scores:
+        return pg.Section("Scores", [])
+    first, scored = evaluations[0], _scored(evaluations, others)
+    metrics = sorted(first.scores, key=lambda metric: metric != HEADLINE)
+    rows = [[name, *(_cell(of.scores.get(metric)) for metric in metrics)] for name, of in scored.items()]
+    captions = {name: baseline.caption for name, baseline in first.baselines.items() if baseline.caption}
+    compared = [
+        f"{name}{f' (“{captions[name]}”)' if name in captions else ''}: {of.what}."
+        for name, of in scored.items()
+        if of.what
+    ]
+    return pg.Section("Scores", [
+        pg.Tiles([*_tiles(evaluations, scored), *_difference_tile(evaluations)]),
+        pg.Text(note=_about(evaluations)),
+        pg.Table(["", *metrics], rows, bold=[0]),
+        pg.Bullets(compared),
+        pg.Bullets(_warned({"the model": evaluations, **others}), note="With the warning that they are unlike the "
+                "training data:"),
+        _subsets(first, scored, metrics),
+    ])  # fmt: skip
+
+
+def _scored(evaluations: Sequence[Evaluation], others: Others) -> dict[str, _Scored]:
+    """The model and all that the page compares it with, by name."""
+    scored = {}
+    for name, of in {"model": evaluations, **others}.items():
+        summary = aggregate(of)
+        what = str(of[0].training or (f"the captions in {of[0].protocol.get('captioner')}" if name != "model" else ""))
+        scored[name] = _Scored(what, summary.scores, summary.subsets)
+    first = evaluations[0]
+    truth = {TRUTH: first.ceiling} if first.ceiling is not None else {}
+    for name, baseline in {**first.baselines, **truth}.items():
+        subsets = {part: _spreads(subset.scores) for part, subset in baseline.subsets.items()}
+        scored[name] = _Scored(baseline.what, _spreads(baseline.scores), subsets)
+    return scored
+
+
+def _about(evaluations: Sequence[Evaluation]) -> str:
+    first, seeds = evaluations[0], len(evaluations)
+    over = f"mean and standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    empty = f", {first.empty_captions} of them empty" if first.empty_captions else ""
+    return (
+        f"{first.pairs} pairs of the split {first.split} with {first.references} references, {over}. "
+        f"{first.distinct_captions} distinct captions{empty}. The constant baseline uses nothing of a pair, the "
+        "nearest-neighbour baseline only its thumbnails: a captioner has to be well above both. A trained baseline is "
+        "a plain captioner: what a method adds is its distance from that one."
+    )
 
 
 def _mean(value: Spread, unit: str = "") -> str:
@@ -132,32 +108,18 @@ def _mean(value: Spread, unit: str = "") -> str:
     return f"{text}{unit} ± {100 * value.std:.1f}" if len(value.values) > 1 else text + unit
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """Another captioner, a baseline or the upper bound."""
-
-    what: str
-    scores: Mapping[str, Spread]
-    subsets: Mapping[str, Mapping[str, Spread]]
-    kind: str
-    caption: str | None = None
+def _cell(value: Spread | None) -> pg.Cell:
+    """The mean, and the single values for the pointer."""
+    if value is None:
+        return pg.Cell("")
+    return pg.Cell(_mean(value), title=", ".join(map(score_text, value.values)) if len(value.values) > 1 else "")
 
 
-def _compared(first: Evaluation, others: Mapping[str, Sequence[Evaluation]]) -> dict[str, _Compared]:
-    """All that the page compares the model with, by name."""
-    compared = {}
-    for name, evaluations in others.items():
-        summary = aggregate(evaluations)
-        what = str(evaluations[0].training or f"the captions in {evaluations[0].protocol.get('captioner')}")
-        compared[name] = _Compared(what, summary.scores, summary.subsets, "trained")
-    truth = {TRUTH: first.ceiling} if first.ceiling is not None else {}
-    for name, other in {**first.baselines, **truth}.items():
-        subsets = {part: _spreads(subset.scores) for part, subset in other.subsets.items()}
-        compared[name] = _Compared(other.what, _spreads(other.scores), subsets, name, other.caption)
-    return compared
+def _spreads(scores: Mapping[str, float]) -> dict[str, Spread]:
+    return {name: spread([value]) for name, value in scores.items()}
 
 
-def _warned(captioners: Mapping[str, Sequence[Evaluation]]) -> list[str]:
+def _warned(captioners: Others) -> list[str]:
     """Share of the pairs with the warning, one line per captioner that has one to give; all different shares of its
     seeds."""
     lines = []
@@ -167,79 +129,18 @@ def _warned(captioners: Mapping[str, Sequence[Evaluation]]) -> list[str]:
     return lines
 
 
-def _spreads(scores: Mapping[str, float]) -> dict[str, Spread]:
-    return {name: spread([value]) for name, value in scores.items()}
-
-
-def _scores(evaluations: Sequence[Evaluation], others: Mapping[str, Sequence[Evaluation]]) -> dict[str, Any] | None:
-    if not evaluations or not evaluations[0].scores:
-        return None
-    first, summary = evaluations[0], aggregate(evaluations)
-    compared = _compared(first, others)
-    metrics = {}
-    for metric, value in sorted(summary.scores.items(), key=lambda item: item[0] != HEADLINE):
-        every = [*value.values, *(single for other in compared.values() for single in other.scores[metric].values)]
-        top = max([1e-9, *(single for single in every if not math.isnan(single))])
-        bars = [_bar(name, other.scores[metric], top, other.kind) for name, other in compared.items()]
-        metrics[metric] = [_bar("model", value, top), *bars]
-    return {
-        "tiles": [
-            *_tiles(first, summary.scores, summary.type_accuracy, compared),
-            *_object_tile(evaluations),
-            *_difference_tile(evaluations),
-        ],
-        "model": str(first.training or ""),
-        "pairs": first.pairs,
-        "split": first.split,
-        "references": first.references,
-        "seeds": summary.runs,
-        "distinct": first.distinct_captions,
-        "empty": first.empty_captions,
-        "warned": _warned({"the model": evaluations, **others}),
-        "upper_bound": first.ceiling is not None,
-        "trained": TRAINED in first.baselines,
-        "metrics": metrics,
-        "compared": [(name, other.caption, other.what) for name, other in compared.items()],
-        "columns": list(first.scores),
-        "subsets": _subset_rows(first, summary, compared),
-    }
-
-
-_LABELS = {
-    CONSTANT: "the best constant caption",
-    NEAREST: "the nearest training pair's caption",
-    TRAINED: "the trained baseline",
-    TRUTH: "the truth in one wording",
-}
-
-
-def _tiles(
-    first: Evaluation, scores: Mapping[str, Spread], accuracy: Spread | None, compared: Mapping[str, _Compared]
-) -> list[tuple[str, str, str]]:
-    tiles = []
-    if HEADLINE in scores:
-        tiles.append((f"{HEADLINE}-D, model", _mean(scores[HEADLINE]), str(first.training or "")))
-        for name, other in compared.items():
-            value = other.scores[HEADLINE]
-            times = f"the model has {scores[HEADLINE].mean / value.mean:.1f} times as much" if value.mean > 0 else ""
-            label = f"{HEADLINE}-D, {_LABELS.get(name, name)}"
-            tiles.append((label, _mean(value), times if name != TRUTH else ""))
+def _tiles(evaluations: Sequence[Evaluation], scored: Mapping[str, _Scored]) -> list[tuple[str, str, str]]:
+    first, tiles = evaluations[0], []
+    for name, of in scored.items() if HEADLINE in first.scores else ():
+        value, model = of.scores[HEADLINE], scored["model"].scores[HEADLINE]
+        times = f"the model has {model.mean / value.mean:.1f} times as much" if value.mean > 0 and name != TRUTH else ""
+        tiles.append((f"{HEADLINE}-D, {_LABELS.get(name, name)}", _mean(value), of.what if name == "model" else times))
+    accuracy = aggregate(evaluations).type_accuracy
     if accuracy is not None and first.types is not None:
         chance = f"always {first.types.most_frequent!r} gives {first.types.chance_most_frequent:.0%}"
         label = f"captions that name the right change type, of {first.types.pairs} pairs"
         tiles.append((label, _mean(accuracy, "%"), chance))
     return tiles
-
-
-def _object_tile(evaluations: Sequence[Evaluation]) -> list[tuple[str, str, str]]:
-    hallucinations = [evaluation.hallucination for evaluation in evaluations if evaluation.hallucination is not None]
-    if not hallucinations or not hallucinations[0].changed:
-        return []
-    low, high = hallucinations[0].interval("object")
-    interval = f"95 % interval {100 * low:.1f} to {100 * high:.1f}; " if len(hallucinations) == 1 else ""
-    label = f"captions that name the right object, of {hallucinations[0].changed} changed pairs"
-    value = _mean(spread([hallucination.object.rate for hallucination in hallucinations]), "%")
-    return [(label, value, f"{interval}chance {hallucinations[0].object.chance:.1%}")]
 
 
 def _difference_tile(evaluations: Sequence[Evaluation]) -> list[tuple[str, str, str]]:
@@ -250,81 +151,138 @@ def _difference_tile(evaluations: Sequence[Evaluation]) -> list[tuple[str, str, 
     interval = f"95 % interval {100 * low:.1f} to {100 * high:.1f}; " if len(differences) == 1 and high else ""
     baselines = [f"{name} {100 * baseline.differences.f1:.1f}" for name, baseline in evaluations[0].baselines.items()
                  if baseline.differences is not None]  # fmt: skip
-    note = f"{interval}{', '.join(baselines)}".rstrip("; ")
-    return [
-        (
-            f"{F1}, by {differences[0].protocol}, of {differences[0].pairs} pairs",
-            _mean(spread([scores.f1 for scores in differences])),
-            note,
-        )
-    ]
+    label = f"{F1}, by {differences[0].protocol}, of {differences[0].pairs} pairs"
+    value = _mean(spread([scores.f1 for scores in differences]))
+    return [(label, value, f"{interval}{', '.join(baselines)}".rstrip("; "))]
 
 
-def _subset_rows(
-    first: Evaluation, summary: SeedSummary, compared: Mapping[str, _Compared]
-) -> list[tuple[bool, list[str]]]:
-    """Whether a row is the model's, and its cells."""
-    rows = []
-    for name, values in summary.subsets.items():
-        model_cells = [_mean(values[metric]) for metric in first.scores]
-        rows.append((True, [name, str(first.subsets[name].pairs), "model", *model_cells]))
-        for other_name, other in compared.items() if name in ("change", "no change") else ():
-            cells = [_mean(other.subsets[name][metric]) for metric in first.scores]
-            rows.append((False, ["", "", other_name, *cells]))
-    return rows
+def _subsets(first: Evaluation, scored: Mapping[str, _Scored], metrics: Sequence[str]) -> pg.Table:
+    """Every subset of the model; changed and unchanged pairs of the others too."""
+    rows: list[list[str | pg.Cell]] = []
+    bold = []
+    for name, subset in first.subsets.items():
+        for captioner, of in scored.items():
+            if captioner == "model" or name in ("change", "no change"):
+                bold += [len(rows)] if captioner == "model" else []
+                facts = [name, str(subset.pairs)] if captioner == "model" else ["", ""]
+                cells = [_cell(of.subsets.get(name, {}).get(metric)) for metric in metrics]
+                rows.append([*facts, captioner, *cells])
+    note = (
+        "Each subset is scored alone, as the official code does: CIDEr's document frequencies are those of the subset."
+    )
+    return pg.Table(
+        ["subset", "pairs", "captions by", *metrics], rows, bold=bold, title="Subsets", folded=True, note=note
+    )
 
 
-def _types(evaluations: Sequence[Evaluation]) -> dict[str, Any] | None:
-    agreements = [e.types for e in evaluations if e.types is not None]
-    if not agreements or len(agreements) != len(evaluations):
-        return None
+# ----------------------------------------------------------------------------------------------------------- claims
+
+
+def claims_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Section:
+    """What the captions of every captioner and baseline claim."""
+    named = {name: _hallucinations(per_seed) for name, per_seed in {"model": evaluations, **others}.items()}
+    for name, baseline in evaluations[0].baselines.items():
+        named[name] = [baseline.hallucination] if baseline.hallucination is not None else []
+    return pg.Section("Right object, right attributes", [claims_table(named)] if named["model"] else [])
+
+
+def claims_table(named: Mapping[str, Sequence[Hallucination]]) -> pg.Table:
+    """The rates of :mod:`idc.metrics.hallucination`, with intervals, or with deviations if there are several seeds.
+
+    Args:
+        named: captioner -> its claims, per seed; the first has some.
+    """
+    rates = next(iter(named.values()))[0].rates()
+    rows = [[name, *(_claim_cell(claims, rate) for rate in rates)] for name, claims in named.items() if claims]
+    rows.append([f"chance, {next(iter(named))}", *(f"{rate.chance:.1%}" for rate in rates.values())])
+    note = (
+        "What the captions say of the changed object, compared with the scene that was rendered. object: the caption "
+        "names at least one attribute of the changed object, and all it names are right. attribute: of all attributes "
+        "named. In brackets 95 % intervals (Wilson, at most one case per pair); with several seeds, mean and standard "
+        "deviation. chance: the same captions dealt out to the pairs at random."
+    )
+    head = ["", *(f"{name} (to be low)" if name in (INVENTED, MISSED) else name for name in rates)]
+    return pg.Table(head, rows, note=note, bold=[0])
+
+
+def _hallucinations(evaluations: Sequence[Evaluation]) -> list[Hallucination]:
+    return [evaluation.hallucination for evaluation in evaluations if evaluation.hallucination is not None]
+
+
+def _claim_cell(hallucinations: Sequence[Hallucination], name: str) -> str:
+    """The rate with its interval, or its mean over several seeds with their deviation."""
+    rates = [hallucination.rates().get(name) for hallucination in hallucinations]
+    values = [rate.rate for rate in rates if rate is not None and rate.of]
+    if not values:
+        return "–"  # nothing of the kind was claimed
+    if len(values) > 1:
+        over = spread(values)
+        return f"{over.mean:.1%} ± {100 * over.std:.1f}"
+    low, high = hallucinations[0].interval(name)
+    return f"{values[0]:.1%} ({100 * low:.1f} to {100 * high:.1f})"
+
+
+# ------------------------------------------------------------------------------------------------------ change types
+
+
+def types_section(evaluations: Sequence[Evaluation]) -> pg.Section:
+    """How often the captions name the right change type."""
+    agreements = [evaluation.types for evaluation in evaluations if evaluation.types is not None]
+    whole = agreements and len(agreements) == len(evaluations)
+    return pg.Section("Change types", types_blocks(agreements) if whole else [])
+
+
+def types_blocks(agreements: Sequence[TypeAgreement]) -> list[pg.PageBlock]:
+    """How often the captions name the right change type, and what they name instead; ``agreements``: per seed."""
     first = agreements[0]
-    return {
-        "accuracy": _mean(spread([agreement.accuracy for agreement in agreements]), "%"),
-        "pairs": first.pairs,
-        "most_frequent": first.most_frequent,
-        "chance_most_frequent": f"{100 * first.chance_most_frequent:.1f}%",
-        "chance_matched": f"{100 * first.chance_matched:.1f}%",
-        "bars": [
-            _bar(kind, spread([agreement.per_type[kind] for agreement in agreements]), 1.0) for kind in first.per_type
-        ],
-        "confusion": _confusion(first),
-    }
+    accuracy = _mean(spread([agreement.accuracy for agreement in agreements]), "%")
+    note = (
+        f"{accuracy} of {first.pairs} captions name the right change type, judged by their words. Always naming "
+        f"“{first.most_frequent}” gives {first.chance_most_frequent:.1%}, guessing with the types' frequencies "
+        f"{first.chance_matched:.1%}."
+    )
+    rows = [[kind, _cell(spread([agreement.per_type[kind] for agreement in agreements]))] for kind in first.per_type]
+    return [pg.Table(["type", "share of its captions that name it"], rows, note=note), _confusion(first)]
 
 
-def _confusion(types: TypeAgreement) -> dict[str, Any]:
-    """Columns, and rows of (actual type, (colour, count) for each column)."""
+def _confusion(types: TypeAgreement) -> pg.Table:
+    """Captions by the right type and the type that they name."""
     columns = [kind for kind in (*CHANGE_TYPES, UNCLEAR) if any(row.get(kind) for row in types.table.values())]
     rows = []
     for actual, row in types.table.items():
         cells = []
         for kind in columns:
             color, share = "29,122,70" if kind == actual else "179,55,46", row.get(kind, 0) / sum(row.values())
-            cells.append((f"rgba({color},{0.5 * share:.2f})", row.get(kind, 0)))
-        rows.append((actual, cells))
-    return {"columns": columns, "rows": rows}
+            cells.append(pg.Cell(str(row.get(kind, 0) or "·"), color=f"rgba({color},{0.5 * share:.2f})"))
+        rows.append([actual, *cells])
+    note = "Captions by the right type (rows) and the type that they name (columns)."
+    return pg.Table(["", *columns], rows, title="What is named instead", folded=True, note=note)
 
 
-# ------------------------------------------------------------------------------------------ training, real
+# ------------------------------------------------------------------------------------------ training, pairs, real
 
 
-def _training(name: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Name, facts, charts, and the values that one point, too few for a curve, has."""
+def training_section(logs: Mapping[str, Sequence[Mapping[str, Any]]]) -> pg.Section:
+    """Curves of every run, and the values that one point, too few for a curve, has."""
+    return pg.Section("Training", [_training(name, lines) for name, lines in logs.items() if lines])
+
+
+def _training(name: str, lines: Sequence[Mapping[str, Any]]) -> pg.PageBlock:
     facts = [f"{lines[-1]['step']} steps"]
     if "seconds_per_step" in lines[-1]:
         times = sorted(line["seconds_per_step"] for line in lines if "seconds_per_step" in line)
         facts.append(f"{times[len(times) // 2]:.3g} s per step")
     if "peak_rss_gib" in lines[-1]:
         facts.append(f"{max(line.get('peak_rss_gib', 0.0) for line in lines):.2g} GiB at most")
-    curves: list[Markup] = []
-    once = []
+    curves, once = [], []
     for title, keys in _chart_groups(lines):
         points = {
             key: [(line["step"], factor(key) * float(line[key])) for line in lines if key in line] for key in keys
         }
-        curves.append(charts.curves(title, points))
-        once += [f"{key} {number(values[0][1])}" for key, values in points.items() if len(values) == 1]
-    return {"name": name, "facts": ", ".join(facts), "charts": curves, "once": ", ".join(once)}
+        curves += [chart] if (chart := charts.curves(title, points)) else []
+        once += [f"{key} {pg.number(values[0][1])}" for key, values in points.items() if len(values) == 1]
+    note = f"Measured once: {', '.join(once)}." if once else ""
+    return pg.BlockGroup([pg.Figure(curves), pg.Text(note=note)], title=f"{name}: {', '.join(facts)}", folded=True)
 
 
 def _chart_groups(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
@@ -338,29 +296,43 @@ def _chart_groups(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[st
     return [(title, members) for title, members in groups if members]
 
 
-def _real(real: RealPairs) -> dict[str, Any]:
-    section: dict[str, Any] = {"title": real.title, "text": real.text, "shown": real.items, "types": None}
-    section["warned"] = real.evaluation.warnings() if real.evaluation is not None else None
-    if real.evaluation is not None and (types := real.evaluation.types) is not None:
-        section["types"] = {
-            "shares": [_share(types, kind) for kind in types.table],
-            "accuracy": f"{types.accuracy:.1%}",
-            "pairs": types.pairs,
-            "most_frequent": types.most_frequent,
-            "chance_most_frequent": f"{types.chance_most_frequent:.1%}",
-            "num_types": len(CHANGE_TYPES),
-            "chance": f"{1 / len(CHANGE_TYPES):.1%}",
-            "confusion": _confusion(types),
-        }
-    return section
+def pairs_section(opening: Sequence[pg.Card], galleries: Mapping[str, Sequence[pg.Card]]) -> pg.Section:
+    """The first pairs, and further ones below their headings."""
+    note = pg.html_join([
+        "The first evaluated pairs of each change type in turn, not selected by score, and below them others. A "
+        "caption is ", pg.styled("said right small", "green"), " if its words name the right kind of change and ",
+        pg.styled("said wrong small", "red"), " if not; words that are in no reference are dotted. Under each frame of "
+        "the procedure is its confidence; key frames are framed.",
+    ])  # fmt: skip
+    folded = [pg.Cards(cards, title=f"{title} ({len(cards)})", folded=True) for title, cards in galleries.items()]
+    return pg.Section("Pairs and their captions", [pg.Text(note=note), pg.Cards(opening), *folded])
 
 
-def _share(types: TypeAgreement, kind: str) -> str:
-    """How many captions of a type's pairs name it, and how many of the other pairs'."""
-    row, others = types.table[kind], [other for name, other in types.table.items() if name != kind]
-    total, elsewhere = sum(row.values()), sum(other.get(kind, 0) for other in others)
-    label = "unchanged pairs" if kind == NO_CHANGE else f"{kind} pairs"
-    said = "that nothing changed" if kind == NO_CHANGE else f"a {kind} change"
-    count = sum(sum(other.values()) for other in others)
-    also = f"; it says so of {elsewhere} of the {count} others ({elsewhere / count:.0%})" if count else ""
-    return f"of {total} {label}, {row.get(kind, 0)} captions ({row.get(kind, 0) / total:.0%}) say {said}{also}"
+def real_block(title: str, text: str, evaluation: Evaluation, cards: Sequence[pg.Card]) -> pg.PageBlock:
+    """Pairs from elsewhere that the same model captioned: how often it names their change type, and some of them."""
+    warned = evaluation.warnings()
+    shown = pg.Cards(cards, title=f"Pairs ({len(cards)})", folded=True)
+    about: list[pg.PageBlock] = (
+        [pg.Text(note=f"Warned as unlike the training data: {warned}.")] if warned is not None else []
+    )
+    if (types := evaluation.types) is not None:
+        note = (
+            f"Right change type: {types.accuracy:.1%} of {types.pairs} pairs; always “{types.most_frequent}”: "
+            f"{types.chance_most_frequent:.1%}; one of the {len(CHANGE_TYPES)} types at random: "
+            f"{1 / len(CHANGE_TYPES):.1%}."
+        )
+        about += [pg.Text(note=note), _confusion(types)]
+    return pg.BlockGroup([*about, shown], title=title, note=text)
+
+
+def record_section(
+    protocol: Mapping[str, object], timings: Mapping[str, str], machine: Mapping[str, str],
+    configs: Mapping[str, Mapping[str, Any]],
+) -> pg.Section:  # fmt: skip
+    """How the numbers were made."""
+    facts = {"Protocol": protocol, "Timings": timings, "Environment": machine}
+    codes = {f"Config: {name}": json.dumps(config, indent=1, ensure_ascii=False) for name, config in configs.items()}
+    return pg.Section("Protocol and run", [
+        *(pg.Facts(rows, title=title, folded=True) for title, rows in facts.items()),
+        *(pg.Code(text, title=title, folded=True) for title, text in codes.items()),
+    ])  # fmt: skip

@@ -1,11 +1,10 @@
-"""Settings of a sweep: a table (rows that are given, or a grid) or a search, over dotted settings of a chain of jobs.
+"""Settings of a sweep: a table of rows or a search, over dotted settings of a chain of jobs.
 
 Every trial's config is built when the sweep's is read, so a wrong key is named before anything starts.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -234,8 +233,6 @@ class SweepJob(ConfigModel):
     """Group of rows -> dotted settings of all its rows, overridden by the rows' own."""
     rows: tuple[RowConfig, ...] = ()
     """The table's rows."""
-    grid: dict[str, tuple[Any, ...]] = Field({})
-    """Instead of rows: dotted setting -> values; every combination is a row."""
     search: SearchConfig | None = None
     """Instead of rows: a search."""
     seeds: tuple[int, ...] = Field((0,), min_length=1)
@@ -263,21 +260,9 @@ class SweepJob(ConfigModel):
 
     @property
     def table(self) -> tuple[RowConfig, ...]:
-        """The rows with all their settings; rows of a grid are labelled by their settings."""
-        if not self.grid:
-            return tuple(
-                row.model_copy(update={"settings": {**self.groups.get(row.group, {}), **row.settings}})
-                for row in self.rows
-            )
-        short = {key: key.rsplit(".", 1)[-1] for key in self.grid}
-        if len(set(short.values())) < len(short):
-            short = {key: key for key in self.grid}
+        """The rows with all their settings."""
         return tuple(
-            RowConfig(
-                label=", ".join(f"{short[key]} {value}" for key, value in zip(self.grid, values, strict=True)),
-                settings=dict(zip(self.grid, values, strict=True)),
-            )
-            for values in itertools.product(*self.grid.values())
+            row.model_copy(update={"settings": {**self.groups.get(row.group, {}), **row.settings}}) for row in self.rows
         )
 
     def trial(self, settings: Mapping[str, Any], seed: int) -> ConfigModel:
@@ -330,8 +315,8 @@ class SweepJob(ConfigModel):
             return
         if self.name == STEPS:
             yield f"name: {STEPS!r} is the folder of all sweeps' steps; choose another name"
-        if sum([bool(self.rows), bool(self.grid), self.search is not None]) != 1:
-            yield "rows, grid, search: give exactly one of the three"
+        if bool(self.rows) == (self.search is not None):
+            yield "rows, search: give exactly one of the two"
             return
         yield from self._table_faults()
         yield from self._trial_faults()
@@ -387,9 +372,8 @@ class SweepJob(ConfigModel):
     def _variants(self) -> dict[str, dict[str, Any]]:
         """Place in this config -> settings of a trial to validate; for a search, the ends of each dimension."""
         if self.search is None:
-            where = "rows" if self.rows else "grid"
             rows = enumerate(self.table)
-            return {f"{where}.{number} ({row.label})": row.settings for number, row in rows if not row.quoted}
+            return {f"rows.{number} ({row.label})": row.settings for number, row in rows if not row.quoted}
         first = {
             key: dimension.ends()[0] for key, dimension in self.search.space.items() if not list(dimension.faults())
         }

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from idc.evaluation.effects import SeededEffect
 from idc.evaluation.record import Baseline, Evaluation, Spread, load_evaluation, spread
@@ -93,62 +93,32 @@ class BaselineRow(_Record):
 
 
 class Ordering(_Record):
-    """Whether a column's rows have the paper's order.
-
-    Pairs of rows whose numbers differ, the published ones and those here, are counted. A difference is beyond the
-    spread if it is larger than the root of the sum of the two rows' variances over the seeds; with one seed there is no
-    spread, and none counts.
-    """
+    """Whether a column's rows have the paper's order: pairs of rows whose numbers differ, the published ones and those
+    here. How certain a difference is, the effects against a control row tell."""
 
     column: str
     group: str
     pairs: int
     same: int
     """Pairs in the paper's order."""
-    same_beyond: int
-    """Those of them whose difference is beyond the spread."""
-    opposite: int
-    """Pairs in the opposite order."""
-    opposite_beyond: int
-    """Those of them whose difference is beyond the spread."""
-    equal: int = 0
-    """Further pairs with equal numbers here, of which nothing follows."""
     paper_best: str
     """The row with the paper's best number."""
     own_best: str
     """The row with the best number here, among those with a published one."""
     lower_is_better: bool = False
     """Whether the best number is the lowest."""
-    seeds: int
-    """Smallest number of seeds of a row."""
-
-    @property
-    def held(self) -> bool:
-        return 0 < self.pairs == self.same
 
     def sentence(self) -> str:
         """The counts in words."""
-        tied = "1 pair of rows has" if self.equal == 1 else f"{self.equal} pairs of rows have"
-        ties = f"{tied} equal numbers here"
+        of = f"{self.column} ({self.group})" if self.group else self.column
         if not self.pairs:
-            return f"The paper's order cannot be compared for {self.column}{self._where}: {ties}."
-        verdict = "The paper's order held" if self.held else "The paper's order did not hold"
-        pairs = f"{self.same} of {self.pairs} pair{'s' * (self.pairs > 1)} of rows"
-        text = f"{verdict} for {self.column}{self._where}: {pairs} agree{'s' * (self.pairs == 1)} (chance: half)"
-        if self.seeds > 1:
-            text += f", {self.same_beyond} by more than the spread over the seeds"
-            if self.opposite:
-                text += f"; {self.opposite} in the opposite order, {self.opposite_beyond} by more than the spread"
-        else:
-            text += "; with one seed there is no spread to compare with"
-        if self.equal:
-            text += f"; {ties}"
+            return f"The paper's order cannot be compared for {of}: all numbers here are equal."
+        held = "held" if self.pairs == self.same else "did not hold"
         best = "as here" if self.own_best == self.paper_best else f"here {self.own_best!r}"
-        return f"{text}. {'Lowest' if self.lower_is_better else 'Highest'} in the paper: {self.paper_best!r}, {best}."
-
-    @property
-    def _where(self) -> str:
-        return f" ({self.group})" if self.group else ""
+        return (
+            f"The paper's order {held} for {of}: {self.same} of {self.pairs} pairs of rows agree (chance: half). "
+            f"{'Lowest' if self.lower_is_better else 'Highest'} in the paper: {self.paper_best!r}, {best}."
+        )
 
 
 class Cost(_Record):
@@ -174,7 +144,7 @@ class SweepResult(_Record):
     control: str | None = None
     rows: list[ResultRow]
     plot: PlotConfig | None
-    baselines: list[BaselineRow] = Field(validation_alias=AliasChoices("baselines", "floors"))
+    baselines: list[BaselineRow]
     orderings: list[Ordering]
     cost: Cost
     trials: int
@@ -293,16 +263,8 @@ def ordering(column: ColumnConfig, rows: Sequence[ResultRow]) -> Ordering | None
     counted = [(a, b) for a, b in itertools.combinations(both, 2) if a[2] != b[2]]
     if not counted:
         return None
-    counts = {"same": 0, "same_beyond": 0, "opposite": 0, "opposite_beyond": 0, "equal": 0}
-    for (_, mine, theirs), (_, my_other, their_other) in counted:
-        difference = mine.mean - my_other.mean
-        if difference == 0.0:
-            counts["equal"] += 1
-            continue
-        kind = "same" if (difference > 0) == (theirs > their_other) else "opposite"
-        counts[kind] += 1
-        if min(len(mine.values), len(my_other.values)) > 1 and abs(difference) > math.hypot(mine.std, my_other.std):
-            counts[f"{kind}_beyond"] += 1
+    steps = [(mine.mean - other.mean, theirs - published) for (_, mine, theirs), (_, other, published) in counted]
+    agree = [(here > 0) == (there > 0) for here, there in steps if here != 0]
     best = min if column.lower_is_better else max
     score, published_score = best(value.mean for _, value, _ in both), best(published for *_, published in both)
     best_here = [label for label, value, _ in both if value.mean == score]
@@ -311,12 +273,11 @@ def ordering(column: ColumnConfig, rows: Sequence[ResultRow]) -> Ordering | None
     return Ordering(
         column=column.title,
         group=rows[0].group,
-        pairs=counts["same"] + counts["opposite"],
-        **counts,
+        pairs=len(agree),
+        same=sum(agree),
         paper_best=(shared or best_there)[0],
         own_best=(shared or best_here)[0],
         lower_is_better=column.lower_is_better,
-        seeds=min(len(value.values) for _, value, _ in both),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from idc.report.run import write_run_page
+from idc.atomic import write_text
 from tests.browser.driving import CONTRASTS, too_wide
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ REQUESTS = """() => performance.getEntriesByType("resource").filter((one) => !on
 def page(tmp_path: Path) -> Path:
     from tests.report.test_run_page import full
 
-    return write_run_page(tmp_path / "report.html", full())
+    return write_text(tmp_path / "report.html", full().html())
 
 
 @pytest.mark.parametrize("width", [360, 1280])

@@ -6,7 +6,7 @@ import json
 import runpy
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,49 +129,39 @@ def test_what_cannot_be_calibrated_on(
     assert not (artifact / "calibration.json").exists()
 
 
-def noise(random: np.random.Generator) -> bytes:
-    return encode_png(random.integers(0, 255, (32, 32, 3), dtype=np.uint8))
-
-
-def test_pairs_with_captions_alone(
-    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Their captions say whether they changed; if all did, the familiarity is fitted and no probability."""
-    random = np.random.default_rng(0)
-    for name, captions, fitted in (
-        ("both", [("a car left", "the van is gone"), ("i cannot see any difference", "no change")], True),
-        ("changed", [("a car left",), ("a tree fell",)], False),
-    ):
-        rows = [
-            {"pair_id": f"{split}-{number}", "before": noise(random), "after": noise(random),
-             "captions": list(captions[number % 2]),
-             "change_type": None, "split": split, "mask": None, "source": "test", "meta": "{}"}
-            for split, count in (("train", 60), ("val", 40)) for number in range(count)
-        ]  # fmt: skip
-        write_rows(tmp_path / name, rows, fingerprint=name)
-        copy = shutil.copytree(artifact, tmp_path / f"artifact-{name}")
-        calibrate(monkeypatch, f"artifact={copy}", f"pairs={tmp_path / name}")
-        assert (copy / "calibration.json").exists() == fitted
-        assert (copy / "familiarity.safetensors").exists()
-    printed = capsys.readouterr()
-    assert "val          40       20" in printed.out
-    assert "the familiarity was fitted" in printed.out
-    assert "val has only pairs that changed" in printed.err + printed.out
-
-
-def write_pairs(folder: Path, splits: dict[str, list[Pair]]) -> str:
-    """A folder of pairs; every second one is unchanged."""
+def write_pairs(folder: Path, splits: dict[str, list[Any]], captions: Sequence[Sequence[str]] = ()) -> str:
+    """A folder of pairs; every second one is unchanged, or with ``captions`` has the second of these and no type."""
     rows = [
         {
             "pair_id": f"{split}-{number}", "before": encode_png(pair[0]), "after": encode_png(pair[number % 2]),
-            "captions": ["x"], "change_type": ("none", "move")[number % 2], "split": split, "mask": None,
-            "source": "test", "meta": "{}",
+            "captions": list(captions[number % 2]) if captions else ["x"], "split": split, "mask": None,
+            "change_type": None if captions else ("none", "move")[number % 2], "source": "test", "meta": "{}",
         }
         for split, pairs in splits.items()
         for number, pair in enumerate(pairs)
     ]  # fmt: skip
     write_rows(folder, rows, fingerprint=folder.name)
     return str(folder)
+
+
+def test_pairs_with_captions_alone(
+    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their captions say whether they changed; if all did, the familiarity is fitted and no probability."""
+    images = np.random.default_rng(0).integers(0, 255, (60, 2, 32, 32, 3), dtype=np.uint8)
+    for name, captions, fitted in (
+        ("both", [("a car left", "the van is gone"), ("i cannot see any difference", "no change")], True),
+        ("changed", [("a car left",), ("a tree fell",)], False),
+    ):
+        folder = write_pairs(tmp_path / name, {"train": [*images], "val": [*images[:40]]}, captions)
+        copy = shutil.copytree(artifact, tmp_path / f"artifact-{name}")
+        calibrate(monkeypatch, f"artifact={copy}", f"pairs={folder}")
+        assert (copy / "calibration.json").exists() == fitted
+        assert (copy / "familiarity.safetensors").exists()
+    printed = capsys.readouterr()
+    assert "val          40       20" in printed.out
+    assert "the familiarity was fitted" in printed.out
+    assert "val has only pairs that changed" in printed.err + printed.out
 
 
 def test_familiarity_is_fitted_reported_and_used(

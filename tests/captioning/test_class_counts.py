@@ -22,8 +22,3 @@ def test_regions_of_each_class_with_their_positions_and_share() -> None:
     assert building.to_dict() == {
         "name": "building", "count": 2, "share": 101 / 900, "positions": ["lower left corner", "top left corner"],
     }  # fmt: skip
-
-
-def test_a_class_without_regions_is_there() -> None:
-    counts = count_classes(ClassMap(np.zeros((8, 8), np.uint8), NAMES))
-    assert counts == (ClassCount("road", 0, 0.0, ()), ClassCount("building", 0, 0.0, ()))

@@ -58,17 +58,6 @@ def test_only_a_pair_below_the_threshold_gets_a_warning_and_it_names_what_the_mo
     assert unnamed.warning == "This model has only seen other images than these. Do not trust it here."
 
 
-def test_every_api_gets_the_same_names() -> None:
-    assert Description((MOVED,), changed=0.12, familiarity=0.004, trained_on="x").assessment.to_dict() == {
-        "changed_probability": 0.12,
-        "familiarity": 0.004,
-        "familiar": False,
-        "verdict": "unsure",
-        "verdict_text": "the images are unlike those that the model was trained on",
-        "warning": "This model has only seen x. Do not trust it here.",
-    }
-
-
 def test_a_captioner_is_refused_where_it_lacks_a_capability() -> None:
     captioner = ToyCaptioner(lambda befores, afters: ["no change"])
     with pytest.raises(ValueError, match=r"^score: this captioner cannot compute the probability .*capabilities: none"):

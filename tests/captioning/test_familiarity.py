@@ -73,18 +73,6 @@ def brighter(seed: int, count: int) -> list[Pair]:
     return [(np.minimum(before, 215) + 40, np.minimum(after, 215) + 40) for before, after in pairs(seed, count)]
 
 
-def test_pairs_that_the_fit_was_given_as_unlike_are_unfamiliar_and_those_of_the_domain_are_not() -> None:
-    training, held_out, new, unlike, more_unlike = (
-        [pair_statistics(*pair) for pair in drawn]
-        for drawn in (pairs(0, 300), pairs(1, 300), pairs(2, 300), brighter(3, 7), brighter(4, 100))
-    )
-    for examples, least, most in (([], 0.0, 0.2), (unlike, 0.95, 1.0)):
-        fitted = fit_familiarity(training, held_out, examples)
-        warned, of_domain = ([fitted.share(fitted.distance(row)) < 0.02 for row in rows] for rows in (more_unlike, new))
-        assert least <= np.mean(warned) <= most
-        assert np.mean(of_domain) < 0.06
-
-
 def test_it_is_kept_in_the_artifact_and_changes_no_caption(fitted: Familiarity, tmp_path: Path) -> None:
     import torch
 

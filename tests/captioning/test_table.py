@@ -19,7 +19,6 @@ from idc.data.store import iter_rows, read_manifest
 from idc.metrics.change_maps import upsample
 from idc.systems import load_captioner
 from tests.data.test_images import bomb
-from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
 from tests.systems.procap.world import World
 
 
@@ -143,25 +142,3 @@ def test_faults_are_named() -> None:
     assert found.value.faults[1].startswith("input, out: 'nosuch://x': no filesystem for the scheme")
     with pytest.raises(ConfigError, match="ignore: '1,2,3' is not a box; give four numbers"):
         load(CaptionJob, None, {"input": "in", "out": "out", "ignore": "1,2,3"})
-
-
-def test_regions_and_claims_are_columns(tmp_path: Path) -> None:
-    """Of the captioner without training, and of a pair that another captioner is not familiar with."""
-    for name, pixels in (("before", with_disk(ground(), 60, 50, RED)), ("after", with_disk(ground(), 60, 50, BLUE))):
-        (tmp_path / f"{name}.png").write_bytes(encode_png(pixels))
-    (tmp_path / "pairs.csv").write_text("before,after\nbefore.png,after.png\nbefore.png,before.png\n")
-    tables = {}
-    for artifact in ("regions", "shipped"):
-        settings = {"objects.detector": "none"}
-        caption_rows(job(artifact, tmp_path / "pairs.csv", tmp_path / artifact, **settings), quiet)
-        tables[artifact] = rows_of(tmp_path / artifact)
-    changed, same = tables["regions"]
-    assert (changed["caption"], same["caption"]) == (changed["objects_text"], "No region changed.")
-    assert (len(changed["regions"]), same["regions"]) == (1, [])
-    assert changed["regions"][0]["position"] == "at the top left"
-    assert [(claim["kind"], claim["object"]) for claim in changed["claims"]] == [("changed", "region")]
-    unfamiliar = tables["shipped"][0]
-    assert [unfamiliar[name] for name in ("familiar", "regions", "claims")] == [
-        False, changed["regions"], changed["claims"]
-    ]  # fmt: skip
-    assert unfamiliar["caption"] != unfamiliar["objects_text"] == changed["caption"]

@@ -201,12 +201,8 @@ def test_an_interrupted_job_goes_on(tmp_path: Path, artifact: str) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         ask_questions(job, lambda: Answering(stopping))
-    with (tmp_path / "out" / "asked.partial.jsonl").open("a") as stream:
-        stream.write('["p2/bin')  # as a kill would leave it
     again = Answering(by_image)
-    scores = ask_questions(job, lambda: again)
-    whole = ask_questions(job.model_copy(update={"out": str(tmp_path / "whole")}), lambda: Answering(by_image))
-    assert [part and part.measures for part in scores] == [part and part.measures for part in whole]
+    assert scores_of(ask_questions(job, lambda: again)[0])["binary", ""].questions == 2
     assert len(again.asked) == 4, "the second binary question and the dialogue alone"
     ask_questions(job, lambda: pytest.fail("nothing is left to ask"))
     with pytest.raises(ValueError, match="answers of another artifact, of other questions or settings"):
@@ -215,45 +211,26 @@ def test_an_interrupted_job_goes_on(tmp_path: Path, artifact: str) -> None:
     assert scores_of(other.single)["binary", ""].questions == 1
 
 
+ALONE = Instruction("one", (image(1),), (Turn("user", f"{IMAGE} any?"), Turn("assistant", "Yes", "binary")), "test")
+ODD_PAIR = ChangePair("p4", image(3), image(4), split="test", meta={"questions": [{"id": "1"}]})
+
+
 @pytest.mark.parametrize(
-    ("make", "settings", "fault"),
+    ("make", "more", "settings", "fault"),
     [
-        (pairs_with_questions, {"split": "val"}, "split 'val' has no questions with an answer"),
-        (pairs_with_questions, {"types": ["where"]}, "split 'test' has no questions of the types where"),
-        (questions, {"split": "val"}, "split 'val' has no questions of the types binary, count, location"),
-        (questions, {"wording": f"{IMAGE}{IMAGE} x {{question}}"}, "instructions of .* are asked as they are"),
+        (pairs_with_questions, [], {"split": "val"}, "split 'val' has no questions with an answer"),
+        (pairs_with_questions, [], {"types": ["where"]}, "split 'test' has no questions of the types where"),
+        (questions, [], {"split": "val"}, "split 'val' has no questions of the types binary, count, location"),
+        (questions, [], {"wording": f"{IMAGE}{IMAGE} x {{question}}"}, "instructions of .* are asked as they are"),
+        (pairs_with_questions, [ODD_PAIR.to_row()], {}, "pair 'p4': meta.questions has no 'question'"),
+        (questions, [row("p9/count", 9, [(HOW_MANY, "1", "count")])], {}, "row 'p9/count': .* about no class that"),
+        (questions, [ALONE.to_row()], {}, "row 'one': has 1 images; a captioner answers questions about two"),
     ],
 )
-def test_questions_that_are_not_there_or_not_to_be_worded_are_refused(
-    make: Callable[[Path], str], settings: dict[str, Any], fault: str, tmp_path: Path, artifact: str
+def test_what_cannot_be_asked_is_named(
+    make: Callable[..., str], more: list[Any], settings: dict[str, Any], fault: str, tmp_path: Path, artifact: str
 ) -> None:
-    job = job_of(tmp_path, artifact, make(tmp_path / "rows"), **settings)
-    with pytest.raises(ValueError, match=fault):
-        ask_questions(job, lambda: Answering(by_image))
-
-
-ALONE = Instruction("one", (image(1),), (Turn("user", f"{IMAGE} any?"), Turn("assistant", "Yes", "binary")), "test")
-
-
-@pytest.mark.parametrize(
-    ("make", "bad", "fault"),
-    [
-        (pairs_with_questions, ChangePair("p3", image(3), image(4), split="val").to_row(), None),
-        (pairs_with_questions, ChangePair("p4", image(3), image(4), split="test", meta={"questions": [{"id": "1"}]})
-         .to_row(), "pair 'p4': meta.questions has no 'question'"),
-        (questions, row("p9/count", 9, [(HOW_MANY, "1", "count")]), "row 'p9/count': .* about no class that it names"),
-        (questions, ALONE.to_row(), "row 'one': has 1 images; a captioner answers questions about two"),
-    ],
-)  # fmt: skip
-def test_a_row_that_cannot_be_asked_is_named(
-    make: Callable[..., str], bad: dict[str, Any], fault: str | None, tmp_path: Path, artifact: str
-) -> None:
-    job = job_of(tmp_path, artifact, make(tmp_path / "rows", bad))
-    if fault is None:
-        assert ask_questions(job, lambda: Answering(by_image)).single is not None, (
-            "a pair without questions is not asked"
-        )
-        return
+    job = job_of(tmp_path, artifact, make(tmp_path / "rows", *more), **settings)
     with pytest.raises(ValueError, match=fault):
         ask_questions(job, lambda: Answering(by_image))
 

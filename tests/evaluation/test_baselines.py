@@ -86,6 +86,15 @@ def test_the_nearest_pair_has_the_same_change_at_the_same_place() -> None:
     }
 
 
+def test_images_of_different_sizes_are_compared_and_no_captions_are_an_error() -> None:
+    rng = np.random.default_rng(2)
+    mixed = [pair("a", picture(rng, (40, 40)), picture(rng, (20, 30)), ("x",))]
+    assert nearest_captions(mixed, mixed) == {"a": ("a", "x")}
+    with pytest.raises(ValueError, match="no training pair has a caption"):
+        nearest_captions([pair("b", picture(rng), picture(rng))], mixed)
+    assert nearest_captions(mixed, []) == {}
+
+
 def test_blocks_do_not_change_who_is_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     train = [pair(f"t{i}", picture(rng), picture(rng), (f"caption {i}",)) for i in range(9)]
@@ -94,12 +103,3 @@ def test_blocks_do_not_change_who_is_nearest(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(baselines, "_BATCH", 2)
     assert nearest_captions(train, evaluated) == whole
     assert nearest_captions(train, train)["t5"] == ("t5", "caption 5")
-
-
-def test_images_of_different_sizes_are_compared_and_no_captions_are_an_error() -> None:
-    rng = np.random.default_rng(2)
-    mixed = [pair("a", picture(rng, (40, 40)), picture(rng, (20, 30)), ("x",))]
-    assert nearest_captions(mixed, mixed) == {"a": ("a", "x")}
-    with pytest.raises(ValueError, match="no training pair has a caption"):
-        nearest_captions([pair("b", picture(rng), picture(rng))], mixed)
-    assert nearest_captions(mixed, []) == {}

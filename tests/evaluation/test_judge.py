@@ -107,30 +107,6 @@ def test_an_endpoint_gets_no_answers_of_another_whose_model_has_the_same_name(se
     assert [one.asked for one in (first, second, again)] == [4, 4, 0]
 
 
-def test_a_pair_whose_references_are_empty_is_not_judged(
-    server: Server, evaluation: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = ev.load_predictions(evaluation)
-    rows[0] = rows[0].model_copy(update={"references": [""]})
-    ev.save(evaluation, ev.load_evaluation(evaluation), rows)
-    result = jd.run_judge(job(evaluation, server, baselines=False))
-    assert (result.per_pair.keys(), result.asked) == ({"p1", "p2", "p3"}, 3)
-    assert "not judged: 1 of 4 pairs, whose references are all empty" in capsys.readouterr().out
-
-
-def test_a_run_that_was_cut_goes_on(server: Server, evaluation: Path) -> None:
-    server.answer = lambda number, prompt: (200, "Score: 10") if number <= 2 else (400, "context too long")
-    with pytest.raises(EndpointError, match="400 Bad Request: context too long"):
-        jd.run_judge(job(evaluation, server, concurrency=1, baselines=False))
-    answers = evaluation.parent / "judge" / jd.ANSWERS
-    assert len(answers.read_text().splitlines()) == 2
-    answers.write_text(answers.read_text() + '{"key": "cut', encoding="utf-8")
-    server.answer = lambda number, prompt: (200, "Score: 30")
-    result = jd.run_judge(job(evaluation, server, baselines=False))
-    assert (result.asked, result.scores["model"].mean) == (2, 20)
-    assert len(answers.read_text().splitlines()) == 4
-
-
 def test_another_prompt_word_for_word(server: Server, evaluation: Path, tmp_path: Path) -> None:
     prompt = tmp_path / "figure6.txt"
     prompt.write_text("GT: {standard_answer} Model: {assistant_response}")
@@ -163,3 +139,27 @@ def test_the_job_names_what_went_wrong(
     done = command("evaluate", *asked)
     assert "4 judgements, 1 requests" in done.stdout
     assert "model               70.00  (standard deviation over 4 pairs 20.00)" in done.stdout
+
+
+def test_a_run_that_was_cut_goes_on(server: Server, evaluation: Path) -> None:
+    server.answer = lambda number, prompt: (200, "Score: 10") if number <= 2 else (400, "context too long")
+    with pytest.raises(EndpointError, match="400 Bad Request: context too long"):
+        jd.run_judge(job(evaluation, server, concurrency=1, baselines=False))
+    answers = evaluation.parent / "judge" / jd.ANSWERS
+    assert len(answers.read_text().splitlines()) == 2
+    answers.write_text(answers.read_text() + '{"key": "cut', encoding="utf-8")
+    server.answer = lambda number, prompt: (200, "Score: 30")
+    result = jd.run_judge(job(evaluation, server, baselines=False))
+    assert (result.asked, result.scores["model"].mean) == (2, 20)
+    assert len(answers.read_text().splitlines()) == 4
+
+
+def test_a_pair_whose_references_are_empty_is_not_judged(
+    server: Server, evaluation: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ev.load_predictions(evaluation)
+    rows[0] = rows[0].model_copy(update={"references": [""]})
+    ev.save(evaluation, ev.load_evaluation(evaluation), rows)
+    result = jd.run_judge(job(evaluation, server, baselines=False))
+    assert (result.per_pair.keys(), result.asked) == ({"p1", "p2", "p3"}, 3)
+    assert "not judged: 1 of 4 pairs, whose references are all empty" in capsys.readouterr().out

@@ -41,25 +41,15 @@ def compared(champion: frozenset[int], candidate: frozenset[int]) -> SystemCompa
     return compare_systems(scored(champion)[1], scored(candidate)[1], "coco", resamples=500, exchanges=500)
 
 
-FEW, MANY = frozenset(range(6)), frozenset(range(24))
+FEW = frozenset(range(6))
 
 
-def test_better_worse_and_equal() -> None:
-    for champion, candidate, verdict in ((MANY, FEW, "better"), (FEW, MANY, "worse"), (FEW, FEW, "within the margin")):
-        decision = decide(compared(champion, candidate), "CIDEr", 0.0)
-        assert (decision.verdict, decision.not_worse) == (verdict, verdict != "worse")
-        assert f"{100 * decision.difference.difference:+.2f}, 95 % interval" in decision.text()
-    with pytest.raises(ValueError, match="metric: 'METEOR' was not scored; there are BLEU-1"):
-        decide(compared(FEW, FEW), "METEOR", 0.05)
-
-
-def test_a_set_too_small_to_rule_out_a_loss_keeps_the_champion_and_says_how_many_pairs_would_do() -> None:
+def test_a_set_too_small_to_rule_out_a_loss_keeps_the_champion() -> None:
     """Each has three errors of its own: the difference is about 0, and the interval wide."""
     found = compared(frozenset({0, 1, 2}), frozenset({10, 11, 12}))
     decision = decide(found, "CIDEr", 0.01)
     assert (decision.verdict, decision.not_worse) == ("undecided", False)
     assert found.metrics["CIDEr"].interval.low < 0 < found.metrics["CIDEr"].interval.high
-    assert "if the difference stays, about " in decision.text()
     assert decide(found, "CIDEr", 0.5).verdict == "within the margin"
 
 
@@ -78,6 +68,8 @@ def test_the_lower_end_decides(low: float, high: float, verdict: str) -> None:
     one = ScoreDifference(a=2.0, b=2.0, difference=0.0, interval=ev.Interval(low=low, high=high), p=1.0)
     found = SystemComparison(pairs=9, protocol="coco", resamples=1, exchanges=1, seed=0, metrics={"CIDEr": one})
     assert decide(found, "CIDEr", 0.05).verdict == verdict
+    with pytest.raises(ValueError, match="metric: 'METEOR' was not scored; there are CIDEr"):
+        decide(found, "METEOR", 0.05)
 
 
 def test_a_version_has_no_score_that_is_not_defined_and_can_be_read_again(tmp_path: Path) -> None:

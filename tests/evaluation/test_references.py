@@ -64,8 +64,6 @@ def test_what_else_is_known_of_a_pair_is_kept(tmp_path: Path) -> None:
     [
         (small_sets.spot_the_diff, "test.json"),
         (small_sets.clevr_change, "change_captions_by_IOU.json"),
-        (small_sets.image_editing_request, "train.json"),
-        (small_sets.birds_tokenised, "train.json"),
     ],
 )
 def test_of_an_annotation_file_of_a_data_set_it_says_how_to_import_it(
@@ -98,13 +96,10 @@ def test_every_form_of_predictions_gives_the_same(name: str, content: Any, tmp_p
     [
         ("r.json", '{"a": ["one"', r"r\.json: not JSON"),
         ("r.json", "3", "holds a int"),
-        ("r.json", "{}", "has no references"),
         ("r.json", '{"a": [1]}', "entry 0: not of the form"),
-        ("r.json", '{"a": []}', "no references for 'a'"),
         ("r.json", '{"a": [" "]}', "pair 'a' has an empty reference"),
         ("r.json", '[["a", "b"]]', "entry 0: a list and not an object"),
         ("r.json", '{"annotations": {}}', "images and annotations have to be lists"),
-        ("r.json", '{"annotations": [{"image_id": "a"}]}', "annotation 0: not of the form"),
         ("r.json", '{"images": [{"id": "a"}, {"id": "b"}], "annotations": [{"image_id": "a", "caption": "x"}]}',
          "no references for 'b', which are listed under images"),
         ("r.json", '{"images": [{"id": "a"}], "annotations": [{"image_id": "c", "caption": "x"}, '
@@ -117,10 +112,6 @@ def test_every_form_of_predictions_gives_the_same(name: str, content: Any, tmp_p
         ("r.jsonl", '{"pair_id": "a", "captions": ["x"], "split": "tset"}', "line 1: split 'tset' is not one of"),
         ("r.jsonl", '{"pair_id": "a", "captions": ["x"], "viewpoint_iou": "high"}', "viewpoint_iou is 'high'"),
         ("r.json", '{"a": ["x"], "a": ["y"]}', r"r\.json: not usable as JSON: the key 'a' occurs twice"),
-        ("r.jsonl", '{"pair_id": "a", "caption": "x"}\n{"pair_id": "a", "captions": ["y"]}',
-         "line 2: pair 'a' is there twice"),
-        ("r.jsonl", '{"pair_id": 1, "captions": ["x"]}\n{"pair_id": "1", "captions": ["y"]}',
-         "line 2: pair '1' is there twice"),
         ("r.jsonl",
          '{"pair_id": "a", "caption": "x", "split": "val"}\n{"pair_id": "a", "caption": "y", "split": "test"}',
          "line 2: pair 'a': split is 'test', in an earlier row 'val'"),
@@ -144,12 +135,10 @@ def test_rows_of_one_caption_add_to_what_is_known_of_their_pair(tmp_path: Path) 
     [
         ("p.jsonl", '{"pair": "a"}', "line 1: not of the form"),
         ("p.jsonl", '{"pair_id": "a", "caption": null}', "line 1: pair_id and caption have to be text"),
-        ("p.jsonl", "\n", "has no captions"),
         ("p.jsonl", '{"pair_id": 1, "caption": "x"}\n{"pair_id": "1", "caption": "x"}',
          "line 2: pair '1' is there twice"),
         ("p.json", '[{"image_id": "a", "caption": "x"}, {"image_id": "a", "caption": "x"}]',
          "entry 1: pair 'a' is there twice"),
-        ("p.jsonl", '"nothing"', "line 1: a str and not an object"),
     ],
 )  # fmt: skip
 def test_nothing_in_predictions_is_lost_or_guessed(name: str, text: str, message: str, tmp_path: Path) -> None:

@@ -123,14 +123,6 @@ def test_two_systems_are_compared_by_their_lists_too(evaluated: Path, command: C
     assert comparison_table(compared).splitlines()[1].endswith("p")
 
 
-def test_lists_by_other_rules_are_not_compared(evaluated: Path, tmp_path: Path) -> None:
-    text = (evaluated / "true" / ev.EVALUATION).read_text().replace(PROTOCOL, "rendered-difference-rules-0")
-    (tmp_path / ev.EVALUATION).write_text(text)
-    (tmp_path / ev.PREDICTIONS).write_text((evaluated / "true" / ev.PREDICTIONS).read_text())
-    with pytest.raises(ValueError, match="rendered-difference-rules-0 and rendered-difference-rules-2; evaluate again"):
-        compare_evaluations(CompareJob(a=str(tmp_path), b=str(evaluated / "wrong")))
-
-
 def test_lists_are_scored_only_if_every_pair_has_its_truth(drawn: list[Drawn]) -> None:
     rows = [
         {"pair_id": str(n), "change_type": type_of(pair), "source": "rendered:drawn", "meta": json.dumps(meta_of(pair))}
@@ -161,3 +153,11 @@ def test_validation_offers_f1_where_pairs_have_lists(drawn: list[Drawn], tmp_pat
     assert found["difference_f1"] == 0.5
     assert found["invented_share"] == 0.0
     assert "right_object" not in found
+
+
+def test_lists_by_other_rules_are_not_compared(evaluated: Path, tmp_path: Path) -> None:
+    text = (evaluated / "true" / ev.EVALUATION).read_text().replace(PROTOCOL, "rendered-difference-rules-0")
+    (tmp_path / ev.EVALUATION).write_text(text)
+    (tmp_path / ev.PREDICTIONS).write_text((evaluated / "true" / ev.PREDICTIONS).read_text())
+    with pytest.raises(ValueError, match="rendered-difference-rules-0 and rendered-difference-rules-2; evaluate again"):
+        compare_evaluations(CompareJob(a=str(tmp_path), b=str(evaluated / "wrong")))

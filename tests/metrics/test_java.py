@@ -63,12 +63,6 @@ def test_a_java_that_does_not_work_is_named_with_the_cure(
         java.tokenize(["a sentence"])
 
 
-def test_a_java_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IDC_JAVA", "/nonexistent/java")
-    with pytest.raises(java.JavaError, match="Java does not work: /nonexistent/java"):
-        java.Meteor()
-
-
 def test_a_meteor_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IDC_JAVA", fake_java(tmp_path, "exec /bin/sleep 60"))
     monkeypatch.setattr(java, "_ANSWER_SECONDS", 0.3)
@@ -161,3 +155,9 @@ def test_with_its_jars_spice_is_asked_as_its_program_expects(tmp_path: Path, mon
     found = coco.score(ONE | {"b": ["x"]}, {"a": "x", "b": "y"}, ["SPICE"])
     assert found.overall == {"SPICE": pytest.approx(0.15)}
     assert found.per_id == {"a": {"SPICE": 0.2}, "b": {"SPICE": 0.1}}
+
+
+def test_a_java_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IDC_JAVA", "/nonexistent/java")
+    with pytest.raises(java.JavaError, match="Java does not work: /nonexistent/java"):
+        java.Meteor()

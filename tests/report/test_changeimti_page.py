@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -76,21 +75,6 @@ def test_the_command_writes_rows_counts_and_a_page(
     assert (out / PAGE).stat().st_mtime_ns == written
     run(monkeypatch, *settings, "show=1")
     assert "1 of 4 pairs" in HtmlPage((out / PAGE).read_text(encoding="utf-8")).text
-
-
-def test_pairs_left_out_by_clean_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "out"
-    clean = ("--config", "jobs/configs/changevg/changeimti_clean.yaml")
-    run(monkeypatch, *clean, f"pairs={pairs_with_all(tmp_path)}", f"out={out}", "max_reject_share=1")
-    page = HtmlPage((out / PAGE).read_text(encoding="utf-8"))
-    shown = " ".join(page.text.split())
-    assert "7 samples of 1 pair" in shown
-    assert "val_000003/caption-0: contradiction: LEVIR/val_000003.png is unchanged, but the mask has" in shown
-    assert "2 of 2 pairs" in shown
-    assert len(page.images) == 2 * 3 + 3
-    counts = json.loads((out / COUNTS_FILE).read_text())
-    assert counts["not_counted"] == {"road": 0, "building": 0}
-    assert counts["regions"]["building"] == {"0": 1, "2": 1}, "the single pixel is counted"
 
 
 def test_a_picture_has_tints_polygons_centroids_and_the_grid() -> None:

@@ -14,9 +14,11 @@ from idc.evaluation import record as ev
 from idc.evaluation.score import evaluate_captions
 from idc.report.collect import by_score, collect, read_run_log, spread_over_types
 from idc.report.config import ReportJob
+from idc.report.page import Cards
 from idc.schema import ChangePair
 from tests.conftest import Command
 from tests.folders import write_rows
+from tests.report.html_page import HtmlPage
 
 
 @pytest.fixture(scope="module")
@@ -59,39 +61,32 @@ def test_everything_is_gathered(run: Path) -> None:
         out="x", evaluations=(str(run / "evaluation"),), pairs=str(run / "pairs"), procedures=str(run / "procedures"),
         runs={"tokenizer": str(run / "train")}, timings={"render": "3 min"}, show=4, extremes=2,
     )  # fmt: skip
-    report = collect(job)
-    assert {title: [i.pair_id for i in items] for title, items in report.galleries.items()} == {
-        "A few of every kind": ["p0", "p1", "p2", "p3"],
-        "Best by CIDEr": ["p1", "p3"],
-        "Worst by CIDEr": ["p6", "p7"],
+    page = collect(job)
+    pairs = {block.title: block.items for block in page.sections[0].blocks if isinstance(block, Cards)}
+    assert {title: [card.name for card in cards] for title, cards in pairs.items()} == {
+        "": ["p0", "p1", "p2", "p3", "p4", "p5"],
+        "A few of every kind (4)": ["p0", "p1", "p2", "p3"],
+        "Best by CIDEr (2)": ["p1", "p3"],
+        "Worst by CIDEr (2)": ["p6", "p7"],
     }
-    assert [item.pair_id for item in report.opening] == ["p0", "p1", "p2", "p3", "p4", "p5"]
-    first, second = report.galleries["A few of every kind"][:2]
-    assert first.mask is None, "an empty mask is none"
-    assert second.mask is not None
-    assert second.mask[:5].all()
-    assert (len(second.frames), list(second.confidence), list(second.keyframes)) == (
-        5,
-        pytest.approx([0.1, 0.2, 0.3]),
-        [2],
-    )
-    assert second.named_type == "move"
-    assert second.before[0, 0, 0] == 20
-    assert not report.galleries["Worst by CIDEr"][0].frames, "a pair without a procedure is shown all the same"
-    assert report.tokenizer == {"PSNR": 23.0}
-    assert len(report.logs["tokenizer"]) == 3, "a line cut by a kill is left out"
-    assert report.configs == {"tokenizer": {"train": {"lr": 0.125}}}
-    assert report.timings == {
-        "render": "3 min", "evaluation, scoring": "1.5 s", "training, tokenizer": "30 s for 3 steps, 10 s each",
-    }  # fmt: skip
-    assert report.environment["python"].startswith("3.")
+    first, second = pairs[""][:2]
+    assert [len(first.views), len(second.views)] == [2, 3], "an empty mask is none"
+    assert second.views[0][1][0, 0, 0] == 20
+    assert [label for label, *_ in second.frames] == ["before", "0.100", "0.200 key", "0.300", "after"]
+    assert "names move" in second.tags[1]
+    assert not pairs["Worst by CIDEr (2)"][0].frames, "a pair without a procedure is shown all the same"
+    text = " ".join(HtmlPage(page.html()).text.split())
+    for part in (
+        "tokenizer: 3 steps", "Image tokenizer PSNR 23", '"lr": 0.125', "render 3 min", "evaluation, scoring 1.5 s",
+        "training, tokenizer 30 s for 3 steps, 10 s each", "python 3.",
+    ):  # fmt: skip
+        assert part in text, part
 
 
 def test_another_captioner_is_compared_on_the_same_pairs_alone(run: Path, tmp_path: Path) -> None:
     settings = {"out": "x", "evaluations": (str(run / "evaluation"),), "pairs": str(run / "pairs")}
     same = str(run / "evaluation")
-    found = collect(ReportJob(**settings, compare={"Rival": (same, same)})).others
-    assert [one.pairs for one in found["Rival"]] == [8, 8]
+    assert "CIDEr-D, Rival" in collect(ReportJob(**settings, compare={"Rival": (same, same)})).html()
     rows = ev.load_predictions(same)
     ev.save(tmp_path / "fewer", ev.load_evaluation(same), rows[1:])
     with pytest.raises(ValueError, match=r"compare\.Rival: not the same pairs: here 8 pairs, .* 7; 'p0' is"):

@@ -23,7 +23,7 @@ from idc.evaluation.answers import AnswersJob
 from idc.evaluation.answers import run_answers as score_answers
 from idc.evaluation.score import evaluate_captions
 from idc.report.leaderboard.boards import BASELINE, PAPER, RUN, UPPER_BOUND, Board, BoardRow, DataSetPage, gather_boards
-from idc.report.leaderboard.exports import as_csv, latex, leaderboard_markdown
+from idc.report.leaderboard.exports import as_csv, leaderboard_markdown
 from idc.report.leaderboard.leaderboard_folder import write_leaderboard
 from idc.schema import ChangePair
 from tests.folders import write_rows
@@ -207,31 +207,6 @@ def test_answers_are_compared_with_change_vgs(root: Path) -> None:
     assert len(of_kind(board, PAPER)) == 7
 
 
-def test_a_judges_scores_have_a_table_of_their_own(root: Path) -> None:
-    from idc.evaluation.judge import Judged, JudgeResult
-
-    for seed in range(3):
-        result = JudgeResult(
-            judge="a-judge", answered_by=["a-judge"], prompt="p1", prompt_sha256="00", endpoint="http://x",
-            temperature=0, references="first", evaluation="e", split="test",
-            evaluation_fingerprint=f"fine-{seed}-{seed}-coco-clevr",
-            scores={"model": Judged(pairs=4, mean=40.0 + seed, std=1), "constant": Judged(pairs=4, mean=3, std=1)},
-            per_pair={}, unreadable={}, asked=4,
-        )  # fmt: skip
-        (root / f"runs/fine-{seed}/judge").mkdir()
-        (root / f"runs/fine-{seed}/judge/judge.json").write_text(result.model_dump_json())
-    board = board_of(
-        clevr(root),
-        protocol="judge a-judge at http://x, prompt p1, first reference",
-    )
-    assert next((row.name, row.values["LLM judge"].mean) for row in board.rows) == ("procap fine", 41)
-    assert {row.name for row in board.rows} == {"procap fine", "baseline: constant"}
-    other = result.model_copy(update={"endpoint": "http://y"})
-    (root / "runs/fine-2/judge/judge.json").write_text(other.model_dump_json())
-    protocols = {one.protocol for one in clevr(root).boards}
-    assert not any("judge" in name for name in protocols), "two endpoints are two judges; neither judged all seeds"
-
-
 # -- on disk ------------------------------------------------------------------------------------------------------
 
 
@@ -297,10 +272,6 @@ def test_exports_hold_the_same_numbers(root: Path) -> None:
     assert f"## {board.title}" in text
     assert "| run | procap fine | 25.0 ± 0.0 |" in text
     assert "| published | ProCap | 56.7 | 41.7 | 74.7 | 135.6 |" in text
-    tex = latex(page)
-    assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == len(page.boards)
-    assert r"113.3 $\pm$ 15.3" in tex
-    assert not re.search(r"(?<!\\)[#_]", "\n".join(line for line in tex.split("\n") if not line.startswith("%")))
 
 
 def test_texts_that_begin_as_formulas_are_texts_in_a_spreadsheet(root: Path) -> None:
@@ -344,7 +315,7 @@ def test_the_job(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     monkeypatch.setattr(sys, "argv", ["leaderboard.py", "--runs", "runs/fine-*", "runs/other"])
     main()
     assert capsys.readouterr().out == "4 evaluations, 9 data sets: runs/leaderboard/index.html\n"
-    assert (root / "runs/leaderboard/clevr_change.tex").exists()
+    assert (root / "runs/leaderboard/clevr_change.md").exists()
     monkeypatch.setattr(sys, "argv", ["leaderboard.py", "--runs", "nothing"])
     with pytest.raises(SystemExit) as left:
         main()

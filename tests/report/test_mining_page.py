@@ -42,7 +42,7 @@ def test_the_images_of_the_page_add_up_to_the_heap(mined: tuple[MinePairsJob, Ma
 
 def test_pairs_are_shown_with_their_similarities(mined: tuple[MinePairsJob, Manifest, str]) -> None:
     _, _, page = mined
-    pairs = page.partition('<section id="pairs">')[2].partition("</section>")[0]
+    pairs = page.partition('<section id="section-2">')[2].partition("</section>")[0]
     assert pairs.count("<article") == 4
     assert pairs.count("data:image/jpeg") == 8
     assert len(re.findall(r"<span>(?:head|middle|both) [01]\.\d{3}</span>", pairs)) == 12

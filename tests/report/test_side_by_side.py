@@ -13,7 +13,8 @@ from idc.evaluation.score import evaluate_captions
 from idc.evaluation.significance import compare_systems
 from idc.report.leaderboard.boards import gather_boards
 from idc.report.leaderboard.leaderboard_folder import write_leaderboard
-from idc.report.leaderboard.side_by_side import MeasuredSystems, Section, read_measured, side_by_side
+from idc.report.leaderboard.side_by_side import MeasuredSystems, read_measured, side_by_side
+from idc.report.page import Table
 from tests.report.html_page import HtmlPage
 from tests.report.test_leaderboard import board_of, page_of, pairs_folder
 
@@ -60,9 +61,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def sections(runs: list[str], measured: MeasuredSystems | None = None) -> dict[str, Section]:
+def sections(runs: list[str], measured: MeasuredSystems | None = None) -> dict[str, Table]:
     board = board_of(page_of(gather_boards(runs), "own-own12345"))
-    return {one.heading: one for one in side_by_side(board, measured or MeasuredSystems())}
+    return {one.title: one for one in side_by_side(board, measured or MeasuredSystems()) if not one.empty}
 
 
 def a_throughput() -> Throughput:
@@ -90,24 +91,24 @@ def a_robustness(folder: Path, identity: str) -> Path:
 def test_the_best_setting_is_tested_against_the_others_seed_by_seed(root: Path) -> None:
     tests = sections(["runs"])["Paired tests"]
     assert tests.head == ["difference", "seed", "BLEU-4", "CIDEr"]
-    assert [(name.split(" – ")[0].split()[0], seed) for name, seed, *_ in tests.rows] == [("good", "0"), ("good", "1")]
+    assert [(name.split(" – ")[0].split()[0], seed) for name, seed, *_ in tests.items] == [("good", "0"), ("good", "1")]
     rows = [ev.load_predictions(f"runs/{name}-1/evaluation") for name in ("bad", "good")]
     expected = compare_systems(rows[0], rows[1], "coco").metrics["CIDEr"]
     assert expected.difference > 0
     between = f"{100 * expected.interval.low:+.1f} to {100 * expected.interval.high:+.1f}"
-    assert tests.rows[1][3] == f"{100 * expected.difference:+.1f} ({between}), p = {expected.p:.4f}"
-    assert "not corrected" in tests.notes[0]
+    assert tests.items[1][3] == f"{100 * expected.difference:+.1f} ({between}), p = {expected.p:.4f}"
+    assert "not corrected" in tests.note
 
 
 def test_pairs_that_are_not_the_same_are_not_compared_and_the_page_says_so(root: Path) -> None:
     an_evaluation(root / "runs/other", "other", 0, 9, "other", pair="q")
     assert sections(["runs/good-0"]) == {}, "one setting"
-    assert [seed for _, seed, *_ in sections(["runs/good-0", "runs/bad-1"])["Paired tests"].rows] == ["0 – 1"]
+    assert [seed for _, seed, *_ in sections(["runs/good-0", "runs/bad-1"])["Paired tests"].items] == ["0 – 1"]
     assert "Paired tests" not in sections(["runs/good-0", "runs/other"])
     an_evaluation(root / "runs/third", "third", 0, 8, "third")
     both = sections(["runs/good-0", "runs/third", "runs/other"])["Paired tests"]
-    assert len(both.rows) == 1
-    assert "not the same pairs" in both.notes[0]
+    assert len(both.items) == 1
+    assert "not the same pairs" in both.note
 
 
 def test_measurements_are_shown_with_the_captioner_they_are_of(root: Path) -> None:
@@ -115,9 +116,9 @@ def test_measurements_are_shown_with_the_captioner_they_are_of(root: Path) -> No
     measured = MeasuredSystems(a_throughput(), read_measured(None, [str(table)]).robustness)
     found = sections(["runs"], measured)["The captioners"]
     assert found.head == ["captioner", "training, first seed", "parameters", "tokens a second", "fog, severity 3"]
-    ((name, _, parameters, speed, fog),) = found.rows
+    ((name, _, parameters, speed, fog),) = found.items
     assert name.startswith("good")
-    assert "on 12 pairs" in sections(["runs"], measured)["The captioners"].notes[1]
+    assert "on 12 pairs" in sections(["runs"], measured)["The captioners"].note
     assert (parameters, speed, fog) == ("1,234,567", "1,000 (500 to 2,000)", "50.0 (25%)")
 
 

@@ -13,7 +13,7 @@ from idc.data.config import ValidateJob
 from idc.data.images import encode_png
 from idc.data.validation.report import validation_table
 from idc.data.validation.run import ValidationFindings, validate
-from idc.report.validation.validation_page import page_path, render_validation, write_validation_page
+from idc.report.validation.validation_page import page_path, validation_page, write_validation_page
 from tests.data.readers.test_own import put
 
 
@@ -33,25 +33,25 @@ def found(tmp_path: Path) -> ValidationFindings:
 
 
 def test_what_was_found_is_on_the_page(found: ValidationFindings, tmp_path: Path) -> None:
-    page = render_validation(found)
+    page = validation_page(found).html()
     assert "LEVIR-CC and LEVIR-MCI: what is in it" in page
     assert "1 (published 6,815)" in page
     assert "a&lt;b and p3 share an image (train and test)" in page
     assert "annotated as unchanged, but 12.50% of the mask is set" in page
     assert "before, missing.png" in page
     assert 'alt="what changed, pair p3"' in page
-    assert "<title>161 words and more: 1 captions</title>" in page
+    assert "<title>captions of 161 words and more: 1</title>" in page
     assert "<b>cube" not in page
     assert not re.findall(r'(?:src|href)="(?!data:|#)', page)
     write_validation_page(page_path(str(tmp_path / "x.json")), found)
-    assert (tmp_path / "x.html").read_text(encoding="utf-8") == render_validation(found)
+    assert (tmp_path / "x.html").read_text(encoding="utf-8") == validation_page(found).html()
 
 
 def test_the_terminal_and_the_page_have_the_same_errors(found: ValidationFindings) -> None:
     """A missing file, a contradiction and an image in two splits."""
     result = found.result
     assert result.errors == {"contradiction": 1, "missing file": 1, "leak between splits": 1}
-    page = render_validation(found)
+    page = validation_page(found).html()
     assert "<b>3</b>" in page.partition(">errors<")[2][:40]
     line = "fit for training as it is: 3 errors (1 contradiction, 1 missing file, 1 leak between splits)"
     assert f"not {line}" in page
@@ -64,6 +64,6 @@ def test_a_leak_alone_is_an_error_on_the_page(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("pair_id,before,after,split\na,0.png,1.png,train\nb,1.png,2.png,test\n")
     found = validate(ValidateJob(pairs=str(tmp_path / "t.csv")), progress=False)
     assert "ERROR leak between splits: 1 images" in validation_table(found.result)
-    assert "<b>1</b>" in render_validation(found).partition(">errors<")[2][:40]
+    assert "<b>1</b>" in validation_page(found).html().partition(">errors<")[2][:40]
     nothing = found.result.model_copy(update={"usable_pairs": 0, "num_leaks": 0})
     assert nothing.errors == {"no usable pair": 1}

@@ -73,8 +73,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"settings": {**SETTINGS, "finetune.pretrained": "runs/x", "evaluate.out": "y"}},
         ["finetune.pretrained: the sweep sets it; remove it", "evaluate.out: the sweep sets it; remove it"],
     ),
-    "no rows": ({"rows": []}, ["rows, grid, search: give exactly one of the three"]),
-    "rows and a grid": ({"grid": {"finetune.beams": [1]}}, ["rows, grid, search: give exactly one of the three"]),
+    "no rows": ({"rows": []}, ["rows, search: give exactly one of the two"]),
     "an unknown system": (
         {"system": "procat"}, [f"system: 'procat' is not one of {', '.join(SYSTEMS)}; did you mean 'procap'?"],
     ),
@@ -115,16 +114,6 @@ def test_all_faults_are_named_when_the_sweep_is_read(reason: str) -> None:
 
 def test_workers_are_for_ray_trains_trials() -> None:
     assert job(settings={**SETTINGS, **WORKERS}, trials={"mode": "ray_train"})
-
-
-def test_a_grid_is_every_combination() -> None:
-    sweep = job(rows=[], grid={"finetune.decoder.layers": [2, 3], "finetune.beams": [1, 4]})
-    assert [row.label for row in sweep.table] == [
-        "layers 2, beams 1", "layers 2, beams 4", "layers 3, beams 1", "layers 3, beams 4"
-    ]  # fmt: skip
-    assert sweep.table[3].settings == {"finetune.decoder.layers": 3, "finetune.beams": 4}
-    same = job(rows=[], grid={"finetune.decoder.layers": [2], "pretrain.encoder.layers": [4]})
-    assert [row.label for row in same.table] == ["finetune.decoder.layers 2, pretrain.encoder.layers 4"]
 
 
 def test_groups_are_below_the_rows_own_settings() -> None:

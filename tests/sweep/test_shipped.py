@@ -1,25 +1,19 @@
-"""The sweeps that this repository ships: each plans, the small ones on what the commands of their system's README leave
-behind, the others on the papers' data sets with the papers' epochs; and no pre-training is done twice."""
+"""The sweeps that this repository ships: each plans, those of papers with the papers' epochs; and no pre-training is
+done twice."""
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
 import re
-import shlex
 import shutil
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 import idc.evaluation.record as ev
 from idc.config import ConfigError, load, missing_inputs
-from idc.demo import DEFAULT, demo_steps
 from idc.sweep.config import SweepJob
 from idc.sweep.plan import TrialPlan, plan_table
 from idc.systems.m3diff.mixture import MixtureConfig
@@ -31,7 +25,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SWEEPS = shipped_sweeps()
 SMALL = sorted(name for name in SWEEPS if "_small" in name or name.endswith(("demo_mended", "ablation")))
 FULL = sorted(SWEEPS.keys() - SMALL)
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def test_a_sweep_is_named_by_its_system_its_file_and_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,107 +62,34 @@ def test_a_size_is_laid_over_the_files_before_it_and_below_the_command_line(tmp_
     assert (job.name, job.seeds, job.settings) == ("other", (0,), {"pairs": "z", "procedures": "q"})
 
 
-# -- folders as commands leave them ------------------------------------------------------------------------------------
+# -- plans -------------------------------------------------------------------------------------------------------------
 
 
-class Inputs:
-    """Makes inputs of sweeps in a folder, the working directory; those of different names have different contents."""
-
-    def __init__(self, world: World, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self.world, self.folder = world, folder
-        (folder / "jobs").symlink_to(ROOT / "jobs")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The working directory, which has the files of the repository's jobs and no data."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    (folder / "jobs").symlink_to(ROOT / "jobs")
+    with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-
-    def make(self, kind: str, path: str) -> None:
-        """A folder of pairs or procedures, an artifact, a base model or an evaluation."""
-        place = Path(path)
-        if place.exists():
-            return
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if kind in ("pairs", "procedures"):
-            shutil.copytree(getattr(self.world, kind), place)
-            manifest = json.loads((place / "manifest.json").read_text())
-            (place / "manifest.json").write_text(json.dumps({**manifest, "fingerprint": path}))
-        elif kind == "artifact":
-            shutil.copytree(self.world.tokenizer, place)
-            (place / "whose.txt").write_text(path)
-        elif kind == "evaluation":
-            place.mkdir()
-            ev.save(place, ev.Evaluation(
-                fingerprint=path, split="test", pairs=1, references=1, distinct_captions=1, empty_captions=0, scores={},
-                subsets={}, baselines={}, protocol={},
-            ), [])  # fmt: skip
-        else:
-            place.symlink_to(tiny_folder(kind))
-
-    def leave_behind(self, script: str, arguments: list[str]) -> None:
-        """What a job writes, if a sweep could read it."""
-        trains = script.startswith(("train_", "pretrain_", "finetune_"))
-        if not trains and script not in ("render", "describe_pairs", "robustness", "evaluate"):
-            return
-        notes = script == "finetune_changevg" and any(word.startswith("out=") for word in arguments)
-        parts = ("instructions=", "evaluations=", "artifacts.")
-        if notes or any(word.startswith(parts) for word in arguments):  # nothing is trained or evaluated
-            return
-        job = _config(script, arguments)
-        if "only=procedures" in arguments:
-            self.make("procedures", job.procedures)
-        elif trains:
-            self.make("artifact", f"{job.runs}/{job.name}/artifact")
-        elif script == "evaluate":
-            self.make("evaluation", job.out)
-        else:
-            self.make("procedures" if "procedures" in str(getattr(job, "pairs", "")) else "pairs", job.out)
+        yield folder
 
 
-def _config(script: str, arguments: list[str]) -> Any:
-    """The config of a job's command line."""
-    config = [word for option, word in pairwise(arguments) if option == "--config"]
-    settings = (word.partition("=") for word in arguments if "=" in word)
-    job = importlib.import_module(f"jobs.{script}")
-    kind = any(word.startswith("kind=") for word in arguments)
-    schema = job.SetJob if kind else job.ProceduresJob if "only=procedures" in arguments else job.Job
-    return load(schema, config, {key: yaml.safe_load(value) for key, _, value in settings})
-
-
-def readme_commands(system: str) -> Iterator[tuple[str, list[str]]]:
-    """Script and arguments of every job in the code blocks of a system's README, those of `make demo` included."""
-    text = (ROOT / f"idc/systems/{system}/README.md").read_text(encoding="utf-8")
-    for language, block in _BLOCK.findall(text):
-        for line in () if language else block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            if words[:2] == ["make", "demo"]:
-                options = shlex.split(words[2].removeprefix("DEMO=")) if len(words) > 2 else []
-                systems = options[options.index("--systems") + 1 :] if options else DEFAULT
-                for step in demo_steps("demo", [0], systems=systems, robustness=False):
-                    yield Path(step.command[0]).stem, step.command[1:]
-            elif words[:1] == ["python"] and words[1].startswith("jobs/"):
-                yield Path(words[1]).stem, words[2:]
-
-
-@pytest.fixture(scope="module")
-def inputs(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inputs]:
-    """With the papers' data sets as working directory; :meth:`Inputs.make` adds what is missing."""
-    with pytest.MonkeyPatch.context() as patch:
-        yield Inputs(world, tmp_path_factory.mktemp("full"), patch)
-
-
-@pytest.fixture(scope="module")
-def after_readme(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], None]]:
-    """Changes to a folder in which the commands of a system's README were run."""
-    folders: dict[str, Path] = {}
-
-    def change(system: str) -> None:
-        if system in folders:
-            patch.chdir(folders[system])
-            return
-        folders[system] = tmp_path_factory.mktemp(system)
-        inputs = Inputs(world, folders[system], patch)
-        for script, arguments in readme_commands(system):
-            inputs.leave_behind(script, arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        yield change
+def make_input(world: World, path: Path) -> None:
+    """A folder of pairs or procedures, an evaluation or an artifact; those of different names have other contents."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.parts[0] == "data":
+        procedures = "procedures" in path.name or "robustness" in path.parts
+        shutil.copytree(world.procedures if procedures else world.pairs, path)
+        manifest = json.loads((path / "manifest.json").read_text())
+        (path / "manifest.json").write_text(json.dumps({**manifest, "fingerprint": str(path)}))
+    elif path.name == "evaluation":
+        record = ev.Evaluation(fingerprint=str(path), split="test", pairs=1, references=1, distinct_captions=1,
+                               empty_captions=0, scores={}, subsets={}, baselines={}, protocol={})  # fmt: skip
+        ev.save(path, record, [])
+    else:
+        shutil.copytree(world.tokenizer, path)
+        (path / "whose.txt").write_text(str(path))
 
 
 def read_sweep(name: str) -> SweepJob:
@@ -177,23 +97,25 @@ def read_sweep(name: str) -> SweepJob:
     return load(SweepJob, [f"jobs/configs/{file}" for file in SWEEPS[name]]).inlined()
 
 
-def planned(job: SweepJob) -> list[TrialPlan]:
-    """The trials of the first seed; the others are the same with other seeds."""
+def planned(name: str, world: World) -> tuple[SweepJob, list[TrialPlan]]:
+    """A sweep whose inputs are there, its base models small ones, and the trials of its first seed."""
+    job = read_sweep(name)
+    text = json.dumps(job.model_dump(mode="json"))
+    for path in sorted(set(re.findall(r'"(data/[^"]+|runs/[^"]+/(?:artifact|evaluation))"', text))):
+        if not Path(path).exists():
+            make_input(world, Path(path))
+    for base in set(re.findall(r'source": "([^"]+/[^"]+)"', text)):
+        text = text.replace(f'"{base}"', json.dumps(str(tiny_folder("internvl"))))
+    job = SweepJob.model_validate_json(text)
     assert missing_inputs(job) == []
     plans = plan_table(job.model_copy(update={"seeds": job.seeds[:1]}), "steps")
     assert len(plans) == sum(not row.quoted for row in job.table)
-    return plans
-
-
-# -- the small ones ----------------------------------------------------------------------------------------------------
+    return job, plans
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_small_sweep_runs_on_what_the_commands_of_its_readme_leave_behind(
-    name: str, after_readme: Callable[[str], None]
-) -> None:
-    after_readme(name.partition("/")[0])
-    planned(read_sweep(name))
+def test_every_trial_of_a_small_sweep_has_its_steps(name: str, world: World, folder: Path) -> None:
+    planned(name, world)
 
 
 # -- at full size ------------------------------------------------------------------------------------------------------
@@ -216,26 +138,9 @@ PRETRAININGS = {
 """Table of NAMC -> number of its different pre-trainings, for each seed."""
 
 
-def full_size(name: str, inputs: Inputs) -> SweepJob:
-    """A sweep whose folders are there; the base models of M3Diff, ADPO and ChangeVG are small ones."""
-    os.chdir(inputs.folder)
-    job = read_sweep(name)
-    text = json.dumps(job.model_dump(mode="json"))
-    for path in sorted(set(re.findall(r'"(data/[^"]+)"', text))):
-        inputs.make("pairs", path)
-    for path in sorted(set(re.findall(r'"(runs/[^"]+/artifact)"', text))):
-        inputs.make("artifact", path)
-    if job.system not in ("m3diff", "adpo", "changevg"):
-        return job
-    for base in set(re.findall(r'source": "([^"]+)"', text)):
-        text = text.replace(f'"{base}"', json.dumps(str(tiny_folder("internvl"))))
-    return SweepJob.model_validate_json(text)
-
-
 @pytest.mark.parametrize("name", [name for name in FULL if name.startswith(("namc", "procap"))])
-def test_a_full_sweep_trains_as_long_as_its_paper(name: str, inputs: Inputs) -> None:
-    job = full_size(name, inputs)
-    plans = planned(job)
+def test_a_full_sweep_trains_as_long_as_its_paper(name: str, world: World, folder: Path) -> None:
+    job, plans = planned(name, world)
     for plan in plans:
         last, payload = plan.steps.work[-1], plan.steps.evaluation.payload["job"]
         data = payload["pairs"].split("/")[1]
@@ -259,10 +164,9 @@ def test_every_full_sweep_of_namc_is_counted() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FULL if name.startswith("m3diff")])
-def test_a_full_sweep_of_m3diff_trains_one_epoch_on_every_caption(name: str, inputs: Inputs) -> None:
+def test_a_full_sweep_of_m3diff_trains_one_epoch_on_every_caption(name: str, world: World, folder: Path) -> None:
     """Section 5.2 and table 9: 896k samples are 896k captions; table 10: one epoch of 256."""
-    job = full_size(name, inputs)
-    for plan in planned(job):
+    for plan in planned(name, world)[1]:
         for step in plan.steps.work:
             if step.train is not None:
                 assert (step.train.epochs, step.train.batch_size) == (1, 256)
@@ -274,10 +178,9 @@ def test_a_full_sweep_of_m3diff_trains_one_epoch_on_every_caption(name: str, inp
 
 
 @pytest.mark.parametrize("name", [name for name in FULL if name.startswith("adpo")])
-def test_a_full_sweep_of_adpo_shares_the_first_stage(name: str, inputs: Inputs) -> None:
+def test_a_full_sweep_of_adpo_shares_the_first_stage(name: str, world: World, folder: Path) -> None:
     """Section 5: 128 samples a step of captions, 24 to 32 of preferences; all rows start from one model."""
-    job = full_size(name, inputs)
-    works = [plan.steps.work for plan in planned(job)]
+    works = [plan.steps.work for plan in planned(name, world)[1]]
     assert len({work[0].name for work in works if work[0].train is not None}) == 1
     batches = {step.name.partition("-")[0]: step.train.batch_size for work in works for step in work if step.train}
     assert batches == {"sft": 128, "adpo": 32}
@@ -285,10 +188,9 @@ def test_a_full_sweep_of_adpo_shares_the_first_stage(name: str, inputs: Inputs) 
 
 
 @pytest.mark.parametrize("name", [name for name in FULL if name.startswith("changevg")])
-def test_a_full_sweep_of_changevg_tunes_one_epoch_with_one_guide(name: str, inputs: Inputs) -> None:
+def test_a_full_sweep_of_changevg_tunes_one_epoch_with_one_guide(name: str, world: World, folder: Path) -> None:
     """The released settings: one epoch, 6 samples on each of 8 GPUs, 4 times accumulated; MCI: 250 epochs of 64."""
-    job = full_size(name, inputs)
-    works = [plan.steps.work for plan in planned(job)]
+    works = [plan.steps.work for plan in planned(name, world)[1]]
     lengths = {(step.name.partition("-")[0], step.train.epochs, step.train.batch_size)
                for work in works for step in work if step.train}  # fmt: skip
     assert lengths == {("changevg", 1, 192), ("guide", 250, 64)}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
+from markupsafe import Markup
 
 from idc.data import files
 from idc.data.descriptions.config import DescribeJob
@@ -23,21 +23,9 @@ from idc.data.descriptions.template import parse_description
 from idc.data.images import ImageError, decode_image
 from idc.data.store import iter_rows
 from idc.data.write_errors import writing
-from idc.report.page import reduced, render_template
+from idc.report import page as pg
 
 PAGE = "page.html"
-
-Piece = tuple[str, str | None]
-"""A piece of a description, and the kind of noise if it is wrong."""
-
-
-class Described(NamedTuple):
-    """A pair of the page. ``texts``: image or "caption" -> verb and pieces of its description."""
-
-    pair_id: str
-    views: list[tuple[str, np.ndarray]]
-    texts: dict[str, tuple[str, list[Piece]]]
-    tags: list[str]
 
 
 def write_descriptions_page(job: DescribeJob) -> str:
@@ -48,35 +36,44 @@ def write_descriptions_page(job: DescribeJob) -> str:
         (out / RESULT).write(summary.model_dump_json(indent=1).encode() + b"\n")
     text = f"{job.out}: {description_table(summary)}"
     if job.show:
-        page = render_descriptions(job, summary, list(_shown(job, summary.described)))
+        page = descriptions_page(job, summary, list(_shown(job, summary.described)))
         with writing(out):
-            (out / PAGE).write(page.encode())
+            (out / PAGE).write(page.html().encode())
         text += f"\npage: {job.out}/{PAGE}"
     return text
 
 
-def render_descriptions(job: DescribeJob, summary: DescriptionSummary, pairs: Sequence[Described]) -> str:
-    """The page as text."""
-    return render_template(
-        "descriptions.html",
-        title="Described pairs",
-        subtitle=f"{job.pairs}, described by {summary.describer}",
-        tiles_shown=_tiles(summary),
-        settings={
-            "describer": summary.describer,
-            "prompt": summary.prompt,
-            "words per caption": f"{summary.words_per_caption:.1f}",
-            **({"words per image": f"{summary.words_per_image:.1f}"} if summary.words_per_image is not None else {}),
-            "verbs": [f"{verb} {count:,}" for verb, count in list(summary.verbs.items())[:12]],
-        },
-        rejected={reason: f"{count:,} pairs" for reason, count in summary.rejected.items()},
-        asked=_asked(summary),
-        refused=summary.asked.examples if summary.asked is not None else {},
-        noise=_noise(summary),
-        repetition=[_row(name, row) for name, row in summary.repetition.items()],
-        pairs=[pair._asdict() for pair in pairs],
-        shown=f"{len(pairs)} of {summary.described:,} described pairs, evenly spaced",
-    )
+def descriptions_page(job: DescribeJob, summary: DescriptionSummary, pairs: Sequence[pg.Card]) -> pg.Page:
+    """The page of the counts and the pairs to show."""
+    settings = {
+        "describer": summary.describer,
+        "prompt": summary.prompt,
+        "words per caption": f"{summary.words_per_caption:.1f}",
+        **({"words per image": f"{summary.words_per_image:.1f}"} if summary.words_per_image is not None else {}),
+        "verbs": [f"{verb} {count:,}" for verb, count in list(summary.verbs.items())[:12]],
+    }
+    rejected = {reason: f"{count:,} pairs" for reason, count in summary.rejected.items()}
+    refused = summary.asked.examples if summary.asked is not None else {}
+    shown = f"{len(pairs)} of {summary.described:,} described pairs, evenly spaced."
+    marks = " Dotted words are wrong; “…” marks a missing one." if summary.noise is not None else ""
+    return pg.Page("Described pairs", f"{job.pairs}, described by {summary.describer}", [
+        pg.Section("Overview", [
+            pg.Tiles(_tiles(summary)),
+            pg.Facts(settings),
+            pg.Facts(rejected, title="Without a description", folded=True),
+            pg.Facts(_noise(summary), title="Noise", folded=True),
+        ]),
+        pg.Section("Answers", [
+            pg.Facts(_asked(summary)), *(pg.Bullets(lines, title=code) for code, lines in refused.items())
+        ]),
+        pg.Section("Repetition", [pg.Table(
+            ["instruction", "total", "unique", "repetition", "ratio", "paper's ratio"],
+            [_row(name, row) for name, row in summary.repetition.items()],
+            note="Sentences that are equal letter for letter, as in table 14 of the NAMC paper; the last column is the "
+            "paper's.",
+        )]),
+        pg.Section("Pairs", [pg.Cards(pairs, note=shown + marks)]),
+    ])  # fmt: skip
 
 
 def _tiles(summary: DescriptionSummary) -> list[tuple[str, str, str]]:
@@ -122,48 +119,45 @@ def _row(name: str, row: Repetition) -> list[str]:
     return [name, f"{row.total:,}", f"{row.unique:,}", f"{row.repeated:,}", f"{row.share:.2%}", published]
 
 
-def _shown(job: DescribeJob, described: int) -> Iterator[Described]:
+def _shown(job: DescribeJob, described: int) -> Iterator[pg.Card]:
     """The middle pairs of ``job.show`` equal parts, or all; one whose images are damaged is left out."""
-    count = min(job.show, described)
-    wanted = {(2 * i + 1) * described // (2 * count) for i in range(count)}
+    wanted = pg.middle_numbers(job.show, described)
     for number, row in enumerate(iter_rows(job.out, batch_size=16)):
         if number not in wanted:
             continue
         try:
-            views = [(name, reduced(decode_image(row[name]))) for name in ("before", "after")]
+            views = [(name, pg.reduced(decode_image(row[name]))) for name in ("before", "after")]
         except ImageError:
             continue
         meta = json.loads(row["meta"])
         tags = [row["pair_id"], *([row["change_type"]] if row["change_type"] else [])]
         if (origin := meta.get(ORIGIN)) is not None:
             tags += [origin["instruction"], f"question {origin['question']}"]
-        yield Described(row["pair_id"], views, _texts(job, row["captions"][0], meta.get(NOISE, [])), tags)
+        lines = [("said small", line) for line in _lines(job, row["captions"][0], meta.get(NOISE, []))]
+        yield pg.Card(row["pair_id"], views, lines, tags)
 
 
-def _texts(job: DescribeJob, caption: str, noise: Sequence[dict[str, Any]]) -> dict[str, tuple[str, list[Piece]]]:
+def _lines(job: DescribeJob, caption: str, noise: Sequence[dict[str, Any]]) -> list[Markup]:
+    """The description of each image with its verb."""
     if job.prompt == "conventional":
-        return {"caption": ("", [(caption, None)])}
+        return [pg.html_join([pg.styled("soft", "caption"), caption], " ")]
     description = parse_description(caption)
-    return {
-        "first image": (
-            description.verb_before,
-            _pieces(description.before, [flaw for flaw in noise if flaw["image"] == "before"]),
-        ),
-        "second image": (
-            description.verb_after,
-            _pieces(description.after, [flaw for flaw in noise if flaw["image"] == "after"]),
-        ),
-    }
+    images = (
+        ("before", f"first image {description.verb_before}", description.before),
+        ("after", f"second image {description.verb_after}", description.after),
+    )
+    return [
+        pg.html_join([pg.styled("soft", name), _marked(text, [flaw for flaw in noise if flaw["image"] == image])], " ")
+        for image, name, text in images
+    ]
 
 
-def _pieces(text: str, noise: Sequence[dict[str, Any]]) -> list[Piece]:
-    """The text cut at its noise; a missing word is an empty piece."""
-    pieces: list[Piece] = []
+def _marked(text: str, noise: Sequence[dict[str, Any]]) -> Markup:
+    """The text with its noise dotted; a missing word is an ellipsis."""
+    pieces: list[pg.Text_] = []
     end = 0
-    for entry in sorted(noise, key=lambda entry: entry["start"]):
-        pieces += [
-            (text[end : entry["start"]], None),
-            (text[entry["start"] : entry["end"]], entry["kind"].replace("_", " ")),
-        ]
-        end = entry["end"]
-    return [*pieces, (text[end:], None)]
+    for flaw in sorted(noise, key=lambda flaw: flaw["start"]):
+        wrong = text[flaw["start"] : flaw["end"]]
+        pieces += [text[end : flaw["start"]], pg.struck(wrong or "…", flaw["kind"].replace("_", " "))]
+        end = flaw["end"]
+    return pg.html_join([*pieces, text[end:]])

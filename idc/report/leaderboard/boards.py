@@ -16,8 +16,6 @@ from idc.data.store import fingerprint
 from idc.evaluation.answers import RESULT as ANSWERS
 from idc.evaluation.answers import AnswerScores
 from idc.evaluation.baselines import TRUTH
-from idc.evaluation.judge import MODEL, JudgeResult
-from idc.evaluation.judge import RESULT as JUDGED
 from idc.evaluation.record import EVALUATION, Baseline, Evaluation, Interval, Spread, spread
 from idc.metrics.classification import Measures
 from idc.metrics.difference_lists import F1, DifferenceScores
@@ -133,11 +131,6 @@ def gather_boards(
     ]
     for folder, answers in answered if not any_commit else ():
         require_commit(folder, answers.commit, "jobs/evaluate.py")
-    judged = [
-        JudgeResult.model_validate_json((folder / JUDGED).read_text(encoding="utf-8"))
-        for folder in folders
-        if (folder / JUDGED).exists()
-    ]
     official = load_published().data_sets
     pages: dict[str, DataSetPage] = {}
     for run in scored:
@@ -153,7 +146,6 @@ def gather_boards(
         rows = [
             *_runs(page),
             *_compared(page),
-            *_judged(page, judged),
             *_answers(answered, page.key),
             *_published(page.key),
         ]
@@ -234,38 +226,6 @@ def _runs(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
                 name: spread([100 * run.evaluation.beside[protocol][name] for run in runs]) for name in _defined(scores)
             }
             yield board_key, _run(page, runs, ALL, runs[0].evaluation.pairs, values)
-
-
-def _judged(page: DataSetPage, judged: Sequence[JudgeResult]) -> Iterator[tuple[BoardKey, BoardRow]]:
-    """A table for each judge, its endpoint and prompt: settings of which all seeds were judged, and the baselines."""
-
-    def way_of(result: JudgeResult) -> tuple[str, str, str, str, str]:
-        return result.judge, result.endpoint, result.prompt, result.prompt_sha256, result.references
-
-    for way in dict.fromkeys(map(way_of, judged)):
-        of = {
-            result.evaluation_fingerprint: result
-            for result in judged
-            if way_of(result) == way and MODEL in result.scores
-        }
-        judge, endpoint, prompt, _, references = way
-        protocol = f"judge {judge} at {endpoint}, prompt {prompt}, {references} reference"
-        for runs in _settings(page):
-            results = [of[key] for run in runs if (key := run.evaluation.fingerprint) in of]
-            if len(results) < len(runs):
-                continue
-            board_key = (runs[0].evaluation.split, runs[0].data.variant, ALL, protocol)
-            values = {_JUDGE: spread([result.scores[MODEL].mean for result in results])}
-            yield board_key, _run(page, runs, ALL, results[0].scores[MODEL].pairs, values)
-            for name, score in results[0].scores.items():
-                if name != MODEL:
-                    yield (
-                        board_key,
-                        BoardRow(BASELINE, f"baseline: {name}", "", {_JUDGE: spread([score.mean])}, pairs=score.pairs),
-                    )
-
-
-_JUDGE = "LLM judge"
 
 
 def _compared(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:

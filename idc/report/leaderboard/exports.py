@@ -1,4 +1,4 @@
-"""The leaderboard's tables as Markdown, CSV and LaTeX."""
+"""The leaderboard's tables as Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -20,20 +20,6 @@ def leaderboard_markdown(page: DataSetPage) -> str:
             if number == 0:
                 lines.append("|---" * len(row) + "|")
         lines += ["", *(f"- {note}" for note in board.footnotes)] if board.footnotes else []
-    return "\n".join([*lines, ""])
-
-
-def latex(page: DataSetPage) -> str:
-    """All tables as LaTeX ``tabular`` for the package booktabs."""
-    lines = [f"% Leaderboard: {_tex(page.title)}. Needs \\usepackage{{booktabs}}."]
-    for board in page.boards:
-        head, *rows = _printed(board)
-        columns = "ll" + "r" * (len(head) - 3) + "p{6cm}"
-        lines += ["", f"% {_tex(board.title)}", f"\\begin{{tabular}}{{{columns}}}", "\\toprule"]
-        lines.append(" & ".join(map(_tex, head)) + " \\\\")
-        lines.append("\\midrule")
-        lines += [" & ".join(map(_tex, row)) + " \\\\" for row in rows]
-        lines += ["\\bottomrule", "\\end{tabular}", *(f"% {_tex(note)}" for note in board.footnotes)]
     return "\n".join([*lines, ""])
 
 
@@ -80,17 +66,6 @@ def _printed(board: Board) -> Iterator[list[str]]:
         numbers = [printed_number(row.values.get(metric), decimals[metric]) for metric in board.metrics]
         seeds, pairs = str(len(row.seeds) or ""), str(row.pairs or "")
         yield [row.kind, row.name, *numbers, seeds, pairs, "; ".join(filter(None, [row.mark, row.source]))]
-
-
-_TEX = {
-    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
-    **{"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"},
-    **{"±": "$\\pm$", "†": "\\textdagger{}", "–": "--", "<": "$<$", ">": "$>$"},
-}
-
-
-def _tex(text: str) -> str:
-    return "".join(_TEX.get(mark, mark) for mark in text)
 
 
 def decimals_of(board: Board, metric: str) -> int:

@@ -1,7 +1,7 @@
-"""The leaderboard on disk: an index, a page per data set, the same tables as Markdown, CSV and LaTeX, and the
+"""The leaderboard on disk: an index, a page per data set, the same tables as Markdown and CSV, and the
 predictions and references of every run with their hashes.
 
-    index.html  <data set>.html .md .csv .tex  runs/<data set>/<evaluation>/  SHA256SUMS  leaderboard.json
+    index.html  <data set>.html .md .csv  runs/<data set>/<evaluation>/  SHA256SUMS  leaderboard.json
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from idc.atomic import write_text
 from idc.report.leaderboard.boards import DataSetPage, published_files
-from idc.report.leaderboard.exports import as_csv, latex, leaderboard_markdown
-from idc.report.leaderboard.leaderboard_page import SUMS, render_data_set, render_index
+from idc.report.leaderboard.exports import as_csv, leaderboard_markdown
+from idc.report.leaderboard.leaderboard_page import SUMS, data_set_page, index_page
 from idc.report.leaderboard.scored_runs import MARKER
 from idc.report.leaderboard.side_by_side import NOTHING_MEASURED, MeasuredSystems
 
@@ -42,14 +42,10 @@ def write_leaderboard(
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, out / name)
             copied[name] = hashlib.sha256((out / name).read_bytes()).hexdigest()
-    texts = {"index.html": render_index(pages)}
+    texts = {"index.html": index_page(pages).html()}
     for page in pages:
-        texts[f"{page.key}.html"] = render_data_set(page, copied, measured)
-        texts |= {
-            f"{page.key}.md": leaderboard_markdown(page),
-            f"{page.key}.csv": as_csv(page),
-            f"{page.key}.tex": latex(page),
-        }
+        texts[f"{page.key}.html"] = data_set_page(page, copied, measured).html()
+        texts |= {f"{page.key}.md": leaderboard_markdown(page), f"{page.key}.csv": as_csv(page)}
     texts[SUMS] = "".join(f"{digest}  {name}\n" for name, digest in sorted(copied.items()))
     for name, text in texts.items():
         write_text(out / name, text)

@@ -4,57 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from idc.report.leaderboard.boards import PAPER, Board, BoardRow, DataSetPage
+from idc.report import page as pg
+from idc.report.leaderboard.boards import PAPER, RUN, Board, BoardRow, DataSetPage
 from idc.report.leaderboard.exports import decimals_of, printed_number
 from idc.report.leaderboard.published_rows import ALL, load_published
 from idc.report.leaderboard.side_by_side import NOTHING_MEASURED, MeasuredSystems, side_by_side
-from idc.report.page import render_template
 
 SUMS = "SHA256SUMS"
 
-_EXPORTS = {"md": "Markdown", "csv": "CSV", "tex": "LaTeX"}
+_EXPORTS = {"md": "Markdown", "csv": "CSV"}
 
 
-def render_data_set(page: DataSetPage, hashes: dict[str, str], measured: MeasuredSystems = NOTHING_MEASURED) -> str:
+def data_set_page(page: DataSetPage, hashes: dict[str, str], measured: MeasuredSystems = NOTHING_MEASURED) -> pg.Page:
     """A data set's page; ``hashes``: of the published files by their names."""
-    groups: dict[tuple[str, str, str], list[Board]] = {}
+    groups: dict[str, list[Board]] = {}
     for board in page.boards:
-        groups.setdefault((board.split, board.variant, board.protocol), []).append(board)
+        title = ", ".join(filter(None, [board.split, board.variant])) + f" · protocol {board.protocol}"
+        groups.setdefault(title, []).append(board)
     settings = {row.evaluations[0].setting for row in _rows(page) if row.evaluations}
     ours = f"{_count(len(page.scored), 'run')} of ours in {_count(len(settings), 'setting')}"
     published = load_published()
-    return render_template(
-        "leaderboard.html",
-        title=f"Leaderboard: {page.title}",
-        subtitle=f"{ours}, {_count(_num_published(page), 'published row')}",
-        key=page.key,
-        official=_official(page),
-        notes=page.notes,
-        exports=_EXPORTS,
-        groups=[
-            (
-                ", ".join(filter(None, [split, variant])) + f" · protocol {protocol}",
-                [_board(board, measured) for board in boards],
-            )
-            for (split, variant, protocol), boards in groups.items()
-        ],
-        runs=_runs(page, hashes),
-        sums=SUMS,
-        papers=[
-            published.papers[name]
-            for name in dict.fromkeys(table.paper for table in published.tables if table.data_set == page.key)
-        ],
+    papers = dict.fromkeys(table.paper for table in published.tables if table.data_set == page.key)
+    exports = [pg.link(f"{page.key}.{end}", name) for end, name in _EXPORTS.items()]
+    about = (
+        "Numbers of different splits, subsets or protocols are in different tables. Runs show the mean and the "
+        "standard deviation over their seeds; published rows are what the named table prints, on its own terms: other "
+        "training data, selection and decoding. Captioning scores are times 100. In small print: the 95 % interval "
+        "over the pairs, for the first seed (scores: bootstrap; shares: Wilson). A heading sorts its table. "
     )
+    return pg.Page(f"Leaderboard: {page.title}", f"{ours}, {_count(_num_published(page), 'published row')}", [
+        pg.Section("About", [
+            pg.Bullets([pg.html_join(["The tables as ", *exports], " "), *page.notes], note=about + _official(page))
+        ]),
+        *(pg.Section(title, [pg.BlockGroup(_board(board, measured), title=_subset(board), folded=number > 0)
+                          for number, board in enumerate(boards)]) for title, boards in groups.items()),
+        pg.Section("Runs", list(_runs(page, hashes))),
+        pg.Section("Papers", [pg.Bullets([
+            f"{paper.method} paper: {paper.authors}, “{paper.title}”"
+            for paper in (published.papers[name] for name in papers)
+        ])]),
+    ], pg.SCORES_NOTE)  # fmt: skip
 
 
-def render_index(pages: Sequence[DataSetPage]) -> str:
+def index_page(pages: Sequence[DataSetPage]) -> pg.Page:
     """The page that lists the data sets."""
-    data_sets = [(page.key, page.title, len(page.scored), _num_published(page)) for page in pages]
-    return render_template(
-        "leaderboard_index.html", title="Leaderboard", subtitle="One page per data set", data_sets=data_sets
-    )
+    rows = [
+        [pg.Cell(pg.link(f"{page.key}.html", page.title), wide=True), str(len(page.scored)), str(_num_published(page))]
+        for page in pages
+    ]
+    table = pg.Table(["data set", "our runs", "published rows"], rows)
+    return pg.Page("Leaderboard", "One page per data set", [pg.Section("Data sets", [table])])
 
 
 def _rows(page: DataSetPage) -> Iterator[BoardRow]:
@@ -78,48 +78,49 @@ def _official(page: DataSetPage) -> str:
     return f"The official test split: {sizes} ({page.official.source})."
 
 
-def _board(board: Board, measured: MeasuredSystems) -> dict[str, Any]:
-    """A table without the columns that no row fills: its columns with the order of their first sorting, its rows with
-    their numbers and anchor, and what belongs below it."""
-    columns = [(metric, "ascending" if metric == "MAE" else "descending") for metric in board.metrics]
-    columns += [("seeds", "descending"), ("pairs", "descending")]
-    cells = [list(_numbers(board, row)) for row in board.rows]
-    kept = [column for column in range(len(columns)) if any(row[column][2] for row in cells)]
-    return {
-        "subset": "All pairs" if board.subset == ALL else board.subset[:1].upper() + board.subset[1:],
-        "title": board.title,
-        "columns": [columns[column] for column in kept],
-        "rows": [
-            (row, [numbers[column] for column in kept], _anchor(row) if row.evaluations else "")
-            for row, numbers in zip(board.rows, cells, strict=True)
-        ],
-        "footnotes": board.footnotes,
-        "side": side_by_side(board, measured),
-    }
+def _subset(board: Board) -> str:
+    return "All pairs" if board.subset == ALL else board.subset[:1].upper() + board.subset[1:]
 
 
-def _numbers(board: Board, row: BoardRow) -> Iterator[tuple[float | str, str, str, str]]:
-    """(Mean, the single values, as printed, interval) of each column: the metrics, seeds and pairs."""
+def _board(board: Board, measured: MeasuredSystems) -> list[pg.PageBlock]:
+    """A table, its footnotes, and what belongs below it."""
+    rows = []
+    for row in board.rows:
+        anchor = [pg.link(f"#{_anchor(row)}", "run"), "; "] if row.evaluations else []
+        mark = [pg.styled("mark", row.mark), "; "] if row.mark else []
+        rows.append([
+            pg.Cell(row.kind, row.kind), pg.Cell(row.name, row.name, wide=True), *_numbers(board, row),
+            pg.Cell(pg.html_join([*mark, *anchor, row.source]), row.mark or row.source, wide=True),
+        ])  # fmt: skip
+    head = ["kind", "method", *board.metrics, "seeds", "pairs", "note"]
+    ours = [number for number, row in enumerate(board.rows) if row.kind == RUN]
+    table = pg.Table(head, rows, bold=ours, ascending=("kind", "method", "note", "MAE"), label=board.title)
+    return [table, *(pg.Text(note=note) for note in board.footnotes), *side_by_side(board, measured)]
+
+
+def _numbers(board: Board, row: BoardRow) -> Iterator[pg.Cell]:
+    """The metrics, seeds and pairs."""
     for metric in board.metrics:
         value, digits = row.values.get(metric), decimals_of(board, metric)
         each = ", ".join(f"{single:.{digits}f}" for single in value.values) if value is not None else ""
         interval = row.intervals.get(metric)
         between = "" if interval is None else f"{interval.low:.{digits}f} to {interval.high:.{digits}f}"
-        yield "" if value is None else value.mean, each, printed_number(value, digits), between
+        yield pg.Cell(printed_number(value, digits), "" if value is None else value.mean, each, between)
     for count in (len(row.seeds), row.pairs):
-        yield count or "", "", str(count or ""), ""
+        yield pg.Cell(str(count or ""), count or "")
 
 
 def _anchor(row: BoardRow) -> str:
     return f"run-{row.evaluations[0].setting}"
 
 
-def _runs(page: DataSetPage, hashes: dict[str, str]) -> list[dict[str, Any]]:
+def _runs(page: DataSetPage, hashes: dict[str, str]) -> Iterator[pg.PageBlock]:
     """Origin and published files of each setting."""
-    by_anchor: dict[str, dict[str, Any]] = {}
+    rows: dict[str, BoardRow] = {}
     for row in _rows(page):
-        if not row.evaluations or _anchor(row) in by_anchor:
-            continue
+        if row.evaluations:
+            rows.setdefault(_anchor(row), row)
+    for anchor, row in rows.items():
         first = row.evaluations[0]
         facts = {
             "settings": row.source,
@@ -132,7 +133,10 @@ def _runs(page: DataSetPage, hashes: dict[str, str]) -> list[dict[str, Any]]:
         published = []
         for run in row.evaluations:
             folder = f"runs/{page.key}/{run.evaluation.fingerprint}/"
-            files = [(name, Path(name).name, hashes[name][:16]) for name in hashes if name.startswith(folder)]
-            published.append(("" if run.seed is None else f"seed {run.seed}: ", files))
-        by_anchor[_anchor(row)] = {"anchor": _anchor(row), "name": row.name, "facts": facts, "files": published}
-    return list(by_anchor.values())
+            names = [name for name in hashes if name.startswith(folder)]
+            linked = [pg.html_join([pg.link(name, Path(name).name), f" {hashes[name][:16]}…"]) for name in names]
+            seed = "" if run.seed is None else f"seed {run.seed}: "
+            published.append(pg.html_join([seed, pg.html_join(linked, ", ")]))
+        about = "Predictions with their references and scores, and the evaluation (SHA-256; all of them in "
+        note = pg.html_join([about, pg.link(SUMS, SUMS), "):"])
+        yield pg.BlockGroup([pg.Facts(facts), pg.Bullets(published, note=note)], title=row.name, anchor=anchor)

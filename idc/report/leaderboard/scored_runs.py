@@ -17,7 +17,6 @@ from typing import Any
 
 from idc.data.store import MANIFEST, fingerprint, read_manifest
 from idc.evaluation.answers import RESULT as ANSWERS
-from idc.evaluation.judge import RESULT as JUDGED
 from idc.evaluation.record import EVALUATION, PREDICTIONS, Evaluation, load_evaluation
 from idc.provenance import ORIGIN, UNKNOWN_COMMIT, describe_data
 from idc.report.leaderboard.published_rows import load_published
@@ -25,7 +24,7 @@ from idc.training.config import OPERATIONAL
 
 CLEAN, ROBUSTNESS = "clean", "robustness.json"
 """In the folder of a robustness table: the evaluation on the pairs as they are, and the table."""
-_WANTED = (EVALUATION, ANSWERS, JUDGED)
+_WANTED = (EVALUATION, ANSWERS)
 
 MARKER = "leaderboard.json"
 """This file marks a folder that a leaderboard was written into."""
@@ -79,7 +78,7 @@ class ScoredRuns:
 
 
 def find(runs: Sequence[str]) -> list[Path]:
-    """Folders with evaluations, scored answers or judgements below the given ones, without the copies in a
+    """Folders with evaluations or scored answers below the given ones, without the copies in a
     leaderboard's folder and the clean rows of robustness tables, which repeat an evaluation on fewer pairs or metrics.
 
     Raises:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from idc.captioning.throughput import Throughput
 from idc.evaluation.config import CompareJob
@@ -16,6 +15,7 @@ from idc.evaluation.significance import SystemComparison, compare_evaluations
 from idc.metrics.difference_lists import F1
 from idc.report.leaderboard.boards import RUN, Board, BoardRow
 from idc.report.leaderboard.published_rows import ALL
+from idc.report.page import Table
 
 TESTED = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "S_m*", F1)
 """Scores with a paired test."""
@@ -37,15 +37,6 @@ class MeasuredSystems:
 
 
 NOTHING_MEASURED = MeasuredSystems()
-
-
-class Section(NamedTuple):
-    """A table below the table: heading, head, rows, notes."""
-
-    heading: str
-    head: list[str]
-    rows: list[list[str]]
-    notes: list[str]
 
 
 def read_measured(throughput: str | None, robustness: Sequence[str]) -> MeasuredSystems:
@@ -76,13 +67,13 @@ def _change(of: Evaluation) -> str:
     return str(data.get("variant", "")) if isinstance(data, Mapping) else ""
 
 
-def side_by_side(board: Board, measured: MeasuredSystems) -> list[Section]:
+def side_by_side(board: Board, measured: MeasuredSystems) -> list[Table]:
     """The tables below a table, of our settings on all pairs by the protocol of their evaluations; those without rows
     are left out."""
     rows = [row for row in board.rows if row.kind == RUN and row.evaluations]
     if board.subset != ALL or any(_protocol(row) != board.protocol for row in rows):
         return []
-    return [section for section in (_tests(rows), _captioners(rows, measured)) if section.rows]
+    return [_tests(rows), _captioners(rows, measured)]
 
 
 def _protocol(row: BoardRow) -> str:
@@ -92,7 +83,7 @@ def _protocol(row: BoardRow) -> str:
 # -- paired tests -------------------------------------------------------------------------------------------------
 
 
-def _tests(rows: Sequence[BoardRow]) -> Section:
+def _tests(rows: Sequence[BoardRow]) -> Table:
     """The best setting minus each other one, a row for each seed that both have."""
     cells: list[list[str]] = []
     notes: list[str] = []
@@ -125,7 +116,7 @@ def _tests(rows: Sequence[BoardRow]) -> Section:
         )
     if (left := len(rows) - 1 - MAX_TESTS) > 0:
         notes.append(f"{left} more settings are not tested.")
-    return Section("Paired tests", ["difference", "seed", *metrics], cells, notes)
+    return Table(["difference", "seed", *metrics], cells, title="Paired tests", note=" ".join(notes))
 
 
 def _paired_seeds(setting: BoardRow, other: BoardRow) -> Iterator[tuple[str, Path, Path]]:
@@ -142,7 +133,7 @@ def _paired_seeds(setting: BoardRow, other: BoardRow) -> Iterator[tuple[str, Pat
 # -- captioners ---------------------------------------------------------------------------------------------------
 
 
-def _captioners(rows: Sequence[BoardRow], measured: MeasuredSystems) -> Section:
+def _captioners(rows: Sequence[BoardRow], measured: MeasuredSystems) -> Table:
     """Training, parameters, speed, robustness: a row per setting of which anything is known."""
     timed = {
         captioner.identity: name
@@ -182,7 +173,7 @@ def _captioners(rows: Sequence[BoardRow], measured: MeasuredSystems) -> Section:
             f"{' or '.join(map(str, sizes))} pairs."
         )
     head = ["captioner", "training, first seed", "parameters", "tokens a second", *changes]
-    return Section("The captioners", head, cells, notes)
+    return Table(head, cells, title="The captioners", note=" ".join(notes))
 
 
 def _identities(row: BoardRow) -> list[str]:

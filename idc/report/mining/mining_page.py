@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from markupsafe import Markup
 
 from idc.data import files
 from idc.data.images import decode_image
@@ -17,7 +18,7 @@ from idc.data.mining.features_folder import FEATURES
 from idc.data.store import Manifest, Reject, iter_tables, read_rejects
 from idc.data.write_errors import writing
 from idc.report import charts
-from idc.report.page import render_template
+from idc.report.page import Bullets, Card, Cards, Facts, Figure, Page, Section, Table, Tiles, middle_numbers
 
 PAGE = "mining.html"
 _BINS = 50
@@ -34,7 +35,7 @@ def write_mining_page(job: MinePairsJob, manifest: Manifest, again: bool = True)
     """
     page = files.locate(job.out) / PAGE
     if again or not page.exists():
-        text = render_mining(job, manifest)
+        text = mining_page(job, manifest).html()
         with writing(page.parent):
             page.write(text.encode())
 
@@ -54,37 +55,46 @@ def mining_summary(job: MinePairsJob, manifest: Manifest) -> list[str]:
     ]
 
 
-def render_mining(job: MinePairsJob, manifest: Manifest) -> str:
-    """The page as text."""
+def mining_page(job: MinePairsJob, manifest: Manifest) -> Page:
+    """The page of a complete folder of pairs."""
     mining = manifest.extra["mining"]
-    return render_template(
-        "mining.html",
-        title="Mined pairs",
-        subtitle=f"{manifest.num_rows:,} pairs of {mining['images']:,} images, by {' and '.join(mining['features'])} "
-        f"({mining['encoder']})",
-        tiles_shown=[
-            ("images in the heap", f"{mining['images']:,}", f"{mining['unreadable']:,} cannot be read"),
-            ("near-duplicates", f"{mining['near_duplicates']:,}", "left out before the search"),
-            ("images with pairs", f"{mining['paired']:,}", f"of {mining['searched']:,} searched"),
-            ("pairs", f"{manifest.num_rows:,}", f"{mining['chosen']:,} chosen, {manifest.num_rejected:,} unreadable"),
-        ],
-        images=_images(mining),
-        candidates=_candidates(mining, job),
-        histograms=_histograms(job, mining["features"]),
-        cards=_cards(job, manifest.num_rows, mining["features"]),
-        unreadable=_listed(read_rejects(f"{mining['work']}/features")),
-        duplicates=_listed(read_rejects(f"{mining['work']}/neighbours")),
-        notes=manifest.extra.get("notes", []),
-        settings={
-            "command's settings": json.dumps(job.mining().model_dump(mode="json", exclude_defaults=True)),
-            "thresholds": [
-                f"{name}: {limits.min:g} to {limits.max:g}, best at least {limits.set_max:g}, "
-                f"least at least {limits.set_min:g}"
-                for name, limits in zip(mining["features"], job.thresholds(), strict=True)
-            ],
-            "fingerprint": manifest.fingerprint,
-        },
+    thresholds = [
+        f"{name}: {limits.min:g} to {limits.max:g}, best at least {limits.set_max:g}, least at least {limits.set_min:g}"
+        for name, limits in zip(mining["features"], job.thresholds(), strict=True)
+    ]
+    subtitle = (
+        f"{manifest.num_rows:,} pairs of {mining['images']:,} images, by {' and '.join(mining['features'])} "
+        f"({mining['encoder']})"
     )
+    return Page("Mined pairs", subtitle, [
+        Section("Overview", [
+            Tiles([
+                ("images in the heap", f"{mining['images']:,}", f"{mining['unreadable']:,} cannot be read"),
+                ("near-duplicates", f"{mining['near_duplicates']:,}", "left out before the search"),
+                ("images with pairs", f"{mining['paired']:,}", f"of {mining['searched']:,} searched"),
+                ("pairs", f"{manifest.num_rows:,}",
+                 f"{mining['chosen']:,} chosen, {manifest.num_rejected:,} unreadable"),
+            ]),
+            Table(["image", "count", "share"], _images(mining), title="Every image of the heap"),
+            Table(["after", "mean"], _candidates(mining, job), title="Candidates per searched image"),
+        ]),
+        Section("Pairs", [Cards(_cards(job, manifest.num_rows, mining["features"]), width=20,
+                                note="Evenly spaced over all pairs, with the names of the images in the heap.")]),
+        Section("Similarities", [Figure(
+            _histograms(job, mining["features"]),
+            note="Of all nearest images that were listed, and of the pairs that were chosen among them.",
+        )]),
+        Section("Left out", [
+            Bullets(_listed(read_rejects(f"{mining['work']}/features")), title="Cannot be read"),
+            Bullets(_listed(read_rejects(f"{mining['work']}/neighbours")), title="Near-duplicates"),
+            Bullets(manifest.extra.get("notes", [])),
+        ]),
+        Section("Settings", [Facts({
+            "command's settings": json.dumps(job.mining().model_dump(mode="json", exclude_defaults=True)),
+            "thresholds": thresholds,
+            "fingerprint": manifest.fingerprint,
+        })]),
+    ])  # fmt: skip
 
 
 def _images(mining: dict[str, Any]) -> list[list[str]]:
@@ -107,7 +117,7 @@ def _candidates(mining: dict[str, Any], job: MinePairsJob) -> list[list[str]]:
     return rows
 
 
-def _histograms(job: MinePairsJob, titles: Sequence[str]) -> list[Any]:
+def _histograms(job: MinePairsJob, titles: Sequence[str]) -> list[Markup]:
     """Similarities of each feature: of the neighbours that were listed, and of the targets that were chosen."""
     shown = []
     for column, title, limits in zip(FEATURES, titles, job.thresholds(), strict=True):
@@ -119,7 +129,10 @@ def _histograms(job: MinePairsJob, titles: Sequence[str]) -> list[Any]:
             counts, ends = _counts(iter_tables(folder, [f"{column}_sims"], batch_size=4096))
             if sum(counts):
                 inside = [mark for mark in marks if ends[0] <= mark[0] <= ends[1]]
-                shown.append(charts.distribution(f"{title}: {what}", "cosine similarity", counts, ends, inside))
+                step = (ends[1] - ends[0]) / len(counts)
+                lows = [ends[0] + number * step for number in range(len(counts))]
+                bins = [(f"{low:.3g} to {low + step:.3g}", n) for low, n in zip(lows, counts, strict=True)]
+                shown.append(charts.bars(f"{title}: {what}", "cosine similarity", bins, ends, inside))
     return shown
 
 
@@ -139,22 +152,17 @@ def _counts(tables: Iterable[pa.Table]) -> tuple[list[int], tuple[float, float]]
     return [int(part.sum()) for part in bins], (low / 10 - 1, high / 10 - 1)
 
 
-def _cards(job: MinePairsJob, num_pairs: int, titles: Sequence[str]) -> list[dict[str, Any]]:
+def _cards(job: MinePairsJob, num_pairs: int, titles: Sequence[str]) -> list[Card]:
     """Evenly spaced pairs as pictures, with the names of their images and their similarities."""
-    if not num_pairs or not job.pictures:
-        return []
-    count = min(job.pictures, num_pairs)
-    wanted = {round(n * (num_pairs - 1) / max(count - 1, 1)) for n in range(count)}
+    wanted = middle_numbers(job.pictures, num_pairs)
     cards, start = [], 0
-    for table in iter_tables(job.out, ["pair_id", "before", "after", "meta"], batch_size=256):
-        for row in (
-            table.slice(n - start, 1).to_pylist()[0] for n in sorted(wanted) if start <= n < start + len(table)
-        ):
+    for table in iter_tables(job.out, ["pair_id", "before", "after", "meta"], batch_size=256) if wanted else ():
+        for number in sorted(number for number in wanted if start <= number < start + len(table)):
+            [row] = table.slice(number - start, 1).to_pylist()
             meta = json.loads(row["meta"])
             similar = [f"{name} {meta['similarity'][name]:.3f}" for name in (*titles, "both")]
-            views = [(name, decode_image(row[role]))
-                     for name, role in zip(meta["images"], ("before", "after"), strict=True)]  # fmt: skip
-            cards.append({"pair_id": row["pair_id"], "views": views, "tags": [row["pair_id"], *similar]})
+            views = zip(meta["images"], (decode_image(row[role]) for role in ("before", "after")), strict=True)
+            cards.append(Card(row["pair_id"], list(views), tags=[row["pair_id"], *similar]))
         start += len(table)
     return cards
 

@@ -37,9 +37,8 @@ def run_robustness(
     conditions = [_condition(job, CLEAN, "clean", job.pairs, overwrite)]
     for corrupt_job in _perturbed(job):
         _make(corrupt_job, runner, overwrite)
-        conditions.append(
-            _condition(job, Path(corrupt_job.out).name, label(corrupt_job), corrupt_job.out, overwrite, corrupt_job)
-        )
+        name = Path(corrupt_job.out).name
+        conditions.append(_condition(job, name, label(corrupt_job), corrupt_job.out, overwrite))
     result = None
     if job.sweep is not None:
         words = load(SweepJob, job.sweep)
@@ -76,9 +75,7 @@ def _make(corrupt_job: CorruptJob, runner: Runner, overwrite: bool) -> None:
     runner(folder, source, stages, max_reject_share=0.0, name=Path(corrupt_job.out).name)
 
 
-def _condition(
-    job: RobustnessJob, name: str, what: str, pairs: str, overwrite: bool, of: CorruptJob | None = None
-) -> Condition:
+def _condition(job: RobustnessJob, name: str, what: str, pairs: str, overwrite: bool) -> Condition:
     """The evaluation of the artifact on a set."""
     settings: dict[str, Any] = {
         "out": f"{job.out}/{name}",
@@ -93,4 +90,4 @@ def _condition(
     evaluation = None if overwrite else finished_evaluation(evaluate_job)
     if evaluation is None:
         evaluation = evaluate(evaluate_job, overwrite=overwrite)
-    return Condition(name, what, evaluation, None if of is None else of.severity)
+    return Condition(name, what, evaluation)

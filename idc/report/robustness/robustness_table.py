@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,38 +41,11 @@ class Condition:
         name: of its set; "clean" for the pairs as they are.
         what: in words.
         evaluation: on the changed split.
-        severity: of the image corruption.
     """
 
     name: str
     what: str
     evaluation: Evaluation
-    severity: int | None = None
-
-
-@dataclass(frozen=True)
-class AtSeverity:
-    """Share of the clean CIDEr that remains at one severity, and with the order swapped, which has no severity.
-
-    Attributes:
-        severity: 1 to 5.
-        shares: label of a row -> its CIDEr as a share of the clean one.
-    """
-
-    severity: int
-    shares: dict[str, float]
-
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(self.shares.values())
-
-    def sentence(self) -> str:
-        """The mean and the worst in words."""
-        worst = min(self.shares, key=self.shares.__getitem__)
-        return (
-            f"Severity {self.severity}: {self.mean:.0%} of the clean CIDEr in the mean of {len(self.shares)} "
-            f"perturbation{'s' * (len(self.shares) > 1)}, at worst {self.shares[worst]:.0%} ({worst})."
-        )
 
 
 def label(config: RobustnessConfig) -> str:
@@ -95,11 +67,9 @@ def write_robustness(
         sweep: trainings on noised captions.
     """
     head, rows, machine = _head(conditions), _rows(conditions), environment()
-    severities = at_severities(conditions)
     record = {
         "artifact": artifact,
         "rows": {name: dict(zip(head, cells, strict=True)) for name, *cells in rows},
-        "cider_share": {str(summary.severity): {"mean": summary.mean, **summary.shares} for summary in severities},
         "published": {"NAMC, table 10, Image-Editing-Request": NAMC},
         "words": sweep.model_dump(mode="json") if sweep is not None else None,
         "environment": machine,
@@ -107,7 +77,6 @@ def write_robustness(
     write_text(folder / ROBUSTNESS, json.dumps(record, indent=1) + "\n")
     lines = [f"| | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
     lines += [f"| {' | '.join(row)} |" for row in rows]
-    lines += ["", *(f"- {summary.sentence()}" for summary in severities)] if severities else []
     lines += ["", sweep_markdown(sweep)] if sweep is not None else []
     return write_text(folder / "table.md", "\n".join(lines) + "\n")
 
@@ -116,23 +85,6 @@ def cider_share(condition: Condition, clean: Condition) -> float | None:
     """CIDEr as a share of the clean pairs'; None without scores, or where it is not defined."""
     changed, unchanged = (of.evaluation.scores.get("CIDEr", math.nan) for of in (condition, clean))
     return changed / unchanged if unchanged and not math.isnan(changed) else None
-
-
-def at_severities(conditions: Sequence[Condition]) -> list[AtSeverity]:
-    """The shares of the clean CIDEr at every severity, ascending.
-
-    Args:
-        conditions: the clean pairs first.
-    """
-    clean = conditions[0]
-    summaries = []
-    for severity in sorted({condition.severity for condition in conditions if condition.severity is not None}):
-        changed = [condition for condition in conditions[1:] if condition.severity in (severity, None)]
-        shares = {
-            condition.what: share for condition in changed if (share := cider_share(condition, clean)) is not None
-        }
-        summaries += [AtSeverity(severity, shares)] if shares else []
-    return summaries
 
 
 def _head(conditions: Sequence[Condition]) -> list[str]:

@@ -12,8 +12,8 @@ from idc.atomic import write_text
 from idc.evaluation.record import Spread
 from idc.report import charts
 from idc.report.collect import environment
-from idc.report.page import render_template
-from idc.report.sweep.sweep_table import cost, sweep_markdown, table_of
+from idc.report.page import SCORES_NOTE, Bullets, Cell, Code, Facts, Figure, Page, PageBlock, Section, Table, Text
+from idc.report.sweep.sweep_table import baseline_lines, cost, meanings, sweep_markdown, sweep_table
 from idc.sweep.summary import SweepResult
 
 
@@ -22,28 +22,26 @@ def write_sweep(folder: Path, result: SweepResult) -> Path:
     record = {**result.model_dump(mode="json"), "environment": environment()}
     write_text(folder / "sweep.json", json.dumps(record, indent=1) + "\n")
     write_text(folder / "table.md", sweep_markdown(result) + "\n")
-    return write_text(folder / "report.html", render_sweep(result, record["environment"]))
+    return write_text(folder / "report.html", sweep_page(result, record["environment"]).html())
 
 
-def render_sweep(result: SweepResult, machine: Mapping[str, str]) -> str:
-    """The page as text."""
-    return render_template(
-        "sweep.html",
-        title=result.title,
-        subtitle=_subtitle(result),
-        note=result.note,
-        table=table_of(result),
-        orders=[ordering.sentence() for ordering in result.orderings],
-        failed=[f"{label}: {why}" for label, why in result.failed.items()],
-        cost=cost(result),
-        search=_search(result),
-        machine=machine,
-        settings={
-            "Settings of all trials": json.dumps(result.settings, indent=1),
-            "Settings of the rows": json.dumps({row.label: row.settings for row in result.rows}, indent=1),
-        },
-        **_figure(result),
-    )
+def sweep_page(result: SweepResult, machine: Mapping[str, str]) -> Page:
+    """The page of a sweep that ran on ``machine``."""
+    settings = {
+        "Settings of all trials": result.settings,
+        "Settings of the rows": {row.label: row.settings for row in result.rows},
+    }
+    codes = [Code(json.dumps(values, indent=1), title=title, folded=True) for title, values in settings.items()]
+    below = Bullets([*meanings(result), *baseline_lines(result)])
+    return Page(result.title, _subtitle(result), [
+        Section("Table", [Text(note=result.note), sweep_table(result), below]),
+        Section("Order", [Bullets([ordering.sentence() for ordering in result.orderings])]),
+        Section("Figure", _figure(result)),
+        Section("Search", _search(result)),
+        Section("Trials without a result", [Bullets([f"{label}: {why}" for label, why in result.failed.items()])]),
+        Section("Cost", [Bullets([cost(result)])]),
+        Section("Settings and machine", [*codes, Facts(machine, title="Machine", folded=True)]),
+    ], SCORES_NOTE)  # fmt: skip
 
 
 def _subtitle(result: SweepResult) -> str:
@@ -58,41 +56,43 @@ def _subtitle(result: SweepResult) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _figure(result: SweepResult) -> dict[str, Any]:
+def _figure(result: SweepResult) -> list[PageBlock]:
     """The chart of the paper's figure, and the numbers that the paper prints of it."""
     if result.plot is None:
-        return {"figure": "", "figure_printed": ""}
+        return []
     title = result.plot.column
-    series: dict[str, list[tuple[float, Spread | None]]] = {}
+    series: dict[str, list[tuple[float, Spread]]] = {}
     printed: dict[str, list[str]] = {}
     for row in result.rows:
-        if row.x is not None:
-            series.setdefault(row.series, []).append((row.x, row.values.get(title)))
-            if title in row.published:
-                text = f"{row.series or title} at {row.x:g}: {row.published[title]:g}"
-                printed.setdefault(row.series, []).append(text)
-    return {
-        "figure": charts.means(title, result.plot.x, series),
-        "figure_printed": ", ".join(text for name in series for text in printed.get(name, ())),
-    }
+        if row.x is None:
+            continue
+        points = series.setdefault(row.series, [])
+        points += [(row.x, value)] if (value := row.values.get(title)) is not None else []
+        if title in row.published:
+            text = f"{row.series or title} at {row.x:g}: {row.published[title]:g}"
+            printed.setdefault(row.series, []).append(text)
+    texts = [text for name in series for text in printed.get(name, ())]
+    note = f"The paper prints these of the figure's numbers: {', '.join(texts)}." if texts else ""
+    chart = charts.means(title, result.plot.x, series)
+    return [Figure([chart], note=note)] if chart else []
 
 
-def _search(result: SweepResult) -> dict[str, Any] | None:
+def _search(result: SweepResult) -> list[PageBlock]:
     """The trials of a search, best first."""
-    if not result.searched:
-        return None
     settings = list(dict.fromkeys(key for trial in result.searched for key in trial.settings))
     rows = [
-        (
-            f"{100 * trial.value:.1f}" if trial.value is not None else "–",
-            trial.step,
-            trial.state,
-            [_short(trial.settings.get(key, "")) for key in settings],
-        )
+        [
+            f"{100 * trial.value:.1f}" if trial.value is not None else "–", str(trial.step),
+            Cell(trial.state, wide=True), *(_short(trial.settings.get(key, "")) for key in settings),
+        ]
         for trial in result.searched
-    ]
+    ]  # fmt: skip
     finished = sum(trial.state == "finished" for trial in result.searched)
-    return {"metric": str(result.search_metric), "finished": finished, "settings": settings, "rows": rows}
+    note = (
+        f"{len(rows)} trials, {finished} of them to their end, the best validation {result.search_metric} first (times "
+        "100). The test split was scored for the best one alone: it is the row of the table."
+    )
+    return [Table([str(result.search_metric), "step", "end", *settings], rows, note=note)]
 
 
 def _short(value: Any) -> str:

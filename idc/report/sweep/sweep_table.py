@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from idc.evaluation.effects import SeededEffect
 from idc.evaluation.record import Spread
+from idc.report.page import Cell, Table
 from idc.sweep.config import JUDGE, QUESTIONS, RIGHT_TYPE, TOKENS_PER_SECOND, TRAINING_COSTS
 from idc.sweep.summary import ResultRow, SweepResult
 
@@ -20,96 +19,55 @@ _MEANINGS = {
 }
 
 
-@dataclass(frozen=True)
-class TableRow:
-    """A row as text.
-
-    Attributes:
-        name: of the setting or baseline.
-        seeds: their number, or "quoted"; empty for a baseline.
-        cells: (text, the single values) for each column.
-        effects: differences from the control row, for the columns that have any.
-        printed: the paper's numbers, for the columns that have any.
-        ours: whether it was run here.
-    """
-
-    name: str
-    seeds: str
-    cells: list[tuple[str, str]]
-    printed: list[str]
-    effects: list[str]
-    ours: bool = False
-
-
-@dataclass(frozen=True)
-class SweepTable:
-    """The table.
-
-    Attributes:
-        titles: of the columns.
-        effects: titles of the columns whose differences from the control row are shown.
-        paper: titles of the columns for which the paper prints numbers.
-        rows: in the order of the sweep, baselines after the last row of their group.
-        meanings: (title, what the column measures).
-        baselines: how each baseline was made.
-    """
-
-    titles: list[str]
-    effects: list[str]
-    paper: list[str]
-    rows: list[TableRow]
-    meanings: list[tuple[str, str]]
-    baselines: list[str]
-
-
-def table_of(result: SweepResult) -> SweepTable:
-    """The table of a sweep."""
+def sweep_table(result: SweepResult) -> Table:
+    """The columns of a sweep, differences from the control row, the paper's numbers; baselines after the last row of
+    their group."""
     titles = [column.title for column in result.columns]
-    paper = [title for title in titles if any(title in row.published for row in result.rows)]
     effects = [title for title in titles if any(title in row.effects for row in result.rows)]
+    paper = [title for title in titles if any(title in row.published for row in result.rows)]
     last = {row.group: row for row in result.rows}
-    rows = []
+    rows, ours = list[list[object]](), []
     for row in result.rows:
-        cells = [(_printed(result, title, row.values.get(title)), _each(row.values.get(title))) for title in titles]
-        seeds = "quoted" if row.quoted else str(len(row.seeds))
-        published = [_published(row, title) for title in paper]
-        against = [_effect(row.effects.get(title)) for title in effects]
-        rows.append(TableRow(_joined(row.group, row.label), seeds, cells, published, against, not row.quoted))
+        ours += [] if row.quoted else [len(rows)]
+        cells = [Cell(_printed(result, title, row.values.get(title)), title=_each(row.values.get(title)))
+                 for title in titles]  # fmt: skip
+        rows.append([
+            Cell(_joined(row.group, row.label), wide=True), "quoted" if row.quoted else str(len(row.seeds)), *cells,
+            *(_effect(row.effects.get(title)) for title in effects), *(_published(row, title) for title in paper),
+        ])  # fmt: skip
         for baseline in result.baselines if last[row.group] is row else ():
             if baseline.group == row.group:
                 numbers = [f"{baseline.values[title]:.1f}" if title in baseline.values else "" for title in titles]
-                name = _joined(baseline.group, f"baseline, {baseline.name}")
-                cells = [(number, "") for number in numbers]
-                rows.append(TableRow(name, "", cells, [""] * len(paper), [""] * len(effects)))
-    meanings = [
-        (column.title, _meaning(column.metric, column.subset) + "; lower is better" * column.lower_is_better)
+                name = Cell(_joined(baseline.group, f"baseline, {baseline.name}"), wide=True)
+                rows.append([name, "", *numbers, *[""] * len(effects + paper)])
+    head = ["row", "seeds", *titles, *(f"{title}, less {result.control}" for title in effects)]
+    return Table([*head, *(f"{title} (paper)" for title in paper)], rows, bold=ours)
+
+
+def meanings(result: SweepResult) -> list[str]:
+    """What each column measures."""
+    lines = [
+        f"{column.title}: {_meaning(column.metric, column.subset)}{'; lower is better' * column.lower_is_better}."
         for column in result.columns
     ]
-    if effects:
-        fewest = min(row.effects[title].seeds for row in result.rows for title in row.effects)
-        over = "seeds and pairs" if fewest > 1 else "the pairs alone, for these trainings and no others"
-        meanings.append((f"less {result.control}", f"difference from that row, with its 95 % interval over {over}"))
-    return SweepTable(
-        titles,
-        [f"{title}, less {result.control}" for title in effects],
-        paper,
-        rows,
-        meanings,
-        [f"{_joined(baseline.group, baseline.name)}, {baseline.text}" for baseline in result.baselines],
-    )
+    if seeds := [effect.seeds for row in result.rows for effect in row.effects.values()]:
+        over = "seeds and pairs" if min(seeds) > 1 else "the pairs alone, for these trainings and no others"
+        lines.append(f"less {result.control}: difference from that row, with its 95 % interval over {over}.")
+    return lines
+
+
+def baseline_lines(result: SweepResult) -> list[str]:
+    """How each baseline was made."""
+    return [f"Baseline: {_joined(baseline.group, baseline.name)}, {baseline.text}." for baseline in result.baselines]
 
 
 def sweep_markdown(result: SweepResult) -> str:
     """The table as GitHub's Markdown, with the lines below it."""
-    table = table_of(result)
-    head = ["", "seeds", *table.titles, *table.effects, *(f"{title} (paper)" for title in table.paper)]
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for row in table.rows:
-        name = row.name.replace("|", "\\|")
-        cells = [name, row.seeds, *(text for text, _ in row.cells), *row.effects, *row.printed]
-        lines.append("| " + " | ".join(cells) + " |")
-    notes = [ordering.sentence() for ordering in result.orderings]
-    notes += [f"Baseline: {text}." for text in table.baselines]
+    table = sweep_table(result)
+    texts = [[str(getattr(cell, "text", cell)) for cell in row] for row in table.items]
+    lines = ["| " + " | ".join(["", *table.head[1:]]) + " |", "|---" * len(table.head) + "|"]
+    lines += ["| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in texts]
+    notes = [ordering.sentence() for ordering in result.orderings] + baseline_lines(result)
     notes += [f"No result: {label}: {why}" for label, why in result.failed.items()]
     return "\n".join([*lines, "", *(f"- {note}" for note in [*notes, cost(result)])])
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+
+from markupsafe import Markup
 
 from idc.data import files
 from idc.data.images import decode_image
@@ -20,9 +21,25 @@ from idc.data.validation.report import (
 )
 from idc.data.validation.run import Example, ValidationFindings
 from idc.report import charts
-from idc.report.page import render_template
+from idc.report.page import (
+    BlockGroup,
+    Bullets,
+    Card,
+    Cards,
+    Facts,
+    Figure,
+    Page,
+    PageBlock,
+    Section,
+    Table,
+    Text,
+    Tiles,
+)
 from idc.report.pair_cards import overlay
 from idc.schema import SPLITS
+
+_BARS = 40
+"""Bars of the lengths at most, without the one of all longer captions."""
 
 
 def page_path(report: str) -> str:
@@ -32,28 +49,31 @@ def page_path(report: str) -> str:
 
 def write_validation_page(path: str, findings: ValidationFindings) -> None:
     """Write the page."""
-    files.locate(path).write(render_validation(findings).encode())
+    files.locate(path).write(validation_page(findings).html().encode())
 
 
-def render_validation(findings: ValidationFindings) -> str:
-    """The page as text."""
+def validation_page(findings: ValidationFindings) -> Page:
+    """The page of what was found."""
     result = findings.result
     verdict = "fit for training" if result.ok else f"not fit for training as it is: {errors_line(result)}"
-    return render_template(
-        "validation.html",
-        title=f"{result.title}: what is in it",
-        subtitle=f"{result.pairs} ({result.format}), {verdict}",
-        tiles_shown=_tiles(result),
-        annotations_alone=not result.images,
-        published=_published(result.published) if result.published is not None else None,
-        by_type=_by_type(result),
-        captions=_captions(result) if result.statistics.captions else None,
-        problems=_problems(findings),
-        examples={split: [_card(pair) for pair in pairs] for split, pairs in findings.examples.items()},
-        notes=result.notes,
-        rejected={code: f"{count:,} rows" for code, count in result.rejected.items()},
-        sizes=_sizes(result),
-    )
+    alone = "Annotations alone: checks that need the images were not made."
+    return Page(f"{result.title}: what is in it", f"{result.pairs} ({result.format}), {verdict}", [
+        Section("Overview", [Tiles(_tiles(result)), Text(note="" if result.images else alone)]),
+        Section("Counts", [
+            *([_published(result.published)] if result.published is not None else []),
+            _by_type(result),
+        ]),
+        Section("Captions", _captions(result) if result.statistics.captions else []),
+        Section("Problems", _problems(findings)),
+        Section("Pairs", [Cards([_card(pair) for pair in pairs], title=split)
+                          for split, pairs in findings.examples.items()]),
+        Section("Notes", [
+            Bullets(result.notes),
+            Facts({code: f"{count:,} rows" for code, count in result.rejected.items()}, title="Left out of the folder",
+                  folded=True),
+            Facts(_sizes(result), title="Image sizes", folded=True),
+        ]),
+    ])  # fmt: skip
 
 
 def _tiles(result: Validation) -> list[tuple[str, str, str]]:
@@ -70,18 +90,17 @@ def _tiles(result: Validation) -> list[tuple[str, str, str]]:
     return tiles
 
 
-def _by_type(result: Validation) -> tuple[list[str], list[list[str]]]:
-    """Head and rows: pairs by split and change type."""
+def _by_type(result: Validation) -> Table:
     types = sorted({kind for row in result.by_split_and_type.values() for kind in row})
     rows = [
         [split, *(f"{row.get(kind, 0):,}" for kind in types), f"{sum(row.values()):,}"]
         for split in SPLITS
         if (row := result.by_split_and_type.get(split)) is not None
     ]
-    return ["split", *types, "all"], rows
+    return Table(["split", *types, "all"], rows, title="Pairs by change type")
 
 
-def _published(comparison: CountComparison) -> dict[str, Any]:
+def _published(comparison: CountComparison) -> PageBlock:
     columns = [*SPLITS, *([ALL] if any(ALL in line.published for line in comparison.lines) else [])]
     rows = []
     for line in comparison.lines:
@@ -90,58 +109,62 @@ def _published(comparison: CountComparison) -> dict[str, Any]:
             for c in columns
         ]
         rows.append([line.name.replace("_", " "), *cells, {True: "✓", False: "✗", None: ""}[line.agrees]])
-    return {
-        "source": comparison.source,
-        "head": ["count", *columns, ""],
-        "rows": rows,
-        "absent": ", ".join(comparison.absent_splits),
-        "explained": comparison.explained,
-    }
+    note = (
+        f"Published: {comparison.source}. A cell has the number found and, where it is another, the published one."
+        + (f" Not here: {', '.join(comparison.absent_splits)}." if comparison.absent_splits else "")
+    )
+    return BlockGroup([Table(["count", *columns, ""], rows, note=note), Bullets(comparison.explained)])
 
 
 def _compared(counted: str, published: str) -> str:
     return counted if counted == published or not published else f"{counted or 'not counted'} (published {published})"
 
 
-def _captions(result: Validation) -> dict[str, Any]:
+def _captions(result: Validation) -> list[PageBlock]:
     rows = [[split, *statistics_row(statistics)] for split, statistics in result.statistics_by_split.items()]
     rows.append([f"{result.title}, all", *statistics_row(result.statistics)])
     rows += published_count_rows(result)
     counted = result.statistics
-    return {
-        "head": ["", *COLUMNS],
-        "rows": rows,
-        "per_pair": counted.captions_per_pair,
-        "words": counted.words_per_caption,
-        "seen_once": f"{counted.words_seen_once:,}",
-        "capitals": f"{counted.captions_with_capitals:,}",
-        "punctuation": f"{counted.captions_with_punctuation:,}",
-        "histogram": charts.histogram("Lengths", counted.lengths, LONG),
-    }
+    note = (
+        f"A pair has {counted.captions_per_pair.least} to {counted.captions_per_pair.most} captions, a caption "
+        f"{counted.words_per_caption.least} to {counted.words_per_caption.most} words; {counted.words_seen_once:,} "
+        f"words are seen once. {counted.captions_with_capitals:,} captions have capitals, "
+        f"{counted.captions_with_punctuation:,} have punctuation. Words and vocabulary are counted in lower case "
+        "without punctuation; a sentence ends with a full stop, an exclamation or a question mark."
+    )
+    return [Table(["", *COLUMNS], rows), Text(note=note), Figure([_lengths(counted.lengths)])]
 
 
-def _problems(findings: ValidationFindings) -> list[dict[str, Any]]:
+def _lengths(lengths: Mapping[int, int]) -> Markup:
+    """Captions by their number of words; where there are many lengths, the last bar has all longer captions."""
+    longest = max(lengths)
+    per_bar = next(n for n in (1, 2, 4) if longest <= n * _BARS or n == 4)  # so that LONG is the end of a bar
+    counts = [0] * (min(max(longest - 1, 0) // per_bar, _BARS) + 1)
+    for length, count in lengths.items():
+        counts[min(max(length - 1, 0) // per_bar, _BARS)] += count
+
+    def label(bar: int) -> str:
+        first = bar * per_bar + 1
+        if bar == _BARS:
+            return f"captions of {first} words and more"
+        return f"captions of {first} words" if per_bar == 1 else f"captions of {first} to {first + per_bar - 1} words"
+
+    bins = [(label(bar), count) for bar, count in enumerate(counts)]
+    marks = [(float(LONG), f"over {LONG} words")] if longest > LONG else []
+    return charts.bars("Lengths", "words in a caption", bins, (0.0, float(per_bar * len(counts))), marks)
+
+
+def _problems(findings: ValidationFindings) -> list[PageBlock]:
     """Leaks, errors and warnings: heading, lines, examples, cards."""
-    result, problems = findings.result, []
+    result, problems = findings.result, list[PageBlock]()
     if result.num_leaks:
-        problems.append(
-            {
-                "title": f"Images in several splits: {result.num_leaks:,}",
-                "lines": list(leaked(result)),
-                "examples": [_shared(leak) for leak in result.leaks],
-                "cards": _shown(findings, (name for leak in result.leaks for name in leak.pairs)),
-            }
-        )
+        lines = [*leaked(result), *map(_shared, result.leaks)]
+        cards = _shown(findings, (name for leak in result.leaks for name in leak.pairs))
+        problems.append(BlockGroup([Bullets(lines), cards], title=f"Images in several splits: {result.num_leaks:,}"))
     for word, kinds in (("error", result.problems), ("warning", result.warnings)):
         for code, problem in kinds.items():
-            problems.append(
-                {
-                    "title": f"{code} ({word}): {problem.count:,}",
-                    "lines": [],
-                    "examples": problem.examples,
-                    "cards": _shown(findings, (text.partition(": ")[0] for text in problem.examples)),
-                }
-            )
+            cards = _shown(findings, (text.partition(": ")[0] for text in problem.examples))
+            problems.append(BlockGroup([Bullets(problem.examples), cards], title=f"{code} ({word}): {problem.count:,}"))
     return problems
 
 
@@ -149,11 +172,11 @@ def _shared(leak: Leak) -> str:
     return f"{' and '.join(leak.pairs)} share an image ({' and '.join(leak.splits)})"
 
 
-def _shown(findings: ValidationFindings, names: Iterable[str]) -> list[dict[str, Any]]:
-    return [_card(findings.shown[name]) for name in dict.fromkeys(names) if name in findings.shown]
+def _shown(findings: ValidationFindings, names: Iterable[str]) -> Cards:
+    return Cards([_card(findings.shown[name]) for name in dict.fromkeys(names) if name in findings.shown])
 
 
-def _card(pair: Example) -> dict[str, Any]:
+def _card(pair: Example) -> Card:
     views = []
     if pair.before:
         after = decode_image(pair.after)
@@ -161,7 +184,7 @@ def _card(pair: Example) -> dict[str, Any]:
         if pair.mask is not None and (mask := decode_image(pair.mask).max(axis=2)).any():
             views.append(("what changed", overlay(after, mask)))
     tags = [pair.pair_id, pair.split, *([pair.change_type] if pair.change_type is not None else [])]
-    return {"pair_id": pair.pair_id, "views": views, "tags": tags, "captions": pair.captions}
+    return Card(pair.pair_id, views, tags=tags, bullets=pair.captions or ["no caption"])
 
 
 def _sizes(result: Validation) -> Mapping[str, str]:

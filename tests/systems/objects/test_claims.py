@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from idc.captioning.contract import Claim, Description
-from idc.captioning.objects_config import NONE, ObjectsConfig
+from idc.captioning.objects_config import ObjectsConfig
 from idc.metrics.changes import says_no_change
 from idc.systems.objects.captioner import ObjectsCaptioner
 from idc.systems.objects.detectors import Detections
@@ -103,10 +103,6 @@ SCENES = {
         scene(("red", LEFT), ("blue", RIGHT)), scene(("red", LEFT)),
         [("gone", "person", 1, "on the right")], "A person on the right is gone.",
     ),
-    "two came": (
-        scene(), scene(("green", LEFT), ("green", RIGHT)), [("appeared", "bottle", 2, "on the left and on the right")],
-        "Two bottles have appeared on the left and on the right.",
-    ),
     "moved": (
         scene(("blue", LEFT)), scene(("blue", RIGHT)), [("moved", "person", 1, "on the right")],
         "A person on the left is no longer there, but there is now one on the right.",
@@ -188,17 +184,6 @@ def test_boxes_are_in_pixels_of_their_image_and_inside_it(scale: float) -> None:
                 assert np.abs(np.array(box) - factor * np.array(getattr(claim, side))).max() <= 8
 
 
-def test_boxes_of_a_shifted_view_are_on_their_images() -> None:
-    before, after = scene(("red", LEFT)), shifted(scene(("green", RIGHT)), 9, -6)
-    claims = {claim.kind: claim for claim in described(before, after).claims or ()}
-    for box, expected in (
-        (claims["gone"].box_before, (30, 90, 90, 150)),
-        (claims["appeared"].box_after, (239, 84, 299, 144)),
-    ):
-        assert box is not None
-        assert np.abs(np.subtract(box, expected)).max() <= 6
-
-
 @pytest.mark.parametrize("name", PERTURBATIONS)
 def test_the_same_objects_under_noise_light_and_shift_are_no_claim(name: str) -> None:
     before = scene(("red", LEFT), ("blue", RIGHT))
@@ -265,21 +250,12 @@ def test_what_is_in_doubt_is_claimed_vaguely_or_not(name: str) -> None:
     assert facts(described(*images, detector)) == [claim]
 
 
-def test_without_a_detector_every_region_is_a_claim() -> None:
-    captioner = ObjectsCaptioner(ObjectsConfig(detector=NONE, mode="photographs", text=False))
-    [description] = captioner.describe([scene()], [scene(("red", LEFT), ("yellow", RIGHT))])
-    regions = [("changed", region.before, region.after) for region in description.regions or ()]
-    assert [(claim.kind, claim.before, claim.after) for claim in description.claims or ()] == regions
-    assert len(regions) == 2
-
-
 @pytest.mark.parametrize(
     ("first", "second", "names", "sentence"),
     [
         ("", "cell phone", (), "There is now an object on the left."),
         ("", "cell phone", ("cell phone",), "A cell phone has appeared on the left."),
         ("", "car", ("cell phone",), "Something on the left changed from grey to red."),
-        ("", "horse", (), "An animal has appeared on the left."),
         ("zebra", "cow", (), "A zebra on the left has been replaced by another animal."),
         ("bus", "car", (), "A bus on the left has been replaced by a car."),
         ("car", "car", (), "The car on the left has moved a little, or is another one."),
@@ -309,13 +285,10 @@ def claim(kind: str, name: str, count: int = 1, *words: str | None, where: str =
     ("claims", "explained", "sentence"),
     [
         ([claim("appeared", "orange")], True, "An orange has appeared on the left."),
-        ([claim("appeared", "orange", 3)], True, "Three oranges have appeared on the left."),
         ([claim("appeared", "bench", 9)], True, "Several benches have appeared on the left."),
         ([claim("appeared", "bus", 2)], False, "There are now buses on the left."),
         ([claim("gone", "knife", 2)], True, "Two knives on the left are gone."),
-        ([claim("gone", "wine glass", 2)], False, "Wine glasses on the left are no longer there."),
         ([claim("gone", "berry", 2)], False, "Berries on the left are no longer there."),
-        ([claim("gone", "person")], False, "A person on the left is no longer there."),
         ([claim("moved", "cup", 1, "on the left", "on the left")], True,
          "The cup on the left has moved or been replaced."),
         ([claim("appeared", "object")], True, "There is now an object on the left."),
@@ -359,3 +332,14 @@ def test_overlaps_of_boxes_are_those_of_their_pixels() -> None:
         first, second = masks
         assert box_iou(*boxes) == pytest.approx((first & second).sum() / (first | second).sum())
         assert box_cover(*boxes) == pytest.approx((first & second).sum() / first.sum())
+
+
+def test_boxes_of_a_shifted_view_are_on_their_images() -> None:
+    before, after = scene(("red", LEFT)), shifted(scene(("green", RIGHT)), 9, -6)
+    claims = {claim.kind: claim for claim in described(before, after).claims or ()}
+    for box, expected in (
+        (claims["gone"].box_before, (30, 90, 90, 150)),
+        (claims["appeared"].box_after, (239, 84, 299, 144)),
+    ):
+        assert box is not None
+        assert np.abs(np.subtract(box, expected)).max() <= 6

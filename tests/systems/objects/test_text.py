@@ -101,28 +101,6 @@ def test_words_that_stay_are_not_named(name: str) -> None:
     assert word_claims(before, SAME_WORDS[name](before)) == []
 
 
-@pytest.mark.parametrize("name", SAME_WORDS)
-def test_one_letter_differs_and_no_word_under_noise_blur_and_light(name: str) -> None:
-    left, top, right, bottom = ImageDraw.Draw(Image.new("L", (1, 1))).textbbox(
-        PLACE, "B12", font=ImageFont.load_default(24 / 0.72)
-    )
-    # As lines are detected: with some of the plate around the letters.
-    left, top, right, bottom = left - 4, top - 6, right + 4, bottom + 6
-    quad = np.array([[left, top], [right, top], [right, bottom], [left, bottom]], float)
-
-    def difference(first: np.ndarray, second: np.ndarray, blur: float = 0.0) -> float:
-        greys = [cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32) for image in (first, second)]
-        return difference_of_letters(greys[0], greys[1], quad, blur)
-
-    before = sign("B12")
-    other = difference(before, SAME_WORDS[name](sign("B17")))
-    assert difference(before, SAME_WORDS[name](before)) < other / 2
-    assert other > text_module._MISREAD
-    assert difference(before, SAME_WORDS[name](sign("")), text_module._BLURRED) > text_module._NO_LETTER
-    soft = cv2.GaussianBlur(before, (0, 0), 5)
-    assert difference(soft, SAME_WORDS[name](before), text_module._BLURRED) < text_module._NO_LETTER, "hardly legible"
-
-
 def test_the_difference_of_letters_is_that_of_its_definition() -> None:
     """At the height at which letters are compared nothing is resampled: sums over windows, in loops."""
     size, shift = letters_module._LETTER, letters_module._SHIFT
