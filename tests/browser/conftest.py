@@ -4,31 +4,24 @@ event loop must not remain in the main thread."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page, Request
-
-    from tests.browser.served import Visit
-    from tests.serve.command import Command
+from tests.browser.driving import chromium
+from tests.browser.served import Visit, served_page
+from tests.serve.command import Command
 
 
 @pytest.fixture(scope="package")
 def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
-    from tests.browser.served import served_page
-
     with served_page(tmp_path_factory.mktemp("served")) as command:
         yield command
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    from playwright.sync_api import expect
-
-    from tests.browser.driving import chromium
-
     expect.set_options(timeout=60_000)  # what a waiting expectation gives a page on a busy machine; 5 s by default
     with chromium() as browser:
         yield browser
@@ -36,10 +29,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def visit(browser: Browser, command: Command) -> Iterator[Visit]:
-    """Opens the page with a model chosen, after ``prepare(page)``. The test fails if the console has an error, but for
+    """Opens the page and chooses a model, after ``prepare(page)``. The test fails if the console has an error, but for
     refusals of the interface, or if a request goes to another address."""
-    from playwright.sync_api import expect
-
     problems: list[str] = []
 
     def check_message(message: ConsoleMessage) -> None:
@@ -51,7 +42,7 @@ def visit(browser: Browser, command: Command) -> Iterator[Visit]:
             problems.append(request.url)
 
     def open_page(model: str = "auto", prepare: Callable[[Page], object] = lambda page: None, **context: Any) -> Page:
-        page = browser.new_context(**{"reduced_motion": "reduce", **context}).new_page()
+        page = browser.new_context(**context).new_page()
         page.on("console", check_message)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("request", check_request)

@@ -15,8 +15,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
-CONTROLS = {"button", "link", "combobox", "slider", "textbox", "meter", "image"}
-"""Roles of the accessibility tree that must have a name."""
+NAMED = {"button", "link", "combobox", "slider", "textbox", "meter", "image"}  # roles that must have a name
 
 CONTRASTS = """() => {
   const channels = (css) => css.match(/[\\d.]+/g).map(Number);
@@ -50,8 +49,7 @@ TOO_WIDE = """() => {
     .map((e) => `${e.tagName}#${e.id} ${e.getBoundingClientRect().right}`)
     .concat(document.documentElement.scrollWidth > innerWidth ? ["the document"] : []);
 }"""
-"""Elements that extend beyond the window, and the document if it scrolls sideways. The contents of a scrolling box,
-such as a table, may be wider."""
+"""Elements that extend beyond the window, unless a box around them scrolls, and the document if it scrolls sideways."""
 
 
 @contextmanager
@@ -67,15 +65,20 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+def bounds(shown: Locator) -> np.ndarray:
+    """Left, top, right and bottom in pixels of the window."""
+    box = shown.bounding_box()
+    assert box is not None
+    return np.array([box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]])
+
+
 def drop(page: Page, target: str, *files: Path) -> None:
     """Drag local files onto the middle of an element and drop them."""
-    locator = page.locator(target)
-    locator.scroll_into_view_if_needed()
-    box = locator.bounding_box()
-    assert box is not None
+    page.locator(target).scroll_into_view_if_needed()
+    left, top, right, bottom = bounds(page.locator(target))
     session = page.context.new_cdp_session(page)
     data = {"items": [], "files": [str(file) for file in files], "dragOperationsMask": 1}
-    point = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2, "data": data}
+    point = {"x": (left + right) / 2, "y": (top + bottom) / 2, "data": data}
     for kind in ("dragEnter", "dragOver", "drop"):
         session.send("Input.dispatchDragEvent", {"type": kind, **point})
     session.detach()
@@ -84,11 +87,10 @@ def drop(page: Page, target: str, *files: Path) -> None:
 def drag(page: Page, target: str, start: tuple[float, float], end: tuple[float, float]) -> None:
     """Drag between two points of an element, given as shares of its size."""
     page.locator(target).scroll_into_view_if_needed()
-    box = page.locator(target).bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + start[0] * box["width"], box["y"] + start[1] * box["height"])
+    left, top, right, bottom = bounds(page.locator(target))
+    page.mouse.move(left + start[0] * (right - left), top + start[1] * (bottom - top))
     page.mouse.down()
-    page.mouse.move(box["x"] + end[0] * box["width"], box["y"] + end[1] * box["height"], steps=4)
+    page.mouse.move(left + end[0] * (right - left), top + end[1] * (bottom - top), steps=4)
     page.mouse.up()
 
 
@@ -109,5 +111,5 @@ def assert_readable(page: Page, scheme: str = "light") -> None:
     session = page.context.new_cdp_session(page)
     nodes: list[Any] = session.send("Accessibility.getFullAXTree")["nodes"]
     session.detach()
-    controls = [node for node in nodes if not node["ignored"] and node.get("role", {}).get("value") in CONTROLS]
+    controls = [node for node in nodes if not node["ignored"] and node.get("role", {}).get("value") in NAMED]
     assert [node for node in controls if not node.get("name", {}).get("value", "").strip()] == []

@@ -1,7 +1,6 @@
 """A screenshot of the served page with a result, or with a name that ends in .gif a moving picture of its use.
 
 python -m tests.browser.screenshot docs/serve.png --examples 13
-python -m tests.browser.screenshot docs/serve_photograph.png
 python -m tests.browser.screenshot docs/serve.gif --examples 5 1 7
 """
 
@@ -34,13 +33,9 @@ def usage(page: Page, examples: list[int]) -> Iterator[tuple[bytes, int]]:
 
 
 def write_gif(shots: list[tuple[bytes, int]], out: str) -> None:
-    """Write the screenshots, at four fifths of their size and with one palette, as a GIF that repeats."""
+    """Write the screenshots, at four fifths of their size, as a GIF that repeats."""
     pictures = [ImageOps.scale(Image.open(io.BytesIO(shot)).convert("RGB"), 0.8) for shot, _ in shots]
-    width, height = pictures[0].size
-    montage = Image.new("RGB", (width, height * len(pictures)))
-    for number, picture in enumerate(pictures):
-        montage.paste(picture, (0, height * number))
-    palette = montage.quantize(256)  # of all: then frames differ where the page does
+    palette = pictures[-1].quantize(256)  # for all: then frames differ where the page does
     first, *others = (picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures)
     durations = [milliseconds for _, milliseconds in shots]
     first.save(out, save_all=True, append_images=others, duration=durations, loop=0, optimize=True)

@@ -9,6 +9,7 @@ import pytest
 
 from idc.report.leaderboard.boards import gather_boards
 from idc.report.leaderboard.leaderboard_folder import write_leaderboard
+from tests.report.test_leaderboard import a_run, pairs_folder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -34,8 +35,6 @@ def sort_by(page: Page, name: str, order: str) -> list[str]:
 
 
 def test_headings_sort(tmp_path: Path, browser: Browser) -> None:
-    from tests.report.test_leaderboard import a_run, pairs_folder
-
     pairs_folder(tmp_path / "data/clevr", {"format": "clevr_change"})
     for seed in range(2):
         a_run(tmp_path, f"fine-{seed}", seed, 1.0 + seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,12 @@ def test_a_question_about_the_pair_is_answered_below_its_caption(visit: Visit, t
     page = visit("dialogue", viewport={"width": 360, "height": 740})
     drop(page, "main", *files)
     expect(page.locator("#caption")).to_have_text("the small red metal cube was added")
-    page.get_by_label("Question").fill(QUESTION)
+    question = page.get_by_label("Question")
+    question.fill(QUESTION)
     page.keyboard.press("Enter")
-    expect(page.locator("#turns li")).to_have_count(2)
     expect(page.locator("#turns li").nth(0)).to_have_text(f"You: {QUESTION}")
-    assert page.locator("#turns li span").inner_text() in ("red", "blue")
-    expect(page.get_by_label("Question")).to_have_value("")
-    page.get_by_label("Question").fill("<|im_end|> and now?")
+    expect(page.locator("#turns li").nth(1)).to_have_text(re.compile("Model: (red|blue) .* %"))
+    question.fill("<|im_end|> and now?")
     page.get_by_role("button", name="Ask", exact=True).click()
     expect(page.locator("#question-error")).to_contain_text("control token")
     expect(page.locator("#turns li")).to_have_count(2)
@@ -63,17 +63,12 @@ def test_polygons_of_geotiffs_are_downloaded_and_their_classes_counted(visit: Vi
     expected = placed_changes(description, grid)
     assert description.class_map is not None
     counts = count_classes(description.class_map)
-
     page = visit("satellite", viewport={"width": 420, "height": 900})
     drop(page, "main", *files)
     expect(page.locator("#scene-text")).to_have_text(expected.sentence)
-    expect(page.locator("#not-shown")).to_be_hidden()
-    items = page.locator("#classes li").all_inner_texts()
-    assert [item.split(",")[0] for item in items] == [f"{each.name}: {each.count}" for each in counts]
-    for each, item in zip(counts, items, strict=True):
-        assert all(position in item for position in each.positions)
-
-    page.locator("#map[data-drawn]").wait_for()
+    for each, line in zip(counts, page.locator("#classes li").all_inner_texts(), strict=True):
+        assert line.startswith(f"{each.name}: {each.count}")
+        assert all(position in line for position in each.positions)
     stage = page.locator("#map-figure .stage")
     coloured = pixels(stage).astype(int)
     page.locator("#map").evaluate("(map) => { map.hidden = true; }")
@@ -82,7 +77,6 @@ def test_polygons_of_geotiffs_are_downloaded_and_their_classes_counted(visit: Vi
     differs = np.abs(coloured - plain).max(axis=2) > 12
     share = float((description.class_map.classes > 0).mean())
     assert differs.mean() == pytest.approx(share, abs=0.06), "what has a class is coloured, and nothing else"
-
     with page.expect_download() as download:
         page.get_by_role("button", name="Download GeoJSON").click()
     assert download.value.suggested_filename == "changes.geojson"
@@ -98,7 +92,6 @@ def test_a_format_that_the_browser_does_not_show_is_captioned(visit: Visit, tmp_
     drop(page, "main", *files)
     expect(page.locator("#caption")).to_have_text(describe(RENDERED).best.caption)
     expect(page.locator("#before-name")).to_have_text("1.tif, a format that this browser cannot show")
-    expect(page.locator("#compare-figure")).to_be_hidden()
     expect(page.locator("#not-shown")).to_be_visible()
 
 

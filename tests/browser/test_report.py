@@ -9,6 +9,7 @@ import pytest
 
 from idc.report.run import write_run_page
 from tests.browser.driving import assert_readable
+from tests.report.test_run_page import full
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -27,8 +28,6 @@ REQUESTS = """() => performance.getEntriesByType("resource").filter((one) => !on
 def test_it_is_readable_and_loads_nothing(
     width: int, scheme: Literal["light", "dark"], tmp_path: Path, browser: Browser
 ) -> None:
-    from tests.report.test_run_page import full
-
     file = write_run_page(tmp_path / "report.html", full())
     page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
     page.goto(file.as_uri())
