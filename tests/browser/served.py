@@ -13,11 +13,10 @@ from idc.captioning.apply import Pixels
 from idc.captioning.contract import Captioner, Description
 from idc.captioning.loading import AUTO, DEFAULTS, SHIPPED, SHIPPED_SATELLITE, CaptionerLoader
 from idc.data.images import decode_image
-from serve.web_files import WEB
 from tests.serve.command import Command, serving
 from tests.vlm.artifacts import wrapped
 
-EXAMPLES = WEB / "examples"
+EXAMPLES = Path(__file__).parents[2] / "serve/web/examples"
 RENDERED = EXAMPLES / "color-before.png", EXAMPLES / "color-after.png"
 BOTTLES = tuple(EXAMPLES / "photographs" / f"bottle_{number}.jpg" for number in ("00100", "00260"))
 
