@@ -1,331 +1,170 @@
-// The page: two slots for images, a request to the server, its response. The display follows `pair`.
+// The page: two slots for images, a request to the server, and its answer. What is shown follows `pair`.
 
-import { Fault, caption, curl, keepToken, models } from "./api.js";
-import { begin, end, listenToQuestions } from "./dialogue.js";
-import { drawHistory, forget, keepForTab, keptForTab, remember } from "./history.js";
-import { inOrder, listen, readImage } from "./intake.js";
-import { WHOLE, listenToParts, showParts } from "./parts.js";
-import { asJson, asSentence, hide, show } from "./result.js";
+import { RequestError, captionPair, listModels, setToken } from "./api.js";
+import { beginDialogue, endDialogue } from "./dialogue.js";
+import { $, element } from "./dom.js";
+import { listenToFiles, orderFiles, readImage } from "./images.js";
+import { NO_PARTS, listenToParts, showParts } from "./parts.js";
+import { announceResult, fillResult } from "./result.js";
 
-const $ = (id) => document.getElementById(id);
 const SIDES = ["before", "after"];
-const SLOW_MS = 3000;
-const slots = Object.fromEntries(SIDES.map((side) => [side, document.querySelector(`.slot[data-side=${side}]`)]));
-const examples = new URL("examples/", import.meta.url);
+const EXAMPLES = new URL("examples/", import.meta.url);
 
-let pair = { before: null, after: null, truth: null, parts: WHOLE }; // images from intake.js, parts from parts.js
-let asking = null; // the AbortController of the current request
-let answered = null; // {answer, pair, model} of the displayed result
-let descriptions = []; // of the models
+let pair = { before: null, after: null, truth: null, parts: NO_PARTS }; // images from images.js, parts from parts.js
+let request = null; // the AbortController of the current request
+let models = []; // descriptions by the server, the default first
 
-// -- messages -------------------------------------------------------------------------------------------------------
+// -- errors ---------------------------------------------------------------------------------------------------------
 
-let busy = null; // timer until a busy server may be tried again
-
-function complain(error) {
-  if (error.status === 401) return askForToken(error);
-  const line = error.side ? $(`${error.side}-fault`) : $("fault");
-  line.textContent = error.message.replace(/^(before|after): /, (_, side) => `${pair[side].name}: `);
-  if (error.wait !== null && error.wait !== undefined) {
-    line.textContent = `The server is busy (${error.message}). Try again in ${error.wait} s.`;
-    busy = setTimeout(() => { line.textContent = "The server was busy. Try again now."; }, 1000 * error.wait);
+/** Shows an error: below the image that is its cause, or below the button; a missing token by its form. */
+function showError(error) {
+  if (error.status === 401) {
+    $("token-form").hidden = false;
+    $("token").focus();
   }
+  const line = $(error.status === 401 ? "token-error" : error.side ? `${error.side}-error` : "error");
+  line.textContent = error.message.replace(/^(before|after): /, (_, side) => `${pair[side].name}: `);
 }
 
-/** Clears the general messages, and those of the slots that are about to be filled. */
-function clearFaults(sides = SIDES) {
-  clearTimeout(busy);
-  for (const id of [...sides.map((side) => `${side}-fault`), "fault", "token-fault"]) $(id).textContent = "";
+function clearErrors() {
+  for (const line of document.querySelectorAll(".error")) line.textContent = "";
 }
 
 // -- the pair -------------------------------------------------------------------------------------------------------
 
-/** Applies `changes` to the pair; results and requests of the previous pair are discarded. */
+/** Applies `changes` to the pair; the result and the request of the previous pair are discarded. */
 function setPair(changes) {
-  const old = pair;
-  pair = { ...pair, truth: null, parts: WHOLE, ...changes };
-  asking?.abort();
-  clearFaults(SIDES.filter((side) => side in changes));
-  hide();
-  end();
+  pair = { ...pair, truth: null, parts: NO_PARTS, ...changes };
+  discardResult();
   drawPair();
-  for (const side of SIDES) {
-    if (old[side]?.url && !SIDES.some((any) => pair[any] === old[side])) URL.revokeObjectURL(old[side].url);
-  }
-  keepForTab(pair, null);
+}
+
+function discardResult() {
+  request?.abort();
+  $("waiting").textContent = "";
+  clearErrors();
+  $("result").hidden = true;
+  endDialogue();
 }
 
 function drawPair() {
   for (const side of SIDES) {
     const image = pair[side];
-    const shown = slots[side].querySelector("img");
-    shown.hidden = !image?.url;
-    if (image?.url) shown.src = image.url;
-    slots[side].classList.toggle("full", image !== null);
+    const slot = document.querySelector(`.slot[data-side=${side}]`);
+    slot.classList.toggle("full", image !== null);
+    slot.querySelector("img").hidden = !image?.url;
+    if (image?.url) slot.querySelector("img").src = image.url;
     const size = image?.url ? `${image.width} × ${image.height}` : "a format that this browser cannot show";
     $(`${side}-name`).textContent = image ? `${image.name}, ${size}` : "";
   }
+  showParts(pair);
   const missing = SIDES.filter((side) => pair[side] === null);
   // Not `disabled`: such a button gets no focus, so that screen readers could not read the reason.
-  $("ask").setAttribute("aria-disabled", String(missing.length > 0));
-  $("swap").setAttribute("aria-disabled", String(missing.length === 2));
-  showParts(pair);
-  $("shapes").textContent = difference(pair.before, pair.after);
-  $("why").textContent = missing.length ? `Add the image ${missing.join(" and the image ")} first.` : "";
+  $("ask").setAttribute("aria-disabled", missing.length > 0);
+  $("swap").setAttribute("aria-disabled", missing.length === 2);
+  $("missing").textContent = missing.length ? `Add the image ${missing.join(" and the image ")} first.` : "";
 }
 
-/** A sentence on images of different sizes or shapes; empty for others. */
-function difference(before, after) {
-  if (!before?.width || !after?.width || (before.width === after.width && before.height === after.height)) return "";
-  const sizes = `(${before.width} × ${before.height} before, ${after.width} × ${after.height} after)`;
-  const stretched = (before.width / before.height) / (after.width / after.height);
-  if (Math.abs(Math.log(stretched)) < 0.02) return `The images differ in size ${sizes}. Both are scaled to the size that the model reads, so details of the larger one may be lost.`;
-  return `The images differ in shape ${sizes}. The same place is then not at the same position in both, and the caption may be wrong. Crop both to the same view first.`;
-}
-
-/** Shows a pair stored by history.js, with its result if it had one. */
-async function reopen({ pair: kept, shown, time }, scroll = true) {
-  const current = pair;
-  const images = SIDES.map((side) => kept[side] && readImage(kept[side].file, kept[side].address));
-  try {
-    const [before, after] = await Promise.all(images);
-    if (pair !== current) return; // another pair was chosen meanwhile
-    setPair({ before, after, truth: kept.truth, parts: kept.parts ?? WHOLE });
-  } catch {
-    return complain(new Fault("The browser no longer has the images of this result."));
-  }
-  if (!shown) return;
-  present(shown, time, scroll);
-  keepForTab(pair, shown);
-}
-
-/** Takes files from the reader; two files at once are captioned immediately. A refused file leaves its slot empty. */
-async function take(files, side) {
-  clearFaults([]);
-  if (files.length > 2) return complain(new Fault(`${files.length} files at once; a pair consists of two, before and after.`));
+/** Takes files of the reader for one slot; two files fill both slots and are captioned at once. */
+async function takeFiles(files, side) {
+  if (files.length > 2) return showError(new RequestError(`${files.length} files at once: a pair has two.`));
   const sides = files.length === 2 ? SIDES : [side ?? SIDES.find((each) => pair[each] === null) ?? "after"];
-  const ordered = files.length === 2 ? inOrder(files) : files;
-  const changes = {};
-  const faults = [];
-  for (const [index, file] of ordered.entries()) {
-    try {
-      changes[sides[index]] = await readImage(file);
-    } catch (error) {
-      changes[sides[index]] = null;
-      faults.push(new Fault(error.message, { side: sides[index] }));
-    }
-  }
-  setPair(changes);
-  faults.forEach(complain);
-  if (files.length === 2 && !faults.length) await ask();
+  const images = await Promise.all((files.length === 2 ? orderFiles(files) : files).map(readImage));
+  setPair(Object.fromEntries(sides.map((each, i) => [each, images[i]])));
+  if (files.length === 2) await captionShownPair();
 }
 
-async function takeExample({ before, after, truth }) {
-  clearFaults();
-  try {
-    const [first, second] = await Promise.all([before, after].map(fetchExample));
-    setPair({ before: first, after: second, truth });
-  } catch (error) {
-    return complain(error instanceof Fault ? error : new Fault("The example cannot be loaded. Check that the server is running."));
-  }
-  await ask();
-}
-
-async function fetchExample(name) {
-  const address = new URL(name, examples).href;
-  const response = await fetch(address);
-  if (!response.ok) throw new Fault(`The example ${name} cannot be loaded (status ${response.status}).`);
-  const blob = await response.blob();
-  return readImage(new File([blob], name.split("/").at(-1), { type: blob.type }), address);
-}
+// -- examples -------------------------------------------------------------------------------------------------------
 
 async function drawExamples() {
-  const read = async (name) => (await fetch(new URL(name, examples))).json();
+  const read = async (name) => (await fetch(new URL(name, EXAMPLES))).json();
   const [photographs, rendered] = await Promise.all(["photographs/pairs.json", "examples.json"].map(read));
-  const inFolder = ({ before, after, ...rest }) => ({ ...rest, before: `photographs/${before}`, after: `photographs/${after}` });
   const credits = new Set(photographs.map(({ attribution, licence }) => `${attribution}. ${licence}`));
   $("credit").textContent = `Photographs: ${[...credits].join("; ")}`;
-  const items = [...photographs.map(inFolder), ...rendered].map((example) => {
-    const button = document.createElement("button");
-    for (const side of SIDES) {
-      const image = document.createElement("img");
-      image.src = new URL(example[side], examples).href;
-      image.alt = "";
-      button.append(image);
-    }
-    const label = document.createElement("span");
-    label.textContent = example.label;
-    button.append(label);
-    button.addEventListener("click", () => takeExample(example));
-    const item = document.createElement("li");
-    item.append(button);
-    return item;
-  });
-  $("examples").replaceChildren(...items);
+  for (const example of [...photographs, ...rendered]) {
+    const folder = photographs.includes(example) ? "photographs/" : "";
+    const urls = SIDES.map((side) => new URL(folder + example[side], EXAMPLES));
+    const pictures = urls.map((url) => element("img", { src: url, alt: "" }));
+    const button = element("button", {}, ...pictures, element("span", {}, example.label));
+    button.addEventListener("click", () => {
+      takeExample(urls, example.truth).catch(() => showError(new RequestError("The example cannot be loaded.")));
+    });
+    $("examples").append(element("li", {}, button));
+  }
+}
+
+async function takeExample(urls, truth) {
+  const download = async (url) => {
+    const blob = await (await fetch(url)).blob();
+    return readImage(new File([blob], url.pathname.split("/").at(-1), { type: blob.type }));
+  };
+  const [before, after] = await Promise.all(urls.map(download));
+  setPair({ before, after, truth });
+  await captionShownPair();
 }
 
 // -- the request ----------------------------------------------------------------------------------------------------
 
-/** Asks for the pair's captions; `objects` is for which pairs `objects` is asked too: "unfamiliar" or "always". */
-async function ask(objects = "unfamiliar") {
-  if (!pair.before || !pair.after) return; // #why shows the reason
-  asking?.abort();
-  const current = (asking = new AbortController());
-  const asked = pair;
+async function captionShownPair() {
+  if (!pair.before || !pair.after) return; // #missing says why
+  discardResult();
+  const current = (request = new AbortController());
   const model = $("model").value;
-  clearFaults();
-  $("result").setAttribute("aria-busy", "true");
   $("waiting").textContent = "Captioning …";
-  const slow = setTimeout(() => {
-    $("waiting").textContent = "Captioning … After a pause the model must be started first, which takes a while.";
-  }, SLOW_MS);
-  const started = performance.now();
   try {
-    const answer = await caption(asked, { model, description: described(model), objects }, current.signal);
-    const seconds = (performance.now() - started) / 1000;
-    if (typeof described(model)?.can_map !== "boolean") await drawModels(); // the model had to be started first
+    const answer = await captionPair(pair, model, description(model)?.can_map, current.signal);
+    if (typeof description(model)?.can_answer !== "boolean") await readModels(); // the model had to be started first
+    await fillResult(answer, pair);
     if (current.signal.aborted) return;
-    const shown = { answer, model, seconds };
-    $("waiting").textContent = ""; // before scrolling, because this line moves everything below
-    present(shown);
-    keepForTab(asked, shown);
-    if (objects !== "always") remember(asked, shown).then(redrawHistory); // else the same captions again
+    $("result").hidden = false;
+    if (description(model)?.can_answer) beginDialogue(pair, model, answer.results[0].caption);
+    $("waiting").textContent = ""; // before scrolling, because this line moves what is below
+    $("result").scrollIntoView({ block: "start" });
+    announceResult();
   } catch (error) {
     if (current.signal.aborted) return;
-    hide();
-    complain(error);
-  } finally {
-    clearTimeout(slow);
-    if (asking === current) {
-      asking = null;
-      $("waiting").textContent = "";
-      $("result").removeAttribute("aria-busy");
-    }
+    $("waiting").textContent = "";
+    showError(error);
   }
 }
 
-/** Shows a result of the pair and scrolls to it unless `scroll` is false; `time` is that of an earlier result. */
-function present(shown, time = null, scroll = true) {
-  answered = { ...shown, pair };
-  show(shown, pair, time);
-  $("sizes-note").textContent = difference(pair.before, pair.after);
-  begin(pair, shown.model, shown.answer.results[0].caption, described(shown.model)?.can_answer === true);
-  if (!scroll) return;
-  $("result").scrollIntoView({ block: "start" });
-  $("said").textContent = asSentence(shown.answer.results[0]);
+/** The description of a model by its name, empty for the default; undefined until the server has answered. */
+const description = (model) => (model ? models.find(({ id }) => id === model) : models[0]);
+
+async function readModels() {
+  const chosen = $("model").value;
+  models = await listModels();
+  $("model").replaceChildren(...models.map(({ id }) => new Option(id, id)));
+  if (chosen) $("model").value = chosen;
 }
 
-function redrawHistory() {
-  return drawHistory($("history"), $("past"), reopen);
-}
+// -- controls -------------------------------------------------------------------------------------------------------
 
-// -- models and tokens ----------------------------------------------------------------------------------------------
-
-async function drawModels() {
-  try {
-    const chosen = $("model").value;
-    descriptions = await models();
-    if (answered) $("dialogue").hidden = described(answered.model)?.can_answer !== true;
-    $("model").replaceChildren(...descriptions.map(({ id }) => new Option(id, id)));
-    if (chosen) $("model").value = chosen;
-    drawTraining();
-    return true;
-  } catch (error) {
-    complain(error);
-    return false;
-  }
-}
-
-/** The description of a model by its name, empty for the default; undefined until the server has responded. */
-const described = (model) => (model ? descriptions.find(({ id }) => id === model) : descriptions[0]);
-
-/** Shows what the chosen model was trained on. */
-function drawTraining() {
-  const training = described($("model").value)?.trained_on;
-  $("trained").hidden = !training;
-  $("trained").textContent = training ? `This model has only seen ${training}.` : "";
-}
-
-function askForToken(error) {
-  $("token-form").hidden = false;
-  $("token-fault").textContent = error.message;
-  $("token").focus();
-}
-
+$("ask").addEventListener("click", captionShownPair);
+$("model").addEventListener("change", captionShownPair);
+$("swap").addEventListener("click", () => {
+  if (pair.before || pair.after) setPair({ before: pair.after, after: pair.before }); // else #missing says why not
+});
 $("token-form").addEventListener("submit", async (event) => {
   event.preventDefault();
-  clearFaults();
-  keepToken($("token").value.trim());
-  if (!(await drawModels())) return;
+  clearErrors();
+  setToken($("token").value.trim());
+  try {
+    await readModels();
+  } catch (error) {
+    return showError(error);
+  }
   $("token").value = "";
   $("token-form").hidden = true;
   $("ask").focus();
-  await ask();
+  await captionShownPair();
 });
-
-// -- copies ---------------------------------------------------------------------------------------------------------
-
-async function copy(text, message) {
-  const copied = navigator.clipboard ? await navigator.clipboard.writeText(text).then(() => true, () => false) : copyBySelecting(text);
-  $("copied").textContent = copied ? message : "The browser does not allow this page to copy.";
-}
-
-/** The legacy way, for plain http from another machine, where browsers offer no clipboard. */
-function copyBySelecting(text) {
-  const from = document.activeElement;
-  const area = document.createElement("textarea");
-  area.value = text;
-  area.className = "unseen";
-  document.body.append(area);
-  area.select();
-  const copied = document.execCommand("copy");
-  area.remove();
-  from?.focus();
-  return copied;
-}
-
-$("copy-json").addEventListener("click", () => copy(asJson(answered.answer), "Copied, without the pictures."));
-$("copy-curl").addEventListener("click", () => {
-  const { command, needs } = curl(answered.pair, answered.model, Boolean(answered.answer.results[0].scene));
-  copy(command, needs.length ? `Copied. Run it in the folder that holds ${needs.join(" and ")}.` : "Copied.");
-});
-
-// -- the rest -------------------------------------------------------------------------------------------------------
-
-$("ask").addEventListener("click", () => ask());
-$("find").addEventListener("click", () => ask("always"));
-$("swap").addEventListener("click", () => {
-  if (!pair.before && !pair.after) return; // #why shows the reason
-  setPair({ before: pair.after, after: pair.before });
-});
-$("model").addEventListener("change", () => {
-  drawTraining();
-  ask();
-});
-$("forget").addEventListener("click", async () => {
-  if (!confirm("Delete all results of the history from this browser?")) return;
-  await forget();
-  await redrawHistory();
-  $("ask").focus();
-});
-$("theme").value = document.documentElement.dataset.theme ?? "";
-$("theme").addEventListener("change", () => {
-  document.documentElement.dataset.theme = $("theme").value;
-  try {
-    localStorage.setItem("idc.theme", $("theme").value);
-  } catch {
-    // The choice is lost when the page is left.
-  }
-});
-listenToQuestions((error) => error.status === 401 && (askForToken(error), true));
-listen(slots, take, (text) => complain(new Fault(text)));
+listenToFiles(takeFiles);
 listenToParts((parts) => {
-  clearFaults([]);
+  clearErrors();
   pair = { ...pair, parts };
   showParts(pair);
-}, (text) => complain(new Fault(text)));
+}, (text) => showError(new RequestError(text)));
 drawPair();
-redrawHistory();
-keptForTab().then((kept) => kept && !pair.before && !pair.after && reopen(kept, false)); // after a reload
-drawExamples().catch(() => { $("examples").textContent = "The examples cannot be loaded."; });
-drawModels();
+drawExamples().catch(() => { $("credit").textContent = "The examples cannot be loaded."; });
+readModels().catch(showError);

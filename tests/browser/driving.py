@@ -1,18 +1,21 @@
-"""User actions on a page and observations of it: dropped files, pixels, accessible names, contrasts."""
+"""Chromium, a reader's actions on a page, and what is observed: pixels, accessible names, contrasts, overflow."""
 
 from __future__ import annotations
 
-import base64
 import io
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
-CONTROLS = {"button", "link", "combobox", "slider", "textbox", "meter", "image"}
-"""Roles of the accessibility tree that must have a name."""
+NAMED = {"button", "link", "combobox", "slider", "textbox", "meter", "image"}  # roles that must have a name
 
 CONTRASTS = """() => {
   const channels = (css) => css.match(/[\\d.]+/g).map(Number);
@@ -25,44 +28,70 @@ CONTRASTS = """() => {
     }
     return [255, 255, 255];
   };
-  const found = [];
+  const contrasts = [];
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const text = walker.currentNode.textContent.trim(), element = walker.currentNode.parentElement;
     if (!text || !element.checkVisibility()) continue;
     if (element.closest("script, noscript, option, :disabled, [aria-disabled=true]")) continue;
     const [a, b] = [light(channels(getComputedStyle(element).color)), light(behind(element))].sort((x, y) => y - x);
-    found.push([(a + 0.05) / (b + 0.05), text]);
+    contrasts.push([(a + 0.05) / (b + 0.05), text]);
   }
-  return found;
+  return contrasts;
 }"""
 """Contrast ratio (WCAG 2, from 1 to 21) and text of all visible texts; disabled controls are exempt."""
 
+TOO_WIDE = """() => {
+  const scrolled = (e) => e && (/auto|scroll/.test(getComputedStyle(e).overflowX) || scrolled(e.parentElement));
+  return [...document.querySelectorAll("body *")]
+    .filter((e) => e.checkVisibility() && !e.closest(".unseen") && !scrolled(e.parentElement))
+    .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 || e.getBoundingClientRect().left < -1)
+    .map((e) => `${e.tagName}#${e.id} ${e.getBoundingClientRect().right}`)
+    .concat(document.documentElement.scrollWidth > innerWidth ? ["the document"] : []);
+}"""
+"""Elements that extend beyond the window, unless a box around them scrolls, and the document if it scrolls sideways."""
 
-def drop(page: Page, target: Locator, *files: Path) -> None:
-    """Drag local files onto the middle of ``target`` and drop them."""
-    target.scroll_into_view_if_needed()
-    box = target.bounding_box()
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """The browser, which the variable CHROMIUM may name."""
+    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.fail("this test needs Chromium: `apt-get install chromium`, or name the program in CHROMIUM")
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path=program, args=flags)
+        yield browser
+        browser.close()
+
+
+def bounds(shown: Locator) -> np.ndarray:
+    """Left, top, right and bottom in pixels of the window."""
+    box = shown.bounding_box()
     assert box is not None
+    return np.array([box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]])
+
+
+def drop(page: Page, target: str, *files: Path) -> None:
+    """Drag local files onto the middle of an element and drop them."""
+    page.locator(target).scroll_into_view_if_needed()
+    left, top, right, bottom = bounds(page.locator(target))
     session = page.context.new_cdp_session(page)
     data = {"items": [], "files": [str(file) for file in files], "dragOperationsMask": 1}
-    place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2, "data": data}
+    point = {"x": (left + right) / 2, "y": (top + bottom) / 2, "data": data}
     for kind in ("dragEnter", "dragOver", "drop"):
-        session.send("Input.dispatchDragEvent", {"type": kind, **place})
+        session.send("Input.dispatchDragEvent", {"type": kind, **point})
     session.detach()
 
 
-def paste(page: Page, file: Path) -> None:
-    """Paste a PNG from the clipboard by the keyboard."""
-    data = base64.b64encode(file.read_bytes()).decode()
-    page.evaluate(
-        """async (data) => {
-          const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
-          await navigator.clipboard.write([new ClipboardItem({"image/png": new Blob([bytes], {type: "image/png"})})]);
-        }""",
-        data,
-    )
-    page.keyboard.press("Control+V")
+def drag(page: Page, target: str, start: tuple[float, float], end: tuple[float, float]) -> None:
+    """Drag between two points of an element, given as shares of its size."""
+    page.locator(target).scroll_into_view_if_needed()
+    left, top, right, bottom = bounds(page.locator(target))
+    page.mouse.move(left + start[0] * (right - left), top + start[1] * (bottom - top))
+    page.mouse.down()
+    page.mouse.move(left + end[0] * (right - left), top + end[1] * (bottom - top), steps=4)
+    page.mouse.up()
 
 
 def pixels(shown: Locator) -> np.ndarray:
@@ -70,27 +99,17 @@ def pixels(shown: Locator) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(shown.screenshot())).convert("RGB"))
 
 
-def unnamed(page: Page) -> list[Any]:
-    """Controls and pictures without a name, in the accessibility tree as screen readers get it."""
+def assert_readable(page: Page, scheme: str = "light") -> None:
+    """The page follows the reader's colours, nothing is wider than the window, every text has a contrast of 4.5 or
+    more, every control has a name."""
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (int(paper.removeprefix("rgb(").split(",")[0]) < 60) == (scheme == "dark"), paper
+    assert page.evaluate(TOO_WIDE) == []
+    contrasts = page.evaluate(CONTRASTS)
+    assert len(contrasts) > 10
+    assert [contrast for contrast in contrasts if contrast[0] < 4.5] == []
     session = page.context.new_cdp_session(page)
-    nodes = session.send("Accessibility.getFullAXTree")["nodes"]
+    nodes: list[Any] = session.send("Accessibility.getFullAXTree")["nodes"]
     session.detach()
-    named = [node for node in nodes if not node["ignored"] and node.get("role", {}).get("value") in CONTROLS]
-    assert len(named) > 10, "the tree was read"
-    return [node for node in named if not node.get("name", {}).get("value", "").strip()]
-
-
-def too_wide(page: Page) -> list[str]:
-    """Elements that extend beyond the window, and the document if it scrolls sideways. The contents of a scrolling box,
-    such as a table, may be wider, and so may a magnified image in its frame."""
-    found: list[str] = page.evaluate(
-        """() => {
-          const scrolled = (e) => e && (/auto|scroll/.test(getComputedStyle(e).overflowX) || scrolled(e.parentElement));
-          return [...document.querySelectorAll("body *")]
-            .filter((e) => e.checkVisibility() && !e.closest(".unseen, .view > *") && !scrolled(e.parentElement))
-            .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 || e.getBoundingClientRect().left < -1)
-            .map((e) => `${e.tagName}#${e.id} ${e.getBoundingClientRect().right}`)
-            .concat(document.documentElement.scrollWidth > innerWidth ? ["the document"] : []);
-        }"""
-    )
-    return found
+    controls = [node for node in nodes if not node["ignored"] and node.get("role", {}).get("value") in NAMED]
+    assert [node for node in controls if not node.get("name", {}).get("value", "").strip()] == []

@@ -1,0 +1,157 @@
+"""The served page in Chromium: upload, examples, result with boxes and slider, keyboard, parts that do not count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import expect
+
+from idc.data.images import decode_image
+from idc.systems import untrained_captioner
+from tests.browser.driving import assert_readable, bounds, drag, drop, pixels
+from tests.browser.served import BOTTLES, RENDERED, Visit, describe
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def test_dropped_and_chosen_images_are_captioned_as_by_the_captioner_itself(visit: Visit) -> None:
+    page, expected = visit(), describe(RENDERED)
+    drop(page, "main", *RENDERED[::-1])  # two at once: their names say which was before
+    expect(page.locator("#caption")).to_have_text(expected.best.caption)
+    expect(page.locator("#caption")).to_be_in_viewport()
+    assert expected.changed is not None
+    listed = [f"{each.caption} ({percent(each.confidence)})" for each in expected.candidates]
+    assert page.locator("#candidates li").all_inner_texts() == listed
+    assert page.locator("#changed").evaluate("(meter) => meter.value") == pytest.approx(expected.changed, abs=1e-3)
+    for line, text in (
+        ("before-name", "color-before.png, 64 × 64"),
+        ("verdict", "Changed"),
+        ("changed-text", percent(expected.changed)),
+        ("confidence-text", percent(expected.best.confidence)),
+        ("announcement", f"Changed. {expected.best.caption}."),
+    ):
+        expect(page.locator(f"#{line}")).to_have_text(text)
+    page.locator("#swap").click()
+    expect(page.locator("#result")).to_be_hidden()
+    page.locator("#ask").click()
+    expect(page.locator("#caption")).to_have_text(describe(RENDERED[::-1]).best.caption)
+    page.locator("#after").set_input_files(RENDERED[1])
+    drop(page, "[data-side=before]", RENDERED[1])
+    page.locator("#ask").click()
+    expect(page.locator("#verdict")).to_have_text("Unchanged")
+
+
+def test_examples_are_captioned_and_say_the_truth(visit: Visit) -> None:
+    page = visit()
+    expect(page.locator("#credit")).to_contain_text("CC BY 4.0")
+    page.locator("#examples button").first.click()
+    expect(page.locator("#caption")).to_have_text(describe(BOTTLES).best.caption)
+    expect(page.locator("#truth")).to_have_text("Truth: the left bottle of three is gone")
+    expect(page.locator("#about")).to_contain_text("Captioner: objects, version sha256:")
+    for line in ("confidence-line", "changed-line", "warning", "objects", "candidates-part", "dialogue"):
+        expect(page.locator(f"#{line}")).to_be_hidden()
+    page.locator("#examples button").nth(12).click()
+    expect(page.locator("#caption")).to_have_text(describe(RENDERED).best.caption)
+    expect(page.locator("#about")).to_contain_text("Captioner: shipped,")
+    expect(page.locator(".claimed >> nth=0")).to_be_hidden()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
+def test_an_unfamiliar_pair_has_a_warning_and_the_claims_of_objects_as_boxes_with_names(
+    width: int, scheme: str, visit: Visit, tmp_path: Path
+) -> None:
+    [expected] = untrained_captioner().describe(*([decode_image(file.read_bytes())] for file in BOTTLES))
+    assert expected.claims
+    page = visit("shipped", color_scheme=scheme, viewport={"width": width, "height": 740})
+    long = tmp_path / f"{'long' * 40}.jpg"
+    long.write_bytes(BOTTLES[0].read_bytes())
+    page.locator("#before").set_input_files(long)
+    page.locator("#after").set_input_files(BOTTLES[1])
+    page.locator("#ask").click()
+    expect(page.locator("#warning")).to_contain_text("This model has only seen rendered scenes")
+    expect(page.locator("#verdict")).to_have_text("Unsure whether anything changed")
+    expect(page.locator("#verdict-reason")).to_contain_text("unlike those that the model was trained on")
+    expect(page.locator("#objects")).to_have_text(expected.best.caption)
+    tops = [bounds(page.locator(line))[1] for line in ("#warning", "#objects", "#caption")]
+    assert tops == sorted(tops), "what can be trusted comes first"
+    lines = page.locator("#claims li").all_inner_texts()
+    assert [line.split(",")[0] for line in lines] == [f"{claim.kind}: {claim.object}" for claim in expected.claims]
+    for number, claim in enumerate(expected.claims, start=1):
+        for side, box in (("before", claim.box_before), ("after", claim.box_after)):
+            stage = page.locator(f"[data-image={side}]")
+            frame = stage.locator(f".boxes .{claim.kind}").filter(has_text=f"{number} {claim.object}")
+            expect(frame).to_have_count(0 if box is None else 1)
+            if box is not None:
+                left, top, right, _ = bounds(stage)
+                scale = Image.open(BOTTLES[0]).width / (right - left)
+                assert (bounds(frame) - (left, top, left, top)) * scale == pytest.approx(box, abs=4)
+    assert_readable(page, scheme)
+
+
+def test_the_slider_divides_the_images_and_the_map_is_drawn_over_the_image_after(visit: Visit, tmp_path: Path) -> None:
+    for name, colour in (("1", (255, 0, 0)), ("2", (0, 0, 255))):
+        Image.new("RGB", (40, 30), colour).save(tmp_path / f"{name}.png")
+    page = visit("shipped")
+    page.locator("#before").set_input_files([tmp_path / "2.png", tmp_path / "1.png"])  # in order of their names
+    expect(page.locator("#result")).to_be_visible()
+
+    def share_before() -> float:
+        shown = pixels(page.locator("#compare"))
+        red, blue = ((shown[..., one] > 200) & (shown[..., other] < 50) for one, other in ((0, 2), (2, 0)))
+        return float(red.mean() / (red.mean() + blue.mean()))
+
+    assert share_before() == pytest.approx(0.5, abs=0.03)
+    for _ in range(30):
+        page.locator("#slider").press("ArrowRight")
+    assert share_before() == pytest.approx(0.8, abs=0.03)
+    drag(page, "#compare", (0.8, 0.2), (0.25, 0.3))
+    assert share_before() == pytest.approx(0.25, abs=0.03)
+    coloured = pixels(page.locator("#map-figure .stage")).astype(int)
+    assert np.abs(coloured - (0, 0, 255)).max() > 40
+
+
+def test_the_keyboard_reaches_every_control_and_shows_where_it_is(visit: Visit) -> None:
+    page = visit()
+    drop(page, "main", *RENDERED)
+    expect(page.locator("#result")).to_be_visible()
+    page.locator("h1").click()  # where Tab starts from
+    expected = ["model", *["examples"] * 17, "before", "after", "parts", "ask", "swap", "slider", "docs", "v1/models"]
+    for name in expected:
+        page.keyboard.press("Tab")
+        reached, outlined = page.evaluate(
+            """() => {
+              const e = document.activeElement;
+              const styles = [e, e.closest(".slot"), e.closest("#compare")].filter(Boolean).map(getComputedStyle);
+              return [e.id || e.getAttribute("href") || e.closest("ul, details")?.id,
+                styles.some((s) => s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2)];
+            }"""
+        )
+        assert (reached, outlined) == (name, True)
+
+
+def test_a_box_that_is_drawn_or_written_does_not_count(visit: Visit) -> None:
+    page, whole = visit(), describe(BOTTLES).best.caption
+    right = describe(BOTTLES, ignore=[[0, 0, 0.5, 1]]).best.caption
+    assert right != whole
+    drop(page, "main", *BOTTLES)
+    page.locator("#parts summary").click()
+    drag(page, "#drawing", (0.0, 0.0), (0.5, 0.999))
+    expect(page.locator("#part-boxes")).to_have_value("0, 0, 240, 270")
+    expect(page.locator("#drawing .boxes > div")).to_have_count(1)
+    assert_readable(page)
+    for use, boxes, caption in (("ignore", None, right), ("only", None, whole), ("ignore", "0, 0, 0.5, 1", right)):
+        page.locator("#part-use").select_option(use)
+        if boxes is not None:
+            page.locator("#part-boxes").fill(boxes)
+        page.locator("#ask").click()
+        expect(page.locator("#caption")).to_have_text(caption)
+    page.locator("#part-boxes").fill("0.5, 0, 1")
+    page.keyboard.press("Enter")
+    expect(page.locator("#error")).to_contain_text("A box has four numbers")

@@ -1,0 +1,113 @@
+"""What the served page says of images that cannot be read, of a server that is busy or absent, and without a token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from playwright.sync_api import Route, expect
+
+from tests.browser.driving import drop
+from tests.browser.served import RENDERED, Visit, describe
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
+
+
+def refuse(status: int, message: str, **headers: str) -> Callable[[Route], None]:
+    """A handler of requests that answers with an error of the interface."""
+    error = {"message": message, "type": "server_error", "param": None, "code": "refused"}
+    return lambda route: route.fulfill(status=status, json={"error": error, "request_id": "1"}, headers=headers)
+
+
+def test_an_image_that_cannot_be_read_is_explained_at_its_slot(visit: Visit, tmp_path: Path) -> None:
+    (tmp_path / "words.png").write_text("no picture")
+    (tmp_path / "empty.png").touch()
+    Image.new("1", (6000, 5000)).save(tmp_path / "wide.png")
+    page = visit()
+    page.locator("#after").set_input_files(RENDERED[1])
+    for name in ("words.png", "empty.png", "wide.png"):
+        drop(page, "[data-side=before]", tmp_path / name)
+        expect(page.locator("#before-name")).to_contain_text(name)
+        expect(page.locator("#before-error")).to_have_text("")
+        page.locator("#ask").click()
+        expect(page.locator("#before-error")).to_contain_text(f"{name}: ")
+        expect(page.locator("#result")).to_be_hidden()
+    expect(page.locator("#before-error")).to_contain_text("6000 x 5000 pixels; the limit is 25,000,000")
+    drop(page, "main", *RENDERED, tmp_path / "wide.png")
+    expect(page.locator("#error")).to_contain_text("3 files at once")
+    drop(page, "[data-side=before]", RENDERED[0])
+    page.locator("#ask").click()
+    expect(page.locator("#caption")).to_have_text(describe(RENDERED).best.caption)
+    expect(page.locator(".error").filter(visible=True)).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (refuse(503, "too many requests are waiting", **{"Retry-After": "7"}), "are waiting. Try again in 7 s."),
+        (lambda route: route.fulfill(status=502, body="<h1>Bad gateway</h1>"), "cannot be used (status 502)"),
+        (lambda route: route.abort(), "The server cannot be reached."),
+    ],
+    ids=["busy", "no JSON", "absent"],
+)
+def test_a_server_that_does_not_caption_is_explained(
+    answer: Callable[[Route], None], message: str, visit: Visit
+) -> None:
+    page = visit()
+    page.route("**/v1/captions", answer, times=1)
+    drop(page, "main", *RENDERED)
+    expect(page.locator("#error")).to_contain_text(message)
+    page.locator("#ask").click()
+    expect(page.locator("#caption")).to_have_text(describe(RENDERED).best.caption)
+    expect(page.locator("#error")).to_have_text("")
+
+
+def test_another_pair_cancels_the_request_of_the_first(visit: Visit) -> None:
+    page = visit()
+    page.route("**/v1/captions", lambda route: None, times=1)  # never answered
+    drop(page, "main", *RENDERED)
+    expect(page.locator("#waiting")).to_contain_text("Captioning")
+    with page.expect_event("requestfailed"):
+        page.locator("#swap").click()
+    expect(page.locator("#waiting")).to_have_text("")
+    expect(page.locator("#error")).to_have_text("")
+    page.locator("#ask").click()
+    expect(page.locator("#caption")).to_have_text(describe(RENDERED[::-1]).best.caption)
+
+
+def test_a_token_is_asked_for_sent_with_each_request_and_stored_nowhere(visit: Visit) -> None:
+    def require_token(route: Route) -> None:
+        accepted = route.request.headers.get("authorization") == "Bearer secret"
+        route.continue_() if accepted else refuse(401, "unknown access token")(route)
+
+    page = visit(prepare=lambda page: page.route("**/v1/**", require_token))
+    drop(page, "main", *RENDERED)
+    for token, error in (("wrong", "unknown access token"), ("secret", "")):
+        page.locator("#token").fill(token)
+        page.keyboard.press("Enter")
+        expect(page.locator("#token-error")).to_have_text(error)
+    expect(page.locator("#caption")).to_have_text(describe(RENDERED).best.caption)
+    expect(page.locator("#token-form")).to_be_hidden()
+    stored = "JSON.stringify([localStorage, sessionStorage, document.cookie, location.href])"
+    assert "secret" not in page.evaluate(stored)
+
+
+def test_a_model_that_is_not_started_may_refuse_a_map_and_may_answer_questions(visit: Visit) -> None:
+    def hide_abilities(route: Route) -> None:
+        models = route.fetch().json()
+        for model in models["data"]:
+            model["can_map"] = model["can_answer"] = None
+        route.fulfill(json=models)
+
+    def refuse_maps(route: Route) -> None:
+        asked = b'name="change_map"\r\n\r\ntrue' in (route.request.post_data_buffer or b"")
+        refuse(400, "map: this captioner cannot draw a map")(route) if asked else route.continue_()
+
+    page = visit("dialogue", prepare=lambda page: page.route("**/v1/models", hide_abilities, times=1))
+    page.route("**/v1/captions", refuse_maps)
+    drop(page, "main", *RENDERED)
+    expect(page.locator("#dialogue")).to_be_visible()
+    expect(page.locator("#map-figure")).to_be_hidden()
+    expect(page.locator("#error")).to_have_text("")
