@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tests.shell import SHELL
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +57,12 @@ class Nodes:
 
     def kill(self, number: int) -> None:
         """End all processes of a node at once."""
-        self._cluster.remove_node(self._nodes.pop(number), allow_graceful=False)
+        node = self._nodes.pop(number)
+        raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+        for process in [raylet, *raylet.children(recursive=True)]:  # its workers would outlive it by some steps
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._cluster.remove_node(node, allow_graceful=False)
 
     def drain(self, number: int, seconds: int) -> None:
         """Announce the end of a node as a cloud's spot notice does. Killing it then is left to the caller."""

@@ -269,20 +269,15 @@ def test_a_second_evaluation_of_the_same_references_is_the_same_and_tokenises_on
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("numbers", "message"),
     [
-        ([{"pair_id": f"p{i}", "caption": "x"} for i in range(12, 19)], "1 pairs of test have no caption in .*: p19"),
-        (
-            [{"pair_id": f"p{i}", "caption": "x"} for i in range(11, 20)],
-            "1 captions are of pairs that are not in test .*: p11",
-        ),
+        (range(12, 19), "1 pairs of test have no caption in .*: p19"),
+        (range(11, 20), "1 captions are of pairs that are not in test .*: p11"),
     ],
 )
-def test_faulty_captions_made_elsewhere_are_refused(
-    lines: list[Any], message: str, pairs: Path, tmp_path: Path
-) -> None:
+def test_faulty_captions_made_elsewhere_are_refused(numbers: range, message: str, pairs: Path, tmp_path: Path) -> None:
     file = tmp_path / "captions.jsonl"
-    file.write_text("\n".join(map(json.dumps, lines)))
+    file.write_text("\n".join(json.dumps({"pair_id": f"p{i}", "caption": "x"}) for i in numbers))
     with pytest.raises(ValueError, match=message):
         run_evaluation(job(pairs, tmp_path / "out", artifact=None, predictions=str(file)))
 
