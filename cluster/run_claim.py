@@ -10,7 +10,7 @@ from typing import Any
 
 from cluster.tracking import flat
 from idc.provenance import ORIGIN, command_line, commit
-from idc.training.config import OPERATIONAL, TrainConfig, without_former
+from idc.training.config import OPERATIONAL, TrainConfig
 from idc.training.run_storage import CHECKPOINTS, RunFolder
 
 CONFIG, RESULT, FATAL = "config.json", "result.json", "fatal.json"
@@ -27,7 +27,7 @@ def claim(run: RunFolder, record: dict[str, Any], overwrite: bool) -> dict[str, 
     if run.exists(CONFIG):
         saved = run.read(CONFIG)
         if isinstance(saved.get("train"), dict):  # a setting that is newer than the run had its default
-            saved["train"] = {**TrainConfig(steps=1).model_dump(mode="json"), **without_former(saved["train"])}
+            saved["train"] = {**TrainConfig(steps=1).model_dump(mode="json"), **saved["train"]}
         differing = _differing(saved, record)
         if differing and not overwrite and not _without_progress(run):
             shown = "\n  ".join(differing[:12])

@@ -31,7 +31,6 @@ from idc.atomic import take_umask, write_bytes, write_text
 from idc.data.text import Vocabulary
 from idc.data.textfiles import decode_text, parse_json
 from idc.training.base import BaseName
-from idc.training.config import without_former
 from idc.training.hashing import combined_hash, contents, file_hash
 from idc.units import metric_text
 
@@ -259,16 +258,12 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
         raise ValueError(f"{path / CONFIG}: {error}; copy the artifact again") from None
     if version > 1 and (fault := _adapter_fault(files, base)):
         raise ValueError(f"artifact {path} is damaged: {fault}; copy the artifact again")
-    config = _mapping(head["config"], path / CONFIG)
-    job = config.get("job")
-    if isinstance(job, dict) and isinstance(job.get("train"), dict):
-        job["train"] = without_former(job["train"])
     if has_words := (path / VOCABULARY).exists():
         _refuse_huge(path / VOCABULARY)
     return Artifact(
         path=path,
         system=head["system"],
-        config=config,
+        config=_mapping(head["config"], path / CONFIG),
         preprocess=_mapping(_read_json(path / PREPROCESS), path / PREPROCESS),
         metrics=_mapping(_read_json(path / METRICS), path / METRICS),
         vocabulary=Vocabulary.load(path / VOCABULARY) if has_words else None,

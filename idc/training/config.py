@@ -269,10 +269,3 @@ OPERATIONAL = frozenset(
     }
 )
 """Fields of TrainConfig that do not change what is learned: a run may be resumed with other values of them."""
-
-_FORMER = frozenset({"compile", "profile_steps"})
-
-
-def without_former(train: dict[str, Any]) -> dict[str, Any]:
-    """Stored settings of a TrainConfig without those that it has no more, which artifacts and runs made before name."""
-    return {name: value for name, value in train.items() if name not in _FORMER}
