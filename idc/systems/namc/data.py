@@ -171,7 +171,7 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
     """
     count = len(samples)
     texts = _by_side(samples, "texts")
-    most = most_words(texts)
+    most = max(1, *(max(numbers) + 1 for _, numbers in texts))  # W
     uniform = np.ones((2 * count, most), np.float32)  # a word that does not exist is never masked
     for row, numbers in enumerate(_by_side(samples, "uniform_texts")):
         drawn = numbers[:most]
@@ -185,28 +185,18 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
     return {
         "images": torch.from_numpy(np.stack(_by_side(samples, "images"))),
         "keys": _by_side(samples, "keys"),
-        "text": stack_texts(texts)._asdict(),
+        "text": {
+            "ids": padded([ids for ids, _ in texts], PAD),
+            "words": padded([numbers for _, numbers in texts], -1),
+            "end": torch.tensor([len(ids) - 1 for ids, _ in texts]),
+            "num_words": most,
+        },
         "ids": ids[:, :-1],
         "targets": ids[:, 1:],
         "place": torch.from_numpy(mask_index),
         "uniform_images": torch.from_numpy(np.stack(_by_side(samples, "uniform_images"))),
         "uniform_texts": torch.from_numpy(uniform),
     }
-
-
-def stack_texts(texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Texts:
-    """Texts as :class:`Tokens` gives them, padded to the longest."""
-    return Texts(
-        ids=padded([ids for ids, _ in texts], PAD),
-        words=padded([numbers for _, numbers in texts], -1),
-        end=torch.tensor([len(ids) - 1 for ids, _ in texts]),
-        num_words=most_words(texts),
-    )
-
-
-def most_words(texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> int:
-    """W, at least 1."""
-    return max(1, *(max(numbers) + 1 for _, numbers in texts))
 
 
 def texts_of(batch: Batch) -> Texts:

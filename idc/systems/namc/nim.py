@@ -65,10 +65,6 @@ class Texts(NamedTuple):
     end: Tensor
     num_words: int
 
-    def to(self, device: torch.device) -> Texts:
-        """On another device."""
-        return Texts(self.ids.to(device), self.words.to(device), self.end.to(device), self.num_words)
-
 
 class Encoded(NamedTuple):
     """Output of the dual encoder in the shared space.

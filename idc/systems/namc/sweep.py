@@ -118,11 +118,5 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     inputs: dict[str, Any] = {"pairs": trial.pairs, "pretrained": pretrained, "model": model}
     task = "idc.systems.namc.task:finetune"
     work.append(train_step("namc-finetune", task, trial.finetune, inputs, store, (source, before)))
-    return with_evaluation(
-        work,
-        pairs=trial.pairs,
-        evaluate=trial.evaluate,
-        max_tokens=trial.finetune.max_length,
-        gpus=trial.finetune.train.gpus_per_worker,
-        store=store,
-    )
+    longest, gpus = trial.finetune.max_length, trial.finetune.train.gpus_per_worker
+    return with_evaluation(work, pairs=trial.pairs, evaluate=trial.evaluate, max_tokens=longest, gpus=gpus, store=store)

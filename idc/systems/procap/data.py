@@ -8,7 +8,6 @@ stored tokenizer features (P, Z) float16 or, where the procedures hold none, its
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +28,7 @@ from idc.systems.procap.clip import ClipWords
 from idc.systems.procap.config import MaskingConfig, PretrainJob
 from idc.systems.procap.model import Shapes
 from idc.systems.procap.procedures.similarity import sample_keyframes
-from idc.training.caption_validation import row_truths
+from idc.training.caption_validation import ValidatedRows
 
 Item = dict[str, Any]
 
@@ -210,7 +209,7 @@ class PretrainDataset:
         return warped, changed.astype(np.int64), redone
 
 
-class FinetuneDataset:
+class FinetuneDataset(ValidatedRows):
     """Stage 2 samples: the frames to encode, ``ends`` (2, ...), before and after, or, for explicit procedure
     captioning, ``procedure`` (k + 2, ...); ``ids`` and ``targets`` (C, T) of one caption or all; for scoring
     ``pair_id`` and ``references``, for validation also the ``scene``. Pairs without a caption are skipped.
@@ -236,24 +235,16 @@ class FinetuneDataset:
         self.explicit, self.validation = explicit, validation
         columns = ["keyframes"] * explicit + ["change_type", "meta"] * validation
         self.source = _Rows(path, info, split, columns)
-        self.captioned = np.flatnonzero(self.source.rows.list_lengths("caption_ids"))
+        self.rows = self.source.rows
+        self.order = np.flatnonzero(self.rows.list_lengths("caption_ids"))
 
     def __len__(self) -> int:
-        return len(self.captioned)
-
-    def truths(self) -> Iterator[Any]:
-        """The known truths of the pairs of a validation split."""
-        return row_truths(self.source.rows, self.captioned)
-
-    def strata(self) -> list[str | None]:
-        """The change type of each pair of a validation split."""
-        kinds = self.source.rows.column("change_type")
-        return [kinds[row] for row in self.captioned]
+        return len(self.order)
 
     def get(self, index: int, epoch: int) -> Item:
         """Sample ``index`` of epoch ``epoch``."""
         rng = np.random.default_rng((self.seed, epoch, index))
-        row = self.source.rows[self.captioned[index]]
+        row = self.rows[self.order[index]]
         between = [int(frame) for frame in row["keyframes"]] if self.explicit else []
         which = [0, *between, self.info.num_frames - 1]
         captions = row["caption_ids"]

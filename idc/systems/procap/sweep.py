@@ -122,14 +122,8 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     inputs = {**data, "pretrained": pretrained, "encoder": encoder}
     task = "idc.systems.procap.task:finetune"
     work.append(train_step("finetune", task, trial.finetune, inputs, store, (source, before)))
-    return with_evaluation(
-        work,
-        pairs=trial.pairs,
-        evaluate=trial.evaluate,
-        max_tokens=trial.finetune.decoder.max_length,
-        gpus=trial.finetune.train.gpus_per_worker,
-        store=store,
-    )
+    longest, gpus = trial.finetune.decoder.max_length, trial.finetune.train.gpus_per_worker
+    return with_evaluation(work, pairs=trial.pairs, evaluate=trial.evaluate, max_tokens=longest, gpus=gpus, store=store)
 
 
 def _build_step(trial: Trial) -> Step:

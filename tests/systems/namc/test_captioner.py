@@ -12,14 +12,13 @@ from idc.systems import load_captioner
 from idc.systems.namc.captioner import MISMATCH, NamcCaptioner, mismatch
 from idc.systems.namc.config import EncoderConfig
 from idc.systems.namc.model import MaskedImageEncoder
-from tests.systems.namc.tiny import described_pairs, finetune_job, pretrain_job, start
+from tests.systems.namc.tiny import finetune_job, pretrain_job, start
 from tests.systems.procap.world import Images, World
 
 
 @pytest.fixture(scope="module")
-def runs(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(world: World, described: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("namc")
-    described = described_pairs(world, folder / "described")
     start(pretrain_job(world, described, {"train.steps": 10}), folder / "pretrain")
     settings = {"pretrained": str(folder / "pretrain" / "artifact"), "train.steps": 40, "beams": 3}
     start(finetune_job(world, settings), folder / "finetune")

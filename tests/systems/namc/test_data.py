@@ -10,13 +10,8 @@ from idc.data.descriptions.template import PairDescription
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary, words
 from idc.systems.namc.data import Remembered, Tokens, collate_described, first_description, sentence_words
-from tests.systems.namc.tiny import described_pairs, described_samples
+from tests.systems.namc.tiny import described_samples
 from tests.systems.procap.world import World
-
-
-@pytest.fixture(scope="module")
-def described(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return described_pairs(world, tmp_path_factory.mktemp("described") / "pairs", 0.5)
 
 
 def test_the_words_of_a_sentence_are_those_of_the_whole_text() -> None:

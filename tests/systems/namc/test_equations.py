@@ -18,16 +18,11 @@ from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.task import FinetuneTask, PretrainTask
 from tests.nn.naive import log_probability
 from tests.systems.namc.naive import Captioner, Pretraining
-from tests.systems.namc.tiny import MODEL, described_pairs, described_samples, finetune_job, pretrain_job
+from tests.systems.namc.tiny import MODEL, described_samples, finetune_job, pretrain_job
 from tests.systems.procap.world import World
 
 PAIRS = 2
 CODES = 32
-
-
-@pytest.fixture(scope="module")
-def described(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return described_pairs(world, tmp_path_factory.mktemp("described") / "pairs")
 
 
 class FrozenGrid:

@@ -37,13 +37,9 @@ def test_a_word_has_the_mean_relevance_of_its_pieces() -> None:
 def test_without_masks_it_is_clip_of_transformers(tmp_path: object) -> None:
     sizes = {"hidden_size": 16, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     torch.manual_seed(1)
-    clip = CLIPModel(
-        CLIPConfig(
-            text_config={**sizes, "vocab_size": 12, "max_position_embeddings": 10, "eos_token_id": 2},
-            vision_config={**sizes, "image_size": 32, "patch_size": 16},
-            projection_dim=16,
-        )
-    ).eval()
+    text = {**sizes, "vocab_size": 12, "max_position_embeddings": 10, "eos_token_id": 2}
+    vision = {**sizes, "image_size": 32, "patch_size": 16}
+    clip = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=16)).eval()
     clip.save_pretrained(tmp_path)
     dual = DualEncoder(build_clip(NimConfig(clip=str(tmp_path)), IMAGE, 0, 0)).eval()
     pixels = torch.randint(0, 256, (3, 32, 32, 3), dtype=torch.uint8)

@@ -12,13 +12,8 @@ import yaml
 from idc.config import ConfigError, load
 from idc.report.leaderboard.published_rows import published_rows
 from idc.systems.namc.sweep import Trial, steps
-from tests.systems.namc.tiny import MODEL, described_pairs
+from tests.systems.namc.tiny import MODEL
 from tests.systems.procap.world import World
-
-
-@pytest.fixture(scope="module")
-def described(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return described_pairs(world, tmp_path_factory.mktemp("described") / "pairs")
 
 
 def names(world: World, settings: dict[str, Any]) -> list[str]:

@@ -23,13 +23,8 @@ from idc.training.context import LocalContext
 from idc.training.loop import read_log
 from idc.training.task import SAMPLES
 from idc.vision.image_quality import psnr_ssim
-from tests.systems.namc.tiny import described_pairs, described_samples, finetune_job, pretrain_job, start
+from tests.systems.namc.tiny import described_samples, finetune_job, pretrain_job, start
 from tests.systems.procap.world import World
-
-
-@pytest.fixture(scope="module")
-def described(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return described_pairs(world, tmp_path_factory.mktemp("described") / "pairs")
 
 
 def test_pretraining_learns_with_all_losses(world: World, described: str, tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from transformers import CLIPTokenizer, CLIPVisionConfig, CLIPVisionModel
 
 from idc.systems.procap.clip import ClipWords, clip_blocks
-from idc.systems.procap.config import EncoderConfig
 from idc.systems.procap.data import PretrainDataset, ProcedureInfo
-from idc.systems.procap.model import ProcedureEncoder
+from idc.systems.procap.model import EncoderBlock
 from idc.systems.procap.task import part_of
 from idc.training.artifact import read_artifact
 from tests.systems.procap.world import ENCODER, World, start
@@ -41,11 +41,10 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @torch.no_grad()
-def test_the_encoders_blocks_become_clips_and_of_another_size_are_refused(clip: str, world: World) -> None:
+def test_the_encoders_blocks_become_clips_and_of_another_size_are_refused(clip: str) -> None:
     """On the same input they compute what CLIP's first two blocks do."""
-    info = ProcedureInfo.of(world.procedures)
-    encoder = ProcedureEncoder(EncoderConfig.model_validate(ENCODER), info.shapes)
-    encoder.blocks.load_state_dict(part_of(clip_blocks(clip, layers=2, width=32, heads=4), "blocks."))
+    blocks = nn.ModuleList(EncoderBlock(32, 4) for _ in range(2))
+    blocks.load_state_dict(part_of(clip_blocks(clip, layers=2, width=32, heads=4), "blocks."))
     vision = CLIPVisionModel.from_pretrained(clip).eval()
     x = torch.randn(2, 9, 32)
     seen: list[torch.Tensor] = []
@@ -53,23 +52,20 @@ def test_the_encoders_blocks_become_clips_and_of_another_size_are_refused(clip: 
     inner.layers[1].register_forward_hook(lambda _, __, out: seen.append(out[0] if isinstance(out, tuple) else out))
     inner(inputs_embeds=x)
     ours = x
-    for block in encoder.blocks:
+    for block in blocks:
         ours = block(ours, None)
     torch.testing.assert_close(ours, seen[0], atol=1e-5, rtol=1e-4)
     with pytest.raises(ValueError, match=r"clip: .* has 3 blocks .* the encoder has 4 blocks"):
         clip_blocks(clip, layers=4, width=32, heads=4)
 
 
-def test_captions_become_bpe_ids_without_marks(clip: str) -> None:
-    tokenizer = CLIPTokenizer.from_pretrained(clip)
+def test_stage_1_starts_from_clip_and_reads_bpe_without_marks(clip: str, world: World, tmp_path: Path) -> None:
+    """With a learning rate of 0 the artifact has CLIP's blocks; stage 2 takes it, whatever its own words are."""
     symbols = ["red</w>", "c", "u", "b", "e</w>", "!</w>"]
-    assert ClipWords(clip, SIZE).encode("Red  CUBE!")[1:-1] == tokenizer.convert_tokens_to_ids(symbols)
+    words = ClipWords(clip, SIZE)
+    assert words.encode("Red  CUBE!")[1:-1] == CLIPTokenizer.from_pretrained(clip).convert_tokens_to_ids(symbols)
     with pytest.raises(ValueError, match=r"encoder.text_vocabulary: 49408, but the tokenizer of"):
         ClipWords(clip, 49_408)
-
-
-def test_stage_1_starts_from_clip_and_reads_bpe(clip: str, world: World, tmp_path: Path) -> None:
-    """With a learning rate of 0 the artifact has CLIP's blocks; stage 2 takes it, whatever its own words are."""
     settings = {"encoder.text_vocabulary": SIZE, "optim.lr": 0.0, "optim.warmup_lr": 0.0, "train.steps": 1}
     job = world.pretrain(settings, clip=clip, clip_tokenizer=clip)
     start(job, tmp_path / "pretrain")
@@ -79,7 +75,6 @@ def test_stage_1_starts_from_clip_and_reads_bpe(clip: str, world: World, tmp_pat
         assert torch.equal(state[f"encoder.{name}"], tensor)
     assert state["encoder.text_embedding.weight"].shape == (SIZE + ENCODER["text_length"], 32)
 
-    words = ClipWords(clip, SIZE)
     data = PretrainDataset(world.procedures, ProcedureInfo.of(world.procedures), "train", job, words)
     possible = [words.encode(text)[1:-1][: ENCODER["text_length"]] for text in data.source.rows[0]["captions"]]
     assert [int(index) for index in data.get(0, 0)["text"] if index != 0] in possible

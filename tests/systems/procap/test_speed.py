@@ -23,17 +23,11 @@ TOKENIZER = TokenizerConfig(
 )
 """32x32 pictures to 8x8 patches."""
 ENCODER = EncoderConfig(width=32, layers=2, heads=4, text_length=6, init="normal")
+DECODER = DecoderConfig(width=32, layers=2, heads=4, feedforward=64)
 TINY = CaptioningConfig(
-    tokenizer=TOKENIZER,
-    encoder=ENCODER,
-    decoder=DecoderConfig(width=32, layers=2, heads=4, feedforward=64),
-    vocabulary_size=30,
-    batch_size=3,
-    images_at_once=4,
-    steps=9,
-    repeats=2,
-    threads=1,
-)
+    tokenizer=TOKENIZER, encoder=ENCODER, decoder=DECODER, vocabulary_size=30, batch_size=3, images_at_once=4, steps=9,
+    repeats=2, threads=1,
+)  # fmt: skip
 TRAINING = TrainingConfig(
     encoder=ENCODER, grid=(3, 4), feature_dim=10, codebook_size=16, vocabulary_size=30, batch_size=4, repeats=2,
     threads=1,
