@@ -10,10 +10,8 @@ import pytest
 from pyarrow import fs
 
 from idc.data import files
-from idc.data.config import ImportConfig
 from idc.data.image_cells import cell_bytes
 from idc.data.images import ImageError
-from idc.data.readers import open_reader
 from idc.data.store import iter_rows, read_rejects
 from tests.data.readers.test_own import picture, prepare, put
 
@@ -24,28 +22,16 @@ def names(tree: files.Tree, root: Path) -> list[str]:
     return [os.path.relpath(file.path, root) for file in tree.files]
 
 
-def test_each_real_folder_once(tmp_path: Path) -> None:
-    root = put(tmp_path / "in", PAIRS)
-    (root / "loop").symlink_to(".")
-    (root / "before" / "up").symlink_to("..")
-    (root / "again").symlink_to("after")  # sorts before the folder, which keeps its real name
-    (root / "itself").symlink_to("itself")
-    assert names(files.locate(root).scan(), root) == sorted(PAIRS)
-    assert names(files.locate(root).scan(follow_links=True), root) == sorted(PAIRS)
-    inside = files.Location(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "in", "in").scan()
-    assert [file.path for file in inside.files] == [f"in/{name}" for name in sorted(PAIRS)]
-    assert inside.special == ["in/itself"]
-
-
 def test_links_out_of_a_folder_are_followed_only_if_asked_for(tmp_path: Path) -> None:
-    root = put(tmp_path / "in", {"a.png": 1})
+    root = put(tmp_path / "in", {"a.png": 1, "real/c.png": 3})
     put(tmp_path / "disk", {"b.png": 2})
+    (root / "again").symlink_to("real")  # sorts before the folder, which keeps its real name
     (root / "disk").symlink_to(tmp_path / "disk")
     (tmp_path / "disk" / "back").symlink_to(root)
     tree = files.locate(root).scan()
-    assert (names(tree, root), tree.outside) == (["a.png"], [str(root / "disk")])
+    assert (names(tree, root), tree.outside) == (["a.png", "real/c.png"], [str(root / "disk")])
     tree = files.locate(root).scan(follow_links=True)
-    assert (names(tree, root), tree.outside) == (["a.png", "disk/b.png"], [])
+    assert (names(tree, root), tree.outside) == (["a.png", "disk/b.png", "real/c.png"], [])
 
 
 def test_dots_and_links_that_leave_a_source_are_refused_each_for_itself(tmp_path: Path) -> None:
@@ -88,18 +74,6 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
     }  # fmt: skip
     with pytest.raises(OSError, match="not a regular file"):
         files.locate(source / "after" / "fifo.png").read()
-
-
-@pytest.mark.parametrize(
-    ("format", "name", "table"),
-    [("csv", "t.csv", True), ("parquet", "t.parquet", False), ("folder", "captions.json", False),
-     ("image_editing_request", "train.json", False)],
-)  # fmt: skip
-def test_a_fifo_as_a_table_or_annotations_is_an_error(format: str, name: str, table: bool, tmp_path: Path) -> None:
-    folder = put(tmp_path / "in", PAIRS)
-    os.mkfifo(folder / name)
-    with pytest.raises(ValueError, match=f"{folder}|{name}"):
-        open_reader(format, str(folder / name if table else folder), ImportConfig())  # type: ignore[arg-type]
 
 
 def test_a_location_is_resolved_once_and_names_what_the_user_wrote(tmp_path: Path) -> None:

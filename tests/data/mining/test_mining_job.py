@@ -124,14 +124,6 @@ def test_other_thresholds_are_refused_and_otherwise_reuse_the_neighbours(mined: 
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
-def test_the_approximate_index_mines_most_of_the_pairs(mined: Mined, tmp_path: Path) -> None:
-    heap, out, _ = mined
-    found = run(job(heap, tmp_path / "out", max_reject_share=0.2, index="hnsw"))
-    assert found.extra["mining"]["searched"] == 30
-    pairs, exact = ({row["pair_id"] for row in iter_rows(path, ["pair_id"])} for path in (tmp_path / "out", out))
-    assert len(pairs & exact) > 0.5 * len(exact)
-
-
 def test_the_images_of_a_folder_of_pairs_are_a_heap(mined: Mined, tmp_path: Path) -> None:
     _, out, _ = mined
     found = run(job(out, tmp_path / "out"))

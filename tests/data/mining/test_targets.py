@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idc.config import load
-from idc.data.mining.config import FeatureThresholds, MinePairsJob, MiningConfig
+from idc.data.mining.config import FeatureThresholds, MiningConfig
 from idc.data.mining.features_folder import FEATURES, LENGTHS, feature_schema, unit_length
 from idc.data.mining.targets import BELOW_SET_MAX, BELOW_SET_MIN, NOT_BETWEEN, ChooseTargets, cluster, in_range
 from tests.folders import write_rows
@@ -87,13 +86,3 @@ def test_clusters_of_images_are_found(seed: int) -> None:
     assert len(set(zip(labels.tolist(), truth.tolist(), strict=True))) == 3
     assert np.array_equal(labels, cluster(points, 3, 0.1))
     assert cluster(np.zeros((3, 4)), 3, 0.1).tolist() == [0, 1, 2], "up to k candidates are a cluster each"
-
-
-def test_the_papers_settings() -> None:
-    """Appendix D.1.4."""
-    paper = MiningConfig(encoder="clip_dinov2")
-    for thresholds in paper.thresholds():
-        assert (thresholds.max, thresholds.min, thresholds.set_max, thresholds.set_min) == (0.95, 0.78, 0.80, 0.78)
-    assert (paper.clusters, paper.gamma, paper.alpha, paper.beta) == (3, 0.1, 0.4, 0.6)
-    preset = load(MinePairsJob, "jobs/configs/mining/paper.yaml", {"heap": "heap", "out": "out"})
-    assert (preset.encoder, preset.scale) == ("clip_dinov2", "encoder"), "D.1.3: weighted because their scales differ"

@@ -14,7 +14,7 @@ from idc.data.rows import open_rows
 from idc.data.store import iter_rows
 from idc.data.validation.run import validate
 from idc.schema import ChangePair
-from tests.data.readers.test_own import FOLDERS, imported, metas, prepare, put, table_images
+from tests.data.readers.test_own import FOLDERS, imported, metas, put, table_images
 
 
 def jsonl(tmp_path: Path, *lines: str) -> tuple[dict[str, list[str]], dict[str, str]]:
@@ -122,7 +122,8 @@ TWICE = {"x": "bad row: captions in "}
 # Files, captions of the pairs, and rejects: id -> reason
 TEXTS: dict[str, tuple[dict[str, Any], dict[str, list[str]], dict[str, str]]] = {
     "byte order marks": (
-        {**TWO, "x.txt": "\ufeffmoved\n", "captions.json": '\ufeff{"y": "gone"}'}, {"x": ["moved"], "y": ["gone"]}, {},
+        {**TWO, "x.txt": "\ufeffmoved\n", "captions.json": '\ufeff{"y": "gone", "x": {"split": "val"}}'},
+        {"x": ["moved"], "y": ["gone"]}, {},
     ),
     "only line ends end a caption": (
         {**TWO, "x.txt": LINES}, {"x": ["a\u2028line\x0cfeed\x85and\x1cmore", "gone", "moved"], "y": []}, {},
@@ -149,14 +150,3 @@ def test_texts_of_a_folder(name: str, tmp_path: Path) -> None:
     assert actual == pairs
     assert rejects.keys() == reasons.keys()
     assert all(rejects[place].startswith(reason) for place, reason in reasons.items())
-
-
-def test_a_file_of_captions_adds_what_text_files_do_not_say_and_texts_of_no_pair_are_counted(tmp_path: Path) -> None:
-    more = '{"x": {"change_type": "move", "split": "val", "error": "mine"}, "w\\ud83d": "of nobody"}'
-    files = {**TWO, "captions/z.txt": "of nobody", "captions.json": more}
-    manifest = prepare(put(tmp_path / "in", files), tmp_path / "out", "folder")
-    (row,) = (row for row in iter_rows(tmp_path / "out") if row["pair_id"] == "x")
-    assert (row["captions"], row["change_type"], row["split"]) == (["moved", "gone"], "move", "val")
-    assert json.loads(row["meta"]) == {"error": "mine"}, "a column of the program is not set from outside"
-    assert manifest.extra["captions_without_pair"] == 2
-    assert "captions/z.txt" in " ".join(manifest.extra["notes"])

@@ -12,7 +12,7 @@ from idc.data.config import ImportConfig
 from idc.data.importing import open_import
 from idc.data.readers import open_reader
 from idc.data.readers.annotations import Annotations
-from idc.data.store import iter_rows, read_rejects
+from idc.data.store import iter_rows
 from tests.conftest import Command
 from tests.data import container_sets
 from tests.data.official_layouts import check_annotations_alone, check_damaged, found, grey, more, round_trip
@@ -53,16 +53,6 @@ def test_a_byte_order_mark_changes_no_official_set(name: str, tmp_path: Path) ->
     assert manifest.num_rejected == 0
 
 
-def test_spot_counts_rows_sentences_and_empty_sentences(tmp_path: Path) -> None:
-    manifest = prepare(spot_the_diff().write(tmp_path / "in"), tmp_path / "out", "spot_the_diff")
-    assert manifest.extra["counts"] == {
-        "train": {"rows": 3, "sentences": 4, "empty_sentences": 1},
-        "val": {"rows": 1, "sentences": 1, "empty_sentences": 1},
-        "test": {"rows": 2, "sentences": 2, "empty_sentences": 0},
-    }
-    assert (manifest.num_without_captions, manifest.extra["protocol"]) == (1, "single")
-
-
 def test_levir_masks_flags_and_types(tmp_path: Path) -> None:
     official = levir_mci()
     prepare(official.write(tmp_path / "in"), tmp_path / "out", "levir")
@@ -77,18 +67,6 @@ def test_levir_masks_flags_and_types(tmp_path: Path) -> None:
     manifest = prepare(official.write(tmp_path / "cc"), tmp_path / "cc_out", "levir")
     assert manifest.num_rejected == 0
     assert {row["mask"] for row in iter_rows(tmp_path / "cc_out")} == {None}
-
-
-def test_files_that_are_no_images_or_no_files_are_named(tmp_path: Path) -> None:
-    rows = [{"img0": f"{n}.heic", "img1": f"{n}_2.png", "sents": ["a"], "uid": n} for n in "ab"]
-    texts = {"train.json": json.dumps(rows), "a.heic": "x", "b.heic": "x", "other.svg": "<svg/>"}
-    source = put(tmp_path / "in", {**texts, "a_2.png": 1, "b_2.png": 2})
-    (source / "deep").symlink_to("..", target_is_directory=True)
-    manifest = prepare(source, tmp_path / "out", "image_editing_request")
-    assert manifest.reject_reasons["not an image"] == 2
-    notes = " ".join(manifest.extra["notes"])
-    assert "1 .svg" in notes
-    assert "deep" in notes
 
 
 def test_omnidiff_keeps_the_parts_apart(tmp_path: Path) -> None:
@@ -106,17 +84,6 @@ def test_omnidiff_keeps_the_parts_apart(tmp_path: Path) -> None:
     assert rows["render/000041"]["change_type"] == "addition"
     meta = json.loads(rows["render/1"]["meta"])
     assert (meta["subset"], meta["types"]) == ("render", ["pose", "OCR"])
-
-
-def test_one_useless_file_of_several_costs_only_its_split(tmp_path: Path) -> None:
-    source = spot_the_diff().write(tmp_path / "in")
-    (source / "train.json").write_text("<!DOCTYPE html><html>Sign in</html>")
-    (source / "val.json").unlink()
-    manifest = prepare(source, tmp_path / "out", "spot_the_diff")
-    assert manifest.rows_by_split == {"test": 2}
-    ((place, reason),) = read_rejects(tmp_path / "out")
-    assert (place, reason[:42]) == ("train.json", "bad file: train.json is not JSON: Expectin")
-    assert "no annotations of val were found" in manifest.extra["notes"]
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from idc.data.rendered.config import RenderConfig, SeveralConfig, VariationConfig
-from idc.data.rendered.draw import draw_scene
 from idc.data.rendered.render import RenderScenes
-from idc.data.rendered.scene import Scene
 from idc.schema import ChangePair
 
 SMALL = RenderConfig(
@@ -25,11 +23,6 @@ WIDE = VariationConfig(
     ground=0.6, ground_tint=0.08, object_size=0.1, object_tint=0.15, roughness=1, rubber_gloss=0.1, exposure=0.3,
     contrast=0.1, blur=0.6, noise=0.02, jpeg_share=0.5,
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def scenes() -> list[Scene]:
-    return [draw_scene(CLEVR, index)[0] for index in range(60)]
 
 
 @pytest.fixture(scope="module")

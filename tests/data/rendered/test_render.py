@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -14,7 +13,7 @@ import pytest
 
 from idc.data.images import decode_image
 from idc.data.pipeline import TooManyRejects, run_local
-from idc.data.rendered.captions import SYNONYMS, TEMPLATES, true_captions
+from idc.data.rendered.captions import TEMPLATES
 from idc.data.rendered.config import RenderJob
 from idc.data.rendered.draw import cast, draw_scene
 from idc.data.rendered.render import LEAST_LLVM, RenderScenes, open_rendering
@@ -42,21 +41,6 @@ def test_pairs_are_what_the_scene_says(pairs):
         for data in (changed.before, changed.after, same.after):
             assert decode_image(data).shape == (32, 32, 3)
     assert RenderScenes(SMALL).pairs(7) == tuple(pairs[14:16]), "whatever was rendered before"
-
-
-def test_the_truth_is_that_of_the_scene(pairs):
-    for number, pair in enumerate(pairs):
-        told = true_captions(pair.change_type, pair.meta["before"], pair.meta["after"])
-        assert len(told) == len(TEMPLATES[pair.change_type])
-        if pair.change_type == "none":
-            continue
-        change = draw_scene(SMALL, number // 2)[0].change
-        thing = change.before or change.after
-        assert all(f"{thing.size} {thing.color} {thing.material} {thing.shape}" in caption for caption in told)
-        if pair.change_type in ("color", "material"):
-            value = getattr(change.after, pair.change_type)
-            assert all(caption.endswith(value) for caption in told)
-            assert any(re.search(rf"\b({'|'.join(SYNONYMS.get(value, [value]))})$", c) for c in pair.captions)
 
 
 def test_objects_look_as_they_are_called():

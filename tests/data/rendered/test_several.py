@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import asdict
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +11,13 @@ import pytest
 
 from idc.config import ConfigError, load
 from idc.data.images import decode_image
-from idc.data.rendered.config import RenderConfig, RenderJob, SeveralConfig
-from idc.data.rendered.differences import KINDS, differences_of
+from idc.data.rendered.config import RenderConfig, SeveralConfig
+from idc.data.rendered.differences import KINDS
 from idc.data.rendered.draw import UnplaceableScene, cast, split_of
 from idc.data.rendered.lettering import letter_stencil
 from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes
 from idc.data.rendered.scene import Thing, View
 from idc.data.rendered.several import (
-    CLEAR,
-    CLEAR_SHARE,
     LETTERS,
     SeveralScene,
     captions_of_differences,
@@ -94,50 +90,6 @@ def test_exactly_the_listed_differences_happen(scenes: list[SeveralScene]) -> No
         assert any(thing in scene.after for thing in scene.before), "an object stays"
 
 
-def test_no_other_story_explains_the_images(scenes: list[SeveralScene]) -> None:
-    for scene in scenes:
-        of = [
-            {look(scene.before[i]) for i in difference.before} | {look(scene.after[i]) for i in difference.after}
-            for difference in scene.differences
-        ]
-        assert all(not a & b for a, b in combinations(of, 2))
-        for difference, looks in zip(scene.differences, of, strict=True):
-            if difference.kind in ("add", "drop", "move", "count"):
-                for things, numbers in ((scene.before, difference.before), (scene.after, difference.after)):
-                    assert not looks & {look(thing) for i, thing in enumerate(things) if i not in numbers}
-
-
-def test_every_object_is_seen_apart_and_what_changes_is_seen_well(scenes: list[SeveralScene]) -> None:
-    for scene in scenes:
-        for image, things in enumerate((scene.before, scene.after)):
-            ids = cast(things, scene.views[image], SEVERAL.width, SEVERAL.height)
-            assert np.array_equal(ids, scene.ids[image])
-            for a, b in combinations(things, 2):
-                assert np.hypot(a.x - b.x, a.y - b.y) >= a.footprint + b.footprint + SEVERAL.min_gap - 1e-9
-            assert all(np.count_nonzero(ids == n) >= SEVERAL.min_visible_pixels for n in range(len(things)))
-            for difference in scene.differences:
-                for number in (difference.before, difference.after)[image]:
-                    whole = cast((things[number],), scene.views[image], SEVERAL.width, SEVERAL.height) == 0
-                    shown = np.count_nonzero(ids == number) / np.count_nonzero(whole)
-                    assert shown >= CLEAR_SHARE.get(difference.kind, CLEAR)
-                    assert not whole[[0, -1]].any()
-                    assert not whole[:, [0, -1]].any()
-
-
-def test_records_state_the_differences_and_what_distracts(scenes: list[SeveralScene]) -> None:
-    for scene in scenes:
-        meta = json.loads(json.dumps(scene.record()))
-        listed = differences_of(meta)
-        assert listed is not None
-        assert [difference.kind for difference in listed] == [difference.kind for difference in scene.differences]
-        assert meta["changeflag"] == int(bool(listed))
-        assert scene.change_type == (None if len(listed) > 1 else listed[0].kind if listed else "none")
-        assert ("OCR" in meta["types"]) == any(difference.kind == "text" for difference in listed)
-        assert all(("text" in thing) == bool(Thing(**thing).text) for thing in (*meta["before"], *meta["after"]))
-        assert (meta["distractors"]["camera"] == 0) == (scene.views[0].origin == scene.views[1].origin)
-        assert (meta["distractors"]["lamps"] == 0) == (scene.views[0].lamps == scene.views[1].lamps)
-
-
 def test_the_reverse_of_a_record_is_true_and_its_own_reverse(scenes: list[SeveralScene]) -> None:
     num_captions = 0
     for scene in scenes:
@@ -175,17 +127,6 @@ def test_a_bad_setting_is_refused_with_the_reason(settings: dict[str, object], w
     names = {name: f"several.{name}" for name in SeveralConfig.model_fields}
     with pytest.raises(ConfigError, match=word):
         load(RenderConfig, None, {names.get(name, name): value for name, value in settings.items()})
-
-
-@pytest.mark.parametrize("name", ["several", "several_small"])
-def test_presets_can_be_placed(name: str) -> None:
-    path = str(ROOT / "jobs" / "configs" / "render" / f"{name}.yaml")
-    render = load(RenderJob, path, {"out": "unused"}).render
-    assert render.several is not None
-    for index in range(2 * render.several.num_counts):
-        scene, _ = draw_several(render, index)
-        assert len(scene.differences) == index % render.several.num_counts
-        assert {difference.kind for difference in scene.differences} <= set(render.several.kinds)
 
 
 def test_a_letter_is_upright_and_legible_from_all_four_sides() -> None:

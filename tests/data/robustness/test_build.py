@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idc.config import ConfigError, load
+from idc.config import load
 from idc.data.config import CorruptJob
 from idc.data.images import decode_image, encode_png
 from idc.data.pipeline import run_local, run_stages, write_result
@@ -238,19 +238,6 @@ def test_references_and_notes_of_other_pairs_are_not_passed_off_as_true(plain: P
     make(tmp_path / "notes", store(tmp_path / "in", [pair]), kind="swap_order")
     [row] = rows(tmp_path / "notes").values()
     assert json.loads(row["meta"]) == {"conditions": ["dry", "wet"], "swapped": True}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"kind": "fog"}, "severity: required with kind=fog"),
-        ({"kind": "replace_words"}, "share: required"),
-        ({"kind": "swap_order", "severity": 3}, "severity: not used with kind=swap_order"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load(CorruptJob, None, {"pairs": "x", "out": "y", **settings})
 
 
 def test_the_job(plain: Path, tmp_path: Path, command: Command) -> None:
