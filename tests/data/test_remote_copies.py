@@ -15,8 +15,6 @@ from idc.data import remote_copies
 from idc.data.files import locate
 from idc.data.object_store import Unreachable, check_writable, marked, marker_fault, patiently
 from idc.data.remote_copies import local_folder, sizes, upload_files
-from idc.data.store import read_manifest
-from tests.evaluation.test_split import make_pairs
 from tests.object_store import Store, store
 
 
@@ -193,17 +191,3 @@ def test_a_local_fault_is_not_waited_for(tmp_path: Path) -> None:
     assert calls == [1]
     with pytest.raises(Unreachable):
         patiently(lambda: (_ for _ in ()).throw(OSError("curlCode: 7")), "s3://idc/x", 0)
-
-
-def test_a_data_set_that_cannot_be_read_or_written_is_named(s3: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"^out=s3://none/pairs: there is no such bucket; create it"):
-        make_pairs("s3://none/pairs")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^s3://none/pairs is not a data set folder"):
-        read_manifest("s3://none/pairs")
-    monkeypatch.setattr("idc.data.object_store.READ_PATIENCE_S", 0.0)
-    s3.refuse()
-    try:
-        with pytest.raises(ValueError, match=r"^s3://idc/pairs did not answer for \d+ s; check the network"):
-            read_manifest("s3://idc/pairs")
-    finally:
-        s3.answer()

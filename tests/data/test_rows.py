@@ -80,10 +80,6 @@ def make(kind: str, folder: Path) -> str:
     if kind == "folder of pairs":
         write_pairs(folder / "pairs")
         return str(folder / "pairs")
-    if kind == "csv":
-        lines = [f"p{i:02d};images/before/p{i:02d}.png;images/after/p{i:02d}.png" for i in range(COUNT)]
-        (folder / "t.csv").write_text("\n".join(["pair_id;before;after", *lines]))
-        return str(folder / "t.csv")
     if kind == "jsonl":
         rows = table("paths", folder / "images").to_pylist()
         (folder / "t.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
@@ -101,7 +97,7 @@ def make(kind: str, folder: Path) -> str:
     return str(folder / "t.parquet")
 
 
-KINDS = ("folder of images", "folder of pairs", "csv", "jsonl", "parquet folders", "parquet of structs")
+KINDS = ("folder of images", "folder of pairs", "jsonl", "parquet folders", "parquet of structs")
 
 
 def rows_of(source: InputRows) -> list[tuple[int, str, int, int]]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import io
 import struct
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import rasterio
 from PIL import Image
-from rasterio.transform import Affine
 
 from idc.data.images import ImageError, decode_image, encode_png, image_size
 from idc.data.tiff_header import geo_header, tiff_directories
@@ -87,20 +85,6 @@ def test_what_is_cut_or_no_tiff_has_no_directories_and_a_doubled_size_is_refused
         image_size(twice)
     for data in (b"", b"II*\0", b"II*\0\xff\xff\xff\xff", b"II+\0\x08\0\0\0" + b"\xff" * 8, whole[:-60], b"\x89PNG"):
         assert tiff_directories(io.BytesIO(data)) == []
-
-
-@pytest.mark.parametrize(
-    ("kind", "bands", "profile"),
-    [
-        ("uint8", 3, {}),
-        ("uint16", 4, {"BIGTIFF": "YES"}),
-        ("float32", 2, {"grid": Affine(0.4, 0.1, 500_000, 0.1, -0.4, 5_300_000)}),
-        ("uint16", 13, {"ENDIANNESS": "BIG"}),
-    ],
-)
-def test_what_it_declares(kind: str, bands: int, profile: dict[str, Any], tmp_path: Path) -> None:
-    path = write(tmp_path / "image.tif", np.zeros((20, 30, bands), kind), **profile)
-    assert geo_header(path.read_bytes()) == (20, 30, bands, 8 * np.dtype(kind).itemsize)
 
 
 def test_files_without_a_georeference_have_none(tmp_path: Path) -> None:

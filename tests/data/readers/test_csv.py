@@ -90,14 +90,6 @@ def test_captions_of_several_lines_are_kept_wherever_they_stand(tmp_path: Path) 
     assert rejects == {}
 
 
-@pytest.mark.parametrize("end", ["\r", "\r\n"])
-def test_every_line_end_ends_rows(tmp_path: Path, end: str) -> None:
-    path = table(tmp_path, [*rows(300), f'p0,{FILES},"two{end}lines"'], end=end)
-    pairs, rejects = imported(path, "csv", chunk_size=7)
-    assert (len(pairs), pairs["p0"], rejects) == (301, [f"two{end}lines"], {})
-    assert as_captioned(path)[299:] == [("p301", None), ("p0", None)]
-
-
 def test_cells_of_columns_without_a_name_are_not_dropped(tmp_path: Path) -> None:
     pairs, rejects = imported(table(tmp_path, [f"p1,{FILES},x,,", f"p2,{FILES},x,1,2"], header=f"{HEADER},,"), "csv")
     assert (list(pairs), list(rejects)) == (["p1"], ["t.csv:3"])

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from idc.data.config import ValidateJob
-from idc.data.pipeline import iter_chunks
-from idc.data.rows import open_rows
 from idc.data.store import iter_rows
 from idc.data.validation.run import validate
 from idc.schema import ChangePair
@@ -27,23 +25,6 @@ def jsonl(tmp_path: Path, *lines: str) -> tuple[dict[str, list[str]], dict[str, 
 
 DEEP = "[" * 100_000 + "]" * 100_000
 SURROGATE = '"half \\ud83d a smile"'
-FAULTS = [
-    ('"a": 1, "a": 2', "the key 'a' occurs twice"), (f'"a": {DEEP}', "nested too deep"),
-    (f'"a": {"1" * 5_000}', "4300 digits"), ('"a": NaN', "NaN is not a JSON number"),
-]  # fmt: skip
-
-
-def test_rows_that_are_no_json_are_rejects_with_their_lines(tmp_path: Path) -> None:
-    texts = [f'"pair_id": "q", {text}' for text, _ in FAULTS]
-    pairs, rejects = jsonl(tmp_path, '"pair_id": "p1"', *texts, '"pair_id": "p3"')
-    assert list(pairs) == ["p1", "p3"]
-    lines = [f"t.jsonl:{number}" for number in range(2, 2 + len(FAULTS))]
-    assert list(rejects) == lines
-    for line, (_, reason) in zip(lines, FAULTS, strict=True):
-        assert rejects[line].startswith("bad row: ")
-        assert reason in rejects[line]
-    batches = list(iter_chunks(open_rows(str(tmp_path / "t.jsonl"))))
-    assert [name for batch in batches for name in batch["pair_id"]] == ["p1", *lines, "p3"]
 
 
 def test_half_a_character_is_a_reject_in_every_column(tmp_path: Path) -> None:
@@ -92,26 +73,6 @@ def test_one_id_in_two_splits_is_a_reject(tmp_path: Path) -> None:
     }
     splits = {row["pair_id"]: row["split"] for row in iter_rows(tmp_path / "out")}
     assert (splits["p1"], splits["p2"]) == ("train", "test")
-
-
-def test_the_columns_of_this_program_are_not_set_from_outside_and_a_cell_that_names_no_image_is_told(
-    tmp_path: Path,
-) -> None:
-    cells = ["5", '["images/1.png"]', '{"bytes": 5}']
-    lines = ['"pair_id": "p", "error": "mine", "before_size": [1, 1]']
-    lines += [f'"pair_id": "c{n}", "mask": "images/3.png", "before": {cell}' for n, cell in enumerate(cells)]
-    table_images(tmp_path)
-    names = '"after": "images/2.png"'
-    text = f'{{"before": "images/1.png", {names}, {lines[0]}}}\n' + "".join(
-        f"{{{names}, {line}}}\n" for line in lines[1:]
-    )
-    (tmp_path / "t.jsonl").write_text(text)
-    pairs, rejects = imported(tmp_path / "t.jsonl", "jsonl")
-    assert metas(tmp_path / "out") == {"p": {"error": "mine", "before_size": [1, 1]}}
-    assert list(pairs) == ["p"]
-    for n in range(len(cells)):
-        assert rejects[f"c{n}"].startswith("bad row: before, ")
-        assert "the cell is empty" not in rejects[f"c{n}"]
 
 
 TWO = FOLDERS["two folders"]

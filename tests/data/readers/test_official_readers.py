@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from idc.data import files
 from idc.data.config import ImportConfig
 from idc.data.importing import open_import
 from idc.data.readers import open_reader
-from idc.data.readers.annotations import Annotations
 from idc.data.store import iter_rows
 from tests.conftest import Command
 from tests.data import container_sets
@@ -84,26 +82,6 @@ def test_omnidiff_keeps_the_parts_apart(tmp_path: Path) -> None:
     assert rows["render/000041"]["change_type"] == "addition"
     meta = json.loads(rows["render/1"]["meta"])
     assert (meta["subset"], meta["types"]) == ("render", ["pose", "OCR"])
-
-
-@pytest.mark.parametrize(
-    ("text", "records", "rejects"),
-    [
-        ('[{"a": 1}, {"a": {"a": 2}}]', [0, 1], []),
-        ('[{"a": 1}, 2]', [0], ["f.json:1"]),
-        ('[{"a": 1}, {"a": , {"a": 3}]', [], ["f.json"]),
-        ('{"a": 1}', [], ["f.json"]),
-        ("null", [], ["f.json"]),
-        ("[", [], ["f.json"]),
-        ("[" * 100_000, [], ["f.json"]),
-    ],
-)
-def test_records_of_a_list(tmp_path: Path, text: str, records: list[int], rejects: list[str]) -> None:
-    annotations = Annotations(files.locate(put(tmp_path, {"f.json": text})))
-    assert [place for place, _ in annotations.records("f.json")] == [f"f.json:{n}" for n in records]
-    assert [row["pair_id"] for row in annotations.rejects] == rejects
-    if rejects == ["f.json"]:
-        assert annotations.items("f.json") == ({"a": 1} if text == '{"a": 1}' else {})
 
 
 def test_other_annotations_images_or_protocol_are_other_inputs(tmp_path: Path) -> None:

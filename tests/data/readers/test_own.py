@@ -278,17 +278,6 @@ def test_parquet(tmp_path: Path, how: str) -> None:
     assert read_manifest(tmp_path / "out").num_chunks == 3
 
 
-def test_any_filesystem(tmp_path: Path) -> None:
-    put(tmp_path / "in", FOLDERS["two folders"])
-    memory = fsspec.filesystem("memory")
-    memory.put(str(tmp_path / "in"), f"/{tmp_path.name}", recursive=True)
-    outcomes = []
-    for number, source in enumerate([tmp_path / "in", (tmp_path / "in").as_uri(), f"memory://{tmp_path.name}"]):
-        manifest = prepare(source, tmp_path / f"out{number}", "folder")
-        outcomes.append((manifest.fingerprint, result(tmp_path / f"out{number}")))
-    assert outcomes[0] == outcomes[1] == outcomes[2]
-
-
 def test_a_table_may_name_uris(tmp_path: Path) -> None:
     with fsspec.open(f"memory://{tmp_path.name}/deep/1.png", "wb") as stream:
         stream.write(picture(1))
