@@ -45,7 +45,6 @@ def instruct_pix2pix() -> Official:
 
 
 def frames(first: int, last: int, count: int = 9) -> np.ndarray:
-    """uint8 (count, 3, 6, 8): grey, from ``first`` to ``last``."""
     values = np.linspace(first, last, count).round().astype(np.uint8)
     return np.broadcast_to(values[:, None, None, None], (count, 3, 6, 8))
 

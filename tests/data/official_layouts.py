@@ -60,7 +60,6 @@ class Official:
 
 
 def found(out: Path) -> Expected:
-    """The pairs of an imported folder."""
     return {
         row["pair_id"]: (row["split"], grey(row["before"]), grey(row["after"]), row["captions"])
         for row in iter_rows(out)
@@ -86,7 +85,6 @@ def round_trip(official: Official, tmp_path: Path) -> None:
 
 
 def check_layout(official: Official, source: Path) -> None:
-    """It is recognised by its files."""
     layout = find_layout(str(source))
     settings = {} if layout.format == "hugging_face" else official.settings
     if layout.format == "spot_the_diff":

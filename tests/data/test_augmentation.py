@@ -28,7 +28,6 @@ def spots(points: Sequence[tuple[float, float]]) -> np.ndarray:
 
 
 def centre(pixels: np.ndarray) -> np.ndarray:
-    """The centre of mass (x, y)."""
     weight = pixels[..., 0].astype(float)
     y, x = np.mgrid[: SIZE[0], : SIZE[1]] + 0.5
     return np.array([(weight * x).sum(), (weight * y).sum()]) / weight.sum()

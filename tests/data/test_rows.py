@@ -7,23 +7,19 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from idc.data.image_cells import cell_bytes
-from idc.data.images import decode_image, encode_png
+from idc.data.images import decode_image
 from idc.data.pipeline import iter_chunks
 from idc.data.rows import InputRows, open_rows
 from idc.schema import ChangePair
+from tests.data.readers.test_own import picture
 from tests.folders import write_rows
 
 COUNT = 11
-
-
-def picture(value: int) -> bytes:
-    return encode_png(np.full((6, 8, 3), value, np.uint8))
 
 
 def test_change_types_of_tables(tmp_path: Path) -> None:
@@ -72,7 +68,6 @@ def write_pairs(path: Path, split: str = "train", images: bool = True) -> None:
 
 
 def make(kind: str, folder: Path) -> str:
-    """An input of the same eleven pairs."""
     folder.mkdir()
     put_images(folder / "images")
     if kind == "folder of images":

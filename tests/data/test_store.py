@@ -210,7 +210,6 @@ def test_several_processes_map_at_once(tmp_path: Path) -> None:
 
 
 def test_equal_images_of_several_rows_are_mapped_once(tmp_path: Path) -> None:
-    """Ten instructions about each pair, and pairs that share the image before, in any order."""
     blobs = [os.urandom(10_000) for _ in range(8)]
     turns = (Turn("user", f"{IMAGE}{IMAGE}?"), Turn("assistant", "no", "binary"))
     dialogues = [

@@ -34,8 +34,6 @@ def label_of(*boxes: Box, size: int = SIZE) -> np.ndarray:
 
 
 class MciFolder:
-    """Pairs in LEVIR-MCI's layout, to be written and imported."""
-
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
         self.files: dict[str, int | str | bytes] = {}

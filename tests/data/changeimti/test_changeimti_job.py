@@ -1,5 +1,4 @@
-"""ChangeIMTI of a small LEVIR-MCI: questions and answers word for word, table I's numbers, the notebook's bugs at their
-settings, contradictions, unusable input, and a build that is killed."""
+"""ChangeIMTI of a small LEVIR-MCI: questions and answers word for word, and table I's numbers."""
 
 from __future__ import annotations
 
@@ -56,7 +55,6 @@ def built(folder: Path, mci: MciFolder, **more: Any) -> Rows:
 
 
 def asked(row: Instruction) -> list[tuple[str, str]]:
-    """Questions and answers."""
     texts = [turn.text for turn in row.turns]
     return list(zip(texts[::2], texts[1::2], strict=True))
 
@@ -141,7 +139,6 @@ def third_turns(rows: Rows) -> set[str]:
 
 
 def test_the_bugs_of_the_notebook_are_settings(tmp_path: Path) -> None:
-    """A hint gives the answer away, the third turn is about roads, and what has no area is not counted."""
     pair = changed_pair(ROAD_LEFT, PIXEL)
     rows = built(tmp_path / "notebook", pair)
     assert asked(rows["location-road"])[0] == (f"{ROADS}:{PAIR}{HINT}", "left")
@@ -207,10 +204,6 @@ def test_contradictory_pairs_are_kept_and_counted_and_clean_leaves_them_out(tmp_
     assert (manifest.num_rows, manifest.reject_reasons) == (15 + 7, {"contradiction": 15 + 15 + 7})
     counts = count_changeimti(job.out)
     assert (counts.contradictions, counts.rejected_pairs) == ({}, {"contradiction": 3})
-    assert counts.examples["contradiction"] == (
-        "train_000003/caption-0: contradiction: LEVIR/train_000003.png is unchanged, but the mask has roads or "
-        "buildings"
-    )
 
 
 def rejected(folder: Path, mci: MciFolder, **more: Any) -> dict[str, str]:

@@ -36,7 +36,6 @@ def write_pairs(folder: Path, count: int, **changed: Any) -> str:
 
 
 def number_in(content: Any) -> int:
-    """The pair that a request is about, by its images."""
     before, after = (part["image_url"]["url"] for part in content if part["type"] == "image_url")
     pixels = [decode_image(base64.b64decode(url.partition("base64,")[2])) for url in (before, after)]
     assert [int(one[0, 0, 2]) == 255 for one in pixels] == [False, True], "the images are in another order"
@@ -44,7 +43,6 @@ def number_in(content: Any) -> int:
 
 
 def good(number: int) -> str:
-    """An answer that follows the template."""
     return PairDescription("shows", f"{number} red cubes", "has", f"{number} blue cubes").sentence()
 
 

@@ -48,7 +48,6 @@ def run_job(one: DescribeJob, overwrite: bool = False) -> Manifest:
 
 
 def numbers(server: Server) -> list[int]:
-    """The pairs of the requests, in their order."""
     return [number_in(body["messages"][0]["content"]) for body in server.requests]
 
 

@@ -55,7 +55,6 @@ def look(thing: dict[str, Any]) -> Look:
 
 
 def looks(text: str) -> list[Look]:
-    """The objects that a description names."""
     return [frozenset(WORDS[word] for word in phrase.split()) for phrase in PHRASE.findall(text)]
 
 
@@ -195,7 +194,6 @@ def test_more_noise_keeps_the_noise_of_less_and_another_seed_changes_it() -> Non
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Pairs with the scene graphs of rendered ones."""
     changed = {f"p{n:02}": {"meta": meta} for n, (_, meta) in zip(range(16), records().values(), strict=False)}
     return write_pairs(tmp_path_factory.mktemp("scenes") / "pairs", len(changed), **changed)
 

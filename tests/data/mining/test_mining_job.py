@@ -31,7 +31,6 @@ def run(job: MinePairsJob, processes: int = 1, overwrite: bool = False) -> Manif
 
 
 def digests(out: Path) -> dict[str, str]:
-    """The part files of the result and of its steps."""
     folders = {"pairs": out, **{name: Path(f"{out}-work") / name for name in STEPS}}
     return {
         f"{name}/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest()

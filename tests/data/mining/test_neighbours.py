@@ -29,7 +29,6 @@ def vectors() -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def features(vectors: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of features in several parts of unequal length."""
     path = tmp_path_factory.mktemp("features")
     folder = DatasetFolder.open_for_build(
         path, kind="image_features", schema=feature_schema(), fingerprint="x", config={}, num_chunks=PARTS

@@ -34,7 +34,6 @@ def test_the_papers_thresholds(sims: list[float], kept: list[float], reason: str
 
 
 def features_folder(path: Path, features: tuple[np.ndarray, np.ndarray]) -> Path:
-    """A folder of features as the job's first step writes it."""
     rows = [
         {
             "place": i, "image_id": str(i), "height": 1, "width": 1, "thumbnail": bytes(192),

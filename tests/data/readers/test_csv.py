@@ -21,7 +21,6 @@ def table(folder: Path, lines: list[str], end: str = "\n", header: str = HEADER)
 
 
 def as_captioned(path: Path) -> list[tuple[str, str | None]]:
-    """Id and error of every row, as jobs/caption.py reads them."""
     chunks = iter_chunks(open_rows(str(path), chunk_size=7))
     return [row for batch in chunks for row in zip(batch["pair_id"], batch["error"], strict=True)]
 

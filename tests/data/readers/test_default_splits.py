@@ -32,7 +32,6 @@ def splits_of(out: Path) -> dict[str, str]:
 
 
 def imported(source: Path, out: Path, **settings: Any) -> tuple[Manifest, dict[str, str]]:
-    """Import, and check that what came out passes its own check."""
     manifest = prepare(source, out, "csv", **{"chunk_size": 3, **settings})
     result = validate(ValidateJob(pairs=str(out)), progress=False).result
     assert (result.num_leaks, result.problems) == (0, {})

@@ -62,19 +62,13 @@ def test_a_corrupt_page_costs_only_its_rows(tmp_path: Path, column: str, share: 
         assert all(errors[row].startswith("unreadable row: ") for row in lost)
 
 
-def test_a_damaged_footer_and_a_doubled_column_are_refused(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "t.parquet", 10, group=5)
-    data = bytearray(path.read_bytes())
-    data[-60:-20] = b"\xff" * 40
-    path.write_bytes(bytes(data))
+def test_a_doubled_column_is_refused(tmp_path: Path) -> None:
     doubled = pa.table([["p"], [b""], [b""], ["a"], ["b"]], names=["pair_id", "before", "after", "caption", "caption"])
     pq.write_table(doubled, tmp_path / "d.parquet")
-    for name, fault in (("t", "is not a Parquet file"), ("d", "has the column 'caption' more than once")):
-        source = str(tmp_path / f"{name}.parquet")
-        with pytest.raises(ValueError, match=rf"{name}\.parquet {fault}"):
-            open_rows(source)
-        with pytest.raises(ValueError, match=rf"{name}\.parquet {fault}"):
-            open_reader("parquet", source, ImportConfig())
+    with pytest.raises(ValueError, match=r"d\.parquet has the column 'caption' more than once"):
+        open_rows(str(tmp_path / "d.parquet"))
+    with pytest.raises(ValueError, match=r"d\.parquet has the column 'caption' more than once"):
+        open_reader("parquet", str(tmp_path / "d.parquet"), ImportConfig())
 
 
 def test_numbers_that_json_has_not_and_texts_that_are_not_utf8(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from tests.data.readers.test_own import FOLDERS, imported, metas, put, table_ima
 
 
 def jsonl(tmp_path: Path, *lines: str) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """The captions of the pairs and the reasons of the rejects of a table; a line is put into the row's braces."""
     table_images(tmp_path)
     images = json.dumps({"before": "images/1.png", "after": "images/2.png"})[1:-1]
     (tmp_path / "t.jsonl").write_bytes("".join(f"{{{images}, {line}}}\n" for line in lines).encode())

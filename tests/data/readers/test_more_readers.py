@@ -23,7 +23,6 @@ COLUMNS = {"before": "source_image", "after": "target", "captions": "texts", "pa
 
 
 def saved(folder: Path, rows: dict[str, list[dict[str, Any]]]) -> Path:
-    """What ``save_to_disk`` writes."""
     import datasets
 
     kinds = ["color", "add"]

@@ -93,18 +93,6 @@ def twin_scene(*others: Thing) -> tuple[Change, tuple[Thing, ...], tuple[Thing, 
     return Change("color", cube, blue), (cube, *others), (blue, *others), draw_scene(SMALL, 0)[0].views[:2]
 
 
-def test_an_ambiguous_object_is_described_by_a_relation():
-    view = draw_scene(SMALL, 0)[0].views[0]
-    (right_x, right_y), _ = view.ground_axes
-    at = lambda d: {"x": d * right_x, "y": d * right_y}  # noqa: E731
-    ball = Thing("sphere", "green", "metal", "large", 0.7, **at(1.5), turn=0.0)
-    twin = Thing("cube", "red", "rubber", "small", 0.35, **at(3.0), turn=0.0)
-    plain, relational = descriptions(*sights(*twin_scene(ball, twin)))
-    assert plain == []
-    assert {d.relation for d in relational} == {"left"}
-    assert {d.anchor for d in relational} == {ball}
-
-
 def test_a_scene_in_which_nothing_is_unique_is_not_describable():
     twins = [Thing("cube", "red", "rubber", "small", 0.35, float(x), 0.0, 0.0) for x in (-2, 2)]
     assert descriptions(*sights(*twin_scene(*twins))) == ([], [])

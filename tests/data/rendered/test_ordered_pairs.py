@@ -56,7 +56,6 @@ def test_pairs_are_the_scenes_images_in_their_order(rows) -> None:
 
 
 def test_every_caption_is_true(rows) -> None:
-    """By the claims code that evaluations use: no caption names what is not so."""
     pairs = [pair for index in TRAIN for pair in rows[index].values()]
     truths = {p.pair_id: truth_of(p.change_type, p.meta["before"], p.meta["after"]) for p in pairs}
     found = hallucination((caption, truths[p.pair_id]) for p in pairs for caption in p.captions)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,6 @@ from idc.data.rendered.several import (
     captions_of_differences,
     draw_several,
     kinds_of_changes,
-    look,
     reversed_record,
 )
 from idc.metrics.difference_lists import match_caption, true_differences
@@ -40,9 +38,7 @@ def scenes() -> list[SeveralScene]:
 
 def test_numbers_of_changes_and_kinds_are_balanced(scenes: list[SeveralScene]) -> None:
     assert [len(scene.differences) for scene in scenes[:12]] == [0, 1, 2, 3, 4, 5] * 2
-    kinds = Counter(difference.kind for scene in scenes for difference in scene.differences)
-    assert set(kinds) == set(KINDS)
-    assert max(kinds.values()) - min(kinds.values()) <= 2  # 150 differences; a scene may not have one of its kinds
+    assert {difference.kind for scene in scenes for difference in scene.differences} == set(KINDS)
     config = SEVERAL.model_copy(update={"num_scenes": 600})
     splits = Counter((index % 6, split_of(config, index)) for index in range(600))
     assert all(splits[number, "test"] == pytest.approx(10, abs=2) for number in range(6))
@@ -58,36 +54,6 @@ def test_a_kind_that_a_scene_cannot_have_is_replaced_and_impossible_settings_end
         assert [difference.kind for difference in scene.differences] == ["color"]
     with pytest.raises(UnplaceableScene, match=r"lower several\.max_changes"):
         draw_several(SEVERAL.model_copy(update={"extent": 0.5}), 5)
-
-
-def test_exactly_the_listed_differences_happen(scenes: list[SeveralScene]) -> None:
-    for scene in scenes:
-        taken: tuple[list[int], list[int]] = ([], [])
-        for difference in scene.differences:
-            old, new = (
-                [things[i] for i in numbers]
-                for things, numbers in ((scene.before, difference.before), (scene.after, difference.after))
-            )
-            for members, numbers in zip(taken, (difference.before, difference.after), strict=True):
-                members += numbers
-            if difference.kind == "count":
-                assert len(old) != len(new)
-                assert min(len(old), len(new)) >= 1
-                assert len({look(thing) for thing in (*old, *new)}) == 1
-                assert set(old) <= set(new) or set(new) <= set(old)
-            elif difference.kind in ("add", "drop"):
-                assert (len(old), len(new)) == ((0, 1) if difference.kind == "add" else (1, 0))
-            else:
-                ((was,), (now,)) = old, new
-                changed = {name for name, value in asdict(was).items() if value != getattr(now, name)}
-                assert changed == {
-                    "replace": {"shape"}, "size": {"size", "radius"}, "orientation": {"turn"}, "move": {"x", "y"},
-                }.get(difference.kind, {difference.kind})  # fmt: skip
-        for side, things in enumerate((scene.before, scene.after)):
-            assert len(set(taken[side])) == len(taken[side]), "no object has part in two differences"
-            other = (scene.after, scene.before)[side]
-            assert all(number in taken[side] or thing in other for number, thing in enumerate(things))
-        assert any(thing in scene.after for thing in scene.before), "an object stays"
 
 
 def test_the_reverse_of_a_record_is_true_and_its_own_reverse(scenes: list[SeveralScene]) -> None:
@@ -152,7 +118,6 @@ def test_a_letter_is_upright_and_legible_from_all_four_sides() -> None:
 
 
 def _small(values: np.ndarray) -> np.ndarray:
-    """16x16 points of an array (H, W)."""
     rows, columns = (np.linspace(0, length - 1, 16).round().astype(int) for length in values.shape)
     return values[np.ix_(rows, columns)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,16 +15,15 @@ from idc.data.pipeline import run_local
 from idc.data.rendered.config import RenderJob, SeveralConfig
 from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, open_rendering
 from idc.data.robustness.build import open_corruption as open_corruption
-from idc.data.store import iter_rows
 from idc.metrics.difference_lists import match_caption, true_differences
 from idc.schema import CHANGE_TYPES
 from idc.systems.twincap.truth import PARTS, UNKNOWN, pair_truth
 from tests.data.rendered.test_several import TINY
+from tests.data.robustness.test_build import rows
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """12 pairs with none to three changes each."""
     out = str(tmp_path_factory.mktemp("several") / "pairs")
     render = TINY.model_copy(
         update={"num_scenes": 12, "several": SeveralConfig(max_changes=3), "val_share": 0.3, "test_share": 0.3}
@@ -34,14 +32,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return out
 
 
-def rows(folder: str | Path) -> dict[str, dict[str, Any]]:
-    return {row["pair_id"]: row for row in iter_rows(str(folder))}
-
-
 def test_in_swapped_order_lists_masks_and_references_are_those_of_that_order(folder: str, tmp_path: Path) -> None:
     job = load(CorruptJob, None, {"pairs": folder, "out": str(tmp_path / "out"), "kind": "swap_order"})
     run_local(*open_corruption(job), progress=False, max_reject_share=0.0)
-    clean, swapped = rows(folder), rows(tmp_path / "out")
+    clean, swapped = rows(Path(folder)), rows(tmp_path / "out")
     assert len(swapped) >= 10  # of some nothing can be said without doubt in the other order
     for name, row in swapped.items():
         old, meta = clean[name], json.loads(row["meta"])
@@ -57,9 +51,8 @@ def test_in_swapped_order_lists_masks_and_references_are_those_of_that_order(fol
 
 
 def test_twincap_learns_all_objects_that_changed(folder: str) -> None:
-    """Where they are, and the difference that each belongs to; a single changed object where there is only one."""
     several = single = 0
-    for row in rows(folder).values():
+    for row in rows(Path(folder)).values():
         meta = json.loads(row["meta"])
         truth = pair_truth(row["change_type"], row["captions"], meta, (36, 48))
         gone = [thing for thing in meta["before"] if thing not in meta["after"]]

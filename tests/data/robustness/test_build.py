@@ -69,7 +69,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two scenes of every change type."""
     out = tmp_path_factory.mktemp("rendered") / "pairs"
     config = str(ROOT / "jobs/configs/render/demo.yaml")
     job = load(RenderJob, config, {"out": str(out), "render.num_scenes": 10, "render.samples_per_pixel": 4})
@@ -124,7 +123,6 @@ def test_words_are_replaced_at_the_given_share_and_nothing_else(plain: Path, tmp
 
 
 def test_words_of_procedures_are_replaced_with_their_ids(plain: Path, tmp_path: Path) -> None:
-    """The captions of a folder of procedures become those that noised pairs have, and the ids those of its words."""
     import pyarrow as pa
 
     vocabulary = Vocabulary.build(text for row in iter_rows(plain, ["captions"], "train") for text in row["captions"])

@@ -149,7 +149,6 @@ IMPORT = "python jobs/import_dataset.py"
 
 
 def test_the_next_command(tmp_path: Path) -> None:
-    """It can be given as it is: the settings of the layout that was found are in it."""
 
     def after(path: Path, **settings: Any) -> str:
         return after_validation(check(path, **settings))

@@ -27,5 +27,4 @@ def stage() -> RenderSatellitePairs:
 
 @pytest.fixture(scope="session")
 def pairs(stage: RenderSatellitePairs) -> list[ChangePair]:
-    """Two pairs of each kind of works, and as many without a change."""
     return [stage.pair(index) for index in range(24)]
