@@ -18,9 +18,8 @@ def test_values_are_classes_in_grey_and_in_three_channels() -> None:
     assert np.array_equal(class_label(class_map(encode_png(mask))), mask)
 
 
-@pytest.mark.parametrize("colour", [(1, 1, 1), (254, 254, 254), (255, 255, 0)])
-def test_other_values_and_colours_are_refused_by_name(colour: tuple[int, int, int]) -> None:
+def test_other_values_and_colours_are_refused_by_name() -> None:
     pixels = np.zeros((2, 3, 3), np.uint8)
-    pixels[1, 2] = colour
+    pixels[1, 2] = 254
     with pytest.raises(ValueError, match=r"1 pixel of another colour, first RGB .* at row 1, column 2"):
         class_map(encode_png(pixels))

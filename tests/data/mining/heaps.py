@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ from PIL import Image
 
 from idc.config import load
 from idc.data.mining.config import MinePairsJob
+from idc.data.mining.features_folder import FEATURES, LENGTHS, feature_schema, unit_length
+from tests.folders import write_rows
 
 LOOSE = {
     f"efficientnet_lite0.{layer}_thresholds.{name}": value
@@ -51,3 +54,17 @@ def job(heap: Path, out: Path, **settings: object) -> MinePairsJob:
     given = {name.replace("__", "."): value for name, value in settings.items()}
     small = {"efficientnet_lite0.size": 64, "chunk_size": 8, "query_chunk": 8, "neighbours": 5, "workers": 1}
     return load(MinePairsJob, None, {"heap": str(heap), "out": str(out), **small, **LOOSE, **given})
+
+
+def features_folder(path: Path, features: Sequence[np.ndarray], thumbnails: Sequence[int] | None = None) -> Path:
+    """A folder of features as the job's first step writes it, in parts of 15; ``thumbnails`` are grey values."""
+    rows = [
+        {
+            "place": i, "image_id": str(i), "height": 1, "width": 1,
+            "thumbnail": bytes([0 if thumbnails is None else thumbnails[i]] * 192),
+            **{name: unit_length(x)[i].tobytes() for name, x in zip(FEATURES, features, strict=True)},
+            **{name: float(np.linalg.norm(x[i])) for name, x in zip(LENGTHS, features, strict=True)},
+        }
+        for i in range(len(features[0]))
+    ]  # fmt: skip
+    return Path(write_rows(path, rows, "image_features", feature_schema(), rows_per_part=15))

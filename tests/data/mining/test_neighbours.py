@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from idc.data.mining.features_folder import FEATURES, LENGTHS, feature_schema, to_matrix, unit_length
+from idc.data.mining.features_folder import FEATURES, to_matrix, unit_length
 from idc.data.mining.near_duplicates import FindCopies, duplicates
 from idc.data.mining.neighbours import FindNeighbours
-from idc.data.store import DatasetFolder
+from tests.data.mining.heaps import features_folder
 
-ROWS, PARTS = 60, 4
+ROWS = 60
 
 
 @pytest.fixture(scope="module")
@@ -29,25 +29,8 @@ def vectors() -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def features(vectors: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("features")
-    folder = DatasetFolder.open_for_build(
-        path, kind="image_features", schema=feature_schema(), fingerprint="x", config={}, num_chunks=PARTS
-    )
-    cells = {name: unit_length(values) for name, values in vectors.items()}
-    for part, rows in enumerate(np.array_split(np.arange(ROWS), PARTS)):
-        folder.write_chunk(
-            part,
-            [
-                {
-                    "place": int(i), "image_id": f"{i}.png", "height": 4, "width": 4,
-                    "thumbnail": bytes([4 * int(i) if i != 8 else 28] * 192),
-                    **{name: cells[name][i].tobytes() for name in FEATURES}, **dict.fromkeys(LENGTHS, 1.0),
-                }
-                for i in rows
-            ],
-        )  # fmt: skip
-    folder.finish()
-    return path
+    thumbnails = [28 if number == 8 else 4 * number for number in range(ROWS)]
+    return features_folder(tmp_path_factory.mktemp("features"), list(vectors.values()), thumbnails)
 
 
 Lists = list[dict[str, list[float]]]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from idc.data.mining.config import FeatureThresholds, MiningConfig
-from idc.data.mining.features_folder import FEATURES, LENGTHS, feature_schema, unit_length
+from idc.data.mining.features_folder import FEATURES
 from idc.data.mining.targets import BELOW_SET_MAX, BELOW_SET_MIN, NOT_BETWEEN, ChooseTargets, cluster, in_range
-from tests.folders import write_rows
+from tests.data.mining.heaps import features_folder
 
 PAPER = FeatureThresholds()
 
@@ -31,18 +31,6 @@ def test_the_papers_thresholds(sims: list[float], kept: list[float], reason: str
     assert (list(found.values()), why) == (kept, reason)
     strict = FeatureThresholds(max=0.95, min=0.5, set_max=0.8, set_min=0.7)
     assert in_range(np.arange(2), np.array([0.9, 0.69]), strict)[1] == BELOW_SET_MIN
-
-
-def features_folder(path: Path, features: tuple[np.ndarray, np.ndarray]) -> Path:
-    rows = [
-        {
-            "place": i, "image_id": str(i), "height": 1, "width": 1, "thumbnail": bytes(192),
-            **{name: unit_length(x)[i].tobytes() for name, x in zip(FEATURES, features, strict=True)},
-            **{name: float(np.linalg.norm(x[i])) for name, x in zip(LENGTHS, features, strict=True)},
-        }
-        for i in range(len(features[0]))
-    ]  # fmt: skip
-    return Path(write_rows(path, rows, "image_features", feature_schema()))
 
 
 @pytest.mark.parametrize("scale", ["encoder", "unit"])
