@@ -15,8 +15,6 @@ from idc.data.images import ImageError
 from idc.data.store import iter_rows, read_rejects
 from tests.data.readers.test_own import picture, prepare, put
 
-PAIRS: dict[str, int | str | bytes] = {f"{role}/{n}.png": n for role in ("before", "after") for n in (1, 2, 3)}
-
 
 def names(tree: files.Tree, root: Path) -> list[str]:
     return [os.path.relpath(file.path, root) for file in tree.files]

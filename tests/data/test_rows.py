@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -75,10 +74,6 @@ def make(kind: str, folder: Path) -> str:
     if kind == "folder of pairs":
         write_pairs(folder / "pairs")
         return str(folder / "pairs")
-    if kind == "jsonl":
-        rows = table("paths", folder / "images").to_pylist()
-        (folder / "t.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-        return str(folder / "t.jsonl")
     if kind == "parquet folders":
         for name, rows in (("2024", slice(0, 5)), ("2025", slice(5, COUNT))):
             (folder / "parts" / name).mkdir(parents=True)
@@ -92,7 +87,7 @@ def make(kind: str, folder: Path) -> str:
     return str(folder / "t.parquet")
 
 
-KINDS = ("folder of images", "folder of pairs", "jsonl", "parquet folders", "parquet of structs")
+KINDS = ("folder of images", "folder of pairs", "parquet folders", "parquet of structs")
 
 
 def rows_of(source: InputRows) -> list[tuple[int, str, int, int]]:

@@ -13,12 +13,6 @@ from idc.data.validation.run import validate
 from tests.data.readers.test_own import FOLDERS, prepare, put
 from tests.data.small_sets import OFFICIAL
 
-
-def found(path: Path) -> tuple[str, dict[str, Any]]:
-    layout = find_layout(str(path))
-    return layout.format, {name: section.model_dump() for name, section in layout.settings.items()}
-
-
 TABLE: dict[str, Any] = {"pairs.jsonl": '{"pair_id": "x", "before": "images/1.png", "after": "images/1.png"}'}
 OTHERS = {"a/1.png": 1, "splits.json": '{"train": [1]}', "train.json": '[{"question": "?"}]'}
 # Files, the path, and its format, or the message
@@ -41,7 +35,8 @@ def test_what_a_path_is_taken_for(files: dict[str, Any], path: str, format: str,
         with pytest.raises(ValueError, match=format):
             find_layout(str(tmp_path / path))
     else:
-        assert found(tmp_path / path) == (format, {})
+        layout = find_layout(str(tmp_path / path))
+        assert (layout.format, layout.settings) == (format, {})
 
 
 def test_where_two_fit_both_are_named(tmp_path: Path) -> None:

@@ -63,11 +63,9 @@ def test_a_table_in_utf_16_is_named(tmp_path: Path, name: str, encoding: str) ->
     [
         ("Machine 1 before.JPG", "Machine 1 after.JPG", "Machine 1"),
         ("Machine 1 - Before.jpg", "Machine 1 - After.JPG", "Machine 1"),
-        ("Machine 1 (before).png", "Machine 1 (after).png", "Machine 1"),
         ("x.before.png", "x.AFTER.png", "x"),
         ("Hall A.png", "Hall B.png", "Hall"),
         ("Before Machine 1.JPG", "after Machine 1.jpg", "Machine 1"),
-        ("before_1.png", "after_1.png", "1"),
         ("site/before.png", "site/After.PNG", "site"),
         ("before/caf\u00e9.png", "after/cafe\u0301.png", "caf\u00e9"),
         ("x_a_b_A.png", "x_a_b_B.png", "x_a_b"),

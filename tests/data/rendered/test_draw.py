@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,8 +10,6 @@ from idc.data.rendered.config import RenderConfig
 from idc.data.rendered.draw import draw_scene
 from idc.data.rendered.render import scene_dict
 from tests.data.rendered.conftest import CLEVR
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,4 @@
-"""Scenes, captions and masks of every kind of rendered pairs are those of version 1 of the generators: their hashes.
-
-Pixels depend on the machine's floating point and are compared where they are rendered; everything here is drawn.
-"""
+"""Scenes, captions and masks of every kind of rendered pairs are those of version 1 of the generators: their hashes."""
 
 from __future__ import annotations
 

@@ -47,7 +47,6 @@ def test_pairs_are_the_scenes_images_in_their_order(rows) -> None:
         assert len(set(images)) == 3
         for name, (before, after) in ORDERED_PAIRS.items():
             assert (pairs[name].before, pairs[name].after) == (images[before], images[after])
-        assert len({pair.source for pair in pairs.values()}) == 8
         forth, back = pairs["s"].meta, pairs["sd"].meta
         assert (back["before"], back["after"], back["views"]) == (forth["after"], forth["before"], forth["views"][::-1])
         assert back["viewpoint_iou"] == forth["viewpoint_iou"] < 1

@@ -12,15 +12,11 @@ import pytest
 
 from idc.data.pipeline import StageSpec
 from idc.data.processes import run_processes
-from idc.data.rendered.config import RenderConfig, RenderJob
+from idc.data.rendered.config import RenderConfig
 from idc.data.rendered.render import RenderScenes, open_rendering
-from tests.data.rendered.conftest import SMALL
+from tests.data.rendered.test_render import job
 
 ROOT = Path(__file__).parents[3]
-
-
-def job(out: Path, **render: object) -> RenderJob:
-    return RenderJob(out=str(out), chunk_size=2, render=SMALL.model_copy(update={"num_scenes": 5} | render))
 
 
 class Killed(RenderScenes):
@@ -38,11 +34,12 @@ class Killed(RenderScenes):
 
 
 def test_a_killed_process_is_an_error_and_the_build_continues(tmp_path):
-    folder, source, stages = open_rendering(job(tmp_path / "out"))
+    settings = job(tmp_path / "out", num_scenes=5)
+    folder, source, stages = open_rendering(settings)
     killed = [StageSpec(Killed, {**stages[0].kwargs, "marker": str(tmp_path / "marker")})]
     with pytest.raises(RuntimeError, match="repeat the command"):
         run_processes(folder, source, killed, processes=2, progress=False)
-    manifest = run_processes(*open_rendering(job(tmp_path / "out")), processes=2, progress=False)
+    manifest = run_processes(*open_rendering(settings), processes=2, progress=False)
     assert (manifest.num_rows, manifest.complete) == (10, True)
 
 

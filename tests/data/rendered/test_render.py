@@ -22,8 +22,6 @@ from idc.data.store import read_table
 from idc.schema import ChangePair
 from tests.data.rendered.conftest import SMALL
 
-ROOT = Path(__file__).parents[3]
-
 
 def test_pairs_are_what_the_scene_says(pairs):
     assert [p.pair_id for p in pairs[:4]] == ["r0-000000-s", "r0-000000-n", "r0-000001-s", "r0-000001-n"]

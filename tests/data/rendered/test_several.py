@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +26,6 @@ from idc.data.rendered.several import (
 from idc.metrics.difference_lists import match_caption, true_differences
 from tests.data.rendered.conftest import SEVERAL
 
-ROOT = Path(__file__).parents[3]
 TINY = SEVERAL.model_copy(update={"width": 48, "height": 36, "min_visible_pixels": 3, "samples_per_pixel": 4})
 
 

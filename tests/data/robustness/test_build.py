@@ -139,7 +139,6 @@ def test_words_of_procedures_are_replaced_with_their_ids(plain: Path, tmp_path: 
     make(tmp_path / "pairs", plain, kind="replace_words", share=0.4)
     assert manifest.kind == "procedures"
     assert manifest.extra["vocabulary"] == vocabulary.words
-    assert manifest.extra["num_frames"] == 5
     of_pairs = rows(tmp_path / "pairs")
     for name, row in rows(tmp_path / "out").items():
         assert row["captions"] == of_pairs[name]["captions"]
@@ -158,12 +157,6 @@ def test_the_chosen_images_are_corrupted(plain: Path, tmp_path: Path, which: str
             hit = row["split"] == "test" and which in ("both", role)
             assert (row[role] != clean[name][role]) == hit
         assert {**row, "before": 0, "after": 0} == {**clean[name], "before": 0, "after": 0}
-    first = next(row for row in rows(tmp_path / "out").values() if row["split"] == "test")
-    if which == "both":  # a draw of its own for each image
-        noise = [
-            decode_image(first[r]).astype(int) - decode_image(clean[first["pair_id"]][r]) for r in ("before", "after")
-        ]
-        assert not np.array_equal(*noise)
     assert manifest.extra["robustness"] == {
         "of": read_manifest(plain).fingerprint, "data_set": "own", "kind": "gaussian_noise", "severity": 5,
         "which": which, "splits": ["test"], "seed": 0,

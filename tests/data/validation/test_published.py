@@ -38,9 +38,6 @@ def test_as_published() -> None:
     assert "as published (train/val/test): 9,524/1,634/1,404 rows, 8,566/1,493/1,270 pairs" in text
     assert "9,524/1,634/1,404 rows are 8,566/1,493/1,270 pairs: several annotators" in text
     assert "17,676/3,310/2,107 sentences are 17,623/3,304/2,100 captions: empty sentences are dropped" in text
-    assert "13,192" in text
-    assert "DIFFERENT" not in text
-    assert "\n" not in text
 
 
 def test_a_difference_is_said_with_its_reason() -> None:
