@@ -42,7 +42,6 @@ class MciFolder:
         self, number: int, flag: int, *boxes: Box, split: str = "train", sentences: list[str] | None = None,
         label: np.ndarray | None = None, masked: bool = True, sizes: tuple[int, int] = (SIZE, SIZE),
     ) -> str:  # fmt: skip
-        """Add a pair; returns its id."""
         name = f"{split}_{number:06d}"
         changed = [f" {n} houses appear in the scene {number} ." for n in range(5)]
         raw = sentences if sentences is not None else changed if flag else UNCHANGED
@@ -58,7 +57,6 @@ class MciFolder:
         return name
 
     def imported(self, folder: Path, **more: Any) -> str:
-        """Write the layout, import it, and return the folder of pairs."""
         names = {"LevirCCcaptions.json": json.dumps({"images": self.records, "dataset": "LEVIR-MCI"}), **self.files}
         manifest = prepare(put(folder / "mci", names), folder / "pairs", "levir", **more)
         assert manifest.num_rows == len(self.records), manifest.reject_reasons
@@ -66,5 +64,4 @@ class MciFolder:
 
 
 def small_job(pairs: str, **more: Any) -> BuildChangeImtiJob:
-    """Into the folder next to the pairs."""
     return BuildChangeImtiJob.model_validate({"pairs": pairs, "out": str(Path(pairs).parent / "out"), **more})

@@ -62,7 +62,6 @@ def draw_junction(mask: np.ndarray, roads: int, turn: float) -> None:
     ("without_area", "enclosed", "centroid"), list(product(["drop", "count"], ["drop", "count"], ["polygon", "region"]))
 )
 def test_geometry_equals_a_second_implementation(without_area: str, enclosed: str, centroid: str) -> None:
-    """All 200 masks with the default; some of them with each other setting."""
     config = RegionConfig.model_validate({"without_area": without_area, "enclosed": enclosed, "centroid": centroid})
     regions = dropped = 0
     for seed in range(MASKS if config == DEFAULT else 40):

@@ -200,9 +200,7 @@ def test_the_conventional_prompt_takes_any_text(server: Server, pairs: str) -> N
     assert run_job(one).reject_reasons == {"empty": 1}
     captions = [row["captions"] for row in iter_rows(one.out)]
     assert captions[:2] == [["The cubes turned blue."], ["Nothing changed."]]
-    found = summarise_descriptions(one)
-    assert (found.repetition["conventional"].total, found.repetition["conventional"].unique) == (11, 2)
-    assert found.words_per_image is None
+    assert summarise_descriptions(one).words_per_image is None
 
 
 def test_the_command_names_what_went_wrong_and_continues(

@@ -34,7 +34,6 @@ Look = frozenset[tuple[str, str]]
 
 @cache
 def records() -> dict[str, tuple[str, dict[str, Any]]]:
-    """Pair -> change type and ``meta``, of small and large scenes with turned cameras, in all orders."""
     drawn: dict[str, tuple[str, dict[str, Any]]] = {}
     for name, objects, jitter in (("small", (2, 3), "slight"), ("large", (3, 8), "extreme")):
         config = RenderConfig(
@@ -226,7 +225,6 @@ def test_captions_and_noise_are_those_of_the_oracle_and_a_pair_without_a_scene_i
     assert summary.noise is not None
     assert sum(summary.noise.kinds.values()) == wrong > 0
     assert 0 < summary.noise.wrong_words < summary.noise.words
-    assert summary.asked is None
     assert summary.repetition["rendered"].total == 16
     with pytest.raises(TooManyRejects, match="3 x no scene"):
         run_job(job(write_pairs(tmp_path / "pairs", 3), tmp_path / "none"))

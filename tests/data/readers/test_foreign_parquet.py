@@ -44,7 +44,6 @@ def spoil(path: Path, group: int, column: str, share: float) -> None:
 
 @pytest.mark.parametrize(("column", "share"), [("note", 0.5), ("pair_id", 0.1), ("after", 0.6)])
 def test_a_corrupt_page_costs_only_its_rows(tmp_path: Path, column: str, share: float) -> None:
-    """Those before it, and the row groups around it, are read, also chunk by chunk for captioning."""
     path = parquet(tmp_path / "t.parquet", 120, group=40)
     spoil(path, 1, column, share)
     pairs, rejects = imported(path, "parquet", chunk_size=120)

@@ -94,7 +94,6 @@ def test_a_bad_setting_is_refused_with_the_reason(settings: dict[str, object], w
 
 
 def test_a_letter_is_upright_and_legible_from_all_four_sides() -> None:
-    """The picture of a cube face on, against the stencil: right way up, not mirrored, and no other letter."""
     stage = RenderScenes(TINY.model_copy(update={"width": 64, "height": 64, "samples_per_pixel": 16}))
     target = (0.0, 0.0, 0.55)
     for side, letter in enumerate("LPEK"):

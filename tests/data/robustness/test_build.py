@@ -167,7 +167,6 @@ def test_the_chosen_images_are_corrupted(plain: Path, tmp_path: Path, which: str
 
 @pytest.mark.parametrize("which", ["both", "after"])
 def test_images_are_shifted_with_their_masks(rendered: Path, tmp_path: Path, which: str) -> None:
-    """64x64 images of severity 3 move by 3 pixels; a mask's parts move with their images."""
     assert shifted(np.arange(6).reshape(2, 3), 1, -2).tolist() == [[2, 2, 2], [2, 2, 2]], "the border is repeated"
     make(tmp_path / "out", rendered, kind="shift", severity=3, which=which)
     clean = rows(rendered)

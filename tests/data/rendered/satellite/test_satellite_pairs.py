@@ -104,7 +104,6 @@ def paintings(stage: RenderSatellitePairs, index: int) -> tuple[tuple[Painting, 
 
 
 def outside_changes(stage: RenderSatellitePairs, index: int) -> tuple[int, float]:
-    """Image pixels that differ away from mask and shadows, and the share of the mask's pixels that differ."""
     (first, second), mask = paintings(stage, index)
     canvas = stage.canvas
 
