@@ -82,7 +82,7 @@ FOLDERS: dict[str, dict[str, int | str | bytes]] = {
     },
     "file names in captions.json": {
         "before/x.png": 1, "after/x.png": 2, "before/y.png": 3, "after/y.png": 3,
-        "captions.json": '{"x.png": {"captions": ["moved", "gone"], "change_type": "move"}}',
+        "captions.json": '{"x.png": {"captions": ["moved", "gone"], "change_type": "move", "split": "val"}}',
     },
 }  # fmt: skip
 
@@ -95,6 +95,9 @@ def test_folders(tmp_path: Path, layout: str) -> None:
     assert abs(after_y - 3) <= 1
     assert result(tmp_path / "out") == {"x": (1, 2, ["moved", "gone"]), "y": (3, after_y, [])}
     assert (manifest.num_rejected, manifest.num_without_captions) == (0, 1)
+    if layout == "file names in captions.json":
+        row = next(row for row in iter_rows(tmp_path / "out") if row["pair_id"] == "x")
+        assert (row["change_type"], row["split"]) == ("move", "val")
 
 
 def test_split_folders_and_masks(tmp_path: Path) -> None:
