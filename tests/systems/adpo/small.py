@@ -63,7 +63,6 @@ def pairs_folder(folder: Path, train: int = 12, **options: Any) -> Path:
 
 @cache
 def encoder_folder(seed: int = 0) -> Path:
-    """A pair encoder from random weights."""
     torch.manual_seed(seed)
     words = sorted({word for row in rows_of(12) for text in row["captions"] for word in text.split()})
     tokens = WordTokens(Vocabulary(words), max_words=12)

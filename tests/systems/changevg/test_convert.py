@@ -1,5 +1,4 @@
-"""MCI's weights, random ones in the official layout: converted whole, and computing what the official modules compute
-(`official.py` says that in its own way)."""
+"""MCI's weights, random in the official layout: converted whole, and computing what the official modules do."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A guide's notes: taken and stored once, by guides that have not learned the pair if asked; scored against the truth;
-quoted before questions."""
+"""A guide's notes: taken by guides that have not learned the pair if asked, scored against the truth, quoted."""
 
 from __future__ import annotations
 
@@ -38,7 +37,6 @@ QUESTION = f"Please describe the changes in {IMAGE} and {IMAGE}"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pairs, a guide that has learned all of them, and one for each of two folds."""
     path = tmp_path_factory.mktemp("guides")
     pairs = write_scenes(path / "pairs", train=8, val=3)
     start(tiny_job(pairs, {"train.steps": 4}), path / "all")
@@ -57,14 +55,6 @@ def notes_of(out: Path) -> dict[str, GuideNotes]:
         row["pair_id"]: GuideNotes.of_meta(json.loads(row["meta"]), row["pair_id"])
         for row in iter_rows(str(out), ["pair_id", "meta"])
     }
-
-
-def test_regions_are_counted_and_located() -> None:
-    assert SEEN.positions == {"road": ["center"], "building": ["lower left corner", "top left corner"]}
-    assert SEEN.to_dict()["building"] == {"count": 2, "positions": ["lower left corner", "top left corner"]}
-    again = GuideNotes.of_meta(json.loads(json.dumps({NOTES: SEEN.to_dict()})), "pair")
-    assert again.summary == SEEN.summary
-    assert np.array_equal(class_map(again.class_map), CLASSES)
 
 
 def test_figure_3() -> None:
@@ -105,7 +95,6 @@ def test_what_is_no_notes_is_named(notes: Any) -> None:
 
 
 def test_a_note_is_of_the_guide_that_did_not_learn_the_pair(folder: Path, tmp_path: Path) -> None:
-    """Caption and map of that guide by itself; the rows are otherwise as they were."""
     folds = [str(folder / f"fold-{fold}" / "artifact") for fold in range(2)]
     job = job_of(folder, tmp_path / "guided", cross_fitted=folds)
     manifest = run_local(*open_notes(job))
@@ -137,8 +126,6 @@ def test_a_note_is_of_the_guide_that_did_not_learn_the_pair(folder: Path, tmp_pa
 
 
 def test_the_score_of_notes(tmp_path: Path) -> None:
-    """Two pairs at twice and three times the guide's resolution: of one all is right, of the other a building is
-    missed."""
     seen = CLASSES[:, :24]
     large = seen.repeat(2, axis=0).repeat(3, axis=1)
     missed = seen.copy()

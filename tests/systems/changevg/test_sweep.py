@@ -80,7 +80,6 @@ def test_faults_are_named(pairs: str, more: dict[str, Any], fault: str) -> None:
 
 @pytest.mark.slow
 def test_a_table_runs_to_its_page(pairs: str, tmp_path: Path) -> None:
-    """Without a guide, whole, and the guide alone."""
     rows = [
         {"label": "no guide", "settings": {"guided": False}, "published": {"F1": 92.28}},
         {"label": "all", "published": {"F1": 94.74}},

@@ -35,7 +35,6 @@ SQUARE, WIDE = (64, 64), (48, 90)
 
 
 def task_of(kind: str, mdp: dict[str, Any] | None = None, tune: dict[str, Any] | None = None) -> M3DiffTask:
-    """A new task on the small model of a family."""
     base = found(kind)
     torch.manual_seed(0)
     config = load(MdpConfig, None, mdp or {})

@@ -1,5 +1,4 @@
-"""M3Diff's mixture: which samples it has, with which questions, in which order; what is refused, before anything large
-is read."""
+"""M3Diff's mixture: which samples it has, with which questions; what is refused."""
 
 from __future__ import annotations
 

@@ -42,7 +42,6 @@ TINY: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def sets(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A mixture of two folders of other rows."""
     other = Path(shutil.copytree(world.pairs, tmp_path_factory.mktemp("other") / "pairs"))
     manifest = json.loads((other / "manifest.json").read_text())
     (other / "manifest.json").write_text(json.dumps({**manifest, "fingerprint": "other"}))
@@ -104,7 +103,6 @@ def test_faults_are_named(world: World, sets: dict[str, Any], tmp_path: Path) ->
 
 @pytest.fixture
 def wrapped(world: World, tmp_path: Path) -> Path:
-    """The artifact of the base by the step of a sweep."""
     trial = load(Trial, None, settings_of(world, {}, **{"m3diff.mixture": None, "zero_shot": True}))
     (wrap,) = steps(trial, str(tmp_path)).work
     wrap_base_step(wrap.payload, str(tmp_path / wrap.name), run_local)
@@ -159,7 +157,6 @@ def test_the_job_asks_the_question_of_a_set(
 
 @pytest.mark.slow
 def test_a_table_of_all_kinds_of_rows_runs(world: World, sets: dict[str, Any], tmp_path: Path) -> None:
-    """Zero-shot, without the module, without a set, whole; two questions to one training."""
     rows = [
         {"label": "zero-shot", "settings": {"zero_shot": True}},
         {"label": "w/o MDP", "settings": {"m3diff.mdp": None}},

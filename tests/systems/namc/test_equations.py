@@ -12,7 +12,7 @@ from idc.config import load
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
 from idc.nn.captioned_rows import ImageStore
-from idc.systems.namc.config import FinetuneJob, ModelConfig, PretrainJob
+from idc.systems.namc.config import ModelConfig
 from idc.systems.namc.data import CaptionedPairs, collate_captioned, collate_described, texts_of
 from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.task import FinetuneTask, PretrainTask
@@ -59,7 +59,6 @@ def shaken(task: torch.nn.Module) -> None:
 def pretraining(
     world: World, described: str, settings: dict[str, Any]
 ) -> tuple[PretrainTask, list[dict[str, Any]], dict[str, Any]]:
-    """A task with weights of no particular start, samples of it and their batch."""
     ratios = {"nim.image_ratio": 0.4, "nim.text_ratio": 0.4, "nim.temperature": 0.2}
     job = pretrain_job(world, described, {**ratios, **settings})
     data = described_samples(described)
@@ -152,18 +151,6 @@ def test_finetuning_is_the_mean_over_words_then_captions_then_pairs(world: World
             total -= sum(each) / len(each) / len(texts) / PAIRS
     loss = task.training_step(dict(collate_captioned(samples)))[0].detach()
     assert float(loss) == pytest.approx(total, rel=1e-5)
-
-
-def test_the_defaults_are_the_papers() -> None:
-    """Appendix F; [MASK] is a target of generation (3.2.3, 3.3)."""
-    job = load(PretrainJob, "jobs/configs/namc/pretrain_paper.yaml")
-    assert (job.train.epochs, job.train.batch_size, job.train.optimizer) == (20, 512, "adam")
-    assert (job.nim_optim.lr, job.nim_optim.final_lr, job.optim.lr, job.optim.final_lr) == (1e-4, 1e-5, 3e-4, 1e-4)
-    assert (job.nim.image_ratio, job.nim.text_ratio, job.nim.loss, job.mir.target) == (0.2, 0.15, "sdm", "discrete")
-    assert (job.masked_words, job.caption_pairs) == ("predict", None)
-    tuned = load(FinetuneJob, "jobs/configs/namc/finetune_paper.yaml")
-    assert (tuned.train.epochs, tuned.train.batch_size, tuned.optim.lr, tuned.beams) == (40, 128, 2e-4, 1)
-    assert tuned.max_length - 1 == 23
 
 
 def test_the_sizes_of_table_5() -> None:

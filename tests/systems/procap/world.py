@@ -77,7 +77,6 @@ class World:
 
 
 def start(job: PretrainJob | FinetuneJob, run_dir: Path) -> Path:
-    """Train a stage in this process; the folder of its artifact."""
     stage = "pretrain" if isinstance(job, PretrainJob) else "finetune"
     payload = job.model_dump(mode="json", exclude={"train"})
     launch(f"idc.systems.procap.task:{stage}", payload, job.train, run_dir, local=True)
@@ -85,7 +84,6 @@ def start(job: PretrainJob | FinetuneJob, run_dir: Path) -> Path:
 
 
 def make_world(folder: Path) -> World:
-    """Render, tokenise, interpolate."""
     pairs = str(folder / "pairs")
     scenes = {
         "num_scenes": SCENES, "width": SIZE, "height": SIZE, "samples_per_pixel": 4, "min_objects": 2, "max_objects": 3,
@@ -100,8 +98,6 @@ def make_world(folder: Path) -> World:
 
 
 def build_procedures(path: Path, settings: dict[str, Any]) -> str:
-    """A folder of procedures at ``path``; its path as text."""
-
     def run(*args: Any, **kwargs: Any) -> Any:
         return run_local(*args, progress=False, **kwargs)
 

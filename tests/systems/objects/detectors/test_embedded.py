@@ -30,7 +30,6 @@ def photograph(name: str) -> np.ndarray:
 
 
 def boxes_of(image: np.ndarray, name: str, score: float = 0.5) -> list[np.ndarray]:
-    """The boxes of a class from a score on, from left to right."""
     detector = load_detector("embedded")
     [found] = detector.detect([image])
     pairs = zip(found.boxes, found.names, found.scores, strict=True)
@@ -86,8 +85,7 @@ def test_the_wheel_is_not_imported(package: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "change"),
-    [("frozen_inference_graph.pb", "other"), ("ssd_mobilenet_v2_coco_2018_03_29.pbtxt", "missing")],
+    ("name", "change"), [("frozen_inference_graph.pb", "other"), ("ssd_mobilenet_v2_coco_2018_03_29.pbtxt", "missing")]
 )
 def test_other_files_than_the_wheels_are_refused(package: Path, name: str, change: str) -> None:
     (package / name).unlink()
