@@ -155,33 +155,21 @@ def test_the_score_of_notes(tmp_path: Path) -> None:
     assert f"no change anywhere: mIoU {100 * scores['map_unchanged']['mIoU']:.1f}" in table
 
 
-def write_dialogue(path: Path) -> str:
-    pair = changed_pair(0, "train", "road").to_row()
-    turns = (
-        Turn("user", QUESTION), Turn("assistant", "a road appears", "caption"),
-        Turn("user", "How many roads?"), Turn("assistant", "1", "count"),
-    )  # fmt: skip
-    dialogue = Instruction("train-0/dialogue", (pair["before"], pair["after"]), turns, of_pair="train-0")
-    return write_rows(path, [dialogue.to_row()], "instructions", instruction_arrow_schema())
-
-
-def test_both_commands_in_turn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    job, dialogues = job_of(folder, tmp_path / "guided"), write_dialogue(tmp_path / "dialogues")
+def test_both_commands_in_turn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, pair = job_of(folder, tmp_path / "guided"), changed_pair(0, "train", "road").to_row()
+    turns = Turn("user", QUESTION), Turn("assistant", "a road appears", "caption"), Turn("user", "How many roads?")
+    dialogue = Instruction(
+        "1", (pair["before"], pair["after"]), (*turns, Turn("assistant", "1", "count")), of_pair="train-0"
+    )
+    dialogues = write_rows(tmp_path / "dialogues", [dialogue.to_row()], "instructions", instruction_arrow_schema())
     quoted = [f"instructions={dialogues}", f"out={tmp_path / 'quoted'}", "--local"]
-    commands = {
-        "notes": [f"pairs={job.pairs}", f"guide={job.guide}", f"out={job.out}", "--local"],
-        "no notes": [*quoted, f"pairs={job.pairs}"],
-        "quote": [*quoted, f"pairs={job.out}", "--overwrite"],
-    }
-    for name, command in commands.items():
+    notes = [f"pairs={job.pairs}", f"guide={job.guide}", f"out={job.out}", "--local"]
+    for command in (notes, [*quoted, f"pairs={job.out}"]):
         monkeypatch.setattr("sys.argv", ["finetune_changevg.py", *command])
-        if name == "no notes":
-            with pytest.raises(SystemExit, match="has no notes of a guide; add them first"):
-                finetune_changevg.main()
-        else:
-            finetune_changevg.main()
-    assert "val: 3 pairs\n  map, mIoU" in capsys.readouterr().out
-    notes = notes_of(tmp_path / "guided")
+        finetune_changevg.main()
     (row,) = map(Instruction.from_row, iter_rows(str(tmp_path / "quoted")))
-    assert row.turns[0].text == guided_question(notes["train-0"], QUESTION, GuidedPromptConfig())
-    assert [turn.text for turn in row.turns[1:]] == ["a road appears", "How many roads?", "1"]
+    asked = guided_question(notes_of(tmp_path / "guided")["train-0"], QUESTION, GuidedPromptConfig())
+    assert [turn.text for turn in row.turns] == [asked, "a road appears", "How many roads?", "1"]
+    monkeypatch.setattr("sys.argv", ["finetune_changevg.py", *quoted, f"pairs={job.pairs}", "--overwrite"])
+    with pytest.raises(SystemExit, match="has no notes of a guide; add them first"):
+        finetune_changevg.main()

@@ -68,7 +68,6 @@ def test_the_chain_hands_on_its_folders(pairs: str) -> None:
 
 
 @pytest.mark.parametrize(("more", "fault"), [
-    ({"changevg.guide": "x"}, r"changevg\.guide: the sweep sets it"),
     ({"guided": False, "until": "guide"}, "guided: until=guide scores the guide"),
     ({"guided": False, "changevg.quote.summary": False}, r"changevg\.quote: guided=false has no notes to quote"),
     ({"more_pairs": ["x"]}, "more_pairs: the questions are of `pairs` alone"),

@@ -85,15 +85,12 @@ def test_each_data_set_is_asked_its_own_question(world: World, sets: dict[str, A
 
     own = "<image> <image> Which?"
     assert question() == PAIR_PROMPT
-    assert question(ask="omnidiff").endswith(QUESTIONS["omnidiff"])
     assert question(ask="omnidiff", **{"m3diff.mixture.without": ["omnidiff"]}).endswith(QUESTIONS["omnidiff"])
     assert question(ask="one", **{"m3diff.mixture.sets.one.prompt.text": own}) == own
     assert question(ask="clevr_dc", zero_shot=True).endswith(QUESTIONS["clevr_dc"])
 
 
 def test_faults_are_named(world: World, sets: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"m3diff\.pairs: the sweep sets it"):
-        load(Trial, None, settings_of(world, sets, **{"m3diff.pairs": "x"}))
     with pytest.raises(ConfigError, match="ask: 'omni' has no question of its own; there are: one, omnidiff, image_"):
         load(Trial, None, settings_of(world, sets, ask="omni"))
     missing = load(Trial, None, settings_of(world, {"clevr_dc": {"pairs": str(tmp_path / "no")}}))

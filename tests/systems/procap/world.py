@@ -29,7 +29,6 @@ TOKENIZER = TokenizerConfig(
     image_size=SIZE, patch_size=2, channels=16, channel_mult=(1, 1, 2), res_blocks=1, mid_attention=False,
     norm_groups=8, codebook_size=32, latent_dim=16,
 )  # fmt: skip
-"""32x32 images to 4x4 codes."""
 ENCODER = {"width": 32, "layers": 2, "heads": 4, "text_length": 12}
 DECODER = {"width": 32, "layers": 1, "heads": 4, "feedforward": 64, "max_length": 20, "dropout": 0.0}
 TRAIN: dict[str, Any] = {
@@ -48,14 +47,7 @@ Images = tuple[list[np.ndarray], list[np.ndarray]]
 
 @dataclass(frozen=True)
 class World:
-    """Folders.
-
-    Attributes:
-        pairs: 24 rendered pairs.
-        tokenizer: of random weights, its codes taken from features of the pairs.
-        procedures: 5 frames each, k = 2, with features.
-        pixels: the same without features.
-    """
+    """Folders of 24 rendered pairs, a tokenizer, procedures (5 frames, k = 2) with features, and without."""
 
     pairs: str
     tokenizer: str
