@@ -23,7 +23,6 @@ from tests.systems.changevg.official import SMALL, Official, Sizes, State, check
 WORDS = [*MCI_MARKS, *(f"word{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(SMALL.words - 4))]
 SETTINGS = {"image_size": SMALL.image, "heads": SMALL.trans_heads, "backbone_heads": list(SMALL.heads)}
 _OURS = {0: 0, 2: 1, 3: 2, 1: 3}
-"""Official id of a mark -> ours."""
 
 
 PATHS = {"kind": "mci", "weights": "w", "vocabulary": "v", "out": "o"}

@@ -30,7 +30,6 @@ SMALL = {
     "train": {"epochs": None, "steps": 4, "batch_size": 4, "log_every": 1, "precision": "fp32", "group_by_length": 0,
               "clip_norm": 0},
 }  # fmt: skip
-"""Settings of a tuning that moves every part."""
 SQUARE, WIDE = (64, 64), (48, 90)
 
 

@@ -197,7 +197,6 @@ FOREIGN: dict[str, type] = {
     "src.rtransformer.optimization.WarmupLinearSchedule": object,
     "pytorch_lightning.callbacks.model_checkpoint.ModelCheckpoint": object,
 }
-"""Classes in the authors' files -> what each is a kind of."""
 
 
 def foreign_class(name: str, installed: pytest.MonkeyPatch) -> Any:

@@ -31,7 +31,6 @@ from tests.vision.scenes import pair_row, write_pairs
 
 PAPER = Shapes(num_keyframes=2, grid=(14, 14), feature_dim=256, codebook_size=1024, vocabulary_size=80)
 FRAME_SHUFFLE, OTHERS_FRAME, COLOUR, AFFINE = 1, 0, 2, 3
-"""Which warp the first draw of ``PretrainDataset._warp`` chooses."""
 
 
 def dataset(world: World, path: str | None = None, split: str = "train", **settings: Any) -> PretrainDataset:

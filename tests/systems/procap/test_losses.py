@@ -57,7 +57,6 @@ def batch_of(count: int = 2) -> dict[str, Tensor]:
 
 
 STEM = {"stem": (8, 8)}
-"""Of images of 8 x 12 pixels, whose patches have 4."""
 ALIGN = LossConfig(msm=2.0, align=0.5, consistency=3.0)
 STAGE_1: dict[str, tuple[LossConfig, dict[str, Any]]] = {
     "as in the paper": (LossConfig(), {}),
@@ -141,7 +140,6 @@ def finetune_task(**settings: Any) -> FinetuneTask:
 
 CAPTIONS: list[list[list[int]]] = [[[5, 6]], [[7, 8, 9]]]
 SEVERAL: list[list[list[int]]] = [[[5, 6], [7], [8, 9, 10]], [[15, 7, 9, 4]]]
-"""The captions of two pairs, as word ids."""
 
 
 def captioned(pairs: list[list[list[int]]]) -> dict[str, Tensor]:

@@ -24,7 +24,6 @@ from idc.vision.tokenizer.model import ImageTokenizer, prepare_frame, to_images
 
 SIZE = 32
 SCENES = 12
-"""Two pairs each: 24 pairs, of which 16 for training."""
 TOKENIZER = TokenizerConfig(
     image_size=SIZE, patch_size=2, channels=16, channel_mult=(1, 1, 2), res_blocks=1, mid_attention=False,
     norm_groups=8, codebook_size=32, latent_dim=16,

@@ -50,13 +50,6 @@ def test_images_are_rgb() -> None:
 
 
 def test_boxes_lie_on_the_image() -> None:
-    image = np.ascontiguousarray(photograph("bottle_00100")[100:, 60:420])  # through both bottles
-    [found] = load_detector("embedded").detect([image])
-    assert "bottle" in found.names
-    assert (found.boxes >= 0).all()
-    assert (found.boxes <= [image.shape[1], image.shape[0]] * 2).all()
-    assert (found.scores[:-1] >= found.scores[1:]).all()
-    assert found.scores.min() >= 0.2
     boxes = np.array([[-5, -5, 4, 4], [12, 0, 20, 5], [8, 2, 14, 9], [1, 1, 2, 2], [3, 3, 5, 5]])
     kept = detections_of(boxes, "abcde", np.array([0.5, 0.9, 0.8, 0.1, 0.2]), np.zeros((6, 10, 3)), 0.2)
     assert kept.names == ("c", "a", "e")
