@@ -19,6 +19,7 @@ from idc.systems.namc.task import FinetuneTask, PretrainTask
 from tests.nn.naive import log_probability
 from tests.systems.namc.naive import Captioner, Pretraining
 from tests.systems.namc.tiny import MODEL, described_samples, finetune_job, pretrain_job
+from tests.systems.procap.naive import shaken
 from tests.systems.procap.world import World
 
 PAIRS = 2
@@ -48,14 +49,6 @@ def codes_of(images_NHWC: Tensor) -> Tensor:
     return images_NHWC.flatten(1)[:, 5:5 + 16 * 7:7].long() % CODES  # fmt: skip
 
 
-def shaken(task: torch.nn.Module) -> None:
-    """No parameter stays at an initial value that hides its place, such as a bias of 0."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in task.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-
-
 def pretraining(
     world: World, described: str, settings: dict[str, Any]
 ) -> tuple[PretrainTask, list[dict[str, Any]], dict[str, Any]]:
@@ -65,7 +58,7 @@ def pretraining(
     torch.manual_seed(0)
     frozen: Any = FrozenGrid() if job.model.image.cnn != "stem" else None
     task = PretrainTask(job, frozen, data.vocabulary, codes_of if job.tokenizer else None, CODES).eval()
-    shaken(task)
+    shaken(task, 0.1)
     samples = [data.get(index, 0) for index in range(PAIRS)]
     return task, samples, dict(collate_described(samples))
 
@@ -137,7 +130,7 @@ def test_finetuning_is_the_mean_over_words_then_captions_then_pairs(world: World
     )  # fmt: skip
     torch.manual_seed(0)
     task = FinetuneTask(job, job.model, None, vocabulary).eval()
-    shaken(task)
+    shaken(task, 0.1)
     samples = [data.get(index, 0) for index in range(PAIRS)]
     captions = [sample.get("captions", [sample.get("ids")]) for sample in samples]
     if references == "all":

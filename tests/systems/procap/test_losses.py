@@ -14,7 +14,7 @@ from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob,
 from idc.systems.procap.data import collate
 from idc.systems.procap.model import EncoderBlock, ProcedureEncoder, Shapes
 from idc.systems.procap.task import FinetuneTask, PretrainTask
-from tests.systems.procap.naive import Stage1, Stage2
+from tests.systems.procap.naive import Stage1, Stage2, shaken
 
 SHAPES = Shapes(num_keyframes=2, grid=(2, 3), feature_dim=8, codebook_size=11, vocabulary_size=20)
 PAPER = Shapes(num_keyframes=2, grid=(14, 14), feature_dim=256, codebook_size=1024, vocabulary_size=80)
@@ -64,14 +64,6 @@ STAGE_1: dict[str, tuple[LossConfig, dict[str, Any]]] = {
     "captions of the batch's other half": (ALIGN.model_copy(update={"align_negative": "swap_halves"}), {}),
     "a stem": (LossConfig(), STEM),
 }
-
-
-def shaken(task: torch.nn.Module) -> None:
-    """No parameter stays at an initial value that hides its place, such as a mask embedding of 0."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in task.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
 
 
 def images_of(frames: Tensor, seed: int) -> Tensor:
