@@ -29,7 +29,6 @@ from tests.vlm.folders import SIZES, image
 from tests.vlm.models import found, tiny_folder
 
 KIND = "internvl"
-"""The family of vision-language models where a test does not run them all."""
 COLORS, SHAPES = ("red", "blue", "green", "gray"), ("cube", "sphere", "cylinder")
 SAME = ("there is no change", "nothing has changed", "no difference at all")
 TUNE = {"lora": {"rank": 4, "dropout": 0.0}, "language_optim": {"lr": 3e-2}}
@@ -63,7 +62,6 @@ def pairs_folder(folder: Path, train: int = 12, **options: Any) -> Path:
 
 @cache
 def encoder_folder(seed: int = 0) -> Path:
-    """A pair encoder from random weights."""
     torch.manual_seed(seed)
     words = sorted({word for row in rows_of(12) for text in row["captions"] for word in text.split()})
     tokens = WordTokens(Vocabulary(words), max_words=12)

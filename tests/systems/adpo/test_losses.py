@@ -46,7 +46,6 @@ def drawn(task: PreferenceTask, batch: dict[str, Any]) -> tuple[list[dict[str, A
 
 @pytest.mark.parametrize("kind", ["internvl", "qwen2_5_vl", "llava_onevision"])
 def test_the_loss_is_that_of_the_equations(pairs: Path, kind: str) -> None:
-    """Policy and retriever, values and gradients; adapters moved away from the reference."""
     task, batch = prepared(pairs, kind, beta=0.5)
     moved(task)
     loss, logs = task.training_step(batch)
@@ -87,7 +86,6 @@ def test_q_is_that_of_equation_3(pairs: Path, tmp_path: Path, settings: dict[str
 
 
 def test_the_draw_is_from_q() -> None:
-    """Frequencies of 20,000 draws."""
     torch.manual_seed(0)
     log_q = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
     count = 20_000
@@ -105,8 +103,6 @@ def test_the_draw_is_from_q() -> None:
 def test_the_reference_is_the_untouched_model_and_does_not_move_with_the_policy(
     pairs: Path, settings: dict[str, Any]
 ) -> None:
-    """At the start the loss is ln 2. By switched-off adapters and by a copy, also where what encodes the images is
-    trained, as weights or by adapters."""
     task, batch = prepared(pairs, **settings)
     _, logs = task.training_step(batch)
     assert float(logs["margin"]) == 0

@@ -1,5 +1,4 @@
-"""MCI's weights, random ones in the official layout: converted whole, and computing what the official modules compute
-(`official.py` says that in its own way)."""
+"""MCI's weights, random in the official layout: converted whole, and computing what the official modules do."""
 
 from __future__ import annotations
 
@@ -24,7 +23,6 @@ from tests.systems.changevg.official import SMALL, Official, Sizes, State, check
 WORDS = [*MCI_MARKS, *(f"word{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(SMALL.words - 4))]
 SETTINGS = {"image_size": SMALL.image, "heads": SMALL.trans_heads, "backbone_heads": list(SMALL.heads)}
 _OURS = {0: 0, 2: 1, 3: 2, 1: 3}
-"""Official id of a mark -> ours."""
 
 
 PATHS = {"kind": "mci", "weights": "w", "vocabulary": "v", "out": "o"}

@@ -11,7 +11,6 @@ from torch import Tensor
 from transformers import SegformerConfig, SegformerModel
 
 from idc.config import load
-from idc.decoding import decode
 from idc.systems.changevg.config import GuideConfig
 from idc.systems.changevg.guide import GuideNet
 from tests.systems.changevg import naive
@@ -86,16 +85,6 @@ def test_a_refining_block_is_self_attention() -> None:
     normed = block.norm_attention(block.out(attended) + queries)
     expected = block.norm_feedforward(block.narrow(block.widen(normed).relu()) + normed)
     assert torch.allclose(block(x, x)[0].flatten(1).T, expected, atol=1e-5)
-
-
-@torch.no_grad()
-def test_cached_decoding_gives_the_tokens_of_uncached_decoding() -> None:
-    net = net_of(decoder={**MODEL["decoder"], "layers": 2})
-    memory = net(images(3)).memory
-    options = {**net.decoder.rules(), "beams": 3}
-    cached, plain = (decode(net.decoder, memory, **options, cached=way) for way in (True, False))
-    assert torch.equal(cached.ids, plain.ids)
-    assert torch.allclose(cached.log_probability, plain.log_probability, atol=1e-4)
 
 
 def test_the_encoder_starts_from_a_folder_of_weights(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
-"""ChangeVG as a whole: what it is tuned on is what it is asked, the guide runs once for each pair, and the artifact has
-all it needs."""
+"""ChangeVG as a whole: learned as asked, one look of the guide for each pair, an artifact that has all it needs."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from idc.data.store import iter_rows
 from idc.schema import IMAGE, Instruction, Turn
 from idc.systems import load_captioner, supervision_of
 from idc.systems.changevg.captioner import GuidedCaptioner
-from idc.systems.changevg.config import GuidedPromptConfig, GuideQuestionsJob, RunGuideJob
+from idc.systems.changevg.config import GuideQuestionsJob, RunGuideJob
 from idc.systems.changevg.guide_captioner import GuideCaptioner
 from idc.systems.changevg.notes import guided_question
 from idc.systems.changevg.notes_job import open_notes, open_questions
@@ -40,7 +39,6 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pairs, their questions, a guide, and another one."""
     path = tmp_path_factory.mktemp("guided")
     pairs = write_scenes(path / "pairs", train=5, masked=True)
     write_questions(pairs, path / "questions")
@@ -51,7 +49,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def artifacts(folder: Path) -> dict[str, Path]:
-    """A tuned model for each way to quote the notes, and one without a guide."""
     settings = {**QUOTES, "no guide": {}}
     for name, of_name in settings.items():
         guide = None if name == "no guide" else folder / "guide" / "artifact"
@@ -72,7 +69,6 @@ def pairs_of(folder: Path) -> dict[str, Pair]:
 
 
 def images_of(folder: Path) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """All images before, and all after."""
     befores, afters = zip(*pairs_of(folder).values(), strict=True)
     return list(befores), list(afters)
 
@@ -141,7 +137,6 @@ def test_a_question_is_put_as_it_was_learned(
 def test_notes_are_those_of_the_pair_in_its_order(
     folder: Path, artifacts: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch, pairs alone, exchanged images and the guide by itself: notes and prompts follow the images."""
     captioner, guide = captioner_of(artifacts["all"]), GuideCaptioner(folder / "guide" / "artifact")
     befores, afters = images_of(folder)
     batch = [notes for notes, _ in captioner.looks(befores + afters, afters + befores)]
@@ -199,7 +194,6 @@ def test_maps_are_the_guides(folder: Path, artifacts: dict[str, Path]) -> None:
 
 
 def test_the_artifact_has_all_it_needs(folder: Path, artifacts: dict[str, Path], tmp_path: Path) -> None:
-    """Elsewhere, where neither guide nor questions are."""
     captions = captioner_of(artifacts["all"])(*images_of(folder))
     moved = shutil.copytree(artifacts["all"], tmp_path / "moved")
     shutil.move(folder / "guide", tmp_path / "hidden")
@@ -207,9 +201,6 @@ def test_the_artifact_has_all_it_needs(folder: Path, artifacts: dict[str, Path],
         assert captioner_of(moved)(*images_of(folder)) == captions
     finally:
         shutil.move(tmp_path / "hidden", folder / "guide")
-    saved = read_artifact(moved).config["job"]
-    assert saved["regions"] == {"without_area": "drop", "enclosed": "drop", "centroid": "polygon"}
-    assert saved["quote"] == GuidedPromptConfig().model_dump(mode="json")
     supervisions = {supervision_of("changevg", read_artifact(path).config) for path in (moved, moved / "guide")}
     assert len(supervisions) == 2
 

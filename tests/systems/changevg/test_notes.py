@@ -1,5 +1,4 @@
-"""A guide's notes: taken and stored once, by guides that have not learned the pair if asked; scored against the truth;
-quoted before questions."""
+"""A guide's notes: taken by guides that have not learned the pair if asked, scored against the truth, quoted."""
 
 from __future__ import annotations
 
@@ -38,7 +37,6 @@ QUESTION = f"Please describe the changes in {IMAGE} and {IMAGE}"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pairs, a guide that has learned all of them, and one for each of two folds."""
     path = tmp_path_factory.mktemp("guides")
     pairs = write_scenes(path / "pairs", train=8, val=3)
     start(tiny_job(pairs, {"train.steps": 4}), path / "all")
@@ -57,14 +55,6 @@ def notes_of(out: Path) -> dict[str, GuideNotes]:
         row["pair_id"]: GuideNotes.of_meta(json.loads(row["meta"]), row["pair_id"])
         for row in iter_rows(str(out), ["pair_id", "meta"])
     }
-
-
-def test_regions_are_counted_and_located() -> None:
-    assert SEEN.positions == {"road": ["center"], "building": ["lower left corner", "top left corner"]}
-    assert SEEN.to_dict()["building"] == {"count": 2, "positions": ["lower left corner", "top left corner"]}
-    again = GuideNotes.of_meta(json.loads(json.dumps({NOTES: SEEN.to_dict()})), "pair")
-    assert again.summary == SEEN.summary
-    assert np.array_equal(class_map(again.class_map), CLASSES)
 
 
 def test_figure_3() -> None:
@@ -105,7 +95,6 @@ def test_what_is_no_notes_is_named(notes: Any) -> None:
 
 
 def test_a_note_is_of_the_guide_that_did_not_learn_the_pair(folder: Path, tmp_path: Path) -> None:
-    """Caption and map of that guide by itself; the rows are otherwise as they were."""
     folds = [str(folder / f"fold-{fold}" / "artifact") for fold in range(2)]
     job = job_of(folder, tmp_path / "guided", cross_fitted=folds)
     manifest = run_local(*open_notes(job))
@@ -137,8 +126,6 @@ def test_a_note_is_of_the_guide_that_did_not_learn_the_pair(folder: Path, tmp_pa
 
 
 def test_the_score_of_notes(tmp_path: Path) -> None:
-    """Two pairs at twice and three times the guide's resolution: of one all is right, of the other a building is
-    missed."""
     seen = CLASSES[:, :24]
     large = seen.repeat(2, axis=0).repeat(3, axis=1)
     missed = seen.copy()
@@ -168,33 +155,21 @@ def test_the_score_of_notes(tmp_path: Path) -> None:
     assert f"no change anywhere: mIoU {100 * scores['map_unchanged']['mIoU']:.1f}" in table
 
 
-def write_dialogue(path: Path) -> str:
-    pair = changed_pair(0, "train", "road").to_row()
-    turns = (
-        Turn("user", QUESTION), Turn("assistant", "a road appears", "caption"),
-        Turn("user", "How many roads?"), Turn("assistant", "1", "count"),
-    )  # fmt: skip
-    dialogue = Instruction("train-0/dialogue", (pair["before"], pair["after"]), turns, of_pair="train-0")
-    return write_rows(path, [dialogue.to_row()], "instructions", instruction_arrow_schema())
-
-
-def test_both_commands_in_turn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    job, dialogues = job_of(folder, tmp_path / "guided"), write_dialogue(tmp_path / "dialogues")
+def test_both_commands_in_turn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, pair = job_of(folder, tmp_path / "guided"), changed_pair(0, "train", "road").to_row()
+    turns = Turn("user", QUESTION), Turn("assistant", "a road appears", "caption"), Turn("user", "How many roads?")
+    dialogue = Instruction(
+        "1", (pair["before"], pair["after"]), (*turns, Turn("assistant", "1", "count")), of_pair="train-0"
+    )
+    dialogues = write_rows(tmp_path / "dialogues", [dialogue.to_row()], "instructions", instruction_arrow_schema())
     quoted = [f"instructions={dialogues}", f"out={tmp_path / 'quoted'}", "--local"]
-    commands = {
-        "notes": [f"pairs={job.pairs}", f"guide={job.guide}", f"out={job.out}", "--local"],
-        "no notes": [*quoted, f"pairs={job.pairs}"],
-        "quote": [*quoted, f"pairs={job.out}", "--overwrite"],
-    }
-    for name, command in commands.items():
+    notes = [f"pairs={job.pairs}", f"guide={job.guide}", f"out={job.out}", "--local"]
+    for command in (notes, [*quoted, f"pairs={job.out}"]):
         monkeypatch.setattr("sys.argv", ["finetune_changevg.py", *command])
-        if name == "no notes":
-            with pytest.raises(SystemExit, match="has no notes of a guide; add them first"):
-                finetune_changevg.main()
-        else:
-            finetune_changevg.main()
-    assert "val: 3 pairs\n  map, mIoU" in capsys.readouterr().out
-    notes = notes_of(tmp_path / "guided")
+        finetune_changevg.main()
     (row,) = map(Instruction.from_row, iter_rows(str(tmp_path / "quoted")))
-    assert row.turns[0].text == guided_question(notes["train-0"], QUESTION, GuidedPromptConfig())
-    assert [turn.text for turn in row.turns[1:]] == ["a road appears", "How many roads?", "1"]
+    asked = guided_question(notes_of(tmp_path / "guided")["train-0"], QUESTION, GuidedPromptConfig())
+    assert [turn.text for turn in row.turns] == [asked, "a road appears", "How many roads?", "1"]
+    monkeypatch.setattr("sys.argv", ["finetune_changevg.py", *quoted, f"pairs={job.pairs}", "--overwrite"])
+    with pytest.raises(SystemExit, match="has no notes of a guide; add them first"):
+        finetune_changevg.main()

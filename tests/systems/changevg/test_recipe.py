@@ -34,7 +34,6 @@ SMALL = {
     ],
     "evaluate": ["metrics=[BLEU,CIDEr]", "spice=false", "resamples=0", "allow_empty=true"],
 }  # fmt: skip
-"""Job -> settings with which it takes seconds."""
 
 
 def documented() -> list[list[str]]:

@@ -1,5 +1,4 @@
-"""The captioner of satellite images that comes with the program: its stored scores come out again, it is right on nine
-of ten, and it does not know photographs."""
+"""The captioner of satellite images that comes with the program: its stored scores come out again."""
 
 from __future__ import annotations
 
@@ -9,8 +8,7 @@ import pytest
 from sklearn.datasets import load_sample_images
 
 from idc.captioning.loading import DEFAULTS, SHIPPED_SATELLITE, CaptionerLoader, artifact_folder
-from idc.training.artifact import captioning_identity, read_artifact
-from tests.captioning.disturbed_weights import disturbed_copy
+from idc.training.artifact import read_artifact
 from tests.shipped_scores import guide_differences
 
 FOLDER = Path(artifact_folder(SHIPPED_SATELLITE))
@@ -28,14 +26,7 @@ def test_it_is_a_whole_artifact_of_at_most_8_mb() -> None:
 
 @pytest.mark.parametrize("which", [0, pytest.param(-1, marks=pytest.mark.slow)])
 def test_its_stored_scores_come_out(which: int) -> None:
-    """Of the first few pairs, and of all of the check; rendered anew here."""
     assert guide_differences(FOLDER, FOLDER, which) == []
-
-
-def test_other_weights_have_other_scores(tmp_path: Path) -> None:
-    other = disturbed_copy(FOLDER, tmp_path / "other")
-    assert guide_differences(FOLDER, other, 0) != []
-    assert captioning_identity(other) != captioning_identity(FOLDER)
 
 
 def test_photographs_get_a_warning_that_names_its_training_images() -> None:

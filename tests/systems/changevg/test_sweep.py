@@ -68,7 +68,6 @@ def test_the_chain_hands_on_its_folders(pairs: str) -> None:
 
 
 @pytest.mark.parametrize(("more", "fault"), [
-    ({"changevg.guide": "x"}, r"changevg\.guide: the sweep sets it"),
     ({"guided": False, "until": "guide"}, "guided: until=guide scores the guide"),
     ({"guided": False, "changevg.quote.summary": False}, r"changevg\.quote: guided=false has no notes to quote"),
     ({"more_pairs": ["x"]}, "more_pairs: the questions are of `pairs` alone"),
@@ -80,7 +79,6 @@ def test_faults_are_named(pairs: str, more: dict[str, Any], fault: str) -> None:
 
 @pytest.mark.slow
 def test_a_table_runs_to_its_page(pairs: str, tmp_path: Path) -> None:
-    """Without a guide, whole, and the guide alone."""
     rows = [
         {"label": "no guide", "settings": {"guided": False}, "published": {"F1": 92.28}},
         {"label": "all", "published": {"F1": 94.74}},

@@ -1,5 +1,4 @@
-"""The guide as a run: its losses, that it learns two pairs by heart, what each goal trains; killed and resumed;
-captions, maps and metrics of its artifact."""
+"""The guide as a run: its losses, what each goal trains; killed and resumed; captions, maps and metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +32,6 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def task_and_batch(pairs: str, settings: dict[str, Any] | None = None) -> tuple[GuideTask, dict[str, Any]]:
-    """In evaluation mode."""
     job = tiny_job(pairs, settings)
     vocabulary = Vocabulary.build(text for row in iter_rows(pairs, ["captions"]) for text in row["captions"])
     data = GuideSamples(pairs, "train", job.model, vocabulary, 0)
@@ -44,7 +42,6 @@ def task_and_batch(pairs: str, settings: dict[str, Any] | None = None) -> tuple[
 
 
 def naive_losses(task: GuideTask, batch: dict[str, Any]) -> tuple[float, float]:
-    """Pixel by pixel and word by word."""
     with torch.no_grad():
         guided = task.net(batch["images"])
         logits = task.net.decoder(batch["ids"], guided.memory).double()
@@ -105,7 +102,6 @@ def test_a_goal_trains_its_own_modules_alone(pairs: str, tmp_path: Path, goal: s
 
 
 def test_a_killed_run_resumes_as_if_undisturbed(pairs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Running statistics, dropout and skipped blocks included."""
     job = tiny_job(pairs, {"train.checkpoint_every": 2, "train.eval_every": 3})
     check_resume(GuideTask, partial(start, job), tmp_path, monkeypatch)
 
@@ -133,7 +129,6 @@ def test_other_ways_to_train_leave_a_captioner_whose_map_is_of_either_class(
 
 
 def test_validation_counts_all_pixels_and_all_captions(pairs: str, tmp_path: Path) -> None:
-    """From the artifact's own maps and captions of the validation pairs, which are counted here again."""
     result = start(tiny_job(pairs, {"train.steps": 3}), tmp_path)
     captioner = load_captioner(str(tmp_path / "artifact"))
     assert isinstance(captioner, GuideCaptioner)

@@ -49,7 +49,6 @@ SAME = "the scene is the same as before"
 
 
 def scene(seed: int) -> np.ndarray:
-    """Ground with a little texture, uint8 (SIDE, SIDE, 3)."""
     rng = np.random.default_rng(seed)
     return (np.array([90, 110, 70]) + rng.integers(-8, 9, (SIDE, SIDE, 1))).astype(np.uint8)
 
@@ -100,13 +99,11 @@ def class_maps_of(captioner: Captioner, befores: Sequence[np.ndarray], afters: S
 
 
 def start(job: GuideJob, run_dir: Path) -> dict[str, Any]:
-    """Train in this process; the result of ``fit``."""
     payload = job.model_dump(mode="json", exclude={"train"})
     return launch(ENTRY, payload, job.train, run_dir, local=True)
 
 
 def write_questions(pairs: str, folder: Path, **settings: Any) -> str:
-    """ChangeIMTI of the pairs."""
     job = load(BuildChangeImtiJob, None, {"pairs": pairs, "out": str(folder), **settings})
     run_local(*open_changeimti(job), max_reject_share=0.0)
     return job.out

@@ -30,12 +30,10 @@ SMALL = {
     "train": {"epochs": None, "steps": 4, "batch_size": 4, "log_every": 1, "precision": "fp32", "group_by_length": 0,
               "clip_norm": 0},
 }  # fmt: skip
-"""Settings of a tuning that moves every part."""
 SQUARE, WIDE = (64, 64), (48, 90)
 
 
 def task_of(kind: str, mdp: dict[str, Any] | None = None, tune: dict[str, Any] | None = None) -> M3DiffTask:
-    """A new task on the small model of a family."""
     base = found(kind)
     torch.manual_seed(0)
     config = load(MdpConfig, None, mdp or {})

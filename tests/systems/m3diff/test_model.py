@@ -29,8 +29,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 class LastLevel(nn.Module):
-    """What an untouched model does."""
-
     def __init__(self, layers: tuple[int, ...]):
         super().__init__()
         self.layers = layers
@@ -40,7 +38,6 @@ class LastLevel(nn.Module):
 
 
 def randomised(mdp: Mdp, std: float = 0.4) -> Mdp:
-    """Weights of a size at which every one of them matters."""
     torch.manual_seed(1)
     with torch.no_grad():
         for parameter in mdp.parameters():
@@ -50,7 +47,6 @@ def randomised(mdp: Mdp, std: float = 0.4) -> Mdp:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_equations_are_those_of_a_second_implementation(variant: str) -> None:
-    """Token by token, head by head; of three pairs two are padded, by 1 and by 2 tokens."""
     config = load(MdpConfig, None, {"heads": 2, **VARIANTS[variant]})
     width, counts = 10, (5, 4, 3)
     mdp = Mdp(width, (3, 5, 7), config)
@@ -72,7 +68,6 @@ def test_the_equations_are_those_of_a_second_implementation(variant: str) -> Non
 
 
 def test_compared_with_itself_an_image_does_not_know_the_other() -> None:
-    """The control of equal parameters: the same weights, and features of one image alone."""
     torch.manual_seed(0)
     levels, changed = torch.randn(2, 4, 5, 16), torch.randn(2, 4, 5, 16)
     changed[:, 0::2] = levels[:, 0::2]  # the images after are others
@@ -99,7 +94,6 @@ def test_default_levels_of_small_towers(last: int, levels: tuple[int, ...]) -> N
 
 @every_family
 def test_tokens_of_the_tower_lie_where_their_places_say(kind: str) -> None:
-    """An image with one bright patch: the token of its place is the one whose input differs."""
     family, net = found(kind).family, model(kind)
     side = family.config.vision_config.patch_size
     side = side if isinstance(side, int) else side[0]
@@ -132,7 +126,6 @@ def test_levels_and_parameters_of_the_published_models(
 
 @every_family
 def test_with_the_last_level_in_place_of_the_module_nothing_changes(kind: str) -> None:
-    """Logits, and the output of beam search, of the untouched model, exactly; pairs of two sizes in one batch."""
     family, net = found(kind).family, model(kind)
     last = LastLevel(levels_of(MdpConfig(), family))
     batch, prompts = batch_of(family, [SQUARE, WIDE, SQUARE]), batch_of(family, [SQUARE, WIDE], "left")

@@ -42,7 +42,6 @@ TINY: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def sets(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A mixture of two folders of other rows."""
     other = Path(shutil.copytree(world.pairs, tmp_path_factory.mktemp("other") / "pairs"))
     manifest = json.loads((other / "manifest.json").read_text())
     (other / "manifest.json").write_text(json.dumps({**manifest, "fingerprint": "other"}))
@@ -86,15 +85,12 @@ def test_each_data_set_is_asked_its_own_question(world: World, sets: dict[str, A
 
     own = "<image> <image> Which?"
     assert question() == PAIR_PROMPT
-    assert question(ask="omnidiff").endswith(QUESTIONS["omnidiff"])
     assert question(ask="omnidiff", **{"m3diff.mixture.without": ["omnidiff"]}).endswith(QUESTIONS["omnidiff"])
     assert question(ask="one", **{"m3diff.mixture.sets.one.prompt.text": own}) == own
     assert question(ask="clevr_dc", zero_shot=True).endswith(QUESTIONS["clevr_dc"])
 
 
 def test_faults_are_named(world: World, sets: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"m3diff\.pairs: the sweep sets it"):
-        load(Trial, None, settings_of(world, sets, **{"m3diff.pairs": "x"}))
     with pytest.raises(ConfigError, match="ask: 'omni' has no question of its own; there are: one, omnidiff, image_"):
         load(Trial, None, settings_of(world, sets, ask="omni"))
     missing = load(Trial, None, settings_of(world, {"clevr_dc": {"pairs": str(tmp_path / "no")}}))
@@ -104,7 +100,6 @@ def test_faults_are_named(world: World, sets: dict[str, Any], tmp_path: Path) ->
 
 @pytest.fixture
 def wrapped(world: World, tmp_path: Path) -> Path:
-    """The artifact of the base by the step of a sweep."""
     trial = load(Trial, None, settings_of(world, {}, **{"m3diff.mixture": None, "zero_shot": True}))
     (wrap,) = steps(trial, str(tmp_path)).work
     wrap_base_step(wrap.payload, str(tmp_path / wrap.name), run_local)
@@ -159,7 +154,6 @@ def test_the_job_asks_the_question_of_a_set(
 
 @pytest.mark.slow
 def test_a_table_of_all_kinds_of_rows_runs(world: World, sets: dict[str, Any], tmp_path: Path) -> None:
-    """Zero-shot, without the module, without a set, whole; two questions to one training."""
     rows = [
         {"label": "zero-shot", "settings": {"zero_shot": True}},
         {"label": "w/o MDP", "settings": {"m3diff.mdp": None}},

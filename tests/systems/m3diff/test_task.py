@@ -29,7 +29,6 @@ from tests.vlm.models import found, picture, tiny_folder
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pairs of unequal sizes."""
     return write_pairs(tmp_path_factory.mktemp("data") / "pairs")
 
 
@@ -58,7 +57,6 @@ AFTERS = [picture(2 * number + 1, *after) for number, (_, after) in enumerate(PA
 
 
 def test_an_image_after_of_another_size_is_resized_to_that_before(pairs: Path) -> None:
-    """In training; its length is known without decoding."""
     dataset, plain = samples(KIND, pairs, one_size=True), samples(KIND, pairs)
     unequal = [n for n in range(len(plain)) if len(set(plain.dialogue(*plain.order[n]).sizes)) == 2]
     assert unequal
@@ -114,7 +112,6 @@ def test_captions_of_unequal_pairs_are_those_of_the_resized_pair_and_a_batch_is_
 def test_an_artifact_loaded_captions_as_the_trained_model(
     pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Losses of the task at its end, and of the artifact."""
     tasks: list[M3DiffTask] = []
     monkeypatch.setattr("idc.systems.m3diff.task.M3DiffTask", lambda *args: tasks.append(M3DiffTask(*args)) or tasks[0])
     captioner = captioner_of(trained(KIND, pairs, tmp_path))

@@ -12,13 +12,14 @@ from idc.config import load
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
 from idc.nn.captioned_rows import ImageStore
-from idc.systems.namc.config import FinetuneJob, ModelConfig, PretrainJob
+from idc.systems.namc.config import ModelConfig
 from idc.systems.namc.data import CaptionedPairs, collate_captioned, collate_described, texts_of
 from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.task import FinetuneTask, PretrainTask
 from tests.nn.naive import log_probability
 from tests.systems.namc.naive import Captioner, Pretraining
 from tests.systems.namc.tiny import MODEL, described_samples, finetune_job, pretrain_job
+from tests.systems.procap.naive import shaken
 from tests.systems.procap.world import World
 
 PAIRS = 2
@@ -48,25 +49,16 @@ def codes_of(images_NHWC: Tensor) -> Tensor:
     return images_NHWC.flatten(1)[:, 5:5 + 16 * 7:7].long() % CODES  # fmt: skip
 
 
-def shaken(task: torch.nn.Module) -> None:
-    """No parameter stays at an initial value that hides its place, such as a bias of 0."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in task.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-
-
 def pretraining(
     world: World, described: str, settings: dict[str, Any]
 ) -> tuple[PretrainTask, list[dict[str, Any]], dict[str, Any]]:
-    """A task with weights of no particular start, samples of it and their batch."""
     ratios = {"nim.image_ratio": 0.4, "nim.text_ratio": 0.4, "nim.temperature": 0.2}
     job = pretrain_job(world, described, {**ratios, **settings})
     data = described_samples(described)
     torch.manual_seed(0)
     frozen: Any = FrozenGrid() if job.model.image.cnn != "stem" else None
     task = PretrainTask(job, frozen, data.vocabulary, codes_of if job.tokenizer else None, CODES).eval()
-    shaken(task)
+    shaken(task, 0.1)
     samples = [data.get(index, 0) for index in range(PAIRS)]
     return task, samples, dict(collate_described(samples))
 
@@ -138,7 +130,7 @@ def test_finetuning_is_the_mean_over_words_then_captions_then_pairs(world: World
     )  # fmt: skip
     torch.manual_seed(0)
     task = FinetuneTask(job, job.model, None, vocabulary).eval()
-    shaken(task)
+    shaken(task, 0.1)
     samples = [data.get(index, 0) for index in range(PAIRS)]
     captions = [sample.get("captions", [sample.get("ids")]) for sample in samples]
     if references == "all":
@@ -152,18 +144,6 @@ def test_finetuning_is_the_mean_over_words_then_captions_then_pairs(world: World
             total -= sum(each) / len(each) / len(texts) / PAIRS
     loss = task.training_step(dict(collate_captioned(samples)))[0].detach()
     assert float(loss) == pytest.approx(total, rel=1e-5)
-
-
-def test_the_defaults_are_the_papers() -> None:
-    """Appendix F; [MASK] is a target of generation (3.2.3, 3.3)."""
-    job = load(PretrainJob, "jobs/configs/namc/pretrain_paper.yaml")
-    assert (job.train.epochs, job.train.batch_size, job.train.optimizer) == (20, 512, "adam")
-    assert (job.nim_optim.lr, job.nim_optim.final_lr, job.optim.lr, job.optim.final_lr) == (1e-4, 1e-5, 3e-4, 1e-4)
-    assert (job.nim.image_ratio, job.nim.text_ratio, job.nim.loss, job.mir.target) == (0.2, 0.15, "sdm", "discrete")
-    assert (job.masked_words, job.caption_pairs) == ("predict", None)
-    tuned = load(FinetuneJob, "jobs/configs/namc/finetune_paper.yaml")
-    assert (tuned.train.epochs, tuned.train.batch_size, tuned.optim.lr, tuned.beams) == (40, 128, 2e-4, 1)
-    assert tuned.max_length - 1 == 23
 
 
 def test_the_sizes_of_table_5() -> None:

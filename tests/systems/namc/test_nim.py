@@ -1,5 +1,4 @@
-"""NIM: what the naive implementation does not compute: words of several pieces, an image that would be masked whole,
-CLIP of transformers, and the loss of single tokens."""
+"""NIM: what the naive implementation does not compute."""
 
 from __future__ import annotations
 

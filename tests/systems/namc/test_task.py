@@ -119,7 +119,6 @@ def test_a_tokenizer_of_another_grid_and_a_finetuned_artifact_are_refused(
 
 
 def test_the_quality_of_a_reconstruction_is_that_of_its_pictures(world: World, described: str) -> None:
-    """Of images with some positions masked by one loop over the positions; with none masked MIR shows the VQGAN's."""
     data = described_samples(described)
     tokenizer = load_tokenizer(world.tokenizer, pretrain_job(world, described).model.image, torch.device("cpu"))
     for ratio in (0.0, 0.5):

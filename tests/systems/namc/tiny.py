@@ -29,7 +29,6 @@ ENTRY = "idc.systems.namc.task"
 
 
 def described_pairs(world: World, folder: Path, noise: float = 0.3) -> str:
-    """The world's pairs with the descriptions of the oracle."""
     rows = []
     for row in iter_rows(world.pairs):
         meta = json.loads(row["meta"])
@@ -71,7 +70,6 @@ def finetune_job(world: World, settings: dict[str, Any] | None = None) -> Finetu
 
 
 def start(job: PretrainJob | FinetuneJob, run_dir: Path) -> dict[str, Any]:
-    """Train in this process; the result of ``fit``."""
     stage = "pretrain" if isinstance(job, PretrainJob) else "finetune"
     payload = job.model_dump(mode="json", exclude={"train"})
     return launch(f"{ENTRY}:{stage}", payload, job.train, run_dir, local=True)

@@ -35,14 +35,7 @@ LEFT, MIDDLE, RIGHT = (60, 120), (160, 120), (260, 120)
 
 
 class ColourDetector:
-    """Names disks by their colour.
-
-    Args:
-        classes: colour -> class.
-        scores: class -> score; 0.9 by default.
-        lone: a class that is detected in the first of the views alone.
-        shuffled: return the boxes of equal scores in another order.
-    """
+    """Names disks by their colour; the class ``lone`` in the first view alone."""
 
     classes = tuple(CLASSES.values())
     low, high = 0.2, 0.5
@@ -254,8 +247,7 @@ def test_what_is_in_doubt_is_claimed_vaguely_or_not(name: str) -> None:
     ("first", "second", "names", "sentence"),
     [
         ("", "cell phone", (), "There is now an object on the left."),
-        ("", "cell phone", ("cell phone",), "A cell phone has appeared on the left."),
-        ("", "car", ("cell phone",), "Something on the left changed from grey to red."),
+        ("", "orange", ("orange",), "An orange has appeared on the left."),
         ("zebra", "cow", (), "A zebra on the left has been replaced by another animal."),
         ("bus", "car", (), "A bus on the left has been replaced by a car."),
         ("car", "car", (), "The car on the left has moved a little, or is another one."),
@@ -284,16 +276,10 @@ def claim(kind: str, name: str, count: int = 1, *words: str | None, where: str =
 @pytest.mark.parametrize(
     ("claims", "explained", "sentence"),
     [
-        ([claim("appeared", "orange")], True, "An orange has appeared on the left."),
         ([claim("appeared", "bench", 9)], True, "Several benches have appeared on the left."),
         ([claim("appeared", "bus", 2)], False, "There are now buses on the left."),
         ([claim("gone", "knife", 2)], True, "Two knives on the left are gone."),
         ([claim("gone", "berry", 2)], False, "Berries on the left are no longer there."),
-        ([claim("moved", "cup", 1, "on the left", "on the left")], True,
-         "The cup on the left has moved or been replaced."),
-        ([claim("appeared", "object")], True, "There is now an object on the left."),
-        ([claim("replaced", "apple", 1, "apple", "orange")], True,
-         "An apple on the left has been replaced by an orange."),
         ([claim("replaced", "object", 1, "object", "object")], True,
          "An object on the left has been replaced by another object."),
         ([claim("changed", "region"), claim("changed", "region", where="at the top")], False,

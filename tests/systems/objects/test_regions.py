@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import cv2
 import numpy as np
 import pytest
@@ -11,10 +9,8 @@ from PIL import Image, ImageDraw, ImageFont
 from sklearn.datasets import load_sample_image
 
 from idc.captioning.contract import Description
-from idc.captioning.loading import artifact_folder
 from idc.captioning.objects_config import NONE, ObjectsConfig
 from idc.metrics.change_maps import average_precision
-from idc.systems import REGIONS, is_captioner, load_captioner
 from idc.systems.objects.captioner import ObjectsCaptioner
 from idc.systems.objects.wording import INCOMPARABLE, MIXED, colour_of
 
@@ -23,7 +19,6 @@ RED, BLUE, GREEN = (200, 30, 30), (40, 60, 200), (40, 150, 50)
 
 
 def ground(seed: int = 0, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
-    """A textured grey plane."""
     rng = np.random.default_rng(seed)
     coarse = cv2.resize(rng.uniform(90, 170, (height // 12, width // 12)).astype(np.float32), (width, height))
     fine = cv2.GaussianBlur(rng.normal(0, 40, (height, width)).astype(np.float32), (0, 0), 1.2)
@@ -88,12 +83,10 @@ KINDS: dict[str, np.ndarray] = {
     "gradient": np.repeat(np.linspace(0, 255, WIDTH).astype(np.uint8)[None, :, None], 3, axis=2).repeat(HEIGHT, axis=0),
     "checkerboard": cv2.merge([((np.indices((HEIGHT, WIDTH)) // 8).sum(axis=0) % 2 * 255).astype(np.uint8)] * 3),
 }  # fmt: skip
-"""Images of many kinds, with zero channels, hardly any light, no texture, or nearly no height."""
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_an_image_is_equal_to_itself_compressed_and_in_a_tenth_less_light(name: str) -> None:
-    """But for noise, which JPEG takes for what it is."""
     image = KINDS[name]
     description = described(image, image)
     assert (description.best.caption, description.verdict) == ("No region changed.", "unchanged")
@@ -110,7 +103,6 @@ def _noisy(image: np.ndarray) -> np.ndarray:
 
 
 def _light(image: np.ndarray) -> np.ndarray:
-    """Darker, bluish, and with a gradient."""
     slope = np.linspace(0.55, 0.8, image.shape[1])[None, :, None]
     return (image * slope * (0.95, 1.0, 1.1) + 8).clip(0, 255).astype(np.uint8)
 
@@ -161,16 +153,6 @@ def test_any_size_is_described_and_boxes_are_in_pixels_of_the_image_after(size: 
         assert 0 <= top < bottom <= size[0]
 
 
-def test_it_is_an_artifact_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("IDC_CACHE", str(tmp_path))
-    folder = artifact_folder(REGIONS)
-    assert Path(folder).parent == tmp_path
-    assert folder == artifact_folder(REGIONS)
-    assert is_captioner(folder)
-    image = ground()
-    assert load_captioner(folder)([image], [image]) == ["No region changed."]
-
-
 def test_displacements_that_no_camera_turn_explains_are_no_change_and_leave_doubt() -> None:
     """As when the camera moves past near and far things: rows of the image are displaced by different lengths."""
     before = with_disk(with_disk(ground(), 60, 50, RED), 240, 170, BLUE)
@@ -196,9 +178,7 @@ def test_regions_of_a_moved_thing_are_two_and_more_than_three_are_counted_and_su
 
 NAMES = {
     "black": (10, 10, 12), "grey": (128, 128, 128), "white": (250, 250, 250), "red": (200, 30, 30),
-    "blue": (40, 60, 200), "green": (40, 150, 50), "yellow": (235, 210, 40), "brown": (120, 70, 30),
-    "orange": (240, 140, 20), "purple": (130, 40, 160), "cyan": (60, 190, 200), "pink": (240, 150, 170),
-    "dark yellow": (150, 145, 40),
+    "green": (40, 150, 50), "brown": (120, 70, 30), "pink": (240, 150, 170), "dark yellow": (150, 145, 40),
 }  # fmt: skip
 
 

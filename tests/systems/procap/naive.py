@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.random import Generator
 from torch import nn
 
@@ -22,6 +23,14 @@ from tests.nn.naive import Layers, Tokens, attention, log_probability, quick_gel
 
 Patch = tuple[int, int, int]
 """Frame, row and column."""
+
+
+def shaken(module: nn.Module, by: float = 0.2) -> None:
+    """No parameter stays at an initial value that hides its place, such as a mask embedding of 0."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(by * torch.randn_like(parameter))
 
 
 def masked_patches(config: MaskingConfig, shapes: Shapes, rng: Generator) -> set[Patch]:

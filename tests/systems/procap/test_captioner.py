@@ -1,6 +1,4 @@
-"""ProCap as a captioner: candidates and their probabilities, given captions, samples, change maps.
-
-What it inherits from :class:`idc.nn.word_captioner.WordCaptioner` is tested here for all systems that do."""
+"""ProCap as a captioner; what it inherits from ``WordCaptioner`` is tested here for all systems that do."""
 
 from __future__ import annotations
 
@@ -105,7 +103,6 @@ def slow_map(captioner: PairCaptioner, before: np.ndarray, after: np.ndarray) ->
 
 
 def test_the_change_map_is_its_formula(captioner: PairCaptioner, images: Images) -> None:
-    """In a batch with captions of several lengths, against loops over words, heads and positions of one pair."""
     for before, after, one in zip(*images, captioner.describe(*images, change_map=True), strict=True):
         assert one.change_map is not None
         np.testing.assert_allclose(one.change_map, slow_map(captioner, before, after), atol=1e-5)
@@ -125,7 +122,6 @@ def test_equal_images_have_a_dark_map_and_a_patch_that_differs_shines(captioner:
 
 
 def test_given_captions_have_the_probability_of_the_search(captioner: PairCaptioner, images: Images) -> None:
-    """Also in a batch with others, longer ones among them; the sum over the words, end token included."""
     described = captioner.describe(*images, beams=1)
     own = [one.best.caption for one in described]
     long = "the big red cube, that is left of it, has moved"
@@ -145,7 +141,6 @@ def test_given_captions_have_the_probability_of_the_search(captioner: PairCaptio
 
 
 def test_captions_of_no_words_and_of_all_steps(captioner_artifact: Path, images: Images) -> None:
-    """The first have a map, the others are scored as in the search."""
     changeable = PairCaptioner(captioner_artifact)
     with torch.no_grad():
         changeable.captioner.decoder.word_bias[EOS] += 100
@@ -176,7 +171,6 @@ def test_samples_have_the_probability_that_score_gives_them(captioner: PairCapti
 
 
 def test_bf16_says_nearly_the_same(captioner_artifact: Path, images: Images) -> None:
-    """The other speeds are compared in ``test_task.py``, and each optimisation in ``test_speed.py``."""
     described = (PairCaptioner(captioner_artifact, speed=speed).describe(*images, beams=1) for speed in SPEEDS)
     for one, same in zip(*described, strict=True):
         assert one.best.log_probability == pytest.approx(same.best.log_probability, abs=0.2)

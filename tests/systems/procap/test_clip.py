@@ -24,7 +24,6 @@ SIZE = len(SYMBOLS)
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Three blocks of the world's encoder's size, and a BPE that knows letters, `re`, `red` and `ch`."""
     folder = tmp_path_factory.mktemp("clip")
     torch.manual_seed(0)
     config = CLIPVisionConfig(
@@ -42,7 +41,6 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @torch.no_grad()
 def test_the_encoders_blocks_become_clips_and_of_another_size_are_refused(clip: str) -> None:
-    """On the same input they compute what CLIP's first two blocks do."""
     blocks = nn.ModuleList(EncoderBlock(32, 4) for _ in range(2))
     blocks.load_state_dict(part_of(clip_blocks(clip, layers=2, width=32, heads=4), "blocks."))
     vision = CLIPVisionModel.from_pretrained(clip).eval()
@@ -60,7 +58,6 @@ def test_the_encoders_blocks_become_clips_and_of_another_size_are_refused(clip: 
 
 
 def test_stage_1_starts_from_clip_and_reads_bpe_without_marks(clip: str, world: World, tmp_path: Path) -> None:
-    """With a learning rate of 0 the artifact has CLIP's blocks; stage 2 takes it, whatever its own words are."""
     symbols = ["red</w>", "c", "u", "b", "e</w>", "!</w>"]
     words = ClipWords(clip, SIZE)
     assert words.encode("Red  CUBE!")[1:-1] == CLIPTokenizer.from_pretrained(clip).convert_tokens_to_ids(symbols)

@@ -1,5 +1,4 @@
-"""The authors' checkpoints, written with random weights in the official layouts: converted whole, and computing what
-the official modules compute (`official.py` says that in its own way)."""
+"""The authors' checkpoints, random in the official layouts: converted whole, computing what `official.py` does."""
 
 from __future__ import annotations
 
@@ -100,7 +99,6 @@ def test_the_vqgan_encodes_and_decodes_as_the_official_one(at_256: bool) -> None
 
 
 def text_ids(batch: int, sizes: Sizes, seed: int = 2) -> Tensor:
-    """BPE ids, padded with zeros to different lengths."""
     ids = torch.randint(1, sizes.bpe, (batch, sizes.text), generator=torch.Generator().manual_seed(seed))
     for row in range(batch):
         ids[row, 3 + 5 * row :] = 0
@@ -176,7 +174,6 @@ def compare_stage_2(state: State, sizes: Sizes, batch: int = 3) -> list[Dropped]
 @torch.no_grad()
 @pytest.mark.parametrize("bpe", [SMALL.bpe, 0], ids=["after stage 1", "alone"])
 def test_stage_2_computes_the_official_procedure_logits_and_captions(bpe: int) -> None:
-    """A model that never saw stage 1 has few rows of text."""
     state = random_state(official.stage_2_layout(replace(SMALL, bpe=bpe)), SMALL)
     dropped = {item.name for item in compare_stage_2(state, SMALL)}
     prefix = "intermediate_generator."
@@ -200,11 +197,9 @@ FOREIGN: dict[str, type] = {
     "src.rtransformer.optimization.WarmupLinearSchedule": object,
     "pytorch_lightning.callbacks.model_checkpoint.ModelCheckpoint": object,
 }
-"""Classes in the authors' files -> what each is a kind of."""
 
 
 def foreign_class(name: str, installed: pytest.MonkeyPatch) -> Any:
-    """A class that pickles under the name of one that is not installed here."""
     module, _, short = name.rpartition(".")
     parts = module.split(".")
     for part in (".".join(parts[: depth + 1]) for depth in range(len(parts))):
@@ -269,7 +264,6 @@ def test_every_file_converts_whole_and_once_and_loads(official_files: dict[str, 
 def test_the_jobs_convert_and_caption_two_pictures(
     official_files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From PNGs of another size to words, compared with the official path: resized as float, in [0, 1]."""
     folder = official_files["stage2"].parent
     monkeypatch.chdir(folder)
     settings = [f"{key}={value}" for key, value in SETTINGS.items()]

@@ -31,7 +31,6 @@ from tests.vision.scenes import pair_row, write_pairs
 
 PAPER = Shapes(num_keyframes=2, grid=(14, 14), feature_dim=256, codebook_size=1024, vocabulary_size=80)
 FRAME_SHUFFLE, OTHERS_FRAME, COLOUR, AFFINE = 1, 0, 2, 3
-"""Which warp the first draw of ``PretrainDataset._warp`` chooses."""
 
 
 def dataset(world: World, path: str | None = None, split: str = "train", **settings: Any) -> PretrainDataset:
@@ -40,13 +39,11 @@ def dataset(world: World, path: str | None = None, split: str = "train", **setti
 
 
 def generator_of(warp: int, start: int = 0) -> np.random.Generator:
-    """A generator whose first ``integers(4)`` is ``warp``."""
     seed = next(seed for seed in range(start, start + 1000) if np.random.default_rng(seed).integers(4) == warp)
     return np.random.default_rng(seed)
 
 
 def warped(data: PretrainDataset, index: int, warp: int, seed: int = 0) -> tuple[np.ndarray, Any, Any, Any]:
-    """The frames of a row, and what ``_warp`` makes of them."""
     row = data.source.rows[index]
     which = [0, *row["keyframes"], 4]
     frames = data.source.frames(row, which)
@@ -56,7 +53,6 @@ def warped(data: PretrainDataset, index: int, warp: int, seed: int = 0) -> tuple
 @pytest.mark.parametrize("drawn_for", ["patch", "sample"])
 @pytest.mark.parametrize("grid", [(14, 14), (1, 2)])
 def test_masks_are_those_of_equations_13_to_17(grid: tuple[int, int], drawn_for: Literal["patch", "sample"]) -> None:
-    """The same draws give the same patches; over many draws the schemes have their probabilities."""
     shapes, config, entirely, alike = replace(PAPER, grid=grid), MaskingConfig(drawn_for=drawn_for), 0, 0
     for seed in range(600):
         masked, entire = draw_mask(config, shapes, np.random.default_rng(seed))
@@ -99,7 +95,6 @@ def test_key_frames_are_redrawn_each_epoch_where_asked_for(world: World) -> None
 
 
 def test_a_random_caption_and_an_unaligned_one_that_is_another(world: World) -> None:
-    """Half of the pairs are unchanged and share their captions, so a draw among all rows would often fail."""
     random = dataset(world, **{"encoder.text_length": 24})
     assert len({random.get(0, epoch)["text"].tobytes() for epoch in range(8)}) > 2
     for index in range(len(random)):
@@ -160,7 +155,6 @@ def test_the_affine_warp_changes_one_frame_and_has_no_black_corners(world: World
 
 
 def test_stored_features_and_pixels_give_the_same_samples(world: World) -> None:
-    """Warped frames, too: the same draws, and features equal to the rounding of float16."""
     tokenizer = ImageTokenizer.load(world.tokenizer)
     stored, pixels = dataset(world), dataset(world, world.pixels)
     wanted = [(index, epoch) for index in range(6) for epoch in range(3)]

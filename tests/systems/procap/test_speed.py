@@ -11,7 +11,6 @@ import torch
 from benchmarks import captioning, training
 from benchmarks.captioning import CaptioningConfig, Way, make_captioner, make_pairs
 from benchmarks.gpu import GpuConfig, measure_gpu
-from benchmarks.measurement import Row, markdown
 from benchmarks.scoring import ScoringConfig, measure_scoring
 from benchmarks.training import TrainingConfig
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
@@ -93,18 +92,7 @@ def test_scores_are_compared_with_pycocoevalcap() -> None:
     assert [row.unit for row in rows] == ["s"] * 2
 
 
-def test_a_table_is_markdown_with_its_machine() -> None:
-    rows = [Row("a | b over c", "s", [2.0, 4.0], [1.0, 1.0]), Row("d", "MiB", [7.5], more={"x": 1})]
-    machine, _, head, rule, first, second, _, more = markdown(rows).splitlines()
-    assert "cores; torch" in machine
-    assert head.count("|") == rule.count("|") == second.count("|") == 4
-    assert first == "| a \\| b over c | **3.00** (2.00 to 4.00, n = 2) | 3 / 1 s |"
-    assert second == "| d |  | **7.5** (n = 1) MiB |"
-    assert more == "- d: x 1"
-
-
 def test_operations_are_counted_once() -> None:
-    """Forward and backward of a linear layer and of fused attention, by hand."""
     linear = torch.nn.Linear(16, 24)
     inputs = torch.randn(5, 16, requires_grad=True)
     assert training.count_flops(lambda: linear(inputs).sum().backward()) == 3 * 2 * 5 * 16 * 24

@@ -22,7 +22,6 @@ BUILD = {"depth": 2, "num_keyframes": 2, "temperature": 0.001}
 
 
 def names(world: World, build: dict[str, Any] | None = None, **settings: Any) -> dict[str, str]:
-    """Kind -> name of the steps of a trial that builds its procedures."""
     built = {**BUILD, "tokenizer": world.tokenizer, **(build or {})}
     base = {"pairs": world.pairs, "build": built, "pretrain": {"encoder": ENCODER}, "finetune": {"decoder": DECODER}}
     chain = steps(load(Trial, None, {**base, **settings}), "store")

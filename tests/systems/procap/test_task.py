@@ -26,7 +26,6 @@ STEM: dict[str, Any] = {**ENCODER, "stem": [8, 16, 16]}
 
 @pytest.fixture(scope="module")
 def both_runs(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """``pretrain`` of 40 steps, and ``finetune`` from it of 30: with the tokenizer's features, and with a stem."""
     folders = {}
     for name, encoder in (("features", ENCODER), ("stem", STEM)):
         folder = folders[name] = tmp_path_factory.mktemp(name)
@@ -65,7 +64,6 @@ def test_both_stages_learn(both_runs: dict[str, Path], kind: str) -> None:
 def test_validation_scores_objects_and_types_by_the_scenes_of_rendered_pairs(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Captions that are references of their pairs name every object and type; those of the pairs before do not."""
     settings = {"train.steps": 1, "train.keep_best.metric": ["right_object", "CIDEr"]}
     for shift, right in ((0, True), (1, False)):
         monkeypatch.setattr(
@@ -83,7 +81,6 @@ def test_validation_scores_objects_and_types_by_the_scenes_of_rendered_pairs(
 def test_the_captioner_says_what_validation_says(
     both_runs: dict[str, Path], world: World, kind: str, speed: Speed
 ) -> None:
-    """Pixels through the artifact's own tokenizer or stem, or what validation reads: the same captions."""
     captioner = PairCaptioner(both_runs[kind] / "finetune" / "artifact", speed=speed)
     batches = []
     for path in (world.procedures, world.pixels):

@@ -1,5 +1,4 @@
-"""The variants of the paper's tables 4, 10, 11 and 14 and figure 7, trained a few steps in small. Those of what stands
-between the images are in ``naive.py``."""
+"""The variants of the paper's tables 4, 10, 11 and 14 and figure 7, trained a few steps in small."""
 
 from __future__ import annotations
 
@@ -25,7 +24,6 @@ PATCHES = 16
 
 
 def test_the_explicit_captioner_makes_the_frames_itself(world: World, tmp_path: Path) -> None:
-    """From two images, by the interpolator and sampling of the folder it was trained on, without that folder."""
     settings = {"train.steps": 2, "validation_pairs": 2, "procedure": "frames"}
     captioner = PairCaptioner(start(world.finetune(settings), tmp_path / "run"))
     row = next(row for row in iter_rows(world.procedures, split="val") if row["change_type"] != "none")
@@ -50,7 +48,6 @@ def test_the_explicit_captioner_makes_the_frames_itself(world: World, tmp_path: 
     ({"msm", "consistency"}, False),
 ])  # fmt: skip
 def test_a_loss_that_is_off_costs_nothing(world: World, on: set[str], caption: bool) -> None:
-    """No pass through the encoder, no sample made for it, no head trained; without the caption no text either."""
     weights = {f"loss.{name}": float(name in on) for name in ("msm", "align", "consistency")}
     job, info = world.pretrain(weights, caption_condition=caption), ProcedureInfo.of(world.procedures)
     task = PretrainTask(job, info.shapes, PAD, ImageTokenizer.load(info.tokenizer).features)

@@ -24,12 +24,10 @@ from idc.vision.tokenizer.model import ImageTokenizer, prepare_frame, to_images
 
 SIZE = 32
 SCENES = 12
-"""Two pairs each: 24 pairs, of which 16 for training."""
 TOKENIZER = TokenizerConfig(
     image_size=SIZE, patch_size=2, channels=16, channel_mult=(1, 1, 2), res_blocks=1, mid_attention=False,
     norm_groups=8, codebook_size=32, latent_dim=16,
 )  # fmt: skip
-"""32x32 images to 4x4 codes."""
 ENCODER = {"width": 32, "layers": 2, "heads": 4, "text_length": 12}
 DECODER = {"width": 32, "layers": 1, "heads": 4, "feedforward": 64, "max_length": 20, "dropout": 0.0}
 TRAIN: dict[str, Any] = {
@@ -48,14 +46,7 @@ Images = tuple[list[np.ndarray], list[np.ndarray]]
 
 @dataclass(frozen=True)
 class World:
-    """Folders.
-
-    Attributes:
-        pairs: 24 rendered pairs.
-        tokenizer: of random weights, its codes taken from features of the pairs.
-        procedures: 5 frames each, k = 2, with features.
-        pixels: the same without features.
-    """
+    """Folders of 24 rendered pairs, a tokenizer, procedures (5 frames, k = 2) with features, and without."""
 
     pairs: str
     tokenizer: str
@@ -77,7 +68,6 @@ class World:
 
 
 def start(job: PretrainJob | FinetuneJob, run_dir: Path) -> Path:
-    """Train a stage in this process; the folder of its artifact."""
     stage = "pretrain" if isinstance(job, PretrainJob) else "finetune"
     payload = job.model_dump(mode="json", exclude={"train"})
     launch(f"idc.systems.procap.task:{stage}", payload, job.train, run_dir, local=True)
@@ -85,7 +75,6 @@ def start(job: PretrainJob | FinetuneJob, run_dir: Path) -> Path:
 
 
 def make_world(folder: Path) -> World:
-    """Render, tokenise, interpolate."""
     pairs = str(folder / "pairs")
     scenes = {
         "num_scenes": SCENES, "width": SIZE, "height": SIZE, "samples_per_pixel": 4, "min_objects": 2, "max_objects": 3,
@@ -100,8 +89,6 @@ def make_world(folder: Path) -> World:
 
 
 def build_procedures(path: Path, settings: dict[str, Any]) -> str:
-    """A folder of procedures at ``path``; its path as text."""
-
     def run(*args: Any, **kwargs: Any) -> Any:
         return run_local(*args, progress=False, **kwargs)
 

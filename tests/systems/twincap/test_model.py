@@ -49,7 +49,6 @@ def test_the_trunk_reads_both_images_and_their_difference_and_looks_where_it_poi
 
 @torch.no_grad()
 def test_an_objects_look_is_read_at_its_place() -> None:
-    """Features that differ in one cell change the logits of the object there and of no other."""
     net = network()
     features = torch.zeros(1, 2, 16, 8, 8)
     places = torch.tensor([[[[0.30, 0.70, 0.1], [0.9, 0.1, 0.1]]] * 2])

@@ -120,8 +120,6 @@ def heat_at(circle: torch.Tensor, row: int, place: int, side: int) -> float:
 @torch.no_grad()
 @pytest.mark.parametrize("several", [False, True])
 def test_the_heads_learn_what_is_true_of_each_image(world: World, several: bool) -> None:
-    """The losses pair by pair, image by image, attribute by attribute; unknown labels are left out. Also of the parts
-    of peaks, and with any number of changed objects."""
     task, batch = task_and_batch(world, {"model.peaks": 5} if several else {})
     task.eval()
     if several:
@@ -180,7 +178,6 @@ def test_the_heads_learn_what_is_true_of_each_image(world: World, several: bool)
 
 
 def part_at(y: float, x: float, objects: list[tuple[float, float, int]]) -> int:
-    """The part of the object (x, y, part) that is nearest, within the reach of a peak; else no change."""
     away, part = min((float(np.hypot(x - across, y - down)), part) for across, down, part in objects)
     return part if away <= PEAK_REACH else PARTS.index("none")
 
@@ -208,7 +205,6 @@ def test_unknown_truths_have_no_part_in_the_loss(world: World) -> None:
 
 
 def without_scenes(world: World, own: Path, *splits: str) -> str:
-    """Own pairs with captions alone."""
     rows = [
         {**row, "meta": "{}", "change_type": None, "mask": None}
         for split in splits for row in iter_rows(world.pairs, split=split)
@@ -217,8 +213,6 @@ def without_scenes(world: World, own: Path, *splits: str) -> str:
 
 
 def test_own_pairs_train_and_choose_the_weights_by_what_they_can_measure(world: World, tmp_path: Path) -> None:
-    """Captions alone, of another size than the network, and next to rendered pairs; a metric that they cannot give is
-    refused before the first step."""
     own = without_scenes(world, tmp_path / "own", "train", "val")
     preset = load(TwinCapJob, "jobs/configs/twincap/demo.yaml", {"pairs": own}).train.keep_best
     assert preset is not None

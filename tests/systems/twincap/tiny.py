@@ -29,6 +29,5 @@ def tiny_job(pairs: str, settings: dict[str, Any] | None = None) -> TwinCapJob:
 
 
 def start(job: TwinCapJob, run_dir: Path) -> dict[str, Any]:
-    """Train in this process; the result of ``fit``."""
     payload = job.model_dump(mode="json", exclude={"train"})
     return launch(ENTRY, payload, job.train, run_dir, local=True)

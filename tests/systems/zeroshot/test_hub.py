@@ -24,7 +24,6 @@ BEFORES, AFTERS = (list(images) for images in zip(*pairs(), strict=True))
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The caches of the hub and of artifacts, empty."""
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -61,7 +60,6 @@ def test_a_model_of_the_hub_captions_and_its_size_is_named_first(
 
 
 def test_a_model_behind_an_endpoint_needs_no_weights_here(asked: list[str], cache: Path, tmp_path: Path) -> None:
-    """Neither by its name on the hub, nor wrapped with ``weights=false``."""
     made = tmp_path / "artifact"
     base = BaseConfig(source="org/tiny", download=True)
     with endpoint(speaking_folder(KIND)) as server:
@@ -101,10 +99,3 @@ def test_a_model_of_an_unknown_family_is_refused_before_its_weights_are_download
         with pytest.raises(ValueError, match="org/tiny is a model of type 'mllama', which is none of"):
             artifact_folder("hf:org/tiny")
     assert not [path for path in asked if path.startswith("GET") and path.endswith(".safetensors")]
-
-
-def test_without_a_network_one_line_says_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    point_to("http://127.0.0.1:9", monkeypatch)
-    with pytest.raises(ValueError, match=r"org/tiny is not on this machine: download it once with `hf download") as one:
-        artifact_folder("hf:org/tiny")
-    assert "\n" not in str(one.value)

@@ -29,7 +29,6 @@ def job(base: Path, out: Path, **settings: object) -> WrapJob:
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    """A copy of a small model's folder, to be changed."""
     return Path(shutil.copytree(speaking_folder(KIND), tmp_path / "base"))
 
 

@@ -77,13 +77,7 @@ def yolox_like(
     strides: Sequence[int] = (8, 16, 32),
     transposed: bool = True,
 ) -> bytes:
-    """A network with YOLOX's output (1, N, 5 + classes): of each stride one convolution as large as its stride; all but
-    the four numbers of a box go through a sigmoid.
-
-    Args:
-        size: height and width of the input.
-        weights, biases: of the strides' convolutions, (5 + classes, 3, stride, stride) and (5 + classes,).
-    """
+    """YOLOX's output (1, N, 5 + classes): of each stride one convolution as large as the stride."""
     nodes, tensors, parts = [], {"shape": np.array([1, weights[0].shape[0], -1])}, []
     for stride, weight, bias in zip(strides, weights, biases, strict=True):
         for name, rows in ((f"box{stride}", slice(0, 4)), (f"score{stride}", slice(4, None))):

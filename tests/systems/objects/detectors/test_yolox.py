@@ -20,7 +20,7 @@ IMAGES = ((60, 200), (230, 90), (97, 161))
 
 
 def random_weights(classes: int = 80, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Convolutions whose boxes and scores depend on every pixel, of values that make a few dozen boxes overlap."""
+    """Boxes and scores depend on every pixel; a few dozen boxes overlap."""
     random = np.random.default_rng(seed)
     weights = [random.normal(0, 0.008 / side, (5 + classes, 3, side, side)).astype(np.float32) for side in STRIDES]
     biases = []
@@ -106,30 +106,12 @@ def test_boxes_in_pixels_of_the_input_are_read_too(files: Path) -> None:
     assert [box.tolist() for box in detections.boxes] == [[0, 0, 28, 18], [268, 150, 308, 170]]
 
 
-def test_images_are_rgb_and_boxes_in_their_pixels(files: Path) -> None:
-    """A network that answers to blue alone: where a blue square is, and nowhere if red and blue are swapped."""
-    weights, biases = random_weights()
-    for weight, bias, side in zip(weights, biases, STRIDES, strict=True):
-        weight[:], bias[:] = 0, -20
-        bias[:4] = (0.5, 0.5, np.log(2), np.log(2))
-        if side == 32:
-            weight[4:6, 0], bias[4:6] = 0.2 / side**2, -20  # BGR: blue is the first
-    (files / "blue.onnx").write_bytes(yolox_like(SIZE, weights, biases))
-    detector = load_detector(str(files / "blue.onnx"))
-    image = np.full((192, 320, 3), 40, np.uint8)
-    image[64:128, 128:192] = (0, 0, 255)  # half of it is the input: cell (1, 2) of stride 32
-    blue, red = detector.detect([image, image[..., ::-1]])
-    assert (blue.names, red.names) == (("person",), ())
-    np.testing.assert_allclose(blue.boxes, [[96, 32, 224, 160]], atol=0.01)
-
-
 @pytest.mark.parametrize(
     ("metadata", "classes"),
     [
         ({"names": '["helmet", "vest", "crane"]'}, ("helmet", "vest", "crane")),
         ({"names": "{0: 'helmet', 2: 'crane', 1: 'vest'}"}, ("helmet", "vest", "crane")),
         ({}, None),
-        ({"names": '["vest", "vest", "vest"]'}, None),
         ({"names": "__import__('os')"}, None),
     ],
 )
