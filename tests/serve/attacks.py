@@ -1,6 +1,6 @@
 """Attacks on a running server at the socket level, and their cost: memory of its processes, honest requests.
 
-They use at most 300 MB, 2,000 connections and 64 bodies of 32 MiB, on the loopback interface only.
+They use at most 200 connections and 64 bodies of 32 MiB, on the loopback interface only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from tests.serve.wire import CHAT, Hostile, send
 ROOT = Path(__file__).parents[2]
 LIMITS = LimitsConfig()
 HONEST = Hostile("an honest request", 200, None, formed(), headers=FORM)
-_START = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 _TITLES = {
     "ServeReplica:captions:Front": "front",
     "ServeReplica:captions:Model": "model",
@@ -111,28 +110,22 @@ def running(artifact: str, *settings: str) -> Iterator[Server]:
 # -- attacks; each returns its finding for the table
 
 
-def long_lines(server: Server) -> str:
-    """300 header lines of 1 MB each on one connection."""
-    with server.connect() as connection:
-        sent = _send(connection, _START, b"X: " + b"x" * 10**6 + b"\r\n", 300)
-        return f"{sent / 1e6:.0f} MB were taken"
-
-
-def half_open(server: Server) -> str:
-    """2,000 connections that send half a request."""
-    with ExitStack() as stack:
-        connections = [_begun(server, stack, _START) for _ in range(2000)]
-        return _still_open([connection for connection in connections if connection is not None], LIMITS.head_s)
-
-
-def slow_headers(server: Server) -> str:
-    """200 connections that send a header line every second."""
-    return _drip(server, _START, b"a: b\r\n", LIMITS.head_s)
-
-
 def slow_bodies(server: Server) -> str:
-    """200 connections that send a body by a byte a second."""
-    return _drip(server, _head(10**6), b" ", LIMITS.timeout_s)
+    """200 connections that send a body by a byte a second, for a little longer than the server waits."""
+    with ExitStack() as stack:
+        alive = [stack.enter_context(server.connect()) for _ in range(200)]
+        for connection in alive:
+            connection.sendall(_head(10**6))
+        pause, last = threading.Event(), time.monotonic() + LIMITS.timeout_s + 2
+        while time.monotonic() < last:
+            for connection in alive:
+                with suppress(OSError):
+                    connection.sendall(b" ")
+            pause.wait(1)
+        last += _PATIENCE_S
+        while (alive := [each for each in alive if not _closed(each)]) and time.monotonic() < last:
+            pause.wait(0.2)
+        return f"{len(alive)} stayed open"
 
 
 def large_bodies(server: Server) -> str:
@@ -186,20 +179,6 @@ def _head(length: int) -> bytes:
     return f"{head}Content-Length: {length}\r\n\r\n".encode()
 
 
-def _drip(server: Server, head: bytes, piece: bytes, seconds: float) -> str:
-    """Send ``piece`` every second on 200 connections, for a little longer than the server waits (``seconds``)."""
-    with ExitStack() as stack:
-        connections = [_begun(server, stack, head) for _ in range(200)]
-        alive = [connection for connection in connections if connection is not None]
-        pause, last = threading.Event(), time.monotonic() + seconds + 2
-        while time.monotonic() < last:
-            for connection in alive:
-                with suppress(OSError):
-                    connection.sendall(piece)
-            pause.wait(1)
-        return _still_open(alive, 0)
-
-
 def _send(connection: socket.socket, head: bytes, part: bytes, times: int) -> int:
     """Number of bytes that could be sent before the server closed the connection."""
     sent = 0
@@ -227,76 +206,48 @@ def _closed(connection: socket.socket) -> bool:
     return True
 
 
-def _begun(server: Server, stack: ExitStack, data: bytes) -> socket.socket | None:
-    try:
-        connection = stack.enter_context(server.connect())
-        connection.sendall(data)
-    except OSError:
-        return None  # closed already
-    return connection
-
-
-def _still_open(connections: list[socket.socket], wait_s: float) -> str:
-    last = time.monotonic() + wait_s + _PATIENCE_S
-    alive, pause = connections, threading.Event()
-    while alive and time.monotonic() < last:
-        alive = [connection for connection in alive if not _closed(connection)]
-        pause.wait(0.2)
-    return f"{len(alive)} stayed open"
-
-
 # -- the cost of an attack
 
 
 @dataclass
 class Cost:
-    """Memory of the server's processes in MiB before an attack, at the moment during it when they had most together,
-    and after it; statuses of honest requests meanwhile."""
+    """What an attack did: memory of the server's processes in MiB before it, during it and after it; statuses of honest
+    requests meanwhile."""
 
-    name: str
-    found: str = ""
-    before: dict[str, float] = field(default_factory=dict)
+    before: dict[str, float]
+    finding: str = ""
     during: list[dict[str, float]] = field(default_factory=list)
     after: dict[str, float] = field(default_factory=dict)
     statuses: list[int] = field(default_factory=list)
 
-    @property
-    def peak(self) -> dict[str, float]:
-        """Memory at the moment when all processes had most together."""
-        return max(self.during, key=lambda parts: sum(parts.values()))
-
-    def growth(self, *parts: str) -> float:
-        """The most by which these processes together had grown at one moment, in MiB."""
-        return max(sum(moment[part] - self.before[part] for part in parts) for moment in self.during)
-
-    def row(self) -> str:
-        """What a failing test shows."""
-        return f"{self.name}: {self.found}; MiB {self.before}, {self.peak}, {self.after}; {Counter(self.statuses)}"
+    def growth(self, part: str) -> float:
+        """The most by which a process had grown at one moment, in MiB."""
+        return max(moment[part] - self.before[part] for moment in self.during)
 
 
 def cost(server: Server, attack: Attack) -> Cost:
     """Run an attack while an honest client sends requests repeatedly."""
-    found = Cost((attack.__doc__ or "").rstrip("."), before=server.memory_mib())
-    found.during.append(found.before)
+    before = server.memory_mib()
+    measured = Cost(before, during=[before])
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(_SAMPLE_S):
-            found.during.append(server.memory_mib())
+            measured.during.append(server.memory_mib())
 
     def honest() -> None:
         while not ended.is_set():
             try:
-                found.statuses.append(server.ask())
+                measured.statuses.append(server.ask())
             except OSError:
-                found.statuses.append(0)
+                measured.statuses.append(0)
             ended.wait(0.2)
 
     threads = [threading.Thread(target=honest), threading.Thread(target=watch)]
     for thread in threads:
         thread.start()
     try:
-        found.found = attack(server)
+        measured.finding = attack(server)
     finally:
         ended.set()
         for thread in threads:
@@ -304,5 +255,5 @@ def cost(server: Server, attack: Attack) -> Cost:
     assert server.ask() == 200
     ended.clear()
     ended.wait(_GIVEN_BACK_S)
-    found.after = server.memory_mib()
-    return found
+    measured.after = server.memory_mib()
+    return measured

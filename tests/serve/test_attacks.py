@@ -29,17 +29,11 @@ def test_nothing_listens_for_other_machines(server: Server) -> None:
     assert answering_to_others(server.process) == []
 
 
-def test_headers_take_no_memory_and_block_nobody(server: Server) -> None:
-    found = cost(server, attacks.long_lines)
-    assert found.growth("front") < SLACK_MIB, found.row()
-    assert set(found.statuses) == {200}, found.row()
-
-
 def test_images_that_take_long_are_refused_before_they_are_decoded(server: Server) -> None:
-    found = cost(server, attacks.many_scans)
-    assert found.found == "2 answered by 400"
-    assert found.growth("model") < SLACK_MIB, found.row()
-    assert set(found.statuses) == {200}, found.row()
+    attacked = cost(server, attacks.many_scans)
+    assert attacked.finding == "2 answered by 400"
+    assert attacked.growth("model") < SLACK_MIB, attacked
+    assert set(attacked.statuses) == {200}, attacked
 
 
 def test_images_are_decoded_as_far_as_there_is_room_for_their_pixels(artifact: str) -> None:
@@ -47,26 +41,24 @@ def test_images_are_decoded_as_far_as_there_is_room_for_their_pixels(artifact: s
     with running(artifact, "limits.image_pixels=4000000", "limits.timeout_s=300") as server:
         assert server.ask() == 200
         attacked = cost(server, attacks.many_pixels)
-    assert attacked.found == "1 answered by 200"
-    assert attacked.growth("model") < 700, attacked.row()
+    assert attacked.finding == "1 answered by 200"
+    assert attacked.growth("model") < 700, attacked
 
 
-@pytest.mark.parametrize("attack", [attacks.half_open, attacks.slow_headers, attacks.slow_bodies])
-def test_connections_without_a_request_end_and_block_nobody(server: Server, attack: Attack) -> None:
-    found = cost(server, attack)
-    assert found.found == "0 stayed open"
-    assert set(found.statuses) == {200}, found.row()
+def test_connections_without_a_request_end_and_block_nobody(server: Server) -> None:
+    attacked = cost(server, attacks.slow_bodies)
+    assert attacked.finding == "0 stayed open"
+    assert set(attacked.statuses) == {200}, attacked
 
 
 @pytest.mark.parametrize("attack", [attacks.large_bodies, attacks.complete_requests])
 def test_bodies_take_at_most_the_configured_memory(server: Server, attack: Attack) -> None:
-    found = cost(server, attack)
-    most = LimitsConfig().waiting_mib + 2 * SLACK_MIB
-    assert found.growth("front") < most, found.row()
-    assert set(found.statuses) <= {200, 503}, found.row()  # 503: other requests use all the memory
-    assert "500" not in found.found
+    attacked = cost(server, attack)
+    assert attacked.growth("front") < LimitsConfig().waiting_mib + 2 * SLACK_MIB, attacked
+    assert set(attacked.statuses) <= {200, 503}, attacked  # 503: other requests use all the memory
+    assert "500" not in attacked.finding
     # How much of it returns to the system differs from run to run, by up to 160 MiB in ten rounds; the rest is reused.
     # Bodies that were kept would take their 192 MiB again in each of the three further rounds.
-    rounds = [found, *(cost(server, attack) for _ in range(3))]
-    left = [sum(one.after.values()) for one in rounds]
-    assert left[-1] - left[0] < 192, "\n".join(one.row() for one in rounds)
+    rounds = [attacked, *(cost(server, attack) for _ in range(3))]
+    left = [sum(each.after.values()) for each in rounds]
+    assert left[-1] - left[0] < 192, rounds
