@@ -37,7 +37,6 @@ def _images() -> Iterator[Hostile]:
     for name, (status, make) in IMAGES.items():
         # Bound as a default: the bodies are made when they are sent, not here.
         yield Hostile(f"after is {name}", status, "after", lambda make=make: formed(after=make())(), headers=FORM)
-    yield Hostile("before is no image", 400, "before", formed(before=b"no image"), headers=FORM)
     for name, claims in {
         "100,000 x 100,000 pixels": (10**5, 10**5),
         "numbers of 64 bits": (4000, 4000, 4, 64),
@@ -70,14 +69,10 @@ def _bodies() -> Iterator[Hostile]:
     good = dumped(lambda: conversation(url(picture()), url(picture())))
     yield bad("half of a JSON", lambda: good()[:-40])
     yield bad("100,000 brackets, closed", lambda: b"[" * 100_000 + b"]" * 100_000)
-    yield bad("a number of 5,000 digits", lambda: b'{"messages":[],"n":' + b"9" * 5_000 + b"}")
     yield bad("bytes that are no UTF-8", lambda: b'{"messages":"\xff\xfe"}')
     yield bad("a list instead of an object", dumped([]), 422)
     yield bad("half a surrogate as model", lambda: good()[:-1] + b',"model":"\\udfff"}', 422, "model")
     yield bad("a million elements", lambda: b'{"messages":[' + b"[]," * 1_000_000 + b"[]]}", 413)
-    huge = lambda: b'{"model":"' + b"A" * (40 * 2**20) + b'"'  # noqa: E731
-    yield bad("40 MiB", huge, 413)
-    yield Hostile("40 MiB in chunks", 413, None, huge, path=CHAT, chunked=True)
     yield Hostile("a length of a terabyte", 413, headers=(*JSON, ("Content-Length", str(2**40))))
     yield Hostile("JSON as text", 422, None, good, path=CHAT, headers=(("Content-Type", "text/plain"),))
     yield Hostile("a body packed by gzip", 400, None, lambda: gzip.compress(good()), path=CHAT,
@@ -90,7 +85,6 @@ def _values() -> Iterator[Hostile]:
         return Hostile(name, status, param, formed(**fields), headers=FORM)
 
     yield bad("2^70 beams", "beams", beams=2**70)
-    yield bad("beams that are no number", "beams", beams="NaN")
     yield bad("a million candidates", "candidates", candidates=1_000_000)
     yield bad("more candidates than beams", "beams", candidates=3, beams=2)
     yield bad("an empty box", "ignore", ignore="[[5, 5, 5, 9]]")
@@ -98,7 +92,6 @@ def _values() -> Iterator[Hostile]:
     yield bad("boxes that are deep", "ignore", ignore="[" * 4000)
     yield bad("a path for a mask", "ignore", 400, ignore="mask.png")
     yield bad("an unknown field", "befor", befor="x")
-    yield bad("__proto__", "__proto__", __proto__="x")
     yield bad("a model of 10,000 letters", "model", model="x" * 10_000)
 
 
@@ -110,7 +103,6 @@ def _forms() -> Iterator[Hostile]:
     yield bad("a form without an image after", 422, "after", before)
     yield bad("a form with two images before", 422, "after", before, before, after)
     yield bad("a form with an empty file", 400, "after", before, file("after", b""))
-    yield bad("a form with a text for an image", 422, "after", before, field("after", "hello, world!"))
     yield bad("a form with 2,000 fields", 400, None, before, after, *[field("id", "x")] * 2_000)
     yield bad("a form with 65 pairs", 413, "pairs", *[before] * 65, *[after] * 65)
     yield bad("a form with a part without a name", 400, None, before, after, ("Content-Type: image/png", b"x"))
@@ -126,10 +118,6 @@ def _forms() -> Iterator[Hostile]:
 def _models() -> Iterator[Hostile]:
     for name, value in MODELS.items():
         yield Hostile(f"the model is {name}", 404, "model", formed(model=value), headers=FORM)
-        yield Hostile(
-            f"the chat's model is {name}", 404, "model",
-            dumped(lambda value=value: conversation(url(picture()), url(picture()), model=value)), path=CHAT,
-        )  # fmt: skip
 
 
 def _headers() -> Iterator[Hostile]:
@@ -140,16 +128,11 @@ def _headers() -> Iterator[Hostile]:
 
     yield bad("an id with line breaks, encoded", ("X-Request-ID", "a%0d%0aSet-Cookie:x=1"))
     yield bad("an id with a folded line", ("X-Request-ID", "a\r\n Set-Cookie: x=1"), status=400, plain=True)
-    yield bad("an id with a bare return", ("X-Request-ID", "a\rSet-Cookie: x=1"), status=400, plain=True)
     yield bad("an id of 5,000 letters", ("X-Request-ID", "x" * 5_000))
-    yield bad("a header of 1 MiB", ("X-Large", "x" * 2**20), status=431)
-    yield bad("20,000 headers", *[("X-Many", "x")] * 20_000, status=431)
     yield bad("two lengths", ("Content-Length", "2"), ("Content-Length", "3"), status=400, plain=True)
-    yield bad("a negative length", ("Content-Length", "-1"), status=400, plain=True)
     yield bad("another path by header", ("X-Original-URL", "/metrics"), ("X-Rewrite-URL", "/metrics"))
     for name, value in {
         "Basic": "Basic YTpi",
-        "another token": "Bearer wrong",
         "an empty header": "",
     }.items():
         yield bad(f"Authorization: {name}", ("Authorization", value), status=401, only="token")
@@ -178,7 +161,6 @@ def _paths() -> Iterator[Hostile]:
         yield get(path)
     for method, path in (("GET", CAPTIONS), ("PUT", CAPTIONS), ("DELETE", "/v1/models"), ("TRACE", CAPTIONS)):
         yield get(path, 405, method)
-    yield get("/v1/nothing HTTP/9.9\r\nX: ", 400, plain=True)
 
 
 def asked(words: str) -> dict[str, Any]:
@@ -192,13 +174,10 @@ def _chats() -> Iterator[Hostile]:
 
     good = lambda **fields: lambda: conversation(url(picture()), url(picture()), **fields)  # noqa: E731
     yield bad("without images", 400, "messages", conversation())
-    yield bad("about one image", 400, "messages", lambda: conversation(url(picture())))
     yield bad("of an unknown role", 422, "messages.0.role", {"messages": [{"role": "root", "content": "x"}]})
     part = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
     yield bad("with a sound", 422, "messages.0.content.0.type", {"messages": [{"role": "user", "content": [part]}]})
     yield bad("that wants tokens' probabilities", 400, "logprobs", good(logprobs=True))
-    yield bad("that wants samples", 400, "temperature", good(temperature=0.7))
-    yield bad("that prefers tokens", 400, "logit_bias", good(logit_bias={"1": 1.0}))
     yield bad("about two pairs", 400, "messages", lambda: conversation(*[url(picture())] * 4))
     yield bad("that wants JSON", 400, "response_format.type", good(response_format={"type": "json_object"}))
     yield bad("that forces a tool", 400, "tool_choice", good(tool_choice="required"))

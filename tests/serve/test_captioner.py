@@ -127,13 +127,11 @@ def test_what_does_not_count_is_each_pairs_own_in_one_batch() -> None:
     left = np.zeros((height, width), bool)
     left[:, : width // 2] = True
     mask = encode_png(np.repeat(left[..., None] * np.uint8(255), 3, 2))
-    pairs = [
-        DISKS,
-        replace(DISKS, ignore=((0, 0, width // 2, height),)),
-        replace(DISKS, ignore=((0.5, 0, 1, 1),)),
-        replace(DISKS, only=(mask,)),
-        replace(DISKS, ignore=((0, 0, 1, 1),)),
-    ]
+    parts: list[dict[str, Any]] = [
+        {}, {"ignore": ((0, 0, width // 2, height),)}, {"ignore": ((0.5, 0, 1, 1),)}, {"only": (mask,)},
+        {"ignore": ((0, 0, 1, 1),)},
+    ]  # fmt: skip
+    pairs = [replace(DISKS, **part) for part in parts]
     served = ServedCaptioner(artifact_folder(REGIONS))
     *results, nothing = caption(served, pairs, [Options()] * len(pairs))
     expected = untrained_captioner(ObjectsConfig(detector="none")).describe(
