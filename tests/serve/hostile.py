@@ -6,7 +6,7 @@ import gzip
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.serve.bad_images import IMAGES, SVG, TOO_LARGE, geotiff_claiming
+from tests.serve.bad_images import IMAGES, SVG, geotiff_claiming
 from tests.serve.bodies import FORM, conversation, dumped, field, file, form, formed, picture, url
 from tests.serve.wire import CAPTIONS, CHAT, JSON, Hostile
 
@@ -14,24 +14,16 @@ URLS = {
     "an address": "https://127.0.0.1:8265/api/jobs/",
     "a file": "file:///etc/passwd",
     "a path upwards": "../../etc/passwd",
-    "text as data URL": "data:text/html;base64,PGgxPg==",
     "SVG as data URL": url(SVG, "image/svg+xml"),
-    "an empty data URL": "data:image/png;base64,",
     "a data URL that is no base64": "data:image/png;base64,####",
-    "no base64": "hello, world!",
-    "a NUL": "\0",
 }
 """Texts in place of the data URL of an image."""
 
 MODELS = {
     "a path upwards": "../../etc/passwd",
-    "a path upwards, encoded": "%2e%2e%2f%2e%2e%2fetc%2fpasswd",
     "another version": "models:/captioner/1",
-    "a run": "runs:/0/artifact",
     "a bucket": "s3://bucket/artifact",
-    "a NUL": "demo\0",
     "line breaks": "demo\r\nX-Injected: 1",
-    "SQL": "demo'; DROP TABLE models;--",
 }
 """Names of models that are not served."""
 
@@ -42,17 +34,11 @@ def requests() -> list[Hostile]:
 
 
 def _images() -> Iterator[Hostile]:
-    for status, images in ((400, IMAGES), (413, TOO_LARGE)):
-        for name, make in images.items():
-            # Bound as a default: the bodies are made when they are sent, not here.
-            yield Hostile(
-                f"after is {name}", status, "after",
-                lambda make=make: form(file("before", picture()), file("after", make())), headers=FORM,
-            )  # fmt: skip
-    yield Hostile("before is no image", 400, "before", formed(before=b"no image"), headers=FORM)
+    for name, (status, make) in IMAGES.items():
+        # Bound as a default: the bodies are made when they are sent, not here.
+        yield Hostile(f"after is {name}", status, "after", lambda make=make: formed(after=make())(), headers=FORM)
     for name, claims in {
         "100,000 x 100,000 pixels": (10**5, 10**5),
-        "200 bands": (4000, 4000, 200, 8),
         "numbers of 64 bits": (4000, 4000, 4, 64),
     }.items():
         tiff = geotiff_claiming(*claims)
@@ -72,9 +58,8 @@ def _urls() -> Iterator[Hostile]:
             f"a chat about {name}", 400, "messages.0.content.2.image_url.url",
             dumped(lambda value=value: conversation(url(picture()), value)), path=CHAT,
         )  # fmt: skip
-    for name, mask in (("an address", "https://127.0.0.1/mask.png"), ("no image", url(b"no image"))):
-        mine = dumped(lambda mask=mask: conversation(url(picture()), url(picture()), ignore=mask))
-        yield Hostile(f"a chat with a mask that is {name}", 400, "ignore", mine, path=CHAT)
+    masked = dumped(lambda: conversation(url(picture()), url(picture()), ignore="https://127.0.0.1/mask.png"))
+    yield Hostile("a chat with a mask that is an address", 400, "ignore", masked, path=CHAT)
 
 
 def _bodies() -> Iterator[Hostile]:
@@ -83,22 +68,13 @@ def _bodies() -> Iterator[Hostile]:
 
     good = dumped(lambda: conversation(url(picture()), url(picture())))
     yield bad("half of a JSON", lambda: good()[:-40])
-    yield bad("two JSONs", lambda: good() * 2)
     yield bad("100,000 brackets, closed", lambda: b"[" * 100_000 + b"]" * 100_000)
-    yield bad("deep objects", lambda: b'{"messages":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + b"}")
-    yield bad("a number of 5,000 digits", lambda: b'{"messages":[],"n":' + b"9" * 5_000 + b"}")
     yield bad("bytes that are no UTF-8", lambda: b'{"messages":"\xff\xfe"}')
-    for name, value in {"null": None, "a list": [], "a text": "x", "a number": 1, "true": True}.items():
-        yield bad(f"{name} instead of an object", dumped(value), 422)
+    yield bad("a list instead of an object", dumped([]), 422)
     yield bad("half a surrogate as model", lambda: good()[:-1] + b',"model":"\\udfff"}', 422, "model")
-    yield bad("5 million escapes", lambda: b'{"model":"' + b"\\n" * 5_000_000 + b'"}', 422, "model")
     yield bad("a million elements", lambda: b'{"messages":[' + b"[]," * 1_000_000 + b"[]]}", 413)
-    huge = lambda: b'{"model":"' + b"A" * (40 * 2**20) + b'"'  # noqa: E731
-    yield bad("40 MiB", huge, 413)
-    yield Hostile("40 MiB in chunks", 413, None, huge, path=CHAT, chunked=True)
     yield Hostile("a length of a terabyte", 413, headers=(*JSON, ("Content-Length", str(2**40))))
-    for kind in ("text/plain", "application/jsonp"):
-        yield Hostile(f"JSON as {kind}", 422, None, good, path=CHAT, headers=(("Content-Type", kind),))
+    yield Hostile("JSON as text", 422, None, good, path=CHAT, headers=(("Content-Type", "text/plain"),))
     yield Hostile("a body packed by gzip", 400, None, lambda: gzip.compress(good()), path=CHAT,
                   headers=(*JSON, ("Content-Encoding", "gzip")))  # fmt: skip
     yield Hostile("a form that is JSON", 422, "before", good)
@@ -108,22 +84,14 @@ def _values() -> Iterator[Hostile]:
     def bad(name: str, param: str, status: int = 422, **fields: Any) -> Hostile:
         return Hostile(name, status, param, formed(**fields), headers=FORM)
 
-    yield bad("no beams", "beams", beams=0)
     yield bad("2^70 beams", "beams", beams=2**70)
-    yield bad("a million beams", "beams", beams=1_000_000)
-    yield bad("beams in words", "beams", beams="many")
-    yield bad("beams that are no number", "beams", beams="NaN")
     yield bad("a million candidates", "candidates", candidates=1_000_000)
     yield bad("more candidates than beams", "beams", candidates=3, beams=2)
-    yield bad("a map in words", "change_map", change_map="please")
     yield bad("an empty box", "ignore", ignore="[[5, 5, 5, 9]]")
-    yield bad("half a box", "only", only="[[1, 2, 3]]")
     yield bad("65 boxes", "ignore", ignore=["0,0,1,1"] * 65)
     yield bad("boxes that are deep", "ignore", ignore="[" * 4000)
     yield bad("a path for a mask", "ignore", 400, ignore="mask.png")
-    yield bad("a mask that is no image", "only", 400, only=b"no image")
     yield bad("an unknown field", "befor", befor="x")
-    yield bad("__proto__", "__proto__", __proto__="x")
     yield bad("a model of 10,000 letters", "model", model="x" * 10_000)
 
 
@@ -134,12 +102,8 @@ def _forms() -> Iterator[Hostile]:
     before, after = file("before", picture()), file("after", picture())
     yield bad("a form without an image after", 422, "after", before)
     yield bad("a form with two images before", 422, "after", before, before, after)
-    yield bad("a form with another field", 422, "befor", before, after, file("befor", picture()))
     yield bad("a form with an empty file", 400, "after", before, file("after", b""))
-    yield bad("a form with a number in words", 422, "beams", before, after, field("beams", "many"))
-    yield bad("a form with a text for an image", 422, "after", before, field("after", "hello, world!"))
     yield bad("a form with 2,000 fields", 400, None, before, after, *[field("id", "x")] * 2_000)
-    yield bad("a form with 2,000 files", 400, None, *[before] * 1_000, *[after] * 1_000)
     yield bad("a form with 65 pairs", 413, "pairs", *[before] * 65, *[after] * 65)
     yield bad("a form with a part without a name", 400, None, before, after, ("Content-Type: image/png", b"x"))
     yield bad("a form with a part of 64 kB of headers", 400, None, (f"X: {'x' * 65536}", b""), before, after)
@@ -148,18 +112,12 @@ def _forms() -> Iterator[Hostile]:
     yield Hostile("a form with another boundary", 400, None, lambda: form(before, after), headers=other)
     none = (("Content-Type", "multipart/form-data"),)
     yield Hostile("a form without a boundary", 400, None, lambda: form(before, after), headers=none)
-    long = (("Content-Type", f"multipart/form-data; boundary={'x' * 2000}"),)
-    yield Hostile("a form with a boundary of 2,000 letters", 400, None, lambda: form(before, after), headers=long)
     yield Hostile("a form to the chat", 422, None, lambda: form(before, after), path=CHAT, headers=FORM)
 
 
 def _models() -> Iterator[Hostile]:
     for name, value in MODELS.items():
         yield Hostile(f"the model is {name}", 404, "model", formed(model=value), headers=FORM)
-        yield Hostile(
-            f"the chat's model is {name}", 404, "model",
-            dumped(lambda value=value: conversation(url(picture()), url(picture()), model=value)), path=CHAT,
-        )  # fmt: skip
 
 
 def _headers() -> Iterator[Hostile]:
@@ -170,40 +128,20 @@ def _headers() -> Iterator[Hostile]:
 
     yield bad("an id with line breaks, encoded", ("X-Request-ID", "a%0d%0aSet-Cookie:x=1"))
     yield bad("an id with a folded line", ("X-Request-ID", "a\r\n Set-Cookie: x=1"), status=400, plain=True)
-    yield bad("an id with a bare return", ("X-Request-ID", "a\rSet-Cookie: x=1"), status=400, plain=True)
     yield bad("an id of 5,000 letters", ("X-Request-ID", "x" * 5_000))
-    yield bad("an id in Latin-1", ("X-Request-ID", "\xe9\xff"))
-    yield bad("a header of 1 MiB", ("X-Large", "x" * 2**20), status=431)
-    yield bad("20,000 headers", *[("X-Many", "x")] * 20_000, status=431)
     yield bad("two lengths", ("Content-Length", "2"), ("Content-Length", "3"), status=400, plain=True)
-    yield bad("a negative length", ("Content-Length", "-1"), status=400, plain=True)
-    yield bad("a name with a blank", ("X Bad", "x"), status=400, plain=True)
-    yield bad("another method by header", ("X-HTTP-Method-Override", "DELETE"))
     yield bad("another path by header", ("X-Original-URL", "/metrics"), ("X-Rewrite-URL", "/metrics"))
     for name, value in {
-        "no scheme": "secret",
         "Basic": "Basic YTpi",
-        "Bearer and nothing": "Bearer",
-        "another token": "Bearer wrong",
-        "a token in Latin-1": "Bearer \xe9\xff",
         "an empty header": "",
     }.items():
         yield bad(f"Authorization: {name}", ("Authorization", value), status=401, only="token")
-    twice = (("Authorization", "Bearer wrong"), ("Authorization", "Bearer wronger"))
-    yield bad("Authorization twice", *twice, status=401, only="token")
     forwarded = ("X-Forwarded-For", "127.0.0.1")
     yield bad("forwarded for this machine", ("Authorization", ""), forwarded, status=401, only="token")
     for host in ("evil.example.org", "127.0.0.1.evil.example.org", "", "0x7f.1", "a@localhost"):
         yield bad(f"Host: {host or 'nothing'}", ("Host", host), status=403, only="loopback")
     yield bad("two hosts", ("Host", "localhost"), ("Host", "evil.example.org"), status=400, plain=True)
     yield bad("forwarded for another machine", ("X-Forwarded-For", "203.0.113.9"), status=403, only="loopback")
-    for name, value in {
-        "Sec-Fetch-Site": "cross-site",
-        "sec-fetch-site": "same-site",
-        "Origin": "https://evil.example.org",
-        "origin": "null",
-    }.items():
-        yield bad(f"of a foreign page, {name}: {value}", (name, value), status=403)
 
 
 def _paths() -> Iterator[Hostile]:
@@ -213,25 +151,16 @@ def _paths() -> Iterator[Hostile]:
 
     for path in (
         "/../../../../etc/passwd",
-        "/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
         "/..%2f..%2f..%2f..%2fetc%2fpasswd",
-        "//etc/passwd",
-        "/static/../../config.py",
         "/web/..%2fconfig.py",
-        "/v1/models/../../../etc/passwd",
         "/v1/models/%2e%2e%2f%2e%2e%2fetc%2fpasswd",
-        "/v1/models/models:/captioner@other",
-        "/v1/models/%00",
         "/v1/models/%ff%fe",
         "/v1/models/" + "x" * 5_000,
         "/v1/nothing",
-        "/.git/config",
     ):
         yield get(path)
     for method, path in (("GET", CAPTIONS), ("PUT", CAPTIONS), ("DELETE", "/v1/models"), ("TRACE", CAPTIONS)):
         yield get(path, 405, method)
-    yield get("/v1/nothing HTTP/9.9\r\nX: ", 400, plain=True)
-    yield get("/v1/models\0", 400, plain=True)
 
 
 def asked(words: str) -> dict[str, Any]:
@@ -245,28 +174,15 @@ def _chats() -> Iterator[Hostile]:
 
     good = lambda **fields: lambda: conversation(url(picture()), url(picture()), **fields)  # noqa: E731
     yield bad("without images", 400, "messages", conversation())
-    part = {"type": "image_url"}
-    nowhere = {"messages": [{"role": "user", "content": [part]}]}
-    yield bad("with an image that is nowhere", 422, "messages.0.content.0", nowhere)
-    yield bad("about one image", 400, "messages", lambda: conversation(url(picture())))
-    yield bad("without messages", 422, "messages", {"messages": []})
     yield bad("of an unknown role", 422, "messages.0.role", {"messages": [{"role": "root", "content": "x"}]})
     part = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
     yield bad("with a sound", 422, "messages.0.content.0.type", {"messages": [{"role": "user", "content": [part]}]})
-    yield bad("for no captions", 422, "n", good(n=0))
     yield bad("that wants tokens' probabilities", 400, "logprobs", good(logprobs=True))
-    yield bad("that wants samples", 400, "temperature", good(temperature=0.7))
-    yield bad("that punishes presence", 400, "presence_penalty", good(presence_penalty=0.5))
-    yield bad("that prefers tokens", 400, "logit_bias", good(logit_bias={"1": 1.0}))
-    yield bad("of five ends", 422, "stop", good(stop=["a", "b", "c", "d", "e"]))
     yield bad("about two pairs", 400, "messages", lambda: conversation(*[url(picture())] * 4))
     yield bad("that wants JSON", 400, "response_format.type", good(response_format={"type": "json_object"}))
     yield bad("that forces a tool", 400, "tool_choice", good(tool_choice="required"))
-    yield bad("about a truncated PNG", 400, "messages.0.content.2.image_url.url",
-              lambda: conversation(url(picture()), url(picture()[:60])))  # fmt: skip
     yield bad("about a truncated PNG, streamed", 400, "messages.0.content.1.image_url.url",
               lambda: conversation(url(picture()[:60]), url(picture()), stream=True))  # fmt: skip
-    yield bad("for an answer without tokens", 422, "max_tokens", good(max_tokens=0))
     hidden = {"type": "text", "text": "x", "image_url": {"url": "data:,"}}
     turns = {"messages": [{"role": "user", "content": [hidden]}]}
     yield bad("with an image in a text", 422, "messages.0.content.0", turns)

@@ -129,17 +129,6 @@ def probe(command: Command, ended: threading.Event, found: list[httpx2.Response]
             ended.wait(0.05)
 
 
-def test_the_log_that_it_left_is_json_lines(command: Command) -> None:
-    """Except for what the command itself prints at its start and its end."""
-    assert command.process.poll() is not None, "the test before ended it"
-    lines = command.log.read_text().splitlines()
-    entries = [json.loads(line) for line in lines if line.startswith("{")]
-    whole = [entry for entry in entries if entry["event"] == "request" and entry["pairs"] == 16]
-    assert [entry["status"] for entry in whole] == 8 * [200]
-    assert [line for line in lines if "\x1b" in line or "pid=" in line.partition("{")[0]] == []
-    assert [line for line in lines if '"event"' in line and not line.startswith("{")] == []
-
-
 def test_streams_under_way_end_whole(artifact: str, tmp_path: Path) -> None:
     with serving(tmp_path, f"models.demo={artifact}", *SETTINGS) as command:
         with large_requests(command, stream="true") as asked:

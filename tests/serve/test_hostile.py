@@ -68,11 +68,8 @@ BEARER = f"Authorization: Bearer {TOKEN}"
     ("mode", "line", "headers", "status"),
     [
         ("token", "POST /v1/captions", [], 401),
-        ("token", "POST /v1/captions", ["Authorization: Bearer wrong"], 401),
         ("loopback", "POST /v1/captions", ["Origin: https://elsewhere.example"], 403),
-        ("loopback", "POST /v1/captions", ["X-Forwarded-For: 192.0.2.1"], 403),
         ("token", "POST /v1/nothing", [BEARER], 404),
-        ("token", "PUT /v1/captions", [BEARER], 405),
     ],
 )
 def test_a_refusal_does_not_wait_for_the_rest_of_the_body(

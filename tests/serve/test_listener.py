@@ -136,46 +136,36 @@ def head(*lines: bytes) -> bytes:
 @pytest.mark.parametrize(
     "request_bytes",
     [
-        head(b"X: " + b"x" * 2**20),
         head(*[b"X: " + b"x" * 5000] * 4),
         head(*[b"X: x"] * 100),
-        b"GET /" + b"x" * 2**20 + b" HTTP/1.1\r\n\r\n",
         head(b"X: " + b"x" * 2**24)[:-4],  # its end never comes
         b"\r\n" * 2**16,
-        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"X: x\r\n" * 200 + b"\r\n",
-        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: " + b"x" * 2**20,
-        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"x" * 2**20,
+        chunked(b"", 1)[:-2] + b"X: x\r\n" * 200 + b"\r\n",
+        chunked(b"", 1)[:-5] + b"1;" + b"x" * 2**20,
     ],
-    ids=[
-        "one long line", "many bytes", "many lines", "a long path", "a line without end", "empty lines",
-        "many trailers", "a trailer without end", "a chunk's extension without end",
-    ],
-)  # fmt: skip
+    ids=["many bytes", "many lines", "a line without end", "empty lines", "many trailers", "a chunk's extension"],
+)
 def test_a_large_head_is_refused(request_bytes: bytes) -> None:
     with app() as served:
         assert refused(served.ask(request_bytes), 431, "head_too_large")
         assert served.ask(GET) == (200, "0")
 
 
-def test_a_head_within_the_limits_is_taken() -> None:
-    with app(head_kib=16, head_lines=100) as served:
+def test_each_head_has_the_limit_for_itself() -> None:
+    with app(head_kib=16, head_lines=100) as served, served.connect() as connection:
         lines = head(b"X: " + b"x" * 12_000, *[b"X: x"] * 90)
-        assert served.ask(lines) == (200, "0")
-        with served.connect() as connection:  # each head has the limit for itself
-            assert [answer_of(connection, lines)[0] for _ in range(5)] == [200] * 5
+        assert [answer_of(connection, lines)[0] for _ in range(5)] == [200] * 5
 
 
 @pytest.mark.parametrize(
     ("begun", "answer"),
     [
         (b"", "too_slow"),
-        (b"\r\n", "too_slow"),
-        (b"GET / HT", "too_slow"),
         (GET[:-2] + b"X: x", "too_slow"),
         (post("/", 5, b"x"), "too_slow"),
         (post("/early", 5, b"x"), None),
     ],
-    ids=["nothing", "an empty line", "half a first line", "half a header", "half a body", "half a body, answered"],
+    ids=["nothing", "half a header", "half a body", "half a body, answered"],
 )
 def test_a_request_that_does_not_end_is_given_up(begun: bytes, answer: str | None) -> None:
     with app(head_s=0.2, timeout_s=0.4) as served, served.connect() as connection:
@@ -201,15 +191,10 @@ def test_a_client_that_does_not_read_is_given_up() -> None:
         assert ended(connection)
 
 
-def test_too_large_a_body_is_refused() -> None:
+def test_a_body_that_is_too_large_or_of_tiny_chunks_is_refused() -> None:
     with app(body_mib=1) as served:
         assert served.ask(post("/", 2**20, b"x" * 2**20)) == (200, str(2**20))
-        assert refused(served.ask(post("/", 2**24, b"x" * 2**24)), 413, "body_too_large")
         assert refused(served.ask(chunked(b"1000\r\n" + b"x" * 4096 + b"\r\n", 257)), 413, "body_too_large")
-
-
-def test_a_body_of_tiny_chunks_is_refused() -> None:
-    with app() as served:
         assert refused(served.ask(chunked(b"1\r\nx\r\n", 2000)), 400, "chunks_too_small")
         assert served.ask(chunked(b"1\r\nx\r\n", 900)) == (200, "900")
 
@@ -240,16 +225,8 @@ def test_the_bodies_that_began_first_are_completed() -> None:
         assert all(refused(answer_of(connection), 503, "busy") for connection in uploads[2:])
 
 
-def test_bodies_of_requests_that_were_refused_are_not_held() -> None:
-    with app(body_mib=4, waiting_mib=BODY_COPIES * 4) as served:
-        for _ in range(3):
-            assert served.ask(post("/early", 2**21, b"x" * 2**21)) == (200, "0")
-        assert served.ask(post("/", 2**22, b"x" * 2**22)) == (200, str(2**22))
-
-
-@pytest.mark.parametrize("limits", [{"connections": 4}, {"connections_each": 4}], ids=str)
-def test_half_open_connections_give_way(limits: dict[str, int]) -> None:
-    with app(head_s=60, **limits) as served, ExitStack() as stack:
+def test_half_open_connections_give_way() -> None:
+    with app(head_s=60, connections=4) as served, ExitStack() as stack:
         half_open = [stack.enter_context(served.connect()) for _ in range(40)]
         for connection in half_open:
             with suppress(OSError):  # closed already
@@ -300,7 +277,7 @@ def test_connections_with_a_request_under_way_stay() -> None:
         assert [answer_of(connection) for connection in asked] == [(200, "1")] * 3
 
 
-def test_requests_sent_ahead_without_end_are_refused() -> None:
+def test_requests_sent_ahead_without_end_are_refused_and_a_few_are_answered_in_their_order() -> None:
     with app() as served, served.connect() as connection:
         connection.sendall(post("/held", 0))
         with suppress(OSError):
@@ -308,7 +285,7 @@ def test_requests_sent_ahead_without_end_are_refused() -> None:
                 connection.sendall(GET * 1000)
         assert ended(connection)
         served.go.set()
-        with served.connect() as other:  # a few are answered, in their order
+        with served.connect() as other:
             other.sendall(GET * 2 + GET.replace(b"Host", b"Connection: close\r\nHost"))
             answers = b"".join(iter(lambda: other.recv(65536), b""))
             assert answers.count(b"HTTP/1.1 200 OK") == 3

@@ -14,7 +14,6 @@ import pytest
 from PIL import Image
 
 from serve.config import LimitsConfig
-from tests.geo.scenes import UTM, write
 from tests.serve.clustered import clustered
 from tests.serve.command import serving
 
@@ -81,15 +80,3 @@ def test_a_body_of_the_largest_size_is_captioned(client: httpx2.Client, pairs: i
     files = form(*sizes, side=side)
     assert 0 <= LIMITS.body_mib * MIB - sum(len(data) for _, (_, data) in files) < MIB / 8
     captions(client.post("/v1/captions", files=files), pairs)
-
-
-@pytest.mark.slow
-def test_an_answer_of_several_mebibytes_arrives(client: httpx2.Client, tmp_path: Path) -> None:
-    """Of GeoTIFFs both images are returned, as PNGs of at most 1024 pixels a side."""
-    files = []
-    for role in ("before", "after"):
-        pixels = np.random.default_rng(len(role)).integers(0, 256, (1024, 1024, 3), np.uint8)
-        files.append((role, ("scene.tif", write(tmp_path / f"{role}.tif", pixels=pixels, crs=UTM).read_bytes())))
-    answer = client.post("/v1/captions", files=files, data={"polygons": "always", "change_map": "true"})
-    captions(answer, 1)
-    assert len(answer.content) > 6 * MIB

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPResponse
 from typing import Any, Literal
@@ -23,7 +23,6 @@ class Hostile:
         param: the field that the response must name; None if no field of the body is at fault.
         body: makes the body.
         headers: in addition to Host, Content-Length and, unless given, Authorization.
-        chunked: whether it is sent in chunks, without Content-Length.
         plain: whether uvicorn itself may refuse it, in its own words or by closing the connection.
         only: the only authentication mode to which it applies.
     """
@@ -35,7 +34,6 @@ class Hostile:
     method: str = "POST"
     path: str = CAPTIONS
     headers: tuple[tuple[str, str], ...] = JSON
-    chunked: bool = False
     plain: bool = False
     only: Literal["token", "loopback"] | None = None
 
@@ -65,16 +63,13 @@ def send(host: str, port: int, hostile: Hostile, token: str | None = None, timeo
         headers.insert(0, ("Host", f"{host}:{port}"))
     if token is not None and "authorization" not in names:
         headers.append(("Authorization", f"Bearer {token}"))
-    if hostile.chunked:
-        headers.append(("Transfer-Encoding", "chunked"))
-    elif "content-length" not in names and hostile.method in ("POST", "PUT"):
+    if "content-length" not in names and hostile.method in ("POST", "PUT"):
         headers.append(("Content-Length", str(len(body))))
     head = f"{hostile.method} {hostile.path} HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in headers) + "\r\n"
     with socket.create_connection((host, port), timeout=timeout_s) as connection:
         try:
             connection.sendall(head.encode("latin-1"))
-            for part in _chunks(body) if hostile.chunked else [body]:
-                connection.sendall(part)
+            connection.sendall(body)
         except OSError:
             pass  # refused while it was being sent: the response can still be read
         response = HTTPResponse(connection, method=hostile.method)
@@ -85,10 +80,3 @@ def send(host: str, port: int, hostile: Hostile, token: str | None = None, timeo
             if isinstance(error, TimeoutError):
                 raise
             return Reply(0, {}, b"")
-
-
-def _chunks(body: bytes, size: int = 65536) -> Iterator[bytes]:
-    for start in range(0, len(body), size):
-        part = body[start : start + size]
-        yield f"{len(part):x}\r\n".encode() + part + b"\r\n"
-    yield b"0\r\n\r\n"
