@@ -77,10 +77,6 @@ OTHER_IMAGE_SUFFIXES = frozenset(
 FORMAT_NAMES = "PNG, JPEG, WebP, BMP, GIF, TIFF, JPEG 2000 and PPM"
 """For messages."""
 
-_MEDIA_TYPES = ("png", "jpeg", "webp", "bmp", "gif", "tiff", "jp2")
-ACCEPT = ",".join([*(f"image/{name}" for name in _MEDIA_TYPES), *sorted(IMAGE_SUFFIXES)])
-"""Value of ``<input type="file" accept>``: media types, and suffixes for systems that do not know them."""
-
 _BRANDS = {"AVIF": (b"avif", b"avis"), "HEIC": (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")}
 """Refused formats by the brands in a file's header. AVIF: a file that claims 8x8 pixels may hold 16384x16384, which
 Pillow's decoder decodes (552 MiB) before it scales them down, and no limit of it can be set. HEIC: no decoder has a
