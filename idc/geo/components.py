@@ -58,7 +58,7 @@ def map_parts(
     measured = zip(classes.tolist(), pixels.tolist(), *(mean.tolist() for mean in means), tiles, strict=True)
     return [
         MapPart(kind, size, (column, row), value, of_part) for kind, size, column, row, value, of_part in measured
-    ], (labels)
+    ], labels
 
 
 def keep_parts(
