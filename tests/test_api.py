@@ -172,7 +172,7 @@ CAPTIONS = ["the red cube moved", "nothing has changed", "a ball appeared"]
 REFERENCES = [["the red cube was moved", "it moved"], ["no change was made"], ["somebody added a ball"]]
 
 
-@pytest.mark.parametrize("name", ["coco", "levir_words"])
+@pytest.mark.parametrize("name", ["coco", pytest.param("levir_words", marks=pytest.mark.slow)])
 def test_scores_are_those_of_an_evaluation(name: ProtocolName) -> None:
     rows = [
         Prediction(pair_id=f"p{i}", caption=caption, references=texts)

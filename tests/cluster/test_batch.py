@@ -22,7 +22,7 @@ from idc.data.store import iter_rows
 from tests.captioning.test_table import job, quiet
 from tests.data.test_rows import table
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 class Grey:

@@ -15,10 +15,10 @@ from idc.vision.heap_features import encoder_fingerprint, extraction
 from tests.data.mining.heaps import job, make_heap
 from tests.data.mining.test_mining_job import digests
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("kind", [pytest.param("exact", marks=pytest.mark.slow), "hnsw"])
+@pytest.mark.parametrize("kind", ["exact", "hnsw"])
 def test_two_workers_on_ray_mine_what_one_process_does(ray_session: None, tmp_path: Path, kind: str) -> None:
     make_heap(tmp_path / "heap", scenes=6)
     alone = job(tmp_path / "heap", tmp_path / "alone", index=kind)

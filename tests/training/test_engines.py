@@ -99,7 +99,8 @@ def test_torch_loads_all_that_is_stored(tmp_path: Path) -> None:
     saved_and_loaded(tmp_path, TRAIN)
 
 
-@pytest.mark.parametrize("stage", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [2, 3])
 def test_deepspeed_loads_all_that_is_stored(tmp_path: Path, stage: int) -> None:
     """In a process of its own: DeepSpeed leaves one changed."""
     arguments = (tmp_path, deepspeed(stage))
