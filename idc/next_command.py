@@ -7,6 +7,7 @@ import shlex
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from idc.captioning.loading import AUTO
 from idc.config import ConfigModel, arguments
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ def after_calibration(artifact: str, job: ConfigModel | None = None) -> str:
 def after_captions(artifact: str, job: ConfigModel | None = None) -> str:
     """The server."""
     carried = {f"loading.{name}": value for name, value in _carried(job, *_LOADING).items()}
-    return f"make serve SERVE={shlex.quote(' '.join(arguments({'models.mine': artifact, **carried})))}"
+    settings = {**({} if artifact == AUTO else {"models.mine": artifact}), **carried}
+    return f"make serve SERVE={shlex.quote(' '.join(arguments(settings)))}" if settings else "make serve"
 
 
 def after_mining(pairs: str) -> str:

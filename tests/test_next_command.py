@@ -50,6 +50,7 @@ COMMANDS = [
     str(next_command.after_evaluation(ARTIFACT, "my pairs", calibrated=False)),
     str(next_command.after_evaluation(ARTIFACT, "my pairs", calibrated=True)),
     next_command.after_captions("runs/mine/artifact"),
+    next_command.after_captions("auto"),
     next_command.after_registration("captioner", "sqlite:///runs/mlflow.db"),
     next_command.after_promotion("captioner", "champion", None),
 ]
