@@ -28,7 +28,7 @@ from idc.vision.tokenizer.config import TokenizerConfig
 if TYPE_CHECKING:
     import torch
 
-    from idc.decoding import Decoded
+    from idc.nn.decoding import Decoded
     from idc.systems.procap.captioner import CaptioningModel
     from idc.systems.procap.speed import Optimisations
     from idc.vision.tokenizer.model import ImageTokenizer
@@ -173,7 +173,7 @@ class Way:
     def __call__(self, before: np.ndarray, after: np.ndarray) -> Decoded:
         """Caption uint8 images (B, Y, X, 3); returns word ids."""
         from idc.data.text import BOS, EOS, PAD, UNK
-        from idc.decoding import decode
+        from idc.nn.decoding import decode
         from idc.systems.procap.speed import running
 
         laps = [time.perf_counter()]

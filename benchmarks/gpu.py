@@ -167,8 +167,8 @@ def _write_pairs(folder: Path, count: int, side: int) -> str:
     import numpy as np
 
     from idc.data.images import encode_png
+    from idc.data.schema import ChangePair, pair_arrow_schema
     from idc.data.store import DatasetFolder
-    from idc.schema import ChangePair, pair_arrow_schema
 
     rng = np.random.default_rng(0)
     rows = []

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from idc.cores import usable_cores
-from idc.provenance import commit
+from idc.evaluation.provenance import commit
+from idc.util.cores import usable_cores
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,14 @@ from pydantic import Field
 
 from benchmarks.measurement import Row, by_turns, markdown
 from idc.config import ConfigModel, cli
-from idc.data.rendered.captions import ATTRIBUTES, SUBSETS, SYNONYMS, TEMPLATES, SceneDescription, phrase
-from idc.data.rendered.scene import Thing
+from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.evaluation.kept import Kept
 from idc.evaluation.record import Prediction
 from idc.evaluation.score import evaluate_captions
 from idc.metrics import java
 from idc.metrics.coco import BLEU_ORDERS, CocoScorer
-from idc.schema import CHANGE_TYPES, NO_CHANGE
+from idc.rendered.captions import ATTRIBUTES, SUBSETS, SYNONYMS, TEMPLATES, SceneDescription, phrase
+from idc.rendered.scene import Thing
 
 _VALUES = {
     "size": ("large", "small"),

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Event
 from typing import NamedTuple
 
-from idc.cores import usable_cores
+from idc.util.cores import usable_cores
 
 
 class Used(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from idc.config import ConfigModel
-from idc.loopback import RAY_FOLDER_CHARACTERS
+from idc.util.loopback import RAY_FOLDER_CHARACTERS
 
 
 class ClusterConfig(ConfigModel):

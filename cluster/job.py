@@ -15,7 +15,7 @@ from idc.config import Cli
 from idc.data.files import join
 from idc.data.object_store import Unreachable, check_writable
 from idc.next_command import after_training
-from idc.units import metric_text
+from idc.util.units import metric_text
 
 
 def train_job(entry: str, args: Cli[Any], build: tuple[str, str] | None = None) -> None:

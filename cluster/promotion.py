@@ -10,8 +10,8 @@ from cluster.promotion_config import PromoteJob, RegisterJob
 from cluster.registry import Promotion, Registry, Version, uri_of
 from idc.evaluation.config import CompareJob
 from idc.evaluation.promotion import Decision, ScoredVersion, decide
+from idc.evaluation.provenance import command_line
 from idc.evaluation.significance import compare_evaluations
-from idc.provenance import command_line
 from idc.training.artifact import read_artifact
 
 

@@ -31,10 +31,10 @@ from cluster.tracking import RUN_TAG, default_uri, find_run, open_experiment, op
 from idc.config import missing_database
 from idc.evaluation.promotion import Decision, ScoredVersion, checked_evaluation
 from idc.evaluation.record import EVALUATION, PREDICTIONS, load_evaluation
-from idc.redaction import redacted
 from idc.training.artifact import IDENTITY_TAG, WEIGHTS, Artifact, artifact_identity
 from idc.training.config import TrackingConfig
 from idc.training.hashing import file_hash
+from idc.util.redaction import redacted
 
 EVALUATION_TAG, PROMOTION_TAG = "evaluation.", "promotion."
 

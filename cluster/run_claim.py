@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.tracking import flat
-from idc.provenance import ORIGIN, command_line, commit
+from idc.evaluation.provenance import ORIGIN, command_line, commit
 from idc.training.config import OPERATIONAL, TrainConfig
 from idc.training.run_storage import CHECKPOINTS, RunFolder
 

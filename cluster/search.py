@@ -17,13 +17,13 @@ from typing import Any
 
 from cluster.train import FATAL_ERRORS
 from cluster.trials import ENVIRONMENT, LOST, Reporter, Workspace, resources, run_config, run_step
-from idc import logs
-from idc.atomic import write_json
 from idc.data.store import fingerprint
 from idc.sweep.chain import TrialSteps, chain_of, train_sections
 from idc.sweep.config import SearchConfig
 from idc.sweep.plan import TrialPlan
 from idc.sweep.summary import SearchedTrial
+from idc.util import logs
+from idc.util.atomic import write_json
 
 _ENDED = ".ended"
 """Suffix of a file next to a trial's: the driver has seen its end, also that of one that was stopped early."""

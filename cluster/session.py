@@ -18,11 +18,11 @@ from cluster.config import ClusterConfig
 from cluster.preflight import Bundle, Requirements, check_cluster
 from cluster.worker import set_up_ray_worker
 from idc.config import ConfigModel
-from idc.cores import usable_cores
 from idc.data.pipeline import Source, StageSpec, ToRows
 from idc.data.processes import run_processes
 from idc.data.store import DatasetFolder, Manifest
-from idc.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short
+from idc.util.cores import usable_cores
+from idc.util.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",

@@ -16,10 +16,10 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-from idc import logs
 from idc.next_command import tracked_runs
-from idc.redaction import redacted
 from idc.training.config import TrackingConfig
+from idc.util import logs
+from idc.util.redaction import redacted
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -22,11 +22,11 @@ from typing import Any
 
 from cluster.run_claim import FATAL, RESULT, claim, working_on
 from cluster.tracking import MlflowTracker, flat
-from idc import logs
 from idc.data.manifest import manifests_read_once
-from idc.redaction import redacted
 from idc.training.config import TrackingConfig, TrainConfig
 from idc.training.run_storage import RunFolder, scratch_root, stored
+from idc.util import logs
+from idc.util.redaction import redacted
 
 Watch = Callable[[dict[str, float], int], None]
 

@@ -23,13 +23,13 @@ from cluster.config import ClusterConfig
 from cluster.session import run_chunks
 from cluster.tracking import MlflowTracker, flat
 from cluster.train import FATAL_ERRORS, Watch, launch
-from idc import logs
-from idc.atomic import write_json
-from idc.redaction import redacted
 from idc.sweep.chain import Step
 from idc.sweep.config import SweepJob
 from idc.sweep.plan import TrialPlan
 from idc.sweep.summary import TrialResult
+from idc.util import logs
+from idc.util.atomic import write_json
+from idc.util.redaction import redacted
 
 _WAITING_CPUS = 0.1
 """CPUs reserved for a trial's process while its trainings are Ray Train runs."""

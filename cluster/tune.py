@@ -29,10 +29,10 @@ from cluster.trials import (
     run_step,
     run_trial,
 )
-from idc.atomic import write_json
 from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SweepJob
 from idc.sweep.plan import TrialPlan, plan_table, spread_out
 from idc.sweep.summary import SearchedTrial, SweepResult, TrialResult, summarise_sweep
+from idc.util.atomic import write_json
 
 
 def run_sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, overwrite: bool = False) -> SweepResult:

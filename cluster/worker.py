@@ -11,7 +11,7 @@ def set_up_ray_worker() -> None:
     Train is quiet, and one that asks for Ray's state asks the Ray that it belongs to."""
     import ray
 
-    from idc import logs
+    from idc.util import logs
 
     # Ray Train's cleaner of placement groups names no address, and ends if it sees two Rays on the machine.
     os.environ.setdefault("RAY_ADDRESS", ray.get_runtime_context().gcs_address)

@@ -22,8 +22,8 @@ from typing import Any, Generic, NoReturn, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from idc import logs
-from idc.redaction import redacted, secret_fault
+from idc.util import logs
+from idc.util.redaction import redacted, secret_fault
 
 Loc = tuple[int | str, ...]
 _FIELDS_ONLY = object()

@@ -13,8 +13,8 @@ killed job.
 from __future__ import annotations
 
 from cluster.config import OnCluster
+from idc.changeimti.config import BuildChangeImtiJob
 from idc.config import cli
-from idc.data.changeimti.config import BuildChangeImtiJob
 from idc.next_command import after_changeimti
 
 
@@ -25,7 +25,7 @@ class Job(OnCluster, BuildChangeImtiJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from idc.data.changeimti.changeimti_job import open_changeimti
+    from idc.changeimti.changeimti_job import open_changeimti
     from idc.report.changeimti_page import write_changeimti_page
 
     job = args.config

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> None:
-    from idc.demo import DEFAULT, demo_steps
+    from idc.demo.run import DEFAULT, demo_steps
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="train and evaluate with each (default: 0)")
@@ -33,7 +33,7 @@ def main() -> None:
     args = parser.parse_args()
     from cluster.commands import run_commands
     from idc.config import enter_root, refuse
-    from idc.demo_summary import advice, closing, demo_summary
+    from idc.demo.summary import advice, closing, demo_summary
 
     enter_root()
     try:

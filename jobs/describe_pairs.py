@@ -18,7 +18,7 @@ from functools import partial
 
 from cluster.config import ClusterConfig
 from idc.config import cli
-from idc.data.descriptions.config import DescribeJob
+from idc.mining.descriptions.config import DescribeJob
 from idc.next_command import after_descriptions
 
 
@@ -32,9 +32,9 @@ class Job(DescribeJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from idc.chat_endpoint import EndpointError
-    from idc.data.descriptions.describing import describe_pairs, log_path
-    from idc.data.descriptions.endpoint_describer import ask_endpoint
+    from idc.endpoint.chat_endpoint import EndpointError
+    from idc.mining.descriptions.describing import describe_pairs, log_path
+    from idc.mining.descriptions.endpoint_describer import ask_endpoint
     from idc.report.descriptions.descriptions_page import write_descriptions_page
 
     job = args.config

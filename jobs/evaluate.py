@@ -79,7 +79,7 @@ def judge_command() -> None:
     from idc.evaluation.judge import ANSWERS, JudgeJob, judgement_table, run_judge
 
     job = cli(JudgeJob, __doc__, local=False, overwrite=False).config
-    from idc.chat_endpoint import EndpointError
+    from idc.endpoint.chat_endpoint import EndpointError
 
     try:
         result = run_judge(job)
@@ -97,9 +97,9 @@ def judge_command() -> None:
 
 
 def page_command() -> None:
-    from idc.atomic import write_text
     from idc.report.collect import collect
     from idc.report.config import ReportJob
+    from idc.util.atomic import write_text
 
     job = cli(ReportJob, __doc__, local=False, overwrite=False).config
     try:

@@ -15,7 +15,7 @@ from functools import partial
 
 from cluster.config import OnCluster
 from idc.config import cli
-from idc.data.mining.config import MinePairsJob
+from idc.mining.config import MinePairsJob
 from idc.next_command import after_mining
 
 
@@ -27,7 +27,7 @@ def main() -> None:
     args = cli(Job, __doc__)
     from cluster.preflight import Requirements
     from cluster.session import run_chunks, session
-    from idc.data.mining.mining_job import already_mined, mine
+    from idc.mining.mining_job import already_mined, mine
     from idc.report.mining.mining_page import mining_summary, write_mining_page
     from idc.vision.heap_features import encoder_fingerprint, extraction
 

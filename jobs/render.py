@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from cluster.config import OnCluster
 from idc.config import cli
-from idc.data.rendered.config import RenderJob
 from idc.next_command import after_pairs
+from idc.rendered.config import RenderJob
 
 
 class Job(OnCluster, RenderJob):
@@ -25,7 +25,7 @@ class Job(OnCluster, RenderJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from idc.data.rendered.render import open_rendering
+    from idc.rendered.render import open_rendering
 
     job = args.config
     try:

@@ -33,7 +33,7 @@ class SetJob(OnCluster, CorruptJob):
 def make_set() -> None:
     args = cli(SetJob, __doc__)
     from cluster.session import run_chunks
-    from idc.data.robustness.build import open_corruption, sentence
+    from idc.robustness.build import open_corruption, sentence
 
     job = args.config
     folder, source, stages = open_corruption(job, args.overwrite)

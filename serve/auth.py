@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from starlette.datastructures import Headers
 
-from idc.loopback import is_loopback
+from idc.util.loopback import is_loopback
 from serve.config import AuthConfig
 from serve.errors import ApiError
 

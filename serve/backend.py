@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 from idc.captioning.contract import Answer, Candidate, Description
 from idc.captioning.counted import Box
-from idc.schema import Turn
+from idc.data.schema import Turn
 from serve.pieces import Hear
 
 ObjectsOption = Literal["never", "unfamiliar", "always"]

@@ -35,8 +35,8 @@ from idc.captioning.contract import (
 )
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
-from idc.chat_endpoint import EndpointError, NotAnswered, RequestRefused
 from idc.data.images import encode_png, resize_image
+from idc.endpoint.chat_endpoint import EndpointError, NotAnswered, RequestRefused
 from idc.geo.pixel_grid import PixelGrid
 from serve.backend import (
     Abilities,

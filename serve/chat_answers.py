@@ -11,7 +11,7 @@ from fastapi.sse import format_sse_event
 from starlette.responses import Response
 
 from idc.captioning.contract import sentence_without_model
-from idc.stop_texts import before, settled
+from idc.endpoint.stop_texts import before, settled
 from serve.backend import PairResult
 from serve.chat_schema import AnswerMessage, ChatAnswer, Choice, Chunk, ChunkChoice, Delta, LastChunk, Usage
 from serve.errors import ApiError

@@ -13,7 +13,7 @@ from pydantic import Field
 from idc.captioning.loading import AUTO, CaptionerLoader, LoadConfig, artifact_folder
 from idc.config import ConfigModel
 from idc.data.remote_copies import is_uri
-from idc.loopback import is_loopback
+from idc.util.loopback import is_loopback
 from serve.backend import ModelStatus
 from serve.versions import SCHEME, Resolver
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from idc.schema import IMAGE, Turn
+from idc.data.schema import IMAGE, Turn
 from serve.chat_schema import ChatRequest, Message
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}

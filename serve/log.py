@@ -1,6 +1,6 @@
 """The server's log: one JSON object per line on standard output, which Ray and Kubernetes collect.
 
-Its keys are those of :mod:`idc.logs`.
+Its keys are those of :mod:`idc.util.logs`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from idc import logs
+from idc.util import logs
 
 _FAILURES = ("_failed", "_lost")
 """Suffixes of event names that denote failures."""

@@ -21,9 +21,9 @@ from idc.captioning.loading import AUTO, artifact_folder, newest_or_shipped
 from idc.captioning.objects_config import ObjectsConfig
 from idc.config import missing_database
 from idc.data.remote_copies import is_uri, local_folder
-from idc.redaction import redacted
 from idc.systems import HUB, untrained_name
 from idc.training.artifact import CONFIG, IDENTITY_TAG, Artifact, artifact_identity, check_weights, read_artifact
+from idc.util.redaction import redacted
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

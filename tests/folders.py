@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from idc.data.schema import ChangePair, pair_arrow_schema
 from idc.data.store import DatasetFolder
-from idc.schema import ChangePair, pair_arrow_schema
 
 
 def write_rows(

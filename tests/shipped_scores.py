@@ -14,11 +14,11 @@ from typing import Any
 
 from idc.config import load
 from idc.data.pipeline import run_local
-from idc.data.rendered.config import RenderConfig, RenderJob
-from idc.data.rendered.render import open_rendering
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import run_evaluation
 from idc.metrics.classification import BINARY, COUNT
+from idc.rendered.config import RenderConfig, RenderJob
+from idc.rendered.render import open_rendering
 from idc.systems.changevg.config import RunGuideJob
 from idc.systems.changevg.notes_job import open_notes, score_notes
 

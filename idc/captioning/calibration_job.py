@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from idc import logs
 from idc.captioning.apply import Fault, Pixels, decode_pair, describe_rows
 from idc.captioning.calibration import AskedCaptioner, Calibration, Unfamiliar, fit_calibration, inputs_of, quality
 from idc.captioning.contract import FAMILIAR_FROM, Captioner
@@ -29,6 +28,7 @@ from idc.data.validation.checks import is_changed
 from idc.metrics.changes import says_no_change
 from idc.systems import HUB
 from idc.training.artifact import CALIBRATION, add_file, captioning_identity, read_artifact
+from idc.util import logs
 
 
 class CalibrateJob(LoadConfig):

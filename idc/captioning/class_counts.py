@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from idc.captioning.contract import ClassMap
-from idc.data.changeimti.change_regions import find_regions, positions_of
-from idc.data.changeimti.config import RegionConfig
+from idc.changeimti.change_regions import find_regions, positions_of
+from idc.changeimti.config import RegionConfig
 
 
 @dataclass(frozen=True)

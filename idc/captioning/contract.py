@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload
 
-from idc.schema import Turn
+from idc.data.schema import Turn
 
 if TYPE_CHECKING:
     import numpy as np
@@ -537,9 +537,9 @@ class AnsweringCaptioner(Captioner, Protocol):
 
         Args:
             dialogues: per pair an optional system turn, then user and assistant in turn, the last one the user's. Two
-                :data:`idc.schema.IMAGE` marks in the users' turns stand for the images, before first; without marks
-                both come first. A user's turn may be the two marks alone: the captioner's own request for a caption
-                takes its place.
+                :data:`idc.data.schema.IMAGE` marks in the users' turns stand for the images, before first; without
+                marks both come first. A user's turn may be the two marks alone: the captioner's own request for a
+                caption takes its place.
             max_tokens: maximum number of generated tokens; by default the captioner's own.
             hear: per dialogue a function to call with each piece of its message as soon as it is generated, or None.
                 The pieces are a beginning of the message's text; some captioners have none.

@@ -13,9 +13,8 @@ from pydantic import Field, field_validator
 
 from idc.captioning.contract import Captioner, Speed
 from idc.captioning.objects_config import ObjectsConfig
-from idc.chat_endpoint import EndpointConfig
 from idc.config import ConfigModel, load, missing
-from idc.shipped_weights import CAPTIONER, SATELLITE, shipped_weights
+from idc.endpoint.chat_endpoint import EndpointConfig
 from idc.systems import (
     HUB,
     OBJECTS,
@@ -31,6 +30,7 @@ from idc.systems import (
 )
 from idc.training.artifact import artifact_identity, read_artifact
 from idc.training.hashing import combined_hash
+from idc.util.shipped_weights import CAPTIONER, SATELLITE, shipped_weights
 
 AUTO = "auto"
 """Names, in the place of an artifact, the captioner that chooses for each pair: the one of :func:`newest_or_shipped`

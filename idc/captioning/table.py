@@ -41,7 +41,7 @@ from idc.data.pipeline import Batch, ChunkResult, StageSpec, good_rows, num_rows
 from idc.data.rows import InputRows, RowFormat, open_rows
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_rows, read_manifest
 from idc.data.write_errors import writing
-from idc.progress import tracked
+from idc.util.progress import tracked
 
 KIND = "captioned"
 """The kind of the folder."""

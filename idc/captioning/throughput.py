@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from idc.atomic import write_text
 from idc.captioning.contract import Captioner
 from idc.captioning.loading import LoadConfig
 from idc.config import missing
-from idc.cores import usable_cores
 from idc.data.images import decode_image
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.data.text import words
 from idc.systems import load_captioner
 from idc.training.artifact import captioning_identity, num_parameters, read_artifact
+from idc.util.atomic import write_text
+from idc.util.cores import usable_cores
 
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner

@@ -59,7 +59,7 @@ class HuggingFaceConfig(ConfigModel):
 Corruption = Literal[
     "gaussian_noise", "defocus_blur", "motion_blur", "fog", "brightness", "contrast", "jpeg_compression"
 ]
-"""Common corruptions of Hendrycks and Dietterich (2019); see `idc/data/robustness/corruptions.py`."""
+"""Common corruptions of Hendrycks and Dietterich (2019); see `idc/robustness/corruptions.py`."""
 
 Perturbation = Literal[Corruption, "shift"]
 """Changes that are made to images; a shift is the misregistration of a camera that moved."""

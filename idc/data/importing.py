@@ -17,9 +17,9 @@ from idc.data.readers import open_reader
 from idc.data.readers.base import COLUMNS, SPLIT_NAMES, PairReader, printable
 from idc.data.readers.default_splits import with_default_splits
 from idc.data.readers.layouts import with_layout
+from idc.data.schema import CAPTION_ORIGINS, PAIR_SCHEMA_VERSION, SPLITS, caption_origins, meta_text, pair_arrow_schema
 from idc.data.store import DatasetFolder, fingerprint
 from idc.data.textfiles import JsonError, parse_json
-from idc.schema import CAPTION_ORIGINS, PAIR_SCHEMA_VERSION, SPLITS, caption_origins, meta_text, pair_arrow_schema
 
 _VERSION = 3
 """Version of the imported rows; to be raised if the same settings would produce others."""

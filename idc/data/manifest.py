@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from idc.config import missing
 from idc.data import files
 from idc.data.object_store import answered
+from idc.data.schema import INSTRUCTION_SCHEMA_VERSION, PAIR_SCHEMA_VERSION
 from idc.data.textfiles import JsonError, decode_text, parse_json
-from idc.schema import INSTRUCTION_SCHEMA_VERSION, PAIR_SCHEMA_VERSION
 
 AnyPath = str | os.PathLike[str] | files.Location
 """Types that public functions take for a folder: a local path, a URI or a location."""

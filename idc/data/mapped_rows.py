@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
-from idc.atomic import replacing
 from idc.data import files
 from idc.data.manifest import IMAGE_COLUMNS, AnyPath, complete_manifest, fingerprint
 from idc.data.parquet_files import refuse_objects
 from idc.data.stored_rows import iter_tables, read_schema
 from idc.data.write_errors import writing
+from idc.util.atomic import replacing
 
 ROWS_FOLDER = "_rows"
 """Folder in a data set folder for its Arrow files."""

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from idc import logs
 from idc.data.files import Location, locate
+from idc.util import logs
 
 Result = TypeVar("Result")
 

@@ -36,7 +36,7 @@ from idc.data.store import (
     read_schema,
 )
 from idc.data.stored_rows import iter_rejects, opened_part
-from idc.progress import Progress
+from idc.util.progress import Progress
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import Unpack
 
-from idc.cores import usable_cores
 from idc.data.pipeline import (
     Batch,
     ChunkResult,
@@ -25,6 +24,7 @@ from idc.data.pipeline import (
     write_result,
 )
 from idc.data.store import DatasetFolder, Manifest
+from idc.util.cores import usable_cores
 
 _THREADS = "OMP_NUM_THREADS"
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from idc.config import ConfigModel, missing
 from idc.data.textfiles import decode_text, parse_json, split_lines
+from idc.evaluation.provenance import origin
 from idc.metrics.classification import (
     ALIASES,
     BINARY,
@@ -22,7 +23,6 @@ from idc.metrics.classification import (
     read_answer,
     score_answers,
 )
-from idc.provenance import origin
 
 RESULT = "answers.json"
 _MOST_NAMED = 20
@@ -66,7 +66,7 @@ class AnswerScores(BaseModel):
     """AA: the mean over their types."""
     command: str = ""
     commit: str = ""
-    """Commit of the scoring program (:mod:`idc.provenance`)."""
+    """Commit of the scoring program (:mod:`idc.evaluation.provenance`)."""
 
 
 def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -> list[ScoredAnswer]:

@@ -17,18 +17,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from idc.atomic import write_json, write_text
 from idc.captioning.contract import Answer, AnsweringCaptioner, require
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner, artifact_folder
-from idc.data.changeimti.change_regions import CLASSES
+from idc.changeimti.change_regions import CLASSES
 from idc.data.images import decode_image
 from idc.data.manifest import Manifest, complete_manifest, fingerprint
+from idc.data.schema import ChangePair, Instruction, Turn
 from idc.data.stored_rows import iter_rows
 from idc.evaluation.answers import AnswerScores, AnswersJob, run_answers
 from idc.evaluation.config import AskJob
 from idc.metrics.classification import BINARY, COUNT, LOCATION
-from idc.schema import ChangePair, Instruction, Turn
 from idc.training.artifact import captioning_identity
+from idc.util.atomic import write_json, write_text
 
 ANSWERS = "answers.jsonl"
 """File of the answers, as :func:`idc.evaluation.answers.read_answers` reads it."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from idc import logs
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner
 from idc.data.files import locate
 from idc.data.pipeline import Runner, run_local
@@ -24,6 +23,7 @@ from idc.evaluation import baselines as baselines
 from idc.evaluation import record as ev
 from idc.evaluation.config import CAPTION_HOW, EvaluateJob
 from idc.evaluation.kept import Kept
+from idc.evaluation.provenance import origin
 from idc.evaluation.references import KnownReferences, read_captions, read_references
 from idc.evaluation.rendered_truth import RenderedTruth, rendered_truth, with_differences
 from idc.evaluation.score import evaluate_captions
@@ -33,10 +33,10 @@ from idc.metrics.changes import LEVIR_NO_CHANGE
 from idc.metrics.coco import BLEU_ORDERS
 from idc.metrics.java import java_version, spice_missing
 from idc.metrics.protocols import BESIDE, LEVIR, SPOT, LevirVocabulary, Protocol, protocol
-from idc.provenance import origin
 from idc.training.artifact import CONFIG, FAMILIARITY, METRICS, captioning_files, captioning_identity
 from idc.training.config import KeepBest
 from idc.training.hashing import contents, file_hash
+from idc.util import logs
 
 _VERSION = 6
 """Incremented when the same inputs would give other numbers."""

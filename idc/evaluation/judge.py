@@ -27,14 +27,14 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from idc.answer_log import AnswerLog
-from idc.atomic import write_text
-from idc.chat_endpoint import ChatEndpoint, without_credentials
 from idc.config import ConfigModel, missing
+from idc.endpoint.answer_log import AnswerLog
+from idc.endpoint.chat_endpoint import ChatEndpoint, without_credentials
 from idc.evaluation.baselines import CONSTANT, NEAREST
 from idc.evaluation.record import Evaluation, ScoredCaption, load_evaluation, load_predictions
-from idc.progress import Progress
-from idc.redaction import variable_fault
+from idc.util.atomic import write_text
+from idc.util.progress import Progress
+from idc.util.redaction import variable_fault
 
 PROMPT_NAME = "omnidiff-criteria-1"
 """Name of :data:`PROMPT`; it changes with the wording."""

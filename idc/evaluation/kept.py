@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from idc.atomic import write_text
+from idc.util.atomic import write_text
 
 log = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator
 
-from idc.atomic import write_text
 from idc.metrics import changes
 from idc.metrics.change_maps import ChangeMaps
 from idc.metrics.difference_lists import DifferenceScores, Matched, worded
 from idc.metrics.hallucination import Hallucination, wilson
+from idc.util.atomic import write_text
 
 EVALUATION = "evaluation.json"
 PREDICTIONS = "predictions.jsonl"

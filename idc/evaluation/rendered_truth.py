@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from idc.data.rendered.captions import true_captions
-from idc.data.rendered.differences import differences_of
-from idc.data.rendered.sentences import true_wordings
+from idc.data.schema import CHANGE_TYPES
 from idc.evaluation import baselines as baselines
 from idc.evaluation.record import Baseline, CaptionDifferences, ScoredCaption
 from idc.evaluation.significance import intervals
@@ -22,7 +20,9 @@ from idc.metrics.difference_lists import (
     true_differences,
 )
 from idc.metrics.hallucination import Hallucination, Truth, hallucination, truth_in
-from idc.schema import CHANGE_TYPES
+from idc.rendered.captions import true_captions
+from idc.rendered.differences import differences_of
+from idc.rendered.sentences import true_wordings
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.evaluation import baselines as baselines
 from idc.evaluation.kept import NOTHING_KEPT, Kept
 from idc.evaluation.record import (
@@ -29,7 +30,6 @@ from idc.metrics.coco import CIDER_UNDEFINED, METRICS, CocoScorer, PreparedCapti
 from idc.metrics.java import Meteor, java_version, paraphrases, remember_tokens, spice_missing, tokenize
 from idc.metrics.paraphrases import Paraphrases, words_of
 from idc.metrics.protocols import LEVIR, SPOT, UNSPACED, Protocol, ProtocolName, protocol, references_of
-from idc.schema import CHANGE_TYPES, NO_CHANGE
 
 IOU, WORDS = "viewpoint IoU", "reference words"
 """Names of the breakdowns."""

@@ -8,7 +8,7 @@ from idc.metrics.change_maps import change_map_table as maps_table
 from idc.metrics.changes import ChangeTable
 from idc.metrics.difference_lists import difference_table as differences_table
 from idc.metrics.hallucination import hallucination_table as claims_table
-from idc.units import score_text
+from idc.util.units import score_text
 
 
 def evaluation_table(evaluation: Evaluation) -> str:

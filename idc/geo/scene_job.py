@@ -24,7 +24,6 @@ import numpy as np
 import rasterio
 from rasterio.crs import CRS
 
-from idc.atomic import read_object, replacing, write_json, write_text
 from idc.captioning.apply import DescribeOptions
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner
 from idc.data.files import locate
@@ -40,6 +39,7 @@ from idc.geo.scene_sentence import Tally, position_of, scene_sentence
 from idc.geo.tile_captions import NO_DATA, STEPS, CaptionTiles, TileSource, open_tiles
 from idc.geo.tiles import Tiling
 from idc.metrics.changes import says_no_change
+from idc.util.atomic import read_object, replacing, write_json, write_text
 
 TILES, SUMMARY = "tiles", "summary.json"
 MAP, CHANGES = "change_map.tif", "changes.tif"

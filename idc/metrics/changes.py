@@ -23,8 +23,8 @@ from functools import lru_cache
 
 from pydantic import BaseModel, ConfigDict
 
+from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.metrics.no_change import DISTRACTORS, READ, clauses, states_no_change
-from idc.schema import CHANGE_TYPES, NO_CHANGE
 
 CHANGE, NO_CHANGE_SAID = "change", "no change"
 """Rows and columns of the table of change against no change."""
@@ -112,7 +112,7 @@ def clauses_of(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def named_type(caption: str) -> str | None:
-    """The change type that a caption names, one of :data:`idc.schema.CHANGE_TYPES`, or ``None`` if it is unclear."""
+    """The change type that a caption names, of :data:`idc.data.schema.CHANGE_TYPES`; None if it is unclear."""
     if states_no_change(caption):
         return NO_CHANGE
     text = clauses_of(caption[:READ].lower())
@@ -139,7 +139,7 @@ class TypeAgreement(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     pairs: int
-    """Pairs with a type of :data:`idc.schema.CHANGE_TYPES`; others are not counted."""
+    """Pairs with a type of :data:`idc.data.schema.CHANGE_TYPES`; others are not counted."""
     accuracy: float
     """Share of captions that name the right type."""
     chance_most_frequent: float

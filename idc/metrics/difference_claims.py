@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from idc.data.schema import NO_CHANGE
 from idc.metrics.changes import clauses_of, named_type
 from idc.metrics.difference_words import (
     ANCHOR,
@@ -77,7 +78,6 @@ from idc.metrics.difference_words import (
 )
 from idc.metrics.hallucination import Attributes
 from idc.metrics.no_change import DISTRACTORS
-from idc.schema import NO_CHANGE
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class SentenceClaim:
     """A difference that a caption claims.
 
     Attributes:
-        kind: of :data:`idc.data.rendered.differences.KINDS`; None if only "changed" is said.
+        kind: of :data:`idc.rendered.differences.KINDS`; None if only "changed" is said.
         described: attributes of the object.
         old, new: what is said of it before and after: attributes, ``("side", "left")``, ``("text", "B")``,
             ``("count", "3")``.

@@ -35,14 +35,14 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from idc.data.rendered.captions import holds
-from idc.data.rendered.differences import DIFFERENCES, KINDS, Difference, differences_of
-from idc.data.rendered.referring import SIDES, on_side, thing_of, went
-from idc.data.rendered.scene import View
+from idc.data.schema import NO_CHANGE
 from idc.metrics.difference_claims import SentenceClaim, read_claims
 from idc.metrics.difference_words import COUNT, FEWER, MORE, SIDE, TEXT
 from idc.metrics.hallucination import Truth, look_of, truth_in
-from idc.schema import NO_CHANGE
+from idc.rendered.captions import holds
+from idc.rendered.differences import DIFFERENCES, KINDS, Difference, differences_of
+from idc.rendered.referring import SIDES, on_side, thing_of, went
+from idc.rendered.scene import View
 
 PROTOCOL = "rendered-difference-rules-2"
 """Name and version of the rules; the number goes up when the same captions would get other scores."""
@@ -83,7 +83,7 @@ def true_differences(change_type: str | None, meta: Mapping[str, Any]) -> TrueDi
     none. None if they are not known.
 
     Raises:
-        ValueError: the list is not of the form of :mod:`idc.data.rendered.differences`.
+        ValueError: the list is not of the form of :mod:`idc.rendered.differences`.
     """
     views = None
     recorded: Sequence[Mapping[str, Any]] = meta.get("views") or ()

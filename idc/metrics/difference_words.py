@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from idc.data.rendered.captions import ANY_SHAPE
-from idc.data.rendered.sentences import NUMBER_WORDS
 from idc.metrics.hallucination import WORDS
+from idc.rendered.captions import ANY_SHAPE
+from idc.rendered.sentences import NUMBER_WORDS
 
 SIDE, TEXT, COUNT = "side", "text", "count"
 """Further names in an old or new look, besides attributes: a side of the picture, a letter, a number."""

@@ -1,7 +1,7 @@
 """The claims of captions of rendered pairs against the truth: the object, its attributes, the kind of change.
 
 The truth is the scene graph that a rendered pair carries (``meta``: the objects ``before`` and ``after``). A caption is
-read by the words of :mod:`idc.data.rendered.captions`. A noun phrase is a noun (a shape, "object", "thing") with the
+read by the words of :mod:`idc.rendered.captions`. A noun phrase is a noun (a shape, "object", "thing") with the
 attribute words right before it. One that follows a relation ("left of the", "next to the") describes a second object,
 the words after "to", "turned", "became", "now" are the new look, and the first other one describes the changed object.
 
@@ -39,9 +39,9 @@ from typing import Any, TypeGuard
 
 from pydantic import BaseModel, ConfigDict
 
-from idc.data.rendered.captions import ANY_SHAPE, ATTRIBUTES, SYNONYMS
+from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.metrics.changes import COLORS, named_type
-from idc.schema import CHANGE_TYPES, NO_CHANGE
+from idc.rendered.captions import ANY_SHAPE, ATTRIBUTES, SYNONYMS
 
 Attributes = frozenset[tuple[str, str]]
 """Some (attribute, value) pairs: ``{("color", "red"), ("shape", "cube")}``."""
@@ -115,7 +115,7 @@ class Hallucination(BaseModel):
     invented_change: Rate
     missed_change: Rate
     by_attribute: dict[str, Rate]
-    """:data:`~idc.data.rendered.captions.ATTRIBUTES` -> its attribute rate."""
+    """:data:`~idc.rendered.captions.ATTRIBUTES` -> its attribute rate."""
 
     def rates(self) -> dict[str, Rate]:
         """All rates by their names in words, each attribute's after that of all attributes."""

@@ -24,8 +24,8 @@ from typing import IO
 
 import numpy as np
 
-from idc.cores import usable_cores
 from idc.metrics.paraphrases import Paraphrases, cut
+from idc.util.cores import usable_cores
 
 _PUNCTUATION = frozenset(
     ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]

@@ -33,9 +33,9 @@ from idc.captioning.contract import (
     number_of_pairs,
 )
 from idc.captioning.familiarity import Familiarity
-from idc.cores import bfloat16_is_native
-from idc.decoding import CachedDecoder, Decoded, decode, sample
+from idc.nn.decoding import CachedDecoder, Decoded, decode, sample
 from idc.training.artifact import Artifact
+from idc.util.cores import bfloat16_is_native
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         artifact: has a vocabulary; its calibration and familiarity are read if it has them.
         device: torch device of the model.
         decoder: the text decoder, on that device and in evaluation mode.
-        rules: arguments of :func:`idc.decoding.decode` that say what a caption is: ``bos``, ``eos``, ``pad``,
+        rules: arguments of :func:`idc.nn.decoding.decode` that say what a caption is: ``bos``, ``eos``, ``pad``,
             ``max_length`` and ``banned``.
         beams, length_penalty: of the search, by default; those that the artifact was validated with.
         evidence: names of the system's evidence of a change.

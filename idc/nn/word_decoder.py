@@ -1,7 +1,7 @@
 """Transformer decoders over words: captions from the memory of a pair.
 
 Unusual here: nothing; pre-norm layers, learned positions, input and output embedding one tensor. Keys and
-values are cached as :class:`idc.decoding.CachedDecoder` describes, the memory's once per pair, not per beam: by
+values are cached as :class:`idc.nn.decoding.CachedDecoder` describes, the memory's once per pair, not per beam: by
 :class:`CachingDecoder`, which other decoders share.
 
 Shapes: B pairs, R rows = pairs * beams, S memory positions of width D, T caption length, V words, E width,
@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from idc.data.text import OWN_IDS
-from idc.decoding import Decoded, decode
 from idc.nn.config import WordDecoderConfig
+from idc.nn.decoding import Decoded, decode
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
@@ -91,7 +91,7 @@ class DecoderCache:
 
 
 class CachingDecoder(nn.Module, ABC):
-    """A text decoder's pass over whole captions, and its cached steps (:class:`idc.decoding.CachedDecoder`). Its
+    """A text decoder's pass over whole captions, and its cached steps (:class:`idc.nn.decoding.CachedDecoder`). Its
     ``layers`` have the methods of :class:`WordDecoderLayer`."""
 
     layers: nn.ModuleList
@@ -131,18 +131,18 @@ class CachingDecoder(nn.Module, ABC):
         return self._logits(x)
 
     def search(self, memory_BSD: Tensor, **options: Any) -> Decoded:
-        """Captions as ids by :func:`idc.decoding.decode`; ``options`` replace those of :meth:`rules`."""
+        """Captions as ids by :func:`idc.nn.decoding.decode`; ``options`` replace those of :meth:`rules`."""
         return decode(self, memory_BSD, **{**self.rules(), **options})
 
     def rules(self) -> dict[str, Any]:
-        """Arguments of :func:`idc.decoding.decode` and :func:`~idc.decoding.sample`: the marks, the longest caption,
-        and that the unknown word, padding and a second beginning mark are never generated."""
+        """Arguments of :func:`idc.nn.decoding.decode` and :func:`~idc.nn.decoding.sample`: the marks, the longest
+        caption, and that the unknown word, padding and a second beginning mark are never generated."""
         unk, pad, bos, eos = OWN_IDS.unk, OWN_IDS.pad, OWN_IDS.bos, OWN_IDS.eos
         longest = self.config.max_length - 1
         return {"bos": bos, "eos": eos, "pad": pad, "max_length": longest, "banned": (unk, pad, bos)}
 
     def start(self, memory_BSD: Tensor, max_length: int, beams: int) -> DecoderCache:
-        """See :class:`idc.decoding.CachedDecoder`."""
+        """See :class:`idc.nn.decoding.CachedDecoder`."""
         projected = self._memory(memory_BSD)
         memory = [layer.memory_keys_values(projected) for layer in self._layers()]
         pairs, heads, _, width = memory[0][0].shape
@@ -151,7 +151,7 @@ class CachingDecoder(nn.Module, ABC):
         return DecoderCache(rows, memory, self._positions(max_length, projected.device), beams)
 
     def step(self, ids_R: Tensor, position: int, cache: DecoderCache) -> Tensor:
-        """See :class:`idc.decoding.CachedDecoder`."""
+        """See :class:`idc.nn.decoding.CachedDecoder`."""
         x_R1E = self._embed(ids_R.unsqueeze(1), cache.positions[position], cache.rows.dtype)
         pairs = len(cache.memory[0][0])
         for index, layer in enumerate(self._layers()):
@@ -167,7 +167,7 @@ class CachingDecoder(nn.Module, ABC):
         return self._logits(x_R1E)[:, 0]
 
     def reorder(self, cache: DecoderCache, rows_R: Tensor) -> None:
-        """See :class:`idc.decoding.CachedDecoder`."""
+        """See :class:`idc.nn.decoding.CachedDecoder`."""
         cache.rows = cache.rows.index_select(0, rows_R)
 
     def _layers(self) -> list[WordDecoderLayer]:

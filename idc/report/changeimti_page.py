@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from idc.data import files
-from idc.data.changeimti.change_regions import (
+from idc.changeimti.change_regions import (
     BUILDING,
     CLASSES,
     POSITIONS,
@@ -20,7 +19,7 @@ from idc.data.changeimti.change_regions import (
     find_regions,
     regions_in_words,
 )
-from idc.data.changeimti.changeimti_counts import (
+from idc.changeimti.changeimti_counts import (
     COUNTS_FILE,
     PUBLISHED_SAMPLES,
     ChangeImtiCounts,
@@ -29,8 +28,9 @@ from idc.data.changeimti.changeimti_counts import (
     pairs_text,
     task_of,
 )
-from idc.data.changeimti.config import BuildChangeImtiJob
-from idc.data.changeimti.questions import AskedPair
+from idc.changeimti.config import BuildChangeImtiJob
+from idc.changeimti.questions import AskedPair
+from idc.data import files
 from idc.data.images import decode_image, resize_image
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.checks import is_changed

@@ -10,8 +10,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from idc.atomic import write_text
-from idc.cores import usable_cores
 from idc.data.images import decode_image
 from idc.data.store import iter_rows, read_manifest
 from idc.evaluation.baselines import TRUTH
@@ -21,6 +19,8 @@ from idc.report import run
 from idc.report.config import RealSource, ReportJob
 from idc.report.page import SCORES_NOTE, Card, Facts, Page, PageBlock, Section, number
 from idc.report.pair_cards import HEADLINE, pair_card
+from idc.util.atomic import write_text
+from idc.util.cores import usable_cores
 
 OPENING_PAIRS = 6
 """Pairs at the top of the page."""

@@ -24,6 +24,7 @@ from idc.data import files
 from idc.data.images import decode_image
 from idc.data.pipeline import iter_chunks
 from idc.data.rows import open_rows
+from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.data.store import iter_rows
 from idc.data.textfiles import JsonError, parse_json
 from idc.data.write_errors import writing
@@ -44,7 +45,6 @@ from idc.report.page import (
 )
 from idc.report.pair_cards import pair_card
 from idc.report.run import claims_table, types_blocks
-from idc.schema import CHANGE_TYPES, NO_CHANGE
 from idc.systems import OBJECTS, REGIONS
 from idc.training.artifact import CARD, read_artifact
 

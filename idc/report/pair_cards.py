@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from idc.data.images import resize_image
+from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.data.text import words
 from idc.metrics.change_maps import upsample
 from idc.report.page import Card, Text_, html_join, struck, styled
-from idc.schema import CHANGE_TYPES, NO_CHANGE
-from idc.units import score_text
+from idc.util.units import score_text
 
 HEADLINE = "CIDEr"
 """The metric shown where there is room for only one."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from idc.data.schema import CHANGE_TYPES
 from idc.evaluation.baselines import CONSTANT, NEAREST, TRAINED, TRUTH
 from idc.evaluation.record import Evaluation, Spread, aggregate, spread
 from idc.metrics.changes import UNCLEAR, TypeAgreement
@@ -16,8 +17,7 @@ from idc.metrics.hallucination import INVENTED, MISSED, Hallucination
 from idc.report import charts
 from idc.report import page as pg
 from idc.report.pair_cards import HEADLINE
-from idc.schema import CHANGE_TYPES
-from idc.units import factor, score_text
+from idc.util.units import factor, score_text
 
 Others = Mapping[str, Sequence[Evaluation]]
 """Name -> evaluations of another captioner on the same pairs, one per seed."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from idc.captioning.contract import Captioner, Speed
     from idc.captioning.objects_config import ObjectsConfig
-    from idc.chat_endpoint import EndpointConfig
     from idc.data.pipeline import Runner
+    from idc.endpoint.chat_endpoint import EndpointConfig
 
 SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff", "adpo", "changevg", "objects")
 HUB = "hf:"

@@ -27,12 +27,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from idc.atomic import take_umask, write_bytes, write_text
 from idc.data.text import Vocabulary
 from idc.data.textfiles import decode_text, parse_json
 from idc.training.base import BaseName
 from idc.training.hashing import combined_hash, contents, file_hash
-from idc.units import metric_text
+from idc.util.atomic import take_umask, write_bytes, write_text
+from idc.util.units import metric_text
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

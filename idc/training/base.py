@@ -18,9 +18,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from idc import logs
-from idc.shipped_weights import BASES, shipped_weights
 from idc.training.hashing import combined_hash, file_hash
+from idc.util import logs
+from idc.util.shipped_weights import BASES, shipped_weights
 
 if TYPE_CHECKING:
     from huggingface_hub import DryRunFileInfo
@@ -45,7 +45,7 @@ class BaseName:
     """A base model by name, as in config.json of an artifact.
 
     Attributes:
-        source: hub id, absolute path of a folder, or one of :data:`idc.shipped_weights.BASES`.
+        source: hub id, absolute path of a folder, or one of :data:`idc.util.shipped_weights.BASES`.
         family: which of our adapters to transformers classes reads it, e.g. ``qwen2_5_vl``.
         fingerprint: of its files, see :func:`base_fingerprint`.
         revision: commit hash on the hub; None for a folder.
@@ -138,7 +138,7 @@ def locate_base(
     """The folder of a base model on this machine. No network is used unless it has to be downloaded.
 
     Args:
-        source: one of :data:`idc.shipped_weights.BASES`, a folder, else a hub id.
+        source: one of :data:`idc.util.shipped_weights.BASES`, a folder, else a hub id.
         revision: commit, branch or tag of a hub id.
         download: ask the hub if it is not here; an event then names what is downloaded and its size.
         check: refuses, before a download, a folder in which there is only the model's config.json.

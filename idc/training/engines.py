@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from idc.loopback import keep_gloo_on_loopback
 from idc.training.activation_checkpointing import recompute_activations
 from idc.training.clipping import (
     CLIP_NORM,
@@ -34,6 +33,7 @@ from idc.training.deepspeed_settings import deepspeed_config
 from idc.training.linears import onednn_pays, use_onednn
 from idc.training.resharding import TAG, reading_universal, universal_checkpoint
 from idc.training.task import Batch, Task
+from idc.util.loopback import keep_gloo_on_loopback
 
 Logs = dict[str, Tensor | float]
 

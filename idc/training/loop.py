@@ -23,14 +23,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from idc import logs
-from idc.atomic import replacing, take_umask, write_text
-from idc.progress import Progress
 from idc.training.config import TrainConfig, learning_rate
 from idc.training.context import Context
 from idc.training.data import Loaders, OnDevice, to_device
 from idc.training.engines import Engine, make_engine, param_groups, unreadable
 from idc.training.task import Task
+from idc.util import logs
+from idc.util.atomic import replacing, take_umask, write_text
+from idc.util.progress import Progress
 
 STATE_FILE = "state.json"
 """The loop's own state in a checkpoint, written by rank 0."""

@@ -21,11 +21,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from idc import logs
-from idc.atomic import write_bytes
 from idc.data.files import Location
 from idc.data.object_store import Unreachable, patiently, reached
 from idc.data.remote_copies import download_files, remove, remove_folder, sizes, upload_files
+from idc.util import logs
+from idc.util.atomic import write_bytes
 
 if TYPE_CHECKING:
     import torch

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from idc.data.images import ImageError, decode_image, resize_image
-from idc.data.mining.config import MinePairsJob, MiningConfig
-from idc.data.mining.features_folder import FEATURES, LENGTHS, THUMBNAIL_SIDE, feature_schema, unit_length
 from idc.data.pipeline import Batch, StageSpec, good_rows, num_rows, with_errors
 from idc.data.readers.base import printable
+from idc.mining.config import MinePairsJob, MiningConfig
+from idc.mining.features_folder import FEATURES, LENGTHS, THUMBNAIL_SIDE, feature_schema, unit_length
 
 
 def extraction(job: MinePairsJob) -> StageSpec:

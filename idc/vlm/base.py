@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from idc.atomic import take_umask
 from idc.training.base import BaseName, locate_base
+from idc.util.atomic import take_umask
 from idc.vlm.config import BaseConfig
 from idc.vlm.families import family_class
 from idc.vlm.family import Family

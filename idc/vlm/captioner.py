@@ -31,7 +31,7 @@ from idc.captioning.contract import (
     number_of_pairs,
 )
 from idc.captioning.familiarity import Familiarity
-from idc.schema import Turn
+from idc.data.schema import Turn
 from idc.vlm.batch import Sample, collate_encoded
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from idc.schema import IMAGE, Turn
+from idc.data.schema import IMAGE, Turn
 from idc.vlm.family import Family
 
 _REWRITES = "the model's chat template rewrites earlier turns; it can only be asked one question, and not be tuned"

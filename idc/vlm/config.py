@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
-from idc.schema import IMAGE
+from idc.data.schema import IMAGE
 from idc.training.config import GroupConfig, ScheduleName
 
 FAMILIES = ("qwen2_5_vl", "llava_onevision", "internvl", "qwen3_vl")

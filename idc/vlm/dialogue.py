@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from idc.schema import IMAGE, Turn
+from idc.data.schema import IMAGE, Turn
 from idc.vlm.config import PromptConfig
 
 CHANGE_QUESTION = (

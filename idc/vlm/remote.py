@@ -24,9 +24,9 @@ import numpy as np
 from idc.captioning.calibration import YES, Calibration
 from idc.captioning.contract import Answer, Candidate, Capability, Captioner, Description, SearchOptions, Seen
 from idc.captioning.familiarity import Familiarity
-from idc.chat_endpoint import ChatEndpoint, EndpointConfig, Reply, image_part
 from idc.data.images import encode_png
-from idc.schema import IMAGE, Turn
+from idc.data.schema import IMAGE, Turn
+from idc.endpoint.chat_endpoint import ChatEndpoint, EndpointConfig, Reply, image_part
 from idc.training.artifact import ADAPTER, PROCESSOR, WEIGHTS, read_artifact
 from idc.vlm.base import read_family
 from idc.vlm.chat import Chat
@@ -138,7 +138,7 @@ class RemoteCaptioner(Captioner):
     def _describe(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
     ) -> list[Description]:
-        """Errors as of :meth:`check`, and of the endpoint (:class:`idc.chat_endpoint.EndpointError`)."""
+        """Errors as of :meth:`check`, and of the endpoint (:class:`idc.endpoint.chat_endpoint.EndpointError`)."""
         self.check(options.beams, options.change_map)
 
         def described(before: np.ndarray, after: np.ndarray) -> Description:

@@ -17,9 +17,9 @@ import numpy as np
 from idc.data.images import decode_image, image_size, resize_image
 from idc.data.manifest import complete_manifest
 from idc.data.mapped_rows import MappedRows
+from idc.data.schema import Instruction, Turn
 from idc.metrics.difference_lists import TrueDifferences, scene_truth
 from idc.metrics.hallucination import Truth
-from idc.schema import Instruction, Turn
 from idc.training.caption_validation import row_truths
 from idc.training.data import sample_rng
 from idc.training.task import Batch

@@ -15,12 +15,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from idc import logs
 from idc.captioning.contract import Speed
 from idc.training.artifact import Artifact, read_artifact
 from idc.training.context import Context
 from idc.training.data import Loaders
 from idc.training.loop import fit
+from idc.util import logs
 from idc.vlm import tuning_data
 from idc.vlm.artifact import find_tuned, load_found, write_tuned
 from idc.vlm.base import find_base, load_model

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from idc.demo_system import CONFIGS, DemoFolders, DemoStep, DemoSystem
+from idc.demo.system import CONFIGS, DemoFolders, DemoStep, DemoSystem
 
 
 class TunedDemo(DemoSystem):
     """A tuning of the small base.
 
     Args:
-        title, run: as of :class:`idc.demo_system.DemoSystem`.
+        title, run: as of :class:`idc.demo.system.DemoSystem`.
         job: of the tuning, in ``jobs/``.
         config: its settings, in ``jobs/configs/``, the base among them.
     """

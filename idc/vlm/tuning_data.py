@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from idc import logs
 from idc.data.domain import pairs_domain
 from idc.data.manifest import complete_manifest
 from idc.training.context import Context
 from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
 from idc.training.task import Batch
+from idc.util import logs
 from idc.vlm.chat import Chat
 from idc.vlm.family import Family
 from idc.vlm.samples import DialogueSamples, collate_samples

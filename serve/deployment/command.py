@@ -15,14 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from idc import logs
 from idc.captioning.loading import AUTO, SHIPPED_FOLDERS, newest_or_shipped
 from idc.config import refuse
-from idc.cores import usable_cores
 from idc.data.remote_copies import is_uri
-from idc.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short
-from idc.redaction import secret_fault
 from idc.systems import HUB, OBJECTS, REGIONS
+from idc.util import logs
+from idc.util.cores import usable_cores
+from idc.util.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short
+from idc.util.redaction import secret_fault
 from serve.config import CommandConfig, ServeConfig
 from serve.deployment.application import APPLICATION, UNBOUNDED_CALLS, application
 from serve.deployment.ray_internals import forward_output

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from idc.atomic import write_text
+from idc.util.atomic import write_text
 from tests.browser.driving import assert_readable
 from tests.report.test_run_page import full
 

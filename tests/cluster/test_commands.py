@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from cluster.commands import StepLine, run_commands
-from idc.demo import DEFAULT, demo_steps, demo_systems, folders_of, in_two_queues
-from idc.demo_summary import closing, demo_summary
-from idc.demo_system import DemoStep
+from idc.demo.run import DEFAULT, demo_steps, demo_systems, folders_of, in_two_queues
+from idc.demo.summary import closing, demo_summary
+from idc.demo.system import DemoStep
 from idc.evaluation import record as ev
 from idc.evaluation.score import evaluate_captions
 from idc.metrics.hallucination import hallucination, truth_of
@@ -222,7 +222,7 @@ def test_systems_that_cannot_take_part_are_named(monkeypatch: pytest.MonkeyPatch
         demo_systems(["procap", "nothing"])
     with pytest.raises(ValueError, match="procap procap: a system occurs twice"):
         demo_systems(["procap", "procap"])
-    monkeypatch.setattr("idc.demo.SYSTEMS", ("procap", "procap.procedures"))
+    monkeypatch.setattr("idc.demo.run.SYSTEMS", ("procap", "procap.procedures"))
     with pytest.raises(ValueError, match=r"procap.procedures has no idc/systems/procap.procedures/demo.py"):
         demo_systems(["procap.procedures"])
 

@@ -9,11 +9,11 @@ import pytest
 
 from cluster.config import ClusterConfig
 from cluster.session import run_chunks
-from idc.data.mining.mining_job import mine
 from idc.data.processes import run_processes
+from idc.mining.mining_job import mine
 from idc.vision.heap_features import encoder_fingerprint, extraction
-from tests.data.mining.heaps import job, make_heap
-from tests.data.mining.test_mining_job import digests
+from tests.mining.heaps import job, make_heap
+from tests.mining.test_mining_job import digests
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from idc import logs
+from idc.util import logs
 from tests.systems.procap.world import ENCODER, World
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ import yaml
 from idc.config import ConfigModel
 from idc.data import manifest
 from idc.data.files import Location
+from idc.data.schema import pair_arrow_schema
 from idc.data.store import MANIFEST, DatasetFolder, iter_rows, read_manifest
-from idc.schema import pair_arrow_schema
 from tests.systems.procap.world import World
 from tests.systems.twincap.tiny import tiny_job
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import requests
 
-from idc.loopback import bypass_proxies, collect_no_metrics
+from idc.util.loopback import bypass_proxies, collect_no_metrics
 from tests.chat_server import serving
 from tests.sockets import open_to_others
 

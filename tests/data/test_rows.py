@@ -14,7 +14,7 @@ from idc.data.image_cells import cell_bytes
 from idc.data.images import decode_image
 from idc.data.pipeline import iter_chunks
 from idc.data.rows import InputRows, open_rows
-from idc.schema import ChangePair
+from idc.data.schema import ChangePair
 from tests.data.readers.test_own import picture
 from tests.folders import write_rows
 

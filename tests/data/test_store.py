@@ -15,6 +15,7 @@ import pytest
 from idc.data import store
 from idc.data.files import locate
 from idc.data.manifest import input_name, input_path, missing_pairs
+from idc.data.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema, pair_arrow_schema
 from idc.data.store import (
     AnyPath,
     DatasetFolder,
@@ -25,7 +26,6 @@ from idc.data.store import (
     read_rejects,
     read_table,
 )
-from idc.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema, pair_arrow_schema
 from tests.folders import write_rows
 
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from idc.__main__ import commands
-from idc.schema import ChangePair
+from idc.data.schema import ChangePair
 from jobs import import_dataset
 from tests.docs.checks import ROOT, broken_links, faulty_block, faulty_code, uneven_rows
 from tests.docs.commands_page import PAGE as COMMAND_PAGE

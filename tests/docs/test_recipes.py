@@ -23,7 +23,7 @@ NOT_RUN = {
     r"runs/(qwen|internvl|aerial|sft-0)/|runs/mine-vlm/|out=merged|jobs/finetune_(sft|m3diff)": "a base; tests/vlm",
     r"jobs/finetune_changevg": "a base and a guide; tests/systems/changevg",
     r"jobs/train_adpo|runs/(mine-sft|sft-small|adpo|uniform|dpo)/?": "a base; tests/systems/adpo, tests/captioning",
-    r"source=(Levir|LEVIR)-MCI|data/(levir|levir-mci)/|data/changeimti": "LEVIR-MCI's images; tests/data/changeimti",
+    r"source=(Levir|LEVIR)-MCI|data/(levir|levir-mci)/|data/changeimti": "LEVIR-MCI's images; tests/changeimti",
     r"s3://|gs://": "object storage; tests/cluster/test_commands_on_object_store.py",
     r"(_paper|_official|_clip4idc|mining/paper|m3diff/paper)\.yaml": "GPUs and data sets of the papers' size",
     r"jobs/sweep\.py": "minutes to days; tests/sweep and tests/cluster/test_tune.py run small ones",
@@ -37,7 +37,7 @@ NOT_RUN = {
     r"jobs/train_twincap\.py --config jobs/configs/twincap/demo\.yaml$": "the demo's, run for the workplace",
     r"guide_small\.yaml|runs/(guide-small|changevg(-\w+)?)/|artifact runs/guide/": "minutes; tests/systems/changevg",
     r"data/satellite/changeimti": "rendered satellite pairs; tests/systems/changevg",
-    r"twincap/several_|data/several/swapped": "minutes; tests/data/rendered/test_several_uses.py",
+    r"twincap/several_|data/several/swapped": "minutes; tests/rendered/test_several_uses.py",
     r"several-(twincap|sft|encoder)/?": "minutes, and a base; tests/systems/adpo, tests/vision/pair_encoder",
     r"yolox_s\.onnx": "a network to download; tests/systems/objects/detectors",
 }  # fmt: skip

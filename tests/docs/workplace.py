@@ -10,12 +10,12 @@ from pathlib import Path
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from tests.data.mining.heaps import make_heap
 from tests.data.readers.test_more_readers import cdvqa, qag360k
 from tests.data.small_sets import clevr_change, spot_the_diff
 from tests.docs.checks import ROOT
 from tests.docs.own_pairs import own_pairs
 from tests.docs.recipes import run
+from tests.mining.heaps import make_heap
 from tests.systems.procap.world import World
 
 

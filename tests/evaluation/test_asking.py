@@ -14,9 +14,9 @@ import torch
 from idc.captioning.contract import Answer, Captioner, Description, SearchOptions
 from idc.config import load
 from idc.data.images import encode_png
+from idc.data.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema, pair_arrow_schema
 from idc.evaluation.asking import ANSWERS, DIALOGUES, ask_questions
 from idc.evaluation.config import AskJob
-from idc.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema, pair_arrow_schema
 from idc.training.artifact import write_artifact
 from jobs import evaluate
 from tests.folders import write_rows

@@ -17,6 +17,7 @@ import pytest
 from idc.captioning.contract import Description
 from idc.config import ConfigError, load
 from idc.data.images import encode_png
+from idc.data.schema import ChangePair
 from idc.evaluation import baselines
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
@@ -25,7 +26,6 @@ from idc.evaluation.score import evaluate_captions
 from idc.evaluation.table import evaluation_table
 from idc.metrics import java
 from idc.metrics.coco import cider, score
-from idc.schema import ChangePair
 from tests.captioning.toy import ToyCaptioner
 from tests.conftest import Command
 from tests.folders import write_rows

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from idc.chat_endpoint import EndpointError
+from idc.endpoint.chat_endpoint import EndpointError
 from idc.evaluation import judge as jd
 from idc.evaluation import record as ev
 from tests.chat_server import Server, serving

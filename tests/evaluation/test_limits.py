@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from idc.data.images import encode_png
+from idc.data.schema import ChangePair
 from idc.evaluation import record as ev
 from idc.evaluation.job import run_evaluation
 from idc.evaluation.references import read_references
@@ -20,7 +21,6 @@ from idc.evaluation.score import evaluate_captions
 from idc.evaluation.significance import compare_systems
 from idc.evaluation.table import evaluation_table
 from idc.metrics.protocols import ProtocolName, protocol
-from idc.schema import ChangePair
 from tests.captioning.toy import ToyCaptioner
 from tests.evaluation.test_evaluate import QUICK, job, predictions
 from tests.folders import write_rows

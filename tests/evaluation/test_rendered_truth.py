@@ -11,8 +11,7 @@ import pytest
 
 from idc.config import load
 from idc.data.images import encode_png
-from idc.data.rendered.differences import DIFFERENCES
-from idc.data.rendered.sentences import several_captions
+from idc.data.schema import ChangePair
 from idc.evaluation import record as ev
 from idc.evaluation.config import CompareJob, EvaluateJob
 from idc.evaluation.job import run_evaluation
@@ -21,13 +20,14 @@ from idc.evaluation.significance import compare_evaluations
 from idc.evaluation.significance import comparison_table as comparison_table
 from idc.evaluation.table import evaluation_table
 from idc.metrics.difference_lists import F1, INVENTED, PRECISION, PROTOCOL, RECALL
-from idc.schema import ChangePair
+from idc.rendered.differences import DIFFERENCES
+from idc.rendered.sentences import several_captions
 from idc.training.caption_validation import score_captions
 from idc.training.context import LocalContext
 from tests.conftest import Command
-from tests.data.rendered.drawn_differences import Drawn, drawn_pairs
-from tests.data.rendered.planted_errors import planted
 from tests.folders import write_rows
+from tests.rendered.drawn_differences import Drawn, drawn_pairs
+from tests.rendered.planted_errors import planted
 
 
 def meta_of(pair: Drawn) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from idc.captioning.contract import Captioner, Description
 from idc.config import load
 from idc.data.images import encode_png
 from idc.data.pipeline import run_local
+from idc.data.schema import ChangePair
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import run_evaluation
 from idc.evaluation.split import SplitBatches, caption_split, warned_pairs
-from idc.schema import ChangePair
 from tests.captioning.toy import ToyCaptioner
 from tests.folders import write_rows
 

@@ -14,13 +14,13 @@ from idc.config import load
 from idc.data.config import ImportJob
 from idc.data.importing import open_import
 from idc.data.pipeline import run_local
+from idc.data.schema import ChangePair
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import run_evaluation
 from idc.evaluation.table import evaluation_table
 from idc.metrics import java
 from idc.metrics.coco import BLEU_ORDERS
-from idc.schema import ChangePair
 from tests.folders import write_rows
 
 QUICK = ("BLEU", "ROUGE-L", "CIDEr")

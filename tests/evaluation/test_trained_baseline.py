@@ -12,11 +12,11 @@ import pytest
 from idc.config import load, missing_inputs
 from idc.data.images import encode_png
 from idc.data.pipeline import run_local
+from idc.data.schema import ChangePair
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import finished_evaluation, run_evaluation
 from idc.evaluation.table import evaluation_table
-from idc.schema import ChangePair
 from idc.sweep.steps import score_baselines
 from tests.folders import write_rows
 

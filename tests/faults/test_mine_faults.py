@@ -9,7 +9,7 @@ import pytest
 
 from idc.data.store import read_rejects
 from jobs import mine_pairs
-from tests.data.mining.heaps import LOOSE, make_heap
+from tests.mining.heaps import LOOSE, make_heap
 
 
 def run(monkeypatch: pytest.MonkeyPatch, heap: Path, out: Path, *settings: str) -> None:

@@ -28,8 +28,8 @@ from idc.training.engines import make_engine, param_groups
 from idc.training.foreign import read_checkpoint
 from idc.vision.pretrained import load_pretrained
 from serve.versions import Resolver
-from tests.data.descriptions.small_pairs import write_pairs
 from tests.faults.canary import Canary
+from tests.mining.descriptions.small_pairs import write_pairs
 from tests.training import toy
 from tests.training.test_loop import TRAIN
 

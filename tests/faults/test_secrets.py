@@ -14,13 +14,13 @@ import yaml
 
 from cluster.registry import Registry
 from cluster.train import launch
-from idc.chat_endpoint import ChatEndpoint, EndpointError, NotAnswered, RequestRefused
 from idc.config import ConfigError, ConfigModel, cli, load
-from idc.data.descriptions.config import DescribeJob
-from idc.provenance import command_line
-from idc.redaction import redacted, secret_fault
+from idc.endpoint.chat_endpoint import ChatEndpoint, EndpointError, NotAnswered, RequestRefused
+from idc.evaluation.provenance import command_line
+from idc.mining.descriptions.config import DescribeJob
 from idc.systems.twincap.config import TwinCapJob
 from idc.training.config import TrainConfig
+from idc.util.redaction import redacted, secret_fault
 from serve.config import CommandConfig
 from serve.versions import Resolver
 from tests.chat_server import serving

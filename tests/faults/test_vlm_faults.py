@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from idc.schema import ChangePair
+from idc.data.schema import ChangePair
 from tests.folders import write_rows
 from tests.vlm.artifacts import wrapped
 from tests.vlm.folders import image, write_pairs

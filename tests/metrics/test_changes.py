@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from idc.data.rendered import captions as rendered
+from idc.data.schema import CHANGE_TYPES
 from idc.metrics.changes import LEVIR_NO_CHANGE, agreement, change_table, named_type, says_no_change
-from idc.schema import CHANGE_TYPES
+from idc.rendered import captions as rendered
 
 DESCRIPTIONS = (
     "small red metal cube",

@@ -8,12 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idc.data.rendered.captions import change_captions
-from idc.data.rendered.config import RenderConfig
-from idc.data.rendered.differences import DIFFERENCES, Difference
-from idc.data.rendered.draw import draw_scene
-from idc.data.rendered.scene import ORDERED_PAIRS, View
-from idc.data.rendered.sentences import several_captions, true_wordings
 from idc.data.text import words
 from idc.metrics.difference_claims import read_claims
 from idc.metrics.difference_lists import (
@@ -30,9 +24,15 @@ from idc.metrics.difference_lists import (
     true_differences,
     worded,
 )
-from tests.data.rendered.drawn_differences import Drawn, drawn_pairs
-from tests.data.rendered.planted_errors import ERRORS, planted
+from idc.rendered.captions import change_captions
+from idc.rendered.config import RenderConfig
+from idc.rendered.differences import DIFFERENCES, Difference
+from idc.rendered.draw import draw_scene
+from idc.rendered.scene import ORDERED_PAIRS, View
+from idc.rendered.sentences import several_captions, true_wordings
 from tests.metrics.captions_in_other_words import LATER_WORDS, OTHER_WORDS, Read
+from tests.rendered.drawn_differences import Drawn, drawn_pairs
+from tests.rendered.planted_errors import ERRORS, planted
 
 PERFECT = {PRECISION: 1.0, RECALL: 1.0, F1: 1.0, INVENTED: 0.0}
 VIEW = View((0.0, -10.0, 5.0), (0.0, 0.0, 0.0), ())

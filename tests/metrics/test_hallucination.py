@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from idc.data.rendered import captions as rendered
+from idc.data.schema import CHANGE_TYPES
 from idc.metrics.hallucination import Rate, Truth, claims, hallucination, hallucination_table, truth_of
-from idc.schema import CHANGE_TYPES
+from idc.rendered import captions as rendered
 
 
 def thing(color: str, shape: str, material: str = "metal", size: str = "small", x: float = 0.0) -> dict[str, object]:

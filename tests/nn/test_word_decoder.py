@@ -9,8 +9,8 @@ import torch
 
 from idc.config import load
 from idc.data.text import BOS, PAD, UNK
-from idc.decoding import decode
 from idc.nn.config import WordDecoderConfig
+from idc.nn.decoding import decode
 from idc.nn.word_decoder import WordDecoder
 
 WORDS = 17

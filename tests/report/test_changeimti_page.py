@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from idc.data.changeimti.change_regions import BUILDING, CLASSES, ROAD, find_regions
-from idc.data.changeimti.changeimti_counts import COUNTS_FILE, ChangeImtiCounts
-from idc.data.changeimti.config import RegionConfig
+from idc.changeimti.change_regions import BUILDING, CLASSES, ROAD, find_regions
+from idc.changeimti.changeimti_counts import COUNTS_FILE, ChangeImtiCounts
+from idc.changeimti.config import RegionConfig
 from idc.report.changeimti_page import PAGE, TINTS, region_picture
 from jobs import build_changeimti
-from tests.data.changeimti.small_mci import (
+from tests.changeimti.small_mci import (
     PIXEL,
     ROAD_CENTER,
     ROAD_LEFT,

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from idc.data.descriptions.config import DescribeJob
-from idc.data.descriptions.describing import describe_pairs
-from idc.data.descriptions.description_statistics import RESULT, DescriptionSummary
-from idc.data.descriptions.endpoint_describer import ask_endpoint
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
+from idc.mining.descriptions.config import DescribeJob
+from idc.mining.descriptions.describing import describe_pairs
+from idc.mining.descriptions.description_statistics import RESULT, DescriptionSummary
+from idc.mining.descriptions.endpoint_describer import ask_endpoint
 from idc.report.descriptions.descriptions_page import PAGE, write_descriptions_page
 from tests.chat_server import serving
-from tests.data.descriptions.small_pairs import described, job, number_in, write_pairs
+from tests.mining.descriptions.small_pairs import described, job, number_in, write_pairs
 from tests.report.html_page import HtmlPage
 
 THING = {"color": "red", "material": "metal", "shape": "cube", "size": "small", "radius": 0.4, "turn": 0.0}

@@ -16,11 +16,11 @@ from idc.captioning.table import CaptionJob, caption_rows
 from idc.config import load
 from idc.data.images import decode_image, encode_png
 from idc.data.pipeline import run_local
-from idc.data.rendered.config import RenderJob
-from idc.data.rendered.render import open_rendering
 from idc.data.store import iter_rows
 from idc.metrics.changes import agreement, named_type
 from idc.metrics.hallucination import hallucination, truth_of
+from idc.rendered.config import RenderJob
+from idc.rendered.render import open_rendering
 from idc.report.gallery import GallerySummary, write_gallery
 from tests.report.html_page import HtmlPage
 from tests.shipped_scores import render_settings

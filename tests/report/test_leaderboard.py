@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import idc.report
+from idc.data.schema import ChangePair
 from idc.evaluation import record as ev
 from idc.evaluation.answers import AnswersJob
 from idc.evaluation.answers import run_answers as score_answers
@@ -25,7 +26,6 @@ from idc.evaluation.score import evaluate_captions
 from idc.report.leaderboard.boards import BASELINE, PAPER, RUN, UPPER_BOUND, Board, BoardRow, DataSetPage, gather_boards
 from idc.report.leaderboard.exports import as_csv, leaderboard_markdown
 from idc.report.leaderboard.leaderboard_folder import write_leaderboard
-from idc.schema import ChangePair
 from tests.folders import write_rows
 from tests.report.html_page import HtmlPage
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from idc.data.mining.config import MinePairsJob
-from idc.data.mining.mining_job import mine
 from idc.data.processes import run_processes
 from idc.data.store import Manifest
+from idc.mining.config import MinePairsJob
+from idc.mining.mining_job import mine
 from idc.report.mining.mining_page import PAGE, mining_summary, write_mining_page
 from idc.vision.heap_features import encoder_fingerprint, extraction
-from tests.data.mining.heaps import job, make_heap, scene
+from tests.mining.heaps import job, make_heap, scene
 
 
 @pytest.fixture(scope="module")

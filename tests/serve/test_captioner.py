@@ -16,8 +16,8 @@ import serve
 from idc.captioning.loading import AUTO, SHIPPED, LoadConfig, artifact_folder
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import decode_image, encode_png
+from idc.data.schema import IMAGE, Turn
 from idc.data.store import iter_rows
-from idc.schema import IMAGE, Turn
 from idc.systems import OBJECTS, REGIONS, load_captioner, untrained_captioner
 from serve.api import create_api
 from serve.backend import EncodedPair, Options, PairResult, RequestDialogue

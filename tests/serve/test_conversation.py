@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from idc.schema import IMAGE, Turn
+from idc.data.schema import IMAGE, Turn
 from serve.chat_schema import ChatRequest
 from serve.conversation import fault_of, turns_of
 from serve.intake import last_pair

@@ -16,9 +16,9 @@ import pytest
 
 from idc.captioning.contract import Answer
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
-from idc.chat_endpoint import EndpointConfig
 from idc.data.images import decode_image
-from idc.schema import IMAGE, Turn
+from idc.data.schema import IMAGE, Turn
+from idc.endpoint.chat_endpoint import EndpointConfig
 from idc.vlm.config import PromptConfig
 from idc.vlm.dialogue import caption_turns
 from serve.api import create_api

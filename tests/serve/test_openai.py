@@ -13,7 +13,7 @@ import pytest
 import serve
 from idc.captioning.contract import sentence_without_model
 from idc.captioning.loading import AUTO, SHIPPED
-from idc.schema import IMAGE, Turn
+from idc.data.schema import IMAGE, Turn
 from idc.training.artifact import artifact_identity
 from serve.api import create_api
 from serve.backend import EncodedPair

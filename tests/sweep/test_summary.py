@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from idc.config import ConfigError, load
+from idc.data.schema import ChangePair
 from idc.evaluation.record import Prediction, save, spread
 from idc.evaluation.score import evaluate_captions
 from idc.metrics.difference_lists import OfNumber
 from idc.metrics.hallucination import hallucination, truth_of
-from idc.schema import ChangePair
 from idc.sweep.chain import Step
 from idc.sweep.config import JUDGE, TRAINING_COSTS, ColumnConfig, RowConfig
 from idc.sweep.effects import effect

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from idc.schema import IMAGE, Turn
+from idc.data.schema import IMAGE, Turn
 from idc.systems.zeroshot.config import WrapJob
 from idc.systems.zeroshot.wrap import wrap
 from idc.vlm.config import BaseConfig

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from idc.data.images import encode_png
-from idc.schema import ChangePair, Instruction, Turn, instruction_arrow_schema
+from idc.data.schema import ChangePair, Instruction, Turn, instruction_arrow_schema
 from idc.vlm.chat import Chat
 from idc.vlm.config import PromptConfig
 from idc.vlm.samples import DialogueSamples

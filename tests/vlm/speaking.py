@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 import numpy as np
 import torch
 
-from idc.schema import Turn
+from idc.data.schema import Turn
 from idc.vlm.base import find_base, load_model, save_processor
 from idc.vlm.batch import Sample, collate_encoded, encode_images
 from idc.vlm.chat import Chat

@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 
 from idc.captioning.calibration import YES, Calibration, fit_calibration, inputs_of
 from idc.captioning.contract import Seen
-from idc.schema import IMAGE, Turn
+from idc.data.schema import IMAGE, Turn
 from idc.vlm.base import find_base, load_model
 from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
 from idc.vlm.captioner import VlmCaptioner

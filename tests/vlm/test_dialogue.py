@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from idc.schema import IMAGE, Turn
+from idc.data.schema import IMAGE, Turn
 from idc.vlm.config import PromptConfig
 from idc.vlm.dialogue import caption_turns, completed
 

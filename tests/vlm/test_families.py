@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from idc.schema import Turn
+from idc.data.schema import Turn
 from idc.vlm.base import load_model, read_family
 from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
 from idc.vlm.chat import Chat

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from idc.schema import IMAGE, Turn
+from idc.data.schema import IMAGE, Turn
 from idc.vlm.base import read_family
 from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs, with_answers
 from idc.vlm.chat import Chat, EncodedDialogue

@@ -15,8 +15,8 @@ import torch
 from idc.captioning.calibration import YES
 from idc.captioning.calibration_job import CalibrateJob, calibrate, finished_calibration
 from idc.captioning.loading import CaptionerLoader, LoadConfig
-from idc.chat_endpoint import EndpointConfig, EndpointError, Reply
-from idc.schema import IMAGE, Turn
+from idc.data.schema import IMAGE, Turn
+from idc.endpoint.chat_endpoint import EndpointConfig, EndpointError, Reply
 from idc.training.artifact import PROCESSOR, write_artifact
 from idc.vlm.base import find_base, save_processor
 from idc.vlm.captioner import VlmCaptioner

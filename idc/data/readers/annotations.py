@@ -21,9 +21,9 @@ from idc.data.config import Format, ImportConfig
 from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from idc.data.pipeline import Batch
 from idc.data.readers.base import SPLIT_NAMES, access, outside_rows, rows_to_batch, unread_images
+from idc.data.schema import SPLITS
 from idc.data.store import fingerprint
 from idc.data.textfiles import JsonError, composed, decode_text, parse_json
-from idc.schema import SPLITS
 
 Row = dict[str, Any]
 ReadPairs = Callable[["Annotations", ImportConfig], Iterable[Row]]

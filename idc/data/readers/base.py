@@ -30,7 +30,7 @@ from idc.data import files
 from idc.data.config import AccessConfig
 from idc.data.images import FORMAT_NAMES
 from idc.data.pipeline import Batch, Source
-from idc.schema import CAPTION_ORIGINS, SPLITS
+from idc.data.schema import CAPTION_ORIGINS, SPLITS
 
 COLUMNS = (
     *("pair_id", "before", "after", "captions", CAPTION_ORIGINS, "change_type", "split", "mask", "source", "meta"),

@@ -24,8 +24,8 @@ from idc.data.config import ImportConfig
 from idc.data.pipeline import Batch
 from idc.data.readers.annotations import Annotations
 from idc.data.readers.base import access, rows_to_batch, unread
+from idc.data.schema import NO_CHANGE, SPLITS
 from idc.data.store import fingerprint
-from idc.schema import NO_CHANGE, SPLITS
 
 _FOLDERS = {"default": "images", "semantic": "sc_images", "nonsemantic": "nsc_images"}
 _CAPTIONS = {"c": "change_captions.json", "nc": "no_change_captions.json"}

@@ -31,9 +31,9 @@ from idc.data.images import ImageError, stored_bytes
 from idc.data.pipeline import Batch, good_rows, with_errors
 from idc.data.readers.base import SPLIT_NAMES, PairReader
 from idc.data.readers.own_parquet import ParquetReader
+from idc.data.schema import SPLITS
 from idc.data.validation.duplicates import digest
-from idc.progress import tracked
-from idc.schema import SPLITS
+from idc.util.progress import tracked
 
 _SPLIT_BY_LAYOUT: frozenset[Format] = frozenset({"clevr_change", "instruct_pix2pix", "procap_hdf5"})
 """Formats whose readers give every pair a split; checking it would be slow."""

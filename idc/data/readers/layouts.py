@@ -19,8 +19,8 @@ from idc.data.config import Format, ImportJob, SpotTheDiffConfig, ValidateJob
 from idc.data.images import IMAGE_SUFFIXES
 from idc.data.readers.annotations import Annotations
 from idc.data.readers.own_folder import role_and_key
+from idc.data.schema import SPLITS
 from idc.data.store import MANIFEST
-from idc.schema import SPLITS
 
 _HEAD = 64 * 1024
 """Bytes of an annotation file that are searched for its keys."""

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 
 from idc.data.config import ImportConfig
 from idc.data.readers.annotations import Annotations, Row
-from idc.schema import NO_CHANGE
+from idc.data.schema import NO_CHANGE
 
 _CAPTIONS = "LevirCCcaptions.json"
 

@@ -42,8 +42,8 @@ from typing import Any
 from idc.data import files
 from idc.data.image_cells import cell_name
 from idc.data.readers.base import COLUMNS, SPLIT_NAMES
+from idc.data.schema import CAPTION_ORIGINS
 from idc.data.textfiles import JsonError, parse_json
-from idc.schema import CAPTION_ORIGINS
 
 _GIVEN = tuple(name for name in COLUMNS if name != "error")
 """The columns of a row that its record may fill."""

@@ -13,8 +13,8 @@ from idc.data.pipeline import Batch
 from idc.data.readers.base import rows_to_batch, unread
 from idc.data.readers.own import IMAGES, KNOWN, NUMBERED, ImageFolders, digest_of, id_error, must_have, record_row
 from idc.data.readers.parquet_rows import open_file, read_groups
+from idc.data.schema import CAPTION_ORIGINS
 from idc.data.store import fingerprint
-from idc.schema import CAPTION_ORIGINS
 
 _ROLES = (*IMAGES, "mask")
 

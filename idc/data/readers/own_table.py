@@ -27,9 +27,9 @@ from idc.data.readers.own import (
     record_row,
     split_name,
 )
+from idc.data.schema import CAPTION_ORIGINS
 from idc.data.store import fingerprint
 from idc.data.textfiles import JsonError, decode_text, iter_lines, parse_json
-from idc.schema import CAPTION_ORIGINS
 
 _ONE_VALUE = ("split", "change_type", "mask")
 """Columns in which the records of one pair must agree."""

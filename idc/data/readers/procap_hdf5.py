@@ -24,8 +24,8 @@ from idc.data.images import encode_png
 from idc.data.pipeline import Batch
 from idc.data.readers.annotations import Annotations, Row
 from idc.data.readers.base import SPLIT_NAMES, access, rows_to_batch
+from idc.data.schema import NO_CHANGE, SPLITS
 from idc.data.store import fingerprint
-from idc.schema import NO_CHANGE, SPLITS
 
 _ENDINGS = {"sc_videos": "c", "nsc_videos": "nc"}
 

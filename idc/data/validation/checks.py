@@ -12,11 +12,11 @@ from typing import Any
 
 from idc.data.images import decode_image
 from idc.data.pipeline import Batch, good_rows
+from idc.data.schema import NO_CHANGE, SPLITS
 from idc.data.validation.caption_statistics import CaptionCounter
 from idc.data.validation.duplicates import SharedImages, digest
 from idc.data.validation.published import ALL
 from idc.data.validation.report import EXAMPLES, Problem
-from idc.schema import NO_CHANGE, SPLITS
 
 _FLAGS = {"true": True, "yes": True, "false": False, "no": False}
 

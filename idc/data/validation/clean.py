@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from idc.data import files
 from idc.data.config import ValidateJob
 from idc.data.pipeline import Batch, FolderSource, StageSpec, run_local, with_errors
+from idc.data.schema import CAPTION_ORIGINS, pair_arrow_schema
 from idc.data.store import DatasetFolder, Manifest, fingerprint, read_schema
 from idc.data.validation.report import DATA_SET_FOLDER
 from idc.data.validation.run import ValidationFindings
-from idc.schema import CAPTION_ORIGINS, pair_arrow_schema
 
 _VERSION = 1
 """Version of the rule: to be raised if it would leave out other pairs."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from idc.schema import SPLITS
+from idc.data.schema import SPLITS
 
 
 class Leak(BaseModel):

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
 
-from idc.schema import SPLITS
+from idc.data.schema import SPLITS
 
 ALL = "all"
 """Used instead of a split for a count that is only published for the whole set."""

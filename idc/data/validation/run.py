@@ -19,13 +19,13 @@ from idc.data.pipeline import FolderSource, Source, StageSpec, good_rows, run_st
 from idc.data.readers import open_reader
 from idc.data.readers.default_splits import with_default_splits
 from idc.data.readers.layouts import with_layout
+from idc.data.schema import SPLITS
 from idc.data.store import MANIFEST
 from idc.data.validation.caption_statistics import CaptionCounter
 from idc.data.validation.checks import Checks
 from idc.data.validation.published import PUBLISHED, SetName, compare_counts
 from idc.data.validation.report import DATA_SET_FOLDER, EXAMPLES, Validation
-from idc.progress import tracked
-from idc.schema import SPLITS
+from idc.util.progress import tracked
 
 
 @dataclass(frozen=True)

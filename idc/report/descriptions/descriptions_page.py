@@ -9,9 +9,12 @@ from typing import Any
 from markupsafe import Markup
 
 from idc.data import files
-from idc.data.descriptions.config import DescribeJob
-from idc.data.descriptions.describing import NOISE, ORIGIN
-from idc.data.descriptions.description_statistics import (
+from idc.data.images import ImageError, decode_image
+from idc.data.store import iter_rows
+from idc.data.write_errors import writing
+from idc.mining.descriptions.config import DescribeJob
+from idc.mining.descriptions.describing import NOISE, ORIGIN
+from idc.mining.descriptions.description_statistics import (
     PUBLISHED,
     RESULT,
     DescriptionSummary,
@@ -19,10 +22,7 @@ from idc.data.descriptions.description_statistics import (
     description_table,
     summarise_descriptions,
 )
-from idc.data.descriptions.template import parse_description
-from idc.data.images import ImageError, decode_image
-from idc.data.store import iter_rows
-from idc.data.write_errors import writing
+from idc.mining.descriptions.template import parse_description
 from idc.report import page as pg
 
 PAGE = "page.html"

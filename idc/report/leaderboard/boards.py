@@ -16,11 +16,11 @@ from idc.data.store import fingerprint
 from idc.evaluation.answers import RESULT as ANSWERS
 from idc.evaluation.answers import AnswerScores
 from idc.evaluation.baselines import TRUTH
+from idc.evaluation.provenance import UNKNOWN_COMMIT
 from idc.evaluation.record import EVALUATION, Baseline, Evaluation, Interval, Spread, spread
 from idc.metrics.classification import Measures
 from idc.metrics.difference_lists import F1, DifferenceScores
 from idc.metrics.hallucination import Hallucination, wilson
-from idc.provenance import UNKNOWN_COMMIT
 from idc.report.leaderboard.published_rows import ALL, DataSet, load_published, published_rows
 from idc.report.leaderboard.scored_runs import ScoredRuns, find, read_scored_runs, require_commit
 

@@ -12,12 +12,12 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from idc.atomic import write_text
 from idc.report.leaderboard.boards import DataSetPage, published_files
 from idc.report.leaderboard.exports import as_csv, leaderboard_markdown
 from idc.report.leaderboard.leaderboard_page import SUMS, data_set_page, index_page
 from idc.report.leaderboard.scored_runs import MARKER
 from idc.report.leaderboard.side_by_side import NOTHING_MEASURED, MeasuredSystems
+from idc.util.atomic import write_text
 
 
 def write_leaderboard(

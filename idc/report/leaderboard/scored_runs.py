@@ -17,8 +17,8 @@ from typing import Any
 
 from idc.data.store import MANIFEST, fingerprint, read_manifest
 from idc.evaluation.answers import RESULT as ANSWERS
+from idc.evaluation.provenance import ORIGIN, UNKNOWN_COMMIT, describe_data
 from idc.evaluation.record import EVALUATION, PREDICTIONS, Evaluation, load_evaluation
-from idc.provenance import ORIGIN, UNKNOWN_COMMIT, describe_data
 from idc.report.leaderboard.published_rows import load_published
 from idc.training.config import OPERATIONAL
 

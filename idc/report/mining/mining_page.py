@@ -13,10 +13,10 @@ from markupsafe import Markup
 
 from idc.data import files
 from idc.data.images import decode_image
-from idc.data.mining.config import MinePairsJob
-from idc.data.mining.features_folder import FEATURES
 from idc.data.store import Manifest, Reject, iter_tables, read_rejects
 from idc.data.write_errors import writing
+from idc.mining.config import MinePairsJob
+from idc.mining.features_folder import FEATURES
 from idc.report import charts
 from idc.report.page import Bullets, Card, Cards, Facts, Figure, Page, Section, Table, Tiles, middle_numbers
 

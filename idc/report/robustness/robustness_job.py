@@ -9,13 +9,13 @@ from typing import Any
 from idc.config import load, missing_inputs
 from idc.data.config import CorruptJob
 from idc.data.pipeline import Runner
-from idc.data.robustness.build import open_corruption
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import finished_evaluation
 from idc.evaluation.job import run_evaluation as evaluate
 from idc.report.config import RobustnessJob
 from idc.report.leaderboard.scored_runs import CLEAN
 from idc.report.robustness.robustness_table import Condition, label, write_robustness
+from idc.robustness.build import open_corruption
 from idc.sweep.config import SweepJob
 from idc.sweep.summary import SweepResult
 

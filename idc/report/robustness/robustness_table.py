@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from idc.atomic import write_text
 from idc.data.config import RobustnessConfig
 from idc.evaluation.record import Evaluation
 from idc.metrics.change_maps import MODEL, PIXELS
@@ -20,7 +19,8 @@ from idc.report.collect import environment
 from idc.report.leaderboard.scored_runs import ROBUSTNESS
 from idc.report.sweep.sweep_table import sweep_markdown
 from idc.sweep.summary import SweepResult
-from idc.units import score_text
+from idc.util.atomic import write_text
+from idc.util.units import score_text
 
 COLUMNS = {"B": "BLEU-4", "M": "METEOR", "R": "ROUGE-L", "C": "CIDEr"}
 """NAMC's columns."""

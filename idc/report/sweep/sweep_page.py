@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from idc.atomic import write_text
 from idc.evaluation.record import Spread
 from idc.report import charts
 from idc.report.collect import environment
 from idc.report.page import SCORES_NOTE, Bullets, Cell, Code, Facts, Figure, Page, PageBlock, Section, Table, Text
 from idc.report.sweep.sweep_table import baseline_lines, cost, meanings, sweep_markdown, sweep_table
 from idc.sweep.summary import SweepResult
+from idc.util.atomic import write_text
 
 
 def write_sweep(folder: Path, result: SweepResult) -> Path:

@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from idc.data import files
 from idc.data.images import decode_image
+from idc.data.schema import SPLITS
 from idc.data.validation.caption_statistics import LONG
 from idc.data.validation.duplicates import Leak
 from idc.data.validation.published import ALL, CountComparison
@@ -36,7 +37,6 @@ from idc.report.page import (
     Tiles,
 )
 from idc.report.pair_cards import overlay
-from idc.schema import SPLITS
 
 _BARS = 40
 """Bars of the lengths at most, without the one of all longer captions."""

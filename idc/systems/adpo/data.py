@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from idc.data.schema import NO_CHANGE
 from idc.metrics.no_change import states_no_change
-from idc.schema import NO_CHANGE
 from idc.systems.adpo.config import AdpoJob
 from idc.systems.adpo.retriever import frames_of
 from idc.training.context import Context

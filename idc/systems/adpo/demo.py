@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from idc.demo_system import CONFIGS, DemoFolders, DemoStep
+from idc.demo.system import CONFIGS, DemoFolders, DemoStep
 from idc.vlm.tuned_demo import TunedDemo
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from idc.captioning.contract import Answer, Captioner, Description, SearchOptions, Speed
-from idc.data.changeimti.config import RegionConfig
+from idc.changeimti.config import RegionConfig
+from idc.data.schema import Turn
 from idc.nn.word_captioner import DescriptionExtras
-from idc.schema import Turn
 from idc.systems.changevg.config import GUIDE, GuidedPromptConfig, is_guide
 from idc.systems.changevg.guide_captioner import GuideCaptioner
 from idc.systems.changevg.notes import GuideNotes, guided_question, guided_turns

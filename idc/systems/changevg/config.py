@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from idc.changeimti.config import CAPTION_QUESTION, TASKS, ImtiTask, RegionConfig
 from idc.config import ConfigModel, missing
-from idc.data.changeimti.config import CAPTION_QUESTION, TASKS, ImtiTask, RegionConfig
 from idc.data.manifest import missing_pairs
 from idc.nn.config import WordDecoderConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig

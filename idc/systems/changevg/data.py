@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from idc.data.class_masks import class_map
+from idc.changeimti.class_masks import class_map
 from idc.data.images import decode_image, resize_image
 from idc.data.mapped_rows import MappedRows
+from idc.data.schema import NO_CHANGE
 from idc.data.text import PAD, Vocabulary
-from idc.schema import NO_CHANGE
 from idc.systems.changevg.config import GuideConfig
 from idc.systems.changevg.notes import fold_of
 from idc.training.data import sample_rng

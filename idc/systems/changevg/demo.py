@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from idc.demo_system import CONFIGS, DemoFolders, DemoStep, DemoSystem
+from idc.demo.system import CONFIGS, DemoFolders, DemoStep, DemoSystem
 
 
 class _ChangeVg(DemoSystem):

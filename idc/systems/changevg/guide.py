@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import SegformerConfig, SegformerModel
 
-from idc.data.class_masks import CLASSES
+from idc.changeimti.class_masks import CLASSES
 from idc.systems.changevg.config import BackboneConfig, GuideConfig
 from idc.systems.changevg.guide_decoder import GuideDecoder
 from idc.vision.pretrained import load_pretrained

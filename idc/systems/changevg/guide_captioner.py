@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from idc.captioning.contract import ClassMap, Speed
-from idc.data.changeimti.config import RegionConfig
-from idc.data.class_masks import CLASSES, class_label
+from idc.changeimti.class_masks import CLASSES, class_label
+from idc.changeimti.config import RegionConfig
 from idc.data.images import encode_png, resize_image
-from idc.decoding import Decoded
+from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.changevg.config import GUIDE, GuideJob, is_guide
 from idc.systems.changevg.guide import Guided, GuideNet

@@ -79,7 +79,7 @@ class GuideDecoder(CachingDecoder):
         self.dropout = nn.Dropout(config.dropout)
 
     def rules(self) -> dict[str, Any]:
-        """Arguments of :func:`idc.decoding.decode`: the marks, the longest caption, and what is never generated."""
+        """Arguments of :func:`idc.nn.decoding.decode`: the marks, the longest caption, and what is never generated."""
         unk, pad, bos = OWN_IDS.unk, OWN_IDS.pad, OWN_IDS.bos
         return {
             "bos": bos,

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from idc.data.changeimti.change_regions import CLASSES, POSITIONS, find_regions, positions_of
-from idc.data.changeimti.config import CAPTION_REQUEST, RegionConfig
-from idc.data.class_masks import CLASSES as CLASS_NAMES
-from idc.schema import IMAGE, Turn
+from idc.changeimti.change_regions import CLASSES, POSITIONS, find_regions, positions_of
+from idc.changeimti.class_masks import CLASSES as CLASS_NAMES
+from idc.changeimti.config import CAPTION_REQUEST, RegionConfig
+from idc.data.schema import IMAGE, Turn
 from idc.systems.changevg.config import GuidedPromptConfig
 
 NOTES = "guide"
@@ -87,7 +87,7 @@ def guided_question(notes: GuideNotes, question: str, prompt: GuidedPromptConfig
     """A question with the notes before it; the question itself if no branch is quoted.
 
     Args:
-        question: with :data:`idc.schema.IMAGE` in the place of each image.
+        question: with :data:`idc.data.schema.IMAGE` in the place of each image.
     """
     if prompt.style == "notebook":
         summary = _plain(notes.summary).replace(".", "").strip()

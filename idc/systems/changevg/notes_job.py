@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from idc.changeimti.class_masks import CLASSES, class_map
 from idc.data import files
-from idc.data.class_masks import CLASSES, class_map
 from idc.data.images import ImageError, decode_image
 from idc.data.pipeline import Batch, FolderSource, StageSpec, good_rows, with_errors
+from idc.data.schema import Turn, meta_text
 from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_manifest, read_schema
 from idc.data.validation.checks import is_changed
 from idc.data.write_errors import writing
 from idc.metrics.classification import Measures, ScoredAnswer, score_answers
 from idc.metrics.segmentation import confusion, segmentation_scores
-from idc.schema import Turn, meta_text
 from idc.systems.changevg.config import GuidedPromptConfig, GuideQuestionsJob, RegionConfig, RunGuideJob
 from idc.systems.changevg.guide_captioner import GuideCaptioner, read_guide
 from idc.systems.changevg.notes import (

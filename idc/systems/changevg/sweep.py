@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from idc.data.changeimti.config import BuildChangeImtiJob, RegionConfig
+from idc.changeimti.config import BuildChangeImtiJob, RegionConfig
 from idc.data.store import fingerprint, read_manifest
 from idc.sweep.chain import Step, TrialSteps
 from idc.sweep.one_training import TrainingTrial
@@ -183,7 +183,7 @@ def _notes_step(trial: Trial, guide: str, depends: list[str]) -> Step:
 
 def build_questions(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
     """Build ChangeIMTI, or resume; the entry of a step, run by a worker."""
-    from idc.data.changeimti.changeimti_job import open_changeimti
+    from idc.changeimti.changeimti_job import open_changeimti
 
     job = BuildChangeImtiJob.model_validate({**payload, "out": folder})
     manifest = run(*open_changeimti(job), max_reject_share=job.max_reject_share, name="questions")

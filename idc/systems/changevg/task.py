@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from idc.data.class_masks import CLASSES
+from idc.changeimti.class_masks import CLASSES
 from idc.data.domain import pairs_domain
 from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary
-from idc.decoding import decode
 from idc.metrics.coco import score
 from idc.metrics.segmentation import confusion, segmentation_scores
+from idc.nn.decoding import decode
 from idc.systems.changevg.config import GUIDE, GuideConfig, GuideJob
 from idc.systems.changevg.data import GuideSamples, collate
 from idc.systems.changevg.guide import Guided, GuideNet

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from idc import logs
-from idc.data.changeimti.config import RegionConfig
+from idc.changeimti.config import RegionConfig
 from idc.data.images import decode_image
 from idc.data.manifest import complete_manifest
 from idc.data.stored_rows import iter_rows
@@ -19,6 +18,7 @@ from idc.systems.changevg.notes import GuideNotes, guided_turns
 from idc.training.artifact import artifact_identity
 from idc.training.context import Context
 from idc.training.data import Loaders
+from idc.util import logs
 from idc.vlm.chat import Chat
 from idc.vlm.config import PromptConfig
 from idc.vlm.family import Family

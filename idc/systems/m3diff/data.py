@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from idc import logs
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.m3diff.mixture import MixtureConfig, check_sets
 from idc.training.context import Context
 from idc.training.data import Loaders
+from idc.util import logs
 from idc.vlm.chat import Chat
 from idc.vlm.family import Family
 from idc.vlm.samples import DialogueSamples

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from idc.captioning.contract import Speed
 from idc.data.images import resize_image
-from idc.decoding import Decoded
+from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.namc.config import FinetuneJob, ModelConfig
 from idc.systems.namc.model import NamcNet

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from idc.data.descriptions.template import PairDescription, parse_description
 from idc.data.mapped_rows import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary, words
+from idc.mining.descriptions.template import PairDescription, parse_description
 from idc.nn.captioned_rows import CaptionedRows, ImageStore, of_validation, padded
 from idc.systems.namc.nim import Texts
 from idc.training.data import sample_rng

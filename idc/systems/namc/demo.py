@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from idc.demo_system import CONFIGS, DemoFolders, DemoStep, DemoSystem
+from idc.demo.system import CONFIGS, DemoFolders, DemoStep, DemoSystem
 
 NOISE = 0.2
 """Share of the objects named in a description that are disturbed."""

@@ -18,11 +18,11 @@ import cv2
 import numpy as np
 
 from idc.captioning.contract import Claim, ClaimKind
-from idc.cores import usable_cores
 from idc.systems.objects.alignment import warped_to
 from idc.systems.objects.geometry import Box, boxes_overlap
 from idc.systems.objects.letters import cut_out, difference_of_letters, flattened
 from idc.systems.objects.wording import where_of
+from idc.util.cores import usable_cores
 
 _SIDE = 2048
 """Longer side at which parts that differ are looked for: 12 of 4000 pixels, a small letter, are 6 there."""

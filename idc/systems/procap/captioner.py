@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from idc.captioning.contract import Speed
 from idc.data.text import OWN_IDS, SpecialIds
-from idc.decoding import Decoded
+from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.procap.change_map import attention, combine, disagreement
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, is_captioner
@@ -61,7 +61,7 @@ class CaptioningModel(nn.Module):
         return self.decoder(ids, self.procedure(frames), real_BCT)
 
     def search(self, frames: Tensor, *, special: SpecialIds = OWN_IDS, **options: Any) -> Decoded:
-        """Captions as word ids by :func:`idc.decoding.decode`."""
+        """Captions as word ids by :func:`idc.nn.decoding.decode`."""
         return self.decoder.search(self.procedure(frames), **{**self.decoder.rules(special), **options})
 
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from idc.data.text import SpecialIds
-from idc.decoding import Decoded
+from idc.nn.decoding import Decoded
 from idc.systems.procap.text_decoder import TextDecoder
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from idc.demo_system import CONFIGS, DemoFolders, DemoStep, DemoSystem, tokenizer_step
+from idc.demo.system import CONFIGS, DemoFolders, DemoStep, DemoSystem, tokenizer_step
 
 _PROCEDURES = f"{CONFIGS}/procap/procedures_demo.yaml"
 

@@ -16,9 +16,9 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from idc.captioning.contract import Speed
-from idc.cores import bfloat16_is_native
 from idc.systems.procap.model import ProcedureEncoder
 from idc.training.linears import onednn_is_exact, onednn_pays, use_onednn
+from idc.util.cores import bfloat16_is_native
 from idc.vision.tokenizer.config import TokenizerConfig
 from idc.vision.tokenizer.model import ImageTokenizer
 

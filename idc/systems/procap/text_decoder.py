@@ -2,7 +2,7 @@
 
 Unusual here: post-norm layers whose attention has no biases; input and output embedding are one tensor; the memory may
 be normalised per position over the batch (:class:`PositionNorm`); quirks of the official code are config switches.
-Decoding caches keys and values (:class:`idc.decoding.CachedDecoder`): the procedure's once per pair, not per beam.
+Decoding caches keys and values (:class:`idc.nn.decoding.CachedDecoder`): the procedure's once per pair, not per beam.
 
 Shapes:
     B pairs   R rows = pairs * beams   S = F*P positions of the procedure   D encoder width   E decoder width

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from idc.captioning.contract import Speed
 from idc.data.images import resize_image
-from idc.data.rendered.captions import ATTRIBUTES
-from idc.decoding import Decoded
+from idc.data.schema import CHANGE_TYPES, NO_CHANGE
+from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
-from idc.schema import CHANGE_TYPES, NO_CHANGE
+from idc.rendered.captions import ATTRIBUTES
 from idc.systems.twincap.config import ModelConfig, SupervisionConfig
 from idc.systems.twincap.model import Encoded, TwinNet
 from idc.systems.twincap.truth import VALUES

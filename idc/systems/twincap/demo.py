@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from idc.cores import bfloat16_is_native
-from idc.demo_system import CONFIGS, DemoFolders, DemoStep, DemoSystem
+from idc.demo.system import CONFIGS, DemoFolders, DemoStep, DemoSystem
+from idc.util.cores import bfloat16_is_native
 
 
 class _TwinCap(DemoSystem):

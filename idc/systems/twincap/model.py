@@ -22,10 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from idc.data.rendered.captions import ATTRIBUTES
+from idc.data.schema import CHANGE_TYPES
 from idc.nn.config import WordDecoderConfig
 from idc.nn.word_decoder import WordDecoder
-from idc.schema import CHANGE_TYPES
+from idc.rendered.captions import ATTRIBUTES
 from idc.systems.twincap.config import ModelConfig, SupervisionConfig
 from idc.systems.twincap.truth import PARTS, VALUES
 

@@ -12,9 +12,9 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from idc.data.augmentation import mirror_caption
 from idc.data.domain import pairs_domain
+from idc.data.schema import NO_CHANGE
 from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary
-from idc.schema import NO_CHANGE
 from idc.systems.twincap.config import TwinCapJob
 from idc.systems.twincap.data import PairSamples, collate
 from idc.systems.twincap.model import Encoded, TwinNet, heat

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from idc.data.rendered.captions import ATTRIBUTES
-from idc.data.rendered.config import Color, Material, Shape
-from idc.data.rendered.differences import DIFFERENCES, KINDS
-from idc.data.rendered.scene import Thing, View
+from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.metrics.changes import named_type
 from idc.metrics.hallucination import claims
-from idc.schema import CHANGE_TYPES, NO_CHANGE
+from idc.rendered.captions import ATTRIBUTES
+from idc.rendered.config import Color, Material, Shape
+from idc.rendered.differences import DIFFERENCES, KINDS
+from idc.rendered.scene import Thing, View
 
 VALUES: dict[str, tuple[str, ...]] = {
     "size": ("large", "small"),
@@ -37,10 +37,10 @@ UNKNOWN = -100
 
 @dataclass(frozen=True)
 class PairTruth:
-    """N objects at most in an image. Attributes are in the order of :data:`idc.data.rendered.captions.ATTRIBUTES`.
+    """N objects at most in an image. Attributes are in the order of :data:`idc.rendered.captions.ATTRIBUTES`.
 
     Attributes:
-        kind: label of the change type in :data:`idc.schema.CHANGE_TYPES`, or :data:`UNKNOWN`.
+        kind: label of the change type in :data:`idc.data.schema.CHANGE_TYPES`, or :data:`UNKNOWN`.
         changed: int64 (2, 4), labels of the changed object before and after; :data:`UNKNOWN` where it is not there, and
             where several changed.
         places: per image float32 (N, 3): centre of the objects (x, y) and radius, as shares of width, height and width.

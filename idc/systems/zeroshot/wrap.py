@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from idc.schema import IMAGE, Turn
+from idc.data.schema import IMAGE, Turn
 from idc.systems.zeroshot.config import WrapJob, ZeroShotConfig
 from idc.training.artifact import CONFIG, read_artifact
 from idc.vlm.artifact import write_tuned

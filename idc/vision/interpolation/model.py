@@ -29,8 +29,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from idc.atomic import take_umask
 from idc.data.remote_copies import local_folder
+from idc.util.atomic import take_umask
 from idc.vision.interpolation.config import VFIformerConfig
 from idc.vision.interpolation.flow_network import FlowNet, WarpedFeatures, warp
 from idc.vision.interpolation.window_transformer import WindowTransformer

@@ -17,10 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from idc.data.images import decode_image, resize_image
+from idc.data.schema import NO_CHANGE
 from idc.data.store import MappedRows
 from idc.data.text import Vocabulary
 from idc.metrics.retrieval import retrieval
-from idc.schema import NO_CHANGE
 from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
 from idc.training.loop import fit

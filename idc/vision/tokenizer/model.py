@@ -20,9 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from idc.atomic import take_umask, write_json
 from idc.data.images import resize_image
 from idc.data.remote_copies import local_folder
+from idc.util.atomic import take_umask, write_json
 from idc.vision.tokenizer.config import TokenizerConfig
 
 CONFIG_FILE, WEIGHTS_FILE, PREPROCESS_FILE = "config.json", "model.safetensors", "preprocess.json"

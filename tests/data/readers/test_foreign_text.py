@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from idc.data.schema import ChangePair
 from idc.data.store import iter_rows
-from idc.schema import ChangePair
 from tests.data.readers.test_own import FOLDERS, imported, metas, put, table_images
 
 

@@ -6,8 +6,8 @@ import typing
 
 import pytest
 
+from idc.data.schema import SPLITS
 from idc.data.validation.published import ALL, PUBLISHED, SetName, compare_counts
-from idc.schema import SPLITS
 
 SPOT = {
     "rows": {"train": 9_524, "val": 1_634, "test": 1_404}, "pairs": {"train": 8_566, "val": 1_493, "test": 1_270},

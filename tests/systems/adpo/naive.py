@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from idc.data.images import decode_image
-from idc.schema import Turn
+from idc.data.schema import Turn
 from idc.systems.adpo.task import PreferenceTask
 from idc.vision.pair_encoder.model import PairEncoder
 from idc.vlm.base import load_model

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from idc.config import load
+from idc.data.schema import NO_CHANGE, ChangePair
 from idc.data.text import Vocabulary
-from idc.schema import NO_CHANGE, ChangePair
 from idc.systems.adpo.config import AdpoJob
 from idc.systems.adpo.data import collate_preferences, make_loaders, preference_parts
 from idc.systems.adpo.retriever import Retriever, frame_size

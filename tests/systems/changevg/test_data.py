@@ -11,8 +11,8 @@ import pytest
 
 from idc.config import load
 from idc.data.images import encode_png
+from idc.data.schema import NO_CHANGE
 from idc.data.text import PAD, Vocabulary
-from idc.schema import NO_CHANGE
 from idc.systems.changevg.config import GuideConfig
 from idc.systems.changevg.data import GuideSamples, collate, row_classes
 from tests.folders import write_rows

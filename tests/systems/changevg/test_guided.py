@@ -12,8 +12,8 @@ import pytest
 
 from idc.data.images import decode_image
 from idc.data.pipeline import run_local
+from idc.data.schema import IMAGE, Instruction, Turn
 from idc.data.store import iter_rows
-from idc.schema import IMAGE, Instruction, Turn
 from idc.systems import load_captioner, supervision_of
 from idc.systems.changevg.captioner import GuidedCaptioner
 from idc.systems.changevg.config import GuideQuestionsJob, RunGuideJob

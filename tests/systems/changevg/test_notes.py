@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from idc.changeimti.class_masks import class_label, class_map
+from idc.changeimti.config import RegionConfig
 from idc.config import load
-from idc.data.changeimti.config import RegionConfig
-from idc.data.class_masks import class_label, class_map
 from idc.data.images import decode_image, encode_png
 from idc.data.pipeline import run_local
+from idc.data.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
-from idc.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema
 from idc.systems import load_captioner
 from idc.systems.changevg.config import GuidedPromptConfig, RunGuideJob
 from idc.systems.changevg.data import GuideSamples

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from idc.data.images import encode_png
-from tests.data.changeimti.small_mci import ROAD_LEFT, ROOF_LOW_RIGHT, MciFolder
+from tests.changeimti.small_mci import ROAD_LEFT, ROOF_LOW_RIGHT, MciFolder
 from tests.data.readers.test_own import put
 from tests.docs.checks import ROOT, blocks
 from tests.systems.changevg.tiny import MODEL, scene

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from idc.data.class_masks import class_map
+from idc.changeimti.class_masks import class_map
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary

@@ -11,12 +11,12 @@ import numpy as np
 
 from cluster.train import launch
 from idc.captioning.contract import Captioner
+from idc.changeimti.changeimti_job import open_changeimti
+from idc.changeimti.config import BuildChangeImtiJob
 from idc.config import load
-from idc.data.changeimti.changeimti_job import open_changeimti
-from idc.data.changeimti.config import BuildChangeImtiJob
 from idc.data.images import encode_png
 from idc.data.pipeline import run_local
-from idc.schema import NO_CHANGE, ChangePair
+from idc.data.schema import NO_CHANGE, ChangePair
 from idc.systems.changevg.config import ChangeVgJob, GuideJob
 from tests.folders import write_rows
 from tests.vlm.models import tiny_folder

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from idc.config import load
-from idc.schema import IMAGE, Turn
+from idc.data.schema import IMAGE, Turn
 from idc.systems.m3diff.config import M3DiffJob, MdpConfig
 from idc.systems.m3diff.model import new_mdp
 from idc.systems.m3diff.task import M3DiffTask

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from idc.chat_endpoint import EndpointConfig
 from idc.data.images import resize_image
-from idc.schema import Turn
+from idc.data.schema import Turn
+from idc.endpoint.chat_endpoint import EndpointConfig
 from idc.systems import load_captioner, load_remote
 from idc.systems.m3diff.captioner import M3DiffCaptioner
 from idc.systems.m3diff.model import new_mdp

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from idc.data.descriptions.template import PairDescription
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary, words
+from idc.mining.descriptions.template import PairDescription
 from idc.systems.namc.data import Remembered, Tokens, collate_described, first_description, sentence_words
 from tests.systems.namc.tiny import described_samples
 from tests.systems.procap.world import World

@@ -8,10 +8,10 @@ from typing import Any
 
 from cluster.train import launch
 from idc.config import load
-from idc.data.descriptions.config import OracleConfig
-from idc.data.descriptions.oracle import describe_by_oracle
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
+from idc.mining.descriptions.config import OracleConfig
+from idc.mining.descriptions.oracle import describe_by_oracle
 from idc.nn.captioned_rows import ImageStore
 from idc.systems.namc.config import FinetuneJob, PretrainJob
 from idc.systems.namc.data import DescribedPairs, Tokens

@@ -13,9 +13,9 @@ from cluster.train import launch
 from idc.config import load
 from idc.data.images import decode_image
 from idc.data.pipeline import run_local
-from idc.data.rendered.config import RenderJob
-from idc.data.rendered.render import open_rendering
 from idc.data.store import iter_rows
+from idc.rendered.config import RenderJob
+from idc.rendered.render import open_rendering
 from idc.systems.procap.config import FinetuneJob, PretrainJob
 from idc.systems.procap.procedures.build import build
 from idc.systems.procap.procedures.config import ProceduresConfig

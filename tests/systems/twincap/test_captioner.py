@@ -14,8 +14,8 @@ from idc.captioning.calibration_job import CalibrateJob, calibrate
 from idc.captioning.pair import caption_pair
 from idc.config import load
 from idc.data.images import encode_png
-from idc.data.rendered.captions import ATTRIBUTES
-from idc.schema import CHANGE_TYPES
+from idc.data.schema import CHANGE_TYPES
+from idc.rendered.captions import ATTRIBUTES
 from idc.systems import is_captioner, load_captioner
 from idc.systems.twincap.captioner import CHANGE_HEAT, CHANGE_ODDS, TwinCaptioner
 from tests.systems.procap.world import Images, World

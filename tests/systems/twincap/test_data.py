@@ -12,9 +12,9 @@ import pytest
 from idc.config import load
 from idc.data.augmentation import mirror_caption
 from idc.data.images import decode_image
+from idc.data.schema import CHANGE_TYPES
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
-from idc.schema import CHANGE_TYPES
 from idc.systems.twincap.config import DataConfig, ModelConfig
 from idc.systems.twincap.data import PairSamples, collate
 from idc.systems.twincap.truth import PARTS, UNKNOWN, pair_truth

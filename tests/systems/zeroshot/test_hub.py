@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from idc.captioning.loading import CaptionerLoader, LoadConfig, artifact_folder
-from idc.chat_endpoint import EndpointConfig
+from idc.endpoint.chat_endpoint import EndpointConfig
 from idc.systems.zeroshot.config import WrapJob
 from idc.systems.zeroshot.wrap import wrap
 from idc.training.artifact import read_artifact

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from idc.data.pipeline import FolderSource, Runner
+from idc.data.schema import PAIR_SCHEMA_VERSION
 from idc.data.store import DatasetFolder, Manifest, fingerprint, iter_rows, read_manifest
 from idc.data.text import Vocabulary
-from idc.schema import PAIR_SCHEMA_VERSION
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.procedures.similarity import kinds_of
 from idc.systems.procap.procedures.stages import stages

@@ -1,0 +1,155 @@
+"""Changed regions of a mask of roads and buildings: outer contours, polygons, centroids, positions in a 3x3 grid.
+
+A region is a set of 8-connected pixels of a class. Its contour goes through the centres of its outer pixels; the
+polygon is the contour, simplified (Douglas and Peucker) with a tolerance that begins at 5 % of the contour's length and
+grows by 0.1 pixels until there are at most 8 corners. Coordinates are (x, y) in pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+
+from idc.changeimti.config import RegionConfig
+
+ROAD, BUILDING = "road", "building"
+CLASSES = (ROAD, BUILDING)
+
+COLOURS: dict[str, dict[str, tuple[int, int, int]]] = {
+    "labels": {ROAD: (128, 128, 128), BUILDING: (255, 255, 255)},
+    "predictions": {ROAD: (255, 255, 0), BUILDING: (255, 0, 0)},
+}
+"""RGB of the classes; everything else is black. LEVIR-MCI's labels, and what MCI's ``test.py`` draws."""
+_WORDS = {"labels": "0, 128 (road) and 255 (building)", "predictions": "black, yellow (road) and red (building)"}
+
+GRID = (
+    ("top left corner", "top", "top right corner"),
+    ("left", "center", "right"),
+    ("lower left corner", "lower", "lower right corner"),
+)
+"""The names of the positions, row by row."""
+POSITIONS = tuple(name for row in GRID for name in row)
+
+_MAX_CORNERS = 8
+_TOLERANCE, _STEP = 5, 0.1
+"""Tolerance of a polygon: the first one in percent of the contour's length, and by how many pixels it grows."""
+
+
+@dataclass(frozen=True)
+class ChangeRegion:
+    """A changed region.
+
+    Attributes:
+        polygon: corners, at most 8.
+        centroid: None of a region without area that is not counted (:class:`RegionConfig`).
+        position: one of :data:`POSITIONS`; None without a centroid.
+    """
+
+    polygon: Sequence[tuple[int, int]]
+    centroid: tuple[int, int] | None
+    position: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able, as it is in the rows' ``meta``."""
+        return asdict(self)
+
+
+def class_masks(label: np.ndarray, colours: str = "labels") -> dict[str, np.ndarray]:
+    """The pixels of each class of a label, bool (H, W).
+
+    Args:
+        label: uint8 RGB (H, W, 3).
+        colours: a key of :data:`COLOURS`.
+
+    Raises:
+        ValueError: it has another colour, with the first such pixel and what to do.
+    """
+    masks = {name: (label == colour).all(axis=2) for name, colour in COLOURS[colours].items()}
+    strange = label.any(axis=2) & ~masks[ROAD] & ~masks[BUILDING]
+    if strange.any():
+        y, x = (int(position) for position in np.argwhere(strange)[0])
+        count, other = int(strange.sum()), "predictions" if colours == "labels" else "labels"
+        raise ValueError(
+            f"{count} pixel{'s' * (count != 1)} of another colour, first RGB {tuple(label[y, x].tolist())} at row {y}, "
+            f"column {x}; a mask has {_WORDS[colours]} alone: export it again as PNG, without resampling, or give "
+            f"colours={other} for {_WORDS[other]}"
+        )
+    return masks
+
+
+def find_regions(mask: np.ndarray, config: RegionConfig) -> list[ChangeRegion]:
+    """The regions of a mask, bool (H, W), from the last to the first by their highest (then leftmost) pixel: OpenCV's
+    order, in which the notebook lists positions."""
+    mode = cv2.RETR_EXTERNAL if config.enclosed == "drop" else cv2.RETR_CCOMP
+    contours, hierarchy = cv2.findContours(mask.astype(np.uint8), mode, cv2.CHAIN_APPROX_SIMPLE)
+    of_pixels = _RegionMeans(mask) if config.centroid == "region" else None
+    regions = []
+    for number, contour in enumerate(contours):
+        if hierarchy[0][number][3] >= 0:  # the border of a hole
+            continue
+        polygon = _polygon(contour)
+        centroid = _centroid(polygon, config)
+        if centroid is not None and of_pixels is not None:
+            centroid = of_pixels.of(contour)
+        position = None if centroid is None else grid_position(*centroid, *mask.shape)
+        regions.append(ChangeRegion([(x, y) for x, y in polygon.reshape(-1, 2).tolist()], centroid, position))
+    return regions
+
+
+def positions_of(regions: Sequence[ChangeRegion]) -> list[str]:
+    """The positions of the regions that are counted, one for each."""
+    return [region.position for region in regions if region.position is not None]
+
+
+def grid_position(x: float, y: float, height: int, width: int) -> str:
+    """The name of the cell of the 3x3 grid; a point on a line belongs to the cell right of it or below."""
+    row, column = (sum(value >= part * size / 3 for part in (1, 2)) for value, size in ((y, height), (x, width)))
+    return GRID[row][column]
+
+
+def regions_in_words(regions: Mapping[str, Sequence[ChangeRegion]]) -> str:
+    """How many regions of each class are counted: "2 roads, 1 building"; "nothing" of none.
+
+    >>> regions_in_words({"road": [], "building": []})
+    'nothing'
+    """
+    counts = {name: len(positions_of(of_class)) for name, of_class in regions.items()}
+    return ", ".join(f"{n} {name}{'s' * (n != 1)}" for name, n in counts.items() if n) or "nothing"
+
+
+def _polygon(contour: np.ndarray) -> np.ndarray:
+    """The simplified contour, int32 (N, 1, 2)."""
+    length = cv2.arcLength(contour, True)
+    tolerance = _TOLERANCE * length / 100
+    polygon = cv2.approxPolyDP(contour, tolerance, True)
+    while len(polygon) > _MAX_CORNERS and tolerance < length:
+        tolerance += _STEP
+        polygon = cv2.approxPolyDP(contour, tolerance, True)
+    return polygon
+
+
+def _centroid(polygon: np.ndarray, config: RegionConfig) -> tuple[int, int] | None:
+    moments = cv2.moments(polygon)
+    if moments["m00"] != 0:
+        return int(moments["m10"] / moments["m00"]), int(moments["m01"] / moments["m00"])
+    if config.without_area == "drop":
+        return None
+    x, y = polygon.reshape(-1, 2).mean(axis=0)
+    return int(x), int(y)
+
+
+class _RegionMeans:
+    """The means of the pixels of each region of a mask."""
+
+    def __init__(self, mask: np.ndarray) -> None:
+        _, self.labels, _, self.means = cv2.connectedComponentsWithStats(mask.astype(np.uint8), connectivity=8)
+
+    def of(self, contour: np.ndarray) -> tuple[int, int]:
+        """Of the region with this contour."""
+        x, y = contour[0, 0].tolist()
+        mean_x, mean_y = self.means[self.labels[y, x]]
+        return int(mean_x), int(mean_y)

@@ -1,0 +1,203 @@
+"""ChangeIMTI as a folder of instructions: one row per sample, the rows of a pair after one another.
+
+A sample that cannot be made is a reject with its reason, so that rows and rejects together are always the samples that
+the pairs stand for. Codes: ``no flag``, ``no mask``, ``no caption``, ``bad mask``, ``unequal sizes``, the codes of
+damaged images, ``bad row``, and with ``clean`` ``contradiction``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import cv2
+
+from idc.changeimti.change_regions import ChangeRegion, class_masks, find_regions
+from idc.changeimti.config import OF_MASKS, BuildChangeImtiJob
+from idc.changeimti.questions import AskedPair, SampleName, sample_names, sample_turns
+from idc.data.images import ImageError, decode_image, image_size
+from idc.data.pipeline import Batch, FolderSource, StageSpec, num_rows
+from idc.data.schema import INSTRUCTION_SCHEMA_VERSION, Instruction, instruction_arrow_schema
+from idc.data.store import DatasetFolder, fingerprint
+from idc.data.validation.checks import is_changed
+
+_VERSION = 1
+"""Part of the folder's fingerprint; to be raised if the same pairs and settings would give other rows."""
+_COLUMNS = ["pair_id", "before", "after", "captions", "change_type", "split", "mask", "source", "meta"]
+_NOT_OF_ROWS = {"pairs", "out", "workers", "max_reject_share", "show"}
+"""Settings that do not change a row; the pairs count by their own fingerprint."""
+
+
+def open_changeimti(
+    job: BuildChangeImtiJob, overwrite: bool = False
+) -> tuple[DatasetFolder, FolderSource, list[StageSpec]]:
+    """The folder, source and stage, for :func:`idc.data.pipeline.run_local` or its counterpart on Ray.
+
+    Raises:
+        ValueError: the pairs cannot be read or have no images, or ``job.out`` holds something else.
+    """
+    source = FolderSource(
+        job.pairs, chunk_size=job.chunk_size, columns=_COLUMNS, splits=job.splits, limit=job.max_pairs, kind="pairs"
+    )
+    fields = set(BuildChangeImtiJob.model_fields)
+    folder = DatasetFolder.open_for_build(
+        job.out,
+        kind="instructions",
+        schema=instruction_arrow_schema(),
+        fingerprint=fingerprint(
+            "changeimti",
+            _VERSION,
+            INSTRUCTION_SCHEMA_VERSION,
+            job.model_dump(mode="json", include=fields - _NOT_OF_ROWS),
+            source.fingerprint,
+        ),
+        config=job.model_dump(mode="json", include=fields),
+        num_chunks=source.num_chunks,
+        overwrite=overwrite,
+        extra={"changeimti": {"of": source.manifest.fingerprint}},
+    )
+    return folder, source, [StageSpec(MakeInstructions, {"job": job}, concurrency=job.workers)]
+
+
+class _Unusable(ValueError):
+    """Why samples cannot be made; the text begins with the code of a reject."""
+
+
+class MakeInstructions:
+    """Stage: a batch of pairs to a batch of their samples, the columns of an instruction and ``error``."""
+
+    def __init__(self, job: BuildChangeImtiJob) -> None:
+        cv2.setNumThreads(1)  # its threads cost more than they save on masks of this size
+        self.job = job
+
+    def __call__(self, batch: Batch) -> Batch:
+        rows: list[dict[str, Any]] = []
+        for i in range(num_rows(batch)):
+            rows += self._samples({name: column[i] for name, column in batch.items()})
+        return {name: [row.get(name) for row in rows] for name in [*instruction_arrow_schema().names, "error"]}
+
+    def _samples(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The rows of a pair's samples, also of those that cannot be made, with the reason."""
+        meta = json.loads(row["meta"] or "{}")
+        changed, captions = is_changed(row["change_type"], meta), row["captions"]
+        names = list(sample_names(self.job.tasks, 1 if changed is False else max(1, len(captions))))
+        at = row["source"] or row["pair_id"]
+        try:
+            if changed is None:
+                raise _Unusable(
+                    f"no flag: {at} has neither meta.changeflag nor a change type; add one and import again"
+                )
+            _check_sizes(row, at)
+            truth, unmasked = self._truth(row, changed, at)
+            contradiction = truth.contradiction
+            if self.job.clean and contradiction is not None:
+                raise _Unusable(f"contradiction: {at} is {contradiction}")
+        except _Unusable as error:
+            return [_reject(row, name, error) for name in names]
+        pair_meta: dict[str, Any] = {"changeflag": int(changed)}
+        if truth.regions is not None:
+            pair_meta["regions"] = {
+                name: [region.to_dict() for region in regions] for name, regions in truth.regions.items()
+            }
+        if contradiction is not None:
+            pair_meta["contradiction"] = contradiction
+        return [self._sample(row, name, truth, pair_meta, unmasked, at) for name in names]
+
+    def _truth(self, row: Mapping[str, Any], changed: bool, at: str) -> tuple[AskedPair, _Unusable | None]:
+        """The truth of a pair, and why it has no regions where a task needs them.
+
+        Raises:
+            _Unusable: it has none, and ``clean`` cannot compare them with the flag.
+        """
+        regions, unmasked = None, None
+        if self.job.clean or OF_MASKS & set(self.job.tasks):
+            try:
+                regions = self._regions(row, at)
+            except _Unusable as error:
+                if self.job.clean:
+                    raise
+                unmasked = error
+        return AskedPair(row["pair_id"], changed, row["captions"], regions), unmasked
+
+    def _regions(self, row: Mapping[str, Any], at: str) -> dict[str, list[ChangeRegion]]:
+        if row["mask"] is None:
+            raise _Unusable(
+                f"no mask: {at}, {_label_of(row)} is missing; import LEVIR-MCI, which has it, or build "
+                "tasks=[caption,binary] alone"
+            )
+        try:
+            label = decode_image(row["mask"])
+        except ImageError as error:
+            raise _damaged(f"{_label_of(row)} of {at}", error) from None
+        size = image_size(row["before"])
+        if label.shape[:2] != size:
+            raise _Unusable(
+                f"unequal sizes: {_label_of(row)} of {at} is {_spelled(label.shape[:2])}, the images are "
+                f"{_spelled(size)}; export the label at their size, without resampling, and import again"
+            )
+        try:
+            masks = class_masks(label, self.job.colours)
+        except ValueError as error:
+            raise _Unusable(f"bad mask: {_label_of(row)} of {at} has {error}") from None
+        return {name: find_regions(mask, self.job.regions) for name, mask in masks.items()}
+
+    def _sample(
+        self, row: Mapping[str, Any], name: SampleName, truth: AskedPair, pair_meta: Mapping[str, Any],
+        unmasked: _Unusable | None, at: str,
+    ) -> dict[str, Any]:  # fmt: skip
+        if unmasked is not None and name.task in OF_MASKS:
+            return _reject(row, name, unmasked)
+        if name.number is not None and not truth.texts:
+            return _reject(row, name, f"no caption: {at} is changed and has none; add one, or leave the task out")
+        about = {} if name.about is None else {"about": name.about}
+        split = "train" if self.job.val_as_train and row["split"] == "val" else row["split"]
+        try:
+            return Instruction(
+                row_id=_row_id(row, name),
+                images=(row["before"], row["after"]),
+                turns=tuple(sample_turns(name, truth, self.job)),
+                split=split,
+                of_pair=row["pair_id"],
+                source=row["source"],
+                meta={**pair_meta, **about},
+            ).to_row() | {"error": None}
+        except ValueError as error:
+            return _reject(row, name, f"bad row: {error}")
+
+
+def _check_sizes(row: Mapping[str, Any], at: str) -> None:
+    """Raises _Unusable unless both images have one size."""
+    sizes = []
+    for name in ("before", "after"):
+        try:
+            sizes.append(image_size(row[name]))
+        except ImageError as error:
+            raise _damaged(f"{name} of {at}", error) from None
+    if sizes[0] != sizes[1]:
+        raise _Unusable(
+            f"unequal sizes: {at}, before is {_spelled(sizes[0])}, after {_spelled(sizes[1])}; cut both to the same "
+            "ground and import again"
+        )
+
+
+def _damaged(what: str, error: ImageError) -> _Unusable:
+    detail = f" ({error.detail})" if error.detail else ""
+    return _Unusable(f"{error.code}: {what}{detail}; copy the file again and import again")
+
+
+def _label_of(row: Mapping[str, Any]) -> str:
+    """A label as LEVIR-MCI names it."""
+    return f"{row['split']}/label/{row['pair_id']}.png"
+
+
+def _spelled(size: tuple[int, ...]) -> str:
+    return f"{size[1]}x{size[0]}"
+
+
+def _row_id(row: Mapping[str, Any], name: SampleName) -> str:
+    return f"{row['pair_id']}/{name}"
+
+
+def _reject(row: Mapping[str, Any], name: SampleName, error: object) -> dict[str, Any]:
+    return {"row_id": _row_id(row, name), "error": str(error)}

@@ -1,0 +1,1 @@
+"""The demo: its steps and its summary."""

@@ -1,0 +1,242 @@
+"""`make demo`: several systems on the same rendered pairs, from rendering to a leaderboard. The steps, by the names of
+their jobs; the summary at the end is in ``demo_summary.py``.
+
+A system joins with the file ``demo.py`` in its folder, whose ``DEMO`` is a :class:`idc.demo.system.DemoSystem`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from idc.demo.system import CONFIGS, TABLETOP, DemoFolders, DemoStep, DemoSystem
+from idc.systems import SYSTEMS
+from idc.util.cores import usable_cores
+
+DEFAULT = ("twincap", "procap")
+"""The systems of a demo for which none are named."""
+CORRUPTIONS = {"gaussian_noise": 3, "fog": 3}
+"""Corruption of both images -> severity, for the robustness of the captioners."""
+ROBUSTNESS_PAIRS = 120
+"""Number of test pairs of the robustness, the first ones."""
+_WITHOUT_LOCAL = ("jobs/calibrate.py", "jobs/leaderboard.py", "jobs/merge_vlm.py")
+"""Jobs without ``--local``."""
+_PARTS_WITHOUT_LOCAL = ("evaluations=", "artifacts.")
+"""Likewise the parts of `jobs/evaluate.py`, by the settings that choose them."""
+LEADERBOARD = "leaderboard"
+"""Name of the leaderboard's folder in runs/FOLDER."""
+
+
+def demo_systems(names: Sequence[str]) -> list[DemoSystem]:
+    """The systems of a demo.
+
+    Raises:
+        ValueError: a name occurs twice, is no system, or the system has no ``demo.py``; or the systems are trained on
+            different pairs.
+    """
+    if len(set(names)) < len(names):
+        raise ValueError(f"--systems: {' '.join(names)}: a system occurs twice")
+    able = [name for name in SYSTEMS if importlib.util.find_spec(f"idc.systems.{name}.demo") is not None]
+    for name in names:
+        if name not in SYSTEMS:
+            raise ValueError(f"--systems: unknown system {name!r}; available: {', '.join(able)}")
+        if name not in able:
+            raise ValueError(f"--systems: {name} has no idc/systems/{name}/demo.py; available: {', '.join(able)}")
+    systems: list[DemoSystem] = [importlib.import_module(f"idc.systems.{name}.demo").DEMO for name in names]
+    renderings = {system.rendering: name for name, system in zip(names, systems, strict=True)}
+    if len(renderings) > 1:
+        pairs = ", ".join(f"{name} with {preset}" for preset, name in renderings.items())
+        raise ValueError(
+            f"--systems: {pairs} (jobs/configs/render): systems of different pairs; give each its own demo"
+        )
+    return systems
+
+
+def demo_steps(
+    folder: str,
+    seeds: Sequence[int],
+    clevr_change: str | None = None,
+    *,
+    systems: Sequence[str] = DEFAULT,
+    robustness: bool = True,
+) -> Iterator[DemoStep]:
+    """The commands in order.
+
+    Args:
+        folder: name of the demo's folder under data/ and runs/.
+        seeds: training seeds; with each, every system is trained, calibrated and evaluated.
+        clevr_change: folder with CLEVR-Change in its official layout, which is captioned too.
+        systems: names of the systems.
+        robustness: also evaluate the captioners of the first seed on corrupted images.
+
+    Raises:
+        ValueError: as :func:`demo_systems`; ``folder`` is not a name below data/ and runs/; the systems do not know
+            scenes like CLEVR-Change's.
+    """
+    if Path(folder).is_absolute() or ".." in Path(folder).parts:
+        raise ValueError(f"--folder {folder}: give a name, e.g. --folder mine; the demo writes data/NAME and runs/NAME")
+    taking_part = demo_systems(systems)
+    if clevr_change is not None and taking_part[0].rendering != TABLETOP:
+        raise ValueError(
+            f"--clevr-change: {taking_part[0].title} is trained on {taking_part[0].rendering}; leave it out"
+        )
+    for step in _steps(folder, seeds, clevr_change, taking_part, robustness):
+        command = list(step.command)
+        if step.trains and step.queue is not None:
+            command.append(f"train.cpus_per_worker={_each_of_two()}")
+        if command[0] not in _WITHOUT_LOCAL and not any(word.startswith(_PARTS_WITHOUT_LOCAL) for word in command):
+            command.append("--local")
+        yield step._replace(command=command)
+
+
+def _each_of_two() -> int:
+    """Threads of a training next to another one: half of the cores, and no more than the presets take. Two trainings of
+    one thread each see more samples in a second than one of two."""
+    return max(1, min(2, usable_cores() // 2))
+
+
+def _steps(
+    folder: str, seeds: Sequence[int], clevr_change: str | None, systems: Sequence[DemoSystem], robustness: bool
+) -> Iterator[DemoStep]:
+    rendering = systems[0].rendering
+    per_seed = folders_of(folder, seeds, rendering)
+    data, pairs = per_seed[0].data, per_seed[0].pairs
+    yield DemoStep("render pairs", ["jobs/render.py", "--config", f"{CONFIGS}/render/{rendering}.yaml", f"out={pairs}"])
+    if robustness:
+        yield from _corrupt(data, pairs)
+    yield from in_two_queues([list(_of_system(system, per_seed, robustness)) for system in systems])
+    real = []
+    if clevr_change is not None:
+        source, images = str(Path(clevr_change).resolve()), f"{data}/clevr_change"
+        yield DemoStep("import CLEVR-Change", [
+            "jobs/import_dataset.py", "format=clevr_change", f"source={source}", f"out={images}",
+        ])  # fmt: skip
+        for system in systems:
+            more, fields = system.other_pairs(per_seed[0], images, "CLEVR-Change")
+            yield from more
+            out = f"{system.folder(per_seed[0])}/clevr_change"
+            yield DemoStep(f"{system.title} captions CLEVR-Change", [
+                "jobs/evaluate.py", f"artifact={system.artifact(per_seed[0])}", f"pairs={images}", "split=all",
+                f"out={out}", "constant_candidates=0", "nearest_train_pairs=0",
+            ])  # fmt: skip
+            shown = {
+                "title": f"CLEVR-Change by {system.title}",
+                "text": "'Original images without captions: never trained on.'",
+                "evaluation": out,
+                "pairs": images,
+                **fields,
+            }
+            real.append("{" + ", ".join(f"{name}: {value}" for name, value in shown.items()) + "}")
+    yield _throughput(per_seed[0], systems)
+    yield _page(per_seed, systems, real)
+    yield _leaderboard(per_seed, systems, robustness)
+
+
+def folders_of(folder: str, seeds: Sequence[int], rendering: str = TABLETOP) -> list[DemoFolders]:
+    """The folders for each seed. Other pairs than those of most systems have a folder of their own."""
+    data, runs = f"data/{folder}" if rendering == TABLETOP else f"data/{folder}/{rendering}", f"runs/{folder}"
+    return [
+        DemoFolders(data, f"{data}/pairs", runs, seed, f" (seed {seed})" if len(seeds) > 1 else "") for seed in seeds
+    ]
+
+
+def _of_system(system: DemoSystem, per_seed: Sequence[DemoFolders], robustness: bool) -> Iterator[DemoStep]:
+    """All that a system does alone."""
+    for folders in per_seed:
+        yield from system.training(folders)
+        inputs = [f"artifact={system.artifact(folders)}", f"pairs={folders.pairs}"]
+        yield DemoStep(f"calibrate {system.title}{folders.of}", ["jobs/calibrate.py", *inputs, "report_split=test"])
+        yield DemoStep(
+            f"evaluate {system.title} on the test split{folders.of}",
+            ["jobs/evaluate.py", *inputs, f"out={system.folder(folders)}/evaluation", "change_maps=true"],
+        )
+        yield from system.further(folders)
+    if robustness:
+        kinds = ", ".join(f"{kind}: [{severity}]" for kind, severity in CORRUPTIONS.items())
+        yield DemoStep(f"robustness of {system.title}", [
+            "jobs/robustness.py", f"artifact={system.artifact(per_seed[0])}", f"pairs={per_seed[0].pairs}",
+            f"sets={per_seed[0].data}/corrupted", f"out={system.folder(per_seed[0])}/robustness",
+            f"corruptions={{{kinds}}}", "swap=false", f"evaluate.max_pairs={ROBUSTNESS_PAIRS}",
+            "evaluate.metrics=[CIDEr]", "evaluate.resamples=0", "evaluate.constant_candidates=0",
+            "evaluate.nearest_train_pairs=0",
+        ])  # fmt: skip
+
+
+def _corrupt(data: str, pairs: str) -> Iterator[DemoStep]:
+    """The corrupted pairs: made before the queues, which all read them."""
+    for kind, severity in CORRUPTIONS.items():
+        yield DemoStep(f"corrupt pairs: {kind.replace('_', ' ')}", [
+            "jobs/robustness.py", f"pairs={pairs}", f"out={data}/corrupted/{kind}-{severity}", f"kind={kind}",
+            f"severity={severity}", "splits=[test]", "keep_others=false",
+        ])  # fmt: skip
+
+
+def in_two_queues(systems: Sequence[Sequence[DemoStep]]) -> Iterator[DemoStep]:
+    """The systems' steps in two queues, the systems dealt out to them in turn. Before them run, alone, the steps marked
+    ``first`` and the commands of several systems; one that a system has several times runs at its first position."""
+    systems_of = Counter(command for chain in systems for command in {tuple(step.command) for step in chain})
+    done: set[tuple[str, ...]] = set()
+    queues: tuple[list[DemoStep], list[DemoStep]] = ([], [])
+    for number, chain in enumerate(systems):
+        for step in chain:
+            if (command := tuple(step.command)) in done:
+                continue
+            done.add(command)
+            if step.first or systems_of[command] > 1:
+                yield step
+            else:
+                queues[number % 2].append(step)
+    first, second = queues
+    if not second:
+        yield from first
+        return
+    yield from (step._replace(queue=1) for step in first)
+    yield from (step._replace(queue=2) for step in second)
+
+
+def _page(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem], real: Sequence[str]) -> DemoStep:
+    folders = per_seed[0]
+    evaluations = [f"[{','.join(f'{system.folder(of)}/evaluation' for of in per_seed)}]" for system in systems]
+    compared = [f"compare.{system.title}={of}" for system, of in zip(systems[1:], evaluations[1:], strict=True)]
+    runs = stages_of(systems, folders)
+    further = dict.fromkeys(text for system in systems for text in system.report(folders))
+    return DemoStep("write the page", [
+        "jobs/evaluate.py", f"out={folders.runs}/report.html", f"evaluations={evaluations[0]}", *compared,
+        f"pairs={folders.pairs}", *further, f"title={_listed([system.title for system in systems])} on rendered pairs",
+        f"runs={{{', '.join(f'{heading}: {run}' for heading, run in runs.items())}}}",
+        *([f"real=[{', '.join(real)}]"] if real else []),
+    ])  # fmt: skip
+
+
+def _measured(folders: DemoFolders, systems: Sequence[DemoSystem]) -> str:
+    """File of the speeds; named by the systems, because it is of captioners that were measured together."""
+    return f"{folders.runs}/throughput-{'-'.join(system.run for system in systems)}.json"
+
+
+def _throughput(folders: DemoFolders, systems: Sequence[DemoSystem]) -> DemoStep:
+    return DemoStep("measure tokens a second", [
+        "jobs/evaluate.py", *(f"artifacts.{system.title}={system.artifact(folders)}" for system in systems),
+        f"pairs={folders.pairs}", f"out={_measured(folders, systems)}",
+    ])  # fmt: skip
+
+
+def _leaderboard(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem], robustness: bool) -> DemoStep:
+    folders = per_seed[0]
+    evaluations = [f"{system.folder(of)}/evaluation" for system in systems for of in per_seed]
+    tables = ["--robustness", *(f"{system.folder(folders)}/robustness" for system in systems)] if robustness else []
+    return DemoStep("write the leaderboard", [
+        "jobs/leaderboard.py", "--runs", *evaluations, "--throughput", _measured(folders, systems), *tables,
+        "--out", f"{folders.runs}/{LEADERBOARD}", "--any-commit",
+    ])  # fmt: skip
+
+
+def stages_of(systems: Sequence[DemoSystem], folders: DemoFolders) -> dict[str, str]:
+    """Heading -> folder of every training's run."""
+    return {heading: run for system in systems for heading, run in system.stages(folders).items()}
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -1,0 +1,1 @@
+"""Chat endpoints that speak OpenAI's protocol: the client, its bounds, the log of answers."""

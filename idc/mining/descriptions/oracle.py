@@ -1,0 +1,257 @@
+"""The oracle describer: true descriptions of rendered pairs from their scene graphs, with a known share of noise.
+
+A description names objects by size, colour, material and shape: first the object that changed (where the image has it),
+then ``others`` unchanged ones, in the same order and with the same words in both images. The first object is put in
+relation to the second: "a small red metal cube behind a large blue rubber sphere, and a large gray metal cylinder". For
+a pair without a change both images name the same objects. No description denies: where an object is added, the before
+image has the others. If an object moves, the second object and the relations are chosen so that the relation changes;
+if that is impossible, the place of the moved object is named.
+
+**Noise.** Each object that is named is disturbed with probability ``noise``, in each image on its own:
+
+=================== ==================================================================================================
+``wrong_object``    all four words are wrong: those of an object that differs in every attribute
+``wrong_attribute`` one of the four words is wrong
+``extra_object``    an object that is not in the image is named too, at the end
+``missing_detail``  size, colour or material is left out
+=================== ==================================================================================================
+
+No object of the image fits wrong words. Every draw depends on (seed, pair_id) and the place in the description alone,
+so an object that is disturbed at a share of 0.2 is disturbed in the same way at 0.4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from idc.mining.descriptions.config import NoiseKind, OracleConfig
+from idc.mining.descriptions.template import PairDescription
+from idc.rendered.captions import ATTRIBUTES, CLEAR_OFFSET, RELATIONS, SYNONYMS, holds
+from idc.rendered.config import Color, Material, Shape
+from idc.rendered.scene import Thing, View
+
+VERBS = ("shows", "depicts", "displays", "presents", "features", "contains", "has", "captures", "illustrates")
+"""The verbs of the template's list that fit a list of objects."""
+
+VALUES: dict[str, tuple[str, ...]] = {
+    "size": ("large", "small"),
+    "color": get_args(Color),
+    "material": get_args(Material),
+    "shape": get_args(Shape),
+}
+"""Attribute -> its values, in the order of :data:`~idc.rendered.captions.ATTRIBUTES`."""
+
+EMPTY = "an empty ground"
+"""The description of an image without objects."""
+
+Image = Literal["before", "after"]
+_IMAGES: tuple[Image, Image] = ("before", "after")
+_Look = tuple[str, ...]
+"""The values of :data:`VALUES` of an object."""
+
+
+class Noise(NamedTuple):
+    """A wrong or missing piece of a description; as a dict an entry of a pair's ``description_noise``.
+
+    Attributes:
+        image: whose description it is in.
+        start, end: character offsets into ``Description.before`` or ``Description.after``; equal where a word is
+            missing.
+    """
+
+    image: Image
+    start: int
+    end: int
+    kind: NoiseKind
+
+
+class _Phrase(NamedTuple):
+    """An object as it is named, and which of its words are wrong: ``[start, end)``, and the kind."""
+
+    look: _Look
+    wrong: tuple[int, int, NoiseKind] | None = None
+
+
+def describe_by_oracle(
+    pair_id: str, meta: Mapping[str, Any], config: OracleConfig
+) -> tuple[PairDescription, list[Noise]]:
+    """The description of a rendered pair, and what is wrong with it.
+
+    Args:
+        meta: of the pair: the scene graphs ``before`` and ``after``, and ``views``.
+
+    Raises:
+        ValueError: ``meta`` has no scene graphs.
+    """
+    try:
+        scenes = [tuple(Thing(**thing) for thing in meta[image]) for image in _IMAGES]
+        before_view, after_view = (View.of_record(view) for view in meta["views"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"no scene: the meta of {pair_id!r} is not that of a rendered pair ({error!r})") from None
+    rng = _rng(config, pair_id, "pair")
+    words = {value: str(rng.choice(SYNONYMS.get(value, (value,)))) for values in VALUES.values() for value in values}
+    words |= {relation: str(rng.choice(texts)) for relation, texts in RELATIONS.items()}
+    verbs = [str(rng.choice(VERBS)) for _ in _IMAGES]
+    before, after = scenes
+    changed = (
+        next((thing for thing in before if thing not in after), None),
+        next((thing for thing in after if thing not in before), None),
+    )
+    same = [thing for thing in before if thing in after]
+    others = [same[i] for i in rng.permutation(len(same))]
+    others, links = _links(changed, others, (before_view, after_view), rng, config.others)
+    texts: list[str] = []
+    noise: list[Noise] = []
+    for image, scene, thing, link in zip(_IMAGES, scenes, changed, links, strict=True):
+        phrases = _phrases([*([] if thing is None else [thing]), *others], scene, config, pair_id, image)
+        text, wrong = _text(phrases, link, words)
+        texts.append(text)
+        noise += [Noise(image, *span) for span in wrong]
+    return PairDescription(verbs[0], texts[0], verbs[1], texts[1]), noise
+
+
+class _Link(NamedTuple):
+    """The words after the first object: its relation to the second one, or its position, or neither."""
+
+    relation: str | None = None
+    position: str | None = None
+
+
+def _links(
+    changed: tuple[Thing | None, Thing | None],
+    others: list[Thing],
+    views: tuple[View, View],
+    rng: np.random.Generator,
+    count: int,
+) -> tuple[list[Thing], tuple[_Link, _Link]]:
+    """The unchanged objects to name, and in both images what follows the first object."""
+    old, new = changed
+    if old is not None and new is not None and (old.x, old.y) != (new.x, new.y):
+        telling = [
+            (anchor, _Link(first), _Link(second))
+            for anchor in others
+            for first, second in product(_holding(old, anchor, views[0]), _holding(new, anchor, views[1]))
+            if first not in _holding(new, anchor, views[1], 0.0) and second not in _holding(old, anchor, views[0], 0.0)
+        ]
+        if not telling:
+            first, second = _positions(old, new, views)
+            return others[:count], (_Link(position=first), _Link(position=second))
+        anchor, *links = telling[int(rng.integers(len(telling)))]
+        return [anchor, *(thing for thing in others if thing is not anchor)][:count], (links[0], links[1])
+    others = others[:count]
+    named = [[*([] if thing is None else [thing]), *others] for thing in changed]
+    holding = [
+        _holding(things[0], things[1], view) if len(things) > 1 else []
+        for things, view in zip(named, views, strict=True)
+    ]
+    if (old is None) == (new is None) and (common := [relation for relation in holding[0] if relation in holding[1]]):
+        holding = [[str(rng.choice(common))]] * 2  # a turned camera is no change
+    links = [_Link(str(rng.choice(relations))) if relations else _Link() for relations in holding]
+    return others, (links[0], links[1])
+
+
+def _holding(a: Thing, b: Thing, view: View, margin: float = CLEAR_OFFSET) -> list[str]:
+    """The relations of ``a`` to ``b`` that hold by more than ``margin``."""
+    return [relation for relation in RELATIONS if holds(relation, a, b, view, margin)]
+
+
+def _positions(old: Thing, new: Thing, views: tuple[View, View]) -> tuple[str, str]:
+    """Where a moved object is in the two images: left or right, or front or back, whichever differs more. On the same
+    side of both images, the outer place is the far one."""
+    seen = [_seen(thing, view) for thing, view in zip((old, new), views, strict=True)]
+    axis = max((0, 1), key=lambda i: abs(seen[0][i] - seen[1][i]))
+    first, second = seen[0][axis], seen[1][axis]
+    sides = [_SIDES[axis][value > 0] for value in (first, second)]
+    if sides[0] == sides[1]:
+        outer = int(abs(second) > abs(first))
+        sides[outer] = sides[outer].replace("the ", "the far ")
+    return sides[0], sides[1]
+
+
+_SIDES = (("on the left", "on the right"), ("in the front", "in the back"))
+
+
+def _seen(thing: Thing, view: View) -> tuple[float, float]:
+    """To the right of and behind the point that the camera looks at, along the ground, in scene units."""
+    x, y = thing.x - view.target[0], thing.y - view.target[1]
+    (right_x, right_y), (away_x, away_y) = view.ground_axes
+    return x * right_x + y * right_y, x * away_x + y * away_y
+
+
+def _phrases(
+    named: Sequence[Thing], scene: Sequence[Thing], config: OracleConfig, pair_id: str, image: Image
+) -> list[_Phrase]:
+    """The named objects, some of them disturbed, and the objects that are not there."""
+    taken = {_look(thing) for thing in scene}
+    phrases, extra = [], []
+    for number, thing in enumerate(named):
+        look = _look(thing)
+        phrases.append(_Phrase(look))
+        rng = _rng(config, pair_id, f"{image} {number}")
+        if rng.random() >= config.noise:
+            continue
+        absent = [other for other in product(*VALUES.values()) if other not in taken]
+        match kind := config.noise_kinds[int(rng.integers(len(config.noise_kinds)))]:
+            case "wrong_object":
+                phrases[-1] = _Phrase(
+                    _drawn([other for other in absent if _differing(other, look) == 4], rng), (0, 4, kind)
+                )
+            case "wrong_attribute":
+                wrong = _drawn([other for other in absent if _differing(other, look) == 1], rng)
+                index = next(i for i in range(4) if wrong[i] != look[i])
+                phrases[-1] = _Phrase(wrong, (index, index + 1, kind))
+            case "extra_object":
+                extra.append(_Phrase(_drawn(absent, rng), (0, 4, kind)))
+            case "missing_detail":
+                index = int(rng.integers(3))  # not the shape
+                phrases[-1] = _Phrase(look[:index] + look[index + 1 :], (index, index, kind))
+    return phrases + extra
+
+
+def _text(
+    phrases: Sequence[_Phrase], link: _Link, words: Mapping[str, str]
+) -> tuple[str, list[tuple[int, int, NoiseKind]]]:
+    """The description, and the character ranges of what is wrong in it."""
+    if not phrases:
+        return EMPTY, []
+    text = ""
+    wrong: list[tuple[int, int, NoiseKind]] = []
+    for number, phrase in enumerate(phrases):
+        if number == 1 and link.relation is not None:
+            text += f" {words[link.relation]} "
+        elif number:
+            after = ", " if link.relation is not None or number < len(phrases) - 1 else " "
+            text += after + ("and " if number == len(phrases) - 1 else "")
+        text += "a"
+        ends = [len(text)]
+        for value in phrase.look:
+            text += f" {words[value]}"
+            ends.append(len(text))
+        if phrase.wrong is not None:
+            start, end, kind = phrase.wrong
+            wrong.append((ends[start] + 1, ends[end] if end > start else ends[start] + 1, kind))
+        if number == 0 and link.position is not None:
+            text += f" {link.position}"
+    return text, wrong
+
+
+def _look(thing: Thing) -> _Look:
+    return tuple(str(getattr(thing, attribute)) for attribute in ATTRIBUTES)
+
+
+def _differing(a: _Look, b: _Look) -> int:
+    return sum(x != y for x, y in zip(a, b, strict=True))
+
+
+def _drawn(looks: Sequence[_Look], rng: np.random.Generator) -> _Look:
+    return looks[int(rng.integers(len(looks)))]
+
+
+def _rng(config: OracleConfig, pair_id: str, part: str) -> np.random.Generator:
+    digest = hashlib.sha256(f"{config.seed}\n{part}\n{pair_id}".encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:8], "big"))

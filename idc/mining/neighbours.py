@@ -1,0 +1,108 @@
+"""The nearest images of every image under each feature, by faiss.
+
+Each worker builds the indexes of the whole collection and holds them in memory: images x dimensions x 4 bytes for each
+feature. With the exact index the similarities of what faiss found are computed again one by one, and rounded to 6
+decimals: the order of the sums of a matrix product depends on its shape, and the lists must not depend on the batches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import faiss
+import numpy as np
+import pyarrow as pa
+
+from idc.data.manifest import AnyPath
+from idc.data.pipeline import Batch, good_rows, num_rows, with_errors
+from idc.mining.features_folder import FEATURES, FeatureRows
+
+_SPARE = 8
+"""Neighbours that an exact search lists beyond k: rounding in faiss's sums may exchange the last ones."""
+_LINKS, _BUILD_WIDTH, _SEARCH_WIDTH = 32, 100, 128
+"""Of hnsw: M, efConstruction, efSearch (at least the number of neighbours, by faiss itself)."""
+
+
+def neighbours_schema() -> pa.Schema:
+    """One row per image: numbers and similarities of its nearest images, descending, equal ones by number."""
+    numbers, similarities = pa.list_(pa.int32()), pa.list_(pa.float32())
+    lists = [pa.field(f"{name}_{what}", kind, False) for name in FEATURES
+             for what, kind in (("ids", numbers), ("sims", similarities))]  # fmt: skip
+    return pa.schema([pa.field("number", pa.int32(), False), pa.field("image_id", pa.string(), False), *lists])
+
+
+def build_index(vectors: np.ndarray, kind: str) -> Any:
+    """The faiss index of vectors (N, D) of unit length, for inner products."""
+    index: Any = faiss.IndexFlatIP(vectors.shape[1])
+    if kind == "hnsw":
+        index = faiss.IndexHNSWFlat(vectors.shape[1], _LINKS, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = _BUILD_WIDTH
+        index.hnsw.efSearch = _SEARCH_WIDTH
+    index.add(vectors)
+    return index
+
+
+class FindNeighbours:
+    """Stage: ``first_ids``, ``first_sims``, ``second_ids``, ``second_sims`` of the images of a batch.
+
+    Args:
+        removed: numbers of the images that are not searched.
+        kind: of the index.
+        k: neighbours per image, at most.
+    """
+
+    def __init__(self, features: AnyPath, removed: np.ndarray, kind: str, k: int, threads: int) -> None:
+        faiss.omp_set_num_threads(threads)
+        self.rows, self.k = FeatureRows(features), k
+        numbers = np.arange(self.rows.num_rows)
+        self.members = numbers[~np.isin(numbers, removed)]
+        matrices = {name: self.rows.matrix(0, len(numbers), name)[self.members] for name in FEATURES}
+        self.indexes = {name: build_index(matrix, kind) for name, matrix in matrices.items()}
+
+    def __call__(self, batch: Batch) -> Batch:
+        batch = with_errors(batch)
+        good = good_rows(batch)
+        out: Batch = {f"{name}_{what}": [[]] * num_rows(batch) for name in FEATURES for what in ("ids", "sims")}
+        if good:
+            first, last = batch["number"][good[0]], batch["number"][good[-1]]
+            numbers = np.array([batch["number"][i] for i in good])
+            for name in FEATURES:
+                queries = self.rows.matrix(first, last + 1, name)[numbers - first]
+                lists = zip(*search(self.indexes[name], self.members, queries, numbers, self.k), strict=True)
+                for i, (ids, sims) in zip(good, lists, strict=True):
+                    out[f"{name}_ids"][i], out[f"{name}_sims"][i] = ids[ids >= 0].tolist(), sims[ids >= 0].tolist()
+        return {**batch, **out}
+
+
+def search(
+    index: Any, members: np.ndarray, queries: np.ndarray, numbers: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k images of one index nearest to each query, without the query itself.
+
+    Args:
+        members: numbers of the images in the index (N,).
+        queries: vectors (Q, D) of unit length; ``numbers`` (Q,) are theirs.
+
+    Returns:
+        Numbers and similarities (Q, k), descending, equal ones by number; -1 and -inf where there are fewer than k.
+    """
+    exact = isinstance(index, faiss.IndexFlat)
+    wanted = min(k + 1 + (_SPARE if exact else 0), len(members))
+    scores, rows = index.search(queries, wanted)
+    sims = similarities(index, queries, rows) if exact else scores.astype(np.float64).round(6)
+    ids = np.where(rows >= 0, members[rows], -1)
+    ids[ids == numbers[:, None]] = -1
+    sims = np.where(ids >= 0, sims, -np.inf)
+    order = np.lexsort((ids, -sims), axis=-1)[:, :k]
+    return np.take_along_axis(ids, order, 1), np.take_along_axis(sims, order, 1)
+
+
+def similarities(index: Any, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Inner products of queries (Q, D) with rows (Q, n) of a flat index, each on its own, to 6 decimals."""
+    # swig_ptr passes raw memory: faiss reads it as contiguous float32 and int64 whatever the array is.
+    queries, rows = np.ascontiguousarray(queries, np.float32), np.ascontiguousarray(rows, np.int64)
+    out = np.empty(rows.shape, np.float32)
+    functions: Any = faiss  # its type stubs lack this function
+    x, ids, products = (functions.swig_ptr(array) for array in (queries, rows, out))
+    functions.fvec_inner_products_by_idx(products, x, index.get_xb(), ids, index.d, *rows.shape)
+    return out.astype(np.float64).round(6)

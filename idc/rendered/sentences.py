@@ -1,0 +1,291 @@
+"""References of pairs with no, one or several true differences, in OmniDiff's manner: one clause a difference.
+
+A clause has a *referring part*, which fits exactly one object of the image where one looks for it, and a *change part*:
+"the small red cube on the left side of the scene | has turned from red to blue". An object is looked for in the before
+image, what was added in the after image; what was turned, written on or moved must be the only one that fits in both.
+The referring part names at least two attributes and, where these are ambiguous or in a share of the other cases, the
+object's relation to an object that did not change, or its side of the picture. Relations and sides hold in every image
+that shows the object, because the camera may turn between them. The words are those of
+:mod:`idc.rendered.captions` and few more, so that small models learn them.
+
+A caption names every difference, in any order. :mod:`idc.metrics.difference_lists` takes it apart again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from idc.rendered.captions import (
+    ANY_SHAPE,
+    ATTRIBUTES,
+    SYNONYMS,
+    TEMPLATES,
+    SceneDescription,
+    no_change_captions,
+    phrase,
+)
+from idc.rendered.differences import Difference
+from idc.rendered.referring import Record, Referring, Told, thing_of, told_of
+from idc.rendered.scene import Thing, View
+
+MOST_CAPTIONS = 8
+"""Wordings of each kind, and so the number of different captions that every pair has."""
+
+RELATION_SHARE, SIDE_SHARE = 0.25, 0.25
+"""Shares of the clauses that name a relation, or a side of the picture, although attributes alone are unambiguous."""
+
+SIDE_WORDS: dict[str, tuple[str, ...]] = {
+    "left": ("on the left side of the scene", "on the left"),
+    "right": ("on the right side of the scene", "on the right"),
+    "front": ("in the foreground", "at the front of the scene"),
+    "behind": ("in the background", "at the back of the scene"),
+}
+"""Side -> where an object is. The sides are called as the relations."""
+
+SIDE_NAMES = {"left": "left", "right": "right", "front": "front", "behind": "back"}
+
+NUMBER_WORDS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+)  # fmt: skip
+
+_UP, _DOWN = {"w": "grown", "c": "larger"}, {"w": "shrunk", "c": "smaller"}
+
+CLAUSES: dict[str, tuple[str, ...]] = {
+    "add": TEMPLATES["add"],
+    "drop": TEMPLATES["drop"],
+    "color": (
+        "the {d} has turned from {a} to {b}", "the {d} has changed color from {a} to {b}",
+        "the color of the {d} has changed from {a} to {b}", "the {d} was changed from {a} to {b}",
+        "the {d} is now {b} instead of {a}", "the {d} has turned {b}", "the {d} has become {b}", "the {d} is now {b}",
+    ),
+    "material": (
+        "the {d} has changed from {a} to {b}", "the {d} has turned from {a} to {b}",
+        "the material of the {d} has changed from {a} to {b}", "the {d} was changed from {a} to {b}",
+        "the {d} is now {b} instead of {a}", "the {d} has turned {b}", "the {d} has become {b}", "the {d} is now {b}",
+    ),
+    "size": (
+        "the {d} has {w} from {a} to {b}", "the size of the {d} has changed from {a} to {b}",
+        "the {d} was changed from {a} to {b}", "the {d} is now {b} instead of {a}", "the {d} has {w}",
+        "the {d} has become {c}", "the {d} is now {c}", "the {d} is now {b}",
+    ),
+    "replace": (
+        "the {d} has been replaced by a {b}", "the {d} was replaced by a {b}", "the {d} has been replaced with a {b}",
+        "someone replaced the {d} with a {b}", "there is a {b} in place of the {d}", "a {b} is now in place of the {d}",
+        "a {b} has replaced the {d}", "a {b} has taken the place of the {d}",
+    ),
+    "orientation": (
+        "the {d} has been rotated", "the {d} was rotated", "someone rotated the {d}",
+        "the {d} has a different orientation", "the orientation of the {d} has changed",
+        "the {d} has changed its orientation", "the {d} now faces another direction", "the {d} has been turned around",
+    ),
+    "move": TEMPLATES["move"],
+    "count": (
+        "the number of {d} has {w} from {a} to {b}", "the number of {d} has changed from {a} to {b}",
+        "the number of {d} changed from {a} to {b}", "the number of {d} has gone from {a} to {b}",
+        "the number of {d} is now {b} instead of {a}", "there {is} now {b} {n} instead of {a}",
+        "there {was} {a} {m} and now there {is} {b}", "the number of {d} was {a} and is now {b}",
+    ),
+    "text": (
+        "the letter on the {d} has changed from {a} to {b}", "the letter on the {d} was changed from {a} to {b}",
+        "the letter on the {d} is now {b} instead of {a}", "the letter on the {d} has become {b}",
+        "the letter on the {d} is now {b}", "the letter {a} on the {d} has changed to {b}",
+        "someone changed the letter on the {d} from {a} to {b}", "the {d} now has the letter {b} instead of {a}",
+    ),
+}  # fmt: skip
+"""Kind -> its clauses, eight of each. ``{d}``: the referring part, ``{a}`` and ``{b}``: old and new look, number or
+letter, ``{w}`` and ``{c}``: the direction of growth; of counts ``{m}`` and ``{n}``: the objects in old and new
+number."""
+
+DIRECTED_MOVES = (
+    "the {d} has moved from the {a} to the {b} of the scene",
+    "the {d} was moved from the {a} to the {b}",
+    "the {d} has been moved to the {b}",
+    "someone moved the {d} to the {b}",
+)
+"""Clauses of moves whose direction is clear; the first two only if the object comes from another side."""
+
+# ------------------------------------------------------------------------------------------------------- the captions
+
+
+def several_captions(
+    differences: Sequence[Difference],
+    before: Sequence[Record],
+    after: Sequence[Record],
+    views: Sequence[View],
+    count: int,
+    rng: np.random.Generator,
+) -> list[str]:
+    """``count`` different captions, each of which names all differences of a pair, or says that there are none.
+
+    Args:
+        differences: as :func:`~idc.rendered.differences.differences_of` returns them.
+        before, after: the objects of the images, as ``meta`` has them.
+        views: of the before and the after image.
+
+    Raises:
+        ValueError: a difference has no true and unambiguous description (:func:`describable_difference`), or
+            ``count`` is above :data:`MOST_CAPTIONS`.
+    """
+    if count > MOST_CAPTIONS:
+        raise ValueError(f"{count} captions of one pair are asked for; ask for at most {MOST_CAPTIONS}")
+    if not differences:
+        return no_change_captions(count, rng)
+    statements = [tell(difference, before, after, views) for difference in differences]
+    captions: dict[str, None] = {}
+    decks = [_Deck(clauses_of_changes(statement), rng) for statement in statements]
+    while len(captions) < count:
+        clauses = [clause(statement, deck.draw(), rng) for statement, deck in zip(statements, decks, strict=True)]
+        captions[join_clauses(clauses, rng)] = None
+    return list(captions)
+
+
+def describable_difference(
+    difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]
+) -> bool:
+    """Whether a clause about this difference can be true and unambiguous: some description fits its object alone (of a
+    changed number: its group alone), and of a changed letter there is one before and another one after."""
+    return told_of(difference, before, after, views).describable
+
+
+def tell(difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]) -> Told:
+    """All that a clause may say of a difference.
+
+    Raises:
+        ValueError: there is no true and unambiguous description.
+    """
+    statement = told_of(difference, before, after, views)
+    if not statement.describable:
+        raise ValueError(
+            f"a difference of kind {difference.kind!r} has no unambiguous description; draw another scene "
+            "(describable_difference)"
+        )
+    return statement
+
+
+def join_clauses(clauses: Sequence[str], rng: np.random.Generator) -> str:
+    """The clauses in a drawn order: "a; b; c" or "a, b and c"."""
+    shuffled = [clauses[index] for index in rng.permutation(len(clauses))]
+    if len(shuffled) == 1 or rng.random() < 0.5:
+        return "; ".join(shuffled)
+    return f"{', '.join(shuffled[:-1])} and {shuffled[-1]}"
+
+
+def clauses_of_changes(statement: Told) -> tuple[str, ...]:
+    """The wordings of a clause about a difference, as in :data:`CLAUSES`."""
+    templates = CLAUSES[statement.difference.kind]
+    if statement.moves:
+        directed = DIRECTED_MOVES if any(start is not None for start, _ in statement.moves) else DIRECTED_MOVES[2:]
+        templates = (*directed, *templates)[:MOST_CAPTIONS]
+    return templates
+
+
+def clause(statement: Told, template: str, rng: np.random.Generator) -> str:
+    """One clause about a difference, in one of :func:`clauses_of_changes`; the referring part is drawn."""
+    return template.format(**_words(statement, _pick(statement, rng), rng, template))
+
+
+def true_wordings(differences: Sequence[Difference]) -> list[str]:
+    """True captions of the differences in every wording, in their own order, each object named by all attributes.
+
+    Returns:
+        Eight captions; the n-th is made of the n-th clause of each kind.
+    """
+    if not differences:
+        return list(TEMPLATES["none"])
+    rng = _FirstWord()
+    captions = []
+    for number in range(MOST_CAPTIONS):
+        clauses = []
+        for difference in differences:
+            thing = thing_of((*difference.before, *difference.after)[0])
+            statement = Told(difference, thing, (Referring(SceneDescription(ATTRIBUTES)),), (), ())
+            template = CLAUSES[difference.kind][number]
+            clauses.append(template.format(**_words(statement, statement.plain[0], rng, template)))
+        captions.append("; ".join(clauses))
+    return captions
+
+
+# ----------------------------------------------------------------------------------------------------------- the words
+
+
+def _words(statement: Told, referring: Referring, rng: Any, template: str) -> dict[str, str]:
+    """The words of a clause: see :data:`CLAUSES`."""
+    difference, attributes = statement.difference, referring.description.attributes
+    if difference.kind == "count":
+        old, new = len(difference.before), len(difference.after)
+        nouns = [_plural(statement.thing, attributes, number, rng) for number in (0, old, new)]
+        return {
+            "d": nouns[0], "m": nouns[1], "n": nouns[2], "a": NUMBER_WORDS[old], "b": NUMBER_WORDS[new],
+            "w": "increased" if new > old else "decreased",
+            "was": "was" if old == 1 else "were", "is": "is" if new == 1 else "are",
+        }  # fmt: skip
+    words = {"d": phrase(statement.thing, referring.description, rng)}
+    if referring.side is not None:
+        words["d"] += f" {rng.choice(SIDE_WORDS[referring.side])}"
+    if difference.kind in ("color", "material", "size"):
+        words |= {
+            "a": _word(difference.before[0][difference.kind], rng),
+            "b": _word(difference.after[0][difference.kind], rng),
+        }
+        words |= _UP if difference.after[0]["size"] == "large" else _DOWN
+    elif difference.kind == "replace":
+        # The new shape is always named; of the other attributes those that the referring part names.
+        named = tuple(name for name in ATTRIBUTES if name in attributes or name == "shape")
+        words["b"] = phrase(thing_of(difference.after[0]), SceneDescription(named), rng)
+    elif difference.kind == "text":
+        words |= {"a": difference.before[0]["text"], "b": difference.after[0]["text"]}
+    elif "{b}" in template:
+        source = [pair for pair in statement.moves if pair[0] is not None or "{a}" not in template]
+        old_side, new_side = source[int(rng.integers(len(source)))]
+        words |= {"a": SIDE_NAMES.get(old_side or "", ""), "b": SIDE_NAMES[new_side]}
+    return words
+
+
+def _word(value: str, rng: Any) -> str:
+    """A word for an attribute value."""
+    return str(rng.choice(SYNONYMS[value])) if value in SYNONYMS else value
+
+
+def _plural(thing: Thing, attributes: Sequence[str], number: int, rng: Any) -> str:
+    """The noun of so many objects with these attributes of ``thing``."""
+    words = [_word(getattr(thing, name), rng) for name in attributes]
+    if "shape" not in attributes:
+        words.append(str(rng.choice(ANY_SHAPE)))
+    return " ".join(words) + ("" if number == 1 else "s")
+
+
+class _Deck:
+    """Wordings in a drawn order, again and again."""
+
+    def __init__(self, templates: Sequence[str], rng: np.random.Generator) -> None:
+        self.templates, self.rng = templates, rng
+        self.left: list[str] = []
+
+    def draw(self) -> str:
+        self.left = self.left or [self.templates[int(index)] for index in self.rng.permutation(len(self.templates))]
+        return self.left.pop()
+
+
+class _FirstWord:
+    """In place of a generator: always the first of the words."""
+
+    def choice(self, words: Sequence[str]) -> str:
+        return words[0]
+
+
+def _pick(statement: Told, rng: np.random.Generator) -> Referring:
+    """A way to name the object; every other time one of those that name the most attributes."""
+    drawn = rng.random()
+    options = statement.plain
+    if statement.relational and drawn < RELATION_SHARE:
+        options = statement.relational
+    elif statement.sided and drawn < RELATION_SHARE + SIDE_SHARE:
+        options = statement.sided
+    options = options or statement.sided or statement.relational
+    if rng.random() < 0.5:
+        most = max(len(option.description.attributes) for option in options)
+        options = tuple(option for option in options if len(option.description.attributes) == most)
+    return options[int(rng.integers(len(options)))]

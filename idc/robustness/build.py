@@ -1,0 +1,306 @@
+"""Robustness sets: a folder of pairs, perturbed in one way with a seed, as a folder of pairs.
+
+**Words replaced.** NAMC (appendix A.3, table 10) fine-tunes with 20, 40, 60 and 80 % of the words replaced; it
+specifies neither which words nor their replacements. Here every word of a caption is replaced with that probability
+by another word of the training captions, all equally likely. The draws do not depend on the share: words replaced at
+20 % are replaced by the same words at 40 %. The captions of val and test stay unchanged unless ``splits`` includes
+them, so a model trained on noise is scored against clean references.
+
+**Images corrupted.** The corruptions of :mod:`idc.robustness.corruptions` on before, after or both, one draw
+per image; the change mask is unchanged.
+
+**Images shifted.** Before, after or both are moved by whole pixels in one of the eight directions, one draw per image;
+the border's pixels are repeated. A shift of one image is what an imperfect registration leaves, and what a map of pixel
+differences cannot tell from a change. The mask moves along: the parts of before and after of a rendered pair each with
+its image, any other mask with the after image, which it lies over.
+
+**Order swapped.** After becomes before. ``add`` and ``drop`` are exchanged, and so are the two images' scene graphs and
+views in a rendered pair's ``meta`` and the two values of its mask. A reference caption describes the change from the
+first to the second image, so those of changed pairs are no references of the swapped pair: rendered pairs get new ones
+from the scene, other changed pairs are left out. In the ``meta`` of unchanged pairs the conditions of both images are
+exchanged; questions, notes of a guide and the words of captions, which are true of one order alone, are left out.
+``meta`` of every pair then has ``swapped: true``.
+
+Replacing words in a folder of *procedures* (its captions and their ids) takes seconds, where building the procedures
+of noised pairs again takes minutes; only captions change, so both give the same training rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from idc.data.config import CorruptJob, RobustnessConfig
+from idc.data.images import ImageError, decode_image, encode_png
+from idc.data.pipeline import Batch, FolderSource, StageSpec, good_rows, num_rows, take, with_errors
+from idc.data.schema import CAPTION_ORIGINS, NO_CHANGE, PAIR_SCHEMA_VERSION
+from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_schema
+from idc.data.text import Vocabulary, map_words, words
+from idc.evaluation.provenance import describe_data
+from idc.rendered.captions import captions_of_record
+from idc.rendered.config import RenderConfig
+from idc.rendered.differences import DIFFERENCES
+from idc.rendered.render import MASK_AFTER, MASK_BEFORE
+from idc.rendered.scene import REVERSED
+from idc.rendered.several import captions_of_differences, reversed_record
+from idc.robustness.corruptions import corrupt
+
+VERSION = 2
+"""Part of the fingerprint; to be raised when the same settings would produce other rows."""
+
+
+def open_corruption(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFolder, FolderSource, list[StageSpec]]:
+    """The folder, source and stages of a robustness set, for ``run_local`` or ``cluster.data.run_chunks_on_ray``.
+
+    Raises:
+        ValueError: ``job.pairs`` is not a complete folder of pairs (or procedures, for words), has no images, or no
+            captions to draw words from; or ``job.out`` holds something else and ``overwrite`` is off.
+    """
+    splits = None if job.keep_others else job.perturbed()
+    source = FolderSource(job.pairs, chunk_size=job.chunk_size, splits=splits)
+    of = source.manifest
+    words_only = job.kind == "replace_words"
+    if of.kind != "pairs" and not (words_only and of.kind == "procedures"):
+        allowed = "pairs or procedures" if words_only else "pairs"
+        raise ValueError(f"{job.pairs} holds {of.kind}; kind={job.kind} takes {allowed}")
+    if of.extra.get("images") is False and not words_only:
+        raise ValueError(f"{job.pairs} was imported without images; kind={job.kind} needs them")
+    config = RobustnessConfig(**job.model_dump(include=set(RobustnessConfig.model_fields), exclude_unset=True))
+    which = "captions" if words_only else job.which
+    record = {"of": of.fingerprint, "data_set": describe_data(job.pairs)["data_set"], "kind": job.kind,
+              "severity": job.share if words_only else job.severity, "which": which,
+              "splits": list(job.perturbed()), "seed": job.seed}  # fmt: skip
+    settings = {**config.model_dump(mode="json"), "splits": list(job.perturbed())}
+    folder = DatasetFolder.open_for_build(
+        job.out,
+        kind=of.kind,
+        schema=read_schema(job.pairs),
+        fingerprint=fingerprint("robustness", VERSION, PAIR_SCHEMA_VERSION, settings, source.fingerprint),
+        config=job.model_dump(mode="json"),
+        num_chunks=source.num_chunks,
+        overwrite=overwrite,
+        extra={**of.extra, "notes": [*of.extra.get("notes", []), sentence(config)], "robustness": record},
+        inputs=of.inputs,
+    )
+    kwargs: dict[str, Any] = {"config": config}
+    if words_only:
+        kwargs |= {"vocabulary": training_words(job.pairs), "ids": of.extra.get("vocabulary")}
+    stages = {"replace_words": ReplaceWords, "swap_order": SwapOrder, "shift": ShiftImages}
+    stage = stages.get(job.kind, CorruptImages)
+    return folder, source, [StageSpec(stage, kwargs, concurrency=job.workers)]
+
+
+def sentence(config: RobustnessConfig) -> str:
+    """The perturbation, as text."""
+    of = " and ".join(config.perturbed())
+    if config.kind == "replace_words":
+        return f"robustness: {config.share:.0%} of the words in the captions of {of} replaced (seed {config.seed})"
+    if config.kind == "swap_order":
+        lost = "references rewritten if the scene is known, other changed pairs left out"
+        return f"robustness: before and after swapped in {of}; {lost}"
+    images = "both images" if config.which == "both" else f"the {config.which} image"
+    return f"robustness: {config.kind} of severity {config.severity} on {images} of {of} (seed {config.seed})"
+
+
+def training_words(path: str) -> list[str]:
+    """The words of the training captions, sorted.
+
+    Raises:
+        ValueError: there are fewer than two.
+    """
+    vocabulary: set[str] = set()
+    for row in iter_rows(path, ["captions"], "train", batch_size=4096):
+        for caption in row["captions"]:
+            vocabulary.update(words(caption))
+    vocabulary -= {";", ","}
+    if len(vocabulary) < 2:
+        raise ValueError(
+            f"{path} has {len(vocabulary)} words in its training captions; replacing words needs at least two"
+        )
+    return sorted(vocabulary)
+
+
+def rng_of(config: RobustnessConfig, pair_id: str, role: str) -> np.random.Generator:
+    """The random generator of one part of a pair: independent of worker, order, severity and share; another for every
+    pair and part."""
+    digest = hashlib.sha256(f"{config.seed}\n{config.kind}\n{role}\n{pair_id}".encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:8], "big"))
+
+
+class _Stage:
+    """Changes the rows of the perturbed splits one by one; the others pass unchanged."""
+
+    def __init__(self, config: RobustnessConfig) -> None:
+        self.config = config
+
+    def __call__(self, batch: Batch) -> Batch:
+        batch = {name: list(column) for name, column in with_errors(batch).items()}
+        left_out = set()
+        for i in good_rows(batch):
+            if batch["split"][i] not in self.config.perturbed():
+                continue
+            try:
+                changed = self._row({name: column[i] for name, column in batch.items()})
+            except ImageError as error:
+                batch["error"][i] = str(error)
+                continue
+            if changed is None:
+                left_out.add(i)
+            for name, value in (changed or {}).items():
+                batch[name][i] = value
+        return take(batch, [i for i in range(num_rows(batch)) if i not in left_out]) if left_out else batch
+
+    def _row(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        """The changed columns, or None to leave the row out."""
+        raise NotImplementedError
+
+
+class ReplaceWords(_Stage):
+    """``captions`` with words replaced, and ``caption_ids`` where there are any.
+
+    Args:
+        vocabulary: the words to draw from.
+        ids: the vocabulary of a folder of procedures, from which ``caption_ids`` are made.
+    """
+
+    def __init__(self, config: RobustnessConfig, vocabulary: Sequence[str], ids: Sequence[str] | None = None) -> None:
+        super().__init__(config)
+        self.words = list(vocabulary)
+        self.ids = Vocabulary(ids) if ids is not None else None
+
+    def _row(self, row: dict[str, Any]) -> dict[str, Any]:
+        rng = rng_of(self.config, row["pair_id"], "captions")
+        noised = [map_words(caption, self._change(rng)) for caption in row["captions"]]
+        if "caption_ids" not in row:
+            return {"captions": noised}
+        assert self.ids is not None
+        return {"captions": noised, "caption_ids": [self.ids.encode(caption) for caption in noised]}
+
+    def _change(self, rng: np.random.Generator) -> Callable[[str], str]:
+        share = self.config.share
+        assert share is not None
+
+        def change(word: str) -> str:
+            hit, drawn = rng.random() < share, int(rng.integers(len(self.words) - 1))
+            if not hit:
+                return word
+            return self.words[-1] if self.words[drawn] == word else self.words[drawn]  # any other word, equally likely
+
+        return change
+
+
+class CorruptImages(_Stage):
+    """``before`` and ``after`` corrupted, as PNG."""
+
+    def __init__(self, config: RobustnessConfig) -> None:
+        import cv2
+
+        cv2.setNumThreads(1)
+        super().__init__(config)
+
+    def _row(self, row: dict[str, Any]) -> dict[str, Any]:
+        config = self.config
+        assert config.kind != "replace_words"
+        assert config.kind != "swap_order"
+        assert config.kind != "shift"
+        assert config.severity is not None
+        changed = {}
+        for role in _roles(config):
+            pixels = decode_image(row[role])
+            changed[role] = encode_png(
+                corrupt(pixels, config.kind, config.severity, rng_of(config, row["pair_id"], role))
+            )
+        return changed
+
+
+class ShiftImages(_Stage):
+    """``before`` and ``after`` moved, as PNG, and ``mask`` with them."""
+
+    def _row(self, row: dict[str, Any]) -> dict[str, Any]:
+        assert self.config.severity is not None
+        changed: dict[str, Any] = {}
+        steps = {"before": (0, 0), "after": (0, 0)}
+        for role in _roles(self.config):
+            pixels = decode_image(row[role])
+            length = max(1, round(self.config.severity * min(pixels.shape[:2]) / SHIFT_UNIT))
+            down, right = rng_of(self.config, row["pair_id"], role).choice(_DIRECTIONS)
+            steps[role] = int(down) * length, int(right) * length
+            changed[role] = encode_png(shifted(pixels, *steps[role]))
+        if row["mask"] is not None:
+            values = decode_image(row["mask"])[..., 0]
+            if row["source"].startswith("rendered:"):
+                parts = [values & flag for flag in (MASK_BEFORE, MASK_AFTER)]
+                moved = shifted(parts[0], *steps["before"]) | shifted(parts[1], *steps["after"])
+            else:
+                moved = shifted(values, *steps["after"])
+            changed["mask"] = encode_png(moved)
+        return changed
+
+
+SHIFT_UNIT = 64
+"""A shift of severity s is s / 64 of the shorter side."""
+
+_DIRECTIONS = [(down, right) for down in (-1, 0, 1) for right in (-1, 0, 1) if (down, right) != (0, 0)]
+
+
+def shifted(pixels: np.ndarray, down: int, right: int) -> np.ndarray:
+    """An image (H, W) or (H, W, C) moved by whole pixels, with the border's pixels repeated."""
+    height, width = pixels.shape[:2]
+    rows = np.clip(np.arange(height) - down, 0, height - 1)
+    columns = np.clip(np.arange(width) - right, 0, width - 1)
+    return np.ascontiguousarray(pixels[rows][:, columns])
+
+
+def _roles(config: RobustnessConfig) -> tuple[str, ...]:
+    return ("before", "after") if config.which == "both" else (config.which,)
+
+
+class SwapOrder(_Stage):
+    """Exchanges ``before`` and ``after``, and everything else that depends on their order."""
+
+    def _row(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        meta = json.loads(row["meta"])
+        kind = REVERSED.get(row["change_type"], row["change_type"])
+        changed = {"before": row["after"], "after": row["before"], "change_type": kind}
+        meta["swapped"] = True
+        if row["source"].startswith("rendered:"):
+            meta = reversed_record(meta)
+            changed["mask"] = _swapped_mask(row["mask"])
+            if kind != NO_CHANGE and not (captions := self._captions(row, kind, meta)):
+                return None
+            if kind != NO_CHANGE:
+                changed["captions"] = captions
+        elif kind != NO_CHANGE:
+            return None
+        else:
+            meta = {name: value for name, value in meta.items() if name not in _ONE_ORDER}
+            if "conditions" in meta:  # of a rendered satellite pair
+                meta["conditions"] = meta["conditions"][::-1]
+        if "captions" in changed and CAPTION_ORIGINS in row:
+            changed[CAPTION_ORIGINS] = None
+        return {**changed, "meta": json.dumps(meta, sort_keys=True)}
+
+    def _captions(self, row: dict[str, Any], kind: Any, meta: dict[str, Any]) -> list[str]:
+        rng = rng_of(self.config, row["pair_id"], "captions")
+        if DIFFERENCES in meta:
+            return captions_of_differences(meta, len(row["captions"]), rng)
+        return captions_of_record(kind, meta, len(row["captions"]), RenderConfig().relation_share, rng)
+
+
+_ONE_ORDER = ("guide", "questions", "words")
+"""Keys of ``meta`` whose contents are about the change from the first to the second image."""
+
+
+def _swapped_mask(mask: bytes | None) -> bytes | None:
+    """A rendered pair's mask with the values of before and after exchanged."""
+    if mask is None:
+        return None
+    values = decode_image(mask)[..., 0]
+    both = MASK_BEFORE + MASK_AFTER
+    return encode_png(
+        np.where((values == MASK_BEFORE) | (values == MASK_AFTER), both - values, values).astype(np.uint8)
+    )

@@ -1,0 +1,1 @@
+"""What every room uses: atomic files, cores, units, progress, logs, redaction."""

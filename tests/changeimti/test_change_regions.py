@@ -1,0 +1,106 @@
+"""Regions of a mask: equal to a second implementation, and the settings that undo the notebook's bugs."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import cv2
+import numpy as np
+import pytest
+
+from idc.changeimti.change_regions import (
+    BUILDING,
+    POSITIONS,
+    ROAD,
+    class_masks,
+    find_regions,
+    grid_position,
+    regions_in_words,
+)
+from idc.changeimti.config import RegionConfig
+from tests.changeimti.naive_regions import naive_regions
+from tests.changeimti.small_mci import PIXEL, ROAD_LEFT, label_of
+
+MASKS = 200
+DEFAULT = RegionConfig()
+
+
+def random_mask(seed: int) -> np.ndarray:
+    """Blobs, roofs, rings with islands, roads one to three pixels wide, junctions of many roads, single pixels, also at
+    the borders."""
+    rng = np.random.default_rng(seed)
+    height, width = (int(n) for n in rng.integers(24, 60, size=2))
+    noise = cv2.GaussianBlur(rng.standard_normal((height, width)), (0, 0), float(rng.uniform(0.8, 3)))
+    mask = (noise > np.quantile(noise, rng.uniform(0.6, 0.97))).astype(np.uint8)
+    for _ in range(rng.integers(4)):
+        x, y = int(rng.integers(-4, width)), int(rng.integers(-4, height))
+        box = ((x, y), (int(rng.integers(3, 16)), int(rng.integers(3, 16))), float(rng.uniform(0, 90)))
+        cv2.fillPoly(mask, [cv2.boxPoints(box).astype(np.int32)], int(rng.random() < 0.7))
+    for _ in range(rng.integers(3)):
+        start, end = (tuple(int(n) for n in rng.integers(0, (width, height))) for _ in range(2))
+        cv2.line(mask, start, end, 1, int(rng.integers(1, 4)))
+    if rng.random() < 0.4:
+        draw_junction(mask, int(rng.integers(4, 7)), float(rng.uniform(0, 1)))
+    if rng.random() < 0.5:
+        x, y = int(rng.integers(0, width)), int(rng.integers(0, height))
+        for radius, value in ((12, 1), (8, 0), (4, 1), (1, 0)):
+            cv2.circle(mask, (x, y), radius, value, -1)
+    mask[rng.random(mask.shape) < rng.choice([0, 0.01])] = 1
+    return mask.astype(bool)
+
+
+def draw_junction(mask: np.ndarray, roads: int, turn: float) -> None:
+    """Thin roads from the middle in all directions: a contour whose corners are far from each other."""
+    middle = np.array([mask.shape[1], mask.shape[0]]) / 2
+    for number in range(roads):
+        angle = 2 * np.pi * (number + turn) / roads
+        end = middle + (middle - 2) * [np.cos(angle), np.sin(angle)]
+        cv2.line(mask, middle.astype(int).tolist(), end.astype(int).tolist(), 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("without_area", "enclosed", "centroid"), list(product(["drop", "count"], ["drop", "count"], ["polygon", "region"]))
+)
+def test_geometry_equals_a_second_implementation(without_area: str, enclosed: str, centroid: str) -> None:
+    config = RegionConfig.model_validate({"without_area": without_area, "enclosed": enclosed, "centroid": centroid})
+    regions = dropped = 0
+    for seed in range(MASKS if config == DEFAULT else 40):
+        mask = random_mask(seed)
+        actual = [(list(r.polygon), r.centroid, r.position) for r in find_regions(mask, config)]
+        expected = naive_regions(mask, without_area, enclosed, centroid)
+        assert actual == expected, f"mask {seed}"
+        regions += len(actual)
+        dropped += sum(position is None for _, _, position in actual)
+        assert all(len(polygon) <= 8 for polygon, _, _ in actual)
+    assert regions > (1200 if config == DEFAULT else 200)
+    assert (dropped > 0) == (without_area == "drop")
+
+
+def test_the_grid_has_nine_names_and_a_line_belongs_to_the_cell_behind_it() -> None:
+    cells = [[grid_position(x, y, 90, 90) for x in (15, 45, 75)] for y in (15, 45, 75)]
+    assert cells == [
+        ["top left corner", "top", "top right corner"],
+        ["left", "center", "right"],
+        ["lower left corner", "lower", "lower right corner"],
+    ]
+    assert [name for row in cells for name in row] == list(POSITIONS)
+    assert [grid_position(x, 0, 90, 90) for x in (29, 30, 59, 60)] == [
+        "top left corner", "top", "top", "top right corner"
+    ]  # fmt: skip
+    assert grid_position(0, 59, 90, 30) == "left", "height and width are not exchanged"
+
+
+def test_labels_and_predictions_have_their_colours_and_other_colours_are_named() -> None:
+    label = np.zeros((4, 6, 3), np.uint8)
+    label[0, 0], label[1, 2:5] = 128, 255
+    masks = class_masks(label)
+    assert {name: int(mask.sum()) for name, mask in masks.items()} == {ROAD: 1, BUILDING: 3}
+    drawn = np.zeros((4, 6, 3), np.uint8)
+    drawn[0, 0], drawn[1, 2:5] = (255, 255, 0), (255, 0, 0)
+    predicted = class_masks(drawn, "predictions")
+    assert all((predicted[name] == masks[name]).all() for name in masks)
+    text = r"^4 pixels of another colour, first RGB \(255, 255, 0\) at row 0, column 0; .*or give colours=predictions"
+    with pytest.raises(ValueError, match=text):
+        class_masks(drawn)
+    regions = {name: find_regions(mask, DEFAULT) for name, mask in class_masks(label_of(ROAD_LEFT, PIXEL)).items()}
+    assert regions_in_words(regions) == "1 road", "what has no area is not counted"
