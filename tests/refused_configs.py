@@ -34,14 +34,6 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
             "start: no such file or folder: 'nor/here'",
         ],
     ),
-    "finetune_changevg, questions": (
-        "instructions=nor/here pairs=nowhere out=out prompt.style=notebook prompt.regions=false",
-        [
-            "prompt.regions: style=notebook quotes none anyway; leave it out",
-            "instructions: no such file or folder: 'nor/here'",
-            "pairs: no such file or folder: 'nowhere'",
-        ],
-    ),
     "train_twincap": (
         "pairs=nowhere model.decoder.heads=3 train.engine=deepspeed train.zero_stage=3",
         [

@@ -251,27 +251,6 @@ class GuidedPromptConfig(ConfigModel):
             yield "regions: style=notebook quotes none anyway; leave it out"
 
 
-class GuideQuestionsJob(ConfigModel):
-    """Put a guide's notes before the first question of every dialogue of a folder of instructions."""
-
-    instructions: str = Field(min_length=1)
-    """Folder of instructions, such as ChangeIMTI's, whose rows name their pairs. Path or URI."""
-    pairs: str = Field(min_length=1)
-    """Folder of the pairs with notes, of `jobs/finetune_changevg.py out=...`. Path or URI."""
-    out: str = Field(min_length=1)
-    """Folder of instructions to write. Path or URI."""
-    prompt: GuidedPromptConfig = GuidedPromptConfig()
-    """How a question quotes the notes."""
-    chunk_size: int = Field(256, ge=1, le=10_000)
-    """Rows per Parquet part."""
-    workers: int = Field(1, ge=1)
-    """Parallel processes, one CPU each."""
-
-    def preflight(self) -> Iterator[str]:
-        yield from missing(self.instructions, "instructions")
-        yield from missing_pairs(self.pairs, "pairs")
-
-
 class ChangeVgJob(TuningJob):
     """Tune a vision-language model on ChangeIMTI's questions, each dialogue with a guide's notes before its first
     question. The artifact holds the guide too, which its captioner runs before the language model."""

@@ -91,19 +91,9 @@ class ImtiDialogues(DialogueSamples):
 
 
 def resolved_regions(job: ChangeVgJob) -> RegionConfig:
-    """The regions that are counted: as the job says, else as the answers that it learns were built.
-
-    Raises:
-        ValueError: the questions quote notes already.
-    """
-    configs = [complete_manifest(path, kind="instructions").config for path in (job.pairs, *job.more_pairs)]
-    for number, (path, built) in enumerate(zip((job.pairs, *job.more_pairs), configs, strict=True)):
-        if "instructions" in built:
-            raise ValueError(
-                f"{'more_pairs' if number else 'pairs'}: {path} quotes a guide's notes already; "
-                f"give the folder that it was made of, {built['instructions']}"
-            )
-    return job.regions or RegionConfig.model_validate(configs[0].get("regions", {}))
+    """The regions that are counted: as the job says, else as the answers that it learns were built."""
+    built = complete_manifest(job.pairs, kind="instructions").config
+    return job.regions or RegionConfig.model_validate(built.get("regions", {}))
 
 
 def make_loaders(job: ChangeVgJob, family: Family, context: Context) -> Loaders:

@@ -16,10 +16,10 @@ from idc.data.schema import IMAGE, Instruction, Turn
 from idc.data.store import iter_rows
 from idc.systems import load_captioner, supervision_of
 from idc.systems.changevg.captioner import GuidedCaptioner
-from idc.systems.changevg.config import GuideQuestionsJob, RunGuideJob
+from idc.systems.changevg.config import RunGuideJob
 from idc.systems.changevg.guide_captioner import GuideCaptioner
 from idc.systems.changevg.notes import guided_question
-from idc.systems.changevg.notes_job import open_notes, open_questions
+from idc.systems.changevg.notes_job import open_notes
 from idc.systems.changevg.tuning import ImtiDialogues, make_loaders, train
 from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext
@@ -235,19 +235,15 @@ def test_stored_notes_are_read(folder: Path, tmp_path: Path) -> None:
     assert ids[0] == ids[1]
 
 
-def test_notes_and_questions_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_notes_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
     notes = take_notes(folder, tmp_path / "notes")
     few = take_notes(folder, tmp_path / "few", max_pairs=3)
-    quoted, asked = str(tmp_path / "quoted"), str(folder / "questions")
-    run_local(*open_questions(GuideQuestionsJob(instructions=asked, pairs=notes, out=quoted)), max_reject_share=0.0)
     unvalidated = write_questions(str(folder / "pairs"), tmp_path / "questions", val_as_train=True)
     for settings, fault in (
         ({"guide": "other", "notes": notes}, "notes: those of .* are of another guide than .*other"),
         ({"notes": notes, "regions.centroid": "region"}, "counts other regions .* run the guide with regions.centroid"),
         ({"notes": str(folder / "pairs")}, "has no guide's notes; add them first"),
         ({"notes": few}, r"has none on \d pairs of .*questions, such as '(train|val)-"),
-        ({"pairs": quoted}, "^pairs: .* quotes a guide's notes already; give the folder .*questions"),
-        ({"more_pairs": [quoted]}, "^more_pairs: .* quotes a guide's notes already; give the folder .*questions"),
         ({"pairs": unvalidated}, "no validation rows by which train.keep_best could choose"),
     ):
         with pytest.raises(ValueError, match=fault):

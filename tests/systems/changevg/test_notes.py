@@ -14,7 +14,7 @@ from idc.changeimti.config import RegionConfig
 from idc.config import load
 from idc.data.images import decode_image, encode_png
 from idc.data.pipeline import run_local
-from idc.data.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema
+from idc.data.schema import IMAGE, ChangePair, Turn
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
 from idc.systems import load_captioner
@@ -25,7 +25,7 @@ from idc.systems.changevg.notes import NOTES, GuideNotes, fold_of, guided_questi
 from idc.systems.changevg.notes_job import SCORES, open_notes, score_notes, scores_table
 from jobs import finetune_changevg
 from tests.folders import write_rows
-from tests.systems.changevg.tiny import changed_pair, class_maps_of, start, tiny_job, write_scenes
+from tests.systems.changevg.tiny import class_maps_of, start, tiny_job, write_scenes
 
 CLASSES = np.zeros((30, 30), np.uint8)
 CLASSES[2:8, 2:8] = 2
@@ -155,21 +155,9 @@ def test_the_score_of_notes(tmp_path: Path) -> None:
     assert f"no change anywhere: mIoU {100 * scores['map_unchanged']['mIoU']:.1f}" in table
 
 
-def test_both_commands_in_turn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job, pair = job_of(folder, tmp_path / "guided"), changed_pair(0, "train", "road").to_row()
-    turns = Turn("user", QUESTION), Turn("assistant", "a road appears", "caption"), Turn("user", "How many roads?")
-    dialogue = Instruction(
-        "1", (pair["before"], pair["after"]), (*turns, Turn("assistant", "1", "count")), of_pair="train-0"
-    )
-    dialogues = write_rows(tmp_path / "dialogues", [dialogue.to_row()], "instructions", instruction_arrow_schema())
-    quoted = [f"instructions={dialogues}", f"out={tmp_path / 'quoted'}", "--local"]
-    notes = [f"pairs={job.pairs}", f"guide={job.guide}", f"out={job.out}", "--local"]
-    for command in (notes, [*quoted, f"pairs={job.out}"]):
-        monkeypatch.setattr("sys.argv", ["finetune_changevg.py", *command])
-        finetune_changevg.main()
-    (row,) = map(Instruction.from_row, iter_rows(str(tmp_path / "quoted")))
-    asked = guided_question(notes_of(tmp_path / "guided")["train-0"], QUESTION, GuidedPromptConfig())
-    assert [turn.text for turn in row.turns] == [asked, "a road appears", "How many roads?", "1"]
-    monkeypatch.setattr("sys.argv", ["finetune_changevg.py", *quoted, f"pairs={job.pairs}", "--overwrite"])
-    with pytest.raises(SystemExit, match="has no notes of a guide; add them first"):
-        finetune_changevg.main()
+def test_the_command_stores_the_notes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(folder, tmp_path / "guided")
+    arguments = [f"pairs={job.pairs}", f"guide={job.guide}", f"out={job.out}", "--local"]
+    monkeypatch.setattr("sys.argv", ["finetune_changevg.py", *arguments])
+    finetune_changevg.main()
+    assert set(notes_of(tmp_path / "guided")) == {row["pair_id"] for row in iter_rows(job.pairs, ["pair_id"])}
