@@ -59,10 +59,6 @@ def collate_encoded(
     Returns:
         ``input_ids``, ``attention_mask``, ``mm_token_type_ids`` (1 for an image's token) and ``learned`` (B, L), and
         the family's pixel keys (N, ...); for prompts with several answers also ``answer`` (B, L), -1 for padding.
-
-    Raises:
-        ValueError: several answers to a prompt are to be padded on the left; what they see is counted from the first
-            token.
     """
     longest = max(len(sample.ids) for sample in samples)
     ids = np.full((len(samples), longest), pad_id(family), np.int64)
@@ -73,13 +69,8 @@ def collate_encoded(
         span = slice(longest - count, longest) if side == "left" else slice(0, count)
         ids[row, span], mask[row, span], learned[row, span] = sample.ids, 1, sample.learned
     input_ids = torch.from_numpy(ids)
-    several = {}
-    if any(sample.answer is not None for sample in samples):
-        if side == "left":
-            raise ValueError("several answers to a prompt are padded on the right, side='left' is for generation")
-        # All of a dialogue is prompt: its turns see those before.
-        rows = [torch.tensor(sample.answer or [0] * len(sample.ids)) for sample in samples]
-        several = {"answer": pad_sequence(rows, batch_first=True, padding_value=-1)}
+    numbers = [torch.tensor(sample.answer) for sample in samples if sample.answer is not None]
+    several = {"answer": pad_sequence(numbers, batch_first=True, padding_value=-1)} if numbers else {}
     return {
         "input_ids": input_ids,
         "attention_mask": torch.from_numpy(mask),

@@ -15,7 +15,7 @@ from idc.training.config import GroupConfig, ScheduleName
 FAMILIES = ("qwen2_5_vl", "llava_onevision", "internvl", "qwen3_vl")
 """Families of base models by the ``model_type`` of their config.json; a class each in :mod:`idc.vlm.families`."""
 
-Captions = Literal["each", "one", "together"]
+Captions = Literal["each", "one"]
 """How the captions of a pair are learned (:class:`idc.vlm.tuning_config.TuningJob`)."""
 
 PAIR_PROMPT = (

@@ -23,7 +23,7 @@ from idc.metrics.hallucination import Truth
 from idc.training.caption_validation import row_truths
 from idc.training.data import sample_rng
 from idc.training.task import Batch
-from idc.vlm.batch import Sample, collate_encoded, with_answers
+from idc.vlm.batch import Sample, collate_encoded
 from idc.vlm.chat import Chat, Size
 from idc.vlm.config import Captions, PromptConfig
 from idc.vlm.dialogue import caption_turns
@@ -108,7 +108,7 @@ class DialogueSamples:
     Args:
         folder: of kind ``pairs`` or ``instructions``.
         prompt: the question about a pair; instructions have their own.
-        captions: each caption of a pair is a sample, one is drawn at every visit, or all are answers to one prompt.
+        captions: each caption of a pair is a sample, or one is drawn at every visit.
         validation: samples also have what is scored; of a pair with its first caption.
         one_size: as of :class:`Dialogue`, for all of them.
 
@@ -134,14 +134,13 @@ class DialogueSamples:
         if kind not in ("pairs", "instructions"):
             raise ValueError(f"{folder} holds {kind}; give a folder of pairs or of instructions")
         self.of_pairs = kind == "pairs"
-        self.together = captions == "together" and self.of_pairs and not validation
         if self.of_pairs:
             self.rows = MappedRows(folder, ("pair_id", "before", "after", "captions", "change_type", "meta"), split)
             self.counts: Sequence[int] = self.rows.list_lengths("captions").tolist()
         else:
             self.rows = MappedRows(folder, ("row_id", "images", "turns", "of_pair"), split)
             self.counts = [1] * len(self.rows)
-        once = self.draws or self.together or validation
+        once = self.draws or validation
         self.order = [
             (row, n) for row, count in enumerate(self.counts) for n in range(min(1, count) if once else count)
         ]
@@ -167,8 +166,6 @@ class DialogueSamples:
     def get(self, index: int, epoch: int) -> TuningSample:
         row, number = self._visit(index, epoch)
         dialogue = self.dialogue(row, number)
-        if self.together:
-            return TuningSample(encode_together(self.chat, dialogue))
         sample = encode_dialogue(self.chat, dialogue)
         if self.other is None:
             return TuningSample(sample)
@@ -222,8 +219,6 @@ class DialogueSamples:
                 self._lengths[row, number] = len(self.chat.encode(dialogue.turns, sizes).ids)
             except ValueError as error:
                 raise ValueError(f"{self.folder}, row {dialogue.name!r}: {error}") from None
-        if self.together:  # the first dialogue has the other captions behind its own
-            self._lengths[row, 0] += sum(len(self.chat.answer_ids(caption)) for caption in columns["captions"][1:])
 
     def dialogue(self, row: int, number: int) -> Dialogue:
         """The dialogue of a row; of a pair, with its caption of this number."""
@@ -258,13 +253,6 @@ def encode_dialogue(chat: Chat, dialogue: Dialogue) -> Sample:
     images = dialogue.decoded()
     encoded = chat.encode(dialogue.turns, [(image.shape[0], image.shape[1]) for image in images])
     return Sample(encoded.ids, encoded.learned, chat.family.pixels(images) if images else {})
-
-
-def encode_together(chat: Chat, dialogue: Dialogue) -> Sample:
-    """The prompt of a pair's dialogue with all its captions as answers."""
-    images = dialogue.decoded()
-    prompt = chat.prompt(dialogue.turns[:-1], [(image.shape[0], image.shape[1]) for image in images])
-    return with_answers(prompt, map(chat.answer_ids, dialogue.references), chat.family.pixels(images))
 
 
 def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:

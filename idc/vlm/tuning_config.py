@@ -30,8 +30,7 @@ class TuningJob(ConfigModel):
     prompt: PromptConfig = PromptConfig()
     """The question whose answer is a pair's caption; instructions have their own."""
     captions: Captions = "each"
-    """each: every caption of a pair is a sample of an epoch. one: every pair is, with a caption drawn at each visit.
-    together: every pair is, and the model reads it once for all its captions, none of which sees another."""
+    """each: every caption of a pair is a sample of an epoch. one: every pair is, with a caption drawn at each visit."""
     cutoff: int | None = Field(None, ge=16)
     """Largest number of tokens of a dialogue, those of its images included. Nothing is cut: a longer one is an error
     before the training starts."""
@@ -54,12 +53,6 @@ class TuningJob(ConfigModel):
             yield f"base.dtype={self.base.dtype} needs train.precision=bf16; take that, or base.dtype=float32"
         if self.train.precision == "fp32" and self.base.dtype == "bfloat16":
             yield "base.dtype=bfloat16 needs train.precision=bf16; take that, or base.dtype=float32"
-        yield from self.together_faults("captions", self.captions)
-
-    def together_faults(self, name: str, captions: Captions) -> Iterator[str]:
-        """Why these captions of the field ``name`` cannot be learned together."""
-        if captions == "together" and self.base.attention == "flash_attention_2":
-            yield f"{name}: together needs base.attention=sdpa or eager; flash attention lets captions see each other"
 
     def preflight(self) -> Iterator[str]:
         yield from missing_pairs(self.pairs, "pairs", kind=None)

@@ -17,7 +17,7 @@ import torch
 
 from idc.data.schema import IMAGE, Turn
 from idc.vlm.base import read_family
-from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs, with_answers
+from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
 from idc.vlm.chat import Chat, EncodedDialogue
 from idc.vlm.families import family_class
 from idc.vlm.family import Family
@@ -169,13 +169,6 @@ def test_the_template_of_the_processor_is_the_models(tmp_path: Path) -> None:
     (tmp_path / "chat_template.json").write_text("[]")
     with pytest.raises(ValueError, match="has no usable tokenizer or image processor"):
         read_family(tmp_path, tmp_path, None)
-
-
-def test_several_answers_are_not_padded_on_the_left() -> None:
-    """What an answer sees, and where the prompt ends, is counted from the first token."""
-    several = [with_answers([5, 6, 7][:length], [[8], [9, 4]], {}) for length in (3, 2)]
-    with pytest.raises(ValueError, match="padded on the right"):
-        collate_encoded(several, found("internvl").family, "left")
 
 
 def logps(kind: str, samples: Sequence[Sample], side: Any = "right") -> torch.Tensor:

@@ -96,8 +96,6 @@ class AdpoJob(TuningJob):
                 f"objective: {self.objective!r} "
                 + ("needs retriever.encoder" if self.objective == "adpo" else "has no retriever; set retriever=null")
             )
-        if self.captions == "together" and self.objective != "sft":
-            yield f"captions: together is for objective=sft; objective={self.objective} prefers one caption at a visit"
         if self.retriever is not None and not self.retriever.learns and self.retriever.baseline is not None:
             yield "retriever.baseline: retriever.learns=false leaves nothing for it to do; leave it out"
         if self.tune.language == "lora" and self.tune.lora.dropout:

@@ -81,8 +81,6 @@ class M3DiffJob(TuningJob):
             yield "more_pairs: a mixture names all of its sets; add them to mixture.sets"
         if "captions" in self.model_fields_set and self.captions != "each":
             yield "captions: each set of a mixture has its own, mixture.sets.NAME.captions; leave this at its default"
-        for name in self.mixture.used:
-            yield from self.together_faults(f"mixture.sets.{name}.captions", self.mixture.captions_of(name))
         if self.mixture.train_on_val and self.train.keep_best is not None:
             yield (
                 "mixture.train_on_val: there are no validation pairs left by which train.keep_best could choose; set "

@@ -8,7 +8,6 @@ a setting here, with the default at its field.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from pydantic import Field
 
@@ -52,9 +51,8 @@ class SetConfig(ConfigModel):
     idc/systems/m3diff/mixture.py), else the general one of SFT."""
     captions: Captions | None = None
     """each: every caption of a pair is a sample of an epoch. one: every pair is, with a caption drawn at each visit.
-    together: every pair is, read once for all its captions. Default: each for the data sets of table 9, whose captions
-    add up to the 896k samples of section 5.2, though that section says it of `clevr_change` and `clevr_dc` alone; one
-    for other names."""
+    Default: each for the data sets of table 9, whose captions add up to the 896k samples of section 5.2, though that
+    section says it of `clevr_change` and `clevr_dc` alone; one for other names."""
 
 
 class MixtureConfig(ConfigModel):
@@ -131,14 +129,12 @@ class MixtureConfig(ConfigModel):
                     yield str(error)
 
 
-def question_of(mixture: MixtureConfig | Mapping[str, Any] | None, name: str) -> PromptConfig:
-    """The question about a data set's pairs: of a mixture (as an artifact keeps it, or none), or of table 9.
+def question_of(mixture: MixtureConfig | None, name: str) -> PromptConfig:
+    """The question about a data set's pairs, of a mixture or of table 9.
 
     Raises:
         ValueError: neither has a data set of this name.
     """
-    if mixture is not None and not isinstance(mixture, MixtureConfig):
-        mixture = MixtureConfig.model_validate(mixture)
     names = list(dict.fromkeys([*(mixture.sets if mixture is not None else ()), *QUESTIONS]))
     if name not in names:
         raise ValueError(f"ask: {name!r} has no question of its own; there are: {', '.join(names)}")

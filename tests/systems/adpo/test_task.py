@@ -99,7 +99,6 @@ def test_sft_is_supervised_tuning(pairs: Path, tmp_path: Path) -> None:
         ({"objective": "sft", "beta": 0.2}, "'sft' has no use for beta; take dpo or adpo, or set beta=0.1"),
         ({"tune.lora.dropout": 0.1}, "tune.lora.dropout: 0.1 makes log-probabilities noisy; set it to 0"),
         ({"tune": WHOLE}, "take 'copy', or train adapters alone"),
-        ({"captions": "together"}, "captions: together is for objective=sft"),
         ({"retriever.learns": False, "retriever.baseline": 0.9}, "leaves nothing for it to do"),
     ],
 )
