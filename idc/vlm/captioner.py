@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
 from idc.captioning.calibration import YES, Calibration
@@ -33,13 +35,11 @@ from idc.captioning.contract import (
 from idc.captioning.familiarity import Familiarity
 from idc.data.schema import Turn
 from idc.vlm.batch import Sample, collate_encoded
-from idc.vlm.chat import Chat
+from idc.vlm.chat import YES_OR_NO, Chat, caption_turns, change_question, with_default_turns
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
-from idc.vlm.dialogue import YES_OR_NO, caption_turns, change_question, completed
 from idc.vlm.family import Family
 from idc.vlm.generate import Hypothesis, generate
 from idc.vlm.logps import answer_log_probabilities
-from idc.vlm.token_maps import change_map, peak_and_mean
 
 PEAK, MEAN = "change_peak", "change_mean"
 """Names of the evidence of a change: of the change map."""
@@ -157,7 +157,7 @@ class VlmCaptioner(Captioner):
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
             generated = self._generate(pairs, prompts, settings, hypotheses=beams if options.candidates > 1 else 1)
             maps = self.maps(pairs)
-            evidence = [dict(zip((PEAK, MEAN), peak_and_mean(pair_map), strict=True)) for pair_map in maps]
+            evidence = [{PEAK: float(pair_map.max()), MEAN: float(pair_map.mean())} for pair_map in maps]
             if self.asks_change:
                 for values, odds in zip(evidence, self._yes_odds(pairs), strict=True):
                     values[YES] = odds
@@ -246,7 +246,7 @@ class VlmCaptioner(Captioner):
         sizes = [(before.shape[:2], after.shape[:2]) for before, after in prepared]
         questions = self.pair_prompts(befores, afters)
         prompts = [
-            self.chat.prompt(completed(dialogue, question), pair)
+            self.chat.prompt(with_default_turns(dialogue, question), pair)
             for dialogue, question, pair in zip(dialogues, questions, sizes, strict=True)
         ]
         self._refuse_long(prompts, most)
@@ -348,3 +348,57 @@ class VlmCaptioner(Captioner):
 def dtype_of(base: BaseConfig, speed: Speed) -> BaseConfig:
     """How a base is loaded for a captioner: in bfloat16 at ``speed="bf16"``, else as it says."""
     return base.model_copy(update={"dtype": "bfloat16"}) if speed == "bf16" else base
+
+
+def change_map(family: Family, before: Tensor, after: Tensor, sizes: tuple[Sequence[int], Sequence[int]]) -> np.ndarray:
+    """The change map over the image after.
+
+    Args:
+        before, after: tokens of the images as the language model reads them (T, D).
+        sizes: height and width of the images as given.
+
+    Returns:
+        Float32 (Y, X) in [0, 1], without padding: 1 minus the cosine similarity of the tokens in the same position,
+        cut at 1. Equal images have 0 everywhere. A map of another shape than the image after's grid is resized to
+        it first.
+    """
+    grids = [family.grid(size) for size in sizes]
+    placed_YXD = [
+        tokens[: rows * columns].float().view(rows, columns, -1)
+        for tokens, (rows, columns) in zip((before, after), grids, strict=True)
+    ]
+    first = placed_YXD[0].permute(2, 0, 1)[None]
+    if grids[0] != grids[1]:
+        first = F.interpolate(first, size=grids[1], mode="bilinear", align_corners=False)
+    distance_YX = 1 - F.cosine_similarity(first[0].permute(1, 2, 0), placed_YXD[1], dim=-1)
+    return _without_padding(family, distance_YX.clamp(0, 1).cpu().numpy(), sizes[1])
+
+
+def placed_map(family: Family, distances: Tensor, positions: Tensor, size: Sequence[int]) -> np.ndarray:
+    """The change map of distances between tokens of the tower.
+
+    Args:
+        distances: in [0, 1] (T,).
+        positions: row and column of each (T, 2), all of a grid's.
+        size: height and width of the image after as given.
+
+    Returns:
+        Float32 (Y, X), without padding.
+    """
+    rows, columns = (int(count) for count in positions.max(dim=0).values + 1)
+    distance_YX = distances.new_zeros(rows, columns)
+    distance_YX[positions[:, 0], positions[:, 1]] = distances
+    return _without_padding(family, distance_YX.float().cpu().numpy(), size)
+
+
+def _without_padding(family: Family, distances: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """The part of a map over a padded image that is over the image itself; its edges need not be those of tokens."""
+    top, left, height, width = family.content(size)
+    seen = family.seen_size(size)
+    if (height, width) == seen:
+        return distances
+    rows, columns = (count / length for count, length in zip(distances.shape, seen, strict=True))
+    box = (left * columns, top * rows, (left + width) * columns, (top + height) * rows)
+    shape = (max(1, round(width * columns)), max(1, round(height * rows)))
+    cut = Image.fromarray(distances).resize(shape, Image.Resampling.BILINEAR, box=box)
+    return np.asarray(cut, np.float32)

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from idc.vlm.batch import collate_encoded, model_inputs, with_answers
 from idc.vlm.family import Family
-from idc.vlm.transformers_internals import attention_of
 
 
 def token_log_probabilities(
@@ -41,7 +40,7 @@ def token_log_probabilities(
     if "answer" in batch:
         answer_RL = batch["answer"]
         inputs["attention_mask"] = _mask(visible(answer_RL), model)
-        inputs["position_ids"] = family.positions(model, batch) - _behind(answer_RL)
+        inputs["position_ids"] = family.positions(model, batch) - _position_offset(answer_RL)
         # The first token of every answer is predicted by the last state of the prompt.
         first_K = answer_RL[rows_K, tokens_K] != answer_RL[rows_K, states_K]
         states_K = torch.where(first_K, (answer_RL == 0).sum(dim=1)[rows_K] - 1, states_K)
@@ -58,13 +57,20 @@ def visible(answer_RL: Tensor) -> Tensor:
     return ((prompt | same) & same.new_ones(same.shape[1:]).tril())[:, None]
 
 
+def attention_of(model: Any) -> str:
+    """The implementation of attention of a model's language model: sdpa, eager, flash_attention_2. Not exported by
+    transformers."""
+    name: str = model.config.get_text_config()._attn_implementation
+    return name
+
+
 def _mask(visible_R1LL: Tensor, model: Any) -> Tensor:
     if attention_of(model) == "sdpa":
         return visible_R1LL
     return (~visible_R1LL).to(model.dtype) * torch.finfo(model.dtype).min  # eager adds its mask to the scores
 
 
-def _behind(answer_RL: Tensor) -> Tensor:
+def _position_offset(answer_RL: Tensor) -> Tensor:
     """By how many tokens of other answers a token is behind its prompt."""
     places_L = torch.arange(answer_RL.shape[1], device=answer_RL.device)
     begins_RL = torch.diff(answer_RL, prepend=answer_RL[:, :1]) != 0
@@ -87,7 +93,7 @@ def answer_log_probabilities(
         model: the transformers model (of a PEFT model, its base model).
         prompts: ids of each prompt.
         answers: of each prompt, the ids of its answers, with end tokens.
-        encoded, pixels: as of :func:`repeated`.
+        encoded, pixels: as of :func:`gather_image_features`.
         images: of each prompt, which images it has.
 
     Returns:
@@ -100,7 +106,9 @@ def answer_log_probabilities(
         for of_row in ([[answer] for answer in of_prompt_answers] if apart else [of_prompt_answers])
         if of_row
     ]
-    features, language = repeated(encoded, pixels, [image for _, of_row in rows for image in of_row], family)
+    features, language = gather_image_features(
+        encoded, pixels, [image for _, of_row in rows for image in of_row], family
+    )
     batch = collate_encoded([replace(row, answer=None) if apart else row for row, _ in rows], family) | language
     batch = {key: tensor.to(model.device) for key, tensor in batch.items()}
     logs_K, _ = token_log_probabilities(model, batch, features, family)
@@ -110,7 +118,9 @@ def answer_log_probabilities(
     return logs_K.new_zeros(len(counts_A)).index_add(0, answers_K, logs_K), counts_A
 
 
-def repeated(encoded: Any, pixels: Mapping[str, Tensor], images: Sequence[int], family: Family) -> tuple[Any, dict]:
+def gather_image_features(
+    encoded: Any, pixels: Mapping[str, Tensor], images: Sequence[int], family: Family
+) -> tuple[Any, dict]:
     """Features of images for rows that share them, and the tensors of these images that the language model reads.
 
     Args:

@@ -13,9 +13,8 @@ from idc.training.artifact import Artifact, captioning_identity, read_artifact
 from idc.training.base import DESCRIPTIONS
 from idc.vlm.artifact import find_tuned, load_found
 from idc.vlm.base import save_model, save_processor
-from idc.vlm.chat import Chat
+from idc.vlm.chat import Chat, caption_turns
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig, TuneConfig
-from idc.vlm.dialogue import caption_turns
 from idc.vlm.family import Family
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
 """Shared by every system that tunes a vision-language model: its training entry, its artifact, loading.
 
-A system subclasses :class:`TunedSystem` with what is its own (modules next to the base, a loss, samples, a card), or
-takes it as it is. ``task.py`` names the instance, and its :meth:`~TunedSystem.train` as the entry of the job;
-``captioner.py`` loads with :meth:`~TunedSystem.load`. Its settings are a :class:`idc.vlm.tuning_config.TuningJob`, its
-sweeps a :class:`idc.vlm.tuning_trial.TuningTrial`, its demo a :class:`idc.vlm.tuned_demo.TunedDemo`.
+A system subclasses :class:`TunedSystem` and overrides what differs (modules next to the base, loss, samples, card), or
+uses it unchanged. ``task.py`` names the instance, and its :meth:`~TunedSystem.train` as the entry of the job;
+``captioner.py`` loads with :meth:`~TunedSystem.load`. The settings are a :class:`idc.vlm.config.TuningJob`, the demo a
+:class:`idc.vlm.tuned_demo.TunedDemo`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from idc.training.context import Context
 from idc.training.data import Loaders
 from idc.training.loop import fit
 from idc.util import logs
-from idc.vlm import tuning_data
+from idc.vlm import samples
 from idc.vlm.artifact import find_tuned, load_found, write_tuned
 from idc.vlm.base import find_base, load_model
 from idc.vlm.captioner import VlmCaptioner, dtype_of
+from idc.vlm.config import TuningJob
 from idc.vlm.family import Family
 from idc.vlm.sft import SftTask
-from idc.vlm.tuning_config import TuningJob
 
 JobT = TypeVar("JobT", bound=TuningJob)
 
@@ -91,7 +91,7 @@ class TunedSystem(Generic[JobT]):
 
     def loaders(self, job: JobT, family: Family, context: Context) -> Loaders:
         """Loaders of the training and the validation split."""
-        return tuning_data.dialogue_loaders(job, family, context)
+        return samples.dialogue_loaders(job, family, context)
 
     def before_training(self, job: JobT, task: SftTask, loaders: Loaders, context: Context) -> None:
         """Called on every rank when task and loaders are there, before the loop: the weights are those of the base,
@@ -108,7 +108,7 @@ class TunedSystem(Generic[JobT]):
 
     def trained_on(self, job: JobT) -> str:
         """The end of "This model has only seen ..."."""
-        return tuning_data.trained_on(job)
+        return samples.trained_on(job)
 
     def saved(self, job: JobT) -> JobT:
         """The job as the artifact records it."""

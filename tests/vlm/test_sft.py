@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from peft import PeftModel
 from torch import nn
 
+from benchmarks.tiny_vlm import TinyConfig, make_tiny
 from idc.config import load
 from idc.systems.sft import sweep
 from idc.systems.sft.captioner import load_captioner
@@ -27,12 +28,10 @@ from idc.vlm.artifact import find_tuned, load_found
 from idc.vlm.base import load_model
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig, TuneConfig
-from idc.vlm.lora import load_adapter, merge_adapter
 from idc.vlm.merging import merge
 from idc.vlm.samples import DialogueSamples, collate_samples
 from idc.vlm.sft import SftTask
-from idc.vlm.tiny import TinyConfig, make_tiny
-from idc.vlm.tuning import group_of
+from idc.vlm.tuning import group_of, load_adapter, merge_adapter
 from tests.vlm.folders import samples, write_pairs
 from tests.vlm.models import TEXTS, found, model, tiny_folder
 

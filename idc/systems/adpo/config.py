@@ -11,8 +11,7 @@ from pydantic_core import to_jsonable_python
 
 from idc.config import ConfigModel, missing
 from idc.training.config import GroupConfig, TrainConfig
-from idc.vlm.config import TuneConfig
-from idc.vlm.tuning_config import TuningJob
+from idc.vlm.config import TuneConfig, TuningJob
 
 
 class RetrieverConfig(ConfigModel):

@@ -22,8 +22,7 @@ from idc.training.task import Batch
 from idc.vlm.batch import join_pixels
 from idc.vlm.chat import Chat
 from idc.vlm.family import Family
-from idc.vlm.samples import DialogueSamples, TuningSample, collate_samples
-from idc.vlm.tuning_data import loaders_of
+from idc.vlm.samples import DialogueSamples, TuningSample, collate_samples, loaders_of
 
 _NEGATIVES = 3
 """Last word of the seeds of candidates and noise; others: :mod:`idc.training.data`."""

@@ -25,9 +25,9 @@ from idc.training.task import Batch
 from idc.vlm.batch import encode_images
 from idc.vlm.family import Family
 from idc.vlm.logps import answer_log_probabilities
-from idc.vlm.lora import without_adapters
 from idc.vlm.sft import SftTask
 from idc.vlm.system import TunedSystem
+from idc.vlm.tuning import without_adapters
 
 Logs = dict[str, Tensor | float]
 

@@ -22,8 +22,8 @@ from idc.systems.changevg.notes import GuideNotes, guided_question, guided_turns
 from idc.systems.changevg.tuning import SYSTEM
 from idc.training.artifact import read_artifact
 from idc.vlm.captioner import Pairs, VlmCaptioner
+from idc.vlm.chat import with_default_turns
 from idc.vlm.config import PromptConfig
-from idc.vlm.dialogue import completed
 
 REMEMBERED = 64
 """Number of pairs of which what the guide saw is kept: a dialogue comes back with every turn."""
@@ -81,7 +81,7 @@ class GuidedCaptioner(VlmCaptioner):
         """The notes are before the first question of each dialogue, as in the tuning."""
         if len(befores) == len(afters) == len(dialogues):  # else the base class refuses them
             dialogues = [
-                guided_turns(notes, completed(dialogue, self.prompt), self.quote)
+                guided_turns(notes, with_default_turns(dialogue, self.prompt), self.quote)
                 for (notes, _), dialogue in zip(self.looks(befores, afters), dialogues, strict=True)
             ]
         return super().answer(befores, afters, dialogues, max_tokens=max_tokens, hear=hear)

@@ -13,8 +13,7 @@ from idc.config import ConfigModel, missing
 from idc.data.manifest import missing_pairs
 from idc.nn.config import WordDecoderConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
-from idc.vlm.config import PromptConfig
-from idc.vlm.tuning_config import TuningJob
+from idc.vlm.config import PromptConfig, TuningJob
 
 FOUR = tuple[int, int, int, int]
 

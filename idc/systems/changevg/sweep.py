@@ -16,8 +16,7 @@ from idc.sweep.chain import Step, TrialSteps
 from idc.sweep.one_training import TrainingTrial
 from idc.sweep.steps import answers_step, derived_faults, train_step, with_evaluation
 from idc.systems.changevg.config import ChangeVgJob, GuidedPromptConfig, GuideJob, RunGuideJob
-from idc.vlm.config import BaseConfig
-from idc.vlm.tuning_config import base_content
+from idc.vlm.config import BaseConfig, base_content
 
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner

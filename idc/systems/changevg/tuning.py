@@ -22,9 +22,8 @@ from idc.util import logs
 from idc.vlm.chat import Chat
 from idc.vlm.config import PromptConfig
 from idc.vlm.family import Family
-from idc.vlm.samples import Dialogue, DialogueSamples
+from idc.vlm.samples import Dialogue, DialogueSamples, loaders_of
 from idc.vlm.system import TunedSystem
-from idc.vlm.tuning_data import loaders_of
 
 _BATCH = 16
 """Pairs that the guide sees at once."""

@@ -12,9 +12,8 @@ from torch import Tensor
 from idc.captioning.contract import Speed
 from idc.systems.m3diff.model import Mdp, encode_pairs
 from idc.systems.m3diff.task import SYSTEM
-from idc.vlm.captioner import Pairs, VlmCaptioner
+from idc.vlm.captioner import Pairs, VlmCaptioner, placed_map
 from idc.vlm.samples import at_one_size
-from idc.vlm.token_maps import placed_map
 
 
 class M3DiffCaptioner(VlmCaptioner):

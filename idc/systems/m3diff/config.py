@@ -9,8 +9,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel
 from idc.systems.m3diff.mixture import MixtureConfig
-from idc.vlm.config import PartConfig, PromptConfig
-from idc.vlm.tuning_config import TuningJob
+from idc.vlm.config import PartConfig, PromptConfig, TuningJob
 
 
 class MdpConfig(ConfigModel):

@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 from idc.systems.m3diff.config import MdpConfig
 from idc.vlm.family import Family
-from idc.vlm.levels import check_levels, default_levels
 
 NEAR_ONE = 4.0
 """Score's bias at the start: sigmoid(4) = 0.982 for the last level, sigmoid(-4) = 0.018 for the others."""
@@ -141,7 +140,7 @@ class Mdp(nn.Module):
 
     Args:
         width: d.
-        layers: which levels of the tower are read (:mod:`idc.vlm.levels`), L of them.
+        layers: which levels of the tower are read (:meth:`idc.vlm.family.Family.levels`), L of them.
     """
 
     def __init__(self, width: int, layers: Sequence[int], config: MdpConfig):
@@ -180,6 +179,32 @@ class Mdp(nn.Module):
         if self.alone:
             return Perceived(total[0], apart[0::2])
         return Perceived(torch.stack(total, 1).flatten(0, 1), apart)
+
+
+def default_levels(last: int) -> tuple[int, ...]:
+    """Four levels that end at ``last``, an eighth of the tower apart (at least 1); fewer in towers of less than four
+    layers.
+
+    17, 20, 23, 26 for LLaVA-OneVision (M3Diff, section 5.2), 20, 24, 28, 32 for Qwen2.5-VL and 15, 18, 21, 24 for
+    InternVL3.
+    """
+    step = max(1, round(last / 8))
+    return tuple(level for level in range(last - 3 * step, last + 1, step) if level > 0)
+
+
+def check_levels(layers: Sequence[int], depth: int) -> None:
+    """Check levels against a tower of ``depth`` layers.
+
+    Raises:
+        ValueError: it lacks one, or they are not in ascending order.
+    """
+    if not layers or list(layers) != sorted(set(layers)):
+        raise ValueError(f"levels {tuple(layers)}: give one or more, in ascending order, none twice")
+    if missing := [level for level in layers if not 0 <= level <= depth]:
+        raise ValueError(
+            f"levels {tuple(layers)}: the base model's vision tower has {depth} layers and no level {missing[0]}; take "
+            f"levels from 0 to {depth}, or leave them empty for {default_levels(depth)}"
+        )
 
 
 def levels_of(config: MdpConfig, family: Family) -> tuple[int, ...]:
@@ -228,5 +253,5 @@ def encode_pairs(model: Any, family: Family, mdp: Mdp, pixels: Mapping[str, Tens
     assert list(levels.counts[0::2]) == list(levels.counts[1::2]), "the images of a pair have different grids"
     perceived = mdp(levels.features, levels.mask)
     encoded = family.project(model, pixels, levels, perceived.features.to(levels.features[-1].dtype))
-    apart = torch.cat((levels.places[0::2].float(), perceived.apart[..., None]), -1)
+    apart = torch.cat((levels.patch_coordinates[0::2].float(), perceived.apart[..., None]), -1)
     return encoded, [pair[:count] for pair, count in zip(apart, levels.counts[0::2], strict=True)]

@@ -22,8 +22,7 @@ from idc.sweep.chain import Step, TrialSteps
 from idc.sweep.steps import EVALUATE_DERIVED, JUDGE_DERIVED, derived_faults, train_step, with_evaluation
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.m3diff.mixture import check_sets, question_of
-from idc.vlm.config import GenerateConfig, PromptConfig
-from idc.vlm.tuning_config import base_content
+from idc.vlm.config import GenerateConfig, PromptConfig, base_content
 
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner

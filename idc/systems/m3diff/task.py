@@ -18,10 +18,10 @@ from idc.training.data import Loaders
 from idc.training.task import Batch
 from idc.vlm.config import GenerateConfig, TuneConfig
 from idc.vlm.family import Family
+from idc.vlm.samples import trained_on as trained_on_pairs
 from idc.vlm.sft import SftTask
 from idc.vlm.system import TunedSystem
 from idc.vlm.tuning import own_groups
-from idc.vlm.tuning_data import trained_on as trained_on_pairs
 
 
 class M3DiffTask(SftTask):

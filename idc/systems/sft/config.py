@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from idc.vlm.tuning_config import TuningJob
+from idc.vlm.config import TuningJob
 
 
 class SftJob(TuningJob):
