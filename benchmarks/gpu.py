@@ -119,7 +119,7 @@ def _tuning(config: GpuConfig, folder: Path, peak: float) -> Iterator[Row]:
         task = SYSTEM.task(job, load_model(model.folder, job.base, device), model.family, {})
         if isinstance(task, PreferenceTask):
             (part,) = samples_of(job, chat, None).values()
-            task.use([part])
+            task.set_caption_bank([part])
             samples = [part.get(index, 0) for index in range(config.pairs)]
             batch, answers = collate_preferences(samples, model.family), 2
         else:

@@ -165,11 +165,18 @@ class TuningJob(ConfigModel):
     )
     """The loop; the best validation CIDEr is selected."""
 
+    @property
+    def trains_own_module(self) -> bool:
+        """Whether a module of the system's own is trained too."""
+        return False
+
     def faults(self) -> Iterator[str]:
         if self.train.precision == "fp32" and self.base.dtype != "float32" and self.train.gpus_per_worker:
             yield f"base.dtype={self.base.dtype} needs train.precision=bf16; take that, or base.dtype=float32"
         if self.train.precision == "fp32" and self.base.dtype == "bfloat16":
             yield "base.dtype=bfloat16 needs train.precision=bf16; take that, or base.dtype=float32"
+        if self.tune.language == "frozen" and not (self.tune.tower or self.tune.projector or self.trains_own_module):
+            yield "tune.language: 'frozen', with tower and projector empty, trains nothing"
 
     def preflight(self) -> Iterator[str]:
         yield from missing_pairs(self.pairs, "pairs", kind=None)

@@ -281,8 +281,6 @@ class ChangeVgJob(TuningJob):
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()
-        if self.tune.language == "frozen" and not (self.tune.tower or self.tune.projector):
-            yield "tune.language: 'frozen', with tower and projector empty, trains nothing"
         if len(set(self.tasks)) < len(self.tasks):
             yield f"tasks: {', '.join(self.tasks)} names one twice"
         if "captions" in self.model_fields_set and self.captions != "each":

@@ -70,6 +70,10 @@ class M3DiffJob(TuningJob):
             return self.prompt
         return self.mixture.prompt_of(self.mixture.validated or next(iter(self.mixture.used)))
 
+    @property
+    def trains_own_module(self) -> bool:
+        return self.mdp is not None
+
     def faults(self) -> Iterator[str]:
         yield from super().faults()
         if bool(self.pairs) == (self.mixture is not None):
