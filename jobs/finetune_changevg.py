@@ -3,13 +3,12 @@
     python jobs/finetune_changevg.py pairs=data/changeimti guide=runs/guide/artifact \\
         base.source=Qwen/Qwen2.5-VL-7B-Instruct
     ray job submit --working-dir . -- python jobs/finetune_changevg.py --config jobs/configs/changevg/paper.yaml
-    python jobs/finetune_changevg.py pairs=data/levir-mci/pairs guide=runs/guide/artifact out=data/levir-mci/guided \\
-        "cross_fitted=[runs/guide-fold-0/artifact,runs/guide-fold-1/artifact]"
+    python jobs/finetune_changevg.py pairs=data/levir-mci/pairs guide=runs/guide/artifact out=data/levir-mci/guided
     python jobs/finetune_changevg.py out= --help                   the settings of the notes
 
-The artifact has the guide in it. Notes are summary, counts, positions and map of changed
-roads and buildings, stored in meta.guide of a folder of pairs, which the tuning takes as `notes`; where pairs have
-flags and masks, they are scored next to constant answers (guide.json).
+The artifact contains the guide. Notes are summary, counts, positions and map of changed roads and buildings, stored in
+meta.guide of a folder of pairs; where pairs have flags and masks, the notes and constant answers are scored
+(guide.json).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def store_notes() -> None:
     print(scores_table(score_notes(job.out, job.regions)))
     print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, rejected: {manifest.num_rejected} "
           f"{manifest.reject_reasons}")  # fmt: skip
-    print(f"next: {after_notes(job.out, job.guide)}")
+    print(f"next: {after_notes(job.guide)}")
 
 
 def main() -> None:

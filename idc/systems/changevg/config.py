@@ -119,11 +119,6 @@ class GuideJob(ConfigModel):
     """Folder of pairs with masks: training and validation split. A pair without a mask must be of change type none."""
     more_pairs: tuple[str, ...] = ()
     """Further folders with masks of which only the training split is used."""
-    folds: int = Field(1, ge=1)
-    """Leave one of so many parts of the training pairs out, by their ids: for notes on training pairs by guides that
-    have not learned them (`cross_fitted` of the notes). 1: learn all. The paper does not mention it."""
-    fold: int = Field(0, ge=0)
-    """The part that is left out, from 0."""
     start: str | None = Field(None, min_length=1)
     """Artifact of a guide of the same `model` that the training starts from; its vocabulary is kept."""
     model: GuideConfig = GuideConfig()
@@ -158,10 +153,6 @@ class GuideJob(ConfigModel):
     )
     """The loop; MCI's numbers. The best sum of mIoU and BLEU-4 on validation is exported. MCI also stops after 50
     epochs without a better one; here all are run."""
-
-    def faults(self) -> Iterator[str]:
-        if self.fold >= self.folds:
-            yield f"fold: {self.fold} of {self.folds} folds; the last one is {self.folds - 1}"
 
     def preflight(self) -> Iterator[str]:
         yield from missing_pairs(self.pairs, "pairs")
@@ -200,10 +191,6 @@ class RunGuideJob(ConfigModel):
     """Folder of pairs. Path or URI."""
     guide: str = Field(min_length=1)
     """Artifact of the guide."""
-    cross_fitted: tuple[str, ...] = ()
-    """Artifacts of the guide trained with `folds` and `fold` 0, 1, ...: notes on a training pair are then by the one
-    that has not learned it. A guide's notes on the pairs it has learned are better than those on new ones. The paper
-    does not mention it; default: all notes by `guide`."""
     out: str = Field(min_length=1)
     """Folder of pairs to write: the same rows with the notes in `meta.guide`, and guide.json. Path or URI."""
     regions: RegionConfig = RegionConfig()
@@ -228,8 +215,6 @@ class RunGuideJob(ConfigModel):
     def preflight(self) -> Iterator[str]:
         yield from missing_pairs(self.pairs, "pairs")
         yield from missing(self.guide, "guide")
-        for number, path in enumerate(self.cross_fitted):
-            yield from missing(path, f"cross_fitted.{number}")
 
 
 class GuidedPromptConfig(ConfigModel):
@@ -262,12 +247,8 @@ class ChangeVgJob(TuningJob):
     more_pairs: tuple[str, ...] = ()
     """Further such folders, of which only the training split is used."""
     guide: str | None = Field(None, min_length=1)
-    """Artifact of the guide (`jobs/train_guide.py`). Default: no guide (tables X to XIV, "w/o vision-guided"), and
-    questions as they are stored, which must not quote notes."""
-    notes: str | None = Field(None, min_length=1)
-    """Folder of pairs with the notes of this guide (`out=...`), also of guides that have not learned the
-    training pairs (`cross_fitted`). Default: the guide runs once on every pair when the training starts, also when it
-    is resumed."""
+    """Artifact of the guide (`jobs/train_guide.py`), which runs once on every pair when the training starts or is
+    resumed. Default: no guide (tables X to XIV, "w/o vision-guided"), and questions as they are stored."""
     quote: GuidedPromptConfig = GuidedPromptConfig()
     """How a dialogue's questions quote the notes, in training and by the captioner."""
     regions: RegionConfig | None = None
@@ -287,7 +268,7 @@ class ChangeVgJob(TuningJob):
             yield "captions: every caption is a row of the instructions; leave it out"
         if self.guide is None:
             fields = type(self).model_fields
-            for name in ("notes", "quote", "regions"):
+            for name in ("quote", "regions"):
                 if getattr(self, name) != fields[name].get_default():
                     yield f"{name}: not used without a guide; give guide=, or leave it out"
 
@@ -296,8 +277,6 @@ class ChangeVgJob(TuningJob):
         for path in self.more_pairs:
             yield from missing_pairs(path, "more_pairs", kind="instructions")
         yield from missing(self.guide, "guide")
-        if self.notes is not None:
-            yield from missing_pairs(self.notes, "notes")
 
 
 GUIDE = "guide"

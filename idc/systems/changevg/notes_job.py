@@ -22,7 +22,7 @@ from idc.metrics.classification import Measures, ScoredAnswer, score_answers
 from idc.metrics.segmentation import confusion, segmentation_scores
 from idc.systems.changevg.config import RegionConfig, RunGuideJob
 from idc.systems.changevg.guide_captioner import GuideCaptioner, read_guide
-from idc.systems.changevg.notes import NOTES, GuideNotes, fold_of, locations, positions_of_classes
+from idc.systems.changevg.notes import NOTES, GuideNotes, locations, positions_of_classes
 from idc.training.artifact import artifact_identity
 
 SCORES = "guide.json"
@@ -35,30 +35,22 @@ def open_notes(job: RunGuideJob, overwrite: bool = False) -> tuple[DatasetFolder
     """The folder, source and stage of a job, for ``run_local`` or its counterpart on Ray.
 
     Raises:
-        ValueError: the pairs cannot be read or have no images, an artifact is not that of a guide or not of its fold,
-            or ``job.out`` holds something else.
+        ValueError: the pairs cannot be read or have no images, the artifact is not a guide, or ``job.out`` holds
+            something else.
     """
-    guides = (job.guide, *job.cross_fitted)
-    for number, path in enumerate(guides):
-        trained = read_guide(path).config["job"]
-        fold = (number - 1, len(job.cross_fitted)) if number else None
-        if fold is not None and (trained["fold"], trained["folds"]) != fold:
-            raise ValueError(
-                f"cross_fitted.{fold[0]}: {path} was trained with folds={trained['folds']} fold={trained['fold']}; "
-                f"give the guide that was trained with folds={fold[1]} fold={fold[0]}"
-            )
+    read_guide(job.guide)
     source = FolderSource(job.pairs, chunk_size=job.chunk_size, limit=job.max_pairs, kind="pairs")
-    identities = [artifact_identity(path) for path in guides]
+    identity = artifact_identity(job.guide)
     settings = job.regions.model_dump(mode="json")
     folder = DatasetFolder.open_for_build(
         job.out,
         kind="pairs",
         schema=read_schema(job.pairs),
-        fingerprint=fingerprint("guide notes", _VERSION, identities, settings, source.fingerprint),
+        fingerprint=fingerprint("guide notes", _VERSION, [identity], settings, source.fingerprint),
         config=job.model_dump(mode="json", include=set(RunGuideJob.model_fields)),
         num_chunks=source.num_chunks,
         overwrite=overwrite,
-        extra={**source.manifest.extra, "guide": identities},
+        extra={**source.manifest.extra, "guide": identity},
     )
     spec = StageSpec(
         TakeNotes,
@@ -75,30 +67,24 @@ class TakeNotes:
     """Stage: adds the guide's notes to ``meta``."""
 
     def __init__(self, job: RunGuideJob) -> None:
-        self.regions, self.folds = job.regions, len(job.cross_fitted)
-        self.guide, *self.of_folds = (GuideCaptioner(path, job.device) for path in (job.guide, *job.cross_fitted))
+        self.regions, self.guide = job.regions, GuideCaptioner(job.guide, job.device)
 
     def __call__(self, batch: Batch) -> Batch:
         batch = {name: list(column) for name, column in with_errors(batch).items()}
-        by_guide: dict[int, list[tuple[int, list[np.ndarray]]]] = {}
+        indices: list[int] = []
+        pairs: list[list[np.ndarray]] = []
         for i in good_rows(batch):
             try:
-                images = [decode_image(batch[side][i]) for side in ("before", "after")]
+                pairs.append([decode_image(batch[side][i]) for side in ("before", "after")])
+                indices.append(i)
             except ImageError as error:
                 batch["error"][i] = str(error)
-                continue
-            by_guide.setdefault(self._guide_of(batch["split"][i], batch["pair_id"][i]), []).append((i, images))
-        for number, pairs in by_guide.items():
-            guide = self.guide if number < 0 else self.of_folds[number]
-            befores, afters = zip(*(images for _, images in pairs), strict=True)
-            for (i, _), notes in zip(pairs, guide.observe(befores, afters, self.regions), strict=True):
+        if pairs:
+            befores, afters = zip(*pairs, strict=True)
+            for i, notes in zip(indices, self.guide.notes(befores, afters, self.regions), strict=True):
                 meta = json.loads(batch["meta"][i] or "{}")
                 batch["meta"][i] = meta_text({**meta, NOTES: notes.to_dict()})
         return batch
-
-    def _guide_of(self, split: str, pair_id: str) -> int:
-        """Number of the guide of a fold; -1 for the one that learned all."""
-        return fold_of(pair_id, self.folds) if self.folds and split == "train" else -1
 
 
 def score_notes(out: str, regions: RegionConfig) -> dict[str, Any]:

@@ -3,7 +3,6 @@ entry and its artifact, which holds the guide."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,11 +10,9 @@ from typing import Any
 from idc.changeimti.config import RegionConfig
 from idc.data.images import decode_image
 from idc.data.manifest import complete_manifest
-from idc.data.stored_rows import iter_rows
 from idc.systems.changevg.config import GUIDE, ChangeVgJob, GuidedPromptConfig
 from idc.systems.changevg.guide_captioner import GuideCaptioner, read_guide
 from idc.systems.changevg.notes import GuideNotes, guided_turns
-from idc.training.artifact import artifact_identity
 from idc.training.context import Context
 from idc.training.data import Loaders
 from idc.util import logs
@@ -96,12 +93,11 @@ def resolved_regions(job: ChangeVgJob) -> RegionConfig:
 
 
 def make_loaders(job: ChangeVgJob, family: Family, context: Context) -> Loaders:
-    """Loaders of the training and the validation split; the guide's notes are read or taken, once for each pair.
+    """Loaders of the training and the validation split; the guide runs once on each pair.
 
     Raises:
-        ValueError: naming the first row that cannot be used, or what of the notes does not fit.
+        ValueError: naming the first row that cannot be used.
     """
-    regions = resolved_regions(job)
     chat, seed = Chat(family, job.cutoff), job.train.seed
     folders = dict.fromkeys((job.pairs, *job.more_pairs))
     parts = {
@@ -119,47 +115,13 @@ def make_loaders(job: ChangeVgJob, family: Family, context: Context) -> Loaders:
         )
     if job.guide is not None:
         every = [*parts.values(), validation]
-        notes = _stored_notes(job, every, regions) if job.notes else _taken_notes(job.guide, every, regions, context)
+        notes = take_notes(job.guide, every, resolved_regions(job), context)
         for samples in every:
             samples.notes, samples.quote = notes, job.quote
     return loaders_of(job, parts, validation if len(validation) else None, family, context)
 
 
-def _stored_notes(job: ChangeVgJob, every: Iterable[ImtiDialogues], regions: RegionConfig) -> dict[str, GuideNotes]:
-    """The notes of the job's folder on the pairs of the samples."""
-    assert job.notes is not None
-    assert job.guide is not None
-    manifest = complete_manifest(job.notes, kind="pairs")
-    identities = manifest.extra.get("guide")
-    if not identities:
-        raise ValueError(f"notes: {job.notes} has no guide's notes; add them first (out= --help)")
-    read_guide(job.guide)
-    if identities[0] != artifact_identity(job.guide):
-        raise ValueError(
-            f"notes: those of {job.notes} are of another guide than {job.guide}; run this one on the pairs"
-        )
-    counted = RegionConfig.model_validate(manifest.config.get("regions", {}))
-    if counted != regions:
-        differing = " ".join(
-            f"regions.{name}={value}" for name, value in regions.model_dump().items() if getattr(counted, name) != value
-        )
-        raise ValueError(
-            f"notes: {job.notes} counts other regions than the answers; run the guide with {differing}, or set regions"
-        )
-    wanted = {name: samples for samples in every for name in samples.pairs()}
-    notes = {}
-    for row in iter_rows(job.notes, ["pair_id", "meta"]):
-        if (name := row["pair_id"]) in wanted:
-            notes[name] = replace(GuideNotes.of_meta(json.loads(row["meta"] or "{}"), name), class_map=b"")
-    if missing := [name for name in wanted if name not in notes]:
-        raise ValueError(
-            f"notes: {job.notes} has none on {len(missing)} pairs of {wanted[missing[0]].folder}, such as "
-            f"{missing[0]!r}; run the guide on all pairs"
-        )
-    return notes
-
-
-def _taken_notes(
+def take_notes(
     guide: str, every: Iterable[ImtiDialogues], regions: RegionConfig, context: Context
 ) -> dict[str, GuideNotes]:
     """The notes of a guide that runs on the pairs of the samples, each rank on its share."""
@@ -171,7 +133,7 @@ def _taken_notes(
         names = share[start : start + _BATCH]
         rows = [samples.rows[row] for samples, row in map(samples_of.__getitem__, names)]
         befores, afters = ([decode_image(row["images"][side]) for row in rows] for side in (0, 1))
-        for name, notes in zip(names, captioner.observe(befores, afters, regions), strict=True):
+        for name, notes in zip(names, captioner.notes(befores, afters, regions), strict=True):
             mine[name] = replace(notes, class_map=b"")
     if context.rank == 0:
         logs.event("notes", f"the guide ran on {len(samples_of):,} pairs", pairs=len(samples_of))
