@@ -25,7 +25,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 @dataclass(frozen=True)
 class Levels:
-    """Features of images at several layers of the tower, in the tower's own order of tokens.
+    """Features of images at several layers of the tower, in the tower's own order of tokens: the input of a module
+    between tower and projector. A level is an index of transformers' ``hidden_states``: 0 is the input of the first
+    layer, n the output of layer n.
 
     Attributes:
         features: of each layer (N, T, d); 0 where an image has no token.
@@ -248,11 +250,11 @@ class Family:
         return hidden
 
     def levels(self, model: Any, pixels: Mapping[str, Tensor], layers: Sequence[int]) -> Levels:
-        """Features of images at several levels (:mod:`idc.systems.m3diff.model`).
+        """Features of images at several levels (:class:`Levels`).
 
         Args:
             model, pixels: as of :meth:`encode`.
-            layers: the levels, checked (:func:`idc.systems.m3diff.model.check_levels`).
+            layers: the levels, in ascending order.
         """
         with recorded(self.blocks(model), layers) as hidden:
             output = self.run_tower(model, pixels)

@@ -27,7 +27,7 @@ from idc.training.context import Context
 from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture, sample_rng
 from idc.training.task import Batch
 from idc.util import logs
-from idc.vlm.batch import Sample, collate_encoded
+from idc.vlm.batch import Sample, collate_encoded, prompt_sample
 from idc.vlm.chat import Chat, Size, caption_turns
 from idc.vlm.config import Captions, PromptConfig, TuningJob
 from idc.vlm.family import Family
@@ -275,7 +275,7 @@ def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:
         for index, scored_sample in enumerate(scored)
         if scored_sample.shuffled is not None
     ]
-    prompts = [Sample(scored_sample.prompt, [False] * len(scored_sample.prompt), {}) for scored_sample in scored]
+    prompts = [prompt_sample(scored_sample.prompt) for scored_sample in scored]
     return {
         **batch,
         "prompt": collate_encoded(prompts, family, "left"),

@@ -129,7 +129,7 @@ class MixtureConfig(ConfigModel):
                     yield str(error)
 
 
-def question_of(mixture: MixtureConfig | None, name: str) -> PromptConfig:
+def prompt_of_dataset(mixture: MixtureConfig | None, name: str) -> PromptConfig:
     """The question about a data set's pairs, of a mixture or of table 9.
 
     Raises:

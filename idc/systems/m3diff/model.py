@@ -85,10 +85,10 @@ class Stack(nn.Module):
         delta_ca = delta_ca + self.mlp(delta_ca)  # (5), MLP
         tilde_1 = self.attend_difference(first, torch.cat((first, delta_ca), 1), twice)  # (6)
         tilde_2 = self.attend_difference(second, torch.cat((second, delta_ca), 1), twice)  # (6)
-        return tilde_1, tilde_2, delta, _apart(hat_1, hat_2)
+        return tilde_1, tilde_2, delta, _relative_distance(hat_1, hat_2)
 
 
-def _apart(first: Tensor, second: Tensor) -> Tensor:
+def _relative_distance(first: Tensor, second: Tensor) -> Tensor:
     """|a - b| / (|a| + |b|) over channels: 0 for equal features, at most 1."""
     first, second = first.detach().float(), second.detach().float()
     sizes = first.norm(dim=-1) + second.norm(dim=-1)
@@ -145,7 +145,7 @@ class Mdp(nn.Module):
 
     def __init__(self, width: int, layers: Sequence[int], config: MdpConfig):
         super().__init__()
-        self.layers, self.alone = tuple(layers), config.compares == "itself"
+        self.layers, self.self_compare = tuple(layers), config.compares == "itself"
         self.stacks = nn.ModuleList(Stack(width, config) for _ in range(config.stacks))
         self.score = Score(width, config, len(layers))
 
@@ -161,8 +161,8 @@ class Mdp(nn.Module):
             mask: (2P, T).
         """
         kind = self.score.bias.dtype
-        # Each image is compared with the next one; alone, with itself, as twice as many pairs of equal images.
-        before, after = (slice(None), slice(None)) if self.alone else (slice(0, None, 2), slice(1, None, 2))
+        # Each image is compared with the next one, or with itself: twice as many pairs of equal images.
+        before, after = (slice(None), slice(None)) if self.self_compare else (slice(0, None, 2), slice(1, None, 2))
         pair_mask = None if mask is None else mask[before]
         total: list[Tensor] = []
         apart = None
@@ -176,7 +176,7 @@ class Mdp(nn.Module):
             weighted = [score * first, score * second]
             total = [a + b for a, b in zip(total, weighted, strict=True)] if total else weighted  # (8)
         assert apart is not None
-        if self.alone:
+        if self.self_compare:
             return Perceived(total[0], apart[0::2])
         return Perceived(torch.stack(total, 1).flatten(0, 1), apart)
 
@@ -192,30 +192,22 @@ def default_levels(last: int) -> tuple[int, ...]:
     return tuple(level for level in range(last - 3 * step, last + 1, step) if level > 0)
 
 
-def check_levels(layers: Sequence[int], depth: int) -> None:
-    """Check levels against a tower of ``depth`` layers.
+def levels_of(config: MdpConfig, family: Family) -> tuple[int, ...]:
+    """The levels of a base model's tower that are read.
 
     Raises:
-        ValueError: it lacks one, or they are not in ascending order.
+        ValueError: they are not in ascending order, the tower lacks one, or the last is not the one that the projector
+            reads.
     """
-    if not layers or list(layers) != sorted(set(layers)):
-        raise ValueError(f"levels {tuple(layers)}: give one or more, in ascending order, none twice")
-    if missing := [level for level in layers if not 0 <= level <= depth]:
+    read, depth = family.read_level, family.depth
+    levels = default_levels(read) if config.levels is None else config.levels
+    if not levels or list(levels) != sorted(set(levels)):
+        raise ValueError(f"mdp.levels={levels}: give one or more, in ascending order, none twice")
+    if missing := [level for level in levels if not 0 <= level <= depth]:
         raise ValueError(
-            f"levels {tuple(layers)}: the base model's vision tower has {depth} layers and no level {missing[0]}; take "
+            f"mdp.levels={levels}: the base model's vision tower has {depth} layers and no level {missing[0]}; take "
             f"levels from 0 to {depth}, or leave them empty for {default_levels(depth)}"
         )
-
-
-def levels_of(config: MdpConfig, family: Family) -> tuple[int, ...]:
-    """The levels that are read of a base model.
-
-    Raises:
-        ValueError: the base model lacks one, or the last is not the one that its projector reads.
-    """
-    read = family.read_level
-    levels = default_levels(read) if config.levels is None else config.levels
-    check_levels(levels, family.depth)
     if config.start == "near_base" and levels[-1] != read:
         raise ValueError(
             f"mdp.levels={levels}: the base model's projector reads level {read}; with mdp.start=near_base it must be "

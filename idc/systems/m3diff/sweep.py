@@ -21,7 +21,7 @@ from idc.evaluation.judge import JudgeSection
 from idc.sweep.chain import Step, TrialSteps
 from idc.sweep.steps import EVALUATE_DERIVED, JUDGE_DERIVED, derived_faults, train_step, with_evaluation
 from idc.systems.m3diff.config import M3DiffJob
-from idc.systems.m3diff.mixture import check_sets, question_of
+from idc.systems.m3diff.mixture import check_sets, prompt_of_dataset
 from idc.vlm.config import GenerateConfig, PromptConfig, base_content
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Trial(ConfigModel):
     @property
     def question(self) -> PromptConfig:
         """The question about the scored pairs."""
-        return PromptConfig() if self.ask is None else question_of(self.m3diff.mixture, self.ask)
+        return PromptConfig() if self.ask is None else prompt_of_dataset(self.m3diff.mixture, self.ask)
 
     @property
     def generation(self) -> GenerateConfig:
