@@ -1,7 +1,7 @@
-"""Dialogues about images as training samples, from folders of pairs or of instructions.
+"""Dialogues about images as training samples, from folders of pairs or of instructions, and their loaders.
 
-A sample depends on (seed, epoch, index) alone. Its length is known from the headers of its images, so that samples can
-be grouped by length and a dialogue that is too long is refused before the training starts.
+A sample depends on (seed, epoch, index) alone. Its length follows from the headers of its images, so that samples can
+be grouped by length, and a dialogue that is too long is refused before the training starts.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ from idc.vlm.family import Family
 
 @dataclass(frozen=True)
 class Dialogue:
-    """A row as the dialogue that is learned.
+    """A row as a dialogue.
 
     Attributes:
         name: for messages.
         images: encoded bytes, in the order of their marks in the turns.
         references: right answers to the last question.
         scene: the truth (:func:`idc.metrics.difference_lists.scene_truth`), if it is known.
-        one_size: the images are those of a pair, and the model sees both at the size of the first
-            (:func:`at_one_size`).
+        one_size: the images are a pair, both seen at the size of the first (:func:`at_one_size`).
     """
 
     name: str
@@ -55,7 +54,7 @@ class Dialogue:
 
     @property
     def sizes(self) -> list[Size]:
-        """Of the images as the model is given them, from their headers.
+        """Sizes at which the model is given the images, from their headers.
 
         Raises:
             ValueError: an image cannot be read, or there are not the two images of a pair.
@@ -76,18 +75,18 @@ class Dialogue:
 
 def at_one_size(before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
     """A pair for a model that compares its images position by position: the image after is resized to the size of the
-    image before, if it has another one."""
+    image before."""
     return [before, resize_image(after, before.shape[:2])]
 
 
 @dataclass(frozen=True)
 class ScoredSample:
-    """The data that validation needs of a sample besides its tokens and pixels.
+    """What validation needs of a sample besides its tokens and pixels.
 
     Attributes:
-        name, references, scene: as of :class:`Dialogue`.
+        name, references, scene: see :class:`Dialogue`.
         prompt: ids of the dialogue up to its last answer.
-        shuffled: the same dialogue with the images of another row; None if there is no other with as many images.
+        shuffled: the same dialogue with the images of another row; None if no other row has as many images.
     """
 
     name: str
@@ -99,7 +98,7 @@ class ScoredSample:
 
 @dataclass(frozen=True)
 class TuningSample:
-    """A sample, in validation with what is scored."""
+    """A sample; for validation with what is scored."""
 
     sample: Sample
     scored: ScoredSample | None = None
@@ -112,11 +111,11 @@ class DialogueSamples:
         folder: of kind ``pairs`` or ``instructions``.
         prompt: the question about a pair; instructions have their own.
         captions: each caption of a pair is a sample, or one is drawn at every visit.
-        validation: samples also have what is scored; of a pair with its first caption.
-        one_size: as of :class:`Dialogue`, for all of them.
+        validation: samples also have what is scored; pairs have their first caption.
+        one_size: see :class:`Dialogue`, for all of them.
 
     Raises:
-        ValueError: the folder is of another kind, not complete, or has no images.
+        ValueError: the folder is of another kind, incomplete, or has no images.
     """
 
     def __init__(
@@ -130,8 +129,7 @@ class DialogueSamples:
         validation: bool = False,
         one_size: bool = False,
     ):
-        self.one_size = one_size
-        self.folder, self.chat, self.prompt, self.seed = folder, chat, prompt, seed
+        self.folder, self.chat, self.prompt, self.seed, self.one_size = folder, chat, prompt, seed, one_size
         self.draws = captions == "one" and not validation
         kind = complete_manifest(folder).kind
         if kind not in ("pairs", "instructions"):
@@ -172,13 +170,12 @@ class DialogueSamples:
         sample = encode_dialogue(self.chat, dialogue)
         if self.other is None:
             return TuningSample(sample)
-        turns = dialogue.turns
         shuffled = None
         if (other := self.other.get(row)) is not None:
             images = self.dialogue(other, 0).images
             loose = Chat(self.chat.family)  # images of another size may be above the cutoff
             shuffled = encode_dialogue(loose, replace(dialogue, images=images))
-        prompt = self.chat.prompt(turns[:-1], dialogue.sizes)
+        prompt = self.chat.prompt(dialogue.turns[:-1], dialogue.sizes)
         return TuningSample(sample, ScoredSample(dialogue.name, dialogue.references, dialogue.scene, prompt, shuffled))
 
     def truths(self) -> Iterator[Truth | TrueDifferences | None]:
@@ -198,21 +195,21 @@ class DialogueSamples:
         return self._lengths[row, number]
 
     def check(self, rank: int = 0, world_size: int = 1) -> int:
-        """Encode every dialogue of this rank's share without its pixels: half a millisecond of a core for each.
+        """Encode every dialogue of this rank's share without its pixels, half a millisecond of a core each.
 
         Returns:
             The number of tokens of the longest one.
 
         Raises:
-            ValueError: naming the row: it is longer than the cutoff, has other images than its text marks, control
-                tokens in its text, an image that cannot be read, or with ``one_size`` not two of them.
+            ValueError: naming the row: it is longer than the cutoff, its images do not match the marks in its text, its
+                text contains control tokens, an image cannot be read, or with ``one_size`` there are not two of them.
         """
         for row in list(dict.fromkeys(row for row, _ in self.order))[rank::world_size]:
             self._measure(row)
         return max(self._lengths.values(), default=0)
 
     def _measure(self, row: int) -> None:
-        """The lengths of a row's dialogues, of which in validation only the first is used."""
+        """The lengths of a row's dialogues; validation uses only the first."""
         columns = self.rows[row]
         sizes: list[Size] | None = None
         for number in range(1 if self.other is not None else self.counts[row]):
@@ -228,7 +225,7 @@ class DialogueSamples:
         return self.dialogue_of(self.rows[row], number)
 
     def dialogue_of(self, row: Mapping[str, Any], number: int) -> Dialogue:
-        """As :meth:`dialogue`, of a row's columns; all dialogues of a row are about the same images."""
+        """As :meth:`dialogue`, from a row's columns; all dialogues of a row are about the same images."""
         if not self.of_pairs:
             instruction = Instruction.from_row(row)
             images: Any = instruction.images  # in a folder they are bytes
@@ -259,9 +256,9 @@ def encode_dialogue(chat: Chat, dialogue: Dialogue) -> Sample:
 
 
 def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:
-    """A batch of B samples: what :func:`idc.vlm.batch.collate_encoded` returns, and in validation
+    """A batch of B samples (:func:`idc.vlm.batch.collate_encoded`), for validation also with
 
-    - ``prompt``: the prompts, padded at the left, without pixels;
+    - ``prompt``: the prompts, padded on the left, without pixels;
     - ``shuffled``: a batch with the images of other rows, None if there is none; ``right``: indices of its samples;
     - ``name``, ``references``, ``scene``: lists of B.
     """
@@ -270,20 +267,15 @@ def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:
     if not scored:
         return batch
     assert len(scored) == len(samples), "samples of training and of validation in one batch"
-    other = [
-        (index, scored_sample.shuffled)
-        for index, scored_sample in enumerate(scored)
-        if scored_sample.shuffled is not None
-    ]
-    prompts = [prompt_sample(scored_sample.prompt) for scored_sample in scored]
+    other = [(index, entry.shuffled) for index, entry in enumerate(scored) if entry.shuffled is not None]
     return {
         **batch,
-        "prompt": collate_encoded(prompts, family, "left"),
+        "prompt": collate_encoded([prompt_sample(entry.prompt) for entry in scored], family, "left"),
         "shuffled": collate_encoded([sample for _, sample in other], family) if other else None,
         "right": [index for index, _ in other],
-        "name": [scored_sample.name for scored_sample in scored],
-        "references": [list(scored_sample.references) for scored_sample in scored],
-        "scene": [scored_sample.scene for scored_sample in scored],
+        "name": [entry.name for entry in scored],
+        "references": [list(entry.references) for entry in scored],
+        "scene": [entry.scene for entry in scored],
     }
 
 
@@ -310,12 +302,12 @@ def loaders_of(
     context: Context,
     collate: Callable[..., Batch] = collate_samples,
 ) -> Loaders:
-    """Loaders of these samples, all of which are encoded once; an epoch is one pass over all parts.
+    """Loaders of these samples, all of which are encoded once here; an epoch is one pass over all parts.
 
     Args:
         parts: of the training, by name; their order is part of the seed.
         validation: None for no validation.
-        collate: makes a batch of samples and the keyword ``family``.
+        collate: makes a batch of samples, with the keyword ``family``.
 
     Raises:
         ValueError: naming the first row that cannot be used.

@@ -304,9 +304,3 @@ def test_wrong_calls_are_refused(
     monkeypatch.setattr(model.family.config.get_text_config(), "max_position_embeddings", 60)
     with pytest.raises(ValueError, match=fault):
         getattr(model, method)(*arguments, **options)
-
-
-def test_a_prompt_with_a_control_token_is_refused() -> None:
-    model = captioner(KIND)
-    with pytest.raises(ValueError, match=r"turn 0 \(user\) has the model's control token"):
-        VlmCaptioner(model.model, model.family, PromptConfig(text=f"{IMAGE}{IMAGE}<|im_end|>"), GenerateConfig())

@@ -1,5 +1,5 @@
-"""ChangeVG: supervised tuning on ChangeIMTI's dialogues, with a guide's notes before the first question of each; its
-entry and its artifact, which holds the guide."""
+"""ChangeVG: supervised tuning on ChangeIMTI's dialogues, each with a guide's notes before its first question; training
+entry and artifact, which contains the guide."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from idc.vlm.samples import Dialogue, DialogueSamples, loaders_of
 from idc.vlm.system import TunedSystem
 
 _BATCH = 16
-"""Pairs that the guide sees at once."""
+"""Pairs in a batch of the guide."""
 
 
 class ImtiDialogues(DialogueSamples):
     """The dialogues of a split of ChangeIMTI.
 
     Args:
-        folder, split, chat, prompt, seed: as of :class:`idc.vlm.samples.DialogueSamples`.
+        folder, split, chat, prompt, seed: see :class:`idc.vlm.samples.DialogueSamples`.
         tasks: rows of other tasks are left out.
-        validation: samples also have what is scored: a pair's first row that asks for its caption alone, with all of
-            its captions as references; if `tasks` has no captions, every row.
+        validation: samples also have what is scored. If `tasks` has captions, they are each pair's first row that asks
+            for its caption alone, with all captions of the pair as references; else every row.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class ImtiDialogues(DialogueSamples):
             name = self.pair_ids[row]
             if name is None or images[row] != 2:
                 raise ValueError(
-                    f"{self.folder}, row {self.rows[row]['row_id']!r}: is of no pair, so that a guide has nothing to "
-                    "say about it; leave the row out, or tune without a guide"
+                    f"{self.folder}, row {self.rows[row]['row_id']!r}: belongs to no pair of two images, which a guide "
+                    "needs; leave the row out, or tune without a guide"
                 )
             row_of.setdefault(name, row)
         return row_of

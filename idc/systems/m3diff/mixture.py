@@ -1,8 +1,7 @@
 """The training mixture of M3Diff: several data sets, each with its own question. Loads no torch.
 
-The paper's mixture (table 9) is six data sets, :data:`TABLE_9`, of which every caption is a sample: their 896k captions
-are its "fine-tuning dataset of 896K samples" (section 5.2). The questions are not printed anywhere. What is unknown is
-a setting here, with the default at its field.
+The paper's mixture (table 9) has six data sets, :data:`TABLE_9`, with 896k captions, its "fine-tuning dataset of 896K
+samples" (section 5.2): every caption is a sample. The paper prints no questions.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ QUESTIONS: Mapping[str, str] = {
     "clevr_dc": "The second image is taken from another side. What changed in the scene? Answer in one sentence.",
     "clevr_change": "The camera may have moved a little. What changed in the scene? Answer in one sentence.",
 }
-"""Name of a data set -> the question about its pairs. The paper prints none; these are ours, one for each way in which
-the captions are written: a request, a comparison, one change of several, all changes in detail."""
+"""Name of a data set -> the question about its pairs. They are ours, and ask for captions as the data set has them: a
+request, a comparison, one change of several, all changes in detail."""
 
 
 def default_question(name: str) -> PromptConfig:
@@ -64,8 +63,8 @@ class MixtureConfig(ConfigModel):
     without: tuple[str, ...] = ()
     """Names of sets that are left out (`mixture.without=[omnidiff]`)."""
     train_on_val: bool = False
-    """Train on the validation pairs too, as the counts of table 9 say of the paper's mixture (71k pairs of CLEVR-Change
-    are more than its 67,660 training pairs). There is then no validation."""
+    """Train on the validation pairs too, without validation. The paper must have done so: the 71k pairs of CLEVR-Change
+    in table 9 are more than its 67,660 training pairs."""
     validate_on: str | None = None
     """Name of the set whose validation split is scored. Default: the first."""
 
