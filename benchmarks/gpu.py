@@ -94,6 +94,7 @@ def _tuning(config: GpuConfig, folder: Path, peak: float) -> Iterator[Row]:
     """A step of SFT and one of DPO, with adapters of rank 16 on the language model."""
     import torch
 
+    from benchmarks.tiny_vlm import TinyConfig, make_tiny
     from idc.systems.adpo.config import AdpoJob
     from idc.systems.adpo.data import collate_preferences, samples_of
     from idc.systems.adpo.task import SYSTEM, PreferenceTask
@@ -101,7 +102,6 @@ def _tuning(config: GpuConfig, folder: Path, peak: float) -> Iterator[Row]:
     from idc.vlm.base import find_base, load_model
     from idc.vlm.chat import Chat
     from idc.vlm.samples import DialogueSamples, collate_samples
-    from idc.vlm.tiny import TinyConfig, make_tiny
 
     size = {"side": 64, "patch": 16} if config.tiny else {"side": 448, "patch": 14}
     base = make_tiny(TinyConfig("qwen2_5_vl", **size), _WORDINGS * 4, folder / "base")
@@ -119,7 +119,7 @@ def _tuning(config: GpuConfig, folder: Path, peak: float) -> Iterator[Row]:
         task = SYSTEM.task(job, load_model(model.folder, job.base, device), model.family, {})
         if isinstance(task, PreferenceTask):
             (part,) = samples_of(job, chat, None).values()
-            task.use([part])
+            task.set_caption_bank([part])
             samples = [part.get(index, 0) for index in range(config.pairs)]
             batch, answers = collate_preferences(samples, model.family), 2
         else:

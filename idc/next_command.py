@@ -72,8 +72,6 @@ def after_training(entry: str, job: Any, artifact: str) -> str:
         case "systems.namc.task:pretrain":
             names = {"name": "mine-namc", "pairs": job.caption_pairs or pairs, "pretrained": artifact}
             return _command("finetune_namc", "namc/finetune_small", **names, **carried)
-        case "systems.changevg.tuning:train" if job.notes:  # its pairs are questions
-            pairs = job.notes
         case _ if _holds_questions(pairs):
             return _answers(artifact, pairs)
     if (procedures := getattr(job, "procedures", None)) is not None:
@@ -132,10 +130,10 @@ def after_changeimti(instructions: str) -> str:
     return _command("finetune_sft", name="mine-changeimti", pairs=instructions, base=base)
 
 
-def after_notes(pairs: str, guide: str) -> str:
+def after_notes(guide: str) -> str:
     """The tuning of the paper's language model with the guide's notes."""
     base = {"source": "Qwen/Qwen2.5-VL-7B-Instruct"}
-    return _command("finetune_changevg", pairs="data/changeimti", guide=guide, notes=pairs, base=base)
+    return _command("finetune_changevg", pairs="data/changeimti", guide=guide, base=base)
 
 
 def after_corruption(pairs: str) -> str:

@@ -3,17 +3,12 @@
     python jobs/finetune_changevg.py pairs=data/changeimti guide=runs/guide/artifact \\
         base.source=Qwen/Qwen2.5-VL-7B-Instruct
     ray job submit --working-dir . -- python jobs/finetune_changevg.py --config jobs/configs/changevg/paper.yaml
-    python jobs/finetune_changevg.py pairs=data/levir-mci/pairs guide=runs/guide/artifact out=data/levir-mci/guided \\
-        "cross_fitted=[runs/guide-fold-0/artifact,runs/guide-fold-1/artifact]"
+    python jobs/finetune_changevg.py pairs=data/levir-mci/pairs guide=runs/guide/artifact out=data/levir-mci/guided
     python jobs/finetune_changevg.py out= --help                   the settings of the notes
-    python jobs/finetune_changevg.py instructions=data/changeimti pairs=data/levir-mci/guided \\
-        out=data/changeimti-guided prompt.regions=false
-    python jobs/finetune_changevg.py instructions= out= --help     the settings of the questions
 
-The artifact has the guide in it. Notes are summary, counts, positions and map of changed
-roads and buildings, stored in meta.guide of a folder of pairs, which the tuning takes as `notes`; where pairs have
-flags and masks, they are scored next to constant answers (guide.json). With instructions, the questions are stored with
-the notes before them, for the tuning of any vision-language model.
+The artifact contains the guide. Notes are summary, counts, positions and map of changed roads and buildings, stored in
+meta.guide of a folder of pairs; where pairs have flags and masks, the notes and constant answers are scored
+(guide.json).
 """
 
 from __future__ import annotations
@@ -21,18 +16,14 @@ from __future__ import annotations
 from cluster.config import OnCluster
 from cluster.training_command import train_command, with_cluster
 from idc.config import cli, setting
-from idc.next_command import after_changeimti, after_notes
-from idc.systems.changevg.config import ChangeVgJob, GuideQuestionsJob, RunGuideJob
+from idc.next_command import after_notes
+from idc.systems.changevg.config import ChangeVgJob, RunGuideJob
 
 Job = with_cluster(ChangeVgJob)
 
 
 class NotesJob(OnCluster, RunGuideJob):
     """Store a guide's notes, and the cluster to do it on."""
-
-
-class QuestionsJob(OnCluster, GuideQuestionsJob):
-    """Quote a guide's notes, and the cluster to do it on."""
 
 
 def store_notes() -> None:
@@ -48,19 +39,7 @@ def store_notes() -> None:
     print(scores_table(score_notes(job.out, job.regions)))
     print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, rejected: {manifest.num_rejected} "
           f"{manifest.reject_reasons}")  # fmt: skip
-    print(f"next: {after_notes(job.out, job.guide)}")
-
-
-def quote_notes() -> None:
-    args = cli(QuestionsJob, __doc__)
-    from cluster.session import run_chunks
-    from idc.systems.changevg.notes_job import open_questions
-
-    job = args.config
-    folder, source, stages = open_questions(job, args.overwrite)
-    manifest = run_chunks(args.local, job.cluster, folder, source, stages, max_reject_share=0.0, job=job, name="rows")
-    print(f"{job.out}: {manifest.num_rows} rows {manifest.rows_by_split}")
-    print(f"next: {after_changeimti(job.out)}")
+    print(f"next: {after_notes(job.guide)}")
 
 
 def main() -> None:
@@ -68,7 +47,7 @@ def main() -> None:
         train_command(Job, "idc.systems.changevg.tuning:train", __doc__)
         return
     try:
-        store_notes() if setting("instructions") is None else quote_notes()
+        store_notes()
     except ValueError as error:
         raise SystemExit(f"finetune_changevg: {error}") from None
 

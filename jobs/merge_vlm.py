@@ -1,7 +1,7 @@
 """Merge a tuned vision-language model into its base: a plain hub folder.
 
 python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged
-python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged push=me/my-captioner
+hf upload me/my-captioner merged
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ class Job(ConfigModel):
     """The model that was tuned."""
     dtype: Literal["base", "float32", "bfloat16"] = "base"
     """Type of the merged weights; base: that of the base's files. The sums are computed in float32 in any case."""
-    push: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")
-    """Also upload the folder to this repository of the hub (it is made, private, if it is new) by the login of `hf auth
-    login`."""
 
     def faults(self) -> Iterator[str]:
         yield from remote(self.out, "out", "a merged model")
@@ -40,14 +37,11 @@ class Job(ConfigModel):
 def main() -> None:
     args = cli(Job, __doc__, local=False)
     from idc.training.artifact import read_artifact
-    from idc.vlm.merging import merge, push
+    from idc.vlm.merging import merge
 
     job = args.config
     try:
         print(merge(read_artifact(job.artifact), job.out, job.base.source, job.dtype, overwrite=args.overwrite))
-        if job.push is not None:
-            push(job.out, job.push)
-            print(f"{job.out}: uploaded as {job.push}")
     except (OSError, ValueError) as error:
         raise SystemExit(f"merge: {error}") from None
 

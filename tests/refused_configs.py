@@ -24,22 +24,13 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "train_guide": (
-        "pairs=nowhere start=nor/here fold=1 model.image_size=100 model.heads=3 model.backbone.heads=[1,2,5,7]",
+        "pairs=nowhere start=nor/here model.image_size=100 model.heads=3 model.backbone.heads=[1,2,5,7]",
         [
-            "fold: 1 of 1 folds; the last one is 0",
             "model.image_size: 100 is not a multiple of 32, the stride of the last level",
             "model.heads: 3 and 2 must divide the last of backbone.widths, 512",
             "model.backbone.widths: 512 of level 4 is not divisible by its heads, 7",
             "pairs: no such file or folder: 'nowhere'",
             "start: no such file or folder: 'nor/here'",
-        ],
-    ),
-    "finetune_changevg, questions": (
-        "instructions=nor/here pairs=nowhere out=out prompt.style=notebook prompt.regions=false",
-        [
-            "prompt.regions: style=notebook quotes none anyway; leave it out",
-            "instructions: no such file or folder: 'nor/here'",
-            "pairs: no such file or folder: 'nowhere'",
         ],
     ),
     "train_twincap": (

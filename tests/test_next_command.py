@@ -45,7 +45,7 @@ COMMANDS = [
     next_command.after_mining("data/mined"),
     next_command.after_descriptions("data/described"),
     next_command.after_changeimti("data/changeimti"),
-    next_command.after_notes("data/guided", "runs/a b/artifact"),
+    next_command.after_notes("runs/a b/artifact"),
     next_command.after_corruption("data/fog"),
     str(next_command.after_evaluation(ARTIFACT, "my pairs", calibrated=False)),
     str(next_command.after_evaluation(ARTIFACT, "my pairs", calibrated=True)),

@@ -22,8 +22,7 @@ from idc.training.foreign import layout_faults
 from idc.vlm.base import FoundBase, load_model, read_family, save_processor
 from idc.vlm.config import BaseConfig, TuneConfig
 from idc.vlm.family import Family
-from idc.vlm.lora import is_adapter, load_adapter, merge_adapter, write_adapter
-from idc.vlm.tuning import group_of
+from idc.vlm.tuning import group_of, is_adapter, load_adapter, merge_adapter, write_adapter
 
 _MODEL = "model."
 """Prefix of the transformers model in the names of a task (:class:`idc.vlm.sft.SftTask`)."""

@@ -138,7 +138,7 @@ def _take_template(tokenizer: Any, folder: Path) -> None:
 
 def save_processor(family: Family, folder: Path) -> None:
     """Write the tokenizer with its chat template, the image processor and the model's config; :func:`read_family` reads
-    them, also where the base itself is not (:mod:`idc.vlm.remote`)."""
+    them, also where the base itself is missing (:mod:`idc.vlm.remote`)."""
     family.config.save_pretrained(folder)
     family.tokenizer.save_pretrained(folder)
     family.images.save_pretrained(folder)

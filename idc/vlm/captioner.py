@@ -1,8 +1,8 @@
 """A vision-language model as a captioner: captions, candidates, scores, samples, answers in dialogues, change maps.
 
 One vision pass serves everything that is asked about a batch of pairs. A system whose model does more with the images
-than its base subclasses :class:`VlmCaptioner` and overrides :meth:`VlmCaptioner.encode`, where its change maps are its
-own :meth:`VlmCaptioner.maps`, and where its questions depend on the images :meth:`VlmCaptioner.pair_prompts`.
+than its base subclasses :class:`VlmCaptioner` and overrides :meth:`VlmCaptioner.encode`, for change maps of its own
+:meth:`VlmCaptioner.maps`, and for questions that depend on the images :meth:`VlmCaptioner.pair_prompts`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
 from idc.captioning.calibration import YES, Calibration
@@ -32,14 +34,12 @@ from idc.captioning.contract import (
 )
 from idc.captioning.familiarity import Familiarity
 from idc.data.schema import Turn
-from idc.vlm.batch import Sample, collate_encoded
-from idc.vlm.chat import Chat
+from idc.vlm.batch import collate_encoded, prompt_sample
+from idc.vlm.chat import YES_OR_NO, Chat, Size, caption_turns, change_question, with_default_turns
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
-from idc.vlm.dialogue import YES_OR_NO, caption_turns, change_question, completed
 from idc.vlm.family import Family
 from idc.vlm.generate import Hypothesis, generate
 from idc.vlm.logps import answer_log_probabilities
-from idc.vlm.token_maps import change_map, peak_and_mean
 
 PEAK, MEAN = "change_peak", "change_mean"
 """Names of the evidence of a change: of the change map."""
@@ -47,22 +47,22 @@ PEAK, MEAN = "change_peak", "change_mean"
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs whose images are encoded; before and after take turns.
+    """Pairs whose images are encoded, before and after alternating.
 
     Attributes:
         sizes: height and width of each image as the model is given it (:meth:`VlmCaptioner.prepare_images`).
         prompts: the question about each pair.
-        pixels: of :meth:`idc.vlm.family.Family.pixels`, on the model's device.
-        encoded, more: of :meth:`VlmCaptioner.encode`.
+        pixels: see :meth:`idc.vlm.family.Family.pixels`, on the model's device.
+        encoded, more: see :meth:`VlmCaptioner.encode`.
     """
 
-    sizes: Sequence[tuple[int, int]]
+    sizes: Sequence[Size]
     prompts: Sequence[PromptConfig]
     pixels: Mapping[str, Tensor]
     encoded: Any
     more: Any = None
 
-    def of(self, pair: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    def of(self, pair: int) -> tuple[Size, Size]:
         """The sizes of a pair's images."""
         return self.sizes[2 * pair], self.sizes[2 * pair + 1]
 
@@ -72,15 +72,13 @@ class VlmCaptioner(Captioner):
 
     Args:
         model: the transformers model, in evaluation mode on its device (of a PEFT model, ``get_base_model()``, whose
-            layers have the adapters in them).
-        family: of the model.
-        prompt: what it is asked about a pair.
+            layers contain the adapters).
         settings: how captions are generated, by default.
-        path: folder of the artifact; its calibration and familiarity are read if it has them.
+        path: folder of the artifact, whose calibration and familiarity are read if it has them.
         trained_on: as in :class:`idc.captioning.contract.Captioner`.
 
     Raises:
-        ValueError: the model's tokenizer has no chat template or no end token, or the prompt has control tokens in it.
+        ValueError: the model's tokenizer has no chat template or no end token, or the prompt contains control tokens.
     """
 
     capabilities: frozenset[Capability] = frozenset(("map", "score", "sample", "answer"))
@@ -103,16 +101,13 @@ class VlmCaptioner(Captioner):
         self.asks_change = self.calibration is not None and YES in self.calibration.inputs
         self.familiarity = None if path is None else Familiarity.read(path)
 
-    @property
-    def device(self) -> torch.device:
-        device: torch.device = self.model.device
-        return device
+    # -- what a system overrides ---------------------------------------------------------------------------------------
 
     def encode(self, pixels: Mapping[str, Tensor]) -> tuple[Any, Any]:
-        """Features of the images of pairs, before and after in turn, as the language model reads them.
+        """Features of the images of pairs, before and after alternating, as the language model reads them.
 
         Args:
-            pixels: of :meth:`idc.vlm.family.Family.pixels`, on the model's device.
+            pixels: see :meth:`idc.vlm.family.Family.pixels`, on the model's device.
 
         Returns:
             As :meth:`idc.vlm.family.Family.encode`; and what :meth:`maps` needs besides, here None.
@@ -120,30 +115,30 @@ class VlmCaptioner(Captioner):
         return self.family.encode(self.model, pixels), None
 
     def prepare_images(self, before: np.ndarray, after: np.ndarray) -> Sequence[np.ndarray]:
-        """A pair's images as the model is given them, uint8 RGB (H, W, 3); here as they are."""
+        """A pair's images as the model is given them, uint8 RGB (H, W, 3); here unchanged."""
         return before, after
 
     def pair_prompts(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Sequence[PromptConfig]:
-        """The question about each pair of uint8 RGB images (H, W, 3), for captions and dialogues; here the same for
-        all."""
+        """The question about each pair of uint8 RGB images (H, W, 3), for captions and dialogues; here one for all."""
         return [self.prompt] * len(befores)
 
     def maps(self, pairs: Pairs) -> list[np.ndarray]:
-        """A change map for each pair, as of :attr:`idc.captioning.contract.Description.change_map`; here the cosine
-        distance of the projected tokens."""
+        """A change map for each pair (:attr:`idc.captioning.contract.Description.change_map`); here the cosine distance
+        of the projected tokens."""
         tokens = self.family.tokens_of(pairs.encoded)
         return [
             change_map(self.family, tokens[2 * pair], tokens[2 * pair + 1], pairs.of(pair))
             for pair in range(len(tokens) // 2)
         ]
 
+    # -- the contract --------------------------------------------------------------------------------------------------
+
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
-        """Captions of pairs of uint8 RGB images (H, W, 3) of any sizes; one batch."""
         if not number_of_pairs(befores, afters):
             return []
         with torch.inference_mode():
             pairs = self._encoded(befores, afters)
-            return [self._text(best) for best, *_ in self._generate(pairs, self._prompts(pairs))]
+            return [self.chat.decode(best.ids) for best, *_ in self._generate(pairs, self._prompts(pairs))]
 
     def _describe(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
@@ -157,7 +152,7 @@ class VlmCaptioner(Captioner):
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
             generated = self._generate(pairs, prompts, settings, hypotheses=beams if options.candidates > 1 else 1)
             maps = self.maps(pairs)
-            evidence = [dict(zip((PEAK, MEAN), peak_and_mean(pair_map), strict=True)) for pair_map in maps]
+            evidence = [{PEAK: float(pair_map.max()), MEAN: float(pair_map.mean())} for pair_map in maps]
             if self.asks_change:
                 for values, odds in zip(evidence, self._yes_odds(pairs), strict=True):
                     values[YES] = odds
@@ -165,10 +160,9 @@ class VlmCaptioner(Captioner):
         descriptions = []
         for pair, (hypotheses, pair_map, familiarity) in enumerate(zip(generated, maps, familiar, strict=True)):
             texts: dict[str, Candidate] = {}
-            for hypothesis in hypotheses:
-                text = self._text(hypothesis)
-                texts.setdefault(text, Candidate(text, hypothesis.mean))
-            described = Description(
+            for candidate in map(self._candidate, hypotheses):
+                texts.setdefault(candidate.caption, candidate)
+            description = Description(
                 tuple(texts.values())[: options.candidates],
                 tokens=(len(prompts[pair]), sum(len(hypothesis.ids) for hypothesis in hypotheses)),
                 change_map=pair_map if options.change_map else None,
@@ -177,18 +171,20 @@ class VlmCaptioner(Captioner):
                 trained_on=self.trained_on,
                 seen=self._seen(pairs, pair),
             )
-            descriptions.append(self._calibrated(described))
+            if self.calibration is not None:
+                description = replace(description, changed=self.calibration(description))
+            descriptions.append(description)
         return descriptions
 
     def score(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
     ) -> list[list[CaptionScore]]:
         """See :class:`idc.captioning.contract.ScoringCaptioner`. A caption is cut to the maximum length of a generated
-        one; if it fills that, it has no room for the end token and is scored without it, as when it is generated. Its
-        tokens are those of the tokenizer: a model may have generated the same text in other pieces.
+        one; if it fills that, it is scored without an end token, as when it is generated. A caption is tokenized anew:
+        a model may have generated the same text in other tokens.
 
         Raises:
-            ValueError: not one list of captions per pair, or a caption has the model's control tokens in it.
+            ValueError: not one list of captions per pair, or a caption contains the model's control tokens.
         """
         count = number_of_pairs(befores, afters)
         if len(captions) != count:
@@ -222,7 +218,7 @@ class VlmCaptioner(Captioner):
         with torch.inference_mode():
             pairs = self._encoded(befores, afters)
             sampled = self._generate(pairs, self._prompts(pairs), hypotheses=n, temperature=temperature, seed=seed)
-        return [[Candidate(self._text(hypothesis), hypothesis.mean) for hypothesis in samples] for samples in sampled]
+        return [[self._candidate(hypothesis) for hypothesis in samples] for samples in sampled]
 
     def answer(
         self,
@@ -233,30 +229,32 @@ class VlmCaptioner(Captioner):
         max_tokens: int | None = None,
         hear: Sequence[Callable[[str], None] | None] | None = None,
     ) -> list[Answer]:
-        """See :class:`idc.captioning.contract.AnsweringCaptioner`. A dialogue without marks has both images before its
-        first user turn; one without a system turn has that of the prompt."""
+        """See :class:`idc.captioning.contract.AnsweringCaptioner` and :func:`idc.vlm.chat.with_default_turns`."""
         count = number_of_pairs(befores, afters)
         if len(dialogues) != count:
             raise ValueError(f"{len(dialogues)} dialogues about {count} pairs; give one per pair")
         if not count:
             return []
         most = self.settings.max_new_tokens if max_tokens is None else max_tokens
-        settings = GenerateConfig(max_new_tokens=most)
         prepared = [self.prepare_images(before, after) for before, after in zip(befores, afters, strict=True)]
-        sizes = [(before.shape[:2], after.shape[:2]) for before, after in prepared]
         questions = self.pair_prompts(befores, afters)
         prompts = [
-            self.chat.prompt(completed(dialogue, question), pair)
-            for dialogue, question, pair in zip(dialogues, questions, sizes, strict=True)
+            self.chat.prompt(with_default_turns(dialogue, question), [image.shape[:2] for image in pair])
+            for dialogue, question, pair in zip(dialogues, questions, prepared, strict=True)
         ]
-        self._refuse_long(prompts, most)
+        limit, longest = self.family.config.get_text_config().max_position_embeddings, max(map(len, prompts))
+        if longest + most > limit:  # before the images are encoded
+            raise ValueError(
+                f"the dialogue has {longest} tokens, those of the images included, and the answer up to {most}; the "
+                f"model reads at most {limit}: shorten the dialogue or the answer, or lower base.max_pixels"
+            )
         with torch.inference_mode():
             pairs = self._encoded(befores, afters, questions)
             progress = None if hear is None else self._progress(hear)
-            generated = self._generate(pairs, prompts, settings, progress=progress)
+            generated = self._generate(pairs, prompts, GenerateConfig(max_new_tokens=most), progress=progress)
         return [
             Answer(
-                self._text(best),
+                self.chat.decode(best.ids),
                 best.mean,
                 tokens=len(best.ids),
                 prompt_tokens=len(prompt),
@@ -266,6 +264,8 @@ class VlmCaptioner(Captioner):
             for pair, ((best, *_), prompt) in enumerate(zip(generated, prompts, strict=True))
         ]
 
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
     def _encoded(
         self,
         befores: Sequence[np.ndarray],
@@ -273,7 +273,7 @@ class VlmCaptioner(Captioner):
         prompts: Sequence[PromptConfig] | None = None,
     ) -> Pairs:
         images = [image for pair in zip(befores, afters, strict=True) for image in self.prepare_images(*pair)]
-        pixels = self._moved(self.family.pixels(images))
+        pixels = self._to_device(self.family.pixels(images))
         sizes = [(image.shape[0], image.shape[1]) for image in images]
         return Pairs(sizes, prompts or self.pair_prompts(befores, afters), pixels, *self.encode(pixels))
 
@@ -285,14 +285,14 @@ class VlmCaptioner(Captioner):
     def _generate(
         self, pairs: Pairs, prompts: Sequence[Sequence[int]], settings: GenerateConfig | None = None, **options: Any
     ) -> list[list[Hypothesis]]:
-        samples = [Sample(ids, [False] * len(ids), {}) for ids in prompts]
-        batch = self._moved(collate_encoded(samples, self.family, side="left")) | dict(pairs.pixels)
-        return generate(self.model, batch, pairs.encoded, self.family, settings or self.settings, **options)
+        batch = collate_encoded([prompt_sample(ids) for ids in prompts], self.family, side="left")
+        inputs = self._to_device(batch) | dict(pairs.pixels)
+        return generate(self.model, inputs, pairs.encoded, self.family, settings or self.settings, **options)
 
     def _scores(
         self, pairs: Pairs, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]]
     ) -> list[list[CaptionScore]]:
-        """Of each pair the scores of its answers (ids with end tokens) to its prompt."""
+        """For each pair the scores of its answers (ids with end tokens) to its prompt."""
         images = [(2 * pair, 2 * pair + 1) for pair in range(len(prompts))]
         totals, counts = answer_log_probabilities(
             self.model, prompts, answers, pairs.encoded, pairs.pixels, images, self.family
@@ -301,19 +301,10 @@ class VlmCaptioner(Captioner):
         return [[next(scores) for _ in rows] for rows in answers]
 
     def _yes_odds(self, pairs: Pairs) -> list[float]:
-        """Of each pair log p(yes) - log p(no), asked whether anything changed."""
+        """log p(yes) - log p(no) of each pair, asked whether anything changed."""
         prompts = self._prompts(pairs, change_question)
         answers = [self.chat.answer_ids(text) for text in YES_OR_NO]
         return [yes.total - no.total for yes, no in self._scores(pairs, prompts, [answers] * len(prompts))]
-
-    def _refuse_long(self, prompts: Sequence[Sequence[int]], most: int) -> None:
-        limit = self.family.config.get_text_config().max_position_embeddings
-        longest = max(map(len, prompts))
-        if longest + most > limit:
-            raise ValueError(
-                f"the dialogue has {longest} tokens, those of the images included, and the answer up to {most}; the "
-                f"model reads at most {limit}: shorten the dialogue or the answer, or lower base.max_pixels"
-            )
 
     def _progress(self, hear: Sequence[Callable[[str], None] | None]) -> Callable[[int, Sequence[int]], None]:
         """``progress`` of :func:`idc.vlm.generate.generate` that passes on the new text of each answer."""
@@ -322,29 +313,77 @@ class VlmCaptioner(Captioner):
         def progress(row: int, ids: Sequence[int]) -> None:
             if (to := hear[row]) is None:
                 return
-            text = self.chat.decode(ids).rstrip("\ufffd")  # the end of a character whose other bytes may follow
+            text = self.chat.decode(ids).rstrip("\ufffd")  # the first bytes of a character whose others may follow
             if len(text) > len(heard[row]) and text.startswith(heard[row]):
                 to(text[len(heard[row]) :])
                 heard[row] = text
 
         return progress
 
+    def _candidate(self, hypothesis: Hypothesis) -> Candidate:
+        return Candidate(self.chat.decode(hypothesis.ids), hypothesis.mean)
+
     def _seen(self, pairs: Pairs, pair: int) -> Seen:
         before, after = (self.family.content(size)[2:] for size in pairs.of(pair))
         return Seen(before, after)
 
-    def _text(self, hypothesis: Hypothesis) -> str:
-        return self.chat.decode(hypothesis.ids)
-
-    def _calibrated(self, description: Description) -> Description:
-        if self.calibration is None:
-            return description
-        return replace(description, changed=self.calibration(description))
-
-    def _moved(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: tensor.to(self.device) for key, tensor in tensors.items()}
+    def _to_device(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: tensor.to(self.model.device) for key, tensor in tensors.items()}
 
 
 def dtype_of(base: BaseConfig, speed: Speed) -> BaseConfig:
     """How a base is loaded for a captioner: in bfloat16 at ``speed="bf16"``, else as it says."""
     return base.model_copy(update={"dtype": "bfloat16"}) if speed == "bf16" else base
+
+
+def change_map(family: Family, before: Tensor, after: Tensor, sizes: tuple[Size, Size]) -> np.ndarray:
+    """The change map over the image after.
+
+    Args:
+        before, after: tokens of the images as the language model reads them (T, D).
+        sizes: height and width of the images as given.
+
+    Returns:
+        Float32 (Y, X) in [0, 1], without padding: 1 minus the cosine similarity of the tokens in the same position,
+        cut at 1. Equal images have 0 everywhere. Features of a grid of another shape than the image after's are resized
+        to it first.
+    """
+    grids = [family.grid(size) for size in sizes]
+    first, second = (
+        tokens[: rows * columns].float().view(rows, columns, -1).permute(2, 0, 1)[None]
+        for tokens, (rows, columns) in zip((before, after), grids, strict=True)
+    )
+    if grids[0] != grids[1]:
+        first = F.interpolate(first, size=grids[1], mode="bilinear", align_corners=False)
+    distance_YX = 1 - F.cosine_similarity(first[0].permute(1, 2, 0), second[0].permute(1, 2, 0), dim=-1)
+    return _without_padding(family, distance_YX.clamp(0, 1).cpu().numpy(), sizes[1])
+
+
+def token_distance_map(family: Family, distances: Tensor, positions: Tensor, size: Size) -> np.ndarray:
+    """The change map of distances between tokens of the tower.
+
+    Args:
+        distances: in [0, 1] (T,).
+        positions: row and column of each (T, 2), which fill a grid.
+        size: height and width of the image after as given.
+
+    Returns:
+        Float32 (Y, X), without padding.
+    """
+    rows, columns = (int(count) for count in positions.max(dim=0).values + 1)
+    distance_YX = distances.new_zeros(rows, columns)
+    distance_YX[positions[:, 0], positions[:, 1]] = distances
+    return _without_padding(family, distance_YX.float().cpu().numpy(), size)
+
+
+def _without_padding(family: Family, distances: np.ndarray, size: Size) -> np.ndarray:
+    """The part of a map over a padded image that is over the image itself; its edges need not be those of tokens."""
+    top, left, height, width = family.content(size)
+    seen = family.seen_size(size)
+    if (height, width) == seen:
+        return distances
+    rows, columns = (count / length for count, length in zip(distances.shape, seen, strict=True))
+    box = (left * columns, top * rows, (left + width) * columns, (top + height) * rows)
+    shape = (max(1, round(width * columns)), max(1, round(height * rows)))
+    cut = Image.fromarray(distances).resize(shape, Image.Resampling.BILINEAR, box=box)
+    return np.asarray(cut, np.float32)

@@ -1,8 +1,8 @@
-"""Dialogues as token ids: any number of turns, images anywhere in the text; of each token, whether it is learned.
+"""Dialogues as token ids, with images anywhere in the text, and which of the tokens are learned.
 
-The chat template of the model writes the roles. A dialogue is cut at its answers, and the pieces are tokenized one by
-one: so the prompt of training is, token for token, the prompt of generation, and the learned tokens are exactly the
-answers with their end tokens. Every image becomes the tokens that its size needs (:meth:`Family.token_ids`).
+The model's chat template writes the roles. A dialogue is split at its answers, and the pieces are tokenized one by one.
+So a training prompt is, token for token, the prompt of generation, and the learned tokens are exactly the answers with
+their end tokens. Every image becomes the tokens that its size needs (:meth:`idc.vlm.family.Family.token_ids`).
 """
 
 from __future__ import annotations
@@ -13,22 +13,50 @@ from functools import cached_property
 from typing import Any
 
 from idc.data.schema import IMAGE, Turn
+from idc.vlm.config import PromptConfig
 from idc.vlm.family import Family
 
+CHANGE_QUESTION = (
+    "Did anything change from the first image to the second, other than the light and the camera? Answer yes or no."
+)
+YES_OR_NO = ("yes", "no")
+"""Answers to :data:`CHANGE_QUESTION`."""
 _REWRITES = "the model's chat template rewrites earlier turns; it can only be asked one question, and not be tuned"
 
 Size = tuple[int, int]
 """Height and width of an image in pixels."""
 
 
+def caption_turns(prompt: PromptConfig) -> tuple[Turn, ...]:
+    """The turns that ask for a caption."""
+    return with_default_turns([Turn("user", prompt.text)], prompt)
+
+
+def change_question(prompt: PromptConfig) -> tuple[Turn, ...]:
+    """The turns that ask whether anything changed."""
+    return with_default_turns([Turn("user", CHANGE_QUESTION)], prompt)
+
+
+def with_default_turns(turns: Sequence[Turn], prompt: PromptConfig) -> tuple[Turn, ...]:
+    """A dialogue (:meth:`idc.captioning.contract.AnsweringCaptioner.answer`) ready for the chat template: a dialogue
+    without images gets both before the first user turn, a user turn that is two images alone the prompt's question, and
+    a dialogue without a system turn the prompt's, if it has one."""
+    dialogue = list(turns)
+    if not any(IMAGE in turn.text for turn in dialogue):
+        first = next((index for index, turn in enumerate(dialogue) if turn.role == "user"), None)
+        if first is not None:
+            dialogue[first] = Turn("user", IMAGE * 2 + dialogue[first].text)
+    for index, turn in enumerate(dialogue):
+        if turn.role == "user" and turn.text.count(IMAGE) == 2 and not turn.text.replace(IMAGE, "").strip():
+            dialogue[index] = Turn("user", prompt.text)
+    if prompt.system is not None and all(turn.role != "system" for turn in dialogue):
+        dialogue.insert(0, Turn("system", prompt.system))
+    return tuple(dialogue)
+
+
 @dataclass(frozen=True)
 class EncodedDialogue:
-    """A dialogue as ids.
-
-    Attributes:
-        ids: of all tokens.
-        learned: of each token, whether it is part of an answer; its end token is.
-    """
+    """Token ids, and for each whether it belongs to an answer or is the end token of one."""
 
     ids: list[int]
     learned: list[bool]
@@ -38,7 +66,6 @@ class Chat:
     """Encodes the dialogues of one model.
 
     Args:
-        family: with the model's tokenizer.
         cutoff: largest number of tokens of a dialogue; a longer one is refused.
 
     Raises:
@@ -70,40 +97,52 @@ class Chat:
         return self._encoded(turns, sizes, ask=True).ids
 
     def encode(self, turns: Sequence[Turn], sizes: Sequence[Size]) -> EncodedDialogue:
-        """Ids of a whole dialogue, which ends with an answer; all answers are learned.
+        """Ids of a dialogue that ends with an answer; all answers are learned.
 
         Raises:
-            ValueError: the images are not as many as the marks in the text; the text has control tokens of the model in
-                it; the dialogue is longer than the cutoff.
+            ValueError: the number of images differs from that of the marks in the text; the text contains control
+                tokens of the model; the dialogue is longer than the cutoff.
         """
         return self._encoded(turns, sizes, ask=False)
-
-    def _encoded(self, turns: Sequence[Turn], sizes: Sequence[Size], ask: bool) -> EncodedDialogue:
-        self._check(turns, sizes)
-        ids: list[int] = []
-        learned: list[bool] = []
-        images = iter(sizes)
-        for text, said in self._segments(turns, ask):
-            piece = self._tokens(text, images)
-            ids += piece
-            learned += [said] * len(piece)
-        self._refuse_long(ids, sizes)
-        return EncodedDialogue(ids, learned)
 
     def answer_ids(self, text: str) -> list[int]:
         """Ids of an answer with its end token.
 
         Raises:
-            ValueError: it has control tokens in it.
+            ValueError: it contains control tokens.
         """
         self._refuse_controls(text, "the answer")
         ids: list[int] = self.tokenizer.encode(text.strip() + self.end, add_special_tokens=False)
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of an answer's ids, up to its end."""
+        """The text of an answer's ids."""
         text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
         return text.strip()
+
+    def messages(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
+        """The turns as the chat template takes them."""
+        return [{"role": turn.role, "content": self._content(turn)} for turn in turns]
+
+    def _encoded(self, turns: Sequence[Turn], sizes: Sequence[Size], ask: bool) -> EncodedDialogue:
+        self._check(turns, sizes)
+        ids: list[int] = []
+        learned: list[bool] = []
+        images = iter(sizes)
+        for text, of_answer in self._segments(turns, ask):
+            for number, part in enumerate(text.split(self.family.image_token)):
+                piece = self.family.token_ids(next(images)) if number else []
+                piece = piece + (self.tokenizer.encode(part, add_special_tokens=False) if part else [])
+                ids += piece
+                learned += [of_answer] * len(piece)
+        if self.cutoff is not None and len(ids) > self.cutoff:
+            pictures = sum(len(self.family.token_ids(size)) for size in sizes)
+            raise ValueError(
+                f"{len(ids)} tokens ({pictures} of them those of {len(sizes)} images) are above the cutoff of "
+                f"{self.cutoff}, which would cut an image or an answer; raise cutoff, lower base.max_pixels, or leave "
+                "the sample out"
+            )
+        return EncodedDialogue(ids, learned)
 
     def _check(self, turns: Sequence[Turn], sizes: Sequence[Size]) -> None:
         marks = sum(turn.text.count(IMAGE) for turn in turns)
@@ -118,15 +157,6 @@ class Chat:
         for token in self._controls:
             if token in text:
                 raise ValueError(f"{what} has the model's control token {token!r} in it; leave it out of the text")
-
-    def _refuse_long(self, ids: Sequence[int], sizes: Sequence[Size]) -> None:
-        if self.cutoff is not None and len(ids) > self.cutoff:
-            pictures = sum(len(self.family.token_ids(size)) for size in sizes)
-            raise ValueError(
-                f"{len(ids)} tokens ({pictures} of them those of {len(sizes)} images) are above the cutoff of "
-                f"{self.cutoff}, which would cut an image or an answer; raise cutoff, lower base.max_pixels, or leave "
-                "the sample out"
-            )
 
     def _render(self, turns: Sequence[Turn], ask: bool) -> str:
         try:
@@ -143,13 +173,9 @@ class Chat:
             )
         return text
 
-    def messages(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
-        """The turns as the chat template takes them."""
-        return [{"role": turn.role, "content": self._content(turn)} for turn in turns]
-
     def _content(self, turn: Turn) -> list[dict[str, Any]]:
-        """The parts of a turn. Images before all text are parts of their own, which the template writes in its own
-        way; some templates move all images to the start, so that others are written into the text."""
+        """The parts of a turn. Images before all text are parts of their own, written by the template; others are
+        written into the text, because some templates move all images to the start."""
         text = turn.text.strip()
         parts: list[dict[str, Any]] = []
         while text.startswith(IMAGE):
@@ -160,12 +186,12 @@ class Chat:
         return parts
 
     def _segments(self, turns: Sequence[Turn], ask: bool) -> Iterator[tuple[str, bool]]:
-        """The text in pieces: what is read, and what is said; with ``ask``, a last piece asks for the next answer.
+        """The rendered text in pieces, each with whether it is an answer; with ``ask``, the last one asks for the next.
 
-        The template writes the dialogue once, with a mark in the place of each answer: an answer may also be elsewhere
-        in the text. Every answer follows the template's prompt for an answer. Some templates write an answer that was
-        given in another way (LLaVA-OneVision's: "assistant \\n" for "assistant\\n"): one of two learned answers would
-        then be learned after a text that generation never shows.
+        The template renders the dialogue once with a placeholder for each answer, because an answer may also occur
+        elsewhere in the text. Before every answer stands the template's prompt for an answer, also where the template
+        writes a given answer differently (LLaVA-OneVision: "assistant \\n" instead of "assistant\\n"): else one of two
+        learned answers would follow a text that generation never shows.
         """
         mark = "answer"
         while any(mark in turn.text for turn in turns):
@@ -188,11 +214,11 @@ class Chat:
 
     @cached_property
     def _openings(self) -> tuple[str, str]:
-        """The text in front of an answer that was given, and the one that asks for an answer, as far as they differ.
+        """What the template writes before a given answer, and what it asks for an answer with, as far as they differ.
 
         Raises:
-            ValueError: the template writes the beginning of a dialogue in another way when the dialogue goes on, or
-                does not write answers as it asks for them.
+            ValueError: the template changes the beginning of a dialogue as the dialogue goes on, or does not write
+                answers as it asks for them.
         """
         turns = [Turn("user", "1?"), Turn("assistant", "2"), Turn("user", "3?"), Turn("assistant", "4")]
         done = written = opening = ""
@@ -216,12 +242,3 @@ class Chat:
 
     def _not_written(self) -> str:
         return f"the model's chat template does not write an answer and {self.end!r} after it"
-
-    def _tokens(self, text: str, sizes: Iterator[Size]) -> list[int]:
-        ids: list[int] = []
-        for number, piece in enumerate(text.split(self.family.image_token)):
-            if number:
-                ids += self.family.token_ids(next(sizes))
-            if piece:
-                ids += self.tokenizer.encode(piece, add_special_tokens=False)
-        return ids

@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 
 from idc.vlm.config import FAMILIES
-from idc.vlm.family import Family
-from idc.vlm.levels import Levels, join_levels, per_image
-from idc.vlm.transformers_internals import qwen_size, tower_positions, tower_windows
+from idc.vlm.family import Family, Levels, join_levels, per_image
 
 
 class QwenVL(Family):
@@ -36,8 +34,12 @@ class QwenVL(Family):
         return "<|vision_start|><|image_pad|><|vision_end|>"
 
     def seen_size(self, size: Sequence[int]) -> tuple[int, int]:
-        limits = self.limits["size"]
-        return qwen_size((size[0], size[1]), self.factor, limits["shortest_edge"], limits["longest_edge"])
+        # Not exported by transformers: test_image_tokens_of_real_sizes.
+        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
+
+        least, most = (self.limits["size"][name] for name in ("shortest_edge", "longest_edge"))
+        height, width = smart_resize(size[0], size[1], self.factor, min_pixels=least, max_pixels=most)
+        return height, width
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -84,16 +86,26 @@ class QwenVL(Family):
     def tower_tokens(self, hidden: Tensor, counts: Sequence[int]) -> Tensor:
         return per_image(hidden, counts)
 
-    def places(self, pixels: Mapping[str, Tensor]) -> list[Tensor]:
+    def patch_coordinates(self, pixels: Mapping[str, Tensor]) -> list[Tensor]:
         grids = pixels["image_grid_thw"]
-        positions = tower_positions(grids, self.images.merge_size)
+        from transformers.vision_utils import get_vision_position_ids
+
+        positions = get_vision_position_ids(grids, self.images.merge_size)
         if (order := self.window_order(grids)) is not None:
             positions = positions.unflatten(0, (-1, self.images.merge_size**2))[order].flatten(0, 1)
         return list(positions.split(grids.prod(-1).tolist()))
 
     def window_order(self, grids: Tensor) -> Tensor | None:
         """Which merged token is where in the tower, whose windows have their tokens together; None: all in place."""
-        return tower_windows(grids, self.config.vision_config)
+        # Not exported by transformers: test_with_the_last_level_in_place_of_the_module_nothing_changes.
+        from transformers.vision_utils import get_vision_window_index
+
+        vision = self.config.vision_config
+        order, _ = get_vision_window_index(
+            grids, spatial_merge_size=vision.spatial_merge_size, window_size=vision.window_size,
+            patch_size=vision.patch_size,
+        )  # fmt: skip
+        return cast(Tensor, order.to(grids.device))
 
     def project(self, model: Any, pixels: Mapping[str, Tensor], levels: Levels, features: Tensor) -> Any:
         merged = model.model.visual.merger(join_levels(features, levels.counts))

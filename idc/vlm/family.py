@@ -11,15 +11,80 @@ tokens of the image with the most, d its width.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
-from idc.vlm.levels import Levels, per_image, recorded
-from idc.vlm.transformers_internals import resize_as_processor
+
+@dataclass(frozen=True)
+class Levels:
+    """Features of images at several layers of the tower, in the tower's own order of tokens: the input of a module
+    between tower and projector. A level is an index of transformers' ``hidden_states``: 0 is the input of the first
+    layer, n the output of layer n.
+
+    Attributes:
+        features: of each layer (N, T, d); 0 where an image has no token.
+        counts: tokens of each image.
+        patch_coordinates: row and column of each token in the image's patches (N, T, 2); 0 where an image has no token.
+        tower: the output of the tower, for what is none of the levels' business.
+    """
+
+    features: Sequence[Tensor]
+    counts: Sequence[int]
+    patch_coordinates: Tensor
+    tower: Any
+
+    @property
+    def mask(self) -> Tensor | None:
+        """True for tokens (N, T); None if every image has T of them."""
+        if min(self.counts) == max(self.counts):
+            return None
+        counts = torch.tensor(self.counts, device=self.patch_coordinates.device)
+        return torch.arange(self.patch_coordinates.shape[1], device=self.patch_coordinates.device) < counts[:, None]
+
+
+def per_image(rows: Tensor, counts: Sequence[int]) -> Tensor:
+    """(N, T, ...), padded with 0, of the tokens of N images one after another."""
+    return pad_sequence(list(rows.split(list(counts))), batch_first=True)
+
+
+def join_levels(padded: Tensor, counts: Sequence[int]) -> Tensor:
+    """The tokens of N images one after another: the inverse of :func:`per_image`."""
+    return torch.cat([tokens[:count] for tokens, count in zip(padded, counts, strict=True)])
+
+
+@contextmanager
+def recorded(blocks: Sequence[nn.Module], layers: Sequence[int]) -> Iterator[dict[int, Tensor]]:
+    """Record levels while the tower runs: level -> its features, as the layers return them.
+
+    The hooks are added for one call, so they run after those that DeepSpeed has put on the layers: under ZeRO-3 the
+    recorded tensors are then those behind its own mark, through which a backward pass gathers the layer's parameters.
+    The hidden states that transformers itself records may lie before that mark
+    (tests/invariants/test_vlm_equivalence.py, the cases of ZeRO-3).
+    """
+    features: dict[int, Tensor] = {}
+
+    def keep(level: int, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        features[level] = outputs[0] if isinstance(outputs, tuple) else outputs
+
+    def keep_input(module: nn.Module, inputs: Any) -> None:
+        features[0] = inputs[0]
+
+    handles = [blocks[level - 1].register_forward_hook(partial(keep, level)) for level in layers if level]
+    if 0 in layers:
+        handles.append(blocks[0].register_forward_pre_hook(keep_input))
+    try:
+        yield features
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 class Family:
@@ -101,7 +166,15 @@ class Family:
         """An image uint8 (H, W, 3) as the model sees it, uint8 of :meth:`seen_size`: the one place where images are
         resized. An image of that size is not changed."""
         size = self.seen_size(image.shape[:2])
-        return image if size == image.shape[:2] else resize_as_processor(self.images, image, size)
+        if size == image.shape[:2]:
+            return image
+        from transformers.image_processing_backends import PilBackend
+        from transformers.image_utils import SizeDict
+
+        # Not exported by transformers: test_pixels_are_those_of_the_image_processor.
+        wanted, processor = SizeDict(height=size[0], width=size[1]), self.images
+        resized = PilBackend.resize(processor, image.transpose(2, 0, 1), wanted, processor.resample)
+        return np.ascontiguousarray(resized.transpose(1, 2, 0))
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -161,7 +234,7 @@ class Family:
         """The output of the tower alone."""
         raise NotImplementedError
 
-    def places(self, pixels: Mapping[str, Tensor]) -> list[Tensor]:
+    def patch_coordinates(self, pixels: Mapping[str, Tensor]) -> list[Tensor]:
         """Per image, row and column of each token of the tower (T, 2), in its order of tokens."""
         vision = self.config.vision_config
         sides = [
@@ -177,15 +250,15 @@ class Family:
         return hidden
 
     def levels(self, model: Any, pixels: Mapping[str, Tensor], layers: Sequence[int]) -> Levels:
-        """Features of images at several levels (:mod:`idc.vlm.levels`).
+        """Features of images at several levels (:class:`Levels`).
 
         Args:
             model, pixels: as of :meth:`encode`.
-            layers: the levels, checked (:func:`idc.vlm.levels.check_levels`).
+            layers: the levels, in ascending order.
         """
         with recorded(self.blocks(model), layers) as hidden:
             output = self.run_tower(model, pixels)
-        positions = self.places(pixels)
+        positions = self.patch_coordinates(pixels)
         counts = [len(rows) for rows in positions]
         features = [self.tower_tokens(hidden[level], counts) for level in layers]
         return Levels(features, counts, per_image(torch.cat(positions), counts), output)

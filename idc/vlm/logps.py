@@ -1,10 +1,10 @@
-"""Log-probabilities of given answers by teacher forcing, differentiable. Several answers to a prompt share one vision
-pass and one reading of the prompt, most of whose tokens are the images' (:func:`answer_log_probabilities`).
+"""Log-probabilities of given answers by teacher forcing, differentiable. Answers to one prompt share its vision pass
+and its tokens, most of which belong to the images (:func:`answer_log_probabilities`).
 
-The language model's head is applied to the hidden states that predict learned tokens, and to no others: with a real
-vocabulary (some 150,000 words) the logits of a whole prompt would take gigabytes.
+The head is applied only to the hidden states that predict learned tokens: with a real vocabulary (150,000 words) the
+logits of whole prompts would take gigabytes.
 
-Letters: R rows, L tokens of a row, D width, A answers of all rows, K learned tokens of all rows, V vocabulary.
+Letters: R rows, L tokens of a row, D width, A answers and K learned tokens of all rows, V vocabulary.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from torch import Tensor
 
 from idc.vlm.batch import collate_encoded, model_inputs, with_answers
 from idc.vlm.family import Family
-from idc.vlm.transformers_internals import attention_of
 
 
 def token_log_probabilities(
@@ -28,8 +27,8 @@ def token_log_probabilities(
 
     Args:
         model: the transformers model (of a PEFT model, its base model).
-        batch: of :func:`idc.vlm.batch.collate_encoded`, with ``learned``, on the model's device. Of several answers to
-            a prompt (``answer``) each has the probabilities that it has alone.
+        batch: see :func:`idc.vlm.batch.collate_encoded`, padded on the right, on the model's device. With ``answer``,
+            each of several answers to a prompt has the probabilities that it has alone.
         encoded: as in :func:`idc.vlm.batch.model_inputs`.
 
     Returns:
@@ -37,25 +36,30 @@ def token_log_probabilities(
     """
     inputs = model_inputs(batch, encoded, family)
     rows_K, tokens_K = batch["learned"].nonzero(as_tuple=True)
-    states_K = tokens_K - 1  # a state predicts the token after it
+    states_K = tokens_K - 1  # a state predicts the next token
     if "answer" in batch:
         answer_RL = batch["answer"]
         inputs["attention_mask"] = _mask(visible(answer_RL), model)
-        inputs["position_ids"] = family.positions(model, batch) - _behind(answer_RL)
-        # The first token of every answer is predicted by the last state of the prompt.
+        inputs["position_ids"] = family.positions(model, batch) - _position_offset(answer_RL)
+        # The first token of every answer is predicted by the prompt's last state.
         first_K = answer_RL[rows_K, tokens_K] != answer_RL[rows_K, states_K]
         states_K = torch.where(first_K, (answer_RL == 0).sum(dim=1)[rows_K] - 1, states_K)
     hidden_RLD = model.model(**inputs, use_cache=False).last_hidden_state
-    # Of the learned tokens alone: logits of all would be a large (R, L, V).
     logits_KV = model.lm_head(hidden_RLD[rows_K, states_K])
     ids_K = batch["input_ids"][rows_K, tokens_K]
     return logits_KV.float().log_softmax(dim=-1).gather(1, ids_K[:, None])[:, 0], rows_K
 
 
 def visible(answer_RL: Tensor) -> Tensor:
-    """Which tokens (last axis) a token reads, bool (R, 1, L, L): the prompt and its own answer up to itself."""
+    """Which tokens (last axis) a token attends to, bool (R, 1, L, L): the prompt, and its own answer up to itself."""
     prompt, same = answer_RL[:, None] == 0, answer_RL[:, None] == answer_RL[:, :, None]
     return ((prompt | same) & same.new_ones(same.shape[1:]).tril())[:, None]
+
+
+def attention_of(model: Any) -> str:
+    """The attention of a model's language model, which transformers does not export: sdpa, eager, flash_attention_2."""
+    name: str = model.config.get_text_config()._attn_implementation
+    return name
 
 
 def _mask(visible_R1LL: Tensor, model: Any) -> Tensor:
@@ -64,11 +68,11 @@ def _mask(visible_R1LL: Tensor, model: Any) -> Tensor:
     return (~visible_R1LL).to(model.dtype) * torch.finfo(model.dtype).min  # eager adds its mask to the scores
 
 
-def _behind(answer_RL: Tensor) -> Tensor:
-    """By how many tokens of other answers a token is behind its prompt."""
-    places_L = torch.arange(answer_RL.shape[1], device=answer_RL.device)
+def _position_offset(answer_RL: Tensor) -> Tensor:
+    """Number of tokens of other answers between a token and its prompt (R, L)."""
+    indices_L = torch.arange(answer_RL.shape[1], device=answer_RL.device)
     begins_RL = torch.diff(answer_RL, prepend=answer_RL[:, :1]) != 0
-    start_RL = torch.where(begins_RL, places_L, 0).cummax(dim=1).values
+    start_RL = torch.where(begins_RL, indices_L, 0).cummax(dim=1).values
     return (start_RL - (answer_RL == 0).sum(dim=1, keepdim=True)).clamp(min=0)
 
 
@@ -81,41 +85,44 @@ def answer_log_probabilities(
     images: Sequence[Sequence[int]],
     family: Family,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of several answers to each prompt, which is read once for all of them.
+    """Log-probabilities of several answers to each prompt, which is processed once for all of them.
 
     Args:
         model: the transformers model (of a PEFT model, its base model).
         prompts: ids of each prompt.
-        answers: of each prompt, the ids of its answers, with end tokens.
-        encoded, pixels: as of :func:`repeated`.
-        images: of each prompt, which images it has.
+        answers: for each prompt, the ids of its answers with their end tokens.
+        encoded, pixels: see :func:`gather_image_features`.
+        images: for each prompt, the indices of its images.
 
     Returns:
-        Of each answer, one prompt after another, the sum over its tokens and their number, (A,) each.
+        For each answer, prompt by prompt, the sum over its tokens and their number, (A,) each.
     """
-    apart = attention_of(model) == "flash_attention_2"  # which has no mask for answers that do not see each other
+    apart = attention_of(model) == "flash_attention_2"  # which takes no mask that separates answers
     rows = [
         (with_answers(prompt, of_row, {}), of_prompt)
         for prompt, of_prompt_answers, of_prompt in zip(prompts, answers, images, strict=True)
         for of_row in ([[answer] for answer in of_prompt_answers] if apart else [of_prompt_answers])
         if of_row
     ]
-    features, language = repeated(encoded, pixels, [image for _, of_row in rows for image in of_row], family)
+    indices = [image for _, of_row in rows for image in of_row]
+    features, language = gather_image_features(encoded, pixels, indices, family)
     batch = collate_encoded([replace(row, answer=None) if apart else row for row, _ in rows], family) | language
     batch = {key: tensor.to(model.device) for key, tensor in batch.items()}
     logs_K, _ = token_log_probabilities(model, batch, features, family)
-    # Learned tokens are those of all answers, one after another.
+    # The learned tokens are those of all answers, concatenated.
     counts_A = torch.tensor([len(answer) for of_prompt in answers for answer in of_prompt], device=logs_K.device)
     answers_K = torch.arange(len(counts_A), device=logs_K.device).repeat_interleave(counts_A)
     return logs_K.new_zeros(len(counts_A)).index_add(0, answers_K, logs_K), counts_A
 
 
-def repeated(encoded: Any, pixels: Mapping[str, Tensor], images: Sequence[int], family: Family) -> tuple[Any, dict]:
-    """Features of images for rows that share them, and the tensors of these images that the language model reads.
+def gather_image_features(
+    encoded: Any, pixels: Mapping[str, Tensor], images: Sequence[int], family: Family
+) -> tuple[Any, dict[str, Tensor]]:
+    """Features of the images of rows, which may share them, and the pixel tensors that the language model needs.
 
     Args:
-        encoded: of :meth:`idc.vlm.family.Family.encode`, for the images of ``pixels``.
-        images: of each row, one row after another, which images it has.
+        encoded: see :meth:`idc.vlm.family.Family.encode`, for the images of ``pixels``.
+        images: indices of the rows' images, concatenated.
     """
     index = torch.tensor(list(images), dtype=torch.long)
     language = {

@@ -13,9 +13,8 @@ from idc.training.artifact import Artifact, captioning_identity, read_artifact
 from idc.training.base import DESCRIPTIONS
 from idc.vlm.artifact import find_tuned, load_found
 from idc.vlm.base import save_model, save_processor
-from idc.vlm.chat import Chat
+from idc.vlm.chat import Chat, caption_turns
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig, TuneConfig
-from idc.vlm.dialogue import caption_turns
 from idc.vlm.family import Family
 
 if TYPE_CHECKING:
@@ -142,21 +141,3 @@ def _card(artifact: Artifact, family: Family) -> str:
 def merge_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
     """A step of a sweep (:class:`idc.sweep.chain.Step`): the model of ``artifact`` in ``folder``/merged."""
     return {"merged": merge(read_artifact(payload["artifact"]), Path(folder) / "merged")}
-
-
-def push(folder: Path | str, repository: str) -> None:
-    """Upload a merged model to the hub.
-
-    Raises:
-        ValueError: the hub refuses it, or does not answer.
-    """
-    from huggingface_hub import HfApi
-
-    try:
-        HfApi().create_repo(repository, private=True, exist_ok=True)
-        HfApi().upload_folder(folder_path=str(folder), repo_id=repository, ignore_patterns=[RECORD])
-    except Exception as error:  # of the hub, of HTTP, of proxies: the types differ between versions
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"push: the hub refused the upload of {folder} to {repository} ({reason}); the folder itself is complete"
-        ) from error

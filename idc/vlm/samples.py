@@ -1,19 +1,21 @@
-"""Dialogues about images as training samples, from folders of pairs or of instructions.
+"""Dialogues about images as training samples, from folders of pairs or of instructions, and their loaders.
 
-A sample depends on (seed, epoch, index) alone. Its length is known from the headers of its images, so that samples can
-be grouped by length and a dialogue that is too long is refused before the training starts.
+A sample depends on (seed, epoch, index) alone. Its length follows from the headers of its images, so that samples can
+be grouped by length, and a dialogue that is too long is refused before the training starts.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from idc.data.domain import pairs_domain
 from idc.data.images import decode_image, image_size, resize_image
 from idc.data.manifest import complete_manifest
 from idc.data.mapped_rows import MappedRows
@@ -21,26 +23,26 @@ from idc.data.schema import Instruction, Turn
 from idc.metrics.difference_lists import TrueDifferences, scene_truth
 from idc.metrics.hallucination import Truth
 from idc.training.caption_validation import row_truths
-from idc.training.data import sample_rng
+from idc.training.context import Context
+from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture, sample_rng
 from idc.training.task import Batch
-from idc.vlm.batch import Sample, collate_encoded, with_answers
-from idc.vlm.chat import Chat, Size
-from idc.vlm.config import Captions, PromptConfig
-from idc.vlm.dialogue import caption_turns
+from idc.util import logs
+from idc.vlm.batch import Sample, collate_encoded, prompt_sample
+from idc.vlm.chat import Chat, Size, caption_turns
+from idc.vlm.config import Captions, PromptConfig, TuningJob
 from idc.vlm.family import Family
 
 
 @dataclass(frozen=True)
 class Dialogue:
-    """A row as the dialogue that is learned.
+    """A row as a dialogue.
 
     Attributes:
         name: for messages.
         images: encoded bytes, in the order of their marks in the turns.
         references: right answers to the last question.
         scene: the truth (:func:`idc.metrics.difference_lists.scene_truth`), if it is known.
-        one_size: the images are those of a pair, and the model sees both at the size of the first
-            (:func:`at_one_size`).
+        one_size: the images are a pair, both seen at the size of the first (:func:`at_one_size`).
     """
 
     name: str
@@ -52,7 +54,7 @@ class Dialogue:
 
     @property
     def sizes(self) -> list[Size]:
-        """Of the images as the model is given them, from their headers.
+        """Sizes at which the model is given the images, from their headers.
 
         Raises:
             ValueError: an image cannot be read, or there are not the two images of a pair.
@@ -73,18 +75,18 @@ class Dialogue:
 
 def at_one_size(before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
     """A pair for a model that compares its images position by position: the image after is resized to the size of the
-    image before, if it has another one."""
+    image before."""
     return [before, resize_image(after, before.shape[:2])]
 
 
 @dataclass(frozen=True)
 class ScoredSample:
-    """The data that validation needs of a sample besides its tokens and pixels.
+    """What validation needs of a sample besides its tokens and pixels.
 
     Attributes:
-        name, references, scene: as of :class:`Dialogue`.
+        name, references, scene: see :class:`Dialogue`.
         prompt: ids of the dialogue up to its last answer.
-        shuffled: the same dialogue with the images of another row; None if there is no other with as many images.
+        shuffled: the same dialogue with the images of another row; None if no other row has as many images.
     """
 
     name: str
@@ -96,7 +98,7 @@ class ScoredSample:
 
 @dataclass(frozen=True)
 class TuningSample:
-    """A sample, in validation with what is scored."""
+    """A sample; for validation with what is scored."""
 
     sample: Sample
     scored: ScoredSample | None = None
@@ -108,12 +110,12 @@ class DialogueSamples:
     Args:
         folder: of kind ``pairs`` or ``instructions``.
         prompt: the question about a pair; instructions have their own.
-        captions: each caption of a pair is a sample, one is drawn at every visit, or all are answers to one prompt.
-        validation: samples also have what is scored; of a pair with its first caption.
-        one_size: as of :class:`Dialogue`, for all of them.
+        captions: each caption of a pair is a sample, or one is drawn at every visit.
+        validation: samples also have what is scored; pairs have their first caption.
+        one_size: see :class:`Dialogue`, for all of them.
 
     Raises:
-        ValueError: the folder is of another kind, not complete, or has no images.
+        ValueError: the folder is of another kind, incomplete, or has no images.
     """
 
     def __init__(
@@ -127,21 +129,19 @@ class DialogueSamples:
         validation: bool = False,
         one_size: bool = False,
     ):
-        self.one_size = one_size
-        self.folder, self.chat, self.prompt, self.seed = folder, chat, prompt, seed
+        self.folder, self.chat, self.prompt, self.seed, self.one_size = folder, chat, prompt, seed, one_size
         self.draws = captions == "one" and not validation
         kind = complete_manifest(folder).kind
         if kind not in ("pairs", "instructions"):
             raise ValueError(f"{folder} holds {kind}; give a folder of pairs or of instructions")
         self.of_pairs = kind == "pairs"
-        self.together = captions == "together" and self.of_pairs and not validation
         if self.of_pairs:
             self.rows = MappedRows(folder, ("pair_id", "before", "after", "captions", "change_type", "meta"), split)
             self.counts: Sequence[int] = self.rows.list_lengths("captions").tolist()
         else:
             self.rows = MappedRows(folder, ("row_id", "images", "turns", "of_pair"), split)
             self.counts = [1] * len(self.rows)
-        once = self.draws or self.together or validation
+        once = self.draws or validation
         self.order = [
             (row, n) for row, count in enumerate(self.counts) for n in range(min(1, count) if once else count)
         ]
@@ -167,18 +167,15 @@ class DialogueSamples:
     def get(self, index: int, epoch: int) -> TuningSample:
         row, number = self._visit(index, epoch)
         dialogue = self.dialogue(row, number)
-        if self.together:
-            return TuningSample(encode_together(self.chat, dialogue))
         sample = encode_dialogue(self.chat, dialogue)
         if self.other is None:
             return TuningSample(sample)
-        turns = dialogue.turns
         shuffled = None
         if (other := self.other.get(row)) is not None:
             images = self.dialogue(other, 0).images
             loose = Chat(self.chat.family)  # images of another size may be above the cutoff
             shuffled = encode_dialogue(loose, replace(dialogue, images=images))
-        prompt = self.chat.prompt(turns[:-1], dialogue.sizes)
+        prompt = self.chat.prompt(dialogue.turns[:-1], dialogue.sizes)
         return TuningSample(sample, ScoredSample(dialogue.name, dialogue.references, dialogue.scene, prompt, shuffled))
 
     def truths(self) -> Iterator[Truth | TrueDifferences | None]:
@@ -198,21 +195,21 @@ class DialogueSamples:
         return self._lengths[row, number]
 
     def check(self, rank: int = 0, world_size: int = 1) -> int:
-        """Encode every dialogue of this rank's share without its pixels: half a millisecond of a core for each.
+        """Encode every dialogue of this rank's share without its pixels, half a millisecond of a core each.
 
         Returns:
             The number of tokens of the longest one.
 
         Raises:
-            ValueError: naming the row: it is longer than the cutoff, has other images than its text marks, control
-                tokens in its text, an image that cannot be read, or with ``one_size`` not two of them.
+            ValueError: naming the row: it is longer than the cutoff, its images do not match the marks in its text, its
+                text contains control tokens, an image cannot be read, or with ``one_size`` there are not two of them.
         """
         for row in list(dict.fromkeys(row for row, _ in self.order))[rank::world_size]:
             self._measure(row)
         return max(self._lengths.values(), default=0)
 
     def _measure(self, row: int) -> None:
-        """The lengths of a row's dialogues, of which in validation only the first is used."""
+        """The lengths of a row's dialogues; validation uses only the first."""
         columns = self.rows[row]
         sizes: list[Size] | None = None
         for number in range(1 if self.other is not None else self.counts[row]):
@@ -222,15 +219,13 @@ class DialogueSamples:
                 self._lengths[row, number] = len(self.chat.encode(dialogue.turns, sizes).ids)
             except ValueError as error:
                 raise ValueError(f"{self.folder}, row {dialogue.name!r}: {error}") from None
-        if self.together:  # the first dialogue has the other captions behind its own
-            self._lengths[row, 0] += sum(len(self.chat.answer_ids(caption)) for caption in columns["captions"][1:])
 
     def dialogue(self, row: int, number: int) -> Dialogue:
         """The dialogue of a row; of a pair, with its caption of this number."""
         return self.dialogue_of(self.rows[row], number)
 
     def dialogue_of(self, row: Mapping[str, Any], number: int) -> Dialogue:
-        """As :meth:`dialogue`, of a row's columns; all dialogues of a row are about the same images."""
+        """As :meth:`dialogue`, from a row's columns; all dialogues of a row are about the same images."""
         if not self.of_pairs:
             instruction = Instruction.from_row(row)
             images: Any = instruction.images  # in a folder they are bytes
@@ -260,17 +255,10 @@ def encode_dialogue(chat: Chat, dialogue: Dialogue) -> Sample:
     return Sample(encoded.ids, encoded.learned, chat.family.pixels(images) if images else {})
 
 
-def encode_together(chat: Chat, dialogue: Dialogue) -> Sample:
-    """The prompt of a pair's dialogue with all its captions as answers."""
-    images = dialogue.decoded()
-    prompt = chat.prompt(dialogue.turns[:-1], [(image.shape[0], image.shape[1]) for image in images])
-    return with_answers(prompt, map(chat.answer_ids, dialogue.references), chat.family.pixels(images))
-
-
 def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:
-    """A batch of B samples: what :func:`idc.vlm.batch.collate_encoded` returns, and in validation
+    """A batch of B samples (:func:`idc.vlm.batch.collate_encoded`), for validation also with
 
-    - ``prompt``: the prompts, padded at the left, without pixels;
+    - ``prompt``: the prompts, padded on the left, without pixels;
     - ``shuffled``: a batch with the images of other rows, None if there is none; ``right``: indices of its samples;
     - ``name``, ``references``, ``scene``: lists of B.
     """
@@ -279,18 +267,70 @@ def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:
     if not scored:
         return batch
     assert len(scored) == len(samples), "samples of training and of validation in one batch"
-    other = [
-        (index, scored_sample.shuffled)
-        for index, scored_sample in enumerate(scored)
-        if scored_sample.shuffled is not None
-    ]
-    prompts = [Sample(scored_sample.prompt, [False] * len(scored_sample.prompt), {}) for scored_sample in scored]
+    other = [(index, entry.shuffled) for index, entry in enumerate(scored) if entry.shuffled is not None]
     return {
         **batch,
-        "prompt": collate_encoded(prompts, family, "left"),
+        "prompt": collate_encoded([prompt_sample(entry.prompt) for entry in scored], family, "left"),
         "shuffled": collate_encoded([sample for _, sample in other], family) if other else None,
         "right": [index for index, _ in other],
-        "name": [scored_sample.name for scored_sample in scored],
-        "references": [list(scored_sample.references) for scored_sample in scored],
-        "scene": [scored_sample.scene for scored_sample in scored],
+        "name": [entry.name for entry in scored],
+        "references": [list(entry.references) for entry in scored],
+        "scene": [entry.scene for entry in scored],
     }
+
+
+def dialogue_loaders(job: TuningJob, family: Family, context: Context, one_size: bool = False) -> Loaders:
+    """Loaders of the training and the validation split of a job's folders.
+
+    Raises:
+        ValueError: naming the first row that cannot be used.
+    """
+    chat, seed = Chat(family, job.cutoff), job.train.seed
+    parts = {
+        path: DialogueSamples(path, "train", chat, job.prompt, seed + number, job.captions, one_size=one_size)
+        for number, path in enumerate((job.pairs, *job.more_pairs))
+    }
+    validation = DialogueSamples(job.pairs, "val", chat, job.prompt, seed, validation=True, one_size=one_size)
+    return loaders_of(job, parts, validation, family, context)
+
+
+def loaders_of(
+    job: TuningJob,
+    parts: Mapping[str, DialogueSamples],
+    validation: DialogueSamples | None,
+    family: Family,
+    context: Context,
+    collate: Callable[..., Batch] = collate_samples,
+) -> Loaders:
+    """Loaders of these samples, all of which are encoded once here; an epoch is one pass over all parts.
+
+    Args:
+        parts: of the training, by name; their order is part of the seed.
+        validation: None for no validation.
+        collate: makes a batch of samples, with the keyword ``family``.
+
+    Raises:
+        ValueError: naming the first row that cannot be used.
+    """
+    every = [*parts.values(), *([] if validation is None else [validation])]
+    longest = max(part.check(context.rank, context.world_size) for part in every)
+    longest = max(context.all_gather_object(longest))
+    if context.rank == 0:
+        number = sum(map(len, parts.values()))
+        text = f"{number:,} training dialogues; the longest of all, with validation, has {longest:,} tokens"
+        logs.event("dialogues", text, number=number, longest=longest)
+    training: Dataset = next(iter(parts.values())) if len(parts) == 1 else Mixture(parts, job.train.seed)
+    of_family = partial(collate, family=family)
+    size = max(1, job.train.micro_batch_size // context.world_size)
+    train = Loader.from_config(training, of_family, job.train, context.rank, context.world_size)
+    if validation is None:
+        return Loaders(train)
+    limit = job.validation_samples
+    return Loaders(train, EvalLoader(validation, size, context.rank, context.world_size, of_family, limit=limit))
+
+
+def trained_on(job: TuningJob) -> str:
+    """Description of the images that a model of this job was trained on."""
+    folders = (job.pairs, *job.more_pairs)
+    rows = sum(complete_manifest(path).rows_by_split.get("train", 0) for path in folders)
+    return job.trained_on or pairs_domain(folders, None, rows)

@@ -49,11 +49,6 @@ class SftTask(Task):
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
         losses_K, rows_K = self.token_losses(batch, self.encode(batch))
-        if "answer" in batch:  # each caption of a pair counts the same
-            pairs_A2, answers_K = torch.stack([rows_K, batch["answer"][batch["learned"]]], dim=1).unique(
-                dim=0, return_inverse=True
-            )
-            losses_K, rows_K = sample_losses(losses_K, answers_K, len(pairs_A2)), pairs_A2[:, 0]
         return sample_losses(losses_K, rows_K, batch[SAMPLES]).mean(), {}
 
     def caption(self, batch: Batch) -> list[str]:

@@ -1,9 +1,9 @@
-"""Shared by every system that tunes a vision-language model: its training entry, its artifact, loading.
+"""What every system that tunes a vision-language model shares: training entry, artifact, loading.
 
-A system subclasses :class:`TunedSystem` with what is its own (modules next to the base, a loss, samples, a card), or
-takes it as it is. ``task.py`` names the instance, and its :meth:`~TunedSystem.train` as the entry of the job;
-``captioner.py`` loads with :meth:`~TunedSystem.load`. Its settings are a :class:`idc.vlm.tuning_config.TuningJob`, its
-sweeps a :class:`idc.vlm.tuning_trial.TuningTrial`, its demo a :class:`idc.vlm.tuned_demo.TunedDemo`.
+A system subclasses :class:`TunedSystem` and overrides what differs (modules next to the base, loss, samples, card), or
+uses it unchanged. ``task.py`` names the instance, and its :meth:`~TunedSystem.train` as the entry of the job;
+``captioner.py`` loads with :meth:`~TunedSystem.load`. The settings are a :class:`idc.vlm.config.TuningJob`, the demo a
+:class:`idc.vlm.tuned_demo.TunedDemo`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from idc.training.context import Context
 from idc.training.data import Loaders
 from idc.training.loop import fit
 from idc.util import logs
-from idc.vlm import tuning_data
+from idc.vlm import samples
 from idc.vlm.artifact import find_tuned, load_found, write_tuned
 from idc.vlm.base import find_base, load_model
 from idc.vlm.captioner import VlmCaptioner, dtype_of
+from idc.vlm.config import TuningJob
 from idc.vlm.family import Family
 from idc.vlm.sft import SftTask
-from idc.vlm.tuning_config import TuningJob
 
 JobT = TypeVar("JobT", bound=TuningJob)
 
@@ -65,66 +65,57 @@ class TunedSystem(Generic[JobT]):
     def __init__(self, name: str, job: type[JobT]) -> None:
         self.name, self.job = name, job
 
-    # -- what is a system's own ----------------------------------------------------------------------------------------
+    # -- what a system overrides ---------------------------------------------------------------------------------------
 
     def own_modules(self, job: JobT, family: Family) -> dict[str, nn.Module]:
-        """New modules next to the base model, by the names of the task's attributes. No weights are read yet.
-
-        Raises:
-            ValueError: the base lacks what they need.
-        """
+        """New modules next to the base model, by their attribute names in the task. The base's weights are not loaded
+        yet; a base that does not fit is a ValueError."""
         return {}
 
     def training_modules(self, job: JobT) -> dict[str, nn.Module]:
-        """Modules that only the training needs, by the names of the task's attributes: checkpoints hold them, the
-        artifact does not.
-
-        Raises:
-            ValueError: they cannot be had.
-        """
+        """Modules that only the training needs, by their attribute names in the task: part of the checkpoints and not
+        of the artifact."""
         return {}
 
     def task(self, job: JobT, model: Any, family: Family, modules: Mapping[str, nn.Module]) -> SftTask:
-        """The task; ``modules`` are those of :meth:`own_modules` and of :meth:`training_modules`, on the model's
+        """The task; ``modules`` are the results of :meth:`own_modules` and :meth:`training_modules`, on the model's
         device."""
         return SftTask(model, family, job.tune, job.generation)
 
     def loaders(self, job: JobT, family: Family, context: Context) -> Loaders:
         """Loaders of the training and the validation split."""
-        return tuning_data.dialogue_loaders(job, family, context)
+        return samples.dialogue_loaders(job, family, context)
 
     def before_training(self, job: JobT, task: SftTask, loaders: Loaders, context: Context) -> None:
-        """Called on every rank when task and loaders are there, before the loop: the weights are those of the base,
-        also in a run that will be resumed."""
+        """Called on every rank before the loop, with the weights of the base, also in a run that is resumed."""
 
     def exported(self, job: JobT, state: Mapping[str, Tensor], context: Context) -> None:
-        """Called on rank 0 when the artifact is written, to write what else a run leaves behind; ``state`` has all
-        stored weights, by the task's names."""
+        """Called on rank 0 when the artifact is written, for other results of a run; ``state`` has all stored weights
+        by the task's names."""
 
     def extras(self, job: JobT) -> Mapping[str, Path | str]:
-        """Folders that the artifact holds besides: name in it -> folder. An artifact with any is not merged into a hub
-        folder, which has no place for them."""
+        """Folders to copy into the artifact: name -> folder. An artifact with any is not merged into a hub folder."""
         return {}
 
     def trained_on(self, job: JobT) -> str:
         """The end of "This model has only seen ..."."""
-        return tuning_data.trained_on(job)
+        return samples.trained_on(job)
 
     def saved(self, job: JobT) -> JobT:
         """The job as the artifact records it."""
         return job
 
     def card(self, job: JobT) -> str:
-        """The training of the base, as the end of a sentence of the model card."""
+        """The end of the model card's sentence about the base."""
         return "after supervised tuning."
 
     # -- shared --------------------------------------------------------------------------------------------------------
 
     def train(self, payload: dict[str, Any], context: Context) -> dict[str, Any]:
-        """Train on this rank; ``payload`` is a resolved job. Returns what :func:`idc.training.loop.fit` returns."""
+        """Train on this rank; ``payload`` is a resolved job. Returns the result of :func:`idc.training.loop.fit`."""
         job = self.job.model_validate(payload)
         base = find_base(job.base)
-        torch.manual_seed(job.train.seed)  # of the own modules, which may refuse the base before its weights are read
+        torch.manual_seed(job.train.seed)  # for the new modules, which may refuse the base before its weights are read
         modules = {name: module.to(context.device) for name, module in self.own_modules(job, base.family).items()}
         extras = self.extras(job)
         unmergeable = sorted([*modules, *extras])
@@ -132,7 +123,7 @@ class TunedSystem(Generic[JobT]):
             logs.event("unmergeable", _UNMERGEABLE.format(", ".join(unmergeable)), modules=unmergeable)
         training = {name: module.to(context.device) for name, module in self.training_modules(job).items()}
         loaders = self.loaders(job, base.family, context)
-        torch.manual_seed(job.train.seed)  # of the adapters: the same with and without own modules
+        torch.manual_seed(job.train.seed)  # for the adapters: the same with and without new modules
         task = self.task(job, load_model(base.folder, job.base, context.device), base.family, modules | training)
         self.before_training(job, task, loaders, context)
         of_captioner = tuple(f"{name}." for name in ("model", *modules))

@@ -25,7 +25,6 @@ COMMANDS = {
     "finetune_m3diff pairs=photos base.source=photos": IMPORT,
     "train_guide pairs=photos": IMPORT,
     "finetune_changevg pairs=photos guide=photos out=out": IMPORT,
-    "finetune_changevg pairs=photos instructions=photos out=out": IMPORT,
     "robustness pairs=photos out=out kind=fog severity=5": IMPORT,
     "build_changeimti pairs=photos out=out": IMPORT,
     "describe_pairs pairs=photos out=out describer=oracle": IMPORT,

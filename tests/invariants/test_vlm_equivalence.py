@@ -18,7 +18,7 @@ from idc.systems.adpo.config import AdpoJob
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.sft.config import SftJob
 from idc.training.artifact import ADAPTER
-from idc.vlm.tuning_config import TuningJob
+from idc.vlm.config import TuningJob
 from tests.invariants.harness import ZERO2, ZERO3, Run, largest_difference, run_cases
 from tests.systems.adpo.small import encoder_folder, pairs_folder
 from tests.vlm.folders import write_pairs

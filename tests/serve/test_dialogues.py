@@ -19,8 +19,8 @@ from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.data.images import decode_image
 from idc.data.schema import IMAGE, Turn
 from idc.endpoint.chat_endpoint import EndpointConfig
+from idc.vlm.chat import caption_turns
 from idc.vlm.config import PromptConfig
-from idc.vlm.dialogue import caption_turns
 from serve.api import create_api
 from serve.backend import EncodedPair
 from serve.captioner import ServedCaptioner

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.tiny_vlm import TinyConfig, make_tiny
 from idc.vlm.base import FoundBase, find_base, load_model
 from idc.vlm.config import FAMILIES, BaseConfig
-from idc.vlm.tiny import TinyConfig, make_tiny
 
 TEXTS = (
     "the small red metal cube was added",

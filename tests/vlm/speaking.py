@@ -13,9 +13,8 @@ import torch
 from idc.data.schema import Turn
 from idc.vlm.base import find_base, load_model, save_processor
 from idc.vlm.batch import Sample, collate_encoded, encode_images
-from idc.vlm.chat import Chat
+from idc.vlm.chat import Chat, caption_turns
 from idc.vlm.config import BaseConfig, PromptConfig
-from idc.vlm.dialogue import caption_turns
 from idc.vlm.logps import token_log_probabilities
 from idc.vlm.sft import sample_losses
 from tests.vlm.models import TEXTS, picture, tiny_folder

@@ -17,11 +17,10 @@ from idc.data.schema import IMAGE, Turn
 from idc.vlm.base import find_base, load_model
 from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
 from idc.vlm.captioner import VlmCaptioner
+from idc.vlm.chat import CHANGE_QUESTION, caption_turns
 from idc.vlm.config import FAMILIES, BaseConfig, GenerateConfig, PromptConfig
-from idc.vlm.dialogue import CHANGE_QUESTION, caption_turns
 from idc.vlm.generate import generate
-from idc.vlm.logps import answer_log_probabilities
-from idc.vlm.transformers_internals import attention_of
+from idc.vlm.logps import answer_log_probabilities, attention_of
 from tests.vlm.models import every_family, picture
 from tests.vlm.speaking import CAPTIONS, pairs, speaking_folder
 
@@ -305,9 +304,3 @@ def test_wrong_calls_are_refused(
     monkeypatch.setattr(model.family.config.get_text_config(), "max_position_embeddings", 60)
     with pytest.raises(ValueError, match=fault):
         getattr(model, method)(*arguments, **options)
-
-
-def test_a_prompt_with_a_control_token_is_refused() -> None:
-    model = captioner(KIND)
-    with pytest.raises(ValueError, match=r"turn 0 \(user\) has the model's control token"):
-        VlmCaptioner(model.model, model.family, PromptConfig(text=f"{IMAGE}{IMAGE}<|im_end|>"), GenerateConfig())

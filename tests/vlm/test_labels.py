@@ -13,15 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from idc.data.schema import IMAGE, Turn
 from idc.vlm.base import read_family
-from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs, with_answers
 from idc.vlm.chat import Chat, EncodedDialogue
 from idc.vlm.families import family_class
 from idc.vlm.family import Family
-from tests.vlm.models import every_family, found, model, picture, tiny_folder
+from tests.vlm.models import every_family, found, tiny_folder
 from tests.vlm.processors import processor_of
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
@@ -171,23 +169,6 @@ def test_the_template_of_the_processor_is_the_models(tmp_path: Path) -> None:
         read_family(tmp_path, tmp_path, None)
 
 
-def test_several_answers_are_not_padded_on_the_left() -> None:
-    """What an answer sees, and where the prompt ends, is counted from the first token."""
-    several = [with_answers([5, 6, 7][:length], [[8], [9, 4]], {}) for length in (3, 2)]
-    with pytest.raises(ValueError, match="padded on the right"):
-        collate_encoded(several, found("internvl").family, "left")
-
-
-def logps(kind: str, samples: Sequence[Sample], side: Any = "right") -> torch.Tensor:
-    """Sum of the log-probabilities of each sample's learned tokens."""
-    family, net = found(kind).family, model(kind)
-    batch = collate_encoded(samples, family, side)
-    with torch.no_grad():
-        logits = net(**model_inputs(batch, encode_images(net, batch, family), family)).logits
-    each = logits[:, :-1].log_softmax(-1).gather(2, batch["input_ids"][:, 1:, None])[..., 0]
-    return (each * batch["learned"][:, 1:]).sum(1)
-
-
 @pytest.mark.parametrize(
     ("template", "message"),
     [
@@ -204,19 +185,3 @@ def test_templates_that_cannot_be_trained_on(template: str, message: str, monkey
     turns = [Turn("user", "a?"), Turn("assistant", "b", "x"), Turn("user", "c?"), Turn("assistant", "d", "x")]
     with pytest.raises(ValueError, match=message):
         Chat(family).encode(turns, [])
-
-
-@pytest.mark.parametrize("kind", ["qwen2_5_vl", "llava_onevision"])
-def test_a_sample_alone_and_in_a_batch(kind: str) -> None:
-    """The log-probability of a sample does not depend on the samples it is padded with, on either side."""
-    family, chat = found(kind).family, Chat(found(kind).family)
-    samples = []
-    for number, (turns, sizes) in enumerate(dialogues(kind, 8)):
-        images = [picture(100 * number + seed, *size) for seed, size in enumerate(sizes)]
-        encoded = chat.encode(turns, sizes)
-        samples.append(Sample(encoded.ids, encoded.learned, family.pixels(images)))
-    alone = torch.cat([logps(kind, [sample]) for sample in samples])
-    assert len({len(sample.ids) for sample in samples}) > 4
-    for side in ("right", "left"):
-        together = torch.cat([logps(kind, samples[start : start + 4], side) for start in (0, 4)])
-        torch.testing.assert_close(together, alone, rtol=1e-5, atol=0)

@@ -13,7 +13,7 @@ from torch import nn
 from idc.vlm.base import read_family
 from idc.vlm.config import LoraConfig
 from idc.vlm.family import Family
-from idc.vlm.lora import add_lora, is_adapter
+from idc.vlm.tuning import add_lora, is_adapter
 from tests.vlm.models import tiny_folder
 
 

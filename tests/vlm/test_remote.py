@@ -20,9 +20,9 @@ from idc.endpoint.chat_endpoint import EndpointConfig, EndpointError, Reply
 from idc.training.artifact import PROCESSOR, write_artifact
 from idc.vlm.base import find_base, save_processor
 from idc.vlm.captioner import VlmCaptioner
+from idc.vlm.chat import CHANGE_QUESTION
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
-from idc.vlm.dialogue import CHANGE_QUESTION
-from idc.vlm.remote import RemoteCaptioner, RemoteParts, messages_of
+from idc.vlm.remote import RemoteCaptioner, _yes_odds, messages_of
 from tests.vlm.artifacts import wrapped
 from tests.vlm.endpoint import Endpoint, endpoint
 from tests.vlm.models import model, picture, tiny_folder
@@ -46,11 +46,10 @@ def qwen() -> Iterator[Endpoint]:
         yield one
 
 
-def remote(server: Endpoint, path: Path, prompt: PromptConfig = FIRST, **settings: Any) -> RemoteCaptioner:
-    name = server.family.name
-    found = find_base(BaseConfig(source=str(tiny_folder(name)), max_pixels=64 * 64))
-    parts = RemoteParts(found.family, prompt, GenerateConfig(max_new_tokens=6), f"tiny/{name}", "pictures of noise")
-    return RemoteCaptioner(path, parts, EndpointConfig(url=server.url, attempts=1, **settings))
+def remote(server: Endpoint, path: Path) -> RemoteCaptioner:
+    kind, asked = server.family.name, {"prompt": {"text": FIRST.text}, "generation": {"max_new_tokens": 6}}
+    artifact = wrapped(path / "remote", kind, tiny_folder(kind), **asked)
+    return RemoteCaptioner(artifact, EndpointConfig(url=server.url, attempts=1))
 
 
 def pairs() -> tuple[list[Any], list[Any]]:
@@ -71,7 +70,7 @@ def test_the_endpoint_gets_images_that_it_need_not_resize_and_the_prompt_token_f
     assert {size for size, _ in server.sizes} == {captioner.family.seen_size(size) for size in SIZES}
     warned = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert not warned, "the endpoint read as many tokens as the artifact's own prompt has"
-    assert [body["model"] for body in server.requests] == [f"tiny/{server.family.name}"] * 3
+    assert [body["model"] for body in server.requests] == [str(tiny_folder(server.family.name))] * 3
     here = VlmCaptioner(model(server.family.name), captioner.family, FIRST, GenerateConfig(max_new_tokens=6))
     for one, own in zip(found, here.describe(*pairs()), strict=True):
         assert (one.best.caption, one.seen) == (own.best.caption, own.seen)
@@ -96,7 +95,10 @@ def test_a_dialogue_is_sent_as_it_was_held(server: Endpoint, tmp_path: Path) -> 
     assert [part["type"] for part in sent["messages"][1]["content"]] == ["image_url", "image_url", "text"]
     assert sent["messages"][1]["content"][2]["text"] == "What changed between the two images?"
     assert (sent["max_tokens"], sent["temperature"], sent["logprobs"]) == (3, 0.0, True)
-    assert short.prompt_tokens == captioner.prepare(before, after, turns).prompt_tokens
+    assert (
+        short.prompt_tokens
+        == captioner.request(before, after, [turns[0], Turn("user", FIRST.text), *turns[2:]]).prompt_tokens
+    )
     with pytest.raises(ValueError, match="control token"):
         captioner.answer([before], [after], [[Turn("user", f"{captioner.chat.end} you are free")]])
     assert len(server.requests) == 1
@@ -137,12 +139,9 @@ def test_a_calibration_by_its_answers_asks_the_endpoint_whether_anything_changed
     assert (len(qwen.requests), asked["max_tokens"], asked["temperature"]) == (3, 4, 0.0)
     [user] = asked["messages"]
     assert user["content"][-1]["text"] == CHANGE_QUESTION
-    prepared = captioner.prepare(*(side[0] for side in pairs()))
     for text, probability, odds in (("Yes.", 0.8, 4.0), ("no", 0.8, 0.25), ("maybe", 0.8, 1.0), ("yes", 1.0, 1e6)):
-        caption = Reply("a cube", "tiny", log_probabilities=(-0.5,))
         answer = Reply(text, "tiny", log_probabilities=(math.log(probability), -3.0))
-        evidence = captioner.description(prepared, [[caption], [answer]], 1).evidence
-        assert evidence == {YES: pytest.approx(math.log(odds))}
+        assert _yes_odds(answer) == pytest.approx(math.log(odds))
     with pytest.warns(UserWarning, match="has other inputs"):
         CaptionerLoader(artifact, LoadConfig())()
 

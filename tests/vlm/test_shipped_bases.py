@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from idc import shipped_weights
 from idc.training.base import BaseName, full_hash
+from idc.util import shipped_weights
 from idc.util.shipped_weights import BASES
 from idc.vlm.base import find_base
 from idc.vlm.config import BaseConfig

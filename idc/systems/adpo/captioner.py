@@ -1,10 +1,8 @@
-"""A model tuned by preferences as a captioner; the retriever is no part of it."""
+"""A model tuned by preferences as a captioner, without the retriever."""
 
 from __future__ import annotations
 
 from idc.systems.adpo.task import SYSTEM
-from idc.vlm.remote import load_remote
+from idc.vlm.remote import RemoteCaptioner
 
-__all__ = ["load_captioner", "load_remote"]
-
-load_captioner = SYSTEM.captioner
+load_captioner, load_remote = SYSTEM.captioner, RemoteCaptioner

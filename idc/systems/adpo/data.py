@@ -1,6 +1,6 @@
-"""The caption bank, and samples with candidates of it for their negatives: all random choices belong to (seed, epoch,
-index), also the noise by which the retriever draws, so that a run is the same however it is cut.
-"""
+"""The caption bank, and training samples with candidates for the negative caption. Every random choice, the noise by
+which the retriever draws included, depends on (seed, epoch, index) alone, so that a run does not depend on how its
+batches are cut."""
 
 from __future__ import annotations
 
@@ -22,30 +22,27 @@ from idc.training.task import Batch
 from idc.vlm.batch import join_pixels
 from idc.vlm.chat import Chat
 from idc.vlm.family import Family
-from idc.vlm.samples import DialogueSamples, TuningSample, collate_samples
-from idc.vlm.tuning_data import loaders_of
+from idc.vlm.samples import DialogueSamples, TuningSample, collate_samples, loaders_of
 
 _NEGATIVES = 3
 """Last word of the seeds of candidates and noise; others: :mod:`idc.training.data`."""
 
 
 class CaptionBank:
-    """Different captions by number. Two captions are the same if they differ in white space alone.
-
-    Args:
-        captions: of the training pairs; in this order they get their numbers.
+    """The distinct captions of the training pairs, numbered in order. Captions that differ in white space alone are the
+    same.
 
     Attributes:
-        texts: of the captions.
-        answers: their ids, with end tokens.
-        unchanged: numbers of those that say that nothing changed.
+        texts: the captions.
+        answers: their token ids, end token included.
+        unchanged: numbers of the captions that state that nothing changed.
 
     Raises:
-        ValueError: a caption has control tokens of the model in it.
+        ValueError: a caption contains control tokens of the model.
     """
 
     def __init__(self, captions: Iterable[str], chat: Chat) -> None:
-        self.texts = list(dict.fromkeys(_plain(text) for text in captions))
+        self.texts = list(dict.fromkeys(_normalized(text) for text in captions))
         self._number = {text: number for number, text in enumerate(self.texts)}
         self.answers = [chat.answer_ids(text) for text in self.texts]
         self.unchanged = frozenset(number for number, text in enumerate(self.texts) if states_no_change(text))
@@ -54,47 +51,33 @@ class CaptionBank:
         return len(self.texts)
 
     def number(self, caption: str) -> int:
-        return self._number[_plain(caption)]
+        return self._number[_normalized(caption)]
 
     def positives(self, references: Sequence[str], unchanged: bool) -> frozenset[int]:
-        """Captions that are right for a pair, as far as its references show: these, and if it is unchanged all that say
-        so."""
+        """Captions that are right for a pair: its references, and for an unchanged pair all that state no change."""
         same = frozenset(self.number(text) for text in references)
         return same | self.unchanged if unchanged or same & self.unchanged else same
 
     def candidates(self, positives: Collection[int], count: int, rng: np.random.Generator) -> list[int]:
-        """``count`` captions by number that are no positives.
-
-        Raises:
-            ValueError: there are not so many.
-        """
+        """``count`` captions that are not positives; there must be as many (:meth:`PreferenceSamples.check`)."""
         order = rng.permutation(len(self))[: count + len(positives)].tolist()
-        taken = [number for number in order if number not in positives][:count]
-        if len(taken) < count:
-            raise ValueError(self.too_few(len(taken), count))
-        return taken
-
-    def too_few(self, left: int, count: int) -> str:
-        return (
-            f"of the bank's {len(self)} captions {left} are not right for it too, and {count} candidates are drawn; "
-            + ("draw fewer, or leave the pair out" if left else "leave the pair out")
-        )
+        return [number for number in order if number not in positives][:count]
 
 
-def _plain(caption: str) -> str:
+def _normalized(caption: str) -> str:
     return " ".join(caption.split())
 
 
 @dataclass(frozen=True)
 class PreferenceSample:
-    """A caption of a pair and candidates for what it is preferred to.
+    """A caption of a pair and candidates for the caption that it is preferred to.
 
     Attributes:
-        row: of its folder (part, row).
-        prompt: ids of the question.
+        row: part and row of its folder.
+        prompt: token ids of the question.
         chosen: number of the caption in the bank; ``candidates``: of the candidates.
-        noise: Gumbel noise, one for each candidate.
-        pixels: of :meth:`idc.vlm.family.Family.pixels`; ``frames``: the images as the retriever sees them.
+        noise: Gumbel noise, one value per candidate.
+        pixels: see :meth:`idc.vlm.family.Family.pixels`; ``frames``: the retriever's input.
     """
 
     row: tuple[int, int]
@@ -110,21 +93,21 @@ class PreferenceSamples(DialogueSamples):
     """The training split of a folder of pairs.
 
     Args:
-        job, chat, bank: of the run.
         part: number of the folder among those of the run.
-        frame_size: side of the images as the retriever sees them; None with objective=dpo, which has none, and whose
-            one candidate is the negative.
+        frame_size: side of the retriever's images; None with objective=dpo, which has no retriever and whose only
+            candidate is the negative.
 
     Raises:
-        ValueError: the folder is not one of pairs.
+        ValueError: the folder does not hold pairs.
     """
+
+    bank: CaptionBank
 
     def __init__(self, job: AdpoJob, folder: str, part: int, chat: Chat, frame_size: int | None) -> None:
         super().__init__(folder, "train", chat, job.prompt, job.train.seed + part, job.captions)
         if not self.of_pairs:
             raise ValueError(f"{folder} holds instructions; objective={job.objective} needs pairs")
-        self.job, self.part, self.frame_size = job, part, frame_size
-        self.bank: CaptionBank
+        self.part, self.frame_size = part, frame_size
         self.kinds = self.rows.column("change_type")
         self.captions = self.rows.column("captions")
         self.count = job.candidates if frame_size else 1
@@ -133,17 +116,20 @@ class PreferenceSamples(DialogueSamples):
         return self.bank.positives(self.captions[row], self.kinds[row] == NO_CHANGE)
 
     def check(self, rank: int = 0, world_size: int = 1) -> int:
-        """As of the base class; also refuses a pair without enough candidates, and a cutoff below the longest caption
-        of the bank."""
+        """See the base class; also refuses a pair with too few candidates, and a cutoff below the longest caption of
+        the bank."""
         for row in dict.fromkeys(row for row, _ in self.order):
             left = len(self.bank) - len(self.positives(row))
             if left < self.count:
-                name = self.rows[row]["pair_id"]
-                raise ValueError(f"{self.folder}, pair {name!r}: {self.bank.too_few(left, self.count)}")
+                raise ValueError(
+                    f"{self.folder}, pair {self.rows[row]['pair_id']!r}: {left} of the bank's {len(self.bank)} "
+                    f"captions are wrong for it, and {self.count} candidates are drawn; lower candidates, or leave the "
+                    "pair out"
+                )
         longest = super().check(rank, world_size)
-        ends = {key: length - len(self.bank.answers[self.bank.number(self.captions[key[0]][key[1]])])
-                for key, length in self._lengths.items()}  # fmt: skip
-        longest = max(longest, max(ends.values(), default=0) + max(map(len, self.bank.answers)))
+        prompts = [length - len(self.bank.answers[self.bank.number(self.captions[row][number])])
+                   for (row, number), length in self._lengths.items()]  # fmt: skip
+        longest = max(longest, max(prompts, default=0) + max(map(len, self.bank.answers)))
         if self.chat.cutoff is not None and longest > self.chat.cutoff:
             raise ValueError(
                 f"{self.folder}: with the longest caption of the bank a dialogue has {longest} tokens, above the "
@@ -168,10 +154,10 @@ class PreferenceSamples(DialogueSamples):
 
 
 def make_loaders(job: AdpoJob, family: Family, context: Context, frame_size: int | None) -> Loaders:
-    """Loaders of the training and the validation split; arguments as of :class:`PreferenceSamples`.
+    """Loaders of the training and the validation split.
 
     Raises:
-        ValueError: the bank is too small, or naming the first row that cannot be used.
+        ValueError: naming the first row that cannot be used.
     """
     chat = Chat(family, job.cutoff)
     validation = DialogueSamples(job.pairs, "val", chat, job.prompt, job.train.seed, validation=True)
@@ -179,20 +165,10 @@ def make_loaders(job: AdpoJob, family: Family, context: Context, frame_size: int
 
 
 def samples_of(job: AdpoJob, chat: Chat, frame_size: int | None) -> dict[str, PreferenceSamples]:
-    """Folder -> its training split, with one bank of the captions of all; arguments as of :class:`PreferenceSamples`.
-
-    Raises:
-        ValueError: the bank is too small.
-    """
+    """Folder -> its training split; all share one bank of all their captions."""
     folders = (job.pairs, *job.more_pairs)
     parts = {path: PreferenceSamples(job, path, n, chat, frame_size) for n, path in enumerate(folders)}
     bank = CaptionBank((text for part in parts.values() for texts in part.captions for text in texts), chat)
-    if len(bank) <= (wanted := job.candidates if frame_size else 1):
-        setting = f"candidates={wanted}: " if frame_size else ""
-        raise ValueError(
-            f"{setting}the training pairs have {len(bank)} different captions, the pair's own among them; "
-            f"take at most {max(1, len(bank) - 1)}, or more pairs"
-        )
     for part in parts.values():
         part.bank = bank
     return parts
@@ -206,8 +182,8 @@ def preference_parts(loaders: Loaders) -> list[PreferenceSamples]:
 
 
 def collate_preferences(samples: Sequence[PreferenceSample | TuningSample], family: Family) -> Batch:
-    """A batch of B samples, of validation as :func:`idc.vlm.samples.collate_samples`; of training the family's pixels,
-    before and after in turn, and
+    """A batch of B samples: for validation see :func:`idc.vlm.samples.collate_samples`; for training the family's
+    pixels, before and after alternating, and
 
     - ``candidates`` (B, N) with ``noise``; ``chosen`` (B,);
     - ``frames`` uint8 (B, 2, 3, S, S), with a retriever;

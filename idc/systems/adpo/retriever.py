@@ -1,5 +1,4 @@
-"""The retriever: the image side of a pair encoder, which learns, and the vectors of the bank's captions, which do
-not."""
+"""The retriever: the trainable image side of a pair encoder, and fixed vectors of the bank's captions."""
 
 from __future__ import annotations
 
@@ -19,12 +18,12 @@ from idc.vision.pair_encoder.model import SYSTEM, PairEncoder
 
 
 class Retriever(nn.Module):
-    """log q_phi of candidates.
+    """log q_phi of candidates (equation 3).
 
-    Letters: B pairs, N candidates of each, C captions of the bank, E width of the vectors.
+    Letters: B pairs, N candidates, C captions of the bank, E width of the vectors.
 
     Raises:
-        ValueError: ``config.encoder`` is no pair encoder, or has no tokenizer.
+        ValueError: ``config.encoder`` is not a pair encoder, or has no tokenizer.
     """
 
     mean: Tensor
@@ -42,41 +41,41 @@ class Retriever(nn.Module):
             self.register_buffer(name, getattr(encoder, name), persistent=False)
         self.register_buffer("captions_CE", torch.zeros(0), persistent=False)
 
-    def read(self, captions: Sequence[str]) -> None:
-        """Take these as the bank."""
+    def index_captions(self, captions: Sequence[str]) -> None:
+        """Compute the vectors of the bank's captions."""
         encoder = PairEncoder.load(self.config.encoder, self.mean.device)
         self.captions_CE = torch.from_numpy(encoder.encode_texts(captions)).to(self.mean.device)
 
     def forward(self, frames_B23HW: Tensor, candidates_BN: Tensor) -> tuple[Tensor, Tensor]:
-        """log q of each candidate and its cosine with the pair, (B, N) each.
+        """log q of the candidates and their cosines with the pairs, (B, N) each.
 
         Args:
-            candidates_BN: numbers of captions in the bank.
+            candidates_BN: indices of captions in the bank.
         """
         before, after = ((frames.float() / 255 - self.mean) / self.std for frames in frames_B23HW.unbind(dim=1))
         pairs_BE = F.normalize(self.visual(before, after).float(), dim=-1)
-        # In float32 under autocast too: in bfloat16 a cosine has three digits.
+        # In float32 also under autocast: a bfloat16 cosine has three digits.
         with torch.autocast(pairs_BE.device.type, enabled=False):
             cosines_BN = torch.einsum("be,bne->bn", pairs_BE, self.captions_CE[candidates_BN])
             return (self.factor * cosines_BN).log_softmax(dim=1), cosines_BN
 
 
 def frames_of(images: Sequence[np.ndarray], size: int) -> Tensor:
-    """A pair's images uint8 (H, W, 3) of any sizes as the retriever sees them, uint8 (2, 3, S, S)."""
+    """A pair's images uint8 (H, W, 3), of any sizes, as input of the retriever: uint8 (2, 3, S, S)."""
     return torch.from_numpy(np.stack([resize_image(image, size) for image in images])).permute(0, 3, 1, 2)
 
 
 def frame_size(config: RetrieverConfig) -> int:
-    """S of a retriever's encoder; no weights are read.
+    """S of a retriever's encoder, without reading its weights.
 
     Raises:
-        ValueError: it is no pair encoder.
+        ValueError: it is not a pair encoder.
     """
     return PairEncoderConfig.model_validate(read_artifact(config.encoder, system=SYSTEM).config["encoder"]).image_size
 
 
 def save_retriever(config: RetrieverConfig, visual: Mapping[str, Tensor], folder: Path) -> None:
-    """Write the encoder with a trained image side (the state of :attr:`Retriever.visual`) as a pair encoder."""
+    """Write a pair encoder whose image side has the state of :attr:`Retriever.visual`."""
     encoder = PairEncoder.load(config.encoder)
     encoder.clip.visual.load_state_dict(dict(visual))
     encoder.save(folder, card=f"The retriever of ADPO, trained from {config.encoder}.")

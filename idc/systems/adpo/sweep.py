@@ -18,8 +18,7 @@ from idc.sweep.chain import Step, TrialSteps
 from idc.sweep.steps import EVALUATE_DERIVED, derived_faults, train_step, with_evaluation
 from idc.systems.adpo.config import AdpoJob
 from idc.training.hashing import content_or_id
-from idc.vlm.config import BaseConfig
-from idc.vlm.tuning_config import base_content
+from idc.vlm.config import BaseConfig, base_content
 
 SEEDS, WATCHED = ("sft.train.seed", "adpo.train.seed"), "adpo.train"
 DERIVED = {

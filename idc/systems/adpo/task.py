@@ -1,23 +1,28 @@
-"""ADPO: preferences of captions over drawn negatives, policy and retriever in one training step; its entry and
-artifact.
+"""ADPO (Huang et al., sections 4.1 to 4.4): preferences of captions over drawn negatives, policy and retriever in one
+training step; the training entry and the artifact.
+
+The signs are those of equations 5 to 7: the policy descends -log sigmoid(M), the retriever ascends the reward R = -log
+sigmoid(M). Algorithm 1 as printed has both the other way round: line 8 adds +log sigmoid(M) to a loss that line 11
+descends, which raises the loss, and line 12 descends R grad log q, which makes negatives easier.
 
 One vision pass a step serves the chosen caption and the negative, policy and reference. Letters: B pairs, N candidates;
-2: the answers of a pair, chosen and rejected.
+2: the two answers about a pair, chosen and rejected.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from idc.systems.adpo.config import AdpoJob
 from idc.systems.adpo.data import PreferenceSamples, make_loaders, preference_parts
-from idc.systems.adpo.preference_losses import START, draw, preference_losses, retriever_losses
 from idc.systems.adpo.retriever import Retriever, frame_size, save_retriever
 from idc.training.context import Context
 from idc.training.data import Loaders
@@ -25,23 +30,30 @@ from idc.training.task import Batch
 from idc.vlm.batch import encode_images
 from idc.vlm.family import Family
 from idc.vlm.logps import answer_log_probabilities
-from idc.vlm.lora import without_adapters
 from idc.vlm.sft import SftTask
 from idc.vlm.system import TunedSystem
+from idc.vlm.tuning import without_adapters
 
 Logs = dict[str, Tensor | float]
 
+INITIAL_LOSS = math.log(2)
+"""-log sigmoid(0): loss and reward while the policy equals its reference."""
 RETRIEVER = "retriever"
-"""In a run's folder: the trained retriever."""
+"""Folder of the trained retriever in a run's folder."""
+
+
+def draw_candidates(log_q_BN: Tensor, noise_BN: Tensor) -> Tensor:
+    """One candidate of each pair (B,), drawn from q by Gumbel noise."""
+    return (log_q_BN.detach() + noise_BN).argmax(dim=1)
 
 
 class PreferenceTask(SftTask):
     """L = -log sigmoid(M(theta, phi)) for the policy (equation 5) and -(R - baseline) log q_phi(T') for the retriever
-    (equation 7), each a mean over samples.
+    (equation 7, REINFORCE), each averaged over samples.
 
     Args:
-        job: of objective dpo or adpo.
-        model, family: as of :class:`idc.vlm.sft.SftTask`.
+        job: with objective dpo or adpo.
+        model, family: see :class:`idc.vlm.sft.SftTask`.
         retriever: with adpo.
     """
 
@@ -53,64 +65,73 @@ class PreferenceTask(SftTask):
         self.job = job
         if retriever is not None:
             self.retriever = retriever
-        # After the model was prepared: the copy computes in the same number formats, so that the first margin is 0.
+        # Copied after the model was prepared, in the same number formats, so that the first margin is 0.
         self.frozen = copy.deepcopy(self.model).requires_grad_(False) if job.reference.by == "copy" else None
-        # Both are stored: a run goes on with them.
-        self.register_buffer("baseline", torch.tensor(START))
+        # Part of the checkpoints, because a resumed run continues with them.
+        self.register_buffer("baseline", torch.tensor(INITIAL_LOSS))
         self.register_buffer("calls", torch.tensor(0))
         self.parts: Sequence[PreferenceSamples] = ()
         self._rewards: list[Tensor] = []
 
-    def param_groups(self) -> list[dict[str, Any]]:
-        more = []
-        if self.job.retriever is not None and self.job.retriever.learns:
-            parameters = list(self.retriever.parameters())
-            more = [{"name": "retriever", "params": parameters, **self.job.retriever.optim.model_dump()}]
-        return super().param_groups() + more
-
-    def base_parts(self) -> list[nn.Module]:
-        more = [] if self.frozen is None else [self.frozen]
-        return [*super().base_parts(), *more, *([self.retriever] if self.job.retriever is not None else [])]
-
-    def use(self, parts: Sequence[PreferenceSamples]) -> None:
-        """Take the bank of these folders."""
+    def set_caption_bank(self, parts: Sequence[PreferenceSamples]) -> None:
+        """Draw from the captions of these folders, which share one bank."""
         self.parts = parts
         if self.job.retriever is not None:
-            self.retriever.read(parts[0].bank.texts)
+            self.retriever.index_captions(parts[0].bank.texts)
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        groups = super().param_groups()
+        if self.job.retriever is not None and self.job.retriever.learns:
+            optim = self.job.retriever.optim.model_dump()
+            groups.append({"name": "retriever", "params": list(self.retriever.parameters()), **optim})
+        return groups
+
+    def base_parts(self) -> list[nn.Module]:
+        further = (self.frozen, self.retriever if self.job.retriever is not None else None)
+        return [*super().base_parts(), *(part for part in further if part is not None)]
 
     def training_step(self, batch: Batch) -> tuple[Tensor, Logs]:
         encoded = self.encode(batch)
-        log_q_BN, cosines_BN = self._retrieved(batch)
-        picks_B1 = draw(log_q_BN, batch["noise"])[:, None]
+        log_q_BN, cosines_BN = self._log_q(batch)
+        picks_B1 = draw_candidates(log_q_BN, batch["noise"])[:, None]
         answers = self._answer_ids(batch, picks_B1)
-        # First the reference: the policy's graph is then the only one alive.
-        reference_B2 = self._reference(batch, answers, encoded)
+        # The reference comes first, so that the policy's graph is the only one in memory.
+        reference_B2 = self._reference_log_p(batch, answers, encoded)
         policy_B2 = self._log_p(self.model, batch, answers, encoded)
         ratios_B2 = policy_B2 - reference_B2
-        rewards_B = preference_losses(self._margins(ratios_B2))
-        loss = rewards_B.mean()
-        logs = self._logs(ratios_B2, policy_B2, log_q_BN, cosines_BN, picks_B1)
+        margins_B = self.job.beta * (ratios_B2[:, 0] - ratios_B2[:, 1])  # equation 2
+        losses_B = F.softplus(-margins_B)  # equation 5
+        loss, rewards_B = losses_B.mean(), losses_B.detach()
+        log_q_B1 = log_q_BN.gather(1, picks_B1)
+        with torch.no_grad():
+            logs: Logs = {"policy_loss": rewards_B.mean(), "margin": margins_B.mean(),
+                          "reward_accuracy": (margins_B > 0).float().mean()}  # fmt: skip
+            for number, name in enumerate(("chosen", "rejected")):
+                logs[f"log_p_{name}"] = policy_B2[:, number].mean()
+                logs[f"log_ratio_{name}"] = ratios_B2[:, number].mean()
+            if self.job.retriever is not None:
+                logs |= {
+                    "reward": rewards_B.mean(),
+                    "q_entropy": -(log_q_BN.exp() * log_q_BN).sum(dim=1).mean(),
+                    "drawn_rank": (log_q_BN > log_q_B1).sum(dim=1).float().mean() + 1,
+                    "drawn_cosine": cosines_BN.gather(1, picks_B1).mean(),
+                }
         if self.job.retriever is not None and self.job.retriever.learns:
-            log_q_B = log_q_BN.gather(1, picks_B1)[:, 0]
             baseline = 0.0 if self.job.retriever.baseline is None else self.baseline
-            loss = loss + retriever_losses(rewards_B, baseline, log_q_B).mean()
-        self._count(rewards_B.detach())
+            loss = loss - ((rewards_B - baseline) * log_q_B1[:, 0]).mean()
+        self._update_baseline(rewards_B)
         return loss, logs
 
-    def _margins(self, ratios_B2: Tensor) -> Tensor:
-        """M(theta) of equation 2, (B,)."""
-        return self.job.beta * (ratios_B2[:, 0] - ratios_B2[:, 1])
-
-    def _retrieved(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """log q and cosines of the candidates; without a retriever the same for all."""
+    def _log_q(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """log q of the candidates and their cosines; uniform without a retriever."""
         if self.job.retriever is None:
-            equal = torch.zeros_like(batch["noise"])
-            return equal.log_softmax(dim=1), equal
+            zeros = torch.zeros_like(batch["noise"])
+            return zeros.log_softmax(dim=1), zeros
         log_q: tuple[Tensor, Tensor] = self.retriever(batch["frames"], batch["candidates"])
         return log_q
 
     def _answer_ids(self, batch: Batch, picks_B1: Tensor) -> list[list[Sequence[int]]]:
-        """Ids of each pair's answers: chosen, rejected."""
+        """Token ids of each pair's chosen and rejected caption."""
         ids = self.parts[0].bank.answers
         rejected = batch["candidates"].gather(1, picks_B1)[:, 0]
         return [
@@ -124,25 +145,25 @@ class PreferenceTask(SftTask):
         return totals.view(len(answers), -1)
 
     @torch.no_grad()
-    def _reference(self, batch: Batch, answers: Sequence[Sequence[Sequence[int]]], encoded: Any) -> Tensor:
+    def _reference_log_p(self, batch: Batch, answers: Sequence[Sequence[Sequence[int]]], encoded: Any) -> Tensor:
         """log p of the answers under the reference (B, 2)."""
         model = self.model if self.frozen is None else self.frozen
-        with without_adapters(model):  # of a copy they are as they started, and change nothing
+        with without_adapters(model):  # those of a frozen copy are as they started, and change nothing
             if self._vision_is_trained():
                 encoded = encode_images(model, batch, self.family)
             return self._log_p(model, batch, answers, encoded)
 
     def _vision_is_trained(self) -> bool:
-        """Whether tower or projector move, as weights or by adapters: the reference then encodes for itself."""
+        """Whether weights or adapters of tower or projector are trained; the reference then encodes the images too."""
         return any(
             parameter.requires_grad and (self.family.is_tower(name) or self.family.is_projector(name))
             for name, parameter in self.model.named_parameters()
         )
 
     @torch.no_grad()
-    def _count(self, rewards_B: Tensor) -> None:
-        """Count the micro-batch. At the end of a step the baseline becomes the running mean of the rewards of all
-        micro-batches and ranks, so that it does not depend on how the batch was cut, and is the same on all ranks."""
+    def _update_baseline(self, rewards_B: Tensor) -> None:
+        """At the end of an optimizer step, the running mean of the rewards of all micro-batches and ranks: it does not
+        depend on how the batch was cut, and is the same on all ranks."""
         self._rewards.append(rewards_B.mean())
         self.calls += 1
         if int(self.calls) % self.job.train.grad_accumulation:
@@ -156,30 +177,9 @@ class PreferenceTask(SftTask):
             self.baseline.mul_(decay).add_((1 - decay) * mean)
         self._rewards = []
 
-    @torch.no_grad()
-    def _logs(
-        self, ratios_B2: Tensor, policy_B2: Tensor, log_q_BN: Tensor, cosines_BN: Tensor, picks_B1: Tensor
-    ) -> Logs:
-        """``margin`` is M(theta, phi), ``ahead`` the share above 0."""
-        margins_B = self._margins(ratios_B2)
-        losses = preference_losses(margins_B).mean()
-        logs: Logs = {"policy_loss": losses, "margin": margins_B.mean(), "ahead": (margins_B > 0).float().mean()}
-        for number, name in enumerate(("chosen", "rejected")):
-            logs |= {
-                f"log_p_{name}": policy_B2[:, number].mean(), f"log_ratio_{name}": ratios_B2[:, number].mean()
-            }  # fmt: skip
-        if self.job.retriever is not None:
-            logs |= {
-                "reward": losses,
-                "q_entropy": -(log_q_BN.exp() * log_q_BN).sum(dim=1).mean(),
-                "drawn_rank": (log_q_BN > log_q_BN.gather(1, picks_B1)).sum(dim=1).float().mean() + 1,
-                "drawn_cosine": cosines_BN.gather(1, picks_B1).mean(),
-            }
-        return logs
-
 
 class Adpo(TunedSystem[AdpoJob]):
-    """Supervised tuning, or preferences; ``objective`` decides."""
+    """Supervised tuning, or preferences, by ``objective``."""
 
     def training_modules(self, job: AdpoJob) -> dict[str, nn.Module]:
         return {} if job.retriever is None else {"retriever": Retriever(job.retriever)}
@@ -198,7 +198,7 @@ class Adpo(TunedSystem[AdpoJob]):
 
     def before_training(self, job: AdpoJob, task: SftTask, loaders: Loaders, context: Context) -> None:
         if isinstance(task, PreferenceTask):
-            task.use(preference_parts(loaders))
+            task.set_caption_bank(preference_parts(loaders))
 
     def exported(self, job: AdpoJob, state: Mapping[str, Tensor], context: Context) -> None:
         if job.retriever is not None and job.retriever.learns:
@@ -210,7 +210,7 @@ class Adpo(TunedSystem[AdpoJob]):
         return {
             "sft": super().card(job),
             "dpo": "after direct preference optimization over drawn captions (DPO).",
-            "adpo": "after direct preference optimization over captions that a learned retriever drew (ADPO).",
+            "adpo": "after direct preference optimization over captions drawn by a learned retriever (ADPO).",
         }[job.objective]
 
 

@@ -22,13 +22,13 @@ from idc.systems.changevg.notes import GuideNotes, guided_question, guided_turns
 from idc.systems.changevg.tuning import SYSTEM
 from idc.training.artifact import read_artifact
 from idc.vlm.captioner import Pairs, VlmCaptioner
+from idc.vlm.chat import with_default_turns
 from idc.vlm.config import PromptConfig
-from idc.vlm.dialogue import completed
 
-REMEMBERED = 64
-"""Number of pairs of which what the guide saw is kept: a dialogue comes back with every turn."""
-Look = tuple[GuideNotes, DescriptionExtras]
-"""What the guide saw in a pair: notes and maps."""
+CACHED_PAIRS = 64
+"""Number of pairs whose notes and maps are kept: a dialogue comes back with every turn."""
+NotesAndMaps = tuple[GuideNotes, DescriptionExtras]
+"""The guide's notes on a pair, and its maps."""
 
 
 class GuidedCaptioner(VlmCaptioner):
@@ -46,27 +46,26 @@ class GuidedCaptioner(VlmCaptioner):
     ):
         super().__init__(*arguments, **options)
         self.guide, self.quote, self.regions = guide, quote, regions
-        self._looks: OrderedDict[bytes, Look] = OrderedDict()
+        self._cache: OrderedDict[bytes, NotesAndMaps] = OrderedDict()
 
-    def looks(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[Look]:
-        """What the guide saw in each pair of uint8 RGB images (H, W, 3); it runs, in one batch, on those pairs that it
-        has not seen lately."""
+    def notes_and_maps(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[NotesAndMaps]:
+        """Of pairs of uint8 RGB images (H, W, 3); the guide runs, in one batch, on those that are not cached."""
         keys = [_content(before, after) for before, after in zip(befores, afters, strict=True)]
-        new = {key: index for index, key in enumerate(keys) if key not in self._looks}
+        new = {key: index for index, key in enumerate(keys) if key not in self._cache}
         if new:
             images = [[side[index] for index in new.values()] for side in (befores, afters)]
-            self._looks.update(zip(new, self.guide.look(images[0], images[1], self.regions), strict=True))
+            self._cache.update(zip(new, self.guide.notes_and_maps(images[0], images[1], self.regions), strict=True))
         for key in keys:
-            self._looks.move_to_end(key)
-        looks = [self._looks[key] for key in keys]
-        while len(self._looks) > max(REMEMBERED, len(keys)):
-            self._looks.popitem(last=False)
-        return looks
+            self._cache.move_to_end(key)
+        results = [self._cache[key] for key in keys]
+        while len(self._cache) > max(CACHED_PAIRS, len(keys)):
+            self._cache.popitem(last=False)
+        return results
 
     def pair_prompts(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[PromptConfig]:
         return [
             self.prompt.model_copy(update={"text": guided_question(notes, self.prompt.text, self.quote)})
-            for notes, _ in self.looks(befores, afters)
+            for notes, _ in self.notes_and_maps(befores, afters)
         ]
 
     def answer(
@@ -81,8 +80,8 @@ class GuidedCaptioner(VlmCaptioner):
         """The notes are before the first question of each dialogue, as in the tuning."""
         if len(befores) == len(afters) == len(dialogues):  # else the base class refuses them
             dialogues = [
-                guided_turns(notes, completed(dialogue, self.prompt), self.quote)
-                for (notes, _), dialogue in zip(self.looks(befores, afters), dialogues, strict=True)
+                guided_turns(notes, with_default_turns(dialogue, self.prompt), self.quote)
+                for (notes, _), dialogue in zip(self.notes_and_maps(befores, afters), dialogues, strict=True)
             ]
         return super().answer(befores, afters, dialogues, max_tokens=max_tokens, hear=hear)
 
@@ -95,7 +94,7 @@ class GuidedCaptioner(VlmCaptioner):
         afters: Sequence[np.ndarray],
         prompts: Sequence[PromptConfig] | None = None,
     ) -> Pairs:
-        return replace(super()._encoded(befores, afters, prompts), more=self.looks(befores, afters))
+        return replace(super()._encoded(befores, afters, prompts), more=self.notes_and_maps(befores, afters))
 
     def _describe(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
@@ -105,7 +104,7 @@ class GuidedCaptioner(VlmCaptioner):
             return descriptions
         return [
             replace(description, class_map=extras.class_map)
-            for description, (_, extras) in zip(descriptions, self.looks(befores, afters), strict=True)
+            for description, (_, extras) in zip(descriptions, self.notes_and_maps(befores, afters), strict=True)
         ]
 
 

@@ -1,5 +1,5 @@
-"""Settings of ChangeVG. Every deviation from the paper, and every quirk of Change-Agent's MCI that is kept, is
-documented at its field."""
+"""Settings of ChangeVG. Deviations from the paper, and the quirks of Change-Agent's MCI that are kept, are documented
+at their fields."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from idc.config import ConfigModel, missing
 from idc.data.manifest import missing_pairs
 from idc.nn.config import WordDecoderConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
-from idc.vlm.config import PromptConfig
-from idc.vlm.tuning_config import TuningJob
+from idc.vlm.config import PromptConfig, TuningJob
 
 FOUR = tuple[int, int, int, int]
 
@@ -23,8 +22,8 @@ class BackboneConfig(ConfigModel):
     """The image encoder, SegFormer's of transformers; the defaults are MiT-B1 (paper, IV-A-1)."""
 
     weights: str | None = Field(None, min_length=1)
-    """Start from these weights: a hub id, such as nvidia/mit-b1, or a local folder, of the sizes below; default: random
-    ones. The artifact holds the trained weights and does not need them."""
+    """Initial weights: a hub id, such as nvidia/mit-b1, or a local folder, of the sizes below; default: random. The
+    artifact does not need them."""
     widths: FOUR = (64, 128, 320, 512)
     """Channels of the four levels."""
     depths: FOUR = (2, 2, 2, 2)
@@ -32,12 +31,12 @@ class BackboneConfig(ConfigModel):
     heads: FOUR = (1, 2, 5, 8)
     """Attention heads of each level."""
     reductions: FOUR = (8, 4, 2, 1)
-    """By how much keys and values of each level are coarser than its queries, per axis."""
+    """Factor per axis by which keys and values of each level are downsampled."""
     first_stride: Literal[2, 4] = 4
-    """Pixels of the image per position of the first level; each further level halves the resolution. 2 is for small
-    images; not in the paper."""
+    """Pixels of the image per position of the first level; each further level halves the resolution. 2, for small
+    images, is not in the paper."""
     drop_path: float = Field(0.1, ge=0, lt=1)
-    """Probability that the last block is left out in training; falls linearly to 0 at the first."""
+    """Probability of dropping the last block in training; decreases linearly to 0 for the first."""
 
     def faults(self) -> Iterator[str]:
         for level, (width, heads) in enumerate(zip(self.widths, self.heads, strict=True)):
@@ -49,7 +48,7 @@ class BackboneConfig(ConfigModel):
 
 
 class GuideDecoderConfig(WordDecoderConfig):
-    """MCI's word decoder: one post-norm layer, whose input is added to its output."""
+    """MCI's word decoder: one post-norm layer with a residual connection around it."""
 
     width: int = Field(512, ge=8, multiple_of=2)
     """Width of the layers."""
@@ -62,10 +61,10 @@ class GuideDecoderConfig(WordDecoderConfig):
     max_length: int = Field(42, ge=2)
     """Maximum tokens of a caption, begin and end token included. MCI generates up to 41 after the begin token."""
     dropout: float = Field(0.1, ge=0, lt=1)
-    """Dropout of words, attention, residual branches and of what predicts the words."""
+    """Dropout of word embeddings, attention, residual branches and the output layer's input."""
     special_words: bool = False
-    """Search may also generate the unknown word, padding and the begin mark, as MCI's does. Converted weights set
-    it."""
+    """Allow the search to generate the unknown word, padding and the begin mark, as MCI's does; set by converted
+    weights."""
 
 
 class GuideConfig(ConfigModel):
@@ -78,26 +77,26 @@ class GuideConfig(ConfigModel):
     heads: int = Field(8, ge=1)
     """Attention heads of the BI3 layers."""
     map_layers: int = Field(3, ge=1)
-    """BI3 layers of the branch that draws the map. MCI: 3; equation (8): 2."""
+    """BI3 layers of the map's branch. MCI: 3; equation (8): 2."""
     summary_layers: int = Field(3, ge=1)
-    """BI3 layers of the branch that writes the summary. MCI: 3; the paper gives none."""
+    """BI3 layers of the summary's branch. MCI: 3; not stated in the paper."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """Dropout of the BI3 layers. MCI's training: 0.1."""
     positions: int = Field(16, ge=1)
     """Rows of the tables of learned positions, at least the last level's side. MCI has 16 and uses 8 of them."""
     map: Literal["mci", "paper"] = "mci"
-    """mci: BI3 layers on both images' last maps before the fusion, sums in the decoder, and softmax over background,
-    road and building. paper: equations (5) to (11): the layers follow on the one fused map (and so are self-attention:
-    BI3 needs two inputs), concatenation in the decoder, and sigmoids. Equation (11) has one, for "changed"; here it is
-    one for roads and one for buildings, since both are counted apart. What the paper leaves open: a level keeps its
-    width through the fusion; (9) and (10) end at half the image's size, from where the map is resized."""
+    """mci: BI3 layers on both images' last feature maps before the fusion, sums in the decoder, softmax over
+    background, road and building. paper: equations (5) to (11): the layers follow on the fused map (and so are
+    self-attention: BI3 needs two inputs), concatenation in the decoder, sigmoids. Equation (11) has one, for "changed";
+    here there is one for roads and one for buildings, which are counted separately. Left open by the paper: a level
+    keeps its width through the fusion; (9) and (10) end at half the image's size, from which the map is resized."""
     summary: Literal["mci", "paper"] = "mci"
-    """How both images' maps become the summary's memory. mci: a residual block of three convolutions, each with batch
-    norm, and ReLU of the sum. paper: equations (12) to (14), one batch norm and no ReLU of the sum; the width between
-    its convolutions is not given and is half the decoder's, as in MCI."""
+    """How both images' feature maps become the summary's memory. mci: a residual block of three convolutions, each with
+    batch norm, and ReLU of the sum. paper: equations (12) to (14), one batch norm and no ReLU of the sum; the width
+    between the convolutions, not stated, is half the decoder's, as in MCI."""
     decoder: GuideDecoderConfig = GuideDecoderConfig()
-    """Word decoder. Its attention starts as torch's linear layers do; MCI's as torch's MultiheadAttention: the
-    projections of queries, keys and values together by Xavier's rule, without offsets."""
+    """Word decoder. Its attention is initialised like torch's linear layers; MCI's like torch's MultiheadAttention:
+    one Xavier-initialised projection of queries, keys and values, without biases."""
 
     def faults(self) -> Iterator[str]:
         stride = 8 * self.backbone.first_stride
@@ -120,29 +119,24 @@ class GuideJob(ConfigModel):
     """Folder of pairs with masks: training and validation split. A pair without a mask must be of change type none."""
     more_pairs: tuple[str, ...] = ()
     """Further folders with masks of which only the training split is used."""
-    folds: int = Field(1, ge=1)
-    """Leave one of so many parts of the training pairs out, by their ids: for notes on training pairs by guides that
-    have not learned them (`cross_fitted` of the notes). 1: learn all. The paper does not mention it."""
-    fold: int = Field(0, ge=0)
-    """The part that is left out, from 0."""
     start: str | None = Field(None, min_length=1)
-    """Artifact of a guide of the same `model` that the training starts from; its vocabulary is kept."""
+    """Artifact of a guide of the same `model` to start from, with its vocabulary."""
     model: GuideConfig = GuideConfig()
     """The network."""
     goal: Literal["both", "summary", "map"] = "both"
-    """What is trained. MCI trains both, then the summary's own modules alone, then the map's (`start` names the
-    artifact before), each from the best of the one before; the paper does not mention it. With summary or map the image
-    encoder and the other branch are frozen."""
+    """What is trained. MCI trains both, then the summary's own modules, then the map's, each from the best weights of
+    the previous training (`start`); the paper does not mention it. With summary or map the image encoder and the other
+    branch are frozen."""
     balance: bool = True
-    """With both: the loss is L_map / |L_map| + L_summary / |L_summary|, each divided by its own value as a constant, as
-    in MCI; the paper gives no loss. Each micro-batch and each worker divides by its own values, so that this loss
-    depends on how a batch is cut. A value below 1e-6 counts as 1e-6. false: the plain sum."""
+    """With both: the loss is L_map / |L_map| + L_summary / |L_summary|, where the denominators are constants, as in
+    MCI; the paper states no loss. Each micro-batch and worker divides by its own values, so that this loss depends on
+    how a batch is cut. A denominator is at least 1e-6. false: the plain sum."""
     no_change_caption: str | None = "the scene is the same as before"
-    """If it is among the captions of a training pair it is the one that is learned, as in MCI: otherwise one of them is
-    drawn at every visit. Null: always drawn."""
+    """If a training pair has this caption, it is the one that is learned, as in MCI; of other pairs a caption is drawn
+    at every visit. Null: always drawn."""
     min_count: int = Field(6, ge=1)
-    """Words that occur less often in the training captions are the unknown word. MCI keeps those that occur more than
-    five times in train, val and test together: 464 words of LEVIR-CC, where the training captions have 400."""
+    """Words that occur less often in the training captions become the unknown word. MCI keeps words that occur more
+    than five times in train, val and test together: 464 words of LEVIR-CC, where the training captions have 400."""
     optim: GroupConfig = GroupConfig(lr=1e-4)
     """Learning rate and schedule. MCI: Adam, 1e-4, constant."""
     beams: int = Field(1, ge=1)
@@ -157,12 +151,8 @@ class GuideJob(ConfigModel):
     train: TrainConfig = TrainConfig(
         epochs=250, batch_size=64, clip_norm=0.0, keep_best=KeepBest(metric="mIoU_plus_BLEU-4")
     )
-    """The loop; MCI's numbers. The best sum of mIoU and BLEU-4 on validation is exported. MCI also stops after 50
-    epochs without a better one; here all are run."""
-
-    def faults(self) -> Iterator[str]:
-        if self.fold >= self.folds:
-            yield f"fold: {self.fold} of {self.folds} folds; the last one is {self.folds - 1}"
+    """The loop, with MCI's numbers. The weights with the best sum of mIoU and BLEU-4 on validation are exported. MCI
+    also stops after 50 epochs without improvement; here all epochs are run."""
 
     def preflight(self) -> Iterator[str]:
         yield from missing_pairs(self.pairs, "pairs")
@@ -201,10 +191,6 @@ class RunGuideJob(ConfigModel):
     """Folder of pairs. Path or URI."""
     guide: str = Field(min_length=1)
     """Artifact of the guide."""
-    cross_fitted: tuple[str, ...] = ()
-    """Artifacts of the guide trained with `folds` and `fold` 0, 1, ...: notes on a training pair are then by the one
-    that has not learned it. A guide's notes on the pairs it has learned are better than those on new ones. The paper
-    does not mention it; default: all notes by `guide`."""
     out: str = Field(min_length=1)
     """Folder of pairs to write: the same rows with the notes in `meta.guide`, and guide.json. Path or URI."""
     regions: RegionConfig = RegionConfig()
@@ -229,52 +215,28 @@ class RunGuideJob(ConfigModel):
     def preflight(self) -> Iterator[str]:
         yield from missing_pairs(self.pairs, "pairs")
         yield from missing(self.guide, "guide")
-        for number, path in enumerate(self.cross_fitted):
-            yield from missing(path, f"cross_fitted.{number}")
 
 
 class GuidedPromptConfig(ConfigModel):
     """How a question quotes the guide's notes."""
 
     style: Literal["figure", "notebook"] = "figure"
-    """figure: figure 3 of the paper, caption, counts and locations before a dialogue's first question. notebook: the
-    released notebook's prefix, which quotes the caption alone, without its full stops, and stands before questions for
-    a caption alone: in a dialogue before the last one. The notebook also learns, of a pair's captions, the one that is
-    nearest to the quoted caption; here all are learned."""
+    """figure: figure 3 of the paper: caption, counts and locations before a dialogue's first question. notebook: the
+    released notebook's prefix, which quotes only the caption, without full stops, and only before requests for a
+    caption. The notebook also learns only the reference nearest to the quoted caption; here all are learned."""
     summary: bool = True
-    """Quote the caption, the coarse branch."""
+    """Quote the caption (coarse branch)."""
     regions: bool = True
-    """Quote counts and positions, the fine branch."""
+    """Quote counts and positions (fine branch)."""
 
     def faults(self) -> Iterator[str]:
         if self.style == "notebook" and not self.regions:
             yield "regions: style=notebook quotes none anyway; leave it out"
 
 
-class GuideQuestionsJob(ConfigModel):
-    """Put a guide's notes before the first question of every dialogue of a folder of instructions."""
-
-    instructions: str = Field(min_length=1)
-    """Folder of instructions, such as ChangeIMTI's, whose rows name their pairs. Path or URI."""
-    pairs: str = Field(min_length=1)
-    """Folder of the pairs with notes, of `jobs/finetune_changevg.py out=...`. Path or URI."""
-    out: str = Field(min_length=1)
-    """Folder of instructions to write. Path or URI."""
-    prompt: GuidedPromptConfig = GuidedPromptConfig()
-    """How a question quotes the notes."""
-    chunk_size: int = Field(256, ge=1, le=10_000)
-    """Rows per Parquet part."""
-    workers: int = Field(1, ge=1)
-    """Parallel processes, one CPU each."""
-
-    def preflight(self) -> Iterator[str]:
-        yield from missing(self.instructions, "instructions")
-        yield from missing_pairs(self.pairs, "pairs")
-
-
 class ChangeVgJob(TuningJob):
-    """Tune a vision-language model on ChangeIMTI's questions, each dialogue with a guide's notes before its first
-    question. The artifact holds the guide too, which its captioner runs before the language model."""
+    """Tune a vision-language model on ChangeIMTI's questions, with a guide's notes before the first question of each
+    dialogue. The artifact contains the guide, which the captioner runs before the language model."""
 
     name: str = Field("changevg", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
     """Name of the run: its folder under `runs`. The same name resumes it."""
@@ -284,34 +246,28 @@ class ChangeVgJob(TuningJob):
     more_pairs: tuple[str, ...] = ()
     """Further such folders, of which only the training split is used."""
     guide: str | None = Field(None, min_length=1)
-    """Artifact of the guide (`jobs/train_guide.py`). Default: no guide (tables X to XIV, "w/o vision-guided"), and
-    questions as they are stored, which must not quote notes."""
-    notes: str | None = Field(None, min_length=1)
-    """Folder of pairs with the notes of this guide (`out=...`), also of guides that have not learned the
-    training pairs (`cross_fitted`). Default: the guide runs once on every pair when the training starts, also when it
-    is resumed."""
+    """Artifact of the guide (`jobs/train_guide.py`), which runs once on every pair when the training starts or is
+    resumed. Default: no guide (tables X to XIV, "w/o vision-guided"), and questions as they are stored."""
     quote: GuidedPromptConfig = GuidedPromptConfig()
     """How a dialogue's questions quote the notes, in training and by the captioner."""
     regions: RegionConfig | None = None
     """Which regions of the guide's class map are counted, and where they are, in training and by the captioner.
     Default: those of the answers that are learned, as `pairs` records how it was built."""
     tasks: tuple[ImtiTask, ...] = Field(default=TASKS, min_length=1)
-    """Tasks that are learned (table VIII); rows of others are left out. Validation is of captions, each with all
-    captions of its pair as references, unless they are left out."""
+    """Tasks that are learned (table VIII); rows of other tasks are left out. Validation scores captions against all
+    captions of the pair, unless captions are left out."""
     prompt: PromptConfig = PromptConfig(text=CAPTION_QUESTION)
-    """The captioner's question for a caption; ChangeIMTI's, which is learned."""
+    """The captioner's request for a caption: ChangeIMTI's, which is learned."""
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()
-        if self.tune.language == "frozen" and not (self.tune.tower or self.tune.projector):
-            yield "tune.language: 'frozen', with tower and projector empty, trains nothing"
         if len(set(self.tasks)) < len(self.tasks):
             yield f"tasks: {', '.join(self.tasks)} names one twice"
         if "captions" in self.model_fields_set and self.captions != "each":
             yield "captions: every caption is a row of the instructions; leave it out"
         if self.guide is None:
             fields = type(self).model_fields
-            for name in ("notes", "quote", "regions"):
+            for name in ("quote", "regions"):
                 if getattr(self, name) != fields[name].get_default():
                     yield f"{name}: not used without a guide; give guide=, or leave it out"
 
@@ -320,8 +276,6 @@ class ChangeVgJob(TuningJob):
         for path in self.more_pairs:
             yield from missing_pairs(path, "more_pairs", kind="instructions")
         yield from missing(self.guide, "guide")
-        if self.notes is not None:
-            yield from missing_pairs(self.notes, "notes")
 
 
 GUIDE = "guide"

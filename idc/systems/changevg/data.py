@@ -18,7 +18,6 @@ from idc.data.mapped_rows import MappedRows
 from idc.data.schema import NO_CHANGE
 from idc.data.text import PAD, Vocabulary
 from idc.systems.changevg.config import GuideConfig
-from idc.systems.changevg.notes import fold_of
 from idc.training.data import sample_rng
 from idc.training.task import Batch
 
@@ -31,7 +30,6 @@ class GuideSamples:
     Args:
         no_change_caption: the caption that is learned of a pair that has it among others.
         training: draw one of the captions; False: the first, with all of them as references.
-        without: leave a fold of so many out, (fold, folds).
     """
 
     def __init__(
@@ -43,7 +41,6 @@ class GuideSamples:
         seed: int,
         no_change_caption: str | None = None,
         training: bool = True,
-        without: tuple[int, int] | None = None,
     ):
         self.rows = MappedRows(pairs, COLUMNS, split)
         self.side, self.length = model.image_size, model.decoder.max_length
@@ -51,10 +48,6 @@ class GuideSamples:
         self.no_change_caption = no_change_caption
         self.captions: list[list[str]] = self.rows.column("captions")
         self.order = [index for index, texts in enumerate(self.captions) if texts]
-        if without is not None:
-            fold, folds = without
-            ids = self.rows.column("pair_id")
-            self.order = [index for index in self.order if fold_of(ids[index], folds) != fold]
 
     def __len__(self) -> int:
         return len(self.order)

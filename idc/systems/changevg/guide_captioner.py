@@ -68,7 +68,7 @@ class GuideCaptioner(WordCaptioner[Guided]):
             speed=speed,
         )
 
-    def observe(
+    def notes(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], regions: RegionConfig
     ) -> list[GuideNotes]:
         """The notes on pairs of uint8 RGB images (H, W, 3) of any sizes; one batch.
@@ -76,25 +76,25 @@ class GuideCaptioner(WordCaptioner[Guided]):
         Args:
             regions: which regions of the class maps are counted.
         """
-        return [notes for notes, _ in self.look(befores, afters, regions)]
+        return [notes for notes, _ in self.notes_and_maps(befores, afters, regions)]
 
-    def look(
+    def notes_and_maps(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], regions: RegionConfig
     ) -> list[tuple[GuideNotes, DescriptionExtras]]:
-        """The notes of :meth:`observe` with the maps of a description, of one pass."""
+        """The notes of :meth:`notes`, and the maps of a description, from one pass."""
         with self._running():
             guided = self._encode(befores, afters)
             decoded = self._search(guided.memory, self.beams)
             findings = self._findings(guided, decoded, change_map=True)
-        looks = []
+        results = []
         for ids, extras in zip(decoded.ids.tolist(), findings, strict=True):
             assert extras.class_map is not None
             classes = extras.class_map.classes
             notes = GuideNotes(
                 self._text(ids), positions_of_classes(classes, regions), encode_png(class_label(classes))
             )
-            looks.append((notes, extras))
-        return looks
+            results.append((notes, extras))
+        return results
 
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Guided:
         pairs = zip(befores, afters, strict=True)

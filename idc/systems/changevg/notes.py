@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -128,8 +127,3 @@ def guided_turns(notes: GuideNotes, turns: Sequence[Turn], prompt: GuidedPromptC
 def _plain(summary: str) -> str:
     """A summary cannot hold an image mark, whatever words its vocabulary has."""
     return summary.replace(IMAGE, "")
-
-
-def fold_of(pair_id: str, folds: int) -> int:
-    """The part of the training pairs, of ``folds``, to which a pair belongs: by its id alone."""
-    return int.from_bytes(hashlib.sha256(pair_id.encode()).digest()[:8], "big") % folds

@@ -1,15 +1,11 @@
-"""Folders with a guide's notes: pairs with the notes in ``meta``, scored where the truth is known, and dialogues whose
-first question quotes them.
-
-Rows in are rows out and rejects: a pair whose images cannot be read is a reject with the reason, as is a dialogue whose
-pair has no notes.
+"""Stores a guide's notes in the ``meta`` of a folder's pairs, and scores them where the truth is known. A pair whose
+images cannot be read becomes a reject with the reason.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -18,22 +14,15 @@ from idc.changeimti.class_masks import CLASSES, class_map
 from idc.data import files
 from idc.data.images import ImageError, decode_image
 from idc.data.pipeline import Batch, FolderSource, StageSpec, good_rows, with_errors
-from idc.data.schema import Turn, meta_text
-from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_manifest, read_schema
+from idc.data.schema import meta_text
+from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_schema
 from idc.data.validation.checks import is_changed
 from idc.data.write_errors import writing
 from idc.metrics.classification import Measures, ScoredAnswer, score_answers
 from idc.metrics.segmentation import confusion, segmentation_scores
-from idc.systems.changevg.config import GuidedPromptConfig, GuideQuestionsJob, RegionConfig, RunGuideJob
+from idc.systems.changevg.config import RegionConfig, RunGuideJob
 from idc.systems.changevg.guide_captioner import GuideCaptioner, read_guide
-from idc.systems.changevg.notes import (
-    NOTES,
-    GuideNotes,
-    fold_of,
-    guided_turns,
-    locations,
-    positions_of_classes,
-)
+from idc.systems.changevg.notes import NOTES, GuideNotes, locations, positions_of_classes
 from idc.training.artifact import artifact_identity
 
 SCORES = "guide.json"
@@ -42,37 +31,26 @@ _VERSION = 2
 """Part of the fingerprints; to be raised when the same inputs and settings would give other rows."""
 
 
-# -- notes --------------------------------------------------------------------------------------------------------
-
-
 def open_notes(job: RunGuideJob, overwrite: bool = False) -> tuple[DatasetFolder, FolderSource, list[StageSpec]]:
     """The folder, source and stage of a job, for ``run_local`` or its counterpart on Ray.
 
     Raises:
-        ValueError: the pairs cannot be read or have no images, an artifact is not that of a guide or not of its fold,
-            or ``job.out`` holds something else.
+        ValueError: the pairs cannot be read or have no images, the artifact is not a guide, or ``job.out`` holds
+            something else.
     """
-    guides = (job.guide, *job.cross_fitted)
-    for number, path in enumerate(guides):
-        trained = read_guide(path).config["job"]
-        fold = (number - 1, len(job.cross_fitted)) if number else None
-        if fold is not None and (trained["fold"], trained["folds"]) != fold:
-            raise ValueError(
-                f"cross_fitted.{fold[0]}: {path} was trained with folds={trained['folds']} fold={trained['fold']}; "
-                f"give the guide that was trained with folds={fold[1]} fold={fold[0]}"
-            )
+    read_guide(job.guide)
     source = FolderSource(job.pairs, chunk_size=job.chunk_size, limit=job.max_pairs, kind="pairs")
-    identities = [artifact_identity(path) for path in guides]
+    identity = artifact_identity(job.guide)
     settings = job.regions.model_dump(mode="json")
     folder = DatasetFolder.open_for_build(
         job.out,
         kind="pairs",
         schema=read_schema(job.pairs),
-        fingerprint=fingerprint("guide notes", _VERSION, identities, settings, source.fingerprint),
+        fingerprint=fingerprint("guide notes", _VERSION, [identity], settings, source.fingerprint),
         config=job.model_dump(mode="json", include=set(RunGuideJob.model_fields)),
         num_chunks=source.num_chunks,
         overwrite=overwrite,
-        extra={**source.manifest.extra, "guide": identities},
+        extra={**source.manifest.extra, "guide": identity},
     )
     spec = StageSpec(
         TakeNotes,
@@ -89,30 +67,24 @@ class TakeNotes:
     """Stage: adds the guide's notes to ``meta``."""
 
     def __init__(self, job: RunGuideJob) -> None:
-        self.regions, self.folds = job.regions, len(job.cross_fitted)
-        self.guide, *self.of_folds = (GuideCaptioner(path, job.device) for path in (job.guide, *job.cross_fitted))
+        self.regions, self.guide = job.regions, GuideCaptioner(job.guide, job.device)
 
     def __call__(self, batch: Batch) -> Batch:
         batch = {name: list(column) for name, column in with_errors(batch).items()}
-        by_guide: dict[int, list[tuple[int, list[np.ndarray]]]] = {}
+        indices: list[int] = []
+        pairs: list[list[np.ndarray]] = []
         for i in good_rows(batch):
             try:
-                images = [decode_image(batch[side][i]) for side in ("before", "after")]
+                pairs.append([decode_image(batch[side][i]) for side in ("before", "after")])
+                indices.append(i)
             except ImageError as error:
                 batch["error"][i] = str(error)
-                continue
-            by_guide.setdefault(self._guide_of(batch["split"][i], batch["pair_id"][i]), []).append((i, images))
-        for number, pairs in by_guide.items():
-            guide = self.guide if number < 0 else self.of_folds[number]
-            befores, afters = zip(*(images for _, images in pairs), strict=True)
-            for (i, _), notes in zip(pairs, guide.observe(befores, afters, self.regions), strict=True):
+        if pairs:
+            befores, afters = zip(*pairs, strict=True)
+            for i, notes in zip(indices, self.guide.notes(befores, afters, self.regions), strict=True):
                 meta = json.loads(batch["meta"][i] or "{}")
                 batch["meta"][i] = meta_text({**meta, NOTES: notes.to_dict()})
         return batch
-
-    def _guide_of(self, split: str, pair_id: str) -> int:
-        """Number of the guide of a fold; -1 for the one that learned all."""
-        return fold_of(pair_id, self.folds) if self.folds and split == "train" else -1
 
 
 def score_notes(out: str, regions: RegionConfig) -> dict[str, Any]:
@@ -191,56 +163,3 @@ def _resized(classes: np.ndarray, size: Sequence[int]) -> np.ndarray:
     """A class map at another height and width, by the nearest pixel."""
     rows, columns = ((np.arange(length) * side // length) for length, side in zip(size, classes.shape, strict=True))
     return classes[rows[:, None], columns]
-
-
-# -- questions ----------------------------------------------------------------------------------------------------
-
-
-def open_questions(
-    job: GuideQuestionsJob, overwrite: bool = False
-) -> tuple[DatasetFolder, FolderSource, list[StageSpec]]:
-    """The folder, source and stage of a job, as :func:`open_notes`.
-
-    Raises:
-        ValueError: a folder is of another kind or not complete, or ``job.out`` holds something else.
-    """
-    source = FolderSource(job.instructions, chunk_size=job.chunk_size, kind="instructions")
-    of_pairs = read_manifest(job.pairs, kind="pairs").fingerprint
-    settings = job.prompt.model_dump(mode="json")
-    folder = DatasetFolder.open_for_build(
-        job.out,
-        kind="instructions",
-        schema=read_schema(job.instructions),
-        fingerprint=fingerprint("guide questions", _VERSION, of_pairs, settings, source.fingerprint),
-        config=job.model_dump(mode="json", include=set(GuideQuestionsJob.model_fields)),
-        num_chunks=source.num_chunks,
-        overwrite=overwrite,
-        extra=source.manifest.extra,
-    )
-    return folder, source, [StageSpec(QuoteNotes, {"pairs": job.pairs, "prompt": job.prompt}, concurrency=job.workers)]
-
-
-class QuoteNotes:
-    """Stage: puts the notes of a dialogue's pair before its first question."""
-
-    def __init__(self, pairs: str, prompt: GuidedPromptConfig) -> None:
-        self.prompt = prompt
-        self.metas = {row["pair_id"]: row["meta"] for row in iter_rows(pairs, ["pair_id", "meta"])}
-
-    def __call__(self, batch: Batch) -> Batch:
-        batch = {name: list(column) for name, column in with_errors(batch).items()}
-        for i in good_rows(batch):
-            pair_id = batch["of_pair"][i]
-            if pair_id not in self.metas:
-                batch["error"][i] = (
-                    f"no notes: {batch['row_id'][i]} is of pair {pair_id!r}, which the pairs do not have"
-                )
-                continue
-            try:
-                notes = GuideNotes.of_meta(json.loads(self.metas[pair_id] or "{}"), pair_id)
-            except ValueError as error:
-                batch["error"][i] = f"no notes: {error}"
-                continue
-            turns = [Turn(**turn) for turn in batch["turns"][i]]
-            batch["turns"][i] = [asdict(turn) for turn in guided_turns(notes, turns, self.prompt)]
-        return batch

@@ -1,7 +1,7 @@
-"""ChangeVG as a chain of jobs for sweeps: the guide, its notes, ChangeIMTI's questions, the tuning of a language model
-with both, then the steps that all systems share, and the questions of the scored split.
+"""ChangeVG as a chain of jobs for sweeps: the guide, ChangeIMTI's questions, the tuning of a language model with both,
+then the steps that all systems share, and the questions of the scored split.
 
-The guide, its notes and the questions are shared by the rows that differ in the tuning alone. Loads no torch.
+Rows that differ in the tuning alone share the guide and the questions. Loads no torch.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from idc.changeimti.config import BuildChangeImtiJob, RegionConfig
+from idc.changeimti.config import BuildChangeImtiJob
 from idc.data.store import fingerprint, read_manifest
 from idc.sweep.chain import Step, TrialSteps
 from idc.sweep.one_training import TrainingTrial
 from idc.sweep.steps import answers_step, derived_faults, train_step, with_evaluation
-from idc.systems.changevg.config import ChangeVgJob, GuidedPromptConfig, GuideJob, RunGuideJob
-from idc.vlm.config import BaseConfig
-from idc.vlm.tuning_config import base_content
+from idc.systems.changevg.config import ChangeVgJob, GuidedPromptConfig, GuideJob
+from idc.vlm.config import BaseConfig, base_content
 
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner
@@ -81,7 +80,7 @@ class Trial(TrainingTrial):
         return {
             **super().derived(),
             "questions": ("pairs", "out", "splits", "tasks"),
-            "changevg": ("name", "runs", "pairs", "more_pairs", "guide", "notes", "regions"),
+            "changevg": ("name", "runs", "pairs", "more_pairs", "guide", "regions"),
         }
 
     def faults(self) -> Iterator[str]:
@@ -109,22 +108,19 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     if trial.until == "guide":
         return alone
     guide: str | None = None
-    notes: str | None = None
     content = read_manifest(trial.pairs, kind="pairs").fingerprint
     questions = _questions_step(trial, content)
     work = [questions]
     if trial.guided:
         (training,) = alone.work
         guide = f"{store}/{training.name}/artifact"
-        noting = _notes_step(trial, guide, [training.name, content])
-        notes = f"{store}/{noting.name}"
-        work += [training, noting]
+        work.append(training)
     tuning = train_step(
         "changevg",
         "idc.systems.changevg.tuning:train",
         trial.changevg,
         {
-            "pairs": f"{store}/{questions.name}", "more_pairs": [], "guide": guide, "notes": notes, "regions": None,
+            "pairs": f"{store}/{questions.name}", "more_pairs": [], "guide": guide, "regions": None,
             "base": trial.changevg.base.model_dump(mode="json"),
         },
         store,
@@ -163,21 +159,6 @@ def _questions_step(trial: Trial, content: str) -> Step:
     )
 
 
-def _notes_step(trial: Trial, guide: str, depends: list[str]) -> Step:
-    """The guide's notes on the trial's pairs, which count the regions of the questions."""
-    regions = trial.questions.regions.model_dump(mode="json")
-    gpus = trial.guide.train.gpus_per_worker
-    return Step(
-        name=f"notes-{fingerprint(*depends, regions)[:12]}",
-        entry=f"{__name__}:take_notes",
-        payload={
-            "pairs": trial.pairs, "guide": guide, "regions": regions, "device": "cuda" if gpus else "cpu",
-            "gpus_per_actor": gpus,
-        },
-        gpus=gpus,
-    )  # fmt: skip
-
-
 # ---------------------------------------------------------------------------------------------- entries, run by workers
 
 
@@ -188,12 +169,3 @@ def build_questions(payload: dict[str, Any], folder: str, run: Runner) -> dict[s
     job = BuildChangeImtiJob.model_validate({**payload, "out": folder})
     manifest = run(*open_changeimti(job), max_reject_share=job.max_reject_share, name="questions")
     return {"rows": manifest.num_rows, "rejected": manifest.num_rejected}
-
-
-def take_notes(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
-    """Run the guide on all pairs, or resume, and score its notes; the entry of a step, run by a worker."""
-    from idc.systems.changevg.notes_job import open_notes, score_notes
-
-    job = RunGuideJob.model_validate({**payload, "out": folder})
-    run(*open_notes(job), max_reject_share=job.max_reject_share, name="notes")
-    return score_notes(job.out, RegionConfig.model_validate(payload["regions"]))

@@ -155,11 +155,8 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     if start is not None:
         start.load_into(task.net)
     task.to(context.device)
-    without = (job.fold, job.folds) if job.folds > 1 else None
     parts = {
-        path: GuideSamples(
-            path, "train", job.model, vocabulary, job.train.seed + number, job.no_change_caption, without=without
-        )
+        path: GuideSamples(path, "train", job.model, vocabulary, job.train.seed + number, job.no_change_caption)
         for number, path in enumerate(folders)
     }
     training: Dataset = parts[job.pairs] if len(parts) == 1 else Mixture(parts, job.train.seed)

@@ -1,9 +1,8 @@
-"""ChangeVG: supervised tuning on ChangeIMTI's dialogues, with a guide's notes before the first question of each; its
-entry and its artifact, which holds the guide."""
+"""ChangeVG: supervised tuning on ChangeIMTI's dialogues, each with a guide's notes before its first question; training
+entry and artifact, which contains the guide."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,33 +10,30 @@ from typing import Any
 from idc.changeimti.config import RegionConfig
 from idc.data.images import decode_image
 from idc.data.manifest import complete_manifest
-from idc.data.stored_rows import iter_rows
 from idc.systems.changevg.config import GUIDE, ChangeVgJob, GuidedPromptConfig
 from idc.systems.changevg.guide_captioner import GuideCaptioner, read_guide
 from idc.systems.changevg.notes import GuideNotes, guided_turns
-from idc.training.artifact import artifact_identity
 from idc.training.context import Context
 from idc.training.data import Loaders
 from idc.util import logs
 from idc.vlm.chat import Chat
 from idc.vlm.config import PromptConfig
 from idc.vlm.family import Family
-from idc.vlm.samples import Dialogue, DialogueSamples
+from idc.vlm.samples import Dialogue, DialogueSamples, loaders_of
 from idc.vlm.system import TunedSystem
-from idc.vlm.tuning_data import loaders_of
 
 _BATCH = 16
-"""Pairs that the guide sees at once."""
+"""Pairs in a batch of the guide."""
 
 
 class ImtiDialogues(DialogueSamples):
     """The dialogues of a split of ChangeIMTI.
 
     Args:
-        folder, split, chat, prompt, seed: as of :class:`idc.vlm.samples.DialogueSamples`.
+        folder, split, chat, prompt, seed: see :class:`idc.vlm.samples.DialogueSamples`.
         tasks: rows of other tasks are left out.
-        validation: samples also have what is scored: a pair's first row that asks for its caption alone, with all of
-            its captions as references; if `tasks` has no captions, every row.
+        validation: samples also have what is scored. If `tasks` has captions, they are each pair's first row that asks
+            for its caption alone, with all captions of the pair as references; else every row.
     """
 
     def __init__(
@@ -76,8 +72,8 @@ class ImtiDialogues(DialogueSamples):
             name = self.pair_ids[row]
             if name is None or images[row] != 2:
                 raise ValueError(
-                    f"{self.folder}, row {self.rows[row]['row_id']!r}: is of no pair, so that a guide has nothing to "
-                    "say about it; leave the row out, or tune without a guide"
+                    f"{self.folder}, row {self.rows[row]['row_id']!r}: belongs to no pair of two images, which a guide "
+                    "needs; leave the row out, or tune without a guide"
                 )
             row_of.setdefault(name, row)
         return row_of
@@ -91,28 +87,17 @@ class ImtiDialogues(DialogueSamples):
 
 
 def resolved_regions(job: ChangeVgJob) -> RegionConfig:
-    """The regions that are counted: as the job says, else as the answers that it learns were built.
-
-    Raises:
-        ValueError: the questions quote notes already.
-    """
-    configs = [complete_manifest(path, kind="instructions").config for path in (job.pairs, *job.more_pairs)]
-    for number, (path, built) in enumerate(zip((job.pairs, *job.more_pairs), configs, strict=True)):
-        if "instructions" in built:
-            raise ValueError(
-                f"{'more_pairs' if number else 'pairs'}: {path} quotes a guide's notes already; "
-                f"give the folder that it was made of, {built['instructions']}"
-            )
-    return job.regions or RegionConfig.model_validate(configs[0].get("regions", {}))
+    """The regions that are counted: as the job says, else as the answers that it learns were built."""
+    built = complete_manifest(job.pairs, kind="instructions").config
+    return job.regions or RegionConfig.model_validate(built.get("regions", {}))
 
 
 def make_loaders(job: ChangeVgJob, family: Family, context: Context) -> Loaders:
-    """Loaders of the training and the validation split; the guide's notes are read or taken, once for each pair.
+    """Loaders of the training and the validation split; the guide runs once on each pair.
 
     Raises:
-        ValueError: naming the first row that cannot be used, or what of the notes does not fit.
+        ValueError: naming the first row that cannot be used.
     """
-    regions = resolved_regions(job)
     chat, seed = Chat(family, job.cutoff), job.train.seed
     folders = dict.fromkeys((job.pairs, *job.more_pairs))
     parts = {
@@ -130,47 +115,13 @@ def make_loaders(job: ChangeVgJob, family: Family, context: Context) -> Loaders:
         )
     if job.guide is not None:
         every = [*parts.values(), validation]
-        notes = _stored_notes(job, every, regions) if job.notes else _taken_notes(job.guide, every, regions, context)
+        notes = take_notes(job.guide, every, resolved_regions(job), context)
         for samples in every:
             samples.notes, samples.quote = notes, job.quote
     return loaders_of(job, parts, validation if len(validation) else None, family, context)
 
 
-def _stored_notes(job: ChangeVgJob, every: Iterable[ImtiDialogues], regions: RegionConfig) -> dict[str, GuideNotes]:
-    """The notes of the job's folder on the pairs of the samples."""
-    assert job.notes is not None
-    assert job.guide is not None
-    manifest = complete_manifest(job.notes, kind="pairs")
-    identities = manifest.extra.get("guide")
-    if not identities:
-        raise ValueError(f"notes: {job.notes} has no guide's notes; add them first (out= --help)")
-    read_guide(job.guide)
-    if identities[0] != artifact_identity(job.guide):
-        raise ValueError(
-            f"notes: those of {job.notes} are of another guide than {job.guide}; run this one on the pairs"
-        )
-    counted = RegionConfig.model_validate(manifest.config.get("regions", {}))
-    if counted != regions:
-        differing = " ".join(
-            f"regions.{name}={value}" for name, value in regions.model_dump().items() if getattr(counted, name) != value
-        )
-        raise ValueError(
-            f"notes: {job.notes} counts other regions than the answers; run the guide with {differing}, or set regions"
-        )
-    wanted = {name: samples for samples in every for name in samples.pairs()}
-    notes = {}
-    for row in iter_rows(job.notes, ["pair_id", "meta"]):
-        if (name := row["pair_id"]) in wanted:
-            notes[name] = replace(GuideNotes.of_meta(json.loads(row["meta"] or "{}"), name), class_map=b"")
-    if missing := [name for name in wanted if name not in notes]:
-        raise ValueError(
-            f"notes: {job.notes} has none on {len(missing)} pairs of {wanted[missing[0]].folder}, such as "
-            f"{missing[0]!r}; run the guide on all pairs"
-        )
-    return notes
-
-
-def _taken_notes(
+def take_notes(
     guide: str, every: Iterable[ImtiDialogues], regions: RegionConfig, context: Context
 ) -> dict[str, GuideNotes]:
     """The notes of a guide that runs on the pairs of the samples, each rank on its share."""
@@ -182,7 +133,7 @@ def _taken_notes(
         names = share[start : start + _BATCH]
         rows = [samples.rows[row] for samples, row in map(samples_of.__getitem__, names)]
         befores, afters = ([decode_image(row["images"][side]) for row in rows] for side in (0, 1))
-        for name, notes in zip(names, captioner.observe(befores, afters, regions), strict=True):
+        for name, notes in zip(names, captioner.notes(befores, afters, regions), strict=True):
             mine[name] = replace(notes, class_map=b"")
     if context.rank == 0:
         logs.event("notes", f"the guide ran on {len(samples_of):,} pairs", pairs=len(samples_of))

@@ -12,9 +12,8 @@ from torch import Tensor
 from idc.captioning.contract import Speed
 from idc.systems.m3diff.model import Mdp, encode_pairs
 from idc.systems.m3diff.task import SYSTEM
-from idc.vlm.captioner import Pairs, VlmCaptioner
+from idc.vlm.captioner import Pairs, VlmCaptioner, token_distance_map
 from idc.vlm.samples import at_one_size
-from idc.vlm.token_maps import placed_map
 
 
 class M3DiffCaptioner(VlmCaptioner):
@@ -44,7 +43,7 @@ class M3DiffCaptioner(VlmCaptioner):
         if self.mdp is None:
             return super().maps(pairs)
         return [
-            placed_map(self.family, apart[:, 2], apart[:, :2].long(), pairs.of(pair)[1])
+            token_distance_map(self.family, apart[:, 2], apart[:, :2].long(), pairs.of(pair)[1])
             for pair, apart in enumerate(pairs.more)
         ]
 

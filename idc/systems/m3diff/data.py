@@ -9,9 +9,8 @@ from idc.training.data import Loaders
 from idc.util import logs
 from idc.vlm.chat import Chat
 from idc.vlm.family import Family
-from idc.vlm.samples import DialogueSamples
-from idc.vlm.tuning_data import dialogue_loaders as dialogues
-from idc.vlm.tuning_data import loaders_of
+from idc.vlm.samples import DialogueSamples, loaders_of
+from idc.vlm.samples import dialogue_loaders as dialogues
 
 
 def make_loaders(job: M3DiffJob, family: Family, context: Context) -> Loaders:

@@ -1,14 +1,12 @@
 """The training mixture of M3Diff: several data sets, each with its own question. Loads no torch.
 
-The paper's mixture (table 9) is six data sets, :data:`TABLE_9`, of which every caption is a sample: their 896k captions
-are its "fine-tuning dataset of 896K samples" (section 5.2). The questions are not printed anywhere. What is unknown is
-a setting here, with the default at its field.
+The paper's mixture (table 9) has six data sets, :data:`TABLE_9`, with 896k captions, its "fine-tuning dataset of 896K
+samples" (section 5.2): every caption is a sample. The paper prints no questions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from pydantic import Field
 
@@ -29,8 +27,8 @@ QUESTIONS: Mapping[str, str] = {
     "clevr_dc": "The second image is taken from another side. What changed in the scene? Answer in one sentence.",
     "clevr_change": "The camera may have moved a little. What changed in the scene? Answer in one sentence.",
 }
-"""Name of a data set -> the question about its pairs. The paper prints none; these are ours, one for each way in which
-the captions are written: a request, a comparison, one change of several, all changes in detail."""
+"""Name of a data set -> the question about its pairs. They are ours, and ask for captions as the data set has them: a
+request, a comparison, one change of several, all changes in detail."""
 
 
 def default_question(name: str) -> PromptConfig:
@@ -52,9 +50,8 @@ class SetConfig(ConfigModel):
     idc/systems/m3diff/mixture.py), else the general one of SFT."""
     captions: Captions | None = None
     """each: every caption of a pair is a sample of an epoch. one: every pair is, with a caption drawn at each visit.
-    together: every pair is, read once for all its captions. Default: each for the data sets of table 9, whose captions
-    add up to the 896k samples of section 5.2, though that section says it of `clevr_change` and `clevr_dc` alone; one
-    for other names."""
+    Default: each for the data sets of table 9, whose captions add up to the 896k samples of section 5.2, though that
+    section says it of `clevr_change` and `clevr_dc` alone; one for other names."""
 
 
 class MixtureConfig(ConfigModel):
@@ -66,8 +63,8 @@ class MixtureConfig(ConfigModel):
     without: tuple[str, ...] = ()
     """Names of sets that are left out (`mixture.without=[omnidiff]`)."""
     train_on_val: bool = False
-    """Train on the validation pairs too, as the counts of table 9 say of the paper's mixture (71k pairs of CLEVR-Change
-    are more than its 67,660 training pairs). There is then no validation."""
+    """Train on the validation pairs too, without validation. The paper must have done so: the 71k pairs of CLEVR-Change
+    in table 9 are more than its 67,660 training pairs."""
     validate_on: str | None = None
     """Name of the set whose validation split is scored. Default: the first."""
 
@@ -131,14 +128,12 @@ class MixtureConfig(ConfigModel):
                     yield str(error)
 
 
-def question_of(mixture: MixtureConfig | Mapping[str, Any] | None, name: str) -> PromptConfig:
-    """The question about a data set's pairs: of a mixture (as an artifact keeps it, or none), or of table 9.
+def prompt_of_dataset(mixture: MixtureConfig | None, name: str) -> PromptConfig:
+    """The question about a data set's pairs, of a mixture or of table 9.
 
     Raises:
         ValueError: neither has a data set of this name.
     """
-    if mixture is not None and not isinstance(mixture, MixtureConfig):
-        mixture = MixtureConfig.model_validate(mixture)
     names = list(dict.fromkeys([*(mixture.sets if mixture is not None else ()), *QUESTIONS]))
     if name not in names:
         raise ValueError(f"ask: {name!r} has no question of its own; there are: {', '.join(names)}")

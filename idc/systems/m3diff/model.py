@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 from idc.systems.m3diff.config import MdpConfig
 from idc.vlm.family import Family
-from idc.vlm.levels import check_levels, default_levels
 
 NEAR_ONE = 4.0
 """Score's bias at the start: sigmoid(4) = 0.982 for the last level, sigmoid(-4) = 0.018 for the others."""
@@ -86,10 +85,10 @@ class Stack(nn.Module):
         delta_ca = delta_ca + self.mlp(delta_ca)  # (5), MLP
         tilde_1 = self.attend_difference(first, torch.cat((first, delta_ca), 1), twice)  # (6)
         tilde_2 = self.attend_difference(second, torch.cat((second, delta_ca), 1), twice)  # (6)
-        return tilde_1, tilde_2, delta, _apart(hat_1, hat_2)
+        return tilde_1, tilde_2, delta, _relative_distance(hat_1, hat_2)
 
 
-def _apart(first: Tensor, second: Tensor) -> Tensor:
+def _relative_distance(first: Tensor, second: Tensor) -> Tensor:
     """|a - b| / (|a| + |b|) over channels: 0 for equal features, at most 1."""
     first, second = first.detach().float(), second.detach().float()
     sizes = first.norm(dim=-1) + second.norm(dim=-1)
@@ -141,12 +140,12 @@ class Mdp(nn.Module):
 
     Args:
         width: d.
-        layers: which levels of the tower are read (:mod:`idc.vlm.levels`), L of them.
+        layers: which levels of the tower are read (:meth:`idc.vlm.family.Family.levels`), L of them.
     """
 
     def __init__(self, width: int, layers: Sequence[int], config: MdpConfig):
         super().__init__()
-        self.layers, self.alone = tuple(layers), config.compares == "itself"
+        self.layers, self.self_compare = tuple(layers), config.compares == "itself"
         self.stacks = nn.ModuleList(Stack(width, config) for _ in range(config.stacks))
         self.score = Score(width, config, len(layers))
 
@@ -162,8 +161,8 @@ class Mdp(nn.Module):
             mask: (2P, T).
         """
         kind = self.score.bias.dtype
-        # Each image is compared with the next one; alone, with itself, as twice as many pairs of equal images.
-        before, after = (slice(None), slice(None)) if self.alone else (slice(0, None, 2), slice(1, None, 2))
+        # Each image is compared with the next one, or with itself: twice as many pairs of equal images.
+        before, after = (slice(None), slice(None)) if self.self_compare else (slice(0, None, 2), slice(1, None, 2))
         pair_mask = None if mask is None else mask[before]
         total: list[Tensor] = []
         apart = None
@@ -177,20 +176,38 @@ class Mdp(nn.Module):
             weighted = [score * first, score * second]
             total = [a + b for a, b in zip(total, weighted, strict=True)] if total else weighted  # (8)
         assert apart is not None
-        if self.alone:
+        if self.self_compare:
             return Perceived(total[0], apart[0::2])
         return Perceived(torch.stack(total, 1).flatten(0, 1), apart)
 
 
+def default_levels(last: int) -> tuple[int, ...]:
+    """Four levels that end at ``last``, an eighth of the tower apart (at least 1); fewer in towers of less than four
+    layers.
+
+    17, 20, 23, 26 for LLaVA-OneVision (M3Diff, section 5.2), 20, 24, 28, 32 for Qwen2.5-VL and 15, 18, 21, 24 for
+    InternVL3.
+    """
+    step = max(1, round(last / 8))
+    return tuple(level for level in range(last - 3 * step, last + 1, step) if level > 0)
+
+
 def levels_of(config: MdpConfig, family: Family) -> tuple[int, ...]:
-    """The levels that are read of a base model.
+    """The levels of a base model's tower that are read.
 
     Raises:
-        ValueError: the base model lacks one, or the last is not the one that its projector reads.
+        ValueError: they are not in ascending order, the tower lacks one, or the last is not the one that the projector
+            reads.
     """
-    read = family.read_level
+    read, depth = family.read_level, family.depth
     levels = default_levels(read) if config.levels is None else config.levels
-    check_levels(levels, family.depth)
+    if not levels or list(levels) != sorted(set(levels)):
+        raise ValueError(f"mdp.levels={levels}: give one or more, in ascending order, none twice")
+    if missing := [level for level in levels if not 0 <= level <= depth]:
+        raise ValueError(
+            f"mdp.levels={levels}: the base model's vision tower has {depth} layers and no level {missing[0]}; take "
+            f"levels from 0 to {depth}, or leave them empty for {default_levels(depth)}"
+        )
     if config.start == "near_base" and levels[-1] != read:
         raise ValueError(
             f"mdp.levels={levels}: the base model's projector reads level {read}; with mdp.start=near_base it must be "
@@ -228,5 +245,5 @@ def encode_pairs(model: Any, family: Family, mdp: Mdp, pixels: Mapping[str, Tens
     assert list(levels.counts[0::2]) == list(levels.counts[1::2]), "the images of a pair have different grids"
     perceived = mdp(levels.features, levels.mask)
     encoded = family.project(model, pixels, levels, perceived.features.to(levels.features[-1].dtype))
-    apart = torch.cat((levels.places[0::2].float(), perceived.apart[..., None]), -1)
+    apart = torch.cat((levels.patch_coordinates[0::2].float(), perceived.apart[..., None]), -1)
     return encoded, [pair[:count] for pair, count in zip(apart, levels.counts[0::2], strict=True)]

@@ -6,8 +6,11 @@ Rows that differ in the scored data set alone share their training. Importing th
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -18,9 +21,11 @@ from idc.evaluation.judge import JudgeSection
 from idc.sweep.chain import Step, TrialSteps
 from idc.sweep.steps import EVALUATE_DERIVED, JUDGE_DERIVED, derived_faults, train_step, with_evaluation
 from idc.systems.m3diff.config import M3DiffJob
-from idc.systems.m3diff.mixture import check_sets, question_of
-from idc.vlm.config import GenerateConfig, PromptConfig
-from idc.vlm.tuning_config import base_content
+from idc.systems.m3diff.mixture import check_sets, prompt_of_dataset
+from idc.vlm.config import GenerateConfig, PromptConfig, base_content
+
+if TYPE_CHECKING:
+    from idc.data.pipeline import Runner
 
 SEEDS, WATCHED = ("m3diff.train.seed",), "m3diff.train"
 DERIVED = {
@@ -64,7 +69,7 @@ class Trial(ConfigModel):
     @property
     def question(self) -> PromptConfig:
         """The question about the scored pairs."""
-        return PromptConfig() if self.ask is None else question_of(self.m3diff.mixture, self.ask)
+        return PromptConfig() if self.ask is None else prompt_of_dataset(self.m3diff.mixture, self.ask)
 
     @property
     def generation(self) -> GenerateConfig:
@@ -103,7 +108,7 @@ def steps(trial: Trial, store: str) -> TrialSteps:
         training = _training(trial, of_base, store)
         asked = {**answers, "artifact": f"{store}/{training.name}/artifact"}
         name = f"asked-{fingerprint(training.name, answers)[:12]}"
-        work = [training, Step(name, "idc.vlm.rewording:reword_step", asked)]
+        work = [training, Step(name, f"{__name__}:ask_step", asked)]
     return with_evaluation(
         work,
         pairs=trial.pairs,
@@ -130,3 +135,14 @@ def _training(trial: Trial, of_base: list[str], store: str) -> Step:
         }
         content = [*check_sets(job.mixture), fingerprint(asked, job.mixture.splits, job.mixture.validated)]
     return train_step("m3diff", "idc.systems.m3diff.task:train", job, derived, store, [*content, *of_base])
+
+
+def ask_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
+    """The entry of a step: ``artifact`` with another ``prompt`` and ``generation``, in ``folder``/artifact."""
+    out = Path(folder) / "artifact"
+    shutil.rmtree(out, ignore_errors=True)  # of a step that was killed
+    shutil.copytree(payload["artifact"], out)
+    record = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    record["config"]["job"] |= {"prompt": payload["prompt"], "generation": payload["generation"]}
+    (out / "config.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return {"question": payload["prompt"]["text"]}

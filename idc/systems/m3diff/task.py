@@ -18,10 +18,10 @@ from idc.training.data import Loaders
 from idc.training.task import Batch
 from idc.vlm.config import GenerateConfig, TuneConfig
 from idc.vlm.family import Family
+from idc.vlm.samples import trained_on as trained_on_pairs
 from idc.vlm.sft import SftTask
 from idc.vlm.system import TunedSystem
-from idc.vlm.tuning import own_groups
-from idc.vlm.tuning_data import trained_on as trained_on_pairs
+from idc.vlm.tuning import optim_groups
 
 
 class M3DiffTask(SftTask):
@@ -44,7 +44,7 @@ class M3DiffTask(SftTask):
         return encode_pairs(self.model, self.family, self.mdp, pixels)[0]
 
     def param_groups(self) -> list[dict[str, Any]]:
-        return super().param_groups() + own_groups(self.mdp, self.optim)
+        return super().param_groups() + optim_groups("own", self.mdp.named_parameters(), self.optim)
 
     def checkpointed_parts(self) -> list[nn.Module]:
         return [*super().checkpointed_parts(), *self.mdp.blocks()]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from idc.systems.sft.task import SYSTEM
-from idc.vlm.remote import load_remote
+from idc.vlm.remote import RemoteCaptioner
 
-__all__ = ["load_captioner", "load_remote"]
-
-load_captioner = SYSTEM.captioner
+load_captioner, load_remote = SYSTEM.captioner, RemoteCaptioner

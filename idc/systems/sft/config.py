@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from pydantic import Field
 
-from idc.vlm.tuning_config import TuningJob
+from idc.vlm.config import TuningJob
 
 
 class SftJob(TuningJob):
@@ -15,11 +14,6 @@ class SftJob(TuningJob):
 
     name: str = Field("sft", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
     """Name of the run: its folder under `runs`. The same name resumes it."""
-
-    def faults(self) -> Iterator[str]:
-        yield from super().faults()
-        if self.tune.language == "frozen" and not (self.tune.tower or self.tune.projector):
-            yield "tune.language: 'frozen', with tower and projector empty, trains nothing"
 
 
 def is_captioner(saved: dict[str, Any]) -> bool:

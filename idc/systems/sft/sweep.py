@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from idc.sweep.chain import TrialSteps
+from idc.sweep.one_training import TrainingTrial
 from idc.systems.sft.config import SftJob
-from idc.vlm.tuning_trial import TuningTrial
+from idc.vlm.config import base_content
 
 
 class _Train(SftJob):
@@ -17,7 +19,7 @@ class _Train(SftJob):
         return iter(())
 
 
-class Trial(TuningTrial):
+class Trial(TrainingTrial):
     """One trial of a sweep: the settings of the training, and of its evaluation."""
 
     section = "sft"
@@ -27,4 +29,19 @@ class Trial(TuningTrial):
 
 
 SEEDS, WATCHED, DERIVED = ("sft.train.seed",), "sft.train", Trial.derived()
-steps = Trial.tuning_steps
+
+
+def steps(trial: Trial, store: str) -> TrialSteps:
+    """The chain of a trial.
+
+    Raises:
+        ValueError: pairs or the base model cannot be read.
+    """
+    base = trial.sft.base
+    return trial.steps(
+        store,
+        "idc.systems.sft.task:train",
+        trial.sft.generation.max_new_tokens,
+        inputs={"base": base.model_dump(mode="json")},
+        depends=base_content(base),
+    )

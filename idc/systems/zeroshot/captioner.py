@@ -10,9 +10,9 @@ from idc.training.artifact import read_artifact
 from idc.vlm.artifact import find_tuned
 from idc.vlm.base import load_model
 from idc.vlm.captioner import VlmCaptioner, dtype_of
-from idc.vlm.remote import load_remote
+from idc.vlm.remote import RemoteCaptioner
 
-__all__ = ["load_captioner", "load_remote"]
+load_remote = RemoteCaptioner
 
 
 def load_captioner(

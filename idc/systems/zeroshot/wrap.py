@@ -10,8 +10,7 @@ from idc.systems.zeroshot.config import WrapJob, ZeroShotConfig
 from idc.training.artifact import CONFIG, read_artifact
 from idc.vlm.artifact import write_tuned
 from idc.vlm.base import FoundBase, find_base
-from idc.vlm.chat import Chat
-from idc.vlm.dialogue import caption_turns
+from idc.vlm.chat import Chat, caption_turns
 
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner

@@ -15,9 +15,8 @@ from idc.data.schema import Turn
 from idc.systems.adpo.task import PreferenceTask
 from idc.vision.pair_encoder.model import PairEncoder
 from idc.vlm.base import load_model
-from idc.vlm.chat import Chat
+from idc.vlm.chat import Chat, caption_turns
 from idc.vlm.config import BaseConfig
-from idc.vlm.dialogue import caption_turns
 
 
 def log_p(task: PreferenceTask, model: Any, images: Sequence[bytes], caption: str) -> Tensor:

@@ -96,7 +96,7 @@ def task_of(job: AdpoJob, kind: str, loaders: Loaders) -> PreferenceTask:
     torch.manual_seed(0)
     model = load_model(found(kind).folder, BaseConfig(source=job.base.source))
     task = PreferenceTask(job, model, found(kind).family, Retriever(job.retriever) if job.retriever else None)
-    task.use(preference_parts(loaders))
+    task.set_caption_bank(preference_parts(loaders))
     return task
 
 

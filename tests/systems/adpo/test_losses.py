@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from idc.systems.adpo.preference_losses import draw
-from idc.systems.adpo.task import PreferenceTask
+from idc.systems.adpo.task import PreferenceTask, draw_candidates
 from idc.vision.pair_encoder.model import PairEncoder
 from idc.vlm.batch import encode_images
 from tests.systems.adpo import naive
@@ -39,7 +38,7 @@ def drawn(task: PreferenceTask, batch: dict[str, Any]) -> tuple[list[dict[str, A
     part = task.parts[0]
     rows = [part.rows[row] for _, row in batch["row"]]
     texts = part.bank.texts
-    picks = draw(task._retrieved(batch)[0], batch["noise"])
+    picks = draw_candidates(task._log_q(batch)[0], batch["noise"])
     numbers = batch["candidates"].gather(1, picks[:, None])[:, 0].tolist()
     return rows, [texts[n] for n in batch["chosen"].tolist()], [texts[n] for n in numbers], picks
 
@@ -80,7 +79,7 @@ def test_q_is_that_of_equation_3(pairs: Path, tmp_path: Path, settings: dict[str
     encoder.clip.logit_scale.data.fill_(math.log(learned))
     encoder.save(tmp_path / "encoder")
     task, batch = prepared(pairs, retriever={"encoder": str(tmp_path / "encoder"), **settings})
-    log_q_BN, _ = task._retrieved(batch)
+    log_q_BN, _ = task._log_q(batch)
     for frames, candidates, log_q in zip(batch["frames"], batch["candidates"].tolist(), log_q_BN, strict=True):
         torch.testing.assert_close(log_q.double(), naive.log_q(task, frames, candidates), atol=2e-4, rtol=1e-4)
 
@@ -89,7 +88,7 @@ def test_the_draw_is_from_q() -> None:
     torch.manual_seed(0)
     log_q = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
     count = 20_000
-    picks = draw(log_q.expand(count, 4), -torch.log(-torch.log(torch.rand(count, 4))))
+    picks = draw_candidates(log_q.expand(count, 4), -torch.log(-torch.log(torch.rand(count, 4))))
     for number, probability in enumerate(log_q[0].exp().tolist()):
         share = float((picks == number).float().mean())
         assert share == pytest.approx(probability, abs=4 * math.sqrt(probability / count) + 1e-3)
@@ -113,7 +112,7 @@ def test_the_reference_is_the_untouched_model_and_does_not_move_with_the_policy(
     with torch.no_grad():
         expected = task._log_p(untouched, batch, answers, encode_images(untouched, batch, task.family))
     for _ in range(2):
-        reference = task._reference(batch, answers, task.encode(batch))
+        reference = task._reference_log_p(batch, answers, task.encode(batch))
         assert torch.equal(reference, expected)
         assert not reference.requires_grad
         moved(task)
@@ -134,7 +133,7 @@ def test_the_running_baseline_of_an_accumulated_step_is_of_all_its_rewards(pairs
         batch = batch_of(loaders, indices)
         rows, chosen, rejected, picks = drawn(task, batch)
         reward = torch.stack([loss.detach() for loss in naive.losses(task, rows, chosen, rejected)])
-        log_draws = task._retrieved(batch)[0].gather(1, picks[:, None])[:, 0]
+        log_draws = task._log_q(batch)[0].gather(1, picks[:, None])[:, 0]
         loss, _ = task.training_step(batch)
         assert float(loss) == pytest.approx(
             float(reward.mean() - ((reward - math.log(2)) * log_draws).mean()), rel=1e-5

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from idc.data.images import decode_image
-from idc.vlm.dialogue import caption_turns
+from idc.vlm.chat import caption_turns
 from tests.systems.adpo import naive
 from tests.systems.adpo.small import WHOLE, batch_of, job_of, loaders_of, moved, pairs_folder, task_of
 from tests.vlm.processors import processor_of

@@ -1,4 +1,4 @@
-"""ChangeVG as a whole: learned as asked, one look of the guide for each pair, an artifact that has all it needs."""
+"""ChangeVG as a whole: learned as asked, the guide runs once for each pair, an artifact that has all it needs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 
 from idc.data.images import decode_image
-from idc.data.pipeline import run_local
 from idc.data.schema import IMAGE, Instruction, Turn
 from idc.data.store import iter_rows
 from idc.systems import load_captioner, supervision_of
 from idc.systems.changevg.captioner import GuidedCaptioner
-from idc.systems.changevg.config import GuideQuestionsJob, RunGuideJob
+from idc.systems.changevg.config import RunGuideJob
 from idc.systems.changevg.guide_captioner import GuideCaptioner
 from idc.systems.changevg.notes import guided_question
-from idc.systems.changevg.notes_job import open_notes, open_questions
+from idc.systems.changevg.notes_job import open_notes
 from idc.systems.changevg.tuning import ImtiDialogues, make_loaders, train
 from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext
@@ -84,13 +83,6 @@ def loaders_of(folder: Path, *, guide: str = "guide", **settings: Any) -> Loader
     return make_loaders(job, found("internvl").family, LocalContext(folder / "loaders"))
 
 
-def take_notes(folder: Path, out: Path, **settings: Any) -> str:
-    guide = str(folder / "guide" / "artifact")
-    given = {"pairs": str(folder / "pairs"), "guide": guide, "out": str(out), **settings}
-    run_local(*open_notes(RunGuideJob.model_validate(given)), max_reject_share=0.0)
-    return str(out)
-
-
 def listened(captioner: VlmCaptioner, patch: pytest.MonkeyPatch) -> list[list[int]]:
     """The ids of every prompt that the captioner's language model will read."""
     prompts: list[list[int]] = []
@@ -139,8 +131,8 @@ def test_notes_are_those_of_the_pair_in_its_order(
 ) -> None:
     captioner, guide = captioner_of(artifacts["all"]), GuideCaptioner(folder / "guide" / "artifact")
     befores, afters = images_of(folder)
-    batch = [notes for notes, _ in captioner.looks(befores + afters, afters + befores)]
-    assert batch == guide.observe(befores + afters, afters + befores, captioner.regions)
+    batch = [notes for notes, _ in captioner.notes_and_maps(befores + afters, afters + befores)]
+    assert batch == guide.notes(befores + afters, afters + befores, captioner.regions)
     assert batch[: len(befores)] != batch[len(befores) :], "a guide that sees tells exchanged images apart"
     prompts = listened(captioner, monkeypatch)
     captioner(befores, afters)
@@ -159,9 +151,9 @@ def test_the_guide_runs_once_for_each_pair(
 ) -> None:
     captioner = captioner_of(artifacts["all"])
     numbers: list[int] = []
-    look = captioner.guide.look
+    original = captioner.guide.notes_and_maps
     monkeypatch.setattr(
-        captioner.guide, "look", lambda first, *rest: (numbers.append(len(first)), look(first, *rest))[1]
+        captioner.guide, "notes_and_maps", lambda first, *rest: (numbers.append(len(first)), original(first, *rest))[1]
     )
     (first, second, *_) = pairs_of(folder).values()
     dialogue: list[Turn] = []
@@ -174,12 +166,12 @@ def test_the_guide_runs_once_for_each_pair(
     assert numbers == [1, 1], "of the batch the other pair alone"
     captioner.describe([second[0]] * 2, [second[1]] * 2)
     assert numbers == [1, 1]
-    monkeypatch.setattr("idc.systems.changevg.captioner.REMEMBERED", 2)
-    captioner.looks(*images_of(folder))
+    monkeypatch.setattr("idc.systems.changevg.captioner.CACHED_PAIRS", 2)
+    captioner.notes_and_maps(*images_of(folder))
     assert len(numbers) == 3, "a batch larger than the memory is seen once"
-    captioner.looks([first[0]], [first[1]])
-    assert len(captioner._looks) == 2
-    captioner.looks([first[0]], [first[1]])
+    captioner.notes_and_maps([first[0]], [first[1]])
+    assert len(captioner._cache) == 2
+    captioner.notes_and_maps([first[0]], [first[1]])
     assert len(numbers) == 3, "the pair seen last is remembered"
 
 
@@ -228,27 +220,7 @@ def test_tasks_choose_the_rows_and_validation_is_of_each_pairs_captions(folder: 
     }
 
 
-def test_stored_notes_are_read(folder: Path, tmp_path: Path) -> None:
-    ways: tuple[dict[str, Any], ...] = ({}, {"notes": take_notes(folder, tmp_path / "n")})
-    taken, stored = (samples_of(loaders_of(folder, **settings)) for settings in ways)
-    ids = [[samples.get(index, 0).sample.ids for index in range(len(samples))] for samples in (taken, stored)]
-    assert ids[0] == ids[1]
-
-
-def test_notes_and_questions_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
-    notes = take_notes(folder, tmp_path / "notes")
-    few = take_notes(folder, tmp_path / "few", max_pairs=3)
-    quoted, asked = str(tmp_path / "quoted"), str(folder / "questions")
-    run_local(*open_questions(GuideQuestionsJob(instructions=asked, pairs=notes, out=quoted)), max_reject_share=0.0)
+def test_questions_without_validation_rows_are_refused_if_these_choose_the_step(folder: Path, tmp_path: Path) -> None:
     unvalidated = write_questions(str(folder / "pairs"), tmp_path / "questions", val_as_train=True)
-    for settings, fault in (
-        ({"guide": "other", "notes": notes}, "notes: those of .* are of another guide than .*other"),
-        ({"notes": notes, "regions.centroid": "region"}, "counts other regions .* run the guide with regions.centroid"),
-        ({"notes": str(folder / "pairs")}, "has no guide's notes; add them first"),
-        ({"notes": few}, r"has none on \d pairs of .*questions, such as '(train|val)-"),
-        ({"pairs": quoted}, "^pairs: .* quotes a guide's notes already; give the folder .*questions"),
-        ({"more_pairs": [quoted]}, "^more_pairs: .* quotes a guide's notes already; give the folder .*questions"),
-        ({"pairs": unvalidated}, "no validation rows by which train.keep_best could choose"),
-    ):
-        with pytest.raises(ValueError, match=fault):
-            loaders_of(folder, **settings)
+    with pytest.raises(ValueError, match=r"no validation rows by which train\.keep_best could choose"):
+        loaders_of(folder, pairs=unvalidated)

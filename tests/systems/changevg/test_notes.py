@@ -14,18 +14,15 @@ from idc.changeimti.config import RegionConfig
 from idc.config import load
 from idc.data.images import decode_image, encode_png
 from idc.data.pipeline import run_local
-from idc.data.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema
+from idc.data.schema import IMAGE, ChangePair, Turn
 from idc.data.store import iter_rows
-from idc.data.text import Vocabulary
 from idc.systems import load_captioner
 from idc.systems.changevg.config import GuidedPromptConfig, RunGuideJob
-from idc.systems.changevg.data import GuideSamples
-from idc.systems.changevg.guide_captioner import GuideCaptioner
-from idc.systems.changevg.notes import NOTES, GuideNotes, fold_of, guided_question, guided_turns, positions_of_classes
+from idc.systems.changevg.notes import NOTES, GuideNotes, guided_question, guided_turns, positions_of_classes
 from idc.systems.changevg.notes_job import SCORES, open_notes, score_notes, scores_table
 from jobs import finetune_changevg
 from tests.folders import write_rows
-from tests.systems.changevg.tiny import changed_pair, class_maps_of, start, tiny_job, write_scenes
+from tests.systems.changevg.tiny import class_maps_of, start, tiny_job, write_scenes
 
 CLASSES = np.zeros((30, 30), np.uint8)
 CLASSES[2:8, 2:8] = 2
@@ -40,8 +37,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("guides")
     pairs = write_scenes(path / "pairs", train=8, val=3)
     start(tiny_job(pairs, {"train.steps": 4}), path / "all")
-    for fold in range(2):
-        start(tiny_job(pairs, {"train.steps": 2, "folds": 2, "fold": fold, "train.seed": fold}), path / f"fold-{fold}")
     return path
 
 
@@ -94,22 +89,12 @@ def test_what_is_no_notes_is_named(notes: Any) -> None:
         GuideNotes.of_meta({NOTES: notes}, "p")
 
 
-def test_a_note_is_of_the_guide_that_did_not_learn_the_pair(folder: Path, tmp_path: Path) -> None:
-    folds = [str(folder / f"fold-{fold}" / "artifact") for fold in range(2)]
-    job = job_of(folder, tmp_path / "guided", cross_fitted=folds)
+def test_notes_are_stored_beside_the_rows_that_stay_as_they_were(folder: Path, tmp_path: Path) -> None:
+    job = job_of(folder, tmp_path / "guided")
     manifest = run_local(*open_notes(job))
     assert (manifest.num_rows, manifest.num_rejected) == (11, 0)
-    used, model = set(), tiny_job(job.pairs).model
+    captioner = load_captioner(job.guide)
     for row, old in zip(iter_rows(job.out), iter_rows(job.pairs), strict=True):
-        guide = job.guide
-        if row["split"] == "train":
-            fold = fold_of(row["pair_id"], 2)
-            guide = folds[fold]
-            learned = GuideSamples(job.pairs, "train", model, Vocabulary(["a"]), 0, without=(fold, 2))
-            assert row["pair_id"] not in {learned.rows[index]["pair_id"] for index in learned.order}
-        used.add(guide)
-        captioner = load_captioner(guide)
-        assert isinstance(captioner, GuideCaptioner)
         images = [[decode_image(old[side])] for side in ("before", "after")]
         (classes,) = class_maps_of(captioner, *images)
         notes = GuideNotes.of_meta(json.loads(row["meta"]), row["pair_id"])
@@ -118,11 +103,6 @@ def test_a_note_is_of_the_guide_that_did_not_learn_the_pair(folder: Path, tmp_pa
         assert notes.positions == {name: tuple(p) for name, p in positions_of_classes(classes, job.regions).items()}
         assert {**row, "meta": ""} == {**old, "meta": ""}
         assert json.loads(row["meta"]).items() >= json.loads(old["meta"]).items()
-    assert used == {job.guide, *folds}
-    with pytest.raises(
-        ValueError, match=r"cross_fitted.0: .* was trained with folds=2 fold=1; give the guide that was"
-    ):
-        open_notes(job_of(folder, tmp_path / "other", cross_fitted=folds[::-1]))
 
 
 def test_the_score_of_notes(tmp_path: Path) -> None:
@@ -155,21 +135,9 @@ def test_the_score_of_notes(tmp_path: Path) -> None:
     assert f"no change anywhere: mIoU {100 * scores['map_unchanged']['mIoU']:.1f}" in table
 
 
-def test_both_commands_in_turn(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job, pair = job_of(folder, tmp_path / "guided"), changed_pair(0, "train", "road").to_row()
-    turns = Turn("user", QUESTION), Turn("assistant", "a road appears", "caption"), Turn("user", "How many roads?")
-    dialogue = Instruction(
-        "1", (pair["before"], pair["after"]), (*turns, Turn("assistant", "1", "count")), of_pair="train-0"
-    )
-    dialogues = write_rows(tmp_path / "dialogues", [dialogue.to_row()], "instructions", instruction_arrow_schema())
-    quoted = [f"instructions={dialogues}", f"out={tmp_path / 'quoted'}", "--local"]
-    notes = [f"pairs={job.pairs}", f"guide={job.guide}", f"out={job.out}", "--local"]
-    for command in (notes, [*quoted, f"pairs={job.out}"]):
-        monkeypatch.setattr("sys.argv", ["finetune_changevg.py", *command])
-        finetune_changevg.main()
-    (row,) = map(Instruction.from_row, iter_rows(str(tmp_path / "quoted")))
-    asked = guided_question(notes_of(tmp_path / "guided")["train-0"], QUESTION, GuidedPromptConfig())
-    assert [turn.text for turn in row.turns] == [asked, "a road appears", "How many roads?", "1"]
-    monkeypatch.setattr("sys.argv", ["finetune_changevg.py", *quoted, f"pairs={job.pairs}", "--overwrite"])
-    with pytest.raises(SystemExit, match="has no notes of a guide; add them first"):
-        finetune_changevg.main()
+def test_the_command_stores_the_notes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(folder, tmp_path / "guided")
+    arguments = [f"pairs={job.pairs}", f"guide={job.guide}", f"out={job.out}", "--local"]
+    monkeypatch.setattr("sys.argv", ["finetune_changevg.py", *arguments])
+    finetune_changevg.main()
+    assert set(notes_of(tmp_path / "guided")) == {row["pair_id"] for row in iter_rows(job.pairs, ["pair_id"])}

@@ -92,8 +92,6 @@ def test_training_has_every_sample_of_every_set_and_validation_pairs_only_if_ask
         ({"mixture.without": ["mine", "clevr_change", "spot_the_diff"]}, r"without: leaves out all sets \("),
         ({"mixture.without": ["main"]}, "without: 'main' is not one of the sets; did you mean 'mine'"),
         ({"mixture.without": ["mine"], "mixture.validate_on": "mine"}, "validate_on: 'mine' is not one of the sets"),
-        ({"mixture.sets.mine.captions": "together", "base.attention": "flash_attention_2"},
-         r"mixture\.sets\.mine\.captions: together needs base\.attention=sdpa"),
     ],
 )  # fmt: skip
 def test_faults_of_a_mixture_are_named(folders: dict[str, str], settings: dict[str, Any], fault: str) -> None:

@@ -10,15 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.tiny_vlm import TinyConfig, make_tiny
 from idc.config import load
 from idc.systems.m3diff.config import MdpConfig
-from idc.systems.m3diff.model import Mdp, Perceived, encode_pairs, levels_of, new_mdp
+from idc.systems.m3diff.model import Mdp, Perceived, default_levels, encode_pairs, levels_of, new_mdp
 from idc.vlm.base import read_family
 from idc.vlm.batch import encode_images, model_inputs
 from idc.vlm.config import GenerateConfig
 from idc.vlm.generate import generate
-from idc.vlm.levels import default_levels
-from idc.vlm.tiny import TinyConfig, make_tiny
 from tests.systems.m3diff.naive import Naive
 from tests.systems.m3diff.small import SQUARE, WIDE, batch_of, task_of
 from tests.vlm.models import TEXTS, every_family, found, model
@@ -93,7 +92,7 @@ def test_default_levels_of_small_towers(last: int, levels: tuple[int, ...]) -> N
 
 
 @every_family
-def test_tokens_of_the_tower_lie_where_their_places_say(kind: str) -> None:
+def test_tokens_of_the_tower_lie_where_their_coordinates_say(kind: str) -> None:
     family, net = found(kind).family, model(kind)
     side = family.config.vision_config.patch_size
     side = side if isinstance(side, int) else side[0]
@@ -103,8 +102,8 @@ def test_tokens_of_the_tower_lie_where_their_places_say(kind: str) -> None:
         bright[row * side : (row + 1) * side, column * side : (column + 1) * side] = 255
         levels = family.levels(net, family.pixels([dark.numpy(), bright.numpy()]), [0])
         differs = (levels.features[0][0] != levels.features[0][1]).any(-1)
-        assert levels.places[0][differs].tolist() == [[row, column]]
-        assert len({tuple(place) for place in levels.places[0].tolist()}) == 16
+        assert levels.patch_coordinates[0][differs].tolist() == [[row, column]]
+        assert len({tuple(place) for place in levels.patch_coordinates[0].tolist()}) == 16
 
 
 @pytest.mark.parametrize(

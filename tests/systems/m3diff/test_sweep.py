@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,10 @@ from idc.config import ConfigError, load
 from idc.data.pipeline import run_local
 from idc.sweep.config import SweepJob
 from idc.systems import load_captioner, wrap_base_step
-from idc.systems.m3diff.mixture import QUESTIONS, MixtureConfig, SetConfig
-from idc.systems.m3diff.sweep import Trial, steps
-from idc.training.artifact import CALIBRATION, add_file, read_artifact
+from idc.systems.m3diff.mixture import QUESTIONS
+from idc.systems.m3diff.sweep import Trial, ask_step, steps
+from idc.training.artifact import read_artifact
 from idc.vlm.config import PAIR_PROMPT, GenerateConfig, PromptConfig
-from idc.vlm.rewording import reword
-from jobs import wrap_vlm
 from tests.systems.procap.world import World
 from tests.vlm.models import tiny_folder
 
@@ -98,58 +94,19 @@ def test_faults_are_named(world: World, sets: dict[str, Any], tmp_path: Path) ->
         steps(missing, "store")
 
 
-@pytest.fixture
-def wrapped(world: World, tmp_path: Path) -> Path:
+def test_a_trained_model_asks_the_question_of_the_scored_set(tmp_path: Path, world: World) -> None:
     trial = load(Trial, None, settings_of(world, {}, **{"m3diff.mixture": None, "zero_shot": True}))
     (wrap,) = steps(trial, str(tmp_path)).work
-    wrap_base_step(wrap.payload, str(tmp_path / wrap.name), run_local)
-    return tmp_path / wrap.name / "artifact"
-
-
-def test_a_reworded_artifact_asks_another_question_with_the_same_weights(wrapped: Path, tmp_path: Path) -> None:
-    before = {path: path.read_bytes() for path in wrapped.rglob("*") if path.is_file()}
-    question = PromptConfig(text="<image><image> And?")
-    reword(str(wrapped), str(tmp_path / "new"), question, GenerateConfig(max_new_tokens=3))
-    job = read_artifact(tmp_path / "new").config["job"]
-    assert (job["prompt"]["text"], job["generation"]["max_new_tokens"]) == (question.text, 3)
-    assert {path: path.read_bytes() for path in wrapped.rglob("*") if path.is_file()} == before
-    assert os.path.samefile(wrapped / "model.safetensors", tmp_path / "new/model.safetensors")
-    with pytest.raises(ValueError, match="exists; choose another folder, or pass --overwrite"):
-        reword(str(wrapped), str(tmp_path / "new"), PromptConfig(), GenerateConfig())
-    with pytest.raises(ValueError, match="is not another artifact"):
-        reword(str(wrapped), str(wrapped), PromptConfig(), GenerateConfig(), overwrite=True)
-    add_file(wrapped, CALIBRATION, "{}")
-    with pytest.raises(ValueError, match="is calibrated for its own question"):
-        reword(str(wrapped), str(tmp_path / "more"), PromptConfig(), GenerateConfig())
-
-
-def test_the_job_asks_the_question_of_a_set(
-    wrapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own, out = "<image> <image> Which?", tmp_path / "of" / "one"
-    saved = json.loads((wrapped / "config.json").read_text())
-    mixture = MixtureConfig(sets={"one": SetConfig(pairs="/", prompt=PromptConfig(text=own))})
-    saved["config"]["job"]["mixture"] = mixture.model_dump(mode="json")
-    (wrapped / "config.json").write_text(json.dumps(saved))
-    for words, asked, most in (
-        (["ask=one"], own, 4),
-        (["ask=omnidiff"], QUESTIONS["omnidiff"], 4),
-        (["max_new_tokens=77"], saved["config"]["job"]["prompt"]["text"], 77),
-        (["ask=two"], "wrap: ask: 'two' has no question of its own; there are: one, image_", None),
-        ([], "nothing is changed", None),
-        (["ask=one", f"prompt.text={own}"], "ask, prompt: give one of the two", None),
-    ):
-        monkeypatch.setattr(sys, "argv", ["wrap_vlm.py", f"artifact={wrapped}", f"out={out}", *words, "--overwrite"])
-        if most is None:
-            with pytest.raises(SystemExit) as end:
-                wrap_vlm.main()
-            assert asked in f"{end.value}{capsys.readouterr().err}"
-        else:
-            wrap_vlm.main()
-            job = read_artifact(out).config["job"]
-            assert job["prompt"]["text"].endswith(asked)
-            assert job["generation"]["max_new_tokens"] == most
-            assert asked in capsys.readouterr().out
+    wrap_base_step(wrap.payload, str(tmp_path / "trained"), run_local)
+    trained = read_artifact(tmp_path / "trained" / "artifact")
+    question = PromptConfig(text="<image><image> And?").model_dump(mode="json")
+    generation = GenerateConfig(max_new_tokens=3).model_dump(mode="json")
+    payload = {"artifact": str(trained.path), "prompt": question, "generation": generation}
+    for _ in range(2):  # also again, over what a killed step left
+        ask_step(payload, str(tmp_path / "asking"), run_local)
+    asking = read_artifact(tmp_path / "asking" / "artifact")
+    assert asking.config["job"] == {**trained.config["job"], "prompt": question, "generation": generation}
+    assert (asking.base, asking.system) == (trained.base, trained.system)
 
 
 @pytest.mark.slow
