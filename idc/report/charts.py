@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from markupsafe import Markup
 
-from idc.evaluation.record import Spread, spread
+from idc.evaluation.record import Spread
 from idc.report.page import number
-
-_POINTS = 300
 
 Points = Sequence[tuple[float, Spread]]
 """Values over x, each of one or several runs."""
@@ -45,51 +41,27 @@ class _Plot:
         return lines + [_text(self.left - 5, self.up(value) + 4, number(value), "end") for value in values]
 
 
-def curves(title: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> Markup:
-    """Values by step, a line per name with its last value; empty if no line has two points."""
-    thinned = {name: points for name, every in lines.items() if len(points := _thinned(every)) > 1}
-    if not thinned:
-        return Markup()
-    named = {f"{name} {number(points[-1][1])}": points for name, points in thinned.items()}
-    series = {name: [(x, spread([y])) for x, y in points] for name, points in named.items()}
-    ends = [x for points in thinned.values() for x, _ in points]
-    return _lines(title, f"{title} by step", series, {min(ends): f"{min(ends):,}", max(ends): f"step {max(ends):,}"})
-
-
 def means(title: str, x_title: str, series: Mapping[str, Points]) -> Markup:
     """Means over x, a line per name, each with a bar of one standard deviation up and down; empty without a value."""
     series = {name or title: sorted(points, key=lambda point: point[0]) for name, points in series.items() if points}
     if not series:
         return Markup()
-    ticks = {x: f"{x:g}" for points in series.values() for x, _ in points}
-    return _lines(f"{title} over {x_title}", f"{title} over {x_title}", series, ticks, marked=True)
-
-
-def _lines(
-    title: str, label: str, series: Mapping[str, Points], ticks: Mapping[float, str], marked: bool = False
-) -> Markup:
+    ticks = sorted({x for points in series.values() for x, _ in points})
     ends = [end for points in series.values() for _, y in points for end in (y.mean - y.std, y.mean + y.std)]
-    low, high = min(ends), max(ends)
-    low = 0.0 if not marked and 0 <= low < 0.5 * high else low
-    width, height = (560.0, 300.0) if marked else (360.0, 190.0)
-    plot = _Plot(58, width - 16, 10, height - 24, (min(ticks), max(ticks)), (low, high))
-    parts = plot.grid(4 if marked else 2)
-    for x, text in ticks.items():
-        anchor = "middle" if marked else "start" if x == min(ticks) else "end"
-        parts.append(_text(plot.across(x), height - 6, text, anchor))
-    for number_, points in enumerate(series.values()):
-        color = _color(number_)
+    width, height = 560.0, 300.0
+    plot = _Plot(58, width - 16, 10, height - 24, (ticks[0], ticks[-1]), (min(ends), max(ends)))
+    parts = plot.grid(4) + [_text(plot.across(x), height - 6, f"{x:g}") for x in ticks]
+    for line, points in enumerate(series.values()):
         path = " ".join(f"{plot.across(x):.1f},{plot.up(y.mean):.1f}" for x, y in points)
-        parts.append(Markup('<polyline style="stroke:{}" points="{}"/>').format(color, path))
-        for x, y in points if marked else ():
+        parts.append(Markup('<polyline style="stroke:{}" points="{}"/>').format(_color(line), path))
+        for x, y in points:
             circle = '<circle cx="{:.1f}" cy="{:.1f}" r="3.5" style="fill:{}"/>'
-            parts.append(Markup(circle).format(plot.across(x), plot.up(y.mean), color))
+            parts.append(Markup(circle).format(plot.across(x), plot.up(y.mean), _color(line)))
             if len(y.values) > 1:
-                parts.append(_vertical(plot.across(x), plot.up(y.mean + y.std), plot.up(y.mean - y.std), color))
-    names = [
-        Markup('<span style="--own:{}">{}</span>').format(_color(number_), name) for number_, name in enumerate(series)
-    ]
-    return _chart(title, label, (width, height), parts, Markup('<div class="legend">{}</div>').format(_join(names)))
+                parts.append(_vertical(plot.across(x), plot.up(y.mean + y.std), plot.up(y.mean - y.std), _color(line)))
+    names = [Markup('<span style="--own:{}">{}</span>').format(_color(line), name) for line, name in enumerate(series)]
+    label = f"{title} over {x_title}"
+    return _chart(label, label, (width, height), parts, Markup('<div class="legend">{}</div>').format(_join(names)))
 
 
 def bars(
@@ -117,15 +89,6 @@ def bars(
         parts += [_vertical(x, plot.top, plot.bottom, "var(--mark)"), _text(x, plot.top - 5, label)]
     parts.append(_text(plot.right, height - 4, x_title, "end"))
     return _chart(title, f"{title}: {x_title}", (width, height), parts)
-
-
-def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most 300 points: means of neighbours, the last one as it is. Values that are not finite are left out."""
-    points = [(x, y) for x, y in points if math.isfinite(y)]
-    if len(points) <= _POINTS:
-        return list(points)
-    blocks = np.array_split(np.array(points[:-1]), _POINTS - 1)
-    return [*((int(block[-1, 0]), float(block[:, 1].mean())) for block in blocks), points[-1]]
 
 
 def _chart(

@@ -1,4 +1,4 @@
-"""The sections of a run's page: pairs with verdicts, scores with baselines, claims, change types, curves."""
+"""The sections of a run's page: pairs with verdicts, scores with baselines, claims, change types, how it was made."""
 
 from __future__ import annotations
 
@@ -14,17 +14,13 @@ from idc.evaluation.record import Evaluation, Spread, aggregate, spread
 from idc.metrics.changes import UNCLEAR, TypeAgreement
 from idc.metrics.difference_lists import F1
 from idc.metrics.hallucination import INVENTED, MISSED, Hallucination
-from idc.report import charts
 from idc.report import page as pg
 from idc.report.pair_cards import HEADLINE
-from idc.util.units import factor, score_text
+from idc.util.units import score_text
 
 Others = Mapping[str, Sequence[Evaluation]]
 """Name -> evaluations of another captioner on the same pairs, one per seed."""
 
-_NOT_CHARTED = (
-    "step", "seconds_per_step", "samples_per_second", "data_wait_share", "peak_rss_gib", "peak_gpu_gib"
-)  # fmt: skip
 _LABELS = {
     CONSTANT: "the best constant caption",
     NEAREST: "the nearest training pair's caption",
@@ -259,41 +255,7 @@ def _confusion(types: TypeAgreement) -> pg.Table:
     return pg.Table(["", *columns], rows, title="What is named instead", folded=True, note=note)
 
 
-# ------------------------------------------------------------------------------------------ training, pairs, real
-
-
-def training_section(logs: Mapping[str, Sequence[Mapping[str, Any]]]) -> pg.Section:
-    """Curves of every run, and the values that one point, too few for a curve, has."""
-    return pg.Section("Training", [_training(name, lines) for name, lines in logs.items() if lines])
-
-
-def _training(name: str, lines: Sequence[Mapping[str, Any]]) -> pg.PageBlock:
-    facts = [f"{lines[-1]['step']} steps"]
-    if "seconds_per_step" in lines[-1]:
-        times = sorted(line["seconds_per_step"] for line in lines if "seconds_per_step" in line)
-        facts.append(f"{times[len(times) // 2]:.3g} s per step")
-    if "peak_rss_gib" in lines[-1]:
-        facts.append(f"{max(line.get('peak_rss_gib', 0.0) for line in lines):.2g} GiB at most")
-    curves, once = [], []
-    for title, keys in _chart_groups(lines):
-        points = {
-            key: [(line["step"], factor(key) * float(line[key])) for line in lines if key in line] for key in keys
-        }
-        curves += [chart] if (chart := charts.curves(title, points)) else []
-        once += [f"{key} {pg.number(values[0][1])}" for key, values in points.items() if len(values) == 1]
-    note = f"Measured once: {', '.join(once)}." if once else ""
-    return pg.BlockGroup([pg.Figure(curves), pg.Text(note=note)], title=f"{name}: {', '.join(facts)}", folded=True)
-
-
-def _chart_groups(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
-    """Losses share a chart, learning rates share one, every other measured value has its own."""
-    keys = list(dict.fromkeys(key for line in lines for key, value in line.items() if isinstance(value, (int, float))))
-    losses = [key for key in keys if key.startswith("loss") or key.endswith("_loss")]
-    rates = [key for key in keys if key.startswith("lr/")]
-    measured = [key for key in keys if key not in (*losses, *rates, *_NOT_CHARTED)]
-    measured.sort(key=lambda key: not key.startswith("validation/"))
-    groups = [("loss", losses), ("learning rate", rates), *((key, [key]) for key in measured)]
-    return [(title, members) for title, members in groups if members]
+# -------------------------------------------------------------------------------------------------------- pairs, real
 
 
 def pairs_section(opening: Sequence[pg.Card], galleries: Mapping[str, Sequence[pg.Card]]) -> pg.Section:
