@@ -117,6 +117,14 @@ class Table(PageBlock):
     def columns(self) -> list[str]:
         return [self.head[column] for column in self._filled]
 
+    def markdown(self) -> str:
+        """All columns as GitHub's Markdown."""
+        texts = [getattr(cell, "text", cell) for row in (self.head, *self.items) for cell in row]
+        plain = [text.striptags() if isinstance(text, Markup) else str(text) for text in texts]
+        cells = iter(text.replace("|", "\\|") for text in plain)
+        head, *rows = ["| " + " | ".join(row) + " |" for row in zip(*[cells] * len(self.head), strict=True)]
+        return "\n".join([head, "|---" * len(self.head) + "|", *rows])
+
     @property
     def _filled(self) -> list[int]:
         return [n for n in range(len(self.head)) if any(getattr(row[n], "text", row[n]) != "" for row in self.items)]

@@ -31,7 +31,7 @@ def test_the_table_has_every_condition_with_its_baselines(tmp_path: Path) -> Non
         Condition("swap_order", "before and after swapped", evaluation(0.6)),
     ]
     table = write_robustness(tmp_path, "runs/x/artifact", conditions).read_text()
-    assert table.startswith("| | B | M | R | C | C, share of clean | C, constant | right change type |")
+    assert table.startswith("|  | B | M | R | C | C, share of clean | C, constant | right change type |")
     assert "| clean | 40.0 | 30.0 | 60.0 | 120.0 | 100% | 20.0 |  | 7 | 40 |" in table
     assert "| fog, severity 5 | 10.0 | 7.5 | 15.0 | 30.0 | 25% | 25.0 |  | 7 | 40 |" in table
     assert "| before and after swapped | 20.0 | 15.0 | 30.0 | 60.0 | 50% | 20.0 |  | 7 | 40 |" in table

@@ -17,6 +17,7 @@ from idc.evaluation.record import Evaluation
 from idc.metrics.change_maps import MODEL, PIXELS
 from idc.report.collect import environment
 from idc.report.leaderboard.scored_runs import ROBUSTNESS
+from idc.report.page import Table
 from idc.util.atomic import write_text
 from idc.util.units import score_text
 
@@ -55,9 +56,7 @@ def write_robustness(folder: Path, artifact: str, conditions: Sequence[Condition
         "environment": machine,
     }
     write_text(folder / ROBUSTNESS, json.dumps(record, indent=1) + "\n")
-    lines = [f"| | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
-    lines += [f"| {' | '.join(row)} |" for row in rows]
-    return write_text(folder / "table.md", "\n".join(lines) + "\n")
+    return write_text(folder / "table.md", Table(["", *head], rows).markdown() + "\n")
 
 
 def cider_share(condition: Condition, clean: Condition) -> float | None:
