@@ -1,4 +1,4 @@
-"""The search of a sweep on Ray Tune: settings by Optuna or at random, bad trials stopped early by ASHA.
+"""The search of a sweep on Ray Tune: settings by Optuna, bad trials stopped early by ASHA.
 
 Ray Tune keeps its own state in pickles, and restoring it executes them. It is never read: a search that was killed is
 rebuilt from the files of its trials. They are proposed again in their order; those that had ended report what they
@@ -43,7 +43,7 @@ def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial
         if trial.state != "stopped early" or _trial_file(workspace, key).with_suffix(_ENDED).exists()
     }
     report = Reporter(workspace, search.num_trials)
-    worst = -float("inf") if search.mode == "max" else float("inf")
+    worst = -float("inf")
     if begun:
         print(f"{workspace.job.name}: resuming the search; {len(ended)} of {len(begun)} trials have ended", flush=True)
 
@@ -111,7 +111,7 @@ def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial
         param_space=_space(search),
         tune_config=tune.TuneConfig(
             metric=search.metric,
-            mode=search.mode,
+            mode="max",
             num_samples=search.num_trials,
             max_concurrent_trials=workspace.job.trials.concurrent,
             search_alg=_searcher(search, [_proposal(search, trial) for trial in begun.values()]),
@@ -124,8 +124,7 @@ def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial
         shutil.rmtree(workspace.folder / "tune", ignore_errors=True)
         tuner.fit()
     searched = list(_read_trials(workspace).values())
-    sign = -1 if search.mode == "max" else 1
-    searched.sort(key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))
+    searched.sort(key=lambda trial: (trial.value is None, -(trial.value or 0.0)))
     for trial in searched:
         values = {search.metric: trial.value} if trial.value is not None else {}
         report.track(_search_key(trial.settings), trial.settings, values, trial.value)
@@ -196,25 +195,16 @@ def _space(search: SearchConfig) -> dict[str, Any]:
     """The searched settings as domains of Ray Tune."""
     from ray import tune
 
-    space: dict[str, Any] = {}
-    for key, dimension in search.space.items():
-        if dimension.choice:
-            space[key] = tune.choice(list(dimension.choice))
-            continue
-        low, high = dimension.ends()
-        if dimension.integer:
-            space[key] = (tune.lograndint if dimension.log else tune.randint)(low, high + 1)
-        else:
-            space[key] = (tune.loguniform if dimension.log else tune.uniform)(low, high)
-    return space
+    return {
+        key: tune.choice(list(dimension.choice))
+        if dimension.choice
+        else (tune.loguniform if dimension.log else tune.uniform)(dimension.low, dimension.high)
+        for key, dimension in search.space.items()
+    }
 
 
 def _searcher(search: SearchConfig, begun: list[dict[str, Any]]) -> Any:
     """The searcher, which first proposes the trials that have begun."""
-    from ray.tune.search.basic_variant import BasicVariantGenerator
-
-    if search.algorithm == "random":
-        return BasicVariantGenerator(random_state=search.seed)  # draws the same ones again
     from ray.tune.search.optuna import OptunaSearch
 
     # Another seed after a restart: with the same one it would draw its first trials again.
@@ -231,7 +221,7 @@ def _scheduler(workspace: Workspace, search: SearchConfig) -> Any:
         time_attr="step",
         max_t=steps + 1 if steps is not None else 10**9,  # at max_t ASHA stops a trial, before it has an artifact
         grace_period=search.grace,
-        reduction_factor=search.reduction,
+        reduction_factor=3,
     )
 
 

@@ -30,12 +30,23 @@ from idc.changeimti.changeimti_counts import (
 )
 from idc.changeimti.config import BuildChangeImtiJob
 from idc.changeimti.questions import AskedPair
-from idc.data import files
 from idc.data.images import decode_image, resize_image
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.checks import is_changed
-from idc.data.write_errors import writing
-from idc.report.page import IMAGE_EDGE, Bullets, Card, Cards, Cell, Facts, Page, Section, Table, Tiles, middle_numbers
+from idc.report.page import (
+    IMAGE_EDGE,
+    Bullets,
+    Card,
+    Cards,
+    Cell,
+    Facts,
+    Page,
+    Section,
+    Table,
+    Tiles,
+    middle_numbers,
+    write_texts,
+)
 
 PAGE = "page.html"
 
@@ -48,16 +59,12 @@ _CONTRADICTORY = 6
 def write_changeimti_page(job: BuildChangeImtiJob) -> str:
     """Write ``changeimti.json`` and, unless ``job.show`` is 0, ``page.html`` into the complete folder ``job.out``.
     Returns the counts as text."""
-    counts, out = count_changeimti(job.out), files.locate(job.out)
-    with writing(out):
-        (out / COUNTS_FILE).write(counts.model_dump_json(indent=1).encode() + b"\n")
-    text = f"{job.out}: {counts_table(counts)}"
+    counts = count_changeimti(job.out)
+    texts = {COUNTS_FILE: counts.model_dump_json(indent=1) + "\n"}
     if job.show:
-        page = changeimti_page(job, counts, *_shown(job, counts.pairs))
-        with writing(out):
-            (out / PAGE).write(page.html().encode())
-        text += f"\npage: {job.out}/{PAGE}"
-    return text
+        texts[PAGE] = changeimti_page(job, counts, *_shown(job, counts.pairs)).html()
+    write_texts(job.out, texts)
+    return f"{job.out}: {counts_table(counts)}" + (f"\npage: {job.out}/{PAGE}" if job.show else "")
 
 
 def changeimti_page(

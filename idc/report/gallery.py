@@ -20,14 +20,12 @@ from idc.captioning.boxes import boxes_of, draw_boxes
 from idc.captioning.contract import assessment_text, sentence_without_model
 from idc.captioning.loading import artifact_folder
 from idc.captioning.table import CHANGE_MAP, PAGE, SUMMARY, CaptionJob
-from idc.data import files
 from idc.data.images import decode_image
 from idc.data.pipeline import iter_chunks
 from idc.data.rows import open_rows
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.data.store import iter_rows
 from idc.data.textfiles import JsonError, parse_json
-from idc.data.write_errors import writing
 from idc.metrics.changes import UNCLEAR, TypeAgreement, agreement, named_type
 from idc.metrics.hallucination import Hallucination, Truth, hallucination, truth_in, wilson
 from idc.report.page import (
@@ -42,6 +40,7 @@ from idc.report.page import (
     middle_numbers,
     reduced,
     styled,
+    write_texts,
 )
 from idc.report.pair_cards import pair_card
 from idc.report.run import claims_table, types_blocks
@@ -94,14 +93,11 @@ def write_gallery(job: CaptionJob) -> GallerySummary:
     """
     truths = _truths(job)
     summary = _summarise(job, truths)
-    out = files.locate(job.out)
-    with writing(out):
-        (out / SUMMARY).write(summary.model_dump_json(indent=1).encode() + b"\n")
+    texts = {SUMMARY: summary.model_dump_json(indent=1) + "\n"}
     if job.show:
         shown = _shown(job, summary.pairs - summary.without_caption)
-        cards = list(_cards(job, shown, truths))
-        with writing(out):
-            (out / PAGE).write(gallery_page(summary, cards).html().encode())
+        texts[PAGE] = gallery_page(summary, list(_cards(job, shown, truths))).html()
+    write_texts(job.out, texts)
     return summary
 
 

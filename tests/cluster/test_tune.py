@@ -155,7 +155,6 @@ def test_a_search_stops_bad_trials_and_scores_the_best_one(ray_session: None, wo
         },
         "num_trials": 4,
         "grace": 2,
-        "reduction": 2,
     }
     settings = {"finetune.train.steps": 6, "finetune.train.eval_every": 2}
     job = small_sweep(world, tmp_path, rows=[], search=search, settings=settings, trials={"concurrent": 2, "cpus": 0.5})
@@ -198,7 +197,7 @@ class KilledOnce(SearchConfig):
 @pytest.mark.slow
 def test_a_search_goes_on_without_a_trial_that_is_lost(ray_session: None, world: World, tmp_path: Path) -> None:
     settings: dict[str, Any] = {
-        "space": {"finetune.decoder_optim.lr": {"low": 1e-3, "high": 2e-3}}, "num_trials": 2, "algorithm": "random",
+        "space": {"finetune.decoder_optim.lr": {"low": 1e-3, "high": 2e-3}}, "num_trials": 2,
         "scheduler": "none",
     }  # fmt: skip
     job = small_sweep(world, tmp_path, rows=[], search=settings, trials={"cpus": 0.5, "max_failures": 0})
@@ -232,7 +231,7 @@ def test_a_killed_search_is_rebuilt_from_its_trials(world: World, tmp_path: Path
     not execute what lies in the folder of Ray Tune's state."""
     search = {
         "space": {"finetune.encoder_optim.lr": {"low": 1e-5, "high": 1e-2, "log": True}},
-        "num_trials": 4, "scheduler": "none", "algorithm": "optuna",
+        "num_trials": 4, "scheduler": "none",
     }  # fmt: skip
     settings = {"finetune.train.steps": 20, "finetune.train.checkpoint_every": 5, "finetune.train.eval_every": 10}
     job = small_sweep(world, tmp_path, rows=[], search=search, settings=settings)

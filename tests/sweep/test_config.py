@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from idc.config import ConfigError, load
-from idc.sweep.config import Dimension, SearchConfig, SweepJob
+from idc.sweep.config import SearchConfig, SweepJob
 from idc.systems import SYSTEMS
 from tests.folders import write_rows
 
@@ -147,7 +147,6 @@ def test_the_rest_is_shared_out_equally() -> None:
     search = {"space": {"pretrain.masking.random": {"low": 0.1, "high": 1.0, "rest": ["a", "b", "c"]}}}
     expanded = load(SearchConfig, None, search).expand({"pretrain.masking.random": 0.7})
     assert expanded == {"pretrain.masking.random": 0.7, **dict.fromkeys("abc", pytest.approx(0.1))}
-    assert load(Dimension, None, {"low": 1, "high": 4, "integer": True}).ends() == (1, 4)
 
 
 def test_missing_inputs_are_found_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,23 @@ from markupsafe import Markup
 
 from idc.data import files
 from idc.data.images import decode_image
-from idc.data.store import Manifest, Reject, iter_tables, read_rejects
-from idc.data.write_errors import writing
+from idc.data.store import Manifest, Reject, iter_rows, iter_tables, read_rejects
 from idc.mining.config import MinePairsJob
 from idc.mining.features_folder import FEATURES
 from idc.report import charts
-from idc.report.page import Bullets, Card, Cards, Facts, Figure, Page, Section, Table, Tiles, middle_numbers
+from idc.report.page import (
+    Bullets,
+    Card,
+    Cards,
+    Facts,
+    Figure,
+    Page,
+    Section,
+    Table,
+    Tiles,
+    middle_numbers,
+    write_texts,
+)
 
 PAGE = "mining.html"
 _BINS = 50
@@ -33,11 +44,8 @@ def write_mining_page(job: MinePairsJob, manifest: Manifest, again: bool = True)
         manifest: of the complete folder of pairs.
         again: also if there is one.
     """
-    page = files.locate(job.out) / PAGE
-    if again or not page.exists():
-        text = mining_page(job, manifest).html()
-        with writing(page.parent):
-            page.write(text.encode())
+    if again or not (files.locate(job.out) / PAGE).exists():
+        write_texts(job.out, {PAGE: mining_page(job, manifest).html()})
 
 
 def mining_summary(job: MinePairsJob, manifest: Manifest) -> list[str]:
@@ -154,16 +162,13 @@ def _counts(tables: Iterable[pa.Table]) -> tuple[list[int], tuple[float, float]]
 
 def _cards(job: MinePairsJob, num_pairs: int, titles: Sequence[str]) -> list[Card]:
     """Evenly spaced pairs as pictures, with the names of their images and their similarities."""
-    wanted = middle_numbers(job.pictures, num_pairs)
-    cards, start = [], 0
-    for table in iter_tables(job.out, ["pair_id", "before", "after", "meta"], batch_size=256) if wanted else ():
-        for number in sorted(number for number in wanted if start <= number < start + len(table)):
-            [row] = table.slice(number - start, 1).to_pylist()
-            meta = json.loads(row["meta"])
-            similar = [f"{name} {meta['similarity'][name]:.3f}" for name in (*titles, "both")]
-            views = zip(meta["images"], (decode_image(row[role]) for role in ("before", "after")), strict=True)
-            cards.append(Card(row["pair_id"], list(views), tags=[row["pair_id"], *similar]))
-        start += len(table)
+    wanted, cards = middle_numbers(job.pictures, num_pairs), []
+    rows = iter_rows(job.out, ["pair_id", "before", "after", "meta"], batch_size=16) if wanted else ()
+    for row in (row for number, row in enumerate(rows) if number in wanted):
+        meta = json.loads(row["meta"])
+        similar = [f"{name} {meta['similarity'][name]:.3f}" for name in (*titles, "both")]
+        views = zip(meta["images"], (decode_image(row[role]) for role in ("before", "after")), strict=True)
+        cards.append(Card(row["pair_id"], list(views), tags=[row["pair_id"], *similar]))
     return cards
 
 
