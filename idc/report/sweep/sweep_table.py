@@ -63,7 +63,7 @@ def baseline_lines(result: SweepResult) -> list[str]:
 
 def sweep_markdown(result: SweepResult) -> str:
     """The table as GitHub's Markdown, with the lines below it."""
-    notes = [ordering.sentence() for ordering in result.orderings] + baseline_lines(result)
+    notes = baseline_lines(result)
     notes += [f"No result: {label}: {why}" for label, why in result.failed.items()]
     return "\n".join([sweep_table(result).markdown(), "", *(f"- {note}" for note in [*notes, cost(result)])])
 
