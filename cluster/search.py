@@ -198,7 +198,7 @@ def _space(search: SearchConfig) -> dict[str, Any]:
     return {
         key: tune.choice(list(dimension.choice))
         if dimension.choice
-        else (tune.loguniform if dimension.log else tune.uniform)(dimension.low, dimension.high)
+        else (tune.loguniform if dimension.log else tune.uniform)(*dimension.ends())
         for key, dimension in search.space.items()
     }
 
