@@ -1,4 +1,4 @@
-"""Charts as SVG: lines over x with deviations, and bars of counts. Colours are those of ``page.css``."""
+"""A chart as SVG: lines over x with deviations. Colours are those of ``page.css``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Plot:
         share = (y - self.y[0]) / (self.y[1] - self.y[0]) if self.y[1] > self.y[0] else 0.5
         return self.top + (1 - share) * (self.bottom - self.top)
 
-    def grid(self, steps: int) -> list[Markup]:
+    def grid(self, steps: int = 4) -> list[Markup]:
         """Horizontal lines, each with its value at the left."""
         line = '<line class="grid" x1="{:g}" x2="{:g}" y1="{:.1f}" y2="{:.1f}"/>'
         values = [self.y[0] + step / steps * (self.y[1] - self.y[0]) for step in range(steps + 1)]
@@ -50,7 +50,7 @@ def means(title: str, x_title: str, series: Mapping[str, Points]) -> Markup:
     ends = [end for points in series.values() for _, y in points for end in (y.mean - y.std, y.mean + y.std)]
     width, height = 560.0, 300.0
     plot = _Plot(58, width - 16, 10, height - 24, (ticks[0], ticks[-1]), (min(ends), max(ends)))
-    parts = plot.grid(4) + [_text(plot.across(x), height - 6, f"{x:g}") for x in ticks]
+    parts = plot.grid() + [_text(plot.across(x), height - 6, f"{x:g}") for x in ticks]
     for line, points in enumerate(series.values()):
         path = " ".join(f"{plot.across(x):.1f},{plot.up(y.mean):.1f}" for x, y in points)
         parts.append(Markup('<polyline style="stroke:{}" points="{}"/>').format(_color(line), path))
@@ -61,43 +61,10 @@ def means(title: str, x_title: str, series: Mapping[str, Points]) -> Markup:
                 parts.append(_vertical(plot.across(x), plot.up(y.mean + y.std), plot.up(y.mean - y.std), _color(line)))
     names = [Markup('<span style="--own:{}">{}</span>').format(_color(line), name) for line, name in enumerate(series)]
     label = f"{title} over {x_title}"
-    return _chart(label, label, (width, height), parts, Markup('<div class="legend">{}</div>').format(_join(names)))
-
-
-def bars(
-    title: str, x_title: str, counts: Sequence[tuple[str, int]], ends: tuple[float, float],
-    marks: Sequence[tuple[float, str]] = (),
-) -> Markup:  # fmt: skip
-    """Counts in bins of equal width between two ends, with a labelled vertical line at each mark.
-
-    Args:
-        counts: what the pointer shows of a bin, and its count.
-    """
-    width, height = 560.0, 200.0
-    plot = _Plot(58, width - 8, 22, height - 34, ends, (0, max(1, *(count for _, count in counts))))
-    parts, step = plot.grid(2), (ends[1] - ends[0]) / len(counts)
-    rect = '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" style="fill:var(--model)">'
-    for bin_, (label, count) in enumerate(counts):
-        left, right, top = plot.across(ends[0] + bin_ * step), plot.across(ends[0] + (bin_ + 1) * step), plot.up(count)
-        size = max(right - left - 1, 0.5), plot.bottom - top
-        parts.append(Markup(rect + "<title>{}: {:,}</title></rect>").format(left + 0.5, top, *size, label, count))
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        value = ends[0] + share * (ends[1] - ends[0])
-        parts.append(_text(plot.across(value), plot.bottom + 14, f"{value:.3g}"))
-    for value, label in marks:
-        x = plot.across(value)
-        parts += [_vertical(x, plot.top, plot.bottom, "var(--mark)"), _text(x, plot.top - 5, label)]
-    parts.append(_text(plot.right, height - 4, x_title, "end"))
-    return _chart(title, f"{title}: {x_title}", (width, height), parts)
-
-
-def _chart(
-    title: str, label: str, size: tuple[float, float], parts: Sequence[Markup], below: Markup | str = ""
-) -> Markup:
     return Markup(
         '<div class="chart"><b class="small">{}</b><svg viewBox="0 0 {:g} {:g}" role="img" aria-label="{}">{}</svg>'
-        "{}</div>"
-    ).format(title, *size, label, _join(parts), below)
+        '<div class="legend">{}</div></div>'
+    ).format(label, width, height, label, _join(parts), _join(names))
 
 
 def _join(parts: Sequence[Markup]) -> Markup:
