@@ -125,13 +125,6 @@ def test_a_failure_ends_the_run_with_its_last_lines_after_what_runs_beside_it(tm
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["01.log", "03.log"]
 
 
-def test_the_steps_without_local_are_those_whose_jobs_do_not_take_it(tmp_path: Path, command: Command) -> None:
-    for step in demo_steps("demo", [0], str(tmp_path)):
-        if "--local" not in step.command:
-            run = command(Path(step.command[0]).stem, *step.command[1:], "--local")
-            assert "unrecognized arguments: --local" in run.stderr, step.title
-
-
 def test_every_step_of_the_demo_is_a_valid_command(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     for step in demo_steps("demo", [0], "clevr"):
@@ -140,8 +133,12 @@ def test_every_step_of_the_demo_is_a_valid_command(command: Command, monkeypatch
             continue  # it has options, no settings; tests/report/test_side_by_side.py gives them
         run = command(Path(job).stem, *arguments, "--print-config")
         assert run.returncode == 0, f"{step.title}: {run.stderr}"
-    titles = [step.title for step in demo_steps("demo", [0, 1], "clevr")]
-    assert len(set(titles)) == len(titles), "figures are kept by title"
+    steps = list(demo_steps("demo", [0, 1], "clevr"))
+    assert len({step.title for step in steps}) == len(steps), "figures are kept by title"
+    trainings = [step for step in steps if any("cpus_per_worker" in word for word in step.command)]
+    assert {step.queue for step in trainings} == {1, 2}, "two systems share the cores"
+    jobs = [Path(step.command[0]).stem for step in steps]
+    assert (jobs.count("train_tokenizer"), jobs.count("train_twincap")) == (1, 2), "a seed repeats its own steps"
 
 
 def test_a_system_of_other_pairs_has_a_demo_of_its_own(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,16 +193,6 @@ def test_every_system_alone_trains_is_evaluated_and_compared() -> None:
 def test_the_demo_writes_below_data_and_runs_alone(folder: str) -> None:
     with pytest.raises(ValueError, match=f"--folder {folder}: give a name"):
         next(iter(demo_steps(folder, [0])))
-
-
-def test_two_systems_share_the_cores_and_a_seed_repeats_only_its_own_steps() -> None:
-    one, two = (list(demo_steps("mine", seeds)) for seeds in ([0], [0, 1]))
-    assert {step.queue for step in one} == {None, 1, 2}
-    trainings = [step for step in one if any("cpus_per_worker" in word for word in step.command)]
-    assert {step.queue for step in trainings} == {1, 2}
-    assert sum("train_tokenizer" in step.command[0] for step in two) == 1
-    assert sum("only=procedures" in step.command for step in two) == 1
-    assert sum("train_twincap" in step.command[0] for step in two) == 2
 
 
 def test_what_several_systems_need_or_takes_all_cores_is_made_before_all_else() -> None:
