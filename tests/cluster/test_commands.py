@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster.commands import StepLine, run_commands
+from cluster.commands import run_commands
 from idc.demo.run import DEFAULT, demo_steps, demo_systems, folders_of, in_two_queues
 from idc.demo.summary import closing, demo_summary
 from idc.demo.system import DemoStep
@@ -60,16 +61,14 @@ def test_it_ends_with_the_captioners_the_pages_how_to_serve_and_to_caption_and_t
 def test_a_steps_output_goes_to_its_log_and_one_line_to_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = StepLine("[1/2] render pairs", tmp_path / "logs" / "01.log")
-    with line:
-        line.write("(Worker pid=7) noise\nrendering 10 %\rrendering 100 %\n")
-    assert capsys.readouterr().out == "[1/2] render pairs: 0 s\n"
-    assert "(Worker pid=7) noise" in line.log.read_text()
-    assert line.end(1) == "rendering 100 %"
-    with pytest.raises(RuntimeError), line:  # noqa: PT012
-        line.write("gone wrong\n")
-        raise RuntimeError
-    assert capsys.readouterr().out == "[1/2] render pairs: failed\n"
+    script = "print('(Worker pid=7) caf\u00e9\\nrendering 10 %\\rrendering 100 %')"
+    run_commands([("render pairs", ["-c", script], None)], tmp_path, tmp_path / "logs")
+    assert re.fullmatch(r"\[1/1\] render pairs: \d+ s", capsys.readouterr().out.splitlines()[1])
+    lines = (tmp_path / "logs" / "01.log").read_text().splitlines()
+    assert lines[1:] == ["(Worker pid=7) caf\u00e9", "rendering 10 %", "rendering 100 %"]
+    with pytest.raises(RuntimeError, match=r"ended with status 3; the end of .*01\.log"):
+        run_commands([("render pairs", ["-c", "exit(3)"], None)], tmp_path, tmp_path / "logs")
+    assert capsys.readouterr().out.endswith("[1/1] render pairs: failed\n")
 
 
 def test_queues_run_side_by_side_each_in_order_and_share_the_cores(
