@@ -175,22 +175,16 @@ def _subsets(first: Evaluation, scored: Mapping[str, _Scored], metrics: Sequence
 
 
 def claims_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Section:
-    """What the captions of every captioner and baseline claim."""
+    """What the captions of every captioner and baseline claim (:mod:`idc.metrics.hallucination`), with intervals, or
+    with deviations if there are several seeds."""
     named = {name: _hallucinations(per_seed) for name, per_seed in {"model": evaluations, **others}.items()}
     for name, baseline in evaluations[0].baselines.items():
         named[name] = [baseline.hallucination] if baseline.hallucination is not None else []
-    return pg.Section("Right object, right attributes", [claims_table(named)] if named["model"] else [])
-
-
-def claims_table(named: Mapping[str, Sequence[Hallucination]]) -> pg.Table:
-    """The rates of :mod:`idc.metrics.hallucination`, with intervals, or with deviations if there are several seeds.
-
-    Args:
-        named: captioner -> its claims, per seed; the first has some.
-    """
-    rates = next(iter(named.values()))[0].rates()
+    if not named["model"]:
+        return pg.Section("Right object, right attributes", [])
+    rates = named["model"][0].rates()
     rows = [[name, *(_claim_cell(claims, rate) for rate in rates)] for name, claims in named.items() if claims]
-    rows.append([f"chance, {next(iter(named))}", *(f"{rate.chance:.1%}" for rate in rates.values())])
+    rows.append(["chance, model", *(f"{rate.chance:.1%}" for rate in rates.values())])
     note = (
         "What the captions say of the changed object, compared with the scene that was rendered. object: the caption "
         "names at least one attribute of the changed object, and all it names are right. attribute: of all attributes "
@@ -198,7 +192,7 @@ def claims_table(named: Mapping[str, Sequence[Hallucination]]) -> pg.Table:
         "deviation. chance: the same captions dealt out to the pairs at random."
     )
     head = ["", *(f"{name} (to be low)" if name in (INVENTED, MISSED) else name for name in rates)]
-    return pg.Table(head, rows, note=note, bold=[0])
+    return pg.Section("Right object, right attributes", [pg.Table(head, rows, note=note, bold=[0])])
 
 
 def _hallucinations(evaluations: Sequence[Evaluation]) -> list[Hallucination]:
@@ -222,14 +216,10 @@ def _claim_cell(hallucinations: Sequence[Hallucination], name: str) -> str:
 
 
 def types_section(evaluations: Sequence[Evaluation]) -> pg.Section:
-    """How often the captions name the right change type."""
+    """How often the captions name the right change type, and what they name instead."""
     agreements = [evaluation.types for evaluation in evaluations if evaluation.types is not None]
-    whole = agreements and len(agreements) == len(evaluations)
-    return pg.Section("Change types", types_blocks(agreements) if whole else [])
-
-
-def types_blocks(agreements: Sequence[TypeAgreement]) -> list[pg.PageBlock]:
-    """How often the captions name the right change type, and what they name instead; ``agreements``: per seed."""
+    if not agreements or len(agreements) < len(evaluations):
+        return pg.Section("Change types", [])
     first = agreements[0]
     accuracy = _mean(spread([agreement.accuracy for agreement in agreements]), "%")
     note = (
@@ -238,7 +228,8 @@ def types_blocks(agreements: Sequence[TypeAgreement]) -> list[pg.PageBlock]:
         f"{first.chance_matched:.1%}."
     )
     rows = [[kind, _cell(spread([agreement.per_type[kind] for agreement in agreements]))] for kind in first.per_type]
-    return [pg.Table(["type", "share of its captions that name it"], rows, note=note), _confusion(first)]
+    table = pg.Table(["type", "share of its captions that name it"], rows, note=note)
+    return pg.Section("Change types", [table, _confusion(first)])
 
 
 def _confusion(types: TypeAgreement) -> pg.Table:
