@@ -27,7 +27,7 @@ def means(title: str, x_title: str, series: Mapping[str, Sequence[tuple[float, S
     for value in np.linspace(min(ends), max(ends), 5).tolist():
         line = Markup('<line class="grid" x1="{:g}" x2="{:g}" y1="{:.1f}" y2="{:.1f}"/>')
         parts += [line.format(LEFT, RIGHT, up(value), up(value)), _text(LEFT - 5, up(value) + 4, number(value), "end")]
-    colors = {name: f"var(--c{place % 6})" for place, name in enumerate(series)}
+    colors = {name: f"var(--c{number_ % 6})" for number_, name in enumerate(series)}
     for name, points in series.items():
         path = " ".join(f"{across(x):.1f},{up(y.mean):.1f}" for x, y in points)
         parts.append(Markup('<polyline style="stroke:{}" points="{}"/>').format(colors[name], path))

@@ -133,8 +133,8 @@ def _quantiles(job: MinePairsJob, titles: Sequence[str]) -> list[list[str]]:
                 values = table.column(0).combine_chunks().flatten().to_numpy(zero_copy_only=False)
                 counts += np.bincount(((values.clip(-1, 1) + 1) * 1000).round().astype(int), minlength=len(counts))
             if total := counts.sum():
-                places = np.searchsorted(counts.cumsum(), np.array(_SHARES) * total)
-                cells = [f"{place / 1000 - 1:.3f}" for place in places]
+                bins = np.searchsorted(counts.cumsum(), np.array(_SHARES) * total)
+                cells = [f"{bin_ / 1000 - 1:.3f}" for bin_ in bins]
                 rows.append([f"{title}: {what}", *cells, f"{limits.min:g} to {limits.max:g}"])
     return rows
 
