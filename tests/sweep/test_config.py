@@ -133,10 +133,12 @@ def test_both_ends_of_every_searched_setting_have_to_be_valid() -> None:
         "finetune.beams": {"choice": [0, 1]},
         "finetune.decoder_optim.lr": {"low": 1e-5, "high": 1e-3, "log": True},
         "pretrain.masking.random": {"low": 0.1, "high": 1.0, "rest": ["pretrain.masking.entire"]},
+        "build.temperature": {"low": 1.0, "high": 0.5},
         "build.depth": {"low": 3},
     }
     found = faults(rows=[], search={"space": space, "scheduler": "none"})
     assert found[-1] == "search.space.build.depth.choice, low, high: give either choice, or low and high"
+    assert "search.space.build.temperature.low: 1.0 is not below high = 0.5" in found
     assert "search.space.finetune.beams=0: finetune.beams: input should be greater than or equal to 1, got 0" in found
     assert any(f"{MASKING}: their probabilities add up to 1.2" in fault for fault in found), (
         "entire alone takes the rest, the other two keep 0.1"
