@@ -30,8 +30,6 @@ class ClusterConfig(ConfigModel):
     temp_dir: str | None = None
     """Folder for the session files of a local Ray; short, because socket paths have at most 107 characters. Default:
     Ray's default (RAY_TMPDIR, TMPDIR); with a dashboard, or if that is too long, a new folder in /tmp."""
-    worker_logs: bool = True
-    """Show the output of workers."""
     check: bool = True
     """Check a cluster that is joined before the job starts: CPUs and GPUs, inputs and outputs. Takes seconds."""
     grows: bool = False

@@ -3,18 +3,15 @@ not there, paths that a node does not see or cannot write."""
 
 from __future__ import annotations
 
-import os
-import socket
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import NamedTuple
 
 from cluster.config import ClusterConfig
 from idc.config import ConfigModel, missing_inputs
-from idc.data.object_store import marked, marker_fault
 from idc.data.remote_copies import is_uri
 
 PROBE_TIMEOUT_S = 60.0
@@ -113,37 +110,27 @@ def probe(job: ConfigModel | None, marker: str | None) -> list[str]:
     faults = missing_inputs(job)
     if marker is None:
         return faults
-    if is_uri(marker):
-        return [*faults, *filter(None, [marker_fault(marker)])]
-    path = Path(marker)
-    if not path.exists():
-        return [*faults, f"does not see what is written to {str(path.parent)!r}; it must be on storage of all nodes"]
-    probe_file = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
+    folder = Path(marker).parent
+    if not Path(marker).exists():
+        return [*faults, f"does not see what is written to {str(folder)!r}; it must be on storage of all nodes"]
     try:
-        probe_file.touch()
-        probe_file.unlink()
+        with NamedTemporaryFile(dir=folder, prefix=".preflight-"):
+            return faults
     except OSError as error:
-        faults.append(f"cannot write to {str(path.parent)!r}: {error.strerror}")
-    return faults
+        return [*faults, f"cannot write to {str(folder)!r}: {error.strerror}"]
 
 
 @contextmanager
 def _marker(out: str | None) -> Iterator[str | None]:
-    """A file in the output folder, which is made for it if need be; on object storage a small object."""
-    if out is None:
+    """A file in the output folder, which is made for it if need be; on object storage none."""
+    if out is None or is_uri(out):
         yield None
         return
-    if is_uri(out):
-        with marked(out, "output") as uri:
-            yield uri
-        return
-    path = Path(out).absolute() / f".preflight-{socket.gethostname()}-{os.getpid()}"
+    folder = Path(out).absolute()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        folder.mkdir(parents=True, exist_ok=True)
+        file = NamedTemporaryFile(dir=folder, prefix=".preflight-")  # noqa: SIM115  # removed by the with below
     except OSError as error:
-        raise ValueError(f"cannot write to {str(path.parent)!r}: {error.strerror}") from None
-    try:
-        yield str(path)
-    finally:
-        path.unlink(missing_ok=True)
+        raise ValueError(f"cannot write to {str(folder)!r}: {error.strerror}") from None
+    with file:
+        yield file.name

@@ -40,7 +40,7 @@ def promote(job: PromoteJob) -> Promotion:
         ValueError: the candidate is worse, cannot be compared, or does not exist; the message has the commands to run.
     """
     registry = Registry(uri_of(job.tracking_uri), job.name, job.alias)
-    promotion = _back(registry) if job.rollback else _forward(registry, job)
+    promotion = plan_rollback(registry) if job.rollback else _forward(registry, job)
     if job.dry_run or promotion.kind == "unchanged":
         return promotion
     registry.move(promotion)
@@ -157,7 +157,7 @@ def _commands(version: Version, like: ScoredVersion | None, registry: Registry) 
     )
 
 
-def _back(registry: Registry) -> Promotion:
+def plan_rollback(registry: Registry) -> Promotion:
     """The rollback to the previous champion."""
     now, stack = registry.champion(), list[int]()
     for move in registry.history():

@@ -164,21 +164,21 @@ class Registry:
             ValueError: the evaluation is of another artifact or unusable; then nothing is written.
         """
         scored = None if evaluation is None else checked_evaluation(evaluation, artifact.path)
-        mark = artifact_identity(artifact.path)
-        version = next((version for version in self.versions() if version.artifact == mark), None)
+        digest = artifact_identity(artifact.path)
+        version = next((version for version in self.versions() if version.artifact == digest), None)
         with self._errors():
-            run_id = version.run_id if version is not None else self._run_of(artifact, mark)
+            run_id = version.run_id if version is not None else self._run_of(artifact, digest)
             tags: dict[str, str] = {}
             if scored is not None and evaluation is not None:
                 key = load_evaluation(evaluation).fingerprint
                 if version is None or key not in version.evaluations:
                     tags[EVALUATION_TAG + key] = scored.model_dump_json()
                     for file in (PREDICTIONS, EVALUATION):
-                        self.client.log_artifact(run_id, str(Path(evaluation) / file), _evaluation_path(mark, key))
+                        self.client.log_artifact(run_id, str(Path(evaluation) / file), _evaluation_path(digest, key))
                     for metric, value in scored.scores.items():
                         self.client.log_metric(run_id, f"{scored.split}/{metric.rstrip('*')}", value)
             if version is None:
-                number = self._create(artifact, mark, run_id, tags)
+                number = self._create(artifact, digest, run_id, tags)
                 uri = self.client.get_run(run_id).info.artifact_uri
                 done = [f"registered as version {number} of {self.name} in {self.shown}, its files under {uri}"]
             else:
@@ -210,7 +210,7 @@ class Registry:
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
-    def _run_of(self, artifact: Artifact, mark: str) -> str:
+    def _run_of(self, artifact: Artifact, digest: str) -> str:
         """Id of the artifact's training run, if this MLflow has it, else of a new run."""
         tracking, name = training_run(artifact.path)
         experiment = open_experiment(self.client, self.uri, tracking.experiment)
@@ -222,22 +222,22 @@ class Registry:
             )
         if name is not None and (run := find_run(self.client, experiment, name)) is not None:
             return run
-        name = f"{self.name}-{mark[:12]}"
+        name = f"{self.name}-{digest[:12]}"
         if (run := find_run(self.client, experiment, name)) is not None:
             return run  # from an interrupted registration
         run = str(self.client.create_run(experiment, tags={RUN_TAG: name}, run_name=name).info.run_id)
         self.client.set_terminated(run)
         return run
 
-    def _create(self, artifact: Artifact, mark: str, run_id: str, tags: dict[str, str]) -> int:
+    def _create(self, artifact: Artifact, digest: str, run_id: str, tags: dict[str, str]) -> int:
         """Upload the artifact, then create the version: a version is never incomplete."""
-        path = f"registered/{mark}/artifact"
+        path = f"registered/{digest}/artifact"
         self.client.log_artifacts(run_id, str(artifact.path), path)
         if self._model() is None:
             self.client.create_registered_model(self.name)
         tags = {
             **tags,
-            IDENTITY_TAG: mark,
+            IDENTITY_TAG: digest,
             "idc.weights": file_hash(artifact.path / WEIGHTS),
             "idc.system": artifact.system,
             "idc.folder": str(artifact.path.absolute()),

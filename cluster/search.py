@@ -1,4 +1,4 @@
-"""The search of a sweep on Ray Tune: settings by Optuna or at random, bad trials stopped early by ASHA.
+"""The search of a sweep on Ray Tune: settings by Optuna, bad trials stopped early by ASHA.
 
 Ray Tune keeps its own state in pickles, and restoring it executes them. It is never read: a search that was killed is
 rebuilt from the files of its trials. They are proposed again in their order; those that had ended report what they
@@ -25,8 +25,8 @@ from idc.sweep.summary import SearchedTrial
 from idc.util import logs
 from idc.util.atomic import write_json
 
-_ENDED = ".ended"
-"""Suffix of a file next to a trial's: the driver has seen its end, also that of one that was stopped early."""
+_RUNNING = "running"
+"""State of a trial whose end the driver has not seen."""
 
 
 def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial]:
@@ -37,13 +37,9 @@ def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial
 
     total = _watched_steps(workspace, search)
     begun = _read_trials(workspace)
-    ended = {
-        key: trial
-        for key, trial in begun.items()
-        if trial.state != "stopped early" or _trial_file(workspace, key).with_suffix(_ENDED).exists()
-    }
+    ended = {key: trial for key, trial in begun.items() if trial.state != _RUNNING}
     report = Reporter(workspace, search.num_trials)
-    worst = -float("inf") if search.mode == "max" else float("inf")
+    worst = -float("inf")
     if begun:
         print(f"{workspace.job.name}: resuming the search; {len(ended)} of {len(begun)} trials have ended", flush=True)
 
@@ -66,9 +62,7 @@ def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial
             settings = search.expand(trial.config)
             path = _trial_file(workspace, _search_key(settings))
             if path.stem not in ended:
-                _write_last(path, settings, search.metric, trial.last_result or {})
-                path.with_suffix(_ENDED).touch()
-                state = SearchedTrial.model_validate_json(path.read_text("utf-8")).state
+                state = _record_end(path, settings, search.metric, trial.last_result or {})
                 print(f"{state}: {_label(settings)}", flush=True)
 
         on_trial_error = on_trial_complete
@@ -85,12 +79,12 @@ def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial
             write_json(path, trial.model_dump(mode="json"))
 
         def watch(metrics: dict[str, float], step: int) -> None:
-            record(metrics[search.metric], step, "stopped early")
+            record(metrics[search.metric], step, _RUNNING)
             if step != total:  # the last one is reported once the artifact is written
                 tune.report({search.metric: metrics[search.metric], "step": step})
 
         if not path.exists():
-            record(None, 0, "stopped early")
+            record(None, 0, _RUNNING)
         try:
             *before, last = _search_steps(workspace, settings).work
             for step in before:
@@ -111,7 +105,7 @@ def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial
         param_space=_space(search),
         tune_config=tune.TuneConfig(
             metric=search.metric,
-            mode=search.mode,
+            mode="max",
             num_samples=search.num_trials,
             max_concurrent_trials=workspace.job.trials.concurrent,
             search_alg=_searcher(search, [_proposal(search, trial) for trial in begun.values()]),
@@ -124,8 +118,7 @@ def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial
         shutil.rmtree(workspace.folder / "tune", ignore_errors=True)
         tuner.fit()
     searched = list(_read_trials(workspace).values())
-    sign = -1 if search.mode == "max" else 1
-    searched.sort(key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))
+    searched.sort(key=lambda trial: (trial.value is None, -(trial.value or 0.0)))
     for trial in searched:
         values = {search.metric: trial.value} if trial.value is not None else {}
         report.track(_search_key(trial.settings), trial.settings, values, trial.value)
@@ -148,17 +141,18 @@ def _read_trials(workspace: Workspace) -> dict[str, SearchedTrial]:
     return {path.stem: SearchedTrial.model_validate_json(path.read_text("utf-8")) for path in paths}
 
 
-def _write_last(path: Path, settings: dict[str, Any], metric: str, result: Mapping[str, Any]) -> None:
-    """Record the last value of a trial whose own process could not: that of a Ray Train run, stopped early; or that the
-    process was lost before it had recorded anything."""
-    if not path.exists():
-        trial = SearchedTrial(settings=settings, value=None, step=0, state=LOST)
-        write_json(path, trial.model_dump(mode="json"))
-        return
-    trial = SearchedTrial.model_validate_json(path.read_text("utf-8"))
-    if trial.value is None and trial.state == "stopped early" and metric in result:
-        trial = trial.model_copy(update={"value": result[metric], "step": result["step"]})
-        write_json(path, trial.model_dump(mode="json"))
+def _record_end(path: Path, settings: dict[str, Any], metric: str, result: Mapping[str, Any]) -> str:
+    """Record the end of a trial whose own process could not: it was stopped early, as a Ray Train run with the last
+    value that Tune has; or lost before it had recorded anything. Returns its state."""
+    trial = SearchedTrial(settings=settings, value=None, step=0, state=LOST)
+    if path.exists():
+        trial = SearchedTrial.model_validate_json(path.read_text("utf-8"))
+        if trial.state == _RUNNING:
+            last = {} if trial.value is not None or metric not in result else result
+            value, step = last.get(metric, trial.value), last.get("step", trial.step)
+            trial = trial.model_copy(update={"value": value, "step": step, "state": "stopped early"})
+    write_json(path, trial.model_dump(mode="json"))
+    return trial.state
 
 
 def _proposal(search: SearchConfig, trial: SearchedTrial) -> dict[str, Any]:
@@ -196,25 +190,16 @@ def _space(search: SearchConfig) -> dict[str, Any]:
     """The searched settings as domains of Ray Tune."""
     from ray import tune
 
-    space: dict[str, Any] = {}
-    for key, dimension in search.space.items():
-        if dimension.choice:
-            space[key] = tune.choice(list(dimension.choice))
-            continue
-        low, high = dimension.ends()
-        if dimension.integer:
-            space[key] = (tune.lograndint if dimension.log else tune.randint)(low, high + 1)
-        else:
-            space[key] = (tune.loguniform if dimension.log else tune.uniform)(low, high)
-    return space
+    return {
+        key: tune.choice(list(dimension.choice))
+        if dimension.choice
+        else (tune.loguniform if dimension.log else tune.uniform)(*dimension.ends())
+        for key, dimension in search.space.items()
+    }
 
 
 def _searcher(search: SearchConfig, begun: list[dict[str, Any]]) -> Any:
     """The searcher, which first proposes the trials that have begun."""
-    from ray.tune.search.basic_variant import BasicVariantGenerator
-
-    if search.algorithm == "random":
-        return BasicVariantGenerator(random_state=search.seed)  # draws the same ones again
     from ray.tune.search.optuna import OptunaSearch
 
     # Another seed after a restart: with the same one it would draw its first trials again.
@@ -231,7 +216,7 @@ def _scheduler(workspace: Workspace, search: SearchConfig) -> Any:
         time_attr="step",
         max_t=steps + 1 if steps is not None else 10**9,  # at max_t ASHA stops a trial, before it has an artifact
         grace_period=search.grace,
-        reduction_factor=search.reduction,
+        reduction_factor=3,
     )
 
 

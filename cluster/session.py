@@ -121,7 +121,6 @@ def _connect(config: ClusterConfig, address: str | None) -> str | None:
     import ray
 
     options: dict[str, Any] = {
-        "log_to_driver": config.worker_logs,
         "logging_level": logging.WARNING,
         "ignore_reinit_error": False,
         "runtime_env": {"worker_process_setup_hook": set_up_ray_worker},

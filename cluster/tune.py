@@ -67,7 +67,7 @@ def run_sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, ove
                 searched = run_search(workspace, job.search)
                 plans = [best_trial(workspace, job.search, searched)]
             results = _table(workspace, plans)
-            _alone(workspace, [plan for plan in plans if plan.key in results])
+            _run_timing_steps(workspace, [plan for plan in plans if plan.key in results])
         rows = job.table or tuple(RowConfig(label="best", settings=plan.settings) for plan in plans)
         done = [(plan, results[plan.key]) for plan in plans if plan.key in results]
         failed = {plan.label: failure_of(workspace, plan.key) for plan in plans if plan.key not in results}
@@ -114,7 +114,7 @@ def _table(workspace: Workspace, plans: Sequence[TrialPlan]) -> dict[str, TrialR
     return {plan.key: result for plan in plans if (result := result_of(workspace, plan)) is not None}
 
 
-def _alone(workspace: Workspace, plans: Sequence[TrialPlan]) -> None:
+def _run_timing_steps(workspace: Workspace, plans: Sequence[TrialPlan]) -> None:
     """Run the steps that need an idle machine: baselines, and the speed of each row's first seed."""
     baselines = {step.name: step for plan in plans if (step := plan.steps.baselines) is not None}
     first = {plan.row: plan.steps.speed for plan in reversed(plans)}

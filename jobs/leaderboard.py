@@ -1,7 +1,6 @@
-"""Compare our runs with the published rows of five papers: one page per data set, and Markdown and CSV.
+"""Compare our runs with the published rows of five papers: one page per data set, and Markdown.
 
     python jobs/leaderboard.py --runs "runs/*" runs/sweeps/steps --out runs/leaderboard
-    python jobs/leaderboard.py --runs old/run --data-set data/pairs=clevr_change
     python jobs/leaderboard.py --runs runs/one/evaluation runs/two/evaluation --throughput runs/throughput.json \\
         --robustness runs/one/robustness runs/two/robustness
 
@@ -21,16 +20,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", nargs="+", required=True, metavar="FOLDER", help="folders or glob patterns")
     parser.add_argument("--out", default="runs/leaderboard", help="output folder (default: runs/leaderboard)")
-    parser.add_argument(
-        "--data-set", nargs="+", default=[], metavar="PAIRS=NAME",
-        help="data set of a folder of pairs that no longer exists; PAIRS as in the evaluation",
-    )  # fmt: skip
     parser.add_argument("--throughput", metavar="FILE", help="speed of captioners, measured by jobs/evaluate.py")
     parser.add_argument(
         "--robustness", nargs="+", default=[], metavar="FOLDER", help="robustness tables, folders of jobs/robustness.py"
-    )
-    parser.add_argument(
-        "--any-commit", action="store_true", help="also show numbers whose commit is not recorded, with a mark"
     )
     args = parser.parse_args()
     from idc.config import enter_root
@@ -38,11 +30,9 @@ def main() -> None:
     from idc.report.leaderboard.leaderboard_folder import write_leaderboard
     from idc.report.leaderboard.side_by_side import read_measured
 
-    if faulty := [text for text in args.data_set if "=" not in text]:
-        parser.error(f"--data-set: {faulty[0]!r} is not of the form PAIRS=NAME")
     enter_root()
     try:
-        pages = gather_boards(args.runs, dict(text.rsplit("=", 1) for text in args.data_set), args.any_commit)
+        pages = gather_boards(args.runs)
         measured = read_measured(args.throughput, args.robustness)
         written = write_leaderboard(Path(args.out), pages, measured)
     except ValueError as error:

@@ -6,9 +6,8 @@
     python jobs/robustness.py pairs=data/pairs out=data/swapped kind=swap_order --local
     python jobs/robustness.py kind= --help         the settings of the last three
 
-The sets are made first and captioned in this process; with `sweep` and `procedures` it also trains on noised captions
-(as jobs/sweep.py does). Writes <out>/table.md and robustness.json. The draws of a set depend on the seed and the pair's
-id alone. The same command continues a killed job.
+The sets are made first and captioned in this process. Writes <out>/table.md and robustness.json. The draws of a set
+depend on the seed and the pair's id alone. The same command continues a killed job.
 """
 
 from __future__ import annotations
@@ -48,15 +47,11 @@ def make_set() -> None:
 def make_table() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from cluster.tune import run_sweep
     from idc.report.robustness.robustness_job import run_robustness
 
-    job, local, overwrite = args.config, args.local, args.overwrite
-    words = partial(run_sweep, cluster=job.cluster, local=local, overwrite=overwrite)
-    table, result = run_robustness(job, partial(run_chunks, local, job.cluster, job=job), words, overwrite)
+    job = args.config
+    table = run_robustness(job, partial(run_chunks, args.local, job.cluster, job=job), args.overwrite)
     print(f"{table.read_text(encoding='utf-8')}\n{table}")
-    if result is not None and result.failed:
-        raise SystemExit(f"robustness: {len(result.failed)} of {result.trials} trainings have no result")
 
 
 def main() -> None:

@@ -109,13 +109,11 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "robustness": (
-        "artifact=nowhere pairs=nor/here sets=made out=made sweep=no.yaml shares=[2]",
+        "artifact=nowhere pairs=nor/here sets=made out=made evaluate.split=val",
         [
-            "sweep, procedures: give both for the word rows, or neither",
-            "shares: 2.0 must be above 0 and at most 1",
+            "evaluate.split: this job sets it; remove it",
             "artifact: no such file or folder: 'nowhere'",
             "pairs: no such file or folder: 'nor/here'",
-            "sweep: no such file or folder: 'no.yaml'",
         ],
     ),
     "evaluate, questions": (

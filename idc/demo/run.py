@@ -229,7 +229,7 @@ def _leaderboard(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem],
     tables = ["--robustness", *(f"{system.folder(folders)}/robustness" for system in systems)] if robustness else []
     return DemoStep("write the leaderboard", [
         "jobs/leaderboard.py", "--runs", *evaluations, "--throughput", _measured(folders, systems), *tables,
-        "--out", f"{folders.runs}/{LEADERBOARD}", "--any-commit",
+        "--out", f"{folders.runs}/{LEADERBOARD}",
     ])  # fmt: skip
 
 

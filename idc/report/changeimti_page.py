@@ -30,39 +30,42 @@ from idc.changeimti.changeimti_counts import (
 )
 from idc.changeimti.config import BuildChangeImtiJob
 from idc.changeimti.questions import AskedPair
-from idc.data import files
 from idc.data.images import decode_image, resize_image
-from idc.data.store import iter_rows, read_rejects
+from idc.data.store import iter_rows
 from idc.data.validation.checks import is_changed
-from idc.data.write_errors import writing
-from idc.report.page import IMAGE_EDGE, Bullets, Card, Cards, Cell, Facts, Page, Section, Table, Tiles, middle_numbers
+from idc.report.page import (
+    IMAGE_EDGE,
+    Bullets,
+    Card,
+    Cards,
+    Cell,
+    Facts,
+    Page,
+    Section,
+    Table,
+    Tiles,
+    middle_numbers,
+    write_texts,
+)
 
 PAGE = "page.html"
 
 TINTS = {ROAD: (255, 210, 40), BUILDING: (255, 70, 50)}
 """RGB of the classes in pictures."""
-_CONTRADICTORY = 6
-"""Most contradictory pairs on the page."""
 
 
 def write_changeimti_page(job: BuildChangeImtiJob) -> str:
     """Write ``changeimti.json`` and, unless ``job.show`` is 0, ``page.html`` into the complete folder ``job.out``.
     Returns the counts as text."""
-    counts, out = count_changeimti(job.out), files.locate(job.out)
-    with writing(out):
-        (out / COUNTS_FILE).write(counts.model_dump_json(indent=1).encode() + b"\n")
-    text = f"{job.out}: {counts_table(counts)}"
+    counts = count_changeimti(job.out)
+    texts = {COUNTS_FILE: counts.model_dump_json(indent=1) + "\n"}
     if job.show:
-        page = changeimti_page(job, counts, *_shown(job, counts.pairs))
-        with writing(out):
-            (out / PAGE).write(page.html().encode())
-        text += f"\npage: {job.out}/{PAGE}"
-    return text
+        texts[PAGE] = changeimti_page(job, counts, list(_cards(job, counts.pairs))).html()
+    write_texts(job.out, texts)
+    return f"{job.out}: {counts_table(counts)}" + (f"\npage: {job.out}/{PAGE}" if job.show else "")
 
 
-def changeimti_page(
-    job: BuildChangeImtiJob, counts: ChangeImtiCounts, pairs: Sequence[Card], contradictory: Sequence[Card]
-) -> Page:
+def changeimti_page(job: BuildChangeImtiJob, counts: ChangeImtiCounts, pairs: Sequence[Card]) -> Page:
     """The page of the counts and the pairs to show."""
     total, rejected = sum(counts.samples.values()), sum(counts.rejected.values())
     tiles = [
@@ -100,7 +103,6 @@ def changeimti_page(
         ]),
         Section("Contradictions", [
             Facts({text: f"{pairs_text(number)}, kept" for text, number in counts.contradictions.items()}),
-            Cards(contradictory, width=38),
         ]),
         Section("Not made", [Facts(left_out), Bullets(list(counts.examples.values()), note="The first of each:")]),
         Section("Pairs", [Cards(pairs, width=38, note=shown)]),
@@ -127,40 +129,17 @@ def _histogram(counts: ChangeImtiCounts) -> list[list[str]]:
     return rows
 
 
-def _shown(job: BuildChangeImtiJob, pairs: int) -> tuple[list[Card], list[Card]]:
-    """The middle pairs of ``job.show`` equal parts, or all; and the first contradictory ones."""
+def _cards(job: BuildChangeImtiJob, pairs: int) -> Iterator[Card]:
+    """The middle pairs of ``job.show`` equal parts, or all."""
     wanted = middle_numbers(job.show, pairs)
-    samples: dict[str, list[dict[str, Any]]] = {}
-    contradictory = [
-        reject.row_id.rpartition("/")[0] for reject in read_rejects(job.out) if reject.code == "contradiction"
-    ]
-    rows = iter_rows(job.out, ["row_id", "turns", "of_pair", "meta"], batch_size=1024)
-    for number, (pair_id, of_pair) in enumerate(groupby(rows, key=lambda row: row["of_pair"])):
-        first = list(of_pair)
-        if number in wanted:
-            samples[pair_id] = first
-        if "contradiction" in json.loads(first[0]["meta"]):
-            contradictory.append(pair_id)
-    kept = set(list(dict.fromkeys(contradictory))[:_CONTRADICTORY])
-    shown: list[Card] = []
-    shown_contradictory: list[Card] = []
-    if samples or kept:
-        for row in _rows(job, {*samples, *kept}):
-            if row["pair_id"] in samples:
-                shown.append(_pair(job, row, samples[row["pair_id"]]))
-            if row["pair_id"] in kept:
-                shown_contradictory.append(_pair(job, row, []))
-    return shown, shown_contradictory
-
-
-def _rows(job: BuildChangeImtiJob, names: set[str]) -> Iterator[dict[str, Any]]:
+    rows = iter_rows(job.out, ["row_id", "turns", "of_pair"], batch_size=1024)
+    of_pairs = enumerate(groupby(rows, key=lambda row: row["of_pair"]))
+    samples = {name: list(of_pair) for number, (name, of_pair) in of_pairs if number in wanted}
     columns = ["pair_id", "before", "after", "captions", "change_type", "split", "mask", "meta"]
-    left = set(names)
     for row in iter_rows(job.pairs, columns, batch_size=16):
-        if row["pair_id"] in left:
-            left.remove(row["pair_id"])
-            yield row
-        if not left:
+        if row["pair_id"] in samples:
+            yield _pair(job, row, samples.pop(row["pair_id"]))
+        if not samples:
             return
 
 

@@ -1,154 +1,54 @@
-"""Charts as SVG: lines over x with deviations, and bars of counts. Colours are those of ``page.css``."""
+"""A chart as SVG: lines over x with deviations. Colours are those of ``page.css``."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from markupsafe import Markup
 
-from idc.evaluation.record import Spread, spread
+from idc.evaluation.record import Spread
 from idc.report.page import number
 
-_POINTS = 300
-
-Points = Sequence[tuple[float, Spread]]
-"""Values over x, each of one or several runs."""
-
-
-@dataclass(frozen=True)
-class _Plot:
-    """The plotted area: its edges in pixels (y points down), and the values at these edges."""
-
-    left: float
-    right: float
-    top: float
-    bottom: float
-    x: tuple[float, float]
-    y: tuple[float, float]
-
-    def across(self, x: float) -> float:
-        share = (x - self.x[0]) / (self.x[1] - self.x[0]) if self.x[1] > self.x[0] else 0.5
-        return self.left + share * (self.right - self.left)
-
-    def up(self, y: float) -> float:
-        share = (y - self.y[0]) / (self.y[1] - self.y[0]) if self.y[1] > self.y[0] else 0.5
-        return self.top + (1 - share) * (self.bottom - self.top)
-
-    def grid(self, steps: int) -> list[Markup]:
-        """Horizontal lines, each with its value at the left."""
-        line = '<line class="grid" x1="{:g}" x2="{:g}" y1="{:.1f}" y2="{:.1f}"/>'
-        values = [self.y[0] + step / steps * (self.y[1] - self.y[0]) for step in range(steps + 1)]
-        lines = [Markup(line).format(self.left, self.right, self.up(value), self.up(value)) for value in values]
-        return lines + [_text(self.left - 5, self.up(value) + 4, number(value), "end") for value in values]
+WIDTH, HEIGHT = 560.0, 300.0
+LEFT, RIGHT, TOP, BOTTOM = 58.0, WIDTH - 16, 10.0, HEIGHT - 24
+"""Edges of the plotted area in pixels; y points down."""
 
 
-def curves(title: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> Markup:
-    """Values by step, a line per name with its last value; empty if no line has two points."""
-    thinned = {name: points for name, every in lines.items() if len(points := _thinned(every)) > 1}
-    if not thinned:
-        return Markup()
-    named = {f"{name} {number(points[-1][1])}": points for name, points in thinned.items()}
-    series = {name: [(x, spread([y])) for x, y in points] for name, points in named.items()}
-    ends = [x for points in thinned.values() for x, _ in points]
-    return _lines(title, f"{title} by step", series, {min(ends): f"{min(ends):,}", max(ends): f"step {max(ends):,}"})
-
-
-def means(title: str, x_title: str, series: Mapping[str, Points]) -> Markup:
+def means(title: str, x_title: str, series: Mapping[str, Sequence[tuple[float, Spread]]]) -> Markup:
     """Means over x, a line per name, each with a bar of one standard deviation up and down; empty without a value."""
     series = {name or title: sorted(points, key=lambda point: point[0]) for name, points in series.items() if points}
     if not series:
         return Markup()
-    ticks = {x: f"{x:g}" for points in series.values() for x, _ in points}
-    return _lines(f"{title} over {x_title}", f"{title} over {x_title}", series, ticks, marked=True)
-
-
-def _lines(
-    title: str, label: str, series: Mapping[str, Points], ticks: Mapping[float, str], marked: bool = False
-) -> Markup:
+    ticks = sorted({x for points in series.values() for x, _ in points})
     ends = [end for points in series.values() for _, y in points for end in (y.mean - y.std, y.mean + y.std)]
-    low, high = min(ends), max(ends)
-    low = 0.0 if not marked and 0 <= low < 0.5 * high else low
-    width, height = (560.0, 300.0) if marked else (360.0, 190.0)
-    plot = _Plot(58, width - 16, 10, height - 24, (min(ticks), max(ticks)), (low, high))
-    parts = plot.grid(4 if marked else 2)
-    for x, text in ticks.items():
-        anchor = "middle" if marked else "start" if x == min(ticks) else "end"
-        parts.append(_text(plot.across(x), height - 6, text, anchor))
-    for number_, points in enumerate(series.values()):
-        color = _color(number_)
-        path = " ".join(f"{plot.across(x):.1f},{plot.up(y.mean):.1f}" for x, y in points)
-        parts.append(Markup('<polyline style="stroke:{}" points="{}"/>').format(color, path))
-        for x, y in points if marked else ():
-            circle = '<circle cx="{:.1f}" cy="{:.1f}" r="3.5" style="fill:{}"/>'
-            parts.append(Markup(circle).format(plot.across(x), plot.up(y.mean), color))
+    across, up = _scale(ticks[0], ticks[-1], LEFT, RIGHT), _scale(min(ends), max(ends), BOTTOM, TOP)
+    parts = [_text(across(x), HEIGHT - 6, f"{x:g}") for x in ticks]
+    for value in np.linspace(min(ends), max(ends), 5).tolist():
+        line = Markup('<line class="grid" x1="{:g}" x2="{:g}" y1="{:.1f}" y2="{:.1f}"/>')
+        parts += [line.format(LEFT, RIGHT, up(value), up(value)), _text(LEFT - 5, up(value) + 4, number(value), "end")]
+    colors = {name: f"var(--c{number_ % 6})" for number_, name in enumerate(series)}
+    for name, points in series.items():
+        path = " ".join(f"{across(x):.1f},{up(y.mean):.1f}" for x, y in points)
+        parts.append(Markup('<polyline style="stroke:{}" points="{}"/>').format(colors[name], path))
+        for x, y in points:
+            circle = Markup('<circle cx="{:.1f}" cy="{:.1f}" r="3.5" style="fill:{}"/>')
+            parts.append(circle.format(across(x), up(y.mean), colors[name]))
             if len(y.values) > 1:
-                parts.append(_vertical(plot.across(x), plot.up(y.mean + y.std), plot.up(y.mean - y.std), color))
-    names = [
-        Markup('<span style="--own:{}">{}</span>').format(_color(number_), name) for number_, name in enumerate(series)
-    ]
-    return _chart(title, label, (width, height), parts, Markup('<div class="legend">{}</div>').format(_join(names)))
-
-
-def bars(
-    title: str, x_title: str, counts: Sequence[tuple[str, int]], ends: tuple[float, float],
-    marks: Sequence[tuple[float, str]] = (),
-) -> Markup:  # fmt: skip
-    """Counts in bins of equal width between two ends, with a labelled vertical line at each mark.
-
-    Args:
-        counts: what the pointer shows of a bin, and its count.
-    """
-    width, height = 560.0, 200.0
-    plot = _Plot(58, width - 8, 22, height - 34, ends, (0, max(1, *(count for _, count in counts))))
-    parts, step = plot.grid(2), (ends[1] - ends[0]) / len(counts)
-    rect = '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" style="fill:var(--model)">'
-    for bin_, (label, count) in enumerate(counts):
-        left, right, top = plot.across(ends[0] + bin_ * step), plot.across(ends[0] + (bin_ + 1) * step), plot.up(count)
-        size = max(right - left - 1, 0.5), plot.bottom - top
-        parts.append(Markup(rect + "<title>{}: {:,}</title></rect>").format(left + 0.5, top, *size, label, count))
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        value = ends[0] + share * (ends[1] - ends[0])
-        parts.append(_text(plot.across(value), plot.bottom + 14, f"{value:.3g}"))
-    for value, label in marks:
-        x = plot.across(value)
-        parts += [_vertical(x, plot.top, plot.bottom, "var(--mark)"), _text(x, plot.top - 5, label)]
-    parts.append(_text(plot.right, height - 4, x_title, "end"))
-    return _chart(title, f"{title}: {x_title}", (width, height), parts)
-
-
-def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most 300 points: means of neighbours, the last one as it is. Values that are not finite are left out."""
-    points = [(x, y) for x, y in points if math.isfinite(y)]
-    if len(points) <= _POINTS:
-        return list(points)
-    blocks = np.array_split(np.array(points[:-1]), _POINTS - 1)
-    return [*((int(block[-1, 0]), float(block[:, 1].mean())) for block in blocks), points[-1]]
-
-
-def _chart(
-    title: str, label: str, size: tuple[float, float], parts: Sequence[Markup], below: Markup | str = ""
-) -> Markup:
+                bar = Markup('<line x1="{0:.1f}" x2="{0:.1f}" y1="{1:.1f}" y2="{2:.1f}" style="stroke:{3}"/>')
+                parts.append(bar.format(across(x), up(y.mean + y.std), up(y.mean - y.std), colors[name]))
+    names = [Markup('<span style="--own:{}">{}</span>').format(color, name) for name, color in colors.items()]
+    label = f"{title} over {x_title}"
     return Markup(
         '<div class="chart"><b class="small">{}</b><svg viewBox="0 0 {:g} {:g}" role="img" aria-label="{}">{}</svg>'
-        "{}</div>"
-    ).format(title, *size, label, _join(parts), below)
+        '<div class="legend">{}</div></div>'
+    ).format(label, WIDTH, HEIGHT, label, Markup().join(parts), Markup().join(names))
 
 
-def _join(parts: Sequence[Markup]) -> Markup:
-    return Markup().join(parts)
+def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    """From values to pixels; to the middle if there is a single value."""
+    return lambda value: start + ((value - low) / (high - low) if high > low else 0.5) * (end - start)
 
 
 def _text(x: float, y: float, text: str, anchor: str = "middle") -> Markup:
     return Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>').format(x, y, anchor, text)
-
-
-def _vertical(x: float, top: float, bottom: float, color: str) -> Markup:
-    line = '<line x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}" style="stroke:{}"/>'
-    return Markup(line).format(x, x, top, bottom, color)
-
-
-def _color(line: int) -> str:
-    return f"var(--c{line % 6})"

@@ -17,13 +17,13 @@ from idc.evaluation.record import EVALUATION, Evaluation, ScoredCaption, load_ev
 from idc.evaluation.trained_baseline import load_comparable
 from idc.report import run
 from idc.report.config import RealSource, ReportJob
-from idc.report.page import SCORES_NOTE, Card, Facts, Page, PageBlock, Section, number
+from idc.report.page import SCORES_NOTE, Card, Page, PageBlock, Section
 from idc.report.pair_cards import HEADLINE, pair_card
 from idc.util.atomic import write_text
 from idc.util.cores import usable_cores
 
-OPENING_PAIRS = 6
-"""Pairs at the top of the page."""
+_OPENING, _SHOWN, _EXTREMES, _SHOWN_REAL = 6, 12, 4, 8
+"""Pairs at the top of the page, of all change types below, with the best or worst CIDEr, and of another data set."""
 
 _PACKAGES = ("torch", "ray", "deepspeed", "diffusers", "mitsuba", "opencv-python-headless", "pycocoevalcap", "numpy")
 
@@ -53,18 +53,16 @@ def collect(job: ReportJob) -> Page:
     evaluations = [load_evaluation(folder) for folder in job.evaluations]
     captions = load_predictions(job.evaluations[0])
     chosen = {
-        "A few of every kind": spread_over_types(captions, job.show),
-        "Best by CIDEr": by_score(captions, job.extremes, best=True),
-        "Worst by CIDEr": by_score(captions, job.extremes, best=False),
+        "A few of every kind": spread_over_types(captions, _SHOWN),
+        "Best by CIDEr": by_score(captions, _EXTREMES, best=True),
+        "Worst by CIDEr": by_score(captions, _EXTREMES, best=False),
     }
-    opening = spread_over_types(captions, OPENING_PAIRS)
+    opening = spread_over_types(captions, _OPENING)
     cards = gallery([row for rows in (opening, *chosen.values()) for row in rows], job.pairs, job.procedures)
     galleries = {title: [cards[row.pair_id] for row in rows] for title, rows in chosen.items()}
     first, others = evaluations[0], _others(job, evaluations[0], captions)
-    logs = {name: read_run_log(folder) for name, folder in job.runs.items()}
     configs = {name: config for name, folder in job.runs.items() if (config := _json(Path(folder) / "config.json"))}
     timings = {
-        **job.timings,
         **{f"evaluation, {name}": f"{seconds:.1f} s" for name, seconds in first.seconds.items()},
         **{f"training, {name}": text for name, folder in job.runs.items() if (text := _run_time(Path(folder)))},
     }
@@ -73,16 +71,14 @@ def collect(job: ReportJob) -> Page:
         run.scores_section(evaluations, others),
         run.claims_section(evaluations, others),
         run.types_section(evaluations),
-        run.training_section(logs),
-        Section("Image tokenizer", [Facts(_tokenizer_metrics(logs))]),
         Section("Real pairs", [_real(source) for source in job.real]),
         run.record_section(first.protocol, timings, environment(), configs),
     ]
-    return Page(job.title, job.subtitle, sections, SCORES_NOTE)
+    return Page(job.title, "", sections, SCORES_NOTE)
 
 
 def _real(source: RealSource) -> PageBlock:
-    captions = spread_over_types(load_predictions(source.evaluation), source.show)
+    captions = spread_over_types(load_predictions(source.evaluation), _SHOWN_REAL)
     cards = list(gallery(captions, source.pairs, source.procedures).values())
     return run.real_block(source.title, source.text, load_evaluation(source.evaluation), cards)
 
@@ -159,24 +155,6 @@ def gallery(captions: Iterable[ScoredCaption], pairs: str, procedures: str | Non
     return cards
 
 
-def read_run_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The lines of a run's ``log.jsonl`` without a last line that a kill cut short.
-
-    Raises:
-        ValueError: the folder has no log.
-    """
-    path = Path(folder) / "log.jsonl"
-    if not path.exists():
-        raise ValueError(f"{folder} is not a training run: it has no log.jsonl; give the folder of a run")
-    lines = []
-    for text in path.read_text(encoding="utf-8").splitlines():
-        try:
-            lines.append(json.loads(text))
-        except ValueError:
-            break
-    return lines
-
-
 def environment() -> dict[str, str]:
     """The machine and the versions: Python, system, cores, memory, packages."""
     facts = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
@@ -199,16 +177,6 @@ def _find(path: str, columns: Sequence[str], split: str | None, ids: set[str]) -
             if len(rows) == len(ids):
                 break
     return rows
-
-
-def _tokenizer_metrics(logs: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
-    """The values of the last validation of a tokenizer's run."""
-    for lines in logs.values():
-        for line in reversed(lines):
-            if "validation/PSNR" in line:
-                measured = {name: value for name, value in line.items() if name.startswith("validation/")}
-                return {name.removeprefix("validation/"): number(value) for name, value in measured.items()}
-    return {}
 
 
 def _run_time(folder: Path) -> str:

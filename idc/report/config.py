@@ -27,8 +27,6 @@ class RealSource(ConfigModel):
     """Folder of these pairs."""
     procedures: str | None = None
     """Folder of their procedures."""
-    show: int = Field(8, ge=0)
-    """Pairs in the gallery."""
 
 
 class ReportJob(ConfigModel):
@@ -38,8 +36,6 @@ class ReportJob(ConfigModel):
     """HTML file to write."""
     title: str = "Image difference captioning: a run"
     """Heading of the page."""
-    subtitle: str = ""
-    """Line under the heading."""
     evaluations: tuple[str, ...] = Field(min_length=1)
     """Folders that `jobs/evaluate.py` wrote, one per seed; the captions of the first are shown."""
     compare: dict[str, tuple[str, ...]] = Field({})
@@ -49,15 +45,9 @@ class ReportJob(ConfigModel):
     procedures: str | None = None
     """Folder of their procedures, for the filmstrips."""
     runs: dict[str, str] = Field({})
-    """Heading -> run folder, for curves, configs and times: `runs.tokenizer=runs/tokenizer`."""
-    timings: dict[str, str] = Field({})
-    """Name -> duration in words, in addition to those of the evaluations and runs."""
+    """Heading -> run folder, for configs and times: `runs.tokenizer=runs/tokenizer`."""
     real: tuple[RealSource, ...] = ()
     """Pairs of other data sets."""
-    show: int = Field(12, ge=0)
-    """Held-out pairs in the gallery, spread evenly over the change types."""
-    extremes: int = Field(4, ge=0)
-    """Number of pairs shown as the best by CIDEr, and as the worst."""
 
     def preflight(self) -> Iterator[str]:
         named: list[tuple[str, str | None]] = [("evaluations", path) for path in self.evaluations]
@@ -71,15 +61,15 @@ class ReportJob(ConfigModel):
 
 
 class RobustnessJob(ConfigModel):
-    """Evaluate an artifact on robustness sets, train on noised captions, and write the table."""
+    """Evaluate an artifact on robustness sets and write the table."""
 
     artifact: str = Field(min_length=1)
     """Artifact of the captioner."""
     pairs: str = Field(min_length=1)
     """Folder of the clean pairs."""
     sets: str = Field(min_length=1)
-    """Folder of the robustness sets, each named by its change: `fog-5`, `swap_order`, `words-20`. Existing sets are
-    used as they are."""
+    """Folder of the robustness sets, each named by its change: `fog-5`, `swap_order`. Existing sets are used as they
+    are."""
     out: str = Field(min_length=1)
     """Folder for the evaluations, `table.md` and `robustness.json`."""
     split: Literal["val", "test"] = "test"
@@ -93,28 +83,16 @@ class RobustnessJob(ConfigModel):
     """The `out` of the same table for another captioner, shown among the baselines of every row."""
     swap: bool = True
     """Also evaluate on pairs with before and after swapped."""
-    sweep: str | None = None
-    """YAML of a sweep whose rows train on noised captions, for the table's word rows; their `procedures` are the
-    folders `words-20` and so on in `sets`. Default: no word rows."""
-    procedures: str | None = None
-    """Folder of clean procedures whose captions are noised for the sweep."""
-    shares: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8)
-    """Shares of words replaced. NAMC: 20, 40, 60 and 80 %."""
     seed: int = Field(0, ge=0)
     """Seed of all noise."""
     evaluate: EvaluateSection = EvaluateSection()
     """Metrics, baselines and batch size of the evaluations; this job sets the other fields."""
 
     def faults(self) -> Iterator[str]:
-        if (self.sweep is None) != (self.procedures is None):
-            yield "sweep, procedures: give both for the word rows, or neither"
         for name in ("out", "pairs", "artifact", "predictions", "split", "change_maps", "trained_baseline"):
             if name in self.evaluate.model_fields_set:
                 yield f"evaluate.{name}: this job sets it; remove it"
-        for share in self.shares:
-            if not 0 < share <= 1:
-                yield f"shares: {share} must be above 0 and at most 1"
 
     def preflight(self) -> Iterator[str]:
-        for name in ("artifact", "pairs", "sweep", "procedures", "trained_baseline"):
+        for name in ("artifact", "pairs", "trained_baseline"):
             yield from missing(getattr(self, name), name)

@@ -1,10 +1,5 @@
-"""The page of captioned pairs of one's own (:mod:`idc.captioning.table`): what the captioner writes about them, how
-many get its warning and, where the input has change types or scenes, how much of it is right.
-
-A pair's ``change_type`` is compared with the type that its caption names (:mod:`idc.metrics.changes`). Where ``meta``
-has the objects of both images, as that of a rendered pair, the claims about the changed object are counted too
-(:mod:`idc.metrics.hallucination`). Rows without a caption are not counted.
-"""
+"""The page of captioned pairs of one's own (:mod:`idc.captioning.table`): what the captioner writes about them, and how
+many get its warning. Rows without a caption are not counted. How much is right, ``jobs/evaluate.py`` tells."""
 
 from __future__ import annotations
 
@@ -20,16 +15,12 @@ from idc.captioning.boxes import boxes_of, draw_boxes
 from idc.captioning.contract import assessment_text, sentence_without_model
 from idc.captioning.loading import artifact_folder
 from idc.captioning.table import CHANGE_MAP, PAGE, SUMMARY, CaptionJob
-from idc.data import files
 from idc.data.images import decode_image
-from idc.data.pipeline import iter_chunks
 from idc.data.rows import open_rows
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.data.store import iter_rows
-from idc.data.textfiles import JsonError, parse_json
-from idc.data.write_errors import writing
-from idc.metrics.changes import UNCLEAR, TypeAgreement, agreement, named_type
-from idc.metrics.hallucination import Hallucination, Truth, hallucination, truth_in, wilson
+from idc.metrics.changes import UNCLEAR, named_type
+from idc.metrics.hallucination import wilson
 from idc.report.page import (
     Card,
     Cards,
@@ -38,13 +29,11 @@ from idc.report.page import (
     Section,
     Table,
     Tiles,
-    html_join,
     middle_numbers,
     reduced,
-    styled,
+    write_texts,
 )
 from idc.report.pair_cards import pair_card
-from idc.report.run import claims_table, types_blocks
 from idc.systems import OBJECTS, REGIONS
 from idc.training.artifact import CARD, read_artifact
 
@@ -80,10 +69,6 @@ class GallerySummary(BaseModel):
     verdicts: dict[str, int]
     named_types: dict[str, int]
     """Change type that a caption names, or ``unclear`` -> captions."""
-    types: TypeAgreement | None
-    """Named and true types, where the input has them."""
-    claims: Hallucination | None
-    """Claims about the changed object, for pairs with scenes."""
 
 
 def write_gallery(job: CaptionJob) -> GallerySummary:
@@ -92,16 +77,12 @@ def write_gallery(job: CaptionJob) -> GallerySummary:
     Raises:
         ValueError: the input or the artifact cannot be read, or the folder cannot be written.
     """
-    truths = _truths(job)
-    summary = _summarise(job, truths)
-    out = files.locate(job.out)
-    with writing(out):
-        (out / SUMMARY).write(summary.model_dump_json(indent=1).encode() + b"\n")
+    summary = _summarise(job)
+    texts = {SUMMARY: summary.model_dump_json(indent=1) + "\n"}
     if job.show:
         shown = _shown(job, summary.pairs - summary.without_caption)
-        cards = list(_cards(job, shown, truths))
-        with writing(out):
-            (out / PAGE).write(gallery_page(summary, cards).html().encode())
+        texts[PAGE] = gallery_page(summary, list(_cards(job, shown))).html()
+    write_texts(job.out, texts)
     return summary
 
 
@@ -114,9 +95,6 @@ def gallery_page(summary: GallerySummary, cards: Sequence[Card]) -> Page:
         tiles.append(_share("with the warning “unlike the training data”", summary.warned, summary.warnable))
     unchanged = summary.named_types.get(NO_CHANGE, 0)
     tiles.append(("captions that report no change", f"{unchanged / max(1, captioned):.0%}", f"{unchanged:,} captions"))
-    if (types := summary.types) is not None:
-        right = round(types.accuracy * types.pairs)
-        tiles.append(_share("captions that name the right change type", right, types.pairs))
     facts = {
         "captioner": [f"{name}: {n:,} pairs" for name, n in summary.captions.items()],
         "system": summary.system,
@@ -131,55 +109,22 @@ def gallery_page(summary: GallerySummary, cards: Sequence[Card]) -> Page:
         Section("Overview", [
             Tiles(tiles),
             Facts({name: value for name, value in facts.items() if value is not None}),
-            Table(["type", "captions", "share"], named if types or summary.captions.keys() - _UNTRAINED else [],
+            Table(["type", "captions", "share"], named if summary.captions.keys() - _UNTRAINED else [],
                   title="Change types that the captions name",
                   note="Judged by their words; “none” is a caption that reports no change."),
         ]),
-        Section("What is right", [
-            *(types_blocks([types]) if types is not None else []),
-            *([claims_table({"captions": [summary.claims]})] if summary.claims is not None else []),
-        ]),
-        Section("Pairs", [Cards(cards, note=html_join([
-            f"{shown}.", *([" A caption is ", styled("said right small", "green"), " if its words name the right kind "
-            "of change and ", styled("said wrong small", "red"), " if not."] if types else []),
-        ]))]),
+        Section("Pairs", [Cards(cards, note=f"{shown}.")]),
     ])  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------------ counting
 
-_Truths = dict[int, tuple[str, Truth | None]]
-"""Row of the input -> its change type and, if known, its scenes; only rows with a change type."""
 
-
-def _truths(job: CaptionJob) -> _Truths:
-    truths: _Truths = {}
-    columns = ("change_type", "meta")
-    source = open_rows(job.input, job.format, limit=job.max_pairs, split=job.split, columns=columns, access_config=job)
-    for batch in iter_chunks(source):
-        for row, value, meta in zip(batch["row"], batch["change_type"], batch["meta"], strict=True):
-            if value is not None and (kind := str(value).strip()):
-                truths[row] = kind, truth_in(kind, _object(meta))
-    return truths
-
-
-def _object(meta: Any) -> dict[str, Any]:
-    """``meta`` of a row, JSON text or an object; empty if it is neither."""
-    if isinstance(meta, str):
-        try:
-            meta = parse_json(meta)
-        except JsonError:
-            return {}
-    return meta if isinstance(meta, dict) else {}
-
-
-def _summarise(job: CaptionJob, truths: _Truths) -> GallerySummary:
+def _summarise(job: CaptionJob) -> GallerySummary:
     warned: Counter[bool | None] = Counter()
     verdicts: Counter[str] = Counter()
     captions: Counter[str] = Counter()
     named: Counter[str] = Counter()
-    types: list[tuple[str, str]] = []
-    claimed: list[tuple[str, Truth]] = []
     rows = 0
     for row in iter_rows(job.out, ["row", "caption", "verdict", "familiar", "captioner"]):
         rows += 1
@@ -190,11 +135,6 @@ def _summarise(job: CaptionJob, truths: _Truths) -> GallerySummary:
         verdicts[row["verdict"]] += 1
         captions[row["captioner"]] += 1
         named[said] += 1
-        if (actual := truths.get(row["row"])) is not None:
-            kind, truth = actual
-            types.append((kind, row["caption"]))
-            if truth is not None:
-                claimed.append((row["caption"], truth))
     trained = next((name for name in captions if name not in _UNTRAINED), next(iter(captions), job.artifact))
     artifact = read_artifact(artifact_folder(trained, job.objects))
     card = artifact.path / CARD
@@ -214,8 +154,6 @@ def _summarise(job: CaptionJob, truths: _Truths) -> GallerySummary:
         warnable=judged,
         verdicts=dict(verdicts.most_common()),
         named_types={name: named[name] for name in (*CHANGE_TYPES, UNCLEAR) if named[name]},
-        types=agreement(types),
-        claims=hallucination(claimed) if claimed else None,
     )
 
 
@@ -235,7 +173,7 @@ def _shown(job: CaptionJob, captioned: int) -> list[dict[str, Any]]:
     return [row for number, row in enumerate(rows) if number in wanted]
 
 
-def _cards(job: CaptionJob, shown: Sequence[dict[str, Any]], truths: _Truths) -> Iterator[Card]:
+def _cards(job: CaptionJob, shown: Sequence[dict[str, Any]]) -> Iterator[Card]:
     """The pairs with their images, which are read again; one whose images are gone is left out."""
     source = open_rows(job.input, job.format, chunk_size=_READ_TOGETHER, limit=job.max_pairs, access_config=job)
     chunk, batch = -1, {}
@@ -256,10 +194,7 @@ def _cards(job: CaptionJob, shown: Sequence[dict[str, Any]], truths: _Truths) ->
             before,
             after,
             row["caption"],
-            change_type=truths[row["row"]][0] if row["row"] in truths else None,
-            named_type=None
-            if row["captioner"] in _UNTRAINED and row["row"] not in truths
-            else named_type(row["caption"]),
+            named_type=None if row["captioner"] in _UNTRAINED else named_type(row["caption"]),
             note=f"{assessment_text(row)}; captioner {row['captioner']}",
             warning=row["warning"],
             without_model=sentence_without_model(row),

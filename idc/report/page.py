@@ -13,13 +13,15 @@ import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from importlib import resources
 from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
 
+from idc.data import files
 from idc.data.images import resize_image
+from idc.data.write_errors import writing
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -116,6 +118,14 @@ class Table(PageBlock):
     @property
     def columns(self) -> list[str]:
         return [self.head[column] for column in self._filled]
+
+    def markdown(self) -> str:
+        """All columns as GitHub's Markdown."""
+        texts = [getattr(cell, "text", cell) for row in (self.head, *self.items) for cell in row]
+        plain = [text.striptags() if isinstance(text, Markup) else str(text) for text in texts]
+        cells = iter(text.replace("|", "\\|") for text in plain)
+        head, *rows = ["| " + " | ".join(row) + " |" for row in zip(*[cells] * len(self.head), strict=True)]
+        return "\n".join([head, "|---" * len(self.head) + "|", *rows])
 
     @property
     def _filled(self) -> list[int]:
@@ -220,6 +230,18 @@ class Page:
         )  # fmt: skip
 
 
+def write_texts(folder: str, texts: Mapping[str, str]) -> None:
+    """Write files into a folder, a path or a URI.
+
+    Raises:
+        ValueError: it cannot be written.
+    """
+    out = files.locate(folder)
+    with writing(out):
+        for name, text in texts.items():
+            (out / name).write(text.encode())
+
+
 def styled(style: str, text: str) -> Markup:
     """Text in a style of ``page.css``."""
     return Markup('<span class="{}">{}</span>').format(style, text)
@@ -285,7 +307,7 @@ def _leaves(block: PageBlock) -> list[PageBlock]:
 
 @cache
 def _file(name: str) -> Markup:
-    return Markup(files("idc.report").joinpath("templates", name).read_text(encoding="utf-8"))
+    return Markup(resources.files("idc.report").joinpath("templates", name).read_text(encoding="utf-8"))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The sections of a run's page: pairs with verdicts, scores with baselines, claims, change types, curves."""
+"""The sections of a run's page: pairs with verdicts, scores with baselines, claims, change types, how it was made."""
 
 from __future__ import annotations
 
@@ -14,17 +14,13 @@ from idc.evaluation.record import Evaluation, Spread, aggregate, spread
 from idc.metrics.changes import UNCLEAR, TypeAgreement
 from idc.metrics.difference_lists import F1
 from idc.metrics.hallucination import INVENTED, MISSED, Hallucination
-from idc.report import charts
 from idc.report import page as pg
 from idc.report.pair_cards import HEADLINE
-from idc.util.units import factor, score_text
+from idc.util.units import score_text
 
 Others = Mapping[str, Sequence[Evaluation]]
 """Name -> evaluations of another captioner on the same pairs, one per seed."""
 
-_NOT_CHARTED = (
-    "step", "seconds_per_step", "samples_per_second", "data_wait_share", "peak_rss_gib", "peak_gpu_gib"
-)  # fmt: skip
 _LABELS = {
     CONSTANT: "the best constant caption",
     NEAREST: "the nearest training pair's caption",
@@ -179,22 +175,16 @@ def _subsets(first: Evaluation, scored: Mapping[str, _Scored], metrics: Sequence
 
 
 def claims_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Section:
-    """What the captions of every captioner and baseline claim."""
+    """What the captions of every captioner and baseline claim (:mod:`idc.metrics.hallucination`), with intervals, or
+    with deviations if there are several seeds."""
     named = {name: _hallucinations(per_seed) for name, per_seed in {"model": evaluations, **others}.items()}
     for name, baseline in evaluations[0].baselines.items():
         named[name] = [baseline.hallucination] if baseline.hallucination is not None else []
-    return pg.Section("Right object, right attributes", [claims_table(named)] if named["model"] else [])
-
-
-def claims_table(named: Mapping[str, Sequence[Hallucination]]) -> pg.Table:
-    """The rates of :mod:`idc.metrics.hallucination`, with intervals, or with deviations if there are several seeds.
-
-    Args:
-        named: captioner -> its claims, per seed; the first has some.
-    """
-    rates = next(iter(named.values()))[0].rates()
+    if not named["model"]:
+        return pg.Section("Right object, right attributes", [])
+    rates = named["model"][0].rates()
     rows = [[name, *(_claim_cell(claims, rate) for rate in rates)] for name, claims in named.items() if claims]
-    rows.append([f"chance, {next(iter(named))}", *(f"{rate.chance:.1%}" for rate in rates.values())])
+    rows.append(["chance, model", *(f"{rate.chance:.1%}" for rate in rates.values())])
     note = (
         "What the captions say of the changed object, compared with the scene that was rendered. object: the caption "
         "names at least one attribute of the changed object, and all it names are right. attribute: of all attributes "
@@ -202,7 +192,7 @@ def claims_table(named: Mapping[str, Sequence[Hallucination]]) -> pg.Table:
         "deviation. chance: the same captions dealt out to the pairs at random."
     )
     head = ["", *(f"{name} (to be low)" if name in (INVENTED, MISSED) else name for name in rates)]
-    return pg.Table(head, rows, note=note, bold=[0])
+    return pg.Section("Right object, right attributes", [pg.Table(head, rows, note=note, bold=[0])])
 
 
 def _hallucinations(evaluations: Sequence[Evaluation]) -> list[Hallucination]:
@@ -226,14 +216,10 @@ def _claim_cell(hallucinations: Sequence[Hallucination], name: str) -> str:
 
 
 def types_section(evaluations: Sequence[Evaluation]) -> pg.Section:
-    """How often the captions name the right change type."""
+    """How often the captions name the right change type, and what they name instead."""
     agreements = [evaluation.types for evaluation in evaluations if evaluation.types is not None]
-    whole = agreements and len(agreements) == len(evaluations)
-    return pg.Section("Change types", types_blocks(agreements) if whole else [])
-
-
-def types_blocks(agreements: Sequence[TypeAgreement]) -> list[pg.PageBlock]:
-    """How often the captions name the right change type, and what they name instead; ``agreements``: per seed."""
+    if not agreements or len(agreements) < len(evaluations):
+        return pg.Section("Change types", [])
     first = agreements[0]
     accuracy = _mean(spread([agreement.accuracy for agreement in agreements]), "%")
     note = (
@@ -242,7 +228,8 @@ def types_blocks(agreements: Sequence[TypeAgreement]) -> list[pg.PageBlock]:
         f"{first.chance_matched:.1%}."
     )
     rows = [[kind, _cell(spread([agreement.per_type[kind] for agreement in agreements]))] for kind in first.per_type]
-    return [pg.Table(["type", "share of its captions that name it"], rows, note=note), _confusion(first)]
+    table = pg.Table(["type", "share of its captions that name it"], rows, note=note)
+    return pg.Section("Change types", [table, _confusion(first)])
 
 
 def _confusion(types: TypeAgreement) -> pg.Table:
@@ -259,41 +246,7 @@ def _confusion(types: TypeAgreement) -> pg.Table:
     return pg.Table(["", *columns], rows, title="What is named instead", folded=True, note=note)
 
 
-# ------------------------------------------------------------------------------------------ training, pairs, real
-
-
-def training_section(logs: Mapping[str, Sequence[Mapping[str, Any]]]) -> pg.Section:
-    """Curves of every run, and the values that one point, too few for a curve, has."""
-    return pg.Section("Training", [_training(name, lines) for name, lines in logs.items() if lines])
-
-
-def _training(name: str, lines: Sequence[Mapping[str, Any]]) -> pg.PageBlock:
-    facts = [f"{lines[-1]['step']} steps"]
-    if "seconds_per_step" in lines[-1]:
-        times = sorted(line["seconds_per_step"] for line in lines if "seconds_per_step" in line)
-        facts.append(f"{times[len(times) // 2]:.3g} s per step")
-    if "peak_rss_gib" in lines[-1]:
-        facts.append(f"{max(line.get('peak_rss_gib', 0.0) for line in lines):.2g} GiB at most")
-    curves, once = [], []
-    for title, keys in _chart_groups(lines):
-        points = {
-            key: [(line["step"], factor(key) * float(line[key])) for line in lines if key in line] for key in keys
-        }
-        curves += [chart] if (chart := charts.curves(title, points)) else []
-        once += [f"{key} {pg.number(values[0][1])}" for key, values in points.items() if len(values) == 1]
-    note = f"Measured once: {', '.join(once)}." if once else ""
-    return pg.BlockGroup([pg.Figure(curves), pg.Text(note=note)], title=f"{name}: {', '.join(facts)}", folded=True)
-
-
-def _chart_groups(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
-    """Losses share a chart, learning rates share one, every other measured value has its own."""
-    keys = list(dict.fromkeys(key for line in lines for key, value in line.items() if isinstance(value, (int, float))))
-    losses = [key for key in keys if key.startswith("loss") or key.endswith("_loss")]
-    rates = [key for key in keys if key.startswith("lr/")]
-    measured = [key for key in keys if key not in (*losses, *rates, *_NOT_CHARTED)]
-    measured.sort(key=lambda key: not key.startswith("validation/"))
-    groups = [("loss", losses), ("learning rate", rates), *((key, [key]) for key in measured)]
-    return [(title, members) for title, members in groups if members]
+# -------------------------------------------------------------------------------------------------------- pairs, real
 
 
 def pairs_section(opening: Sequence[pg.Card], galleries: Mapping[str, Sequence[pg.Card]]) -> pg.Section:

@@ -130,8 +130,6 @@ class Dimension(ConfigModel):
     """Upper bound."""
     log: bool = False
     """Search the range on a logarithmic scale."""
-    integer: bool = False
-    """Whole numbers only, both bounds included."""
     rest: tuple[str, ...] = ()
     """Settings that share 1 - value equally, e.g. the probabilities of the other masking schemes (ProCap, figure 7)."""
 
@@ -143,37 +141,26 @@ class Dimension(ConfigModel):
             yield f"low: {self.low} is not below high = {self.high}"
         if self.log and not (self.low or 0) > 0:
             yield f"log: needs low above 0, got {self.low}"
-        if self.integer and any(bound is not None and bound != int(bound) for bound in (self.low, self.high)):
-            yield f"integer: low and high must be whole numbers, got {self.low} and {self.high}"
 
     def ends(self) -> tuple[Any, ...]:
         """The values that are validated: all choices, or both bounds."""
-        if self.choice:
-            return self.choice
-        assert self.low is not None
-        assert self.high is not None
-        return (int(self.low), int(self.high)) if self.integer else (self.low, self.high)
+        return self.choice or (self.low, self.high)
 
 
 class SearchConfig(ConfigModel):
-    """A search instead of a table, for the best validation metric of the chain's last training."""
+    """A search by Optuna (tree-structured Parzen estimator) instead of a table, for the best validation metric of the
+    chain's last training."""
 
     space: dict[str, Dimension] = Field(min_length=1)
     """Dotted setting -> its choices or range."""
     num_trials: int = Field(16, ge=1)
     """Number of trials."""
-    algorithm: Literal["optuna", "random"] = "optuna"
-    """optuna: tree-structured Parzen estimator; random: independent draws."""
     scheduler: Literal["asha", "none"] = "asha"
-    """asha: at each rung (grace, grace x reduction, ... steps) only the best 1/reduction of the trials continue."""
+    """asha: at each rung (grace, 3 x grace, 9 x grace, ... steps) only the best third of the trials continues."""
     grace: int = Field(100, ge=1)
     """Minimum steps of the last training for every trial."""
-    reduction: int = Field(3, ge=2)
-    """ASHA's reduction factor."""
     metric: str = "CIDEr"
-    """Validation metric of the last training. The test split is never used for the search."""
-    mode: Literal["max", "min"] = "max"
-    """Whether a higher or a lower value is better."""
+    """Validation metric of the last training, the highest is best. The test split is never used for the search."""
     seed: int = Field(0, ge=0)
     """Seed of the search."""
 

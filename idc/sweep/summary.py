@@ -1,8 +1,7 @@
-"""The result of a sweep: its table, mean and spread over the seeds next to the paper's, and whether the order held."""
+"""The result of a sweep: its table, mean and spread over the seeds next to the paper's."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -92,35 +91,6 @@ class BaselineRow(_Record):
     """How it is computed."""
 
 
-class Ordering(_Record):
-    """Whether a column's rows have the paper's order: pairs of rows whose numbers differ, the published ones and those
-    here. How certain a difference is, the effects against a control row tell."""
-
-    column: str
-    group: str
-    pairs: int
-    same: int
-    """Pairs in the paper's order."""
-    paper_best: str
-    """The row with the paper's best number."""
-    own_best: str
-    """The row with the best number here, among those with a published one."""
-    lower_is_better: bool = False
-    """Whether the best number is the lowest."""
-
-    def sentence(self) -> str:
-        """The counts in words."""
-        of = f"{self.column} ({self.group})" if self.group else self.column
-        if not self.pairs:
-            return f"The paper's order cannot be compared for {of}: all numbers here are equal."
-        held = "held" if self.pairs == self.same else "did not hold"
-        best = "as here" if self.own_best == self.paper_best else f"here {self.own_best!r}"
-        return (
-            f"The paper's order {held} for {of}: {self.same} of {self.pairs} pairs of rows agree (chance: half). "
-            f"{'Lowest' if self.lower_is_better else 'Highest'} in the paper: {self.paper_best!r}, {best}."
-        )
-
-
 class Cost(_Record):
     """Core and GPU hours of all steps, each counted once: training loops, building and scoring. Work that a killed
     process had not yet written to a checkpoint is not included."""
@@ -145,7 +115,6 @@ class SweepResult(_Record):
     rows: list[ResultRow]
     plot: PlotConfig | None
     baselines: list[BaselineRow]
-    orderings: list[Ordering]
     cost: Cost
     trials: int
     failed: dict[str, str]
@@ -209,12 +178,6 @@ def summarise_sweep(
         rows=table,
         plot=job.plot,
         baselines=_baselines(job, rows, done, store),
-        orderings=[
-            compared
-            for column in job.columns
-            for group in dict.fromkeys(row.group for row in rows)
-            if (compared := ordering(column, [row for row in table if row.group == group])) is not None
-        ],
         cost=_cost(store, done),
         trials=len(done) + len(failed),
         failed=dict(failed),
@@ -247,38 +210,6 @@ def _effects(
         if column.subset is None and column.metric in PAIRED
     }
     return {title: of_column for title, of_column in effects.items() if of_column is not None}
-
-
-def ordering(column: ColumnConfig, rows: Sequence[ResultRow]) -> Ordering | None:
-    """Compare a column's order with the paper's; None if fewer than two rows have both numbers.
-
-    Args:
-        rows: the rows of one group.
-    """
-    both = [
-        (row.label, value, row.published[column.title])
-        for row in rows
-        if column.title in row.published and (value := row.values.get(column.title)) is not None
-    ]
-    counted = [(a, b) for a, b in itertools.combinations(both, 2) if a[2] != b[2]]
-    if not counted:
-        return None
-    steps = [(mine.mean - other.mean, theirs - published) for (_, mine, theirs), (_, other, published) in counted]
-    agree = [(here > 0) == (there > 0) for here, there in steps if here != 0]
-    best = min if column.lower_is_better else max
-    score, published_score = best(value.mean for _, value, _ in both), best(published for *_, published in both)
-    best_here = [label for label, value, _ in both if value.mean == score]
-    best_there = [label for label, _, published in both if published == published_score]
-    shared = [label for label in best_here if label in best_there]  # of several that are best, one that is so in both
-    return Ordering(
-        column=column.title,
-        group=rows[0].group,
-        pairs=len(agree),
-        same=sum(agree),
-        paper_best=(shared or best_there)[0],
-        own_best=(shared or best_here)[0],
-        lower_is_better=column.lower_is_better,
-    )
 
 
 def _value(

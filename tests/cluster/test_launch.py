@@ -3,7 +3,6 @@ scripts by their linters, and the packages of both against the lock."""
 
 from __future__ import annotations
 
-import copy
 import re
 import subprocess
 import sys
@@ -30,45 +29,33 @@ def read(path: Path) -> dict[str, Any]:
     return config
 
 
-def validated(config: dict[str, Any]) -> dict[str, Any]:
-    """The config as ``ray up`` completes it, after its own checks."""
-    from ray.autoscaler._private.util import prepare_config, validate_config
-
-    prepared: dict[str, Any] = prepare_config(copy.deepcopy(config))
-    validate_config(prepared)
-    return prepared
-
-
 # -- launcher YAMLs ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
 def test_ray_up_accepts_it(path: Path) -> None:
-    prepared = validated(read(path))
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    prepared: dict[str, Any] = prepare_config(read(path))
+    validate_config(prepared)
     assert prepared["head_node_type"] in prepared["available_node_types"]
     assert prepared["idle_timeout_minutes"] > 0
     assert prepared["max_workers"] > 0
 
 
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
-def test_the_token_is_a_file_of_its_user_and_nowhere_in_the_yaml(path: Path) -> None:
+def test_the_token_is_a_file_of_its_user_and_the_head_takes_no_work(path: Path) -> None:
     config, text = read(path), path.read_text(encoding="utf-8")
     assert config["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
     assert "chmod 600 ~/.ray/auth_token" in config["setup_commands"]
-    assert "RAY_AUTH_TOKEN" not in text
-    assert not re.search(r"[0-9a-f]{32}|AKIA|BEGIN", text)
+    assert not re.search(r"RAY_AUTH_TOKEN|[0-9a-f]{32}|AKIA|BEGIN|0\.0\.0\.0", text)
     starts = [*config["head_start_ray_commands"], *config["worker_start_ray_commands"]]
     everywhere = "RAY_AUTH_MODE=token" in " ".join(config.get("docker", {}).get("run_options", []))
     assert everywhere or all("RAY_AUTH_MODE=token" in start for start in starts if "ray start" in start)
-
-
-@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
-def test_the_head_takes_no_work_and_its_dashboard_is_on_loopback(path: Path) -> None:
-    config = read(path)
     (head,) = [command for command in config["head_start_ray_commands"] if "ray start" in command]
-    assert {"--num-cpus=0", "--num-gpus=0", "--dashboard-host=127.0.0.1"} <= set(head.split())
-    assert "--autoscaling-config=~/ray_bootstrap_config.yaml" in head
-    assert "0.0.0.0" not in path.read_text(encoding="utf-8")
+    wanted = {"--num-cpus=0", "--num-gpus=0", "--dashboard-host=127.0.0.1",
+              "--autoscaling-config=~/ray_bootstrap_config.yaml"}  # fmt: skip
+    assert wanted <= set(head.split())
 
 
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)

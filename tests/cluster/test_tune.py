@@ -81,7 +81,6 @@ def test_a_table_runs_its_chains_and_shares_what_they_have_in_common(world: Worl
     assert broken.values["C"] is quoted.values["C"] is None
     assert {baseline.name for baseline in result.baselines} == {"constant", "nearest"}
     assert all(baseline.values["C"] > 0 for baseline in result.baselines)
-    assert [(order.column, order.paper_best) for order in result.orderings] == [("C", "one layer")]
 
     # The same again: no step is done. A seed more: only its own trainings and scores come to it.
     before = written(tmp_path)
@@ -155,7 +154,6 @@ def test_a_search_stops_bad_trials_and_scores_the_best_one(ray_session: None, wo
         },
         "num_trials": 4,
         "grace": 2,
-        "reduction": 2,
     }
     settings = {"finetune.train.steps": 6, "finetune.train.eval_every": 2}
     job = small_sweep(world, tmp_path, rows=[], search=search, settings=settings, trials={"concurrent": 2, "cpus": 0.5})
@@ -198,7 +196,7 @@ class KilledOnce(SearchConfig):
 @pytest.mark.slow
 def test_a_search_goes_on_without_a_trial_that_is_lost(ray_session: None, world: World, tmp_path: Path) -> None:
     settings: dict[str, Any] = {
-        "space": {"finetune.decoder_optim.lr": {"low": 1e-3, "high": 2e-3}}, "num_trials": 2, "algorithm": "random",
+        "space": {"finetune.decoder_optim.lr": {"low": 1e-3, "high": 2e-3}}, "num_trials": 2,
         "scheduler": "none",
     }  # fmt: skip
     job = small_sweep(world, tmp_path, rows=[], search=settings, trials={"cpus": 0.5, "max_failures": 0})
@@ -232,26 +230,30 @@ def test_a_killed_search_is_rebuilt_from_its_trials(world: World, tmp_path: Path
     not execute what lies in the folder of Ray Tune's state."""
     search = {
         "space": {"finetune.encoder_optim.lr": {"low": 1e-5, "high": 1e-2, "log": True}},
-        "num_trials": 4, "scheduler": "none", "algorithm": "optuna",
+        "num_trials": 4, "scheduler": "none",
     }  # fmt: skip
     settings = {"finetune.train.steps": 20, "finetune.train.checkpoint_every": 5, "finetune.train.eval_every": 10}
     job = small_sweep(world, tmp_path, rows=[], search=search, settings=settings)
     command = [sys.executable, str(ROOT / "jobs" / "sweep.py"), "--config", write_yaml(tmp_path / "small.yaml", job)]
     command += ["cluster.num_cpus=4", "cluster.object_store_mb=100"]
     trials = tmp_path / "small" / "trials"
+
+    def ended() -> dict[str, str]:
+        texts = {path.name: path.read_text() for path in trials.glob("search-*.json")}
+        return {name: text for name, text in texts.items() if json.loads(text)["state"] != "running"}
+
     first = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         until = time.monotonic() + 240
-        while not list(trials.glob("*.ended")) or len(list(trials.glob("search-*.json"))) < 2:
+        while not ended() or len(list(trials.glob("search-*.json"))) < 2:
             assert first.poll() is None, "the search ended before it could be killed"
             assert time.monotonic() < until
             time.sleep(0.05)
     finally:
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
-    ended = {path.name.replace(".ended", ".json") for path in trials.glob("*.ended")}
-    assert 1 <= len(ended) < 4
-    before = {name: (trials / name).read_text() for name in ended}
+    before = ended()
+    assert 1 <= len(before) < 4
     canary = Canary(tmp_path)
     state = tmp_path / "small" / "tune"
     for path in {state / "tuner.pkl", state / "trainable.pkl", *state.rglob("*.pkl")}:
@@ -260,8 +262,8 @@ def test_a_killed_search_is_rebuilt_from_its_trials(world: World, tmp_path: Path
     second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
     assert second.returncode == 0, second.stderr
     canary.check()
-    assert f"resuming the search; {len(ended)} of" in second.stdout
-    assert {name: (trials / name).read_text() for name in ended} == before
+    assert f"resuming the search; {len(before)} of" in second.stdout
+    assert before.items() <= ended().items()
     found = [json.loads(path.read_text()) for path in trials.glob("search-*.json")]
     assert [trial["state"] for trial in found] == ["finished"] * 4
     for run in (tmp_path / "steps").glob("finetune-*/"):

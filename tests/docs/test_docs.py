@@ -46,10 +46,6 @@ def test_every_page_is_linked_from_the_readme() -> None:
     assert [name_of(page) for page in PAGES if f"]({name_of(page)}" not in text and page.name != "README.md"] == []
 
 
-def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
-
-
 def test_the_page_of_commands_is_made_of_their_docstrings() -> None:
     text = COMMAND_PAGE.read_text(encoding="utf-8")
     assert text == with_table(text), "python -m tests.docs.commands_page"
@@ -90,21 +86,15 @@ def test_a_broken_link_or_row_is_found(text: str, fault: str, monkeypatch: pytes
     ("language", "text", "fault"),
     [
         ("", "python jobs/render.py out=pairs render.num_scens=3", "did you mean 'num_scenes'"),
-        ("", "python jobs/render.py \\\n    --config jobs/configs/render/no.yaml out=pairs", "No such file"),
         ("", "python jobs/rendr.py out=pairs", "no such script: jobs/rendr.py"),
-        ("", "python jobs/caption.py before.png after.png --candidate 3 --maps x", "unrecognized arguments"),
-        ("", "python -m serve.app port=80000000", "port"),
         ("", "python -m pytest tests/test_gone.py", "no such test"),
         ("", "ray job submit --working-dir . -- python jobs/render.py outt=x", "outt"),
         ("", "make demoo", "no such target"),
-        ("", 'make demo DEMO="--seed x"', "invalid int value"),
         ("", 'make serve SERVE="models.demo=a prt=1"', "prt"),
         ("", "curl -F before=@a.png http://127.0.0.1:8000/v1/caption", "no such route"),
         ("", "kubectl apply -k k8s/overlays/prod", "no such file"),
-        ("", "sh k8s/secrets/made.sh", "no such file"),
         ("", "idc captoin a b", "no such command"),
         ("", "idc-caption a b", "nothing checks this program"),
-        ("", "python jobs/caption.py 'before.png", "No closing quotation"),
         ("python", "print('x'", "never closed"),
         ("json", '{"a": 1,}', "json"),
         ("ruby", "puts 1", "nothing checks this language"),

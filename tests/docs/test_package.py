@@ -16,7 +16,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 from PIL import Image
 
@@ -144,13 +143,6 @@ def test_the_pins_are_within_the_ranges() -> None:
         requirement = Requirement(text)
         if normal(requirement.name) not in {"idc", "setuptools", "wheel"}:
             assert requirement.specifier.contains(pins[normal(requirement.name)]), text
-
-
-def test_the_citation_is_of_this_package() -> None:
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert (citation["version"], citation["license"]) == (PROJECT["version"], PROJECT["license"])
-    title = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[0]
-    assert title == f"# {citation['title']}"
 
 
 def test_deepspeed_is_asked_for_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:

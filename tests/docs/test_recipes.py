@@ -33,7 +33,7 @@ NOT_RUN = {
     r"data/clevr_change/pairs|render/demo\.yaml out=data/demo/pairs": "the same as a command that is run",
     r"--help": "parsed by tests/docs/test_docs.py",
     r"photographs\.csv|data/editing|data/real/": "data of the reader; the same commands are run elsewhere",
-    r"sweep=jobs/configs/": "five trainings; tests/report/test_robustness_table.py",
+    r"sets=data/demo/robustness": "the demo's; docs/robustness.md has another one",
     r"jobs/train_twincap\.py --config jobs/configs/twincap/demo\.yaml$": "the demo's, run for the workplace",
     r"guide_small\.yaml|runs/(guide-small|changevg(-\w+)?)/|artifact runs/guide/": "minutes; tests/systems/changevg",
     r"data/satellite/changeimti": "rendered satellite pairs; tests/systems/changevg",

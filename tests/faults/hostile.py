@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -85,7 +84,6 @@ def write_canaries(folder: Path) -> Path:
     (folder / "canary.png").write_bytes(image[:33] + chunk + image[33:])
     (folder / "canary.txt").write_bytes(CANARY + b"\n")
     (folder / "canary.json").write_bytes(b'{"x": ["%s"]}' % CANARY)
-    (folder / "canary.bin").write_bytes(CANARY * 100)
     return folder
 
 
@@ -97,16 +95,6 @@ def crc(chunk: bytes) -> bytes:
 def fifo(path: Path, around: Surroundings) -> None:
     """A named pipe that nobody writes to: opening it to read never ends."""
     os.mkfifo(path)
-
-
-def unix_socket(path: Path, around: Surroundings) -> None:
-    """A socket in the file system; its path may be longer than a socket's address."""
-    here = os.open(path.parent, os.O_RDONLY)
-    try:
-        with socket.socket(socket.AF_UNIX) as server:
-            server.bind(f"/proc/self/fd/{here}/{path.name}")
-    finally:
-        os.close(here)
 
 
 def link(target: str) -> Content:

@@ -29,7 +29,7 @@ TRAIN: dict[str, Any] = {
 }
 
 
-def test_a_store_that_refuses_for_a_while_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_survives_s3_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run in a process of its own, whose store refuses connections, and cuts those there are, from step 13 on until
     the run has noticed."""
     monkeypatch.setenv("IDC_CACHE", str(tmp_path / "cache"))

@@ -46,7 +46,10 @@ def test_pairs_are_shown_with_their_similarities(mined: tuple[MinePairsJob, Mani
     assert pairs.count("<article") == 4
     assert pairs.count("data:image/jpeg") == 8
     assert len(re.findall(r"<span>(?:head|middle|both) [01]\.\d{3}</span>", pairs)) == 12
-    assert page.count("<svg") == 4
+    table = page.partition('<section id="section-3">')[2].partition("</table>")[0]
+    cells = [float(cell) for cell in re.findall(r"<td>(-?[01]\.\d{3})</td>", table)]
+    assert len(cells) == 4 * 7
+    assert all(cells[n : n + 7] == sorted(cells[n : n + 7]) for n in range(0, 28, 7))
 
 
 def test_names_of_files_are_escaped(mined: tuple[MinePairsJob, Manifest, str]) -> None:

@@ -30,10 +30,7 @@ def evil_blocks() -> dict[str, tuple[pg.PageBlock, int]]:
     )  # fmt: skip
     styled = [pg.styled("soft", EVIL), pg.struck(EVIL, EVIL), pg.link(EVIL, EVIL), pg.html_join([EVIL])]
     cells = [EVIL, pg.Cell(EVIL, EVIL, EVIL, EVIL, EVIL)]
-    drawn = [
-        charts.curves(EVIL, {EVIL: [(1, 1.0), (2, 2.0)]}), charts.means(EVIL, EVIL, {EVIL: [(1, spread([1.0]))]}),
-        charts.bars(EVIL, EVIL, [(EVIL, 2)], (0, 1), [(0.5, EVIL)]),
-    ]  # fmt: skip
+    drawn = [charts.means(EVIL, EVIL, {EVIL: [(1, spread([1.0]))]})]
     return {
         "text": (pg.Text(note=EVIL), 1),
         "tiles": (pg.Tiles([(EVIL, EVIL, EVIL)], **more), 5),
@@ -41,7 +38,7 @@ def evil_blocks() -> dict[str, tuple[pg.PageBlock, int]]:
         "sorted table": (pg.Table([EVIL, EVIL], [cells], ascending=["x"], label=EVIL, **more), 2 + 2 + 1 + 5 + 1),
         "facts": (pg.Facts({EVIL: EVIL, "list": [EVIL]}, **more), 5),
         "bullets": (pg.Bullets([EVIL, *styled], **more), 2 + 1 + 6),
-        "figure": (pg.Figure(drawn, **more), 2 + 3 + 5 + 5),
+        "figure": (pg.Figure(drawn, **more), 2 + 5),
         "code": (pg.Code(EVIL, **more), 3),
         "group": (pg.BlockGroup([pg.Code(EVIL)], folded=True, **more), 3),
         "cards": (pg.Cards([card], **more), 2 + 2 + 8),

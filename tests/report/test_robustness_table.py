@@ -1,4 +1,4 @@
-"""The robustness table: numbers of the evaluations, share of the clean score, published rows, and the word rows."""
+"""The robustness table: numbers of the evaluations, and the share of the clean score."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from idc.config import ConfigError, load
-from idc.evaluation.record import Baseline, Evaluation, spread
+from idc.evaluation.record import Baseline, Evaluation
 from idc.metrics.change_maps import MODEL, PIXELS, ChangeMaps
 from idc.report.config import RobustnessJob
 from idc.report.robustness.robustness_job import _perturbed
 from idc.report.robustness.robustness_table import Condition, write_robustness
-from idc.sweep.config import ColumnConfig
-from idc.sweep.summary import Cost, Ordering, ResultRow, SweepResult
 
 
 def evaluation(cider: float, constant: float | None = 0.2) -> Evaluation:
@@ -26,36 +24,19 @@ def evaluation(cider: float, constant: float | None = 0.2) -> Evaluation:
     )  # fmt: skip
 
 
-def swept() -> SweepResult:
-    rows = [
-        ResultRow(label=label, settings={}, seeds=[0], values={"C": spread([value])}, published={"C": paper})
-        for label, value, paper in (("clean captions", 90.0, 51.0), ("80 % of the words replaced", 12.5, 2.3))
-    ]
-    order = Ordering(column="C", group="", pairs=1, same=1, paper_best="clean captions",
-                     own_best="clean captions")  # fmt: skip
-    return SweepResult(
-        name="words", title="words", paper="NAMC", note="a note", system="procap",
-        columns=[ColumnConfig(title="C", metric="CIDEr")], rows=rows, plot=None, baselines=[], orderings=[order],
-        cost=Cost(cpu_hours=1, gpu_hours=0, steps=2, shared_steps=0), trials=2, failed={}, searched=[],
-        search_metric=None, split="test", pairs=40, settings={}, seconds=60,
-    )  # fmt: skip
-
-
 def test_the_table_has_every_condition_with_its_baselines(tmp_path: Path) -> None:
     conditions = [
         Condition("clean", "clean", evaluation(1.2)),
         Condition("fog-5", "fog, severity 5", evaluation(0.3, constant=0.25)),
         Condition("swap_order", "before and after swapped", evaluation(0.6)),
     ]
-    table = write_robustness(tmp_path, "runs/x/artifact", conditions, swept()).read_text()
-    assert table.startswith("| | B | M | R | C | C, share of clean | C, constant | right change type |")
+    table = write_robustness(tmp_path, "runs/x/artifact", conditions).read_text()
+    assert table.startswith("|  | B | M | R | C | C, share of clean | C, constant | right change type |")
     assert "| clean | 40.0 | 30.0 | 60.0 | 120.0 | 100% | 20.0 |  | 7 | 40 |" in table
     assert "| fog, severity 5 | 10.0 | 7.5 | 15.0 | 30.0 | 25% | 25.0 |  | 7 | 40 |" in table
     assert "| before and after swapped | 20.0 | 15.0 | 30.0 | 60.0 | 50% | 20.0 |  | 7 | 40 |" in table
-    assert "80 % of the words replaced" in table
     record = json.loads((tmp_path / "robustness.json").read_text())
     assert record["rows"]["fog, severity 5"]["C"] == "30.0"
-    assert record["words"]["rows"][1]["values"]["C"]["mean"] == 12.5
     bare = evaluation(1.0, constant=None).model_copy(update={"scores": {}})
     table = write_robustness(tmp_path, "a", [Condition("clean", "clean", bare)]).read_text()
     assert "| clean |  |  |  |  |  |  | 7 | 40 |" in table, "without baselines and references"

@@ -51,20 +51,12 @@ def card(**changes: Any) -> Card:
     return pair_card("p1", plain((200, 0, 0)), plain((0, 200, 0)), caption, **given)
 
 
-LINES = [
-    {"step": s, "loss": 5 / s, "lr/encoder": 1e-4, "grad_norm": 1.0, "seconds_per_step": 0.25} for s in range(1, 900)
-]
-
-
 def full() -> Page:
-    lines: list[dict[str, float]] = [*LINES[:450], {**LINES[450], "grad_norm": math.nan}, *LINES[451:]]
-    lines[-1] = {**lines[-1], "validation/CIDEr": 0.9}
     evaluations = [evaluation(1.0), evaluation(1.2, ("move", "none")), evaluation(1.4)]
     return Page("A run <of> ours", "rendered pairs", [
         run.pairs_section([card()], {"Held out": [card(), card(named_type="move")], "Empty": []}),
         run.scores_section(evaluations, {}),
         run.types_section(evaluations),
-        run.training_section({"stage 1": lines, "never started": []}),
         Section("Real pairs", [run.real_block("Originals", "never trained on", evaluation(), [card(note="photo")])]),
         run.record_section(evaluations[0].protocol, {"training": "12 min"}, {"python": "3.11"},
                            {"stage 1": {"train": {"lr": 0.5}}}),
@@ -90,11 +82,9 @@ def test_all_parts_are_on_the_page(page: HtmlPage) -> None:
         "83.3% ± 28.9 of 2 captions name the right change type", "guessing with the types' frequencies 50.0%",
         "color 66.7 ± 57.7", "Originals", "never trained on", "photo", "one of the 6 types at random: 16.7%",
         "SPICE is not scored: jar missing", "BLEU, CIDEr", '"lr": 0.5', "12 min", "3.11",
-        "Measured once: validation/CIDEr 90", "899 steps, 0.25 s per step",
     ):  # fmt: skip
         assert text in page.text, text
     assert "100.0, 120.0, 140.0" in [attrs.get("title") for _, attrs in page.tags], "the single seeds"
-    assert "never started" not in page.text
 
 
 def test_the_share_of_warned_pairs_is_shown_where_it_is_known(page: HtmlPage) -> None:
@@ -146,15 +136,6 @@ def test_another_captioner_and_the_trained_baseline_are_next_to_the_model() -> N
         assert part in text, part
     assert "Rival 100.0%" not in text, "without a truth there are no claims"
     assert "model 100.0% ± 0.0 50.0% ± 70.7" in shown(run.claims_section([model, other], {})).text
-
-
-def test_curves_of_what_was_measured(page: HtmlPage) -> None:
-    lines = [attrs["points"] or "" for tag, attrs in page.tags if tag == "polyline"]
-    assert len(lines) == 3, "loss, learning rate, gradient norm"
-    assert len(lines[0].split()) == 300, "899 points are thinned"
-    heights = [float(point.split(",")[1]) for point in lines[0].split()]
-    assert heights == sorted(heights), "a falling loss falls (svg's y points down)"
-    assert not any("nan" in line for line in lines), "what is not finite is left out"
 
 
 def test_a_card_has_the_pair_its_mask_its_procedure_and_its_verdict() -> None:

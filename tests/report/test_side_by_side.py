@@ -9,6 +9,7 @@ import pytest
 
 from idc.captioning.throughput import CaptionerSpeed, Throughput
 from idc.evaluation import record as ev
+from idc.evaluation.provenance import describe_data
 from idc.evaluation.score import evaluate_captions
 from idc.evaluation.significance import compare_systems
 from idc.report.leaderboard.boards import gather_boards
@@ -26,7 +27,7 @@ PAIRS = 12
 
 def an_evaluation(
     folder: Path, system: str, seed: int, wrong: int, fingerprint: str, pairs: str = "data/own", pair: str = "p",
-    commit: str = "abc1234", **update: Any,
+    **update: Any,
 ) -> Path:  # fmt: skip
     """A run with an evaluation of 12 pairs, the first ``wrong`` of which are captioned wrongly."""
     artifact = folder / "artifact"
@@ -43,7 +44,13 @@ def an_evaluation(
         for number, kind in enumerate(kinds)
     ]  # fmt: skip
     found, rows = evaluate_captions(given, metrics=("BLEU", "CIDEr"), resamples=100)
-    known = {"pairs": pairs, "captioner": artifact.relative_to(Path.cwd()).as_posix(), "name": "coco", "commit": commit}
+    known = {
+        "pairs": pairs,
+        "captioner": artifact.relative_to(Path.cwd()).as_posix(),
+        "name": "coco",
+        "commit": "abc1234",
+    }
+    known["data"] = describe_data(pairs)
     found = found.model_copy(
         update={"fingerprint": fingerprint, "artifact": fingerprint, "protocol": {**found.protocol, **known}, **update}
     )

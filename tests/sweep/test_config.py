@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from idc.config import ConfigError, load
-from idc.sweep.config import Dimension, SearchConfig, SweepJob
+from idc.sweep.config import SearchConfig, SweepJob
 from idc.systems import SYSTEMS
 from tests.folders import write_rows
 
@@ -133,10 +133,12 @@ def test_both_ends_of_every_searched_setting_have_to_be_valid() -> None:
         "finetune.beams": {"choice": [0, 1]},
         "finetune.decoder_optim.lr": {"low": 1e-5, "high": 1e-3, "log": True},
         "pretrain.masking.random": {"low": 0.1, "high": 1.0, "rest": ["pretrain.masking.entire"]},
+        "build.temperature": {"low": 1.0, "high": 0.5},
         "build.depth": {"low": 3},
     }
     found = faults(rows=[], search={"space": space, "scheduler": "none"})
     assert found[-1] == "search.space.build.depth.choice, low, high: give either choice, or low and high"
+    assert "search.space.build.temperature.low: 1.0 is not below high = 0.5" in found
     assert "search.space.finetune.beams=0: finetune.beams: input should be greater than or equal to 1, got 0" in found
     assert any(f"{MASKING}: their probabilities add up to 1.2" in fault for fault in found), (
         "entire alone takes the rest, the other two keep 0.1"
@@ -147,7 +149,6 @@ def test_the_rest_is_shared_out_equally() -> None:
     search = {"space": {"pretrain.masking.random": {"low": 0.1, "high": 1.0, "rest": ["a", "b", "c"]}}}
     expanded = load(SearchConfig, None, search).expand({"pretrain.masking.random": 0.7})
     assert expanded == {"pretrain.masking.random": 0.7, **dict.fromkeys("abc", pytest.approx(0.1))}
-    assert load(Dimension, None, {"low": 1, "high": 4, "integer": True}).ends() == (1, 4)
 
 
 def test_missing_inputs_are_found_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Whether the paper's order held, counted by hand; columns of claims; differences from the control row."""
+"""Columns of claims, judges and costs; differences from the control row."""
 
 from __future__ import annotations
 
@@ -11,60 +11,16 @@ import pytest
 
 from idc.config import ConfigError, load
 from idc.data.schema import ChangePair
-from idc.evaluation.record import Prediction, save, spread
+from idc.evaluation.record import Prediction, save
 from idc.evaluation.score import evaluate_captions
 from idc.metrics.difference_lists import OfNumber
 from idc.metrics.hallucination import hallucination, truth_of
 from idc.sweep.chain import Step
 from idc.sweep.config import JUDGE, TRAINING_COSTS, ColumnConfig, RowConfig
 from idc.sweep.effects import effect
-from idc.sweep.summary import ResultRow, _effects, _results, _training_costs, _value, column_score, ordering
+from idc.sweep.summary import _effects, _results, _training_costs, _value, column_score
 from idc.training.config import TrainConfig
 from tests.folders import write_rows
-
-CIDER = ColumnConfig(title="C", metric="CIDEr")
-
-
-def row(label: str, published: float | None, *values: float) -> ResultRow:
-    return ResultRow(
-        label=label,
-        settings={},
-        seeds=list(range(len(values))),
-        values={"C": spread(values) if values else None},
-        published={} if published is None else {"C": published},
-    )
-
-
-@pytest.mark.parametrize(
-    ("rows", "counts", "sentence"),
-    [
-        ([("a", 1.0, 10.0, 12.0), ("b", 2.0, 11.0, 13.0), ("c", 3.0, 20.0), ("d", 3.0, 5.0), ("e", None, 99.0),
-          ("f", 9.0)], (5, 3), "The paper's order did not hold for C: 3 of 5 pairs of rows agree (chance: half). "
-         "Highest in the paper: 'c', as here."),
-        ([("a", 1.0, 0.0), ("b", 2.0, 0.0)], (0, 0),
-         "The paper's order cannot be compared for C: all numbers here are equal."),
-        ([("a", 1.0, 0.0), ("b", 2.0, 0.0), ("c", 3.0, 4.0), ("d", 9.0, 4.0)], (4, 4),
-         "The paper's order held for C: 4 of 4 pairs of rows agree (chance: half). Highest in the paper: 'd', "
-         "as here."),
-        ([("a", 1.0, 10.0), ("b", None, 11.0)], None, ""),
-        ([("a", 1.0, 10.0), ("b", 1.0, 11.0)], None, ""),
-    ],
-    ids=["not held", "equal", "some equal", "one published", "published alike"],
-)  # fmt: skip
-def test_pairs_of_rows_are_counted(rows: list[Any], counts: tuple[int, int] | None, sentence: str) -> None:
-    order = ordering(CIDER, [row(*values) for values in rows])
-    assert (order and (order.pairs, order.same)) == counts
-    assert order is None or order.sentence() == sentence
-
-
-@pytest.mark.parametrize("metric", ["count/MAE", "invented_share", "training_memory"])
-def test_the_best_row_of_an_error_or_a_cost_is_the_lowest(metric: str) -> None:
-    column = ColumnConfig(title="C", metric=metric, subset="road" if metric == "count/MAE" else None)
-    order = ordering(column, [row("a", 1.0, 10.0), row("b", 2.0, 12.0), row("c", 3.0, 9.0)])
-    assert order is not None
-    assert (order.pairs, order.same) == (3, 1)
-    assert (order.paper_best, order.own_best) == ("a", "c")
-    assert order.sentence().endswith("Lowest in the paper: 'a', here 'c'.")
 
 
 def test_columns_of_claims_are_those_of_the_evaluation_and_of_its_baselines() -> None:

@@ -8,10 +8,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from idc.data import files
 from idc.data.images import ImageError, decode_image
 from idc.data.store import iter_rows
-from idc.data.write_errors import writing
 from idc.mining.descriptions.config import DescribeJob
 from idc.mining.descriptions.describing import NOISE, ORIGIN
 from idc.mining.descriptions.description_statistics import (
@@ -31,16 +29,12 @@ PAGE = "page.html"
 def write_descriptions_page(job: DescribeJob) -> str:
     """Write ``descriptions.json`` and, unless ``job.show`` is 0, ``page.html`` into the complete folder ``job.out``.
     Returns the counts as text."""
-    summary, out = summarise_descriptions(job), files.locate(job.out)
-    with writing(out):
-        (out / RESULT).write(summary.model_dump_json(indent=1).encode() + b"\n")
-    text = f"{job.out}: {description_table(summary)}"
+    summary = summarise_descriptions(job)
+    texts = {RESULT: summary.model_dump_json(indent=1) + "\n"}
     if job.show:
-        page = descriptions_page(job, summary, list(_shown(job, summary.described)))
-        with writing(out):
-            (out / PAGE).write(page.html().encode())
-        text += f"\npage: {job.out}/{PAGE}"
-    return text
+        texts[PAGE] = descriptions_page(job, summary, list(_shown(job, summary.described))).html()
+    pg.write_texts(job.out, texts)
+    return f"{job.out}: {description_table(summary)}" + (f"\npage: {job.out}/{PAGE}" if job.show else "")
 
 
 def descriptions_page(job: DescribeJob, summary: DescriptionSummary, pairs: Sequence[pg.Card]) -> pg.Page:

@@ -22,7 +22,7 @@ from idc.metrics.classification import Measures
 from idc.metrics.difference_lists import F1, DifferenceScores
 from idc.metrics.hallucination import Hallucination, wilson
 from idc.report.leaderboard.published_rows import ALL, DataSet, load_published, published_rows
-from idc.report.leaderboard.scored_runs import ScoredRuns, find, read_scored_runs, require_commit
+from idc.report.leaderboard.scored_runs import ScoredRuns, find, read_scored_runs
 
 RUN, BASELINE, UPPER_BOUND, PAPER = "run", "baseline", "upper bound", "published"
 """Kinds of rows."""
@@ -106,31 +106,23 @@ class DataSetPage:
     notes: list[str] = field(default_factory=list)
 
 
-def gather_boards(
-    runs: Sequence[str], data_sets: Mapping[str, str] | None = None, any_commit: bool = False
-) -> list[DataSetPage]:
+def gather_boards(runs: Sequence[str]) -> list[DataSetPage]:
     """The pages of all data sets that runs were scored on, and of all that have published rows.
 
     Args:
         runs: folders (or patterns of them) that are searched for evaluations and scored answers, at any depth.
-        data_sets: folder of pairs, as an evaluation names it -> name of its data set, for folders that do not hold it.
-        any_commit: also take numbers whose commit is not recorded; their rows are marked.
 
     Raises:
         ValueError: a folder is missing or holds no evaluation; an evaluation's data set is not known; predictions are
-            missing; the commit that made a folder's numbers is not recorded and ``any_commit`` is off.
+            missing.
     """
     folders = find(runs)
-    scored = [
-        read_scored_runs(folder, data_sets or {}, any_commit) for folder in folders if (folder / EVALUATION).exists()
-    ]
+    scored = [read_scored_runs(folder) for folder in folders if (folder / EVALUATION).exists()]
     answered = [
         (folder, AnswerScores.model_validate_json((folder / ANSWERS).read_text(encoding="utf-8")))
         for folder in folders
         if (folder / ANSWERS).exists()
     ]
-    for folder, answers in answered if not any_commit else ():
-        require_commit(folder, answers.commit, "jobs/evaluate.py")
     official = load_published().data_sets
     pages: dict[str, DataSetPage] = {}
     for run in scored:
@@ -143,13 +135,7 @@ def gather_boards(
     for key in names:
         pages.setdefault(key, DataSetPage(key, official[key].title if key in official else key, official.get(key)))
     for page in pages.values():
-        rows = [
-            *_runs(page),
-            *_compared(page),
-            *_answers(answered, page.key),
-            *_published(page.key),
-        ]
-        page.boards = _boards(rows)
+        page.boards = _boards([*_runs(page), *_compared(page), *_answers(answered, page.key), *_published(page.key)])
     return sorted(pages.values(), key=lambda page: (not page.scored, page.title))
 
 
@@ -185,8 +171,7 @@ def _run(
     unofficial = _unofficial(page.official, first.evaluation.split, subset, pairs)
     types = first.evaluation.types if TYPE_ACCURACY in values else None
     typed = f"{TYPE_ACCURACY}: of {types.pairs:,} pairs" if types is not None and types.pairs != pairs else ""
-    unrecorded = [protocol for protocol in protocols if protocol.get("commit") in (None, "", UNKNOWN_COMMIT)]
-    lost = "commit of the program not recorded" if unrecorded else ""
+    lost = next(filter(None, (_unrecorded(protocol.get("commit")) for protocol in protocols)), "")
     training = first.evaluation.training
     taught = f"supervision: {training.supervision}" if training is not None and training.supervision else ""
     differences = _differences(first.settings, others) or str(protocols[0].get("captioner", ""))
@@ -266,7 +251,8 @@ def _answers(answered: Sequence[tuple[Path, AnswerScores]], data_set: str) -> It
         for measures in result.measures:
             board_key = ("test", "", _question(measures), "answers")
             values = {metric: spread([value]) for metric, value in measures.scores.items()}
-            mark = f"{measures.unreadable} unreadable predictions count as wrong" if measures.unreadable else ""
+            unread = f"{measures.unreadable} unreadable predictions count as wrong" if measures.unreadable else ""
+            mark = "; ".join(filter(None, [unread, _unrecorded(result.commit)]))
             yield (
                 board_key,
                 BoardRow(
@@ -362,6 +348,11 @@ def _unofficial(official: DataSet | None, split: str, subset: str, pairs: int) -
         return ""
     expected = official.test.get(subset)
     return f"{pairs:,} pairs, the official split has {expected:,}" if expected not in (None, pairs) else ""
+
+
+def _unrecorded(commit: Any) -> str:
+    """A mark for numbers of which nobody knows what program made them."""
+    return "commit of the program not recorded" if commit in (None, "", UNKNOWN_COMMIT) else ""
 
 
 def _differences(settings: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:

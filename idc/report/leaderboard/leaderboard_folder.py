@@ -1,7 +1,7 @@
-"""The leaderboard on disk: an index, a page per data set, the same tables as Markdown and CSV, and the
+"""The leaderboard on disk: an index, a page per data set, the same tables as Markdown, and the
 predictions and references of every run with their hashes.
 
-    index.html  <data set>.html .md .csv  runs/<data set>/<evaluation>/  SHA256SUMS  leaderboard.json
+    index.html  <data set>.html .md  runs/<data set>/<evaluation>/  SHA256SUMS  leaderboard.json
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from idc.report.leaderboard.boards import DataSetPage, published_files
-from idc.report.leaderboard.exports import as_csv, leaderboard_markdown
-from idc.report.leaderboard.leaderboard_page import SUMS, data_set_page, index_page
+from idc.report.leaderboard.leaderboard_page import SUMS, data_set_page, index_page, leaderboard_markdown
 from idc.report.leaderboard.scored_runs import MARKER
 from idc.report.leaderboard.side_by_side import NOTHING_MEASURED, MeasuredSystems
 from idc.util.atomic import write_text
@@ -45,7 +44,7 @@ def write_leaderboard(
     texts = {"index.html": index_page(pages).html()}
     for page in pages:
         texts[f"{page.key}.html"] = data_set_page(page, copied, measured).html()
-        texts |= {f"{page.key}.md": leaderboard_markdown(page), f"{page.key}.csv": as_csv(page)}
+        texts[f"{page.key}.md"] = leaderboard_markdown(page)
     texts[SUMS] = "".join(f"{digest}  {name}\n" for name, digest in sorted(copied.items()))
     for name, text in texts.items():
         write_text(out / name, text)

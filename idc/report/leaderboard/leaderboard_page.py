@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from idc.evaluation.record import Spread
 from idc.report import page as pg
 from idc.report.leaderboard.boards import PAPER, RUN, Board, BoardRow, DataSetPage
-from idc.report.leaderboard.exports import decimals_of, printed_number
 from idc.report.leaderboard.published_rows import ALL, load_published
 from idc.report.leaderboard.side_by_side import NOTHING_MEASURED, MeasuredSystems, side_by_side
 
 SUMS = "SHA256SUMS"
-
-_EXPORTS = {"md": "Markdown", "csv": "CSV"}
 
 
 def data_set_page(page: DataSetPage, hashes: dict[str, str], measured: MeasuredSystems = NOTHING_MEASURED) -> pg.Page:
@@ -26,7 +24,6 @@ def data_set_page(page: DataSetPage, hashes: dict[str, str], measured: MeasuredS
     ours = f"{_count(len(page.scored), 'run')} of ours in {_count(len(settings), 'setting')}"
     published = load_published()
     papers = dict.fromkeys(table.paper for table in published.tables if table.data_set == page.key)
-    exports = [pg.link(f"{page.key}.{end}", name) for end, name in _EXPORTS.items()]
     about = (
         "Numbers of different splits, subsets or protocols are in different tables. Runs show the mean and the "
         "standard deviation over their seeds; published rows are what the named table prints, on its own terms: other "
@@ -35,7 +32,8 @@ def data_set_page(page: DataSetPage, hashes: dict[str, str], measured: MeasuredS
     )
     return pg.Page(f"Leaderboard: {page.title}", f"{ours}, {_count(_num_published(page), 'published row')}", [
         pg.Section("About", [
-            pg.Bullets([pg.html_join(["The tables as ", *exports], " "), *page.notes], note=about + _official(page))
+            pg.Bullets([pg.html_join(["The tables as ", pg.link(f"{page.key}.md", "Markdown")]), *page.notes],
+                       note=about + _official(page))
         ]),
         *(pg.Section(title, [pg.BlockGroup(_board(board, measured), title=_subset(board), folded=number > 0)
                           for number, board in enumerate(boards)]) for title, boards in groups.items()),
@@ -82,8 +80,21 @@ def _subset(board: Board) -> str:
     return "All pairs" if board.subset == ALL else board.subset[:1].upper() + board.subset[1:]
 
 
+def leaderboard_markdown(page: DataSetPage) -> str:
+    """All tables as GitHub's Markdown."""
+    lines = [f"# Leaderboard: {page.title}"]
+    for board in page.boards:
+        lines += ["", f"## {board.title}", "", _table(board).markdown()]
+        lines += ["", *(f"- {note}" for note in board.footnotes)] if board.footnotes else []
+    return "\n".join([*lines, ""])
+
+
 def _board(board: Board, measured: MeasuredSystems) -> list[pg.PageBlock]:
     """A table, its footnotes, and what belongs below it."""
+    return [_table(board), *(pg.Text(note=note) for note in board.footnotes), *side_by_side(board, measured)]
+
+
+def _table(board: Board) -> pg.Table:
     rows = []
     for row in board.rows:
         anchor = [pg.link(f"#{_anchor(row)}", "run"), "; "] if row.evaluations else []
@@ -94,18 +105,17 @@ def _board(board: Board, measured: MeasuredSystems) -> list[pg.PageBlock]:
         ])  # fmt: skip
     head = ["kind", "method", *board.metrics, "seeds", "pairs", "note"]
     ours = [number for number, row in enumerate(board.rows) if row.kind == RUN]
-    table = pg.Table(head, rows, bold=ours, ascending=("kind", "method", "note", "MAE"), label=board.title)
-    return [table, *(pg.Text(note=note) for note in board.footnotes), *side_by_side(board, measured)]
+    return pg.Table(head, rows, bold=ours, ascending=("kind", "method", "note", "MAE"), label=board.title)
 
 
 def _numbers(board: Board, row: BoardRow) -> Iterator[pg.Cell]:
     """The metrics, seeds and pairs."""
     for metric in board.metrics:
-        value, digits = row.values.get(metric), decimals_of(board, metric)
+        value, digits = row.values.get(metric), _decimals(board, metric)
         each = ", ".join(f"{single:.{digits}f}" for single in value.values) if value is not None else ""
         interval = row.intervals.get(metric)
         between = "" if interval is None else f"{interval.low:.{digits}f} to {interval.high:.{digits}f}"
-        yield pg.Cell(printed_number(value, digits), "" if value is None else value.mean, each, between)
+        yield pg.Cell(_printed(value, digits), "" if value is None else value.mean, each, between)
     for count in (len(row.seeds), row.pairs):
         yield pg.Cell(str(count or ""), count or "")
 
@@ -140,3 +150,21 @@ def _runs(page: DataSetPage, hashes: dict[str, str]) -> Iterator[pg.PageBlock]:
         about = "Predictions with their references and scores, and the evaluation (SHA-256; all of them in "
         note = pg.html_join([about, pg.link(SUMS, SUMS), "):"])
         yield pg.BlockGroup([pg.Facts(facts), pg.Bullets(published, note=note)], title=row.name, anchor=anchor)
+
+
+def _decimals(board: Board, metric: str) -> int:
+    """Decimals of a column: as many as its published rows print; else one, or four for fractions."""
+    printed = [
+        len(f"{row.values[metric].mean!r}".partition(".")[2])
+        for row in board.rows
+        if row.kind == PAPER and metric in row.values
+    ]
+    return max(printed) if printed else (4 if board.protocol == "answers" else 1)
+
+
+def _printed(value: Spread | None, decimals: int) -> str:
+    """The mean, with its deviation if there is more than one value."""
+    if value is None:
+        return "–"
+    text = f"{value.mean:.{decimals}f}"
+    return f"{text} ± {value.std:.{decimals}f}" if len(value.values) > 1 else text

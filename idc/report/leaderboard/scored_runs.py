@@ -8,16 +8,15 @@ is compared by its content: an artifact by its own config, a data set by its fin
 from __future__ import annotations
 
 import glob
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from idc.data.store import MANIFEST, fingerprint, read_manifest
 from idc.evaluation.answers import RESULT as ANSWERS
-from idc.evaluation.provenance import ORIGIN, UNKNOWN_COMMIT, describe_data
+from idc.evaluation.provenance import ORIGIN
 from idc.evaluation.record import EVALUATION, PREDICTIONS, Evaluation, load_evaluation
 from idc.report.leaderboard.published_rows import load_published
 from idc.training.config import OPERATIONAL
@@ -98,20 +97,15 @@ def find(runs: Sequence[str]) -> list[Path]:
     return list(folders)
 
 
-def read_scored_runs(folder: Path, data_sets: Mapping[str, str], any_commit: bool = False) -> ScoredRuns:
-    """Read an evaluation and find its origin; ``any_commit`` also takes one whose commit is not recorded."""
+def read_scored_runs(folder: Path) -> ScoredRuns:
+    """Read an evaluation and find its origin."""
     evaluation = load_evaluation(folder)
     if not (folder / PREDICTIONS).exists():
         raise ValueError(f"{folder} has no {PREDICTIONS}: the predictions of every run are published with it")
-    if not any_commit:
-        require_commit(folder, evaluation.protocol.get("commit"), "jobs/evaluate.py with --overwrite")
-    if not evaluation.fingerprint:
-        digest = hashlib.sha256((folder / EVALUATION).read_bytes()).hexdigest()
-        evaluation = evaluation.model_copy(update={"fingerprint": digest[:20]})
     captioner = str(evaluation.protocol.get("captioner", ""))
     home = _home(folder, captioner)
     config, seed, name = _artifact(home, captioner, folder)
-    data = _data(evaluation, home, data_sets)
+    data = _data(evaluation, folder)
     same = (data.key, data.variant, data.fingerprint, evaluation.split, evaluation.pairs, evaluation.references)
     protocol = [evaluation.protocol.get(key) for key in ("name", "selection")]
     return ScoredRuns(
@@ -125,23 +119,6 @@ def read_scored_runs(folder: Path, data_sets: Mapping[str, str], any_commit: boo
         training=_training(home, captioner, folder),
         files=(folder / EVALUATION, folder / PREDICTIONS),
     )
-
-
-def require_commit(folder: Path, commit: Any, job: str) -> None:
-    """Refuse numbers whose program version is not recorded.
-
-    Args:
-        job: the job that writes such a folder.
-
-    Raises:
-        ValueError: there is no commit, or it is unknown.
-    """
-    if commit in (None, "", UNKNOWN_COMMIT):
-        raise ValueError(
-            f"{folder}: the commit of the program that made these numbers is not recorded, so they get no row; "
-            f"run {job} again in a git checkout, or with IDC_COMMIT set, leave the folder out of --runs, or show it "
-            "with a mark by --any-commit"
-        )
 
 
 def _home(folder: Path, captioner: str) -> Path:
@@ -189,19 +166,12 @@ def _setting(value: Any, home: Path) -> Any:
     return value
 
 
-def _data(evaluation: Evaluation, home: Path, data_sets: Mapping[str, str]) -> Data:
-    """The data set as the evaluation records it, else as the folder of pairs does."""
-    pairs = str(evaluation.protocol.get("pairs", ""))
-    about = evaluation.protocol.get("data")
-    if not isinstance(about, dict) and pairs and (home / pairs / MANIFEST).exists():
-        about = describe_data(str(home / pairs))
-    if not isinstance(about, dict) and pairs not in data_sets:
-        raise ValueError(
-            f"{pairs!r}, the pairs of an evaluation, does not exist and the evaluation does not record its data set; "
-            f"name it: --data-set {pairs or 'PAIRS'}=NAME (official: {', '.join(load_published().data_sets)})"
-        )
-    about = about if isinstance(about, dict) else {}
-    name = data_sets.get(pairs, str(about.get("data_set", "")))
+def _data(evaluation: Evaluation, folder: Path) -> Data:
+    """The data set that the evaluation records."""
+    about, pairs = evaluation.protocol.get("data"), evaluation.protocol.get("pairs", "")
+    if not isinstance(about, dict):
+        raise ValueError(f"{folder} does not record its data set; score it with pairs=, the folder of its pairs")
+    name = str(about.get("data_set", ""))
     digest = str(about.get("fingerprint", ""))
     variant = str(about.get("variant", ""))
     official = load_published().data_sets

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from markupsafe import Markup
 
 from idc.data import files
 from idc.data.images import decode_image
-from idc.data.store import Manifest, Reject, iter_tables, read_rejects
-from idc.data.write_errors import writing
+from idc.data.store import Manifest, Reject, iter_rows, iter_tables, read_rejects
 from idc.mining.config import MinePairsJob
 from idc.mining.features_folder import FEATURES
-from idc.report import charts
-from idc.report.page import Bullets, Card, Cards, Facts, Figure, Page, Section, Table, Tiles, middle_numbers
+from idc.report.page import (
+    Bullets,
+    Card,
+    Cards,
+    Facts,
+    Page,
+    Section,
+    Table,
+    Tiles,
+    middle_numbers,
+    write_texts,
+)
 
 PAGE = "mining.html"
-_BINS = 50
+_SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 _REJECTS = 30
 """Rejected images and near-duplicates that are listed, of each kind."""
 
@@ -33,11 +40,8 @@ def write_mining_page(job: MinePairsJob, manifest: Manifest, again: bool = True)
         manifest: of the complete folder of pairs.
         again: also if there is one.
     """
-    page = files.locate(job.out) / PAGE
-    if again or not page.exists():
-        text = mining_page(job, manifest).html()
-        with writing(page.parent):
-            page.write(text.encode())
+    if again or not (files.locate(job.out) / PAGE).exists():
+        write_texts(job.out, {PAGE: mining_page(job, manifest).html()})
 
 
 def mining_summary(job: MinePairsJob, manifest: Manifest) -> list[str]:
@@ -80,9 +84,11 @@ def mining_page(job: MinePairsJob, manifest: Manifest) -> Page:
         ]),
         Section("Pairs", [Cards(_cards(job, manifest.num_rows, mining["features"]), width=20,
                                 note="Evenly spaced over all pairs, with the names of the images in the heap.")]),
-        Section("Similarities", [Figure(
-            _histograms(job, mining["features"]),
-            note="Of all nearest images that were listed, and of the pairs that were chosen among them.",
+        Section("Similarities", [Table(
+            ["cosine similarity", *(f"{share:.0%}" for share in _SHARES), "thresholds"],
+            _quantiles(job, mining["features"]),
+            note="Of all nearest images that were listed, and of the pairs that were chosen among them: the share of "
+            "them in the heading is at most as similar.",
         )]),
         Section("Left out", [
             Bullets(_listed(read_rejects(f"{mining['work']}/features")), title="Cannot be read"),
@@ -117,53 +123,31 @@ def _candidates(mining: dict[str, Any], job: MinePairsJob) -> list[list[str]]:
     return rows
 
 
-def _histograms(job: MinePairsJob, titles: Sequence[str]) -> list[Markup]:
+def _quantiles(job: MinePairsJob, titles: Sequence[str]) -> list[list[str]]:
     """Similarities of each feature: of the neighbours that were listed, and of the targets that were chosen."""
-    shown = []
+    rows = []
     for column, title, limits in zip(FEATURES, titles, job.thresholds(), strict=True):
-        marks = [(limits.min, "min"), (limits.max, "max")]
-        for folder, what in (
-            (f"{job.work_folder()}/neighbours", "nearest images"),
-            (job.targets_folder(), "pairs"),
-        ):
-            counts, ends = _counts(iter_tables(folder, [f"{column}_sims"], batch_size=4096))
-            if sum(counts):
-                inside = [mark for mark in marks if ends[0] <= mark[0] <= ends[1]]
-                step = (ends[1] - ends[0]) / len(counts)
-                lows = [ends[0] + number * step for number in range(len(counts))]
-                bins = [(f"{low:.3g} to {low + step:.3g}", n) for low, n in zip(lows, counts, strict=True)]
-                shown.append(charts.bars(f"{title}: {what}", "cosine similarity", bins, ends, inside))
-    return shown
-
-
-def _counts(tables: Iterable[pa.Table]) -> tuple[list[int], tuple[float, float]]:
-    """Counts per bin of all values in lists, and the ends, rounded outwards to tenths."""
-    fine = np.zeros(_BINS * 20, np.int64)  # finer than shown: the ends are known only after all tables
-    for table in tables:
-        values = table.column(0).combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        fine += np.histogram(values, len(fine), (-1.0, 1.0))[0]
-    used = np.flatnonzero(fine)
-    if not len(used):
-        return [0], (-1.0, 1.0)
-    per_tenth = len(fine) // 20
-    low, high = used[0] // per_tenth, used[-1] // per_tenth + 1
-    inside = fine[low * per_tenth : high * per_tenth]
-    bins = np.array_split(inside, _BINS)
-    return [int(part.sum()) for part in bins], (low / 10 - 1, high / 10 - 1)
+        for folder, what in ((f"{job.work_folder()}/neighbours", "nearest images"), (job.targets_folder(), "pairs")):
+            counts = np.zeros(2001, np.int64)  # of thousandths from -1 on: all values need not fit into memory
+            for table in iter_tables(folder, [f"{column}_sims"], batch_size=4096):
+                values = table.column(0).combine_chunks().flatten().to_numpy(zero_copy_only=False)
+                counts += np.bincount(((values.clip(-1, 1) + 1) * 1000).round().astype(int), minlength=len(counts))
+            if total := counts.sum():
+                bins = np.searchsorted(counts.cumsum(), np.array(_SHARES) * total)
+                cells = [f"{bin_ / 1000 - 1:.3f}" for bin_ in bins]
+                rows.append([f"{title}: {what}", *cells, f"{limits.min:g} to {limits.max:g}"])
+    return rows
 
 
 def _cards(job: MinePairsJob, num_pairs: int, titles: Sequence[str]) -> list[Card]:
     """Evenly spaced pairs as pictures, with the names of their images and their similarities."""
-    wanted = middle_numbers(job.pictures, num_pairs)
-    cards, start = [], 0
-    for table in iter_tables(job.out, ["pair_id", "before", "after", "meta"], batch_size=256) if wanted else ():
-        for number in sorted(number for number in wanted if start <= number < start + len(table)):
-            [row] = table.slice(number - start, 1).to_pylist()
-            meta = json.loads(row["meta"])
-            similar = [f"{name} {meta['similarity'][name]:.3f}" for name in (*titles, "both")]
-            views = zip(meta["images"], (decode_image(row[role]) for role in ("before", "after")), strict=True)
-            cards.append(Card(row["pair_id"], list(views), tags=[row["pair_id"], *similar]))
-        start += len(table)
+    wanted, cards = middle_numbers(job.pictures, num_pairs), []
+    rows = iter_rows(job.out, ["pair_id", "before", "after", "meta"], batch_size=16) if wanted else ()
+    for row in (row for number, row in enumerate(rows) if number in wanted):
+        meta = json.loads(row["meta"])
+        similar = [f"{name} {meta['similarity'][name]:.3f}" for name in (*titles, "both")]
+        views = zip(meta["images"], (decode_image(row[role]) for role in ("before", "after")), strict=True)
+        cards.append(Card(row["pair_id"], list(views), tags=[row["pair_id"], *similar]))
     return cards
 
 

@@ -1,12 +1,11 @@
-"""The robustness job: make the sets, evaluate the captioner on each, train on noised captions, write the table."""
+"""The robustness job: make the sets, evaluate the captioner on each, write the table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from idc.config import load, missing_inputs
 from idc.data.config import CorruptJob
 from idc.data.pipeline import Runner
 from idc.evaluation.config import EvaluateJob
@@ -16,36 +15,24 @@ from idc.report.config import RobustnessJob
 from idc.report.leaderboard.scored_runs import CLEAN
 from idc.report.robustness.robustness_table import Condition, label, write_robustness
 from idc.robustness.build import open_corruption
-from idc.sweep.config import SweepJob
-from idc.sweep.summary import SweepResult
 
 
-def run_robustness(
-    job: RobustnessJob, runner: Runner, sweep: Callable[[SweepJob], SweepResult], overwrite: bool = False
-) -> tuple[Path, SweepResult | None]:
-    """Do what is not done yet, and write the table. Returns its path, and the result of the sweep if there is one.
+def run_robustness(job: RobustnessJob, runner: Runner, overwrite: bool = False) -> Path:
+    """Do what is not done yet, and write the table. Returns its path.
 
     Args:
         runner: runs the chunks of a set.
-        sweep: runs the sweep over noised captions.
 
     Raises:
         ValueError: an input is unusable, or a folder holds other results and ``overwrite`` is off.
     """
-    for corrupt_job in _noised(job):  # before the sweep, whose trainings read these folders
-        _make(corrupt_job, runner, overwrite)
     conditions = [_condition(job, CLEAN, "clean", job.pairs, overwrite)]
     for corrupt_job in _perturbed(job):
-        _make(corrupt_job, runner, overwrite)
         name = Path(corrupt_job.out).name
+        folder, source, stages = open_corruption(corrupt_job, overwrite)
+        runner(folder, source, stages, max_reject_share=0.0, name=name)
         conditions.append(_condition(job, name, label(corrupt_job), corrupt_job.out, overwrite))
-    result = None
-    if job.sweep is not None:
-        words = load(SweepJob, job.sweep)
-        if faults := missing_inputs(words):
-            raise ValueError(f"{job.sweep}: {'; '.join(faults)}")
-        result = sweep(words)
-    return write_robustness(Path(job.out), job.artifact, conditions, result), result
+    return write_robustness(Path(job.out), job.artifact, conditions)
 
 
 def _perturbed(job: RobustnessJob) -> Iterator[CorruptJob]:
@@ -62,19 +49,6 @@ def _perturbed(job: RobustnessJob) -> Iterator[CorruptJob]:
         yield CorruptJob(out=f"{job.sets}/swap_order", kind="swap_order", **common)
 
 
-def _noised(job: RobustnessJob) -> Iterator[CorruptJob]:
-    """The procedures whose training captions are noised."""
-    for share in job.shares if job.procedures is not None else ():
-        out = f"{job.sets}/words-{100 * share:g}"
-        yield CorruptJob(pairs=job.procedures or "", out=out, kind="replace_words", share=share, seed=job.seed)
-
-
-def _make(corrupt_job: CorruptJob, runner: Runner, overwrite: bool) -> None:
-    """A robustness set; nothing is done if it is complete."""
-    folder, source, stages = open_corruption(corrupt_job, overwrite)
-    runner(folder, source, stages, max_reject_share=0.0, name=Path(corrupt_job.out).name)
-
-
 def _condition(job: RobustnessJob, name: str, what: str, pairs: str, overwrite: bool) -> Condition:
     """The evaluation of the artifact on a set."""
     settings: dict[str, Any] = {
@@ -82,8 +56,8 @@ def _condition(job: RobustnessJob, name: str, what: str, pairs: str, overwrite: 
         "pairs": pairs,
         "artifact": job.artifact,
         "split": job.split,
+        "change_maps": job.change_maps,
     }
-    settings["change_maps"] = job.change_maps
     if job.trained_baseline is not None:
         settings["trained_baseline"] = f"{job.trained_baseline}/{name}"
     evaluate_job = EvaluateJob(**job.evaluate.model_dump(exclude_unset=True), **settings)

@@ -1,4 +1,4 @@
-"""The robustness table: one captioner on clean, corrupted and swapped pairs, and trainings on noised captions.
+"""The robustness table: one captioner on clean, corrupted and swapped pairs.
 
 Each row has the baselines of the same set. They matter: under heavy noise a captioner that writes one sentence for all
 pairs may lose nothing.
@@ -17,20 +17,12 @@ from idc.evaluation.record import Evaluation
 from idc.metrics.change_maps import MODEL, PIXELS
 from idc.report.collect import environment
 from idc.report.leaderboard.scored_runs import ROBUSTNESS
-from idc.report.sweep.sweep_table import sweep_markdown
-from idc.sweep.summary import SweepResult
+from idc.report.page import Table
 from idc.util.atomic import write_text
 from idc.util.units import score_text
 
 COLUMNS = {"B": "BLEU-4", "M": "METEOR", "R": "ROUGE-L", "C": "CIDEr"}
 """NAMC's columns."""
-
-NAMC = {
-    "clean": {"B": 14.4, "M": 18.3, "R": 45.2, "C": 51.0},
-    "gaussian_noise": {"B": 12.1, "M": 16.7, "R": 43.6, "C": 43.1},
-    "fog": {"B": 11.8, "M": 15.4, "R": 41.3, "C": 42.2},
-}
-"""NAMC with all modules on Image-Editing-Request, its images corrupted at severity 5 (table 10)."""
 
 
 @dataclass(frozen=True)
@@ -52,33 +44,19 @@ def label(config: RobustnessConfig) -> str:
     """The label of a row."""
     if config.kind == "swap_order":
         return "before and after swapped"
-    if config.kind == "replace_words":
-        return f"{config.share:.0%} of the words replaced"
     return f"{config.kind.replace('_', ' ')}, severity {config.severity}"
 
 
-def write_robustness(
-    folder: Path, artifact: str, conditions: Sequence[Condition], sweep: SweepResult | None = None
-) -> Path:
-    """Write ``table.md`` and ``robustness.json``. Returns the table's path.
-
-    Args:
-        conditions: the clean pairs first.
-        sweep: trainings on noised captions.
-    """
+def write_robustness(folder: Path, artifact: str, conditions: Sequence[Condition]) -> Path:
+    """Write ``table.md`` and ``robustness.json``; the clean pairs come first. Returns the table's path."""
     head, rows, machine = _head(conditions), _rows(conditions), environment()
     record = {
         "artifact": artifact,
         "rows": {name: dict(zip(head, cells, strict=True)) for name, *cells in rows},
-        "published": {"NAMC, table 10, Image-Editing-Request": NAMC},
-        "words": sweep.model_dump(mode="json") if sweep is not None else None,
         "environment": machine,
     }
     write_text(folder / ROBUSTNESS, json.dumps(record, indent=1) + "\n")
-    lines = [f"| | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
-    lines += [f"| {' | '.join(row)} |" for row in rows]
-    lines += ["", sweep_markdown(sweep)] if sweep is not None else []
-    return write_text(folder / "table.md", "\n".join(lines) + "\n")
+    return write_text(folder / "table.md", Table(["", *head], rows).markdown() + "\n")
 
 
 def cider_share(condition: Condition, clean: Condition) -> float | None:

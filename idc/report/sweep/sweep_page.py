@@ -1,5 +1,5 @@
-"""The page of a sweep: its table with the paper's numbers, the order of its rows, a figure where the paper has one, and
-the cost. Also as Markdown and JSON."""
+"""The page of a sweep: its table with the paper's numbers, a figure where the paper has one, and the cost. Also as
+Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def sweep_page(result: SweepResult, machine: Mapping[str, str]) -> Page:
     below = Bullets([*meanings(result), *baseline_lines(result)])
     return Page(result.title, _subtitle(result), [
         Section("Table", [Text(note=result.note), sweep_table(result), below]),
-        Section("Order", [Bullets([ordering.sentence() for ordering in result.orderings])]),
         Section("Figure", _figure(result)),
         Section("Search", _search(result)),
         Section("Trials without a result", [Bullets([f"{label}: {why}" for label, why in result.failed.items()])]),

@@ -63,13 +63,9 @@ def baseline_lines(result: SweepResult) -> list[str]:
 
 def sweep_markdown(result: SweepResult) -> str:
     """The table as GitHub's Markdown, with the lines below it."""
-    table = sweep_table(result)
-    texts = [[str(getattr(cell, "text", cell)) for cell in row] for row in table.items]
-    lines = ["| " + " | ".join(["", *table.head[1:]]) + " |", "|---" * len(table.head) + "|"]
-    lines += ["| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in texts]
-    notes = [ordering.sentence() for ordering in result.orderings] + baseline_lines(result)
+    notes = baseline_lines(result)
     notes += [f"No result: {label}: {why}" for label, why in result.failed.items()]
-    return "\n".join([*lines, "", *(f"- {note}" for note in [*notes, cost(result)])])
+    return "\n".join([sweep_table(result).markdown(), "", *(f"- {note}" for note in [*notes, cost(result)])])
 
 
 def cost(result: SweepResult) -> str:

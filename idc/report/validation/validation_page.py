@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from markupsafe import Markup
-
 from idc.data import files
 from idc.data.images import decode_image
 from idc.data.schema import SPLITS
-from idc.data.validation.caption_statistics import LONG
 from idc.data.validation.duplicates import Leak
 from idc.data.validation.published import ALL, CountComparison
 from idc.data.validation.report import (
@@ -21,14 +18,12 @@ from idc.data.validation.report import (
     statistics_row,
 )
 from idc.data.validation.run import Example, ValidationFindings
-from idc.report import charts
 from idc.report.page import (
     BlockGroup,
     Bullets,
     Card,
     Cards,
     Facts,
-    Figure,
     Page,
     PageBlock,
     Section,
@@ -37,9 +32,6 @@ from idc.report.page import (
     Tiles,
 )
 from idc.report.pair_cards import overlay
-
-_BARS = 40
-"""Bars of the lengths at most, without the one of all longer captions."""
 
 
 def page_path(report: str) -> str:
@@ -132,26 +124,7 @@ def _captions(result: Validation) -> list[PageBlock]:
         f"{counted.captions_with_punctuation:,} have punctuation. Words and vocabulary are counted in lower case "
         "without punctuation; a sentence ends with a full stop, an exclamation or a question mark."
     )
-    return [Table(["", *COLUMNS], rows), Text(note=note), Figure([_lengths(counted.lengths)])]
-
-
-def _lengths(lengths: Mapping[int, int]) -> Markup:
-    """Captions by their number of words; where there are many lengths, the last bar has all longer captions."""
-    longest = max(lengths)
-    per_bar = next(n for n in (1, 2, 4) if longest <= n * _BARS or n == 4)  # so that LONG is the end of a bar
-    counts = [0] * (min(max(longest - 1, 0) // per_bar, _BARS) + 1)
-    for length, count in lengths.items():
-        counts[min(max(length - 1, 0) // per_bar, _BARS)] += count
-
-    def label(bar: int) -> str:
-        first = bar * per_bar + 1
-        if bar == _BARS:
-            return f"captions of {first} words and more"
-        return f"captions of {first} words" if per_bar == 1 else f"captions of {first} to {first + per_bar - 1} words"
-
-    bins = [(label(bar), count) for bar, count in enumerate(counts)]
-    marks = [(float(LONG), f"over {LONG} words")] if longest > LONG else []
-    return charts.bars("Lengths", "words in a caption", bins, (0.0, float(per_bar * len(counts))), marks)
+    return [Table(["", *COLUMNS], rows), Text(note=note)]
 
 
 def _problems(findings: ValidationFindings) -> list[PageBlock]:
