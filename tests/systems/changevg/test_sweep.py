@@ -43,12 +43,12 @@ def test_rows_share_what_they_have_in_common(pairs: str) -> None:
         ("changevg.quote.summary", False, 3),
         ("changevg.tasks", ["caption"], 3),
         ("guide.train.seed", 4, 1),
-        ("questions.regions.without_area", "count", 0),
+        ("questions.regions.as_published", False, 0),
     ):
         row = names(pairs, **{setting: value})
         assert row[:shared] == whole[:shared], setting
         assert not {row[shared], *row[3:]} & set(whole), setting
-    assert names(pairs, **{"questions.regions.without_area": "count"})[1] == whole[1], "the guide does not count"
+    assert names(pairs, **{"questions.regions.as_published": False})[1] == whole[1], "the guide does not count"
     assert names(pairs, guided=False)[0] == whole[0]
     assert len(names(pairs, until="guide")) == 2
 
