@@ -114,7 +114,7 @@ def test_other_thresholds_are_refused_and_otherwise_reuse_the_neighbours(mined: 
     encoder = encoder_fingerprint(narrow)
     with pytest.raises(ValueError, match="of other settings or another heap; choose another out"):
         already_mined(narrow, encoder)
-    kept = {path: path.stat().st_mtime_ns for step in ("features", "copies", "neighbours")
+    kept = {path: path.stat().st_mtime_ns for step in ("features", "neighbours")
             for path in (tmp_path / "out-work" / step).iterdir() if path.is_file()}  # fmt: skip
     narrow_pairs = run(narrow, overwrite=True)
     assert narrow_pairs.num_rows < read_manifest(out).num_rows
