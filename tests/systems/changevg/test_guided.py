@@ -243,7 +243,10 @@ def test_notes_and_questions_that_do_not_fit_are_refused(folder: Path, tmp_path:
     unvalidated = write_questions(str(folder / "pairs"), tmp_path / "questions", val_as_train=True)
     for settings, fault in (
         ({"guide": "other", "notes": notes}, "notes: those of .* are of another guide than .*other"),
-        ({"notes": notes, "regions.as_published": False}, "counts other regions .* run the guide with regions.as_published"),
+        (
+            {"notes": notes, "regions.as_published": False},
+            "counts other regions .* run the guide with regions.as_published",
+        ),
         ({"notes": str(folder / "pairs")}, "has no guide's notes; add them first"),
         ({"notes": few}, r"has none on \d pairs of .*questions, such as '(train|val)-"),
         ({"pairs": quoted}, "^pairs: .* quotes a guide's notes already; give the folder .*questions"),
