@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from cluster.config import ClusterConfig
 from idc.config import ConfigModel, missing_inputs
-from idc.data.object_store import marked, marker_fault
+from idc.data.object_store import probe_error, write_probe
 from idc.data.remote_copies import is_uri
 
 PROBE_TIMEOUT_S = 60.0
@@ -114,7 +114,7 @@ def probe(job: ConfigModel | None, marker: str | None) -> list[str]:
     if marker is None:
         return faults
     if is_uri(marker):
-        return [*faults, *filter(None, [marker_fault(marker)])]
+        return [*faults, *filter(None, [probe_error(marker)])]
     path = Path(marker)
     if not path.exists():
         return [*faults, f"does not see what is written to {str(path.parent)!r}; it must be on storage of all nodes"]
@@ -134,7 +134,7 @@ def _marker(out: str | None) -> Iterator[str | None]:
         yield None
         return
     if is_uri(out):
-        with marked(out, "output") as uri:
+        with write_probe(out, "output") as uri:
             yield uri
         return
     path = Path(out).absolute() / f".preflight-{socket.gethostname()}-{os.getpid()}"

@@ -39,7 +39,7 @@ from idc.data.manifest import (
     undamaged,
 )
 from idc.data.mapped_rows import ROWS_FOLDER, MappedRows
-from idc.data.object_store import answered, check_writable
+from idc.data.object_store import check_writable, retry_or_user_error
 from idc.data.stored_rows import iter_rows, iter_tables, read_rejects, read_schema, read_table
 from idc.data.write_errors import writing
 
@@ -122,7 +122,7 @@ class DatasetFolder:
             extra=extra or {},
             inputs={name: input_path(location, input_name(location, value)) for name, value in (inputs or {}).items()},
         )
-        old_files = [f for f in answered(location.list_files, str(path)) if _OWN_FILE.match(f.base_name)]
+        old_files = [f for f in retry_or_user_error(location.list_files, str(path)) if _OWN_FILE.match(f.base_name)]
         manifest = read_manifest(location) if (location / MANIFEST).exists() else None
         same = manifest is not None and (
             manifest.fingerprint,

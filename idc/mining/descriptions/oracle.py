@@ -25,25 +25,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from idc.mining.descriptions.config import NoiseKind, OracleConfig
 from idc.mining.descriptions.template import PairDescription
+from idc.rendered import captions
 from idc.rendered.captions import ATTRIBUTES, CLEAR_OFFSET, RELATIONS, SYNONYMS, holds
-from idc.rendered.config import Color, Material, Shape
 from idc.rendered.scene import Thing, View
 
 VERBS = ("shows", "depicts", "displays", "presents", "features", "contains", "has", "captures", "illustrates")
 """The verbs of the template's list that fit a list of objects."""
 
-VALUES: dict[str, tuple[str, ...]] = {
-    "size": ("large", "small"),
-    "color": get_args(Color),
-    "material": get_args(Material),
-    "shape": get_args(Shape),
-}
+VALUES: dict[str, tuple[str, ...]] = {**captions.VALUES, "size": ("large", "small")}
 """Attribute -> its values, in the order of :data:`~idc.rendered.captions.ATTRIBUTES`."""
 
 EMPTY = "an empty ground"
