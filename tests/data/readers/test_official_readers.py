@@ -42,15 +42,6 @@ def test_another_folder_is_refused(format: str, tmp_path: Path) -> None:
         open_reader(format, str(tmp_path / "in"), ImportConfig())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_a_byte_order_mark_changes_no_official_set(name: str, tmp_path: Path) -> None:
-    official = ALL[name]()
-    official.files = {file: f"\ufeff{text}" if isinstance(text, str) else text for file, text in official.files.items()}
-    manifest = prepare(official.write(tmp_path / "in"), tmp_path / "out", official.format, **official.settings)
-    assert found(tmp_path / "out") == official.pairs
-    assert manifest.num_rejected == 0
-
-
 def test_levir_masks_flags_and_types(tmp_path: Path) -> None:
     official = levir_mci()
     prepare(official.write(tmp_path / "in"), tmp_path / "out", "levir")
