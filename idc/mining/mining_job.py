@@ -18,7 +18,7 @@ from idc.data.pipeline import FolderSource, Runner, Source, StageSpec
 from idc.data.schema import PAIR_SCHEMA_VERSION, pair_arrow_schema
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_tables, read_manifest
 from idc.mining.config import MinePairsJob
-from idc.mining.features_folder import FEATURES, FeatureRows, RowRanges, feature_schema
+from idc.mining.features_folder import FEATURES, RowRanges, feature_schema
 from idc.mining.heap import Heap, open_heap
 from idc.mining.mined_pairs import WritePairs
 from idc.mining.near_duplicates import near_duplicates
@@ -105,7 +105,7 @@ def mine(job: MinePairsJob, run: Runner, extract: StageSpec, encoder: str, *, ov
         return run(folder, source, [spec], max_reject_share=share, name=name)
 
     read = step("features", "image_features", feature_schema(), collection, extract)
-    if not FeatureRows(features).num_rows:
+    if not read.num_rows:
         raise ValueError(
             f"{job.heap}: none of its {collection.num_images} images can be read; see {features}/rejects-*"
         )
@@ -114,7 +114,8 @@ def mine(job: MinePairsJob, run: Runner, extract: StageSpec, encoder: str, *, ov
         "features": features, "removed": np.array(sorted(removed), np.int64), "kind": job.index, "k": job.neighbours,
         "threads": job.cpus_per_worker,
     })  # fmt: skip
-    step("neighbours", "neighbours", neighbours_schema(), RowRanges(features, job.query_chunk, removed), search)
+    queries = RowRanges(features, read, job.query_chunk, removed)
+    step("neighbours", "neighbours", neighbours_schema(), queries, search)
     choose = StageSpec(ChooseTargets, {"features": features, "config": job.mining()})
     step("targets", "mining_targets", targets_schema(), FolderSource(neighbours, chunk_size=job.query_chunk), choose)
     write = StageSpec(WritePairs, {

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import faiss
 
-from idc.mining.features_folder import THUMBNAIL_VALUES, FeatureRows
+from idc.mining.features_folder import THUMBNAIL_VALUES, read_thumbnails
 
 
 def near_duplicates(features: str, threshold: float, batch: int = 1024) -> dict[int, int]:
@@ -21,15 +21,14 @@ def near_duplicates(features: str, threshold: float, batch: int = 1024) -> dict[
         features: folder of features.
         threshold: largest difference of a copy, root mean square of 255.
     """
-    rows = FeatureRows(features)
+    thumbnails = read_thumbnails(features)
     index = faiss.IndexFlatL2(THUMBNAIL_VALUES)
-    index.add(rows.thumbnails(0, rows.num_rows))
+    index.add(thumbnails)
     # Sums of squares of whole numbers up to 192 x 255^2 are exact in float32; faiss's limit is exclusive.
     limit = math.floor(threshold**2 * THUMBNAIL_VALUES + 1e-9) + 0.5
     removed: dict[int, int] = {}
-    for first in range(0, rows.num_rows, batch):
-        last = min(first + batch, rows.num_rows)
-        ends, _, near = index.range_search(rows.thumbnails(first, last), limit)
+    for first in range(0, len(thumbnails), batch):
+        ends, _, near = index.range_search(thumbnails[first : first + batch], limit)
         for number, (start, stop) in enumerate(pairwise(ends), start=first):
             earlier = [other for other in near[start:stop].tolist() if other < number and other not in removed]
             if earlier:
