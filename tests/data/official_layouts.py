@@ -111,7 +111,7 @@ def check_evaluation(official: Official, out: Path, tmp_path: Path) -> None:
 def check_annotations_alone(official: Official, tmp_path: Path, evaluate: bool = False) -> None:
     """All pairs and captions are there without a single image; whoever wants pixels is refused."""
     source, out = official.write(tmp_path / "in"), tmp_path / "out"
-    for path in [path for path in source.rglob("*") if path.suffix.lower() in {*IMAGE_SUFFIXES, ".h5"}]:
+    for path in [path for path in source.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES]:
         path.unlink()
     manifest = prepare(source, out, official.format, **official.settings)
     assert (manifest.has_images, manifest.num_rejected) == (False, 0)

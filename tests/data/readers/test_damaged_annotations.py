@@ -11,10 +11,10 @@ from idc.data.config import ImportConfig, ValidateJob
 from idc.data.readers import open_reader
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.run import validate
-from tests.data import container_sets, small_sets
+from tests.data import small_sets
 from tests.data.readers.test_own import prepare, put
 
-SETS = {**small_sets.OFFICIAL, **container_sets.OFFICIAL}
+SETS = small_sets.OFFICIAL
 HALF = '"half \\ud83d a smile"'
 QUESTIONS = {
     "Train_questions.json": '{"questions": [{"id": 1, "img_id": 1, "type": "t", "question": "q"}]}',
