@@ -230,7 +230,7 @@ def complete_manifest(path: AnyPath, kind: str | None = None) -> Manifest:
 
 
 @contextlib.contextmanager
-def undamaged(file: files.Location) -> Iterator[None]:
+def explain_read_errors(file: files.Location) -> Iterator[None]:
     """Context in which a file of a data set folder is read; its faults become errors with advice.
 
     Raises:

@@ -31,12 +31,12 @@ from idc.data.manifest import (
     ManifestPart,
     Reject,
     complete_manifest,
+    explain_read_errors,
     fingerprint,
     input_name,
     input_path,
     manifest_changed,
     read_manifest,
-    undamaged,
 )
 from idc.data.mapped_rows import ROWS_FOLDER, MappedRows
 from idc.data.object_store import check_writable, retry_or_user_error
@@ -44,9 +44,23 @@ from idc.data.stored_rows import iter_rows, iter_tables, read_rejects, read_sche
 from idc.data.write_errors import writing
 
 __all__ = [
-    "MANIFEST", "SCHEMA_VERSIONS", "AnyPath", "DatasetFolder", "Manifest", "ManifestPart", "MappedRows", "Reject",
-    "complete_manifest", "fingerprint", "iter_rows", "iter_tables", "read_manifest", "read_rejects", "read_schema",
-    "read_table", "undamaged",
+    "MANIFEST",
+    "SCHEMA_VERSIONS",
+    "AnyPath",
+    "DatasetFolder",
+    "Manifest",
+    "ManifestPart",
+    "MappedRows",
+    "Reject",
+    "complete_manifest",
+    "explain_read_errors",
+    "fingerprint",
+    "iter_rows",
+    "iter_tables",
+    "read_manifest",
+    "read_rejects",
+    "read_schema",
+    "read_table",
 ]  # fmt: skip
 
 ROW_GROUP = 32
@@ -231,7 +245,7 @@ class DatasetFolder:
             if chunk in missing:
                 continue
             name = _part_name(chunk)
-            with undamaged(self.location / name), (self.location / name).open() as stream:
+            with explain_read_errors(self.location / name), (self.location / name).open() as stream:
                 footer = pq.read_metadata(stream)
             if _COUNTS_KEY not in (footer.metadata or {}):
                 raise ValueError(

@@ -93,7 +93,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Sight:
+class ObjectInView:
     """An object in one image, with all objects of that image and its view."""
 
     thing: Thing
@@ -126,18 +126,18 @@ def matching(things: Iterable[Thing], thing: Thing, attributes: Sequence[str]) -
 
 def sights(
     change: Change, before: tuple[Thing, ...], after: tuple[Thing, ...], views: Sequence[View]
-) -> tuple[list[Sight], list[Sight]]:
+) -> tuple[list[ObjectInView], list[ObjectInView]]:
     """The images in which its description must be unique, and those in which a relation of it must hold."""
     seen = []
     if change.before is not None:
-        seen.append(Sight(change.before, before, views[0]))
+        seen.append(ObjectInView(change.before, before, views[0]))
     if change.after is not None:
-        seen.append(Sight(change.after, after, views[1]))
+        seen.append(ObjectInView(change.after, after, views[1]))
     return (seen[:1] if change.kind in ("color", "material") else seen), seen
 
 
 def descriptions(
-    unique_in: list[Sight], holds_in: list[Sight]
+    unique_in: list[ObjectInView], holds_in: list[ObjectInView]
 ) -> tuple[list[SceneDescription], list[SceneDescription]]:
     """All unambiguous descriptions of an object: by at least two attributes alone, and with a relation.
 
@@ -277,7 +277,7 @@ def _pick(options: list[SceneDescription], rng: np.random.Generator) -> SceneDes
     return options[int(rng.integers(len(options)))]
 
 
-def _unique(thing: Thing, attributes: Sequence[str], images: list[Sight]) -> bool:
+def _unique(thing: Thing, attributes: Sequence[str], images: list[ObjectInView]) -> bool:
     return all(len(matching(s.things, thing, attributes)) == 1 for s in images)
 
 

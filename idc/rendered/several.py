@@ -8,8 +8,8 @@ another one at random.
 What holds for every scene:
 
 - No object has part in two changes, and at least one object stays as it is.
-- What was added, removed or moved, and a group whose number changes, looks (:func:`look`) like no other object of
-  either image, so that no other story explains the images; other changed objects look like no other changed one.
+- What was added, removed or moved, and a group whose number changes, looks (:func:`attributes_of`) like no other object
+  of either image, so that no other story explains the images; other changed objects look like no other changed one.
 - Every object shows ``min_visible_pixels`` in every image it is in, a changed one also :data:`CLEAR_SHARE` of itself
   and no part of it beyond the border.
 - What is turned and what has a letter that changes is a large cube; a turn is one of :data:`TURNS` modulo 90 degrees.
@@ -206,7 +206,7 @@ def _describable(scene: SeveralScene) -> bool:
     return all(describable_difference(difference, meta["before"], meta["after"], views) for difference in listed)
 
 
-def look(thing: Thing) -> tuple[str, ...]:
+def attributes_of(thing: Thing) -> tuple[str, ...]:
     """All attributes of an object."""
     return tuple(str(getattr(thing, name)) for name in ATTRIBUTES)
 
@@ -227,11 +227,11 @@ def _draw(
     needed = sum(state[0] is not None for change in changes for state in change.states)
     if needed >= config.max_objects:
         return None
-    alone = {look(thing) for change in changes for thing in _things(change) if change.kind in _ALONE}
+    alone = {attributes_of(thing) for change in changes for thing in _things(change) if change.kind in _ALONE}
     staying = []
     for _ in range(max(count - needed, 1)):
         thing = _letter(several, _thing(config, rng), rng)
-        if look(thing) in alone:
+        if attributes_of(thing) in alone:
             return None
         staying.append(_Change("", ((thing, thing),)))
     changes = _placed(config, [*changes, *staying], rng)
@@ -340,7 +340,7 @@ def _things(change: _Change) -> list[Thing]:
 
 def _tell_apart(changes: list[_Change]) -> bool:
     """Whether no two changes have objects of the same look."""
-    looks = [{look(thing) for thing in _things(change)} for change in changes]
+    looks = [{attributes_of(thing) for thing in _things(change)} for change in changes]
     return len(set().union(*looks)) == sum(map(len, looks))
 
 

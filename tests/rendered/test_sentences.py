@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from idc.rendered.differences import Difference
-from idc.rendered.referring import on_side, thing_of, told_of
+from idc.rendered.referring import find_referring_options, on_side, thing_of
 from idc.rendered.scene import Thing, View
 from idc.rendered.sentences import DIRECTED_MOVES, describable_difference, several_captions
 
@@ -49,4 +49,9 @@ def test_a_direction_is_named_only_where_it_is_clear() -> None:
     assert len(directed) == len(DIRECTED_MOVES)
     assert sum("from the left" in one for one in directed) == 2
     close = record("small red metal cube", -1.0, -2.0)
-    assert told_of(Difference("move", (start,), (close,)), [start, other], [close, other], [VIEW, VIEW]).moves == ()
+    assert (
+        find_referring_options(
+            Difference("move", (start,), (close,)), [start, other], [close, other], [VIEW, VIEW]
+        ).moves
+        == ()
+    )

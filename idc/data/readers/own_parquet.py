@@ -18,7 +18,7 @@ from idc.data.readers.base import rows_to_batch, unread
 from idc.data.readers.own import IMAGES, KNOWN, NUMBERED, ImageFolders, digest_of, id_error, must_have, record_row
 from idc.data.readers.parquet_rows import GroupRows, Record, open_file
 from idc.data.schema import CAPTION_ORIGINS
-from idc.data.store import ManifestPart, fingerprint, undamaged
+from idc.data.store import ManifestPart, explain_read_errors, fingerprint
 from idc.data.stored_rows import check_part
 
 _ROLES = (*IMAGES, "mask")
@@ -99,7 +99,7 @@ class ParquetTable:
 
     def _footer(self, name: str, part: ManifestPart | None, schema: pa.Schema | None) -> _Footer:
         file = self.reader.folder / name
-        with undamaged(file), file.open() as stream:
+        with explain_read_errors(file), file.open() as stream:
             parquet = open_file(stream, str(file))
             if part is not None and schema is not None:
                 check_part(parquet, file, part, schema)
