@@ -304,7 +304,7 @@ def _walk(root: str, follow_links: bool, tree: Tree) -> None:
 def _list(folder: str, tree: Tree) -> list[str]:
     """Sorts the entries of one local folder into ``tree``, ``outside`` being all links to folders; returns its real
     folders."""
-    folders = []
+    folders: list[str] = []
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             path = f"{folder.rstrip('/')}/{entry.name}"

@@ -28,7 +28,7 @@ SCHEMA_VERSIONS = {"pairs": PAIR_SCHEMA_VERSION, "instructions": INSTRUCTION_SCH
 """Version of the columns of each kind of folder; a folder with a newer one is refused."""
 
 IMAGE_COLUMNS = {"before", "after", "images"}
-"""Columns of images, or of lists of images; a mask is none."""
+"""Columns of images, or of lists of images; a mask is not one."""
 _PLAIN_NAME = r"^[^/]+$"
 
 
@@ -199,8 +199,8 @@ def _import_first(path: AnyPath, kind: str | None, command: str | None) -> str:
 
 
 def missing_pairs(path: str, field: str, kind: str | None = "pairs", inputs: Sequence[str] = ()) -> Iterator[str]:
-    """Faults if the local folder at ``path`` does not exist, or is no complete folder of pairs, or of another ``kind``,
-    with images, or if one of its ``inputs`` is missing (a URI is checked when it is read)."""
+    """Errors if the local folder at ``path`` does not exist, or is not a complete folder of pairs (or of ``kind``) with
+    images, or if one of its ``inputs`` is missing (a URI is checked when it is read)."""
     if "://" in path:
         return
     faults = list(missing(path, field))

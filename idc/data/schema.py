@@ -138,7 +138,7 @@ def caption_origins(value: Any, of: str) -> tuple[CaptionOrigin | None, ...]:
     """A cell of the column :data:`CAPTION_ORIGINS`; empty if every caption is of the data set.
 
     Raises:
-        ValueError: beginning with ``of``: it is no list of objects with ``source`` and ``confidence``.
+        ValueError: beginning with ``of``: it is not a list of objects with ``source`` and ``confidence``.
     """
     if value is None:
         return ()

@@ -64,7 +64,7 @@ class Annotations:
     def reject(self, position: str, error: str) -> None:
         """Record an unusable entry; ``error`` begins with a code of :mod:`idc.data.readers.base`.
 
-        Of several faults of one entry only the first is kept.
+        Only the first fault of an entry is kept.
         """
         if not self.rejects or self.rejects[-1]["pair_id"] != position:
             self.rejects.append({"pair_id": position, "error": error})
@@ -162,7 +162,7 @@ class Annotations:
         out: dict[str, str] = {}
         for group, members in self.items(name).items():
             if not isinstance(members, list):
-                self.reject(f"{name}:{group}", f"bad row: {group!r} is no list of ids")
+                self.reject(f"{name}:{group}", f"bad row: {group!r} is not a list of ids")
                 continue
             split = SPLIT_NAMES.get(group.lower())
             for number, member in enumerate(members):

@@ -31,7 +31,7 @@ ENTRIES: list[tuple[str, dict[str, str], dict[str, tuple[str, str]]]] = [
         {"type_mapping.json": '{"color": ["x", "000001.png"], "drop": ["000001.png"], "add": 3}'},
         {"type_mapping.json:color:0": ("bad row", "'x' names no triple"),
          "type_mapping.json:drop:0": ("bad row", "triple 1 is in 'color' and in 'drop'"),
-         "type_mapping.json:add": ("bad row", "'add' is no list of triples")},
+         "type_mapping.json:add": ("bad row", "'add' is not a list of triples")},
     ),
     (
         "clevr_change", {"change_captions.json": '{"CLEVR_default_000001.png": 3}'},
