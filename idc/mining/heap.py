@@ -95,11 +95,11 @@ class FilesHeap:
         return -(-self.num_images // self.chunk_size)
 
     def read(self, chunk_id: int) -> Batch:
-        places = list(range(self.num_images)[chunk_id * self.chunk_size : (chunk_id + 1) * self.chunk_size])
-        names = [printable(self.names[position]) for position in places]
-        images = [self._image(position) for position in places]
+        positions = list(range(self.num_images)[chunk_id * self.chunk_size : (chunk_id + 1) * self.chunk_size])
+        names = [printable(self.names[position]) for position in positions]
+        images = [self._image(position) for position in positions]
         return {
-            "place": places,
+            "place": positions,
             "image_id": names,
             "data": [data for data, _ in images],
             "error": [error for _, error in images],
