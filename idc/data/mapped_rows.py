@@ -20,7 +20,7 @@ from idc.data import files
 from idc.data.manifest import IMAGE_COLUMNS, AnyPath, complete_manifest, fingerprint
 from idc.data.parquet_files import refuse_objects
 from idc.data.stored_rows import iter_tables, read_schema
-from idc.data.write_errors import writing
+from idc.data.write_errors import explain_write_errors
 from idc.util.atomic import replacing
 
 ROWS_FOLDER = "_rows"
@@ -141,9 +141,9 @@ def _rows_folder(source: files.Location) -> Path:
 def _convert(target: str, source: files.Location, columns: Sequence[str] | None, split: str | None) -> None:
     """Write the Arrow file once, however many processes need it at the same time."""
     folder = files.locate(os.path.dirname(target))
-    with writing(folder):
+    with explain_write_errors(folder):
         os.makedirs(folder.path, exist_ok=True)
-    with writing(folder), open(target + ".lock", "w") as lock:
+    with explain_write_errors(folder), open(target + ".lock", "w") as lock:
         with contextlib.suppress(OSError):  # without locks on this file system: done twice at worst, never wrongly
             fcntl.flock(lock, fcntl.LOCK_EX)
         if os.path.exists(target):  # another process wrote it while this one waited

@@ -41,7 +41,7 @@ from idc.data.manifest import (
 from idc.data.mapped_rows import ROWS_FOLDER, MappedRows
 from idc.data.object_store import check_writable, retry_or_user_error
 from idc.data.stored_rows import iter_rows, iter_tables, read_rejects, read_schema, read_table
-from idc.data.write_errors import writing
+from idc.data.write_errors import explain_write_errors
 
 __all__ = [
     "MANIFEST",
@@ -148,7 +148,7 @@ class DatasetFolder:
             folder = cls(location, schema, manifest)
             if manifest.inputs != fresh.inputs:
                 manifest.inputs = fresh.inputs
-                with writing(location):
+                with explain_write_errors(location):
                     folder._save()
             return folder
         if (manifest is not None or old_files) and not overwrite:
@@ -161,7 +161,7 @@ class DatasetFolder:
             raise ValueError(f"{path} holds {what}; choose another folder, or pass overwrite=true to replace it")
         if isinstance(path, str):
             check_writable(path, "out")
-        with writing(location):
+        with explain_write_errors(location):
             if manifest is not None:
                 (location / MANIFEST).delete()  # first, so that a kill here cannot leave a wrong complete folder
             for info in old_files:
@@ -208,7 +208,7 @@ class DatasetFolder:
         }
         metadata = {_COUNTS_KEY: json.dumps(counts).encode()}
         reject_file = self.location / _rejects_name(chunk_id)
-        with writing(self.location):
+        with explain_write_errors(self.location):
             if bad:
                 columns = {"row_id": [r.row_id for r in bad], "reason": [r.reason for r in bad]}
                 self._write_table(reject_file, pa.table(columns, schema=_REJECT_SCHEMA))
@@ -227,7 +227,7 @@ class DatasetFolder:
                 f"{self.location}: {len(missing)} of {self.num_chunks} chunks are missing, first {missing[0]}"
             )
         self.manifest = self.counted(complete=True, extra=extra)
-        with writing(self.location):
+        with explain_write_errors(self.location):
             self._save()
             for info in self.location.list_files():
                 if info.base_name.startswith(".tmp-"):

@@ -8,7 +8,7 @@ from typing import Any
 
 from idc.rendered.captions import RELATIONS, SUBSETS, ObjectInView, SceneDescription, descriptions, holds, matching
 from idc.rendered.differences import Difference
-from idc.rendered.scene import Thing, View
+from idc.rendered.scene import SceneObject, View
 
 Record = Mapping[str, Any]
 """An object as the ``meta`` of a pair has it."""
@@ -45,7 +45,7 @@ class ReferringOptions:
     """
 
     difference: Difference
-    thing: Thing
+    thing: SceneObject
     plain: tuple[Referring, ...]
     relational: tuple[Referring, ...]
     sided: tuple[Referring, ...]
@@ -88,7 +88,7 @@ def find_referring_options(
     )
 
 
-def _count_options(difference: Difference, images: Sequence[Sequence[Thing]]) -> ReferringOptions:
+def _count_options(difference: Difference, images: Sequence[Sequence[SceneObject]]) -> ReferringOptions:
     groups = [[thing_of(record) for record in records] for records in (difference.before, difference.after)]
     thing = (groups[0] or groups[1])[0]
 
@@ -144,20 +144,20 @@ def _moves(shown: Sequence[ObjectInView]) -> list[tuple[str | None, str]]:
     return moves
 
 
-def _at(thing: Thing, x: float, y: float) -> Thing:
-    return Thing(thing.shape, thing.color, thing.material, thing.size, thing.radius, x, y, thing.turn)
+def _at(thing: SceneObject, x: float, y: float) -> SceneObject:
+    return SceneObject(thing.shape, thing.color, thing.material, thing.size, thing.radius, x, y, thing.turn)
 
 
-def thing_of(record: Record) -> Thing:
+def thing_of(record: Record) -> SceneObject:
     """The object of a record, without what the record does not have."""
-    return Thing(**{field.name: record[field.name] for field in fields(Thing) if field.name in record})
+    return SceneObject(**{field.name: record[field.name] for field in fields(SceneObject) if field.name in record})
 
 
-def on_side(side: str, thing: Thing, view: View, margin: float) -> bool:
+def on_side(side: str, thing: SceneObject, view: View, margin: float) -> bool:
     """Whether an object is on a side of the picture, by more than ``margin`` from what the camera looks at."""
     return holds(side, thing, _at(thing, view.target[0], view.target[1]), view, margin)
 
 
-def went(side: str, start: Thing, end: Thing, view: View, margin: float) -> bool:
+def went(side: str, start: SceneObject, end: SceneObject, view: View, margin: float) -> bool:
     """Whether an object went to a side by more than ``margin``."""
     return holds(side, end, start, view, margin)

@@ -29,7 +29,7 @@ from idc.rendered.captions import (
 )
 from idc.rendered.differences import Difference
 from idc.rendered.referring import Record, Referring, ReferringOptions, find_referring_options, thing_of
-from idc.rendered.scene import Thing, View
+from idc.rendered.scene import SceneObject, View
 
 MOST_CAPTIONS = 8
 """Wordings of each kind, and so the number of different captions that every pair has."""
@@ -251,7 +251,7 @@ def _word(value: str, rng: Any) -> str:
     return str(rng.choice(SYNONYMS[value])) if value in SYNONYMS else value
 
 
-def _plural(thing: Thing, attributes: Sequence[str], number: int, rng: Any) -> str:
+def _plural(thing: SceneObject, attributes: Sequence[str], number: int, rng: Any) -> str:
     """The noun of so many objects with these attributes of ``thing``."""
     words = [_word(getattr(thing, name), rng) for name in attributes]
     if "shape" not in attributes:

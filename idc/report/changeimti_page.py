@@ -34,7 +34,7 @@ from idc.data import files
 from idc.data.images import decode_image, resize_image
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.checks import is_changed
-from idc.data.write_errors import writing
+from idc.data.write_errors import explain_write_errors
 from idc.report.page import IMAGE_EDGE, Bullets, Card, Cards, Cell, Facts, Page, Section, Table, Tiles, middle_numbers
 
 PAGE = "page.html"
@@ -49,12 +49,12 @@ def write_changeimti_page(job: BuildChangeImtiJob) -> str:
     """Write ``changeimti.json`` and, unless ``job.show`` is 0, ``page.html`` into the complete folder ``job.out``.
     Returns the counts as text."""
     counts, out = count_changeimti(job.out), files.locate(job.out)
-    with writing(out):
+    with explain_write_errors(out):
         (out / COUNTS_FILE).write(counts.model_dump_json(indent=1).encode() + b"\n")
     text = f"{job.out}: {counts_table(counts)}"
     if job.show:
         page = changeimti_page(job, counts, *_shown(job, counts.pairs))
-        with writing(out):
+        with explain_write_errors(out):
             (out / PAGE).write(page.html().encode())
         text += f"\npage: {job.out}/{PAGE}"
     return text

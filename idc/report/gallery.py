@@ -27,7 +27,7 @@ from idc.data.rows import open_rows
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.data.store import iter_rows
 from idc.data.textfiles import JsonError, parse_json
-from idc.data.write_errors import writing
+from idc.data.write_errors import explain_write_errors
 from idc.metrics.changes import UNCLEAR, TypeAgreement, agreement, named_type
 from idc.metrics.hallucination import Hallucination, Truth, hallucination, truth_in, wilson
 from idc.report.page import (
@@ -95,12 +95,12 @@ def write_gallery(job: CaptionJob) -> GallerySummary:
     truths = _truths(job)
     summary = _summarise(job, truths)
     out = files.locate(job.out)
-    with writing(out):
+    with explain_write_errors(out):
         (out / SUMMARY).write(summary.model_dump_json(indent=1).encode() + b"\n")
     if job.show:
         shown = _shown(job, summary.pairs - summary.without_caption)
         cards = list(_cards(job, shown, truths))
-        with writing(out):
+        with explain_write_errors(out):
             (out / PAGE).write(gallery_page(summary, cards).html().encode())
     return summary
 

@@ -24,7 +24,7 @@ import numpy as np
 from idc.rendered.captions import ATTRIBUTES, VALUES, SceneDescription, matching
 from idc.rendered.differences import Difference
 from idc.rendered.referring import Record, Referring, ReferringOptions, thing_of
-from idc.rendered.scene import REVERSED, Thing, View
+from idc.rendered.scene import REVERSED, SceneObject, View
 from idc.rendered.sentences import (
     DIRECTED_MOVES,
     clause,
@@ -67,12 +67,12 @@ class _Images:
         self.before, self.after, self.views = before, after, views
         self.things = [[thing_of(record) for record in image] for image in (before, after)]
 
-    def bystanders(self) -> list[Thing]:
+    def bystanders(self) -> list[SceneObject]:
         """Objects that did not change, each the only one of its look in both images."""
         same = [thing_of(record) for record in self.before if record in self.after]
         return [thing for thing in same if self.counts(thing) == [1, 1]]
 
-    def counts(self, look: Thing) -> list[int]:
+    def counts(self, look: SceneObject) -> list[int]:
         """How many objects of either image look so."""
         return [len(matching(image, look, ATTRIBUTES)) for image in self.things]
 
@@ -84,7 +84,7 @@ def _clause(
     return clause(statement, options[int(rng.integers(len(options)))], rng)
 
 
-def _about(difference: Difference, options: Sequence[Thing], rng: np.random.Generator) -> str | None:
+def _about(difference: Difference, options: Sequence[SceneObject], rng: np.random.Generator) -> str | None:
     """A clause about a difference that names one of the objects by all attributes."""
     if not options:
         return None
@@ -119,7 +119,7 @@ def _invented(scene: _Images, rng: np.random.Generator) -> str | None:
     if kind == "add" or not scene.bystanders():
         while True:
             look = {name: str(rng.choice(values)) for name, values in VALUES.items()}
-            thing = Thing(**look, radius=0.0, x=0.0, y=0.0, turn=0.0)
+            thing = SceneObject(**look, radius=0.0, x=0.0, y=0.0, turn=0.0)
             if scene.counts(thing) == [0, 0]:
                 return _about(Difference("add", (), (look,)), [thing], rng)
     thing = scene.bystanders()[0]

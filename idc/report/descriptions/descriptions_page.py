@@ -11,7 +11,7 @@ from markupsafe import Markup
 from idc.data import files
 from idc.data.images import ImageError, decode_image
 from idc.data.store import iter_rows
-from idc.data.write_errors import writing
+from idc.data.write_errors import explain_write_errors
 from idc.mining.descriptions.config import DescribeJob
 from idc.mining.descriptions.describing import NOISE, ORIGIN
 from idc.mining.descriptions.description_statistics import (
@@ -32,12 +32,12 @@ def write_descriptions_page(job: DescribeJob) -> str:
     """Write ``descriptions.json`` and, unless ``job.show`` is 0, ``page.html`` into the complete folder ``job.out``.
     Returns the counts as text."""
     summary, out = summarise_descriptions(job), files.locate(job.out)
-    with writing(out):
+    with explain_write_errors(out):
         (out / RESULT).write(summary.model_dump_json(indent=1).encode() + b"\n")
     text = f"{job.out}: {description_table(summary)}"
     if job.show:
         page = descriptions_page(job, summary, list(_shown(job, summary.described)))
-        with writing(out):
+        with explain_write_errors(out):
             (out / PAGE).write(page.html().encode())
         text += f"\npage: {job.out}/{PAGE}"
     return text

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from idc.data import files
 from idc.data.images import decode_image
 from idc.data.store import Manifest, Reject, iter_tables, read_rejects
-from idc.data.write_errors import writing
+from idc.data.write_errors import explain_write_errors
 from idc.mining.config import MinePairsJob
 from idc.mining.features_folder import FEATURES
 from idc.report import charts
@@ -36,7 +36,7 @@ def write_mining_page(job: MinePairsJob, manifest: Manifest, again: bool = True)
     page = files.locate(job.out) / PAGE
     if again or not page.exists():
         text = mining_page(job, manifest).html()
-        with writing(page.parent):
+        with explain_write_errors(page.parent):
             page.write(text.encode())
 
 

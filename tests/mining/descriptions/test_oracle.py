@@ -24,7 +24,7 @@ from idc.mining.descriptions.template import PairDescription, parse_description
 from idc.rendered.captions import CLEAR_OFFSET, RELATIONS, holds
 from idc.rendered.config import RenderConfig
 from idc.rendered.draw import draw_scene
-from idc.rendered.scene import ORDERED_PAIRS, Thing, View
+from idc.rendered.scene import ORDERED_PAIRS, SceneObject, View
 from tests.mining.descriptions.small_pairs import write_pairs
 
 PHRASE = re.compile(r"\ba ((?:\w+ )*?(?:sphere|ball|cube|block|cylinder))\b")
@@ -83,7 +83,7 @@ def test_without_noise_every_object_and_relation_is_true() -> None:
             pieces = PHRASE.split(text)
             if (relation := relations.get(pieces[2].strip())) is not None:
                 pairs = [
-                    (Thing(**a), Thing(**b))
+                    (SceneObject(**a), SceneObject(**b))
                     for a in things for b in things if look(a) == named[0] and look(b) == named[1] and a is not b
                 ]  # fmt: skip
                 assert any(holds(relation, a, b, view, CLEAR_OFFSET) for a, b in pairs), text
