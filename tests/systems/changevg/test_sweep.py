@@ -54,13 +54,13 @@ def test_rows_share_what_they_have_in_common(pairs: str) -> None:
 
 
 def test_the_chain_hands_on_its_folders(pairs: str) -> None:
-    trial = steps(load(Trial, None, settings_of(pairs, **{"questions.regions.centroid": "region"})), "store")
+    trial = steps(load(Trial, None, settings_of(pairs, **{"questions.regions.as_published": False})), "store")
     questions, guide, notes, tuning = trial.work
     asked, artifact = f"store/{questions.name}", f"store/{guide.name}/artifact"
     expected = {"pairs": asked, "guide": artifact, "notes": f"store/{notes.name}"}
     assert tuning.payload.items() >= expected.items()
     assert notes.payload["guide"] == artifact
-    assert notes.payload["regions"]["centroid"] == questions.payload["regions"]["centroid"] == "region"
+    assert notes.payload["regions"] == questions.payload["regions"] == {"as_published": False}
     assert questions.payload["splits"] == ["train", "val", "test"]
     assert trial.answers is not None
     expected = {"instructions": asked, "artifact": f"store/{tuning.name}/artifact"}
