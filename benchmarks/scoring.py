@@ -24,7 +24,7 @@ from idc.evaluation.score import evaluate_captions
 from idc.metrics import java
 from idc.metrics.coco import BLEU_ORDERS, CocoScorer
 from idc.rendered.captions import ATTRIBUTES, SUBSETS, SYNONYMS, TEMPLATES, SceneDescription, phrase
-from idc.rendered.scene import Thing
+from idc.rendered.scene import SceneObject
 
 _VALUES = {
     "size": ("large", "small"),
@@ -115,12 +115,14 @@ def generated(pairs: int, references: int) -> list[Prediction]:
     return predictions
 
 
-def _thing(rng: np.random.Generator) -> Thing:
+def _thing(rng: np.random.Generator) -> SceneObject:
     attributes = {name: str(rng.choice(_VALUES[name])) for name in ATTRIBUTES}
-    return Thing(**attributes, radius=1.0, x=0.0, y=0.0, turn=0.0)
+    return SceneObject(**attributes, radius=1.0, x=0.0, y=0.0, turn=0.0)
 
 
-def _caption(kind: str, template: int, thing: Thing, other: Thing, value: str, rng: np.random.Generator) -> str:
+def _caption(
+    kind: str, template: int, thing: SceneObject, other: SceneObject, value: str, rng: np.random.Generator
+) -> str:
     named, anchor = (tuple(SUBSETS[int(rng.integers(5))]) for _ in range(2))
     if rng.random() < 0.5:
         description = SceneDescription(named, str(rng.choice(_RELATIONS)), other, anchor)

@@ -18,8 +18,7 @@ from cluster.config import ClusterConfig
 from cluster.preflight import Bundle, Requirements, check_cluster
 from cluster.worker import set_up_ray_worker
 from idc.config import ConfigModel
-from idc.data.pipeline import Source, StageSpec, ToRows
-from idc.data.processes import run_processes
+from idc.data.pipeline import Source, StageSpec, ToRows, run_local
 from idc.data.store import DatasetFolder, Manifest
 from idc.util.cores import usable_cores
 from idc.util.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short
@@ -162,10 +161,10 @@ def run_chunks(
 
     Args:
         job: its config, whose inputs every node of a cluster must see.
-        processes: with ``local``, as :func:`idc.data.processes.run_processes`; on Ray the stages' concurrency counts.
+        processes: with ``local``, as :func:`idc.data.pipeline.run_local`; on Ray the stages' concurrency counts.
     """
     if local or folder.complete or not folder.pending():
-        return run_processes(folder, source, stages, to_rows, processes=processes, **options)
+        return run_local(folder, source, stages, to_rows, processes=processes, **options)
     bundles = [Bundle("actors", 1, stage.num_cpus, stage.num_gpus) for stage in stages]
     with session(config, Requirements(job, bundles, folder.location.local)):
         from cluster.data import run_chunks_on_ray

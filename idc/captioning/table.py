@@ -40,7 +40,7 @@ from idc.data.images import MAX_PIXELS, encode_png
 from idc.data.pipeline import Batch, ChunkResult, StageSpec, good_rows, num_rows, run_local
 from idc.data.rows import InputRows, RowFormat, open_rows
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_rows, read_manifest
-from idc.data.write_errors import writing
+from idc.data.write_errors import explain_write_errors
 from idc.util.progress import tracked
 
 KIND = "captioned"
@@ -384,6 +384,6 @@ def write_jsonl(folder: str, path: str) -> None:
     """Write the rows of a complete folder as JSON lines; the file appears when it is complete."""
     file = files.locate(path)
     names = [name for name in SCHEMA.names if name != CHANGE_MAP]
-    with writing(file.parent), file.replacing() as stream:
+    with explain_write_errors(file.parent), file.replacing() as stream:
         for row in iter_rows(folder, names):
             stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")

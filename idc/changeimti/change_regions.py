@@ -45,7 +45,7 @@ class ChangeRegion:
 
     Attributes:
         polygon: corners, at most 8.
-        centroid: None of a region without area that is not counted (:class:`RegionConfig`).
+        centroid: None of a region that is not counted (:class:`RegionConfig`).
         position: one of :data:`POSITIONS`; None without a centroid.
     """
 
@@ -84,17 +84,17 @@ def class_masks(label: np.ndarray, colours: str = "labels") -> dict[str, np.ndar
 def find_regions(mask: np.ndarray, config: RegionConfig) -> list[ChangeRegion]:
     """The regions of a mask, bool (H, W), from the last to the first by their highest (then leftmost) pixel: OpenCV's
     order, in which the notebook lists positions."""
-    mode = cv2.RETR_EXTERNAL if config.enclosed == "drop" else cv2.RETR_CCOMP
-    contours, hierarchy = cv2.findContours(mask.astype(np.uint8), mode, cv2.CHAIN_APPROX_SIMPLE)
-    of_pixels = _RegionMeans(mask) if config.centroid == "region" else None
+    published, pixels = config.as_published, mask.astype(np.uint8)
+    mode = cv2.RETR_EXTERNAL if published else cv2.RETR_CCOMP
+    contours, hierarchy = cv2.findContours(pixels, mode, cv2.CHAIN_APPROX_SIMPLE)
+    _, labels, _, means = cv2.connectedComponentsWithStats(pixels, connectivity=8)
     regions = []
     for number, contour in enumerate(contours):
         if hierarchy[0][number][3] >= 0:  # the border of a hole
             continue
         polygon = _polygon(contour)
-        centroid = _centroid(polygon, config)
-        if centroid is not None and of_pixels is not None:
-            centroid = of_pixels.of(contour)
+        x, y = contour[0, 0].tolist()
+        centroid = _centroid(polygon) if published else (int(means[labels[y, x]][0]), int(means[labels[y, x]][1]))
         position = None if centroid is None else grid_position(*centroid, *mask.shape)
         regions.append(ChangeRegion([(x, y) for x, y in polygon.reshape(-1, 2).tolist()], centroid, position))
     return regions
@@ -132,24 +132,7 @@ def _polygon(contour: np.ndarray) -> np.ndarray:
     return polygon
 
 
-def _centroid(polygon: np.ndarray, config: RegionConfig) -> tuple[int, int] | None:
+def _centroid(polygon: np.ndarray) -> tuple[int, int] | None:
+    """None without an area."""
     moments = cv2.moments(polygon)
-    if moments["m00"] != 0:
-        return int(moments["m10"] / moments["m00"]), int(moments["m01"] / moments["m00"])
-    if config.without_area == "drop":
-        return None
-    x, y = polygon.reshape(-1, 2).mean(axis=0)
-    return int(x), int(y)
-
-
-class _RegionMeans:
-    """The means of the pixels of each region of a mask."""
-
-    def __init__(self, mask: np.ndarray) -> None:
-        _, self.labels, _, self.means = cv2.connectedComponentsWithStats(mask.astype(np.uint8), connectivity=8)
-
-    def of(self, contour: np.ndarray) -> tuple[int, int]:
-        """Of the region with this contour."""
-        x, y = contour[0, 0].tolist()
-        mean_x, mean_y = self.means[self.labels[y, x]]
-        return int(mean_x), int(mean_y)
+    return (int(moments["m10"] / moments["m00"]), int(moments["m01"] / moments["m00"])) if moments["m00"] else None

@@ -19,7 +19,7 @@ PUBLISHED_SAMPLES: dict[str, int] = {
     "location": 16_296,
     "dialogue": 24_444,
 }
-"""Table I: of the 8,148 pairs of train and val."""
+"""Table I, for the 8,148 pairs of train and val."""
 
 
 class ChangeImtiCounts(BaseModel):
@@ -29,7 +29,7 @@ class ChangeImtiCounts(BaseModel):
     pairs: int
     """Pairs with a sample."""
     changed: int
-    """Of them, those that are annotated as changed."""
+    """Pairs annotated as changed."""
     samples: dict[str, int]
     """Task -> rows."""
     samples_by_split: dict[str, int]

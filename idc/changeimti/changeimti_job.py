@@ -14,8 +14,8 @@ from typing import Any
 import cv2
 
 from idc.changeimti.change_regions import ChangeRegion, class_masks, find_regions
-from idc.changeimti.config import OF_MASKS, BuildChangeImtiJob
-from idc.changeimti.questions import AskedPair, SampleName, sample_names, sample_turns
+from idc.changeimti.config import MASK_TASKS, BuildChangeImtiJob
+from idc.changeimti.questions import LabelledPair, SampleName, sample_names, sample_turns
 from idc.data.images import ImageError, decode_image, image_size
 from idc.data.pipeline import Batch, FolderSource, StageSpec, num_rows
 from idc.data.schema import INSTRUCTION_SCHEMA_VERSION, Instruction, instruction_arrow_schema
@@ -25,7 +25,7 @@ from idc.data.validation.checks import is_changed
 _VERSION = 1
 """Part of the folder's fingerprint; to be raised if the same pairs and settings would give other rows."""
 _COLUMNS = ["pair_id", "before", "after", "captions", "change_type", "split", "mask", "source", "meta"]
-_NOT_OF_ROWS = {"pairs", "out", "workers", "max_reject_share", "show"}
+_ROW_INDEPENDENT_SETTINGS = {"pairs", "out", "workers", "max_reject_share", "show"}
 """Settings that do not change a row; the pairs count by their own fingerprint."""
 
 
@@ -49,7 +49,7 @@ def open_changeimti(
             "changeimti",
             _VERSION,
             INSTRUCTION_SCHEMA_VERSION,
-            job.model_dump(mode="json", include=fields - _NOT_OF_ROWS),
+            job.model_dump(mode="json", include=fields - _ROW_INDEPENDENT_SETTINGS),
             source.fingerprint,
         ),
         config=job.model_dump(mode="json", include=fields),
@@ -104,21 +104,21 @@ class MakeInstructions:
             pair_meta["contradiction"] = contradiction
         return [self._sample(row, name, truth, pair_meta, unmasked, at) for name in names]
 
-    def _truth(self, row: Mapping[str, Any], changed: bool, at: str) -> tuple[AskedPair, _Unusable | None]:
+    def _truth(self, row: Mapping[str, Any], changed: bool, at: str) -> tuple[LabelledPair, _Unusable | None]:
         """The truth of a pair, and why it has no regions where a task needs them.
 
         Raises:
             _Unusable: it has none, and ``clean`` cannot compare them with the flag.
         """
         regions, unmasked = None, None
-        if self.job.clean or OF_MASKS & set(self.job.tasks):
+        if self.job.clean or MASK_TASKS & set(self.job.tasks):
             try:
                 regions = self._regions(row, at)
             except _Unusable as error:
                 if self.job.clean:
                     raise
                 unmasked = error
-        return AskedPair(row["pair_id"], changed, row["captions"], regions), unmasked
+        return LabelledPair(row["pair_id"], changed, row["captions"], regions), unmasked
 
     def _regions(self, row: Mapping[str, Any], at: str) -> dict[str, list[ChangeRegion]]:
         if row["mask"] is None:
@@ -143,10 +143,10 @@ class MakeInstructions:
         return {name: find_regions(mask, self.job.regions) for name, mask in masks.items()}
 
     def _sample(
-        self, row: Mapping[str, Any], name: SampleName, truth: AskedPair, pair_meta: Mapping[str, Any],
+        self, row: Mapping[str, Any], name: SampleName, truth: LabelledPair, pair_meta: Mapping[str, Any],
         unmasked: _Unusable | None, at: str,
     ) -> dict[str, Any]:  # fmt: skip
-        if unmasked is not None and name.task in OF_MASKS:
+        if unmasked is not None and name.task in MASK_TASKS:
             return _reject(row, name, unmasked)
         if name.number is not None and not truth.texts:
             return _reject(row, name, f"no caption: {at} is changed and has none; add one, or leave the task out")

@@ -20,7 +20,7 @@ def class_map(mask: bytes) -> np.ndarray:
     """The class of every pixel of an encoded mask, uint8 (H, W).
 
     Raises:
-        ValueError: it is no image, or has another colour.
+        ValueError: it is not an image, or has another colour.
     """
     pixels = decode_image(mask)
     try:

@@ -15,7 +15,7 @@ from idc.data.schema import IMAGE
 ImtiTask = Literal["caption", "binary", "count", "location", "dialogue"]
 TASKS: tuple[ImtiTask, ...] = ("caption", "binary", "count", "location", "dialogue")
 """The tasks in the order of table I."""
-OF_MASKS = frozenset({"count", "location", "dialogue"})
+MASK_TASKS = frozenset({"count", "location", "dialogue"})
 """Tasks whose answers need the mask."""
 CAPTION_REQUEST = "Please describe the changes"
 """How every question for a caption begins, that at the end of a dialogue too."""
@@ -24,20 +24,14 @@ CAPTION_QUESTION = f"{CAPTION_REQUEST} in {IMAGE} and {IMAGE}"
 
 
 class RegionConfig(ConfigModel):
-    """Which regions of a change mask are counted, and where they are. The defaults are the notebook's, and so the
-    published answers; the other values are what the paper's text says."""
+    """Which regions of a change mask are counted, and where they are."""
 
-    without_area: Literal["drop", "count"] = "drop"
-    """Regions whose polygon has no area: single pixels and lines one pixel wide. drop: the notebook's bug, which
-    divides by the area to get the centroid and passes over these, so that a mask with changed pixels may be "0" and
-    "No change". count: they are counted, at the mean of their corners."""
-    enclosed: Literal["drop", "count"] = "drop"
-    """Regions inside a hole of another region of their class, such as a building in a courtyard. drop: the notebook's
-    bug, whose contours are the outermost ones alone. count: they are counted, as the paper's "connected components"."""
-    centroid: Literal["polygon", "region"] = "polygon"
-    """polygon: the centroid of the polygon of at most 8 corners, as in the notebook; it may lie in another cell of the
-    grid than that of the region's pixels. region: the mean of the region's pixels, the paper's "centroid of each change
-    mask"."""
+    as_published: bool = True
+    """true: as the notebook does, and so the published answers. It passes over regions without an area (single pixels,
+    lines one pixel wide), so that a mask with changed pixels may be "0" and "No change", and over regions inside a hole
+    of another one; a position is that of the centroid of the polygon of at most 8 corners, which may lie in another
+    cell of the grid than the region. false: every connected component is counted, at the mean of its pixels, as the
+    paper's text says."""
 
 
 class BuildChangeImtiJob(ConfigModel):
@@ -61,17 +55,11 @@ class BuildChangeImtiJob(ConfigModel):
     colours: Literal["labels", "predictions"] = "labels"
     """Colours of the masks. labels: grey, 128 for roads and 255 for buildings. predictions: those that MCI draws,
     yellow for roads and red for buildings."""
-    asked_without_buildings: Literal["roads", "buildings"] = "roads"
-    """What a dialogue asks in its third turn if no building has changed. roads: the notebook's bug, so that the answer
-    to a question about roads is "0" or "No change" even where roads have changed. buildings: the question that is
-    meant."""
-    location_hint: Literal["always", "if_unchanged"] = "always"
-    """When a question of the location task ends with "if no change please output: No change.". if_unchanged: the bug of
-    the notebook's first version (its samples with a hint for the caption), in which the hint gives the answer away,
-    and which dialogues do not have at all."""
-    dialogue_draws: Literal["pair", "dialogue"] = "pair"
-    """Whether a dialogue asks for count or location is drawn once for roads and once for buildings. pair: for all
-    dialogues of a pair, which then differ in the caption alone, as in the notebook. dialogue: for each."""
+    as_published: bool = True
+    """true: dialogues with the notebook's bugs: without a changed building the third turn asks about roads, and is
+    answered "0" or "No change" even where roads have changed; whether count or location is asked for is drawn once for
+    all dialogues of a pair, which then differ in the caption alone. false: it asks about buildings, and each dialogue
+    draws."""
     regions: RegionConfig = RegionConfig()
     """Which regions of a mask are counted, and where they are."""
     seed: int = Field(default=0, ge=0)
@@ -92,12 +80,8 @@ class BuildChangeImtiJob(ConfigModel):
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 yield f"{name}: {', '.join(values)} names one twice"
-        if "dialogue" not in self.tasks:
-            for name in ("asked_without_buildings", "dialogue_draws"):
-                if getattr(self, name) != type(self).model_fields[name].default:
-                    yield f"{name}: not used without tasks=dialogue; leave it out"
-        if self.location_hint != "always" and not {"location", "dialogue"} & set(self.tasks):
-            yield "location_hint: not used without tasks=location or tasks=dialogue; leave it out"
+        if "dialogue" not in self.tasks and not self.as_published:
+            yield "as_published: not used without tasks=dialogue; leave it out"
         if self.val_as_train and "val" not in self.splits:
             yield "val_as_train: splits has no val; leave it out"
 

@@ -35,7 +35,7 @@ _LAST = f"{CAPTION_REQUEST}."
 
 
 @dataclass(frozen=True)
-class AskedPair:
+class LabelledPair:
     """A pair as its questions need it.
 
     Attributes:
@@ -99,50 +99,49 @@ def sample_names(tasks: Sequence[ImtiTask], captions: int) -> Iterator[SampleNam
             yield from (SampleName(task, about) for about in CLASSES)
 
 
-def sample_turns(name: SampleName, pair: AskedPair, job: BuildChangeImtiJob) -> list[Turn]:
+def sample_turns(name: SampleName, pair: LabelledPair, job: BuildChangeImtiJob) -> list[Turn]:
     """The dialogue of a sample."""
     match name.task:
         case "caption":
             assert name.number is not None
-            return _asked(CAPTION_QUESTION, pair.texts[name.number], "caption")
+            return _qa_turns(CAPTION_QUESTION, pair.texts[name.number], "caption")
         case "binary":
-            return _asked(_BINARY, _yes_or_no(pair), "binary")
+            return _qa_turns(_BINARY, _yes_or_no(pair), "binary")
         case "dialogue":
             assert name.number is not None
             return _dialogue(pair, name.number, job)
     assert name.about is not None
     positions = _positions(pair, name.about)
     if name.task == "count":
-        return _asked(_count(name.about) + _PAIR, str(len(positions)), "count")
-    return _asked(_location(name.about) + _PAIR + _hint(positions, job), _listed(positions), "location")
+        return _qa_turns(_count(name.about) + _PAIR, str(len(positions)), "count")
+    return _qa_turns(_location(name.about) + _PAIR + _HINT, _listed(positions), "location")
 
 
-def _dialogue(pair: AskedPair, number: int, job: BuildChangeImtiJob) -> list[Turn]:
+def _dialogue(pair: LabelledPair, number: int, job: BuildChangeImtiJob) -> list[Turn]:
     """Yes or no, roads, buildings, and the caption of this number."""
-    draw = number if job.dialogue_draws == "dialogue" else 0
+    draw = 0 if job.as_published else number
     rng = np.random.default_rng((job.seed, zlib.crc32(pair.pair_id.encode()), draw))
-    turns = _asked(_FIRST, _yes_or_no(pair), "binary")
+    turns = _qa_turns(_FIRST, _yes_or_no(pair), "binary")
     for about, counts in zip((ROAD, BUILDING), rng.integers(2, size=2).tolist(), strict=True):
         positions = _positions(pair, about)
-        wrongly = about == BUILDING and not positions and job.asked_without_buildings == "roads"
+        wrongly = about == BUILDING and not positions and job.as_published
         asked = ROAD if wrongly else about
         if counts:
-            turns += _asked(_count(asked) + "?", str(len(positions)), "count")
+            turns += _qa_turns(_count(asked) + "?", str(len(positions)), "count")
         else:
-            hint = _HINT if job.location_hint == "always" else ""
-            turns += _asked(_location(asked) + hint, _listed(positions), "location")
-    return [*turns, *_asked(_LAST, pair.texts[number], "caption")]
+            turns += _qa_turns(_location(asked) + _HINT, _listed(positions), "location")
+    return [*turns, *_qa_turns(_LAST, pair.texts[number], "caption")]
 
 
-def _asked(question: str, answer: str, task: ImtiTask) -> list[Turn]:
+def _qa_turns(question: str, answer: str, task: ImtiTask) -> list[Turn]:
     return [Turn("user", question), Turn("assistant", answer, task)]
 
 
-def _yes_or_no(pair: AskedPair) -> str:
+def _yes_or_no(pair: LabelledPair) -> str:
     return "Yes" if pair.changed else "No"
 
 
-def _positions(pair: AskedPair, about: str) -> list[str]:
+def _positions(pair: LabelledPair, about: str) -> list[str]:
     assert pair.regions is not None
     return positions_of(pair.regions[about])
 
@@ -153,10 +152,6 @@ def _count(about: str) -> str:
 
 def _location(about: str) -> str:
     return f"Please tell me where the {about}s have changed in these two images"
-
-
-def _hint(positions: Sequence[str], job: BuildChangeImtiJob) -> str:
-    return _HINT if job.location_hint == "always" or not positions else ""
 
 
 def _listed(positions: Sequence[str]) -> str:

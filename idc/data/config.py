@@ -12,7 +12,7 @@ from idc.data.validation.published import SetName
 
 Format = Literal[
     "folder", "csv", "jsonl", "parquet", "clevr_change", "clevr_dc", "spot_the_diff", "image_editing_request",
-    "birds_to_words", "levir", "omnidiff", "instruct_pix2pix", "cdvqa", "qag360k", "procap_hdf5", "hugging_face",
+    "birds_to_words", "levir", "omnidiff", "instruct_pix2pix", "cdvqa", "qag360k", "hugging_face",
 ]  # fmt: skip
 AnyFormat = Literal["auto", Format]
 
@@ -23,14 +23,6 @@ class SpotTheDiffConfig(ConfigModel):
     protocol: Literal["single", "multi"] = "single"
     """single: all sentences about a pair are its references (the official annotations). multi: one caption per pair,
     all sentences joined (CARD's change_multi_captions.json)."""
-
-
-class ProcapHdf5Config(ConfigModel):
-    """Settings of the official ProCap's HDF5 files."""
-
-    channels: Literal["rgb", "bgr"] = "rgb"
-    """Order of the colour channels. The official code reads its frames as rgb; VFIformer, which made them, works in
-    bgr, and whether they were swapped before they were stored is not documented: look at the pictures."""
 
 
 class HuggingFaceConfig(ConfigModel):
@@ -98,8 +90,6 @@ class ImportConfig(AccessConfig):
     """Share of the pairs without a given split that go to test."""
     spot_the_diff: SpotTheDiffConfig = SpotTheDiffConfig()
     """Settings of format=spot_the_diff."""
-    procap_hdf5: ProcapHdf5Config = ProcapHdf5Config()
-    """Settings of format=procap_hdf5."""
     hugging_face: HuggingFaceConfig = HuggingFaceConfig()
     """Settings of format=hugging_face."""
 

@@ -152,7 +152,10 @@ class Location:
     def list_files(self) -> list[File]:
         """The files (not folders) in this folder, sorted by path; an empty list if there is no such folder."""
         if isinstance(self.filesystem, fs.LocalFileSystem):  # pyarrow refuses a folder with one name not in UTF-8
-            return sorted(_entries(self.path).files) if os.path.isdir(self.path) else []
+            tree = Tree()
+            if os.path.isdir(self.path):
+                _list(self.path, tree)
+            return sorted(tree.files)
         return self._select(recursive=False)
 
     def _select(self, recursive: bool) -> list[File]:
@@ -278,55 +281,45 @@ def _walk(root: str, follow_links: bool, tree: Tree) -> None:
     seen: set[tuple[int, int]] = set()
     folders, links = deque([root]), deque[str]()
     while folders or links:
-        if folders:
-            here = folders.popleft()
-        else:
-            here = links.popleft()
-            if not follow_links and not is_below(here, root):
-                tree.outside.append(here)
-                continue
+        here = folders.popleft() if folders else links.popleft()
         try:
             info = os.stat(here)
             if (info.st_dev, info.st_ino) in seen:
                 continue
-            entries = _entries(here)
+            inside = Tree()
+            below = _list(here, inside)
         except OSError as exc:
             raise ValueError(f"{here} cannot be listed: {exc.strerror}") from exc
         seen.add((info.st_dev, info.st_ino))
-        tree.files += entries.files
-        tree.special += entries.special
-        folders += entries.folders
-        links += entries.links
+        tree.files += inside.files
+        tree.special += inside.special
+        folders += below
+        for link in inside.outside:
+            if follow_links or is_below(link, root):
+                links.append(link)
+            else:
+                tree.outside.append(link)
 
 
-@dataclass
-class _Entries:
-    """Entries of one local folder; paths are complete."""
-
-    files: list[File] = field(default_factory=list)
-    folders: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
-    """To folders."""
-    special: list[str] = field(default_factory=list)
-
-
-def _entries(folder: str) -> _Entries:
-    out = _Entries()
+def _list(folder: str, tree: Tree) -> list[str]:
+    """Sorts the entries of one local folder into ``tree``, ``outside`` being all links to folders; returns its real
+    folders."""
+    folders: list[str] = []
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             path = f"{folder.rstrip('/')}/{entry.name}"
             try:
                 info = entry.stat()
             except OSError:  # a link to nothing, or to itself
-                out.special.append(path)
+                tree.special.append(path)
                 continue
             if stat.S_ISDIR(info.st_mode):
-                (out.links if entry.is_symlink() else out.folders).append(path)
+                (tree.outside if entry.is_symlink() else folders).append(path)
             elif stat.S_ISREG(info.st_mode):
-                out.files.append(File(path, info.st_size))
+                tree.files.append(File(path, info.st_size))
             else:
-                out.special.append(path)
-    return out
+                tree.special.append(path)
+    return folders
 
 
 def is_below(path: str, folder: str) -> bool:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from idc.config import missing
 from idc.data import files
-from idc.data.object_store import answered
+from idc.data.object_store import retry_or_user_error
 from idc.data.schema import INSTRUCTION_SCHEMA_VERSION, PAIR_SCHEMA_VERSION
 from idc.data.textfiles import JsonError, decode_text, parse_json
 
@@ -28,7 +28,7 @@ SCHEMA_VERSIONS = {"pairs": PAIR_SCHEMA_VERSION, "instructions": INSTRUCTION_SCH
 """Version of the columns of each kind of folder; a folder with a newer one is refused."""
 
 IMAGE_COLUMNS = {"before", "after", "images"}
-"""Columns of images, or of lists of images; a mask is none."""
+"""Columns of images, or of lists of images; a mask is not one."""
 _PLAIN_NAME = r"^[^/]+$"
 
 
@@ -150,7 +150,7 @@ def read_manifest(path: AnyPath, kind: str | None = None, command: str | None = 
 
 def _parsed(folder: files.Location, path: AnyPath, kind: str | None, command: str | None) -> Manifest:
     location = folder / MANIFEST
-    if not answered(location.exists, str(path)):
+    if not retry_or_user_error(location.exists, str(path)):
         raise ValueError(f"{path} is not a data set folder: it has no {MANIFEST}{_import_first(path, kind, command)}")
     try:
         content = parse_json(decode_text(location.read(), "surrogateescape"))
@@ -199,8 +199,8 @@ def _import_first(path: AnyPath, kind: str | None, command: str | None) -> str:
 
 
 def missing_pairs(path: str, field: str, kind: str | None = "pairs", inputs: Sequence[str] = ()) -> Iterator[str]:
-    """Faults if the local folder at ``path`` does not exist, or is no complete folder of pairs, or of another ``kind``,
-    with images, or if one of its ``inputs`` is missing (a URI is checked when it is read)."""
+    """Errors if the local folder at ``path`` does not exist, or is not a complete folder of pairs (or of ``kind``) with
+    images, or if one of its ``inputs`` is missing (a URI is checked when it is read)."""
     if "://" in path:
         return
     faults = list(missing(path, field))
@@ -230,7 +230,7 @@ def complete_manifest(path: AnyPath, kind: str | None = None) -> Manifest:
 
 
 @contextlib.contextmanager
-def undamaged(file: files.Location) -> Iterator[None]:
+def explain_read_errors(file: files.Location) -> Iterator[None]:
     """Context in which a file of a data set folder is read; its faults become errors with advice.
 
     Raises:

@@ -20,14 +20,14 @@ from idc.data import files
 from idc.data.manifest import IMAGE_COLUMNS, AnyPath, complete_manifest, fingerprint
 from idc.data.parquet_files import refuse_objects
 from idc.data.stored_rows import iter_tables, read_schema
-from idc.data.write_errors import writing
+from idc.data.write_errors import explain_write_errors
 from idc.util.atomic import replacing
 
 ROWS_FOLDER = "_rows"
 """Folder in a data set folder for its Arrow files."""
 
 
-_HOLDER = "@row"
+_FIRST_ROW = "@row"
 """End of the name of the column with the number of the row that holds this row's value of an image column."""
 
 
@@ -74,8 +74,8 @@ class MappedRows(Sequence[dict[str, Any]]):
             raise ValueError(f"{self._file} is damaged ({error}); delete it, it is written again") from error
         self._ends = list(itertools.accumulate(batch.num_rows for batch in self._batches))
         positions = {name: position for position, name in enumerate(reader.schema.names)}
-        self.columns = [name for name in positions if not name.endswith(_HOLDER)]
-        self._holders = {name: positions[name + _HOLDER] for name in self.columns if name + _HOLDER in positions}
+        self.columns = [name for name in positions if not name.endswith(_FIRST_ROW)]
+        self._holders = {name: positions[name + _FIRST_ROW] for name in self.columns if name + _FIRST_ROW in positions}
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -141,15 +141,15 @@ def _rows_folder(source: files.Location) -> Path:
 def _convert(target: str, source: files.Location, columns: Sequence[str] | None, split: str | None) -> None:
     """Write the Arrow file once, however many processes need it at the same time."""
     folder = files.locate(os.path.dirname(target))
-    with writing(folder):
+    with explain_write_errors(folder):
         os.makedirs(folder.path, exist_ok=True)
-    with writing(folder), open(target + ".lock", "w") as lock:
+    with explain_write_errors(folder), open(target + ".lock", "w") as lock:
         with contextlib.suppress(OSError):  # without locks on this file system: done twice at worst, never wrongly
             fcntl.flock(lock, fcntl.LOCK_EX)
         if os.path.exists(target):  # another process wrote it while this one waited
             return
         schema = read_schema(source, columns)
-        images = [_FirstRows(name) for name in schema.names if name in IMAGE_COLUMNS]
+        images = [_ImageDeduplicator(name) for name in schema.names if name in IMAGE_COLUMNS]
         for image in images:
             schema = image.stored_schema(schema)
         name = f".{os.path.basename(target)}.{os.getpid()}.partial"
@@ -165,7 +165,7 @@ def _convert(target: str, source: files.Location, columns: Sequence[str] | None,
                     writer.write_batch(batch)
 
 
-class _FirstRows:
+class _ImageDeduplicator:
     """Leaves a value of an image column in the first row that has it, and empty in the others; a further column, the
     last one, has the number of that first row."""
 
@@ -178,7 +178,7 @@ class _FirstRows:
     def stored_schema(self, schema: pa.Schema) -> pa.Schema:
         number = schema.get_field_index(self.column)
         schema = schema.set(number, schema.field(number).with_nullable(True))
-        return schema.append(pa.field(self.column + _HOLDER, pa.int64(), False))
+        return schema.append(pa.field(self.column + _FIRST_ROW, pa.int64(), False))
 
     def stored(self, table: pa.Table) -> pa.Table:
         """The next rows of the folder."""

@@ -54,7 +54,7 @@ def reason_of(error: OSError) -> str | None:
     return next((reason for pattern, reason in _REASONS if re.search(pattern, text)), None)
 
 
-def patiently(operation: Callable[[], Result], what: str, patience_s: float) -> Result:
+def with_retries(operation: Callable[[], Result], what: str, patience_s: float) -> Result:
     """The result of an operation on object storage, tried again with growing pauses while the store does not answer.
 
     One line on stderr says that it waits, another that it goes on.
@@ -94,20 +94,20 @@ def patiently(operation: Callable[[], Result], what: str, patience_s: float) -> 
             return result
 
 
-def answered(operation: Callable[[], Result], what: str) -> Result:
-    """The result of the first look at an input: as :func:`patiently`, and a store that does not answer is an error of
-    the user.
+def retry_or_user_error(operation: Callable[[], Result], what: str) -> Result:
+    """The result of the first look at an input: as :func:`with_retries`, and a store that does not answer is an error
+    of the user.
 
     Raises:
         ValueError: the store refuses, or does not answer.
     """
     try:
-        return patiently(operation, what, READ_PATIENCE_S)
+        return with_retries(operation, what, READ_PATIENCE_S)
     except Unreachable as error:
         raise ValueError(str(error)) from None
 
 
-def reached(uri: str, field: str) -> Location:
+def resolve_uri(uri: str, field: str) -> Location:
     """The location of a URI (or a path); of one that cannot be used, an error that names the setting.
 
     Raises:
@@ -122,7 +122,7 @@ def reached(uri: str, field: str) -> Location:
     except ValueError as error:
         raise ValueError(f"{field}: {error}") from None
     except OSError as error:  # S3 is asked for the region of the bucket, unless AWS_REGION or AWS_ENDPOINT_URL is set
-        raise ValueError(_refused(uri, field, error)) from None
+        raise _unusable(uri, field, error) from None
     if not location.path:
         raise ValueError(f"{field}: {uri!r} names no bucket")
     return location
@@ -134,71 +134,70 @@ def check_writable(uri: str, field: str) -> None:
     Raises:
         ValueError: one line with the setting, the URI and what to do.
     """
-    with marked(uri, field) as marker:
-        if marker is not None and (fault := marker_fault(marker)):
-            raise ValueError(f"{field}: {fault}")
+    with write_probe(uri, field) as probe:
+        if probe is not None and (error := probe_error(probe)):
+            raise ValueError(f"{field}: {error}")
 
 
 @contextmanager
-def marked(uri: str, field: str) -> Iterator[str | None]:
+def write_probe(uri: str, field: str) -> Iterator[str | None]:
     """The URI of a small object below ``uri``, there until the block ends; None for a local path.
 
     Raises:
         ValueError: as :func:`check_writable`.
     """
-    location = reached(uri, field)
+    location = resolve_uri(uri, field)
     if location.local is not None:
         yield None
         return
-    marker = location / f".preflight-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    probe = location / f".preflight-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
-        _write(marker)
-    except OSError as error:
-        raise ValueError(_refused(uri, field, error)) from None
-    try:
-        yield marker.text
-    finally:
-        _forget(marker)
-
-
-def marker_fault(marker: str) -> str | None:
-    """Why this machine cannot read a marker that another one wrote, or write next to it; None if it can."""
-    folder = marker.rpartition("/")[0]
-    try:
-        location = locate(marker)
-        if location.read() != _MARK:
-            return f"does not see what is written to {folder!r}; check AWS_ENDPOINT_URL on every node"
-        probe = location.parent / f"{location.name}-{uuid.uuid4().hex[:8]}"
         _write(probe)
-        _forget(probe)
+    except OSError as error:
+        raise _unusable(uri, field, error) from None
+    try:
+        yield probe.text
+    finally:
+        _delete(probe)
+
+
+def probe_error(probe: str) -> str | None:
+    """Why this machine cannot read a probe that another one wrote, or write next to it; None if it can."""
+    folder = probe.rpartition("/")[0]
+    unseen = f"does not see what is written to {folder!r}; check AWS_ENDPOINT_URL on every node"
+    try:
+        location = locate(probe)
+        if location.read() != _PROBE:
+            return unseen
+        other = location.parent / f"{location.name}-{uuid.uuid4().hex[:8]}"
+        _write(other)
+        _delete(other)
     except FileNotFoundError:
-        return f"does not see what is written to {folder!r}; check AWS_ENDPOINT_URL on every node"
+        return unseen
     except (ValueError, OSError) as error:
-        reason = reason_of(error) if isinstance(error, OSError) else None
-        return (
-            f"cannot read and write {folder!r}: {reason or 'check the network and AWS_ENDPOINT_URL'} ({_line(error)})"
-        )
+        reason = (isinstance(error, OSError) and reason_of(error)) or "check the network and AWS_ENDPOINT_URL"
+        return f"cannot read and write {folder!r}: {reason} ({_line(error)})"
     return None
 
 
-_MARK = b"idc\n"
+_PROBE = b"idc\n"
 
 
-def _write(marker: Location) -> None:
-    with marker.filesystem.open_output_stream(marker.path) as stream:
-        stream.write(_MARK)
+def _write(probe: Location) -> None:
+    with probe.filesystem.open_output_stream(probe.path) as stream:
+        stream.write(_PROBE)
 
 
-def _forget(marker: Location) -> None:
+def _delete(probe: Location) -> None:
     try:
-        marker.delete()
+        probe.delete()
     except OSError as error:  # it does no harm where it is
-        logs.event("marker_left", f"{marker} was not deleted: {_line(error)}", "warning")
+        logs.event("probe_left", f"{probe} was not deleted: {_line(error)}", "warning")
 
 
-def _refused(uri: str, field: str, error: OSError) -> str:
+def _unusable(uri: str, field: str, error: OSError) -> ValueError:
     reason = reason_of(error) or "cannot be reached; check the network and AWS_ENDPOINT_URL"
-    return f"{field}={uri}: {reason} ({_line(error)})"
+    return ValueError(f"{field}={uri}: {reason} ({_line(error)})")
 
 
 def _line(error: BaseException) -> str:

@@ -25,14 +25,14 @@ _PLAIN = frozenset(
 
 
 def open_parquet(stream: pa.NativeFile, name: Any, **options: Any) -> pq.ParquetFile:
-    """A Parquet file, of which only the footer is read.
+    """Open a Parquet file; only the footer is read.
 
     Args:
         name: the file, for errors.
         options: of ``ParquetFile``.
 
     Raises:
-        ValueError: a column's type is no plain data (:func:`refuse_objects`).
+        ValueError: a column's type is not plain data (:func:`refuse_objects`).
         OSError, pyarrow.ArrowException: it is not a Parquet file, or is damaged.
     """
     parquet = pq.ParquetFile(stream, **options)

@@ -1,8 +1,8 @@
 """Chunks of work through stages into a data set folder, without Ray.
 
 A *source* reads a chunk as a columnar batch, *stages* transform it, and the rows are written to one part file of the
-folder. :func:`run_local` does this in the calling process; ``cluster.data.run_chunks_on_ray`` takes the same arguments
-and does it on Ray actors. Both write the same files.
+folder. :func:`run_local` does this in processes of this machine; ``cluster.data.run_chunks_on_ray`` takes the same
+arguments and does it on Ray actors. Both write the same files.
 
 A batch is ``dict[str, list | np.ndarray]`` with columns of equal length. The column ``error`` holds ``None`` for a
 good row and ``"code: detail"`` for a bad one. A stage is a plain class: ``__init__`` loads what it needs once,
@@ -12,9 +12,12 @@ row. A row is identified by its ``pair_id`` (``row_id`` or ``index`` until it ha
 
 from __future__ import annotations
 
-import logging
+import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,14 +39,14 @@ from idc.data.store import (
     read_schema,
 )
 from idc.data.stored_rows import iter_rejects, opened_part
+from idc.util.cores import usable_cores
 from idc.util.progress import Progress
-
-log = logging.getLogger(__name__)
 
 Batch = dict[str, Any]
 ToRows = Callable[[Batch], "pa.Table | list[dict[str, Any]]"]
 
 _NAME_COLUMNS = ("pair_id", "row_id", "index")
+_THREADS = "OMP_NUM_THREADS"
 
 
 class Source(Protocol):
@@ -80,22 +83,15 @@ class StageSpec:
 
     def build(self) -> Callable[[Batch], Batch]:
         """The stage, ready to call."""
-        return _Sliced(self.cls(**self.kwargs), self.batch_size)
+        return partial(_in_slices, self.cls(**self.kwargs), self.batch_size)
 
 
-class _Sliced:
-    """Calls a stage with slices of ``batch_size`` rows."""
-
-    def __init__(self, stage: Callable[[Batch], Batch], batch_size: int | None) -> None:
-        self.stage = stage
-        self.batch_size = batch_size
-
-    def __call__(self, batch: Batch) -> Batch:
-        rows = num_rows(batch)
-        if self.batch_size is None or rows <= self.batch_size:
-            return self.stage(batch)
-        starts = range(0, rows, self.batch_size)
-        return concat([self.stage(take(batch, range(s, min(s + self.batch_size, rows)))) for s in starts])
+def _in_slices(stage: Callable[[Batch], Batch], size: int | None, batch: Batch) -> Batch:
+    """Calls a stage with at most ``size`` rows at once."""
+    rows = num_rows(batch)
+    if size is None or rows <= size:
+        return stage(batch)
+    return concat([stage(take(batch, range(start, min(start + size, rows)))) for start in range(0, rows, size)])
 
 
 def num_rows(batch: Batch) -> int:
@@ -256,9 +252,18 @@ def run_pending(
     if folder.complete:
         return folder.manifest
     if pending := folder.pending():
-        progress, name = options.get("progress", True), options.get("name", "chunks")
-        with closing(results(pending)) as done:
-            _show(done, folder, len(pending), progress, name, options.get("watch"))
+        total, rows, rejects, watch = folder.num_chunks, 0, 0, options.get("watch")
+        written, show = total - len(pending), options.get("progress", True)
+        with (
+            closing(results(pending)) as done,
+            Progress(total, options.get("name", "chunks"), "chunk", done=written, show=show) as shown,
+        ):
+            for number, result in enumerate(done, start=written + 1):
+                rows += result.num_rows
+                rejects += result.num_rejects
+                shown.update(number, rows=rows, rejects=rejects)
+                if watch is not None:
+                    watch(result)
     return finish(folder, options.get("max_reject_share", 0.05), options.get("extra"))
 
 
@@ -267,9 +272,13 @@ def run_local(
     source: Source,
     stages: Sequence[StageSpec],
     to_rows: ToRows | None = None,
+    *,
+    processes: int = 1,
     **options: Unpack[RunOptions],
 ) -> Manifest:
-    """Run the pending chunks of ``folder`` in this process, then complete it.
+    """Run the pending chunks of ``folder`` on this machine, then complete it: in this process, or in up to
+    ``processes`` new ones if that is more than one. Each of those builds its own copies of the stages, its torch has
+    its share of the cores as threads, and it ends when this process does, even if that is killed.
 
     Args:
         to_rows: converts the good rows of the last batch to rows of the folder; by default the columns of the folder's
@@ -277,49 +286,81 @@ def run_local(
 
     Raises:
         TooManyRejects: see :func:`finish`.
+        RuntimeError: a process was killed; the written chunks stay.
     """
-    return run_pending(folder, source, partial(_results, folder, source, stages, to_rows), **options)
+    processes = min(processes, len(folder.pending()))
+    run = _Chunks(folder, source, stages, to_rows)
+    return run_pending(folder, source, partial(run.by_processes, processes) if processes > 1 else run.here, **options)
 
 
-def _results(
-    folder: DatasetFolder, source: Source, stages: Sequence[StageSpec], to_rows: ToRows | None, pending: Sequence[int]
-) -> Generator[ChunkResult, None, None]:
-    """One result per chunk, in order. While a chunk is in the stages, the next one is read and the one before it is
-    written; at most three are in memory."""
-    built = [stage.build() for stage in stages]
-    with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
-        read = reader.submit(source.read, pending[0])
-        written: Future[ChunkResult] | None = None
-        for number, chunk in enumerate(pending):
-            batch = read.result()
-            if number + 1 < len(pending):
-                read = reader.submit(source.read, pending[number + 1])
-            done = run_stages(built, batch)
-            if written is not None:
-                yield written.result()
-            written = writer.submit(write_result, folder, chunk, done, to_rows)
-        assert written is not None
-        yield written.result()
+@dataclass
+class _Chunks:
+    """The work of a local run; picklable, so that each process gets a copy and builds the stages itself."""
+
+    folder: DatasetFolder
+    source: Source
+    stages: Sequence[StageSpec]
+    to_rows: ToRows | None
+
+    def here(self, pending: Sequence[int]) -> Generator[ChunkResult, None, None]:
+        """One result per chunk, in order. While a chunk is in the stages, the next one is read and the one before it
+        is written; at most three are in memory."""
+        built = [stage.build() for stage in self.stages]
+        with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
+            read = reader.submit(self.source.read, pending[0])
+            written: Future[ChunkResult] | None = None
+            for number, chunk in enumerate(pending):
+                batch = read.result()
+                if number + 1 < len(pending):
+                    read = reader.submit(self.source.read, pending[number + 1])
+                done = run_stages(built, batch)
+                if written is not None:
+                    yield written.result()
+                written = writer.submit(write_result, self.folder, chunk, done, self.to_rows)
+            assert written is not None
+            yield written.result()
+
+    def by_processes(self, processes: int, pending: Sequence[int]) -> Generator[ChunkResult, None, None]:
+        """One result per chunk, in order of completion."""
+        context = multiprocessing.get_context("spawn")  # a fork of a process with threads can hang
+        pool = ProcessPoolExecutor(processes, context, _start_process, (self,))
+        chosen = os.environ.get(_THREADS)
+        os.environ.setdefault(_THREADS, str(max(1, usable_cores() // processes)))  # read when torch or numpy is loaded
+        try:
+            for future in as_completed([pool.submit(_run_chunk, chunk) for chunk in pending]):
+                yield future.result()
+        except BrokenProcessPool:
+            raise RuntimeError(
+                "a process ended unexpectedly, for example for lack of memory; repeat the command to continue, with "
+                "fewer workers if it happens again"
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+            if chosen is None:
+                del os.environ[_THREADS]
 
 
-def _show(
-    results: Iterable[ChunkResult],
-    folder: DatasetFolder,
-    pending: int,
-    progress: bool,
-    name: str,
-    watch: Callable[[ChunkResult], None] | None,
-) -> None:
-    """Consume the results and show the progress: chunks done, rows, rejects."""
-    total, rows, rejects = folder.num_chunks, 0, 0
-    before = total - pending
-    with Progress(total, name, "chunk", done=before, show=progress) as shown:
-        for done, result in enumerate(results, start=before + 1):
-            rows += result.num_rows
-            rejects += result.num_rejects
-            shown.update(done, rows=rows, rejects=rejects)
-            if watch is not None:
-                watch(result)
+_process: tuple[_Chunks, list[Callable[[Batch], Batch]]]
+"""In a process of a local run: its work, and the stages ready to call."""
+
+
+def _start_process(run: _Chunks) -> None:
+    global _process
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _process = run, [stage.build() for stage in run.stages]
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent has ended; a pool's process would otherwise wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _run_chunk(chunk: int) -> ChunkResult:
+    run, stages = _process
+    return write_result(run.folder, chunk, run_stages(stages, run.source.read(chunk)), run.to_rows)
 
 
 class FolderSource:

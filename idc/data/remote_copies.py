@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from pyarrow import fs
 
 from idc.data.files import Location
-from idc.data.object_store import READ_PATIENCE_S, Unreachable, patiently, reached
+from idc.data.object_store import READ_PATIENCE_S, Unreachable, resolve_uri, with_retries
 
 CACHE_VARIABLE = "IDC_CACHE"
 """Environment variable with the folder of the cache."""
@@ -46,7 +46,7 @@ def upload(source: Path, target: Location, patience_s: float) -> None:
         with source.open("rb") as stream, target.filesystem.open_output_stream(target.path) as out:
             shutil.copyfileobj(stream, out, _BLOCK)
 
-    patiently(copy, target.text, patience_s)
+    with_retries(copy, target.text, patience_s)
 
 
 def upload_files(folder: Path, names: Iterable[str], target: Location, patience_s: float) -> None:
@@ -69,7 +69,7 @@ def download(source: Location, target: Path, patience_s: float) -> None:
             shutil.copyfileobj(stream, out, _BLOCK)
 
     target.parent.mkdir(parents=True, exist_ok=True)
-    patiently(copy, source.text, patience_s)
+    with_retries(copy, source.text, patience_s)
 
 
 def download_files(source: Location, names: Iterable[str], folder: Path, patience_s: float) -> None:
@@ -85,7 +85,7 @@ def remove(file: Location, patience_s: float) -> None:
         if file.is_file():
             file.delete()
 
-    patiently(delete, file.text, patience_s)
+    with_retries(delete, file.text, patience_s)
 
 
 def remove_folder(folder: Location, patience_s: float) -> None:
@@ -95,12 +95,12 @@ def remove_folder(folder: Location, patience_s: float) -> None:
         if folder.is_folder():
             folder.filesystem.delete_dir(folder.path)
 
-    patiently(delete, folder.text, patience_s)
+    with_retries(delete, folder.text, patience_s)
 
 
 def sizes(folder: Location, patience_s: float) -> dict[str, int]:
     """Name, relative to the folder, -> bytes of all files below it; empty if there is no such folder."""
-    files = patiently(lambda: folder.scan().files, folder.text, patience_s)
+    files = with_retries(lambda: folder.scan().files, folder.text, patience_s)
     return {_below(folder.relative(file.path), folder): file.size for file in files}
 
 
@@ -115,7 +115,7 @@ def remote_listing(folder: Location, patience_s: float) -> list[Remote]:
             tags = list(pool.map(lambda info: _tag(folder.filesystem, info), files))
         return [Remote(name, info.size, tag) for name, info, tag in zip(names, files, tags, strict=True)]
 
-    return patiently(look, folder.text, patience_s)
+    return with_retries(look, folder.text, patience_s)
 
 
 def _tag(filesystem: fs.FileSystem, info: fs.FileInfo) -> str:
@@ -151,31 +151,29 @@ def local_folder(path: str | os.PathLike[str], *, stale: bool = False, patience_
     if not is_uri(text):
         return Path(text)
     text = text.rstrip("/")
-    location = reached(text, "artifact")
+    location = resolve_uri(text, "artifact")
     if location.local is not None:
         return Path(location.local)
-    root, stem = cache_root(), f"{_safe(location.text)}-{_short(location.text)}"
-    kept = _kept(root, stem) if stale else []
-    patience_s = min(patience_s, _STALE_PATIENCE_S) if kept else patience_s
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", location.text.partition("://")[2])[-48:].strip("._")
+    root, stem = cache_root(), f"{name}-{_short(location.text)}"
+    copies = sorted(root.glob(f"{stem}-*"), key=lambda copy: copy.stat().st_mtime) if stale else []
+    patience_s = min(patience_s, _STALE_PATIENCE_S) if copies else patience_s
     try:
         for _ in range(3):
-            before = remote_listing(location, patience_s)
-            if not before:
+            listing = remote_listing(location, patience_s)
+            if not listing:
                 raise ValueError(f"{text} holds no files; check the URI, and AWS_ENDPOINT_URL")
-            target = root / f"{stem}-{_short(repr(before))}"
-            fetched = _fetched(location, before, target, lambda: remote_listing(location, patience_s), patience_s)
-            if fetched:
-                return _used(target) / (location.name or "files")
+            copy = root / f"{stem}-{_short(repr(listing))}"
+            if _fetch(location, listing, copy, patience_s):
+                break
+        else:
+            raise ValueError(f"{text} changed while it was read, three times; try again when its writer is done")
     except Unreachable as error:
-        if kept:
-            return _used(kept[-1]) / (location.name or "files")
-        raise ValueError(str(error)) from None
-    raise ValueError(f"{text} changed while it was read, three times; try again when its writer is done")
-
-
-def _kept(root: Path, stem: str) -> list[Path]:
-    """The copies of a URI, the one used last at the end."""
-    return sorted(root.glob(f"{stem}-*"), key=lambda path: path.stat().st_mtime)
+        if not copies:
+            raise ValueError(str(error)) from None
+        copy = copies[-1]
+    os.utime(copy)  # the last one used is the newest
+    return copy / (location.name or "files")
 
 
 def is_uri(path: str | os.PathLike[str]) -> bool:
@@ -197,9 +195,7 @@ def cache_root() -> Path:
     return root
 
 
-def _fetched(
-    location: Location, files: list[Remote], target: Path, look: Callable[[], list[Remote]], patience_s: float
-) -> bool:
+def _fetch(location: Location, listing: list[Remote], target: Path, patience_s: float) -> bool:
     """Fetch into ``target``, if it is not there; False if the files changed meanwhile."""
     if target.exists():
         return True
@@ -211,9 +207,9 @@ def _fetched(
         shutil.rmtree(partial, ignore_errors=True)  # left by a killed process; we hold the lock
         inner = partial / (location.name or "files")
         try:
-            download_files(location, [file.name for file in files], inner, patience_s)
-            whole = all((inner / file.name).stat().st_size == file.size for file in files)
-            if not whole or look() != files:
+            download_files(location, [file.name for file in listing], inner, patience_s)
+            whole = all((inner / file.name).stat().st_size == file.size for file in listing)
+            if not whole or remote_listing(location, patience_s) != listing:
                 return False
             partial.rename(target)
         except FileNotFoundError:  # deleted since it was listed
@@ -221,17 +217,6 @@ def _fetched(
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return True
-
-
-def _used(target: Path) -> Path:
-    """The copy, whose time is now."""
-    os.utime(target)
-    return target
-
-
-def _safe(text: str) -> str:
-    """The end of a URI as a part of a file name."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", text.partition("://")[2])[-48:].strip("._")
 
 
 def _short(text: str) -> str:

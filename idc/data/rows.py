@@ -11,32 +11,22 @@ folder of images its file names.
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, NamedTuple, Protocol
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Protocol
 
 from idc.data import files
 from idc.data.config import AccessConfig
 from idc.data.pipeline import Batch, num_rows
-from idc.data.readers.base import SPLIT_NAMES, access, printable, unread
+from idc.data.readers.base import SPLIT_NAMES, access, printable
 from idc.data.readers.layouts import find_layout
-from idc.data.readers.own import IMAGES, must_have
+from idc.data.readers.own import IMAGES
 from idc.data.readers.own_folder import FolderReader
-from idc.data.readers.own_parquet import unwrapped
+from idc.data.readers.own_parquet import ParquetTable, unwrapped
 from idc.data.readers.own_table import TableReader
-from idc.data.readers.parquet_rows import GroupRows, Record, open_file, rows_of_group
-from idc.data.store import MANIFEST, AnyPath, ManifestPart, complete_manifest, fingerprint, read_schema, undamaged
-from idc.data.stored_rows import check_part
+from idc.data.readers.parquet_rows import Record
+from idc.data.store import MANIFEST, AnyPath, complete_manifest, fingerprint, read_schema
 
 RowFormat = Literal["auto", "pairs", "parquet", "csv", "jsonl", "folder"]
-
-_FOOTER_READERS = 16
-"""Footers of Parquet files read at the same time."""
 
 
 class _Rows(Protocol):
@@ -138,132 +128,32 @@ class InputRows:
         return SPLIT_NAMES.get(str(batch["split"][i]).strip().lower()) == self._split
 
 
-class _Groups(NamedTuple):
-    """The row groups of all files, in order."""
-
-    file: np.ndarray
-    group: np.ndarray
-    ends: np.ndarray
-    """Number of rows up to the end of each."""
-
-
 class ParquetRows:
-    """A Parquet file, a folder of them (and of folders of them), or, with ``pairs``, the parts of a folder of pairs.
-
-    Images are bytes, paths, or ``{"bytes", "path"}``. Memory is that of a chunk: a row group longer than a chunk is
-    read in several steps, each from where the chunk before it ended.
+    """The rows of a :class:`~idc.data.readers.own_parquet.ParquetTable`; with ``pairs`` of a folder of pairs.
 
     Raises:
-        ValueError: there is no Parquet file or no row, a file is damaged, a required column is missing, or the folder
-            has no images.
+        ValueError: as the table; or the folder has no images.
     """
 
     def __init__(
-        self,
-        source: files.Location,
-        *,
-        chunk_size: int = 256,
-        access: files.Access = files.LOCAL,
-        columns: Sequence[str] = IMAGES,
-        pairs: bool = False,
+        self, source: files.Location, *, chunk_size: int, access: files.Access, columns: Sequence[str], pairs: bool
     ) -> None:
-        self.extra: dict[str, Any] = {"notes": []}
-        self._columns = columns
-        self._parts: dict[str, ManifestPart] = {}
-        folder = source
+        parts, schema = None, None
         if pairs:
             manifest = complete_manifest(source, "pairs")
             manifest.need_images(source)
-            self._parts = {part.file: part for part in manifest.parts}
-            self._schema = read_schema(source)
-            self._names = list(self._parts)
-        elif source.is_file():
-            folder, self._names = source.parent, [source.name]
-        else:
-            tree = source.scan(access.links)
-            if tree.outside:
-                raise ValueError(
-                    f"{tree.outside[0]} is a link to a folder outside of {source}; follow_links=true follows it"
-                )
-            names = (source.relative(file.path) for file in tree.files)
-            visible = [name for name in names if not any(part[:1] in "._" for part in name.split("/"))]
-            self._names = [name for name in visible if name.endswith(".parquet")]
-            others = [name for name in visible if not name.endswith(".parquet")]
-            self.extra = {"notes": unread(others, "no Parquet file")}
-        if not self._names:
-            raise ValueError(f"{source} has no Parquet files")
-        self.reader = files.Reader(folder, access)
-        self._chunk_size = chunk_size
+            parts, schema = manifest.parts, read_schema(source)
+        self._columns = columns
+        self._table = table = ParquetTable(source, chunk_size, access, columns=columns, parts=parts, schema=schema)
+        self.extra: dict[str, Any] = {"notes": table.notes}
+        self.reader, self.num_rows = table.reader, table.num_rows
         hashed = hashlib.sha256()
-        number: list[int] = []
-        group: list[int] = []
-        rows: list[int] = []
-        with ThreadPoolExecutor(_FOOTER_READERS) as pool:
-            for index, (name, footer) in enumerate(zip(self._names, pool.map(self._footer, self._names), strict=True)):
-                hashed.update(f"/{name} ".encode("utf-8", "surrogateescape") + footer.raw)
-                number += [index] * len(footer.rows)
-                group += range(len(footer.rows))
-                rows += footer.rows
-        self.num_rows = sum(rows)
-        if not self.num_rows:
-            raise ValueError(f"{source} has no rows")
-        self._groups = _Groups(np.array(number, np.int32), np.array(group, np.int32), np.cumsum(rows, dtype=np.int64))
-        self._file: tuple[int, pa.NativeFile, pq.ParquetFile] | None = None
-        self._open: tuple[int, GroupRows] | None = None
+        for name, footer in zip(table.names, table.footers, strict=True):
+            hashed.update(f"/{name} ".encode("utf-8", "surrogateescape") + footer.raw)
         self.fingerprint = fingerprint("parquet rows", chunk_size, hashed.hexdigest())
 
-    def _footer(self, name: str) -> _Footer:
-        file = self.reader.folder / name
-        with undamaged(file), file.open() as stream:
-            parquet = open_file(stream, str(file))
-            if part := self._parts.get(name):
-                check_part(parquet, file, part, self._schema)
-            must_have(parquet.schema_arrow.names, str(file))
-            metadata = parquet.metadata
-            # The footer; its length and the magic number are the last 8 bytes of the file.
-            stream.seek(stream.size() - metadata.serialized_size - 8)
-            return _Footer([rows_of_group(parquet, i) for i in range(metadata.num_row_groups)], stream.read())
-
     def read(self, chunk_id: int) -> Batch:
-        start = chunk_id * self._chunk_size
-        stop = min(start + self._chunk_size, self.num_rows)
-        return _batch(itertools.chain.from_iterable(self._records(start, stop)), self._columns)
-
-    def _records(self, start: int, stop: int) -> Iterator[list[Record]]:
-        """Rows ``start`` to ``stop`` of the input, group by group."""
-        ends = self._groups.ends
-        for index in range(int(np.searchsorted(ends, start, side="right")), len(ends)):
-            first = int(ends[index - 1]) if index else 0
-            if first >= stop:
-                return
-            if self._open is None or self._open[0] != index or self._open[1].position > start - first:
-                self._open = index, self._group(index)
-            yield self._open[1].rows(max(0, start - first), min(int(ends[index]), stop) - first)
-
-    def _group(self, index: int) -> GroupRows:
-        stream, parquet = self._opened(int(self._groups.file[index]))
-        columns = [name for name in ("pair_id", *self._columns, "split") if name in parquet.schema_arrow.names]
-        return GroupRows(stream, parquet, int(self._groups.group[index]), columns, size=min(64, self._chunk_size))
-
-    def _opened(self, number: int) -> tuple[pa.NativeFile, pq.ParquetFile]:
-        """A file; the last one is kept open, because its footer may be long."""
-        if self._file is None or self._file[0] != number:
-            if self._file is not None:
-                self._file[2].close(force=True)  # without it pyarrow leaves open a stream that it was given
-            file = self.reader.folder / self._names[number]
-            stream = file.open()
-            self._file = number, stream, open_file(stream, str(file))
-        return self._file[1:]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_file": None, "_open": None}
-
-
-class _Footer(NamedTuple):
-    rows: list[int]
-    """Number of rows of each group."""
-    raw: bytes
-    """It has the offset of every page and, in its statistics, ids; so it distinguishes files."""
+        return _batch((record for _, record in self._table.chunk(chunk_id)), self._columns)
 
 
 def _batch(records: Iterable[Record], columns: Sequence[str]) -> Batch:

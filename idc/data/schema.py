@@ -138,7 +138,7 @@ def caption_origins(value: Any, of: str) -> tuple[CaptionOrigin | None, ...]:
     """A cell of the column :data:`CAPTION_ORIGINS`; empty if every caption is of the data set.
 
     Raises:
-        ValueError: beginning with ``of``: it is no list of objects with ``source`` and ``confidence``.
+        ValueError: beginning with ``of``: it is not a list of objects with ``source`` and ``confidence``.
     """
     if value is None:
         return ()
@@ -197,7 +197,11 @@ class Instruction:
     meta: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        where = _row_name("instructions", self)
+        if not isinstance(self.row_id, str) or not self.row_id:
+            raise ValueError(f"row_id is {self.row_id!r}; every row needs a text that is unique in its data set")
+        where = f"row {self.row_id!r}"
+        if self.split not in SPLITS:
+            raise ValueError(f"{where}: split {self.split!r} is not one of {', '.join(SPLITS)}")
         expected = "system" if self.turns and self.turns[0].role == "system" else "user"
         for number, turn in enumerate(self.turns):
             at = f"{where}: turns[{number}]"
@@ -216,11 +220,19 @@ class Instruction:
             expected = "assistant" if turn.role == "user" else "user"
         if not self.turns or self.turns[-1].role != "assistant":
             raise ValueError(f"{where}: turns: the last one must be an answer (role 'assistant')")
-        _check_images(where, self.images, "turns", sum(turn.text.count(IMAGE) for turn in self.turns))
+        for number, image in enumerate(self.images):
+            if not isinstance(image, bytes | str) or not image:
+                raise ValueError(f"{where}: images[{number}] is {image!r:.40}, neither encoded bytes nor a name")
+        marks = sum(turn.text.count(IMAGE) for turn in self.turns)
+        if marks != len(self.images):
+            raise ValueError(f"{where}: {marks} times {IMAGE} in turns, and {len(self.images)} images; make them equal")
 
     def to_row(self) -> dict[str, Any]:
         """The row of :func:`instruction_arrow_schema`; errors as of :meth:`ChangePair.to_row`."""
-        return _to_row("instructions", self)
+        for number, image in enumerate(self.images):
+            _require_bytes(image, f"row {self.row_id!r}: images[{number}]")
+        row = asdict(self)
+        return {**row, "images": list(self.images), "turns": list(row["turns"]), "meta": meta_text(self.meta)}
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Instruction:
@@ -229,65 +241,35 @@ class Instruction:
         Raises:
             ValueError: naming the row and the field.
         """
-        where = _row_of("instructions", row, ("row_id", "images", "turns"))
+        where = f"row {row.get('row_id')!r}"
+        for name in ("row_id", "images", "turns"):
+            if row.get(name) is None:
+                raise ValueError(f"{where}: {name} is missing; a row has row_id, images, turns")
         turns = []
         for number, turn in enumerate(_list(row["turns"], f"{where}: turns")):
             if not isinstance(turn, Mapping) or not {"role", "text"} <= turn.keys() <= {"role", "text", "task"}:
                 raise ValueError(f"{where}: turns[{number}] is {turn!r}, not an object with role, text and task")
             turns.append(Turn(turn["role"], turn["text"], turn.get("task")))
-        return cls(turns=tuple(turns), **_common(where, row))
-
-
-def _row_name(kind: str, row: Instruction) -> str:
-    if not isinstance(row.row_id, str) or not row.row_id:
-        raise ValueError(f"{kind}: row_id is {row.row_id!r}; every row needs a text that is unique in its data set")
-    if row.split not in SPLITS:
-        raise ValueError(f"{kind} row {row.row_id!r}: split {row.split!r} is not one of {', '.join(SPLITS)}")
-    return f"{kind} row {row.row_id!r}"
-
-
-def _row_of(kind: str, row: Mapping[str, Any], needed: Sequence[str]) -> str:
-    where = f"{kind} row {row.get('row_id')!r}"
-    if lost := [name for name in needed if row.get(name) is None]:
-        raise ValueError(f"{where}: {lost[0]} is missing; a row has {', '.join(needed)}")
-    return where
-
-
-def _common(where: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    meta = row.get("meta") or {}
-    try:
-        meta = json.loads(meta) if isinstance(meta, str) else meta
-    except ValueError as error:
-        raise ValueError(f"{where}: meta is not JSON ({error})") from None
-    return {
-        "row_id": row["row_id"],
-        "images": tuple(_list(row["images"], f"{where}: images")),
-        "split": row.get("split") or "train",
-        "of_pair": row.get("of_pair"),
-        "source": row.get("source") or "",
-        "meta": meta,
-    }
-
-
-def _to_row(kind: str, record: Instruction) -> dict[str, Any]:
-    for number, image in enumerate(record.images):
-        _require_bytes(image, f"{kind} row {record.row_id!r}: images[{number}]")
-    lists = {name: list(value) for name, value in asdict(record).items() if isinstance(value, tuple)}
-    return {**asdict(record), **lists, "meta": meta_text(record.meta)}
+        meta = row.get("meta") or {}
+        try:
+            meta = json.loads(meta) if isinstance(meta, str) else meta
+        except ValueError as error:
+            raise ValueError(f"{where}: meta is not JSON ({error})") from None
+        return cls(
+            row_id=row["row_id"],
+            images=tuple(_list(row["images"], f"{where}: images")),
+            turns=tuple(turns),
+            split=row.get("split") or "train",
+            of_pair=row.get("of_pair"),
+            source=row.get("source") or "",
+            meta=meta,
+        )
 
 
 def _list(value: Any, what: str) -> Sequence[Any]:
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise ValueError(f"{what} is {value!r}, not a list")
     return value
-
-
-def _check_images(where: str, images: Sequence[Any], texts: str, marks: int) -> None:
-    for number, image in enumerate(images):
-        if not isinstance(image, bytes | str) or not image:
-            raise ValueError(f"{where}: images[{number}] is {image!r:.40}, neither encoded bytes nor a name")
-    if marks != len(images):
-        raise ValueError(f"{where}: {marks} times {IMAGE} in {texts}, and {len(images)} images; they must be equal")
 
 
 def _require_bytes(image: bytes | str, what: str) -> None:

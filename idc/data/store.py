@@ -31,22 +31,36 @@ from idc.data.manifest import (
     ManifestPart,
     Reject,
     complete_manifest,
+    explain_read_errors,
     fingerprint,
     input_name,
     input_path,
     manifest_changed,
     read_manifest,
-    undamaged,
 )
 from idc.data.mapped_rows import ROWS_FOLDER, MappedRows
-from idc.data.object_store import answered, check_writable
+from idc.data.object_store import check_writable, retry_or_user_error
 from idc.data.stored_rows import iter_rows, iter_tables, read_rejects, read_schema, read_table
-from idc.data.write_errors import writing
+from idc.data.write_errors import explain_write_errors
 
 __all__ = [
-    "MANIFEST", "SCHEMA_VERSIONS", "AnyPath", "DatasetFolder", "Manifest", "ManifestPart", "MappedRows", "Reject",
-    "complete_manifest", "fingerprint", "iter_rows", "iter_tables", "read_manifest", "read_rejects", "read_schema",
-    "read_table", "undamaged",
+    "MANIFEST",
+    "SCHEMA_VERSIONS",
+    "AnyPath",
+    "DatasetFolder",
+    "Manifest",
+    "ManifestPart",
+    "MappedRows",
+    "Reject",
+    "complete_manifest",
+    "explain_read_errors",
+    "fingerprint",
+    "iter_rows",
+    "iter_tables",
+    "read_manifest",
+    "read_rejects",
+    "read_schema",
+    "read_table",
 ]  # fmt: skip
 
 ROW_GROUP = 32
@@ -122,7 +136,7 @@ class DatasetFolder:
             extra=extra or {},
             inputs={name: input_path(location, input_name(location, value)) for name, value in (inputs or {}).items()},
         )
-        old_files = [f for f in answered(location.list_files, str(path)) if _OWN_FILE.match(f.base_name)]
+        old_files = [f for f in retry_or_user_error(location.list_files, str(path)) if _OWN_FILE.match(f.base_name)]
         manifest = read_manifest(location) if (location / MANIFEST).exists() else None
         same = manifest is not None and (
             manifest.fingerprint,
@@ -134,7 +148,7 @@ class DatasetFolder:
             folder = cls(location, schema, manifest)
             if manifest.inputs != fresh.inputs:
                 manifest.inputs = fresh.inputs
-                with writing(location):
+                with explain_write_errors(location):
                     folder._save()
             return folder
         if (manifest is not None or old_files) and not overwrite:
@@ -147,7 +161,7 @@ class DatasetFolder:
             raise ValueError(f"{path} holds {what}; choose another folder, or pass overwrite=true to replace it")
         if isinstance(path, str):
             check_writable(path, "out")
-        with writing(location):
+        with explain_write_errors(location):
             if manifest is not None:
                 (location / MANIFEST).delete()  # first, so that a kill here cannot leave a wrong complete folder
             for info in old_files:
@@ -194,7 +208,7 @@ class DatasetFolder:
         }
         metadata = {_COUNTS_KEY: json.dumps(counts).encode()}
         reject_file = self.location / _rejects_name(chunk_id)
-        with writing(self.location):
+        with explain_write_errors(self.location):
             if bad:
                 columns = {"row_id": [r.row_id for r in bad], "reason": [r.reason for r in bad]}
                 self._write_table(reject_file, pa.table(columns, schema=_REJECT_SCHEMA))
@@ -213,7 +227,7 @@ class DatasetFolder:
                 f"{self.location}: {len(missing)} of {self.num_chunks} chunks are missing, first {missing[0]}"
             )
         self.manifest = self.counted(complete=True, extra=extra)
-        with writing(self.location):
+        with explain_write_errors(self.location):
             self._save()
             for info in self.location.list_files():
                 if info.base_name.startswith(".tmp-"):
@@ -231,7 +245,7 @@ class DatasetFolder:
             if chunk in missing:
                 continue
             name = _part_name(chunk)
-            with undamaged(self.location / name), (self.location / name).open() as stream:
+            with explain_read_errors(self.location / name), (self.location / name).open() as stream:
                 footer = pq.read_metadata(stream)
             if _COUNTS_KEY not in (footer.metadata or {}):
                 raise ValueError(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from idc.data import files
-from idc.data.manifest import AnyPath, Manifest, ManifestPart, Reject, complete_manifest, undamaged
+from idc.data.manifest import AnyPath, Manifest, ManifestPart, Reject, complete_manifest, explain_read_errors
 from idc.data.parquet_files import open_parquet
 
 
@@ -53,7 +53,7 @@ def opened_part(folder: files.Location, part: ManifestPart, schema: pa.Schema) -
         ValueError: the file is missing or damaged, or another file than the one that the manifest describes.
     """
     file = folder / part.file
-    with undamaged(file), file.open() as stream:
+    with explain_read_errors(file), file.open() as stream:
         parquet = open_parquet(stream, file)
         check_part(parquet, file, part, schema)
         yield parquet
@@ -104,7 +104,7 @@ def _schema_of(folder: files.Location, manifest: Manifest) -> pa.Schema:
     if not manifest.parts:
         raise ValueError(f"{folder} is empty: it has no parts")
     first = folder / manifest.parts[0].file
-    with undamaged(first), first.open() as stream:
+    with explain_read_errors(first), first.open() as stream:
         return open_parquet(stream, first).schema_arrow.remove_metadata()
 
 
@@ -131,7 +131,7 @@ def iter_rejects(folder: files.Location, manifest: Manifest) -> Iterator[Reject]
     for part in manifest.parts:
         if part.rejects is not None:
             file = folder / part.rejects
-            with undamaged(file), file.open() as stream:
+            with explain_read_errors(file), file.open() as stream:
                 table = open_parquet(stream, file).read()
             for row in table.to_pylist():
                 yield Reject(row["row_id"], row["reason"])

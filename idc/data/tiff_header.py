@@ -84,7 +84,7 @@ class Directory(dict[int, _Tag]):
 
     @property
     def image_bytes(self) -> int:
-        """Of all decoded pixels."""
+        """Bytes of all decoded pixels."""
         return self.width * self.height * self.bands * self.bits // 8
 
 

@@ -26,7 +26,7 @@ _UNWRITABLE = {
 
 
 @contextmanager
-def writing(folder: Location) -> Iterator[None]:
+def explain_write_errors(folder: Location) -> Iterator[None]:
     """Context in which files of a folder are written; a disk that is full or that may not be written is an error of the
     user.
 

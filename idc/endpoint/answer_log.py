@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from idc.data.files import locate
-from idc.data.write_errors import writing
+from idc.data.write_errors import explain_write_errors
 from idc.util.atomic import write_text
 
 
@@ -23,7 +23,7 @@ class AnswerLog:
         self._path = path
         self._lock = threading.Lock()
         self.known: dict[str, dict[str, Any]] = {}
-        with writing(locate(path.parent)):
+        with explain_write_errors(locate(path.parent)):
             path.parent.mkdir(parents=True, exist_ok=True)
         lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
         whole = []
@@ -44,6 +44,6 @@ class AnswerLog:
             ValueError: the folder cannot be written.
         """
         with self._lock:
-            with writing(locate(self._path.parent)), self._path.open("a", encoding="utf-8") as file:
+            with explain_write_errors(locate(self._path.parent)), self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
             self.known[record["key"]] = record

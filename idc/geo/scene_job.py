@@ -30,7 +30,7 @@ from idc.data.files import locate
 from idc.data.images import decode_image
 from idc.data.pipeline import ChunkResult, StageSpec, run_local
 from idc.data.store import Manifest, fingerprint, iter_rows, read_manifest
-from idc.data.write_errors import writing
+from idc.data.write_errors import explain_write_errors
 from idc.geo.components import MapPart, keep_parts, map_parts
 from idc.geo.config import SceneJob
 from idc.geo.polygons import change_properties, class_name, outlines, pixel_areas
@@ -126,7 +126,7 @@ def caption_scene(
     done = sum(result.num_rows + result.num_rejects for result in results)
     if earlier is not None and same and not done:
         return SceneResult(earlier, done)
-    with writing(locate(job.out)), gdal():
+    with explain_write_errors(locate(job.out)), gdal():
         (out / SUMMARY).unlink(missing_ok=True)
         summary = {"fingerprint": content, **_merged(job, scene, tiling, out), "notes": list(scene.notes)}
         write_json(out / SUMMARY, summary)

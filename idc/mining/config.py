@@ -25,9 +25,9 @@ class FeatureThresholds(ConfigModel):
     """
 
     max: float = Field(default=0.95, ge=-1, le=1)
-    """tau_max: a neighbour above this similarity is taken for the same image and is no candidate."""
+    """tau_max: a neighbour above this similarity is taken for the same image and is not a candidate."""
     min: float = Field(default=0.78, ge=-1, le=1)
-    """tau_min: a neighbour below this similarity is no candidate."""
+    """tau_min: a neighbour below this similarity is not a candidate."""
     set_max: float = Field(default=0.80, ge=-1, le=1)
     """tau_max of the set: an image has no candidates if the most similar one is below this."""
     set_min: float = Field(default=0.78, ge=-1, le=1)
@@ -90,7 +90,7 @@ class MiningConfig(ConfigModel):
     neighbours: int = Field(default=50, ge=1)  # k
     """k: nearest images listed under each feature. The paper does not state its k."""
     index: Literal["exact", "hnsw"] = "exact"
-    """The search index, of which every worker holds both features in memory: images x dimensions x 4 bytes (0.4 GB of
+    """The search index; every worker holds both features in memory: images x dimensions x 4 bytes (0.4 GB of
     100,000 images and 1024 dimensions). exact: every image is compared with every other one. hnsw: a graph of
     neighbours, for millions of images. The paper names no kind."""
     clusters: int = Field(default=3, ge=1)  # K
@@ -115,13 +115,13 @@ class MiningConfig(ConfigModel):
             yield "alpha, beta: both are 0; give one of them a weight"
 
     def thresholds(self) -> tuple[FeatureThresholds, FeatureThresholds]:
-        """Of the first and the second feature."""
+        """The thresholds of the first and the second feature."""
         if self.encoder == "clip_dinov2":
             return self.clip_dinov2.clip_thresholds, self.clip_dinov2.dinov2_thresholds
         return self.efficientnet_lite0.head_thresholds, self.efficientnet_lite0.middle_thresholds
 
     def feature_names(self) -> tuple[str, str]:
-        """Of the first and the second feature, for pages and the pairs' meta."""
+        """Names of the two features, for pages and the pairs' meta."""
         return ("CLIP", "DINOv2") if self.encoder == "clip_dinov2" else ("head", "middle")
 
 

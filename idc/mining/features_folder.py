@@ -5,17 +5,13 @@ A row is an image that could be decoded. Its number, from 0 in the order of the 
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from itertools import accumulate
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 
-from idc.data import files
-from idc.data.manifest import AnyPath
-from idc.data.parquet_files import open_parquet
-from idc.data.pipeline import read_range
-from idc.data.store import complete_manifest, undamaged
+from idc.data.manifest import AnyPath, Manifest
+from idc.data.store import read_table
 
 FEATURES = ("first", "second")
 """Columns of the two features: CLIP and DINOv2, or head and middle of the embedded network."""
@@ -52,38 +48,20 @@ def to_matrix(cells: list[bytes]) -> np.ndarray:
     return np.frombuffer(b"".join(cells), np.float16).reshape(len(cells), -1).astype(np.float32)
 
 
-class FeatureRows:
-    """Ranges of rows of a complete folder of features; picklable."""
+def read_feature(path: AnyPath, feature: str) -> np.ndarray:
+    """A feature of all images of a complete folder, float32 (N, D)."""
+    return to_matrix(read_table(path, [feature])[feature].to_pylist())
 
-    def __init__(self, path: AnyPath) -> None:
-        self.folder = files.locate(path)
-        manifest = complete_manifest(self.folder, "image_features")
-        self.parts = manifest.parts
-        self.starts = [0, *accumulate(part.num_rows for part in self.parts)]
-        self.num_rows = manifest.num_rows
 
-    def read(self, start: int, stop: int, columns: list[str]) -> pa.Table:
-        """The rows from ``start`` to before ``stop``."""
-        tables = []
-        number = bisect_right(self.starts, start) - 1
-        while number < len(self.parts) and self.starts[number] < stop:
-            first, rows = self.starts[number], self.parts[number].num_rows
-            low, high = max(start - first, 0), min(stop - first, rows)
-            if low < high:
-                file = self.folder / self.parts[number].file
-                with undamaged(file), file.open() as stream:
-                    tables.append(read_range(open_parquet(stream, file), low, high, columns))
-            number += 1
-        return pa.concat_tables(tables)
+def read_thumbnails(path: AnyPath) -> np.ndarray:
+    """Thumbnails of all images, float32 (N, 192), 0 to 255."""
+    cells = read_table(path, ["thumbnail"])["thumbnail"].to_pylist()
+    return np.frombuffer(b"".join(cells), np.uint8).reshape(-1, THUMBNAIL_VALUES).astype(np.float32)
 
-    def matrix(self, start: int, stop: int, feature: str) -> np.ndarray:
-        """A feature of these rows, float32 (N, D)."""
-        return to_matrix(self.read(start, stop, [feature])[feature].to_pylist())
 
-    def thumbnails(self, start: int, stop: int) -> np.ndarray:
-        """Thumbnails of these rows, float32 (N, 192), 0 to 255."""
-        cells = self.read(start, stop, ["thumbnail"])["thumbnail"].to_pylist()
-        return np.frombuffer(b"".join(cells), np.uint8).reshape(-1, THUMBNAIL_VALUES).astype(np.float32)
+@lru_cache(maxsize=1)
+def _image_ids(path: str, fingerprint: str) -> list[str]:
+    return read_table(path, ["image_id"])["image_id"].to_pylist()
 
 
 class RowRanges:
@@ -93,21 +71,18 @@ class RowRanges:
         duplicates: numbers of removed images -> the image that each one duplicates; their rows have an error.
     """
 
-    def __init__(self, path: AnyPath, chunk_size: int, duplicates: dict[int, int] | None = None) -> None:
-        self.rows = FeatureRows(path)
-        self.chunk_size = chunk_size
-        self.duplicates = duplicates or {}
+    def __init__(self, path: str, features: Manifest, chunk_size: int, duplicates: dict[int, int]) -> None:
+        self.folder, self.num_rows = (path, features.fingerprint), features.num_rows
+        self.chunk_size, self.duplicates = chunk_size, duplicates
 
     @property
     def num_chunks(self) -> int:
-        return -(-self.rows.num_rows // self.chunk_size)
+        return -(-self.num_rows // self.chunk_size)
 
     def read(self, chunk_id: int) -> dict[str, list[object]]:
-        start = chunk_id * self.chunk_size
-        stop = min(start + self.chunk_size, self.rows.num_rows)
-        numbers = range(start, stop)
-        ids = self.rows.read(start, stop, ["image_id"])["image_id"].to_pylist()
-        of = sorted({self.duplicates[n] for n in numbers if n in self.duplicates})
-        kept = {n: self.rows.read(n, n + 1, ["image_id"])["image_id"][0].as_py() for n in of}
-        errors = [f"near duplicate: of {kept[self.duplicates[n]]}" if n in self.duplicates else None for n in numbers]
-        return {"number": list(numbers), "row_id": ids, "image_id": ids, "error": errors}
+        ids, start = _image_ids(*self.folder), chunk_id * self.chunk_size
+        numbers = range(start, min(start + self.chunk_size, self.num_rows))
+        originals = [self.duplicates.get(n) for n in numbers]
+        errors = [None if of is None else f"near duplicate: of {ids[of]}" for of in originals]
+        names: list[object] = [ids[n] for n in numbers]
+        return {"number": list(numbers), "row_id": names, "image_id": names, "error": list(errors)}

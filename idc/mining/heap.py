@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import Protocol
 
@@ -15,6 +16,8 @@ from idc.data.mapped_rows import MappedRows
 from idc.data.pipeline import Batch, FolderSource
 from idc.data.readers.base import printable
 from idc.data.store import MANIFEST, fingerprint
+
+_ROLES = ("before", "after")
 
 HeapImages = Callable[[int, str], bytes]
 """The encoded bytes of an image, by its position and id; picklable and small. Raises ImageError if unreadable."""
@@ -65,8 +68,7 @@ class FilesHeap:
         tree = folder.scan()
         self.images: HeapImages = partial(_file_bytes, files.Reader(folder))
         self.chunk_size = chunk_size
-        self.names: list[str] = []
-        sizes: list[int] = []
+        images: list[tuple[str, int]] = []
         ignored: Counter[str] = Counter()
         for file in tree.files:
             name = folder.relative(file.path)
@@ -74,42 +76,43 @@ class FilesHeap:
             if any(part.startswith(".") for part in name.split("/")):
                 ignored["hidden files"] += 1
             elif suffix in IMAGE_SUFFIXES or suffix in OTHER_IMAGE_SUFFIXES:
-                self.names.append(name)
-                sizes.append(file.size)
+                images.append((name, file.size))
             else:
                 ignored[f"{printable(suffix)} files" if suffix else "files without a suffix"] += 1
         self.notes = [f"left out: {count:,} {kind}" for kind, count in sorted(ignored.items())]
         if tree.special:
             names = ", ".join(printable(folder.relative(path)) for path in tree.special[:3])
-            self.notes.append(f"left out: {len(tree.special):,} that are no files: {names}")
+            self.notes.append(f"left out: {len(tree.special):,} that are not files: {names}")
         if tree.outside:
             self.notes.append(f"left out: {len(tree.outside):,} links to folders outside of the heap")
-        if not self.names:
+        if not images:
             raise ValueError(f"{folder} has no images: {'; '.join(self.notes) or 'it is empty'}")
-        self.num_images = len(self.names)
-        content = [[printable(name), size] for name, size in zip(self.names, sizes, strict=True)]
-        self.fingerprint = fingerprint("files", content)
+        self.names, self.num_images = [name for name, _ in images], len(images)
+        self.fingerprint = fingerprint("files", [[printable(name), size] for name, size in images])
 
     @property
     def num_chunks(self) -> int:
         return -(-self.num_images // self.chunk_size)
 
     def read(self, chunk_id: int) -> Batch:
-        positions = range(chunk_id * self.chunk_size, min((chunk_id + 1) * self.chunk_size, self.num_images))
-        batch: Batch = {"place": list(positions), "image_id": [], "data": [], "error": []}
-        for position in positions:
-            data, error = None, None
-            try:
-                data = self.images(position, self.names[position])
-            except ImageError as failure:
-                error = printable(str(failure))
-            name = printable(self.names[position])
-            if error is None and name != self.names[position]:
-                data, error = None, "not UTF-8: the file's name"
-            batch["image_id"].append(name)
-            batch["data"].append(data)
-            batch["error"].append(error)
-        return batch
+        positions = list(range(self.num_images)[chunk_id * self.chunk_size : (chunk_id + 1) * self.chunk_size])
+        names = [printable(self.names[position]) for position in positions]
+        images = [self._image(position) for position in positions]
+        return {
+            "place": positions,
+            "image_id": names,
+            "data": [data for data, _ in images],
+            "error": [error for _, error in images],
+        }
+
+    def _image(self, position: int) -> tuple[bytes | None, str | None]:
+        """The bytes of an image, or the error."""
+        name = self.names[position]
+        try:
+            data = self.images(position, name)
+        except ImageError as error:
+            return None, printable(str(error))
+        return (data, None) if printable(name) == name else (None, "not UTF-8: the file's name")
 
 
 def _file_bytes(reader: files.Reader, position: int, image_id: str) -> bytes:
@@ -120,35 +123,29 @@ class PairsHeap:
     """The images of a folder of pairs; ``image_id`` is ``<pair_id>/before`` or ``<pair_id>/after``."""
 
     def __init__(self, folder: files.Location, chunk_size: int) -> None:
-        columns = ["pair_id", "before", "after"]
-        self.images: HeapImages = MinedImages(folder)
-        self.source = FolderSource(folder, chunk_size=max(1, chunk_size // 2), columns=columns, kind="pairs")
-        self.num_images = 2 * self.source.manifest.num_rows
+        self.images: HeapImages = _PairImages(folder)
+        self.source = FolderSource(
+            folder, chunk_size=max(1, chunk_size // 2), columns=["pair_id", *_ROLES], kind="pairs"
+        )
+        self.num_images, self.num_chunks = 2 * self.source.manifest.num_rows, self.source.num_chunks
         if not self.num_images:
             raise ValueError(f"{folder} has no pairs")
         self.fingerprint = fingerprint("pairs", self.source.manifest.fingerprint)
         self.notes: list[str] = []
-        self._starts = [0]
-        for chunk in range(self.source.num_chunks):
-            self._starts.append(self._starts[-1] + self.source.rows_of(chunk))
-
-    @property
-    def num_chunks(self) -> int:
-        return self.source.num_chunks
+        self._starts = [0, *accumulate(map(self.source.rows_of, range(self.num_chunks)))]
 
     def read(self, chunk_id: int) -> Batch:
         pairs = self.source.read(chunk_id)
-        first = 2 * self._starts[chunk_id]
-        count = 2 * len(pairs["pair_id"])
+        first, count = 2 * self._starts[chunk_id], 2 * len(pairs["pair_id"])
         return {
             "place": list(range(first, first + count)),
-            "image_id": [f"{name}/{role}" for name in pairs["pair_id"] for role in ("before", "after")],
+            "image_id": [f"{name}/{role}" for name in pairs["pair_id"] for role in _ROLES],
             "data": [data for both in zip(pairs["before"], pairs["after"], strict=True) for data in both],
             "error": [None] * count,
         }
 
 
-class MinedImages:
+class _PairImages:
     """Images by their positions; the pairs are memory-mapped at the first read."""
 
     def __init__(self, folder: files.Location) -> None:
@@ -156,9 +153,7 @@ class MinedImages:
         self._rows: MappedRows | None = None
 
     def __call__(self, position: int, image_id: str) -> bytes:
-        if self._rows is None:
-            self._rows = MappedRows(self.folder, ["before", "after"])
-        row, role = divmod(position, 2)
-        data = self._rows[row][("before", "after")[role]]
+        self._rows = self._rows or MappedRows(self.folder, _ROLES)
+        data = self._rows[position // 2][_ROLES[position % 2]]
         assert isinstance(data, bytes)
         return data

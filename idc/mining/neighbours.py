@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from idc.data.manifest import AnyPath
 from idc.data.pipeline import Batch, good_rows, num_rows, with_errors
-from idc.mining.features_folder import FEATURES, FeatureRows
+from idc.mining.features_folder import FEATURES, read_feature
 
 _SPARE = 8
 """Neighbours that an exact search lists beyond k: rounding in faiss's sums may exchange the last ones."""
@@ -53,21 +53,20 @@ class FindNeighbours:
 
     def __init__(self, features: AnyPath, removed: np.ndarray, kind: str, k: int, threads: int) -> None:
         faiss.omp_set_num_threads(threads)
-        self.rows, self.k = FeatureRows(features), k
-        numbers = np.arange(self.rows.num_rows)
-        self.members = numbers[~np.isin(numbers, removed)]
-        matrices = {name: self.rows.matrix(0, len(numbers), name)[self.members] for name in FEATURES}
-        self.indexes = {name: build_index(matrix, kind) for name, matrix in matrices.items()}
+        self.k, self.indexes = k, dict[str, Any]()
+        for name in FEATURES:
+            matrix = read_feature(features, name)
+            self.members = np.setdiff1d(np.arange(len(matrix)), removed)
+            self.indexes[name] = build_index(matrix[self.members], kind)
 
     def __call__(self, batch: Batch) -> Batch:
         batch = with_errors(batch)
         good = good_rows(batch)
         out: Batch = {f"{name}_{what}": [[]] * num_rows(batch) for name in FEATURES for what in ("ids", "sims")}
         if good:
-            first, last = batch["number"][good[0]], batch["number"][good[-1]]
             numbers = np.array([batch["number"][i] for i in good])
             for name in FEATURES:
-                queries = self.rows.matrix(first, last + 1, name)[numbers - first]
+                queries = self.indexes[name].reconstruct_batch(np.searchsorted(self.members, numbers))
                 lists = zip(*search(self.indexes[name], self.members, queries, numbers, self.k), strict=True)
                 for i, (ids, sims) in zip(good, lists, strict=True):
                     out[f"{name}_ids"][i], out[f"{name}_sims"][i] = ids[ids >= 0].tolist(), sims[ids >= 0].tolist()

@@ -17,7 +17,7 @@ from typing import Any, get_args
 import numpy as np
 
 from idc.rendered.config import ChangeType, Color, Material, Shape
-from idc.rendered.scene import CHANGED, Change, Order, Scene, Thing, View
+from idc.rendered.scene import CHANGED, Change, Order, Scene, SceneObject, View
 
 ATTRIBUTES = ("size", "color", "material", "shape")
 
@@ -93,11 +93,11 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Sight:
+class ObjectInView:
     """An object in one image, with all objects of that image and its view."""
 
-    thing: Thing
-    things: tuple[Thing, ...]
+    thing: SceneObject
+    things: tuple[SceneObject, ...]
     view: View
 
 
@@ -107,11 +107,11 @@ class SceneDescription:
 
     attributes: tuple[str, ...]
     relation: str | None = None
-    anchor: Thing | None = None
+    anchor: SceneObject | None = None
     anchor_attributes: tuple[str, ...] = ()
 
 
-def holds(relation: str, a: Thing, b: Thing, view: View, margin: float) -> bool:
+def holds(relation: str, a: SceneObject, b: SceneObject, view: View, margin: float) -> bool:
     """Whether ``relation`` holds between ``a`` and ``b`` by more than ``margin``, seen along the ground."""
     (right_x, right_y), (away_x, away_y) = view.ground_axes
     dx, dy = a.x - b.x, a.y - b.y
@@ -119,25 +119,25 @@ def holds(relation: str, a: Thing, b: Thing, view: View, margin: float) -> bool:
     return {"left": -right, "right": right, "front": -away, "behind": away}[relation] > margin
 
 
-def matching(things: Iterable[Thing], thing: Thing, attributes: Sequence[str]) -> list[Thing]:
+def matching(things: Iterable[SceneObject], thing: SceneObject, attributes: Sequence[str]) -> list[SceneObject]:
     """The objects that share these attributes with ``thing``, itself among them."""
     return [t for t in things if all(getattr(t, a) == getattr(thing, a) for a in attributes)]
 
 
 def sights(
-    change: Change, before: tuple[Thing, ...], after: tuple[Thing, ...], views: Sequence[View]
-) -> tuple[list[Sight], list[Sight]]:
+    change: Change, before: tuple[SceneObject, ...], after: tuple[SceneObject, ...], views: Sequence[View]
+) -> tuple[list[ObjectInView], list[ObjectInView]]:
     """The images in which its description must be unique, and those in which a relation of it must hold."""
     seen = []
     if change.before is not None:
-        seen.append(Sight(change.before, before, views[0]))
+        seen.append(ObjectInView(change.before, before, views[0]))
     if change.after is not None:
-        seen.append(Sight(change.after, after, views[1]))
+        seen.append(ObjectInView(change.after, after, views[1]))
     return (seen[:1] if change.kind in ("color", "material") else seen), seen
 
 
 def descriptions(
-    unique_in: list[Sight], holds_in: list[Sight]
+    unique_in: list[ObjectInView], holds_in: list[ObjectInView]
 ) -> tuple[list[SceneDescription], list[SceneDescription]]:
     """All unambiguous descriptions of an object: by at least two attributes alone, and with a relation.
 
@@ -169,7 +169,9 @@ def descriptions(
     return plain, relational
 
 
-def describable(change: Change, before: tuple[Thing, ...], after: tuple[Thing, ...], views: Sequence[View]) -> bool:
+def describable(
+    change: Change, before: tuple[SceneObject, ...], after: tuple[SceneObject, ...], views: Sequence[View]
+) -> bool:
     """Whether the changed object has a true and unambiguous description."""
     unique_in, holds_in = sights(change, before, after, views)
     # what is unique by some attributes is unique by all
@@ -201,7 +203,7 @@ def captions_of_record(
 ) -> list[str]:
     """``count`` captions of a change given by the ``meta`` of a rendered pair: ``before``, ``after``, ``views``. Empty
     if no description of the changed object is unambiguous (possible for a pair in reverse order)."""
-    before, after = (tuple(Thing(**thing) for thing in record[name]) for name in ("before", "after"))
+    before, after = (tuple(SceneObject(**thing) for thing in record[name]) for name in ("before", "after"))
     gone = [thing for thing in before if thing not in after]
     new = [thing for thing in after if thing not in before]
     change = Change(kind, gone[0] if gone else None, new[0] if new else None)
@@ -213,8 +215,8 @@ def captions_of_record(
 
 def _captions(
     change: Change,
-    before: tuple[Thing, ...],
-    after: tuple[Thing, ...],
+    before: tuple[SceneObject, ...],
+    after: tuple[SceneObject, ...],
     views: Sequence[View],
     count: int,
     relation_share: float,
@@ -259,7 +261,7 @@ def true_captions(
     return [t.format(d=" ".join(changed[name] for name in ATTRIBUTES), v=value) for t in templates]
 
 
-def phrase(thing: Thing, description: SceneDescription, rng: np.random.Generator) -> str:
+def phrase(thing: SceneObject, description: SceneDescription, rng: np.random.Generator) -> str:
     """The words of a description, without an article in front."""
     text = _noun(thing, description.attributes, rng)
     if description.relation is None:
@@ -277,11 +279,11 @@ def _pick(options: list[SceneDescription], rng: np.random.Generator) -> SceneDes
     return options[int(rng.integers(len(options)))]
 
 
-def _unique(thing: Thing, attributes: Sequence[str], images: list[Sight]) -> bool:
+def _unique(thing: SceneObject, attributes: Sequence[str], images: list[ObjectInView]) -> bool:
     return all(len(matching(s.things, thing, attributes)) == 1 for s in images)
 
 
-def _noun(thing: Thing, attributes: Sequence[str], rng: np.random.Generator) -> str:
+def _noun(thing: SceneObject, attributes: Sequence[str], rng: np.random.Generator) -> str:
     words = [_word(getattr(thing, a), rng) for a in attributes]
     if "shape" not in attributes:
         words.append(str(rng.choice(ANY_SHAPE)))

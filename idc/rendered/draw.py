@@ -15,7 +15,7 @@ import numpy as np
 from idc.rendered.captions import describable_in
 from idc.rendered.config import JITTERS, ChangeType, Jitter, RenderConfig
 from idc.rendered.look import draw_exposures, draw_look, stops
-from idc.rendered.scene import IMAGES, ORDERED_PAIRS, PAIRS, Change, Lamp, Order, Point, Scene, Thing, View
+from idc.rendered.scene import IMAGES, ORDERED_PAIRS, PAIRS, Change, Lamp, Order, Point, Scene, SceneObject, View
 
 BASE_AZIMUTH = -42.0
 BASE_ELEVATION = 27.0
@@ -139,8 +139,8 @@ def draw_base(config: RenderConfig, rng: np.random.Generator) -> EmptyScene:
     )
 
 
-def _placed_things(config: RenderConfig, rng: np.random.Generator, count: int) -> tuple[Thing, ...] | None:
-    things: list[Thing] = []
+def _placed_things(config: RenderConfig, rng: np.random.Generator, count: int) -> tuple[SceneObject, ...] | None:
+    things: list[SceneObject] = []
     for _ in range(count):
         thing = _free_thing(config, things, rng)
         if thing is None:
@@ -149,11 +149,11 @@ def _placed_things(config: RenderConfig, rng: np.random.Generator, count: int) -
     return tuple(things)
 
 
-def _free_thing(config: RenderConfig, others: list[Thing], rng: np.random.Generator) -> Thing | None:
+def _free_thing(config: RenderConfig, others: list[SceneObject], rng: np.random.Generator) -> SceneObject | None:
     """A random object that keeps its distance from the others, or ``None`` after 50 failed attempts."""
     size = ("large", "small")[rng.integers(2)]
     vary = config.variation.object_size
-    thing = Thing(
+    thing = SceneObject(
         shape=str(rng.choice(config.shapes)),
         color=str(rng.choice(config.colors)),
         material=str(rng.choice(config.materials)),
@@ -168,8 +168,8 @@ def _free_thing(config: RenderConfig, others: list[Thing], rng: np.random.Genera
 
 
 def _elsewhere(
-    config: RenderConfig, thing: Thing, others: list[Thing], rng: np.random.Generator, min_move: float
-) -> Thing | None:
+    config: RenderConfig, thing: SceneObject, others: list[SceneObject], rng: np.random.Generator, min_move: float
+) -> SceneObject | None:
     for _ in range(50):
         x, y = (float(v) for v in rng.uniform(-config.extent, config.extent, 2))
         if np.hypot(x - thing.x, y - thing.y) < min_move:
@@ -181,8 +181,8 @@ def _elsewhere(
 
 
 def _change(
-    config: RenderConfig, kind: ChangeType, before: tuple[Thing, ...], rng: np.random.Generator
-) -> tuple[Change, tuple[Thing, ...]] | None:
+    config: RenderConfig, kind: ChangeType, before: tuple[SceneObject, ...], rng: np.random.Generator
+) -> tuple[Change, tuple[SceneObject, ...]] | None:
     if kind == "add":
         new = _free_thing(config, list(before), rng)
         return None if new is None else (Change(kind, None, new), (*before, new))
@@ -237,7 +237,7 @@ def _shifted(point: Point, offset: Point, scale: float) -> Point:
     return x, y, z
 
 
-def cast(things: tuple[Thing, ...], view: View, width: int, height: int) -> np.ndarray:
+def cast(things: tuple[SceneObject, ...], view: View, width: int, height: int) -> np.ndarray:
     """The object at each pixel's centre: int16 (H, W), -1 for none.
 
     The rays are the renderer's, the shapes analytic; each object is intersected only in the window that its bounding
@@ -271,7 +271,7 @@ def cast(things: tuple[Thing, ...], view: View, width: int, height: int) -> np.n
     return ids
 
 
-def _hit(thing: Thing, origin: np.ndarray, rays: np.ndarray) -> np.ndarray:
+def _hit(thing: SceneObject, origin: np.ndarray, rays: np.ndarray) -> np.ndarray:
     """Ray parameter of the first hit, inf where missed. ``origin`` (3,) is relative to the object's centre."""
     # A ray parallel to a face divides by 0; the comparisons are right with the infinities that result.
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -20,7 +20,7 @@ SKY = 0.18
 """Radiance of the uniform surroundings, which light the shadows and show in metal."""
 
 ROUGHNESS = 0.12
-"""Of metal."""
+"""Roughness of metal."""
 
 JPEG_QUALITIES = (60, 95)
 """Lowest and highest quality of JPEG images."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from idc.rendered.captions import RELATIONS, SUBSETS, SceneDescription, Sight, descriptions, holds, matching
+from idc.rendered.captions import RELATIONS, SUBSETS, ObjectInView, SceneDescription, descriptions, holds, matching
 from idc.rendered.differences import Difference
-from idc.rendered.scene import Thing, View
+from idc.rendered.scene import SceneObject, View
 
 Record = Mapping[str, Any]
 """An object as the ``meta`` of a pair has it."""
@@ -35,7 +35,7 @@ class Referring:
 
 
 @dataclass(frozen=True)
-class Told:
+class ReferringOptions:
     """A difference with all that a clause may say of it.
 
     Attributes:
@@ -45,7 +45,7 @@ class Told:
     """
 
     difference: Difference
-    thing: Thing
+    thing: SceneObject
     plain: tuple[Referring, ...]
     relational: tuple[Referring, ...]
     sided: tuple[Referring, ...]
@@ -56,7 +56,9 @@ class Told:
         return bool(self.plain or self.relational or self.sided)
 
 
-def told_of(difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]) -> Told:
+def find_referring_options(
+    difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]
+) -> ReferringOptions:
     """All that a clause may say of a difference; not describable if nothing fits its object alone.
 
     Args:
@@ -64,19 +66,19 @@ def told_of(difference: Difference, before: Sequence[Record], after: Sequence[Re
     """
     images = [tuple(thing_of(record) for record in side) for side in (before, after)]
     if difference.kind == "count":
-        return _told_count(difference, images)
+        return _count_options(difference, images)
     shown = []
     every = zip((difference.before, difference.after), (before, after), images, views, strict=True)
     for records, side, things, view in every:
-        shown += [Sight(things[list(side).index(record)], things, view) for record in records]
+        shown += [ObjectInView(things[list(side).index(record)], things, view) for record in records]
     if difference.kind == "text":
         letters = [record.get("text") for record in (*difference.before, *difference.after)]
         if not all(letters) or letters[0] == letters[1]:
-            return Told(difference, shown[0].thing, (), (), ())
+            return ReferringOptions(difference, shown[0].thing, (), (), ())
     unique_in = shown if difference.kind in _SAME_LOOK else shown[:1]
     plain, relational = descriptions(unique_in, shown)
     still = {thing_of(record) for record in before if record in after}
-    return Told(
+    return ReferringOptions(
         difference,
         unique_in[0].thing,
         tuple(Referring(description) for description in plain),
@@ -86,7 +88,7 @@ def told_of(difference: Difference, before: Sequence[Record], after: Sequence[Re
     )
 
 
-def _told_count(difference: Difference, images: Sequence[Sequence[Thing]]) -> Told:
+def _count_options(difference: Difference, images: Sequence[Sequence[SceneObject]]) -> ReferringOptions:
     groups = [[thing_of(record) for record in records] for records in (difference.before, difference.after)]
     thing = (groups[0] or groups[1])[0]
 
@@ -100,10 +102,10 @@ def _told_count(difference: Difference, images: Sequence[Sequence[Thing]]) -> To
     named = [
         Referring(SceneDescription(attributes)) for attributes in SUBSETS if len(attributes) >= 2 and alone(attributes)
     ]
-    return Told(difference, thing, tuple(named), (), ())
+    return ReferringOptions(difference, thing, tuple(named), (), ())
 
 
-def _sided(unique_in: Sequence[Sight], shown: Sequence[Sight]) -> list[Referring]:
+def _sided(unique_in: Sequence[ObjectInView], shown: Sequence[ObjectInView]) -> list[Referring]:
     referrings = []
     for side in SIDES:
         if not all(on_side(side, sight.thing, sight.view, CLEAR_SIDE) for sight in shown):
@@ -116,7 +118,7 @@ def _sided(unique_in: Sequence[Sight], shown: Sequence[Sight]) -> list[Referring
     return referrings
 
 
-def _another(attributes: Sequence[str], side: str, sight: Sight) -> bool:
+def _another(attributes: Sequence[str], side: str, sight: ObjectInView) -> bool:
     """Whether a second object with these attributes of the first may be said to be on this side."""
     return any(
         on_side(side, other, sight.view, 0.0)
@@ -125,7 +127,7 @@ def _another(attributes: Sequence[str], side: str, sight: Sight) -> bool:
     )
 
 
-def _moves(shown: Sequence[Sight]) -> list[tuple[str | None, str]]:
+def _moves(shown: Sequence[ObjectInView]) -> list[tuple[str | None, str]]:
     """Sides that an object has moved to, each with one that it came from, or None."""
     start, end = shown
     moves: list[tuple[str | None, str]] = []
@@ -142,20 +144,20 @@ def _moves(shown: Sequence[Sight]) -> list[tuple[str | None, str]]:
     return moves
 
 
-def _at(thing: Thing, x: float, y: float) -> Thing:
-    return Thing(thing.shape, thing.color, thing.material, thing.size, thing.radius, x, y, thing.turn)
+def _at(thing: SceneObject, x: float, y: float) -> SceneObject:
+    return SceneObject(thing.shape, thing.color, thing.material, thing.size, thing.radius, x, y, thing.turn)
 
 
-def thing_of(record: Record) -> Thing:
+def thing_of(record: Record) -> SceneObject:
     """The object of a record, without what the record does not have."""
-    return Thing(**{field.name: record[field.name] for field in fields(Thing) if field.name in record})
+    return SceneObject(**{field.name: record[field.name] for field in fields(SceneObject) if field.name in record})
 
 
-def on_side(side: str, thing: Thing, view: View, margin: float) -> bool:
+def on_side(side: str, thing: SceneObject, view: View, margin: float) -> bool:
     """Whether an object is on a side of the picture, by more than ``margin`` from what the camera looks at."""
     return holds(side, thing, _at(thing, view.target[0], view.target[1]), view, margin)
 
 
-def went(side: str, start: Thing, end: Thing, view: View, margin: float) -> bool:
+def went(side: str, start: SceneObject, end: SceneObject, view: View, margin: float) -> bool:
     """Whether an object went to a side by more than ``margin``."""
     return holds(side, end, start, view, margin)

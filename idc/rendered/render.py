@@ -19,7 +19,7 @@ from idc.rendered.config import RenderConfig, RenderJob
 from idc.rendered.draw import draw_scene, pairs_of, split_of
 from idc.rendered.lettering import letter_stencil
 from idc.rendered.look import Exposure, Look
-from idc.rendered.scene import IMAGES, PAIRS, Order, Scene, Thing, View
+from idc.rendered.scene import IMAGES, PAIRS, Order, Scene, SceneObject, View
 from idc.rendered.scene_rows import rows_of_scenes
 from idc.rendered.several import captions_of_differences, draw_several
 from idc.rendered.srgb import from_srgb, to_srgb
@@ -184,7 +184,7 @@ class RenderScenes:
         )
 
     def render(
-        self, things: tuple[Thing, ...], view: View, seed: int, look: Look = PLAIN, exposure: Exposure = IDEAL
+        self, things: tuple[SceneObject, ...], view: View, seed: int, look: Look = PLAIN, exposure: Exposure = IDEAL
     ) -> np.ndarray:
         """uint8 (H, W, 3), sRGB.
 
@@ -213,7 +213,7 @@ def _require_llvm(drjit: Any) -> None:
 
 
 def scene_dict(
-    mi: Any, things: tuple[Thing, ...], view: View, config: RenderConfig, look: Look = PLAIN
+    mi: Any, things: tuple[SceneObject, ...], view: View, config: RenderConfig, look: Look = PLAIN
 ) -> dict[str, Any]:
     """The scene as a dict for Mitsuba."""
     transform = mi.ScalarTransform4f
@@ -260,7 +260,7 @@ def scene_dict(
     return scene
 
 
-def _shapes(mi: Any, thing: Thing, look: Look) -> dict[str, dict[str, Any]]:
+def _shapes(mi: Any, thing: SceneObject, look: Look) -> dict[str, dict[str, Any]]:
     transform = mi.ScalarTransform4f
     bsdf = _bsdf(mi, thing, look)
     half = float(thing.half_height)
@@ -279,7 +279,7 @@ def _shapes(mi: Any, thing: Thing, look: Look) -> dict[str, dict[str, Any]]:
     }
 
 
-def _lettered_cube(mi: Any, to_scene: Any, bsdf: dict[str, Any], thing: Thing) -> dict[str, dict[str, Any]]:
+def _lettered_cube(mi: Any, to_scene: Any, bsdf: dict[str, Any], thing: SceneObject) -> dict[str, dict[str, Any]]:
     """The four sides with the letter, upright and legible from outside, and the top.
 
     Args:
@@ -301,7 +301,7 @@ def _lettered_cube(mi: Any, to_scene: Any, bsdf: dict[str, Any], thing: Thing) -
     return shapes
 
 
-def _bsdf(mi: Any, thing: Thing, look: Look) -> dict[str, Any]:
+def _bsdf(mi: Any, thing: SceneObject, look: Look) -> dict[str, Any]:
     linear = from_srgb(np.array(COLORS[thing.color]) / 255)
     if thing.color in look.tints:
         linear = np.minimum(linear * look.tints[thing.color], 1.0)

@@ -49,7 +49,7 @@ REVERSED: dict[str, ChangeType] = {"add": "drop", "drop": "add"}
 
 
 @dataclass(frozen=True)
-class Thing:
+class SceneObject:
     """One object: attributes, centre on the ground (scene units), turn about the vertical axis (radians), and the
     letter that is written on its sides, if any (cubes only)."""
 
@@ -163,8 +163,8 @@ class Change:
     """
 
     kind: ChangeType
-    before: Thing | None
-    after: Thing | None
+    before: SceneObject | None
+    after: SceneObject | None
 
     def reversed(self) -> Change:
         """The difference between the semantic and the default image."""
@@ -185,15 +185,15 @@ class Scene:
         ids: for each image, int16 (H, W): -1 background, else position in the image's list of objects.
     """
 
-    before: tuple[Thing, ...]
-    after: tuple[Thing, ...]
+    before: tuple[SceneObject, ...]
+    after: tuple[SceneObject, ...]
     change: Change
     views: tuple[View, View, View]
     look: Look
     exposures: tuple[Exposure, ...]
     ids: tuple[np.ndarray, np.ndarray, np.ndarray]
 
-    def things(self, image: int) -> tuple[Thing, ...]:
+    def things(self, image: int) -> tuple[SceneObject, ...]:
         """The objects of an image (index into :data:`IMAGES`)."""
         return self.after if image == 1 else self.before
 
@@ -223,7 +223,7 @@ class Scene:
 
 
 def overlap(
-    before: tuple[Thing, ...], after: tuple[Thing, ...], ids_before: np.ndarray, ids_after: np.ndarray
+    before: tuple[SceneObject, ...], after: tuple[SceneObject, ...], ids_before: np.ndarray, ids_after: np.ndarray
 ) -> float:
     """Similarity of the viewpoints of two images, in [0, 1].
 
@@ -243,7 +243,9 @@ def overlap(
     return float(np.mean(values)) if values else 1.0
 
 
-def pair_record(before: tuple[Thing, ...], after: tuple[Thing, ...], views: Sequence[View]) -> dict[str, Any]:
+def pair_record(
+    before: tuple[SceneObject, ...], after: tuple[SceneObject, ...], views: Sequence[View]
+) -> dict[str, Any]:
     """The scene graphs and views of two images as JSON-able values: ``before``, ``after``, ``views``."""
     return {
         "before": [_plain(t) for t in before],
@@ -252,7 +254,7 @@ def pair_record(before: tuple[Thing, ...], after: tuple[Thing, ...], views: Sequ
     }
 
 
-def _plain(thing: Thing) -> dict[str, Any]:
+def _plain(thing: SceneObject) -> dict[str, Any]:
     """The object's fields; ``text`` only if something is written on it."""
     plain = {k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(thing).items()}
     return plain if thing.text else {k: v for k, v in plain.items() if k != "text"}

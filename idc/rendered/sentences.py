@@ -28,8 +28,8 @@ from idc.rendered.captions import (
     phrase,
 )
 from idc.rendered.differences import Difference
-from idc.rendered.referring import Record, Referring, Told, thing_of, told_of
-from idc.rendered.scene import Thing, View
+from idc.rendered.referring import Record, Referring, ReferringOptions, find_referring_options, thing_of
+from idc.rendered.scene import SceneObject, View
 
 MOST_CAPTIONS = 8
 """Wordings of each kind, and so the number of different captions that every pair has."""
@@ -133,7 +133,7 @@ def several_captions(
         raise ValueError(f"{count} captions of one pair are asked for; ask for at most {MOST_CAPTIONS}")
     if not differences:
         return no_change_captions(count, rng)
-    statements = [tell(difference, before, after, views) for difference in differences]
+    statements = [require_referring_options(difference, before, after, views) for difference in differences]
     captions: dict[str, None] = {}
     decks = [_Deck(clauses_of_changes(statement), rng) for statement in statements]
     while len(captions) < count:
@@ -147,16 +147,18 @@ def describable_difference(
 ) -> bool:
     """Whether a clause about this difference can be true and unambiguous: some description fits its object alone (of a
     changed number: its group alone), and of a changed letter there is one before and another one after."""
-    return told_of(difference, before, after, views).describable
+    return find_referring_options(difference, before, after, views).describable
 
 
-def tell(difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]) -> Told:
+def require_referring_options(
+    difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]
+) -> ReferringOptions:
     """All that a clause may say of a difference.
 
     Raises:
         ValueError: there is no true and unambiguous description.
     """
-    statement = told_of(difference, before, after, views)
+    statement = find_referring_options(difference, before, after, views)
     if not statement.describable:
         raise ValueError(
             f"a difference of kind {difference.kind!r} has no unambiguous description; draw another scene "
@@ -173,7 +175,7 @@ def join_clauses(clauses: Sequence[str], rng: np.random.Generator) -> str:
     return f"{', '.join(shuffled[:-1])} and {shuffled[-1]}"
 
 
-def clauses_of_changes(statement: Told) -> tuple[str, ...]:
+def clauses_of_changes(statement: ReferringOptions) -> tuple[str, ...]:
     """The wordings of a clause about a difference, as in :data:`CLAUSES`."""
     templates = CLAUSES[statement.difference.kind]
     if statement.moves:
@@ -182,7 +184,7 @@ def clauses_of_changes(statement: Told) -> tuple[str, ...]:
     return templates
 
 
-def clause(statement: Told, template: str, rng: np.random.Generator) -> str:
+def clause(statement: ReferringOptions, template: str, rng: np.random.Generator) -> str:
     """One clause about a difference, in one of :func:`clauses_of_changes`; the referring part is drawn."""
     return template.format(**_words(statement, _pick(statement, rng), rng, template))
 
@@ -201,7 +203,7 @@ def true_wordings(differences: Sequence[Difference]) -> list[str]:
         clauses = []
         for difference in differences:
             thing = thing_of((*difference.before, *difference.after)[0])
-            statement = Told(difference, thing, (Referring(SceneDescription(ATTRIBUTES)),), (), ())
+            statement = ReferringOptions(difference, thing, (Referring(SceneDescription(ATTRIBUTES)),), (), ())
             template = CLAUSES[difference.kind][number]
             clauses.append(template.format(**_words(statement, statement.plain[0], rng, template)))
         captions.append("; ".join(clauses))
@@ -211,7 +213,7 @@ def true_wordings(differences: Sequence[Difference]) -> list[str]:
 # ----------------------------------------------------------------------------------------------------------- the words
 
 
-def _words(statement: Told, referring: Referring, rng: Any, template: str) -> dict[str, str]:
+def _words(statement: ReferringOptions, referring: Referring, rng: Any, template: str) -> dict[str, str]:
     """The words of a clause: see :data:`CLAUSES`."""
     difference, attributes = statement.difference, referring.description.attributes
     if difference.kind == "count":
@@ -249,7 +251,7 @@ def _word(value: str, rng: Any) -> str:
     return str(rng.choice(SYNONYMS[value])) if value in SYNONYMS else value
 
 
-def _plural(thing: Thing, attributes: Sequence[str], number: int, rng: Any) -> str:
+def _plural(thing: SceneObject, attributes: Sequence[str], number: int, rng: Any) -> str:
     """The noun of so many objects with these attributes of ``thing``."""
     words = [_word(getattr(thing, name), rng) for name in attributes]
     if "shape" not in attributes:
@@ -276,7 +278,7 @@ class _FirstWord:
         return words[0]
 
 
-def _pick(statement: Told, rng: np.random.Generator) -> Referring:
+def _pick(statement: ReferringOptions, rng: np.random.Generator) -> Referring:
     """A way to name the object; every other time one of those that name the most attributes."""
     drawn = rng.random()
     options = statement.plain

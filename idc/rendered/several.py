@@ -8,8 +8,8 @@ another one at random.
 What holds for every scene:
 
 - No object has part in two changes, and at least one object stays as it is.
-- What was added, removed or moved, and a group whose number changes, looks (:func:`look`) like no other object of
-  either image, so that no other story explains the images; other changed objects look like no other changed one.
+- What was added, removed or moved, and a group whose number changes, looks (:func:`attributes_of`) like no other object
+  of either image, so that no other story explains the images; other changed objects look like no other changed one.
 - Every object shows ``min_visible_pixels`` in every image it is in, a changed one also :data:`CLEAR_SHARE` of itself
   and no part of it beyond the border.
 - What is turned and what has a letter that changes is a large cube; a turn is one of :data:`TURNS` modulo 90 degrees.
@@ -30,7 +30,7 @@ from idc.rendered.config import JITTERS, RenderConfig, SeveralConfig
 from idc.rendered.differences import DIFFERENCES, OMNIDIFF_TYPES, differences_of
 from idc.rendered.draw import DEFAULT_JITTER, MAX_ATTEMPTS, UnplaceableScene, cast, draw_base, draw_view
 from idc.rendered.look import Exposure, Look, draw_exposures, draw_look
-from idc.rendered.scene import REVERSED, Thing, View, overlap, pair_record
+from idc.rendered.scene import REVERSED, SceneObject, View, overlap, pair_record
 from idc.rendered.sentences import describable_difference, several_captions
 
 LETTERS = "ACEHKLPSTUXZ"
@@ -77,8 +77,8 @@ class SeveralScene:
         ids: for each image, int16 (H, W): -1 background, else place in the image's list of objects.
     """
 
-    before: tuple[Thing, ...]
-    after: tuple[Thing, ...]
+    before: tuple[SceneObject, ...]
+    after: tuple[SceneObject, ...]
     differences: tuple[PlacedDifference, ...]
     views: tuple[View, View]
     look: Look
@@ -124,7 +124,7 @@ class _Change:
     """A change before its objects have positions: the states of each object, None where it is not there."""
 
     kind: str
-    states: tuple[tuple[Thing | None, Thing | None], ...]
+    states: tuple[tuple[SceneObject | None, SceneObject | None], ...]
 
 
 def draw_several(config: RenderConfig, index: int) -> tuple[SeveralScene, np.random.Generator]:
@@ -206,7 +206,7 @@ def _describable(scene: SeveralScene) -> bool:
     return all(describable_difference(difference, meta["before"], meta["after"], views) for difference in listed)
 
 
-def look(thing: Thing) -> tuple[str, ...]:
+def attributes_of(thing: SceneObject) -> tuple[str, ...]:
     """All attributes of an object."""
     return tuple(str(getattr(thing, name)) for name in ATTRIBUTES)
 
@@ -227,11 +227,11 @@ def _draw(
     needed = sum(state[0] is not None for change in changes for state in change.states)
     if needed >= config.max_objects:
         return None
-    alone = {look(thing) for change in changes for thing in _things(change) if change.kind in _ALONE}
+    alone = {attributes_of(thing) for change in changes for thing in _things(change) if change.kind in _ALONE}
     staying = []
     for _ in range(max(count - needed, 1)):
         thing = _letter(several, _thing(config, rng), rng)
-        if look(thing) in alone:
+        if attributes_of(thing) in alone:
             return None
         staying.append(_Change("", ((thing, thing),)))
     changes = _placed(config, [*changes, *staying], rng)
@@ -265,11 +265,13 @@ _ALONE = ("add", "drop", "move", "count")
 """Kinds whose objects look like no other object."""
 
 
-def _thing(config: RenderConfig, rng: np.random.Generator, shape: str | None = None, size: str | None = None) -> Thing:
+def _thing(
+    config: RenderConfig, rng: np.random.Generator, shape: str | None = None, size: str | None = None
+) -> SceneObject:
     """A random object at the origin."""
     size = size or ("large", "small")[rng.integers(2)]
     vary = config.variation.object_size
-    return Thing(
+    return SceneObject(
         shape=shape or str(rng.choice(config.shapes)),
         color=str(rng.choice(config.colors)),
         material=str(rng.choice(config.materials)),
@@ -285,7 +287,7 @@ def _radius(config: RenderConfig, size: str) -> float:
     return config.large_radius if size == "large" else config.small_radius
 
 
-def _letter(several: SeveralConfig, thing: Thing, rng: np.random.Generator, sure: bool = False) -> Thing:
+def _letter(several: SeveralConfig, thing: SceneObject, rng: np.random.Generator, sure: bool = False) -> SceneObject:
     """The object, perhaps with a letter on it."""
     if "text" not in several.kinds or (thing.shape, thing.size) != ("cube", "large"):
         return thing
@@ -334,13 +336,13 @@ def _change(config: RenderConfig, several: SeveralConfig, kind: str, rng: np.ran
     return _Change(kind, ((old, new),))
 
 
-def _things(change: _Change) -> list[Thing]:
+def _things(change: _Change) -> list[SceneObject]:
     return [thing for states in change.states for thing in states if thing is not None]
 
 
 def _tell_apart(changes: list[_Change]) -> bool:
     """Whether no two changes have objects of the same look."""
-    looks = [{look(thing) for thing in _things(change)} for change in changes]
+    looks = [{attributes_of(thing) for thing in _things(change)} for change in changes]
     return len(set().union(*looks)) == sum(map(len, looks))
 
 
@@ -382,10 +384,10 @@ def _placed(config: RenderConfig, changes: list[_Change], rng: np.random.Generat
 
 def _listed(
     changes: list[_Change], rng: np.random.Generator
-) -> tuple[tuple[Thing, ...], tuple[Thing, ...], tuple[PlacedDifference, ...]]:
+) -> tuple[tuple[SceneObject, ...], tuple[SceneObject, ...], tuple[PlacedDifference, ...]]:
     """The objects before and after in one random order, and the differences with their indices in it."""
     every = [(number, states) for number, change in enumerate(changes) for states in change.states]
-    lists: tuple[list[Thing], list[Thing]] = ([], [])
+    lists: tuple[list[SceneObject], list[SceneObject]] = ([], [])
     indices: dict[int, tuple[list[int], list[int]]] = {}
     for at in rng.permutation(len(every)):
         number, states = every[at]

@@ -29,7 +29,7 @@ from idc.changeimti.changeimti_counts import (
     task_of,
 )
 from idc.changeimti.config import BuildChangeImtiJob
-from idc.changeimti.questions import AskedPair
+from idc.changeimti.questions import LabelledPair
 from idc.data.images import decode_image, resize_image
 from idc.data.store import iter_rows
 from idc.data.validation.checks import is_changed
@@ -151,7 +151,7 @@ def _pair(job: BuildChangeImtiJob, row: Mapping[str, Any], samples: Sequence[Map
     if (masks := _masks(job, row, after.shape[:2])) is not None:
         regions = {name: find_regions(mask, job.regions) for name, mask in masks.items()}
         views.append((regions_in_words(regions), region_picture(after, masks, regions)))
-        contradiction = AskedPair(row["pair_id"], changed, row["captions"], regions).contradiction
+        contradiction = LabelledPair(row["pair_id"], changed, row["captions"], regions).contradiction
         tags += [contradiction] if contradiction is not None else []
     questions: dict[tuple[str, str], list[str]] = {}
     dialogue: list[tuple[str, str, str]] = []

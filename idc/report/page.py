@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from idc.data import files
 from idc.data.images import resize_image
-from idc.data.write_errors import writing
+from idc.data.write_errors import explain_write_errors
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -237,7 +237,7 @@ def write_texts(folder: str, texts: Mapping[str, str]) -> None:
         ValueError: it cannot be written.
     """
     out = files.locate(folder)
-    with writing(out):
+    with explain_write_errors(out):
         for name, text in texts.items():
             (out / name).write(text.encode())
 

@@ -30,11 +30,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from idc.data.config import CorruptJob, RobustnessConfig
+from idc.data.config import Corruption, CorruptJob, RobustnessConfig
 from idc.data.images import ImageError, decode_image, encode_png
 from idc.data.pipeline import Batch, FolderSource, StageSpec, good_rows, num_rows, take, with_errors
 from idc.data.schema import CAPTION_ORIGINS, NO_CHANGE, PAIR_SCHEMA_VERSION
@@ -89,9 +89,7 @@ def open_corruption(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFo
     kwargs: dict[str, Any] = {"config": config}
     if words_only:
         kwargs |= {"vocabulary": training_words(job.pairs), "ids": of.extra.get("vocabulary")}
-    stages = {"replace_words": ReplaceWords, "swap_order": SwapOrder, "shift": ShiftImages}
-    stage = stages.get(job.kind, CorruptImages)
-    return folder, source, [StageSpec(stage, kwargs, concurrency=job.workers)]
+    return folder, source, [StageSpec(Perturb, kwargs, concurrency=job.workers)]
 
 
 def sentence(config: RobustnessConfig) -> str:
@@ -131,11 +129,24 @@ def rng_of(config: RobustnessConfig, pair_id: str, role: str) -> np.random.Gener
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 
 
-class _Stage:
-    """Changes the rows of the perturbed splits one by one; the others pass unchanged."""
+class Perturb:
+    """Stage: changes the rows of the perturbed splits one by one; the others pass unchanged.
 
-    def __init__(self, config: RobustnessConfig) -> None:
-        self.config = config
+    Args:
+        vocabulary: the words to draw from.
+        ids: the vocabulary of a folder of procedures, from which ``caption_ids`` are made.
+    """
+
+    def __init__(
+        self, config: RobustnessConfig, vocabulary: Sequence[str] = (), ids: Sequence[str] | None = None
+    ) -> None:
+        import cv2
+
+        cv2.setNumThreads(1)
+        self.config, self.words = config, list(vocabulary)
+        self.ids = Vocabulary(ids) if ids is not None else None
+        changes = {"replace_words": self._replace_words, "swap_order": self._swap_order, "shift": self._shift}
+        self.change: Callable[[dict[str, Any]], dict[str, Any] | None] = changes.get(config.kind, self._corrupt)
 
     def __call__(self, batch: Batch) -> Batch:
         batch = {name: list(column) for name, column in with_errors(batch).items()}
@@ -144,7 +155,7 @@ class _Stage:
             if batch["split"][i] not in self.config.perturbed():
                 continue
             try:
-                changed = self._row({name: column[i] for name, column in batch.items()})
+                changed = self.change({name: column[i] for name, column in batch.items()})
             except ImageError as error:
                 batch["error"][i] = str(error)
                 continue
@@ -154,34 +165,10 @@ class _Stage:
                 batch[name][i] = value
         return take(batch, [i for i in range(num_rows(batch)) if i not in left_out]) if left_out else batch
 
-    def _row(self, row: dict[str, Any]) -> dict[str, Any] | None:
-        """The changed columns, or None to leave the row out."""
-        raise NotImplementedError
+    # Each takes a row and returns the changed columns, or None to leave the row out.
 
-
-class ReplaceWords(_Stage):
-    """``captions`` with words replaced, and ``caption_ids`` where there are any.
-
-    Args:
-        vocabulary: the words to draw from.
-        ids: the vocabulary of a folder of procedures, from which ``caption_ids`` are made.
-    """
-
-    def __init__(self, config: RobustnessConfig, vocabulary: Sequence[str], ids: Sequence[str] | None = None) -> None:
-        super().__init__(config)
-        self.words = list(vocabulary)
-        self.ids = Vocabulary(ids) if ids is not None else None
-
-    def _row(self, row: dict[str, Any]) -> dict[str, Any]:
-        rng = rng_of(self.config, row["pair_id"], "captions")
-        noised = [map_words(caption, self._change(rng)) for caption in row["captions"]]
-        if "caption_ids" not in row:
-            return {"captions": noised}
-        assert self.ids is not None
-        return {"captions": noised, "caption_ids": [self.ids.encode(caption) for caption in noised]}
-
-    def _change(self, rng: np.random.Generator) -> Callable[[str], str]:
-        share = self.config.share
+    def _replace_words(self, row: dict[str, Any]) -> dict[str, Any]:
+        rng, share = rng_of(self.config, row["pair_id"], "captions"), self.config.share
         assert share is not None
 
         def change(word: str) -> str:
@@ -190,37 +177,23 @@ class ReplaceWords(_Stage):
                 return word
             return self.words[-1] if self.words[drawn] == word else self.words[drawn]  # any other word, equally likely
 
-        return change
+        noised = [map_words(caption, change) for caption in row["captions"]]
+        if "caption_ids" not in row:
+            return {"captions": noised}
+        assert self.ids is not None
+        return {"captions": noised, "caption_ids": [self.ids.encode(caption) for caption in noised]}
 
-
-class CorruptImages(_Stage):
-    """``before`` and ``after`` corrupted, as PNG."""
-
-    def __init__(self, config: RobustnessConfig) -> None:
-        import cv2
-
-        cv2.setNumThreads(1)
-        super().__init__(config)
-
-    def _row(self, row: dict[str, Any]) -> dict[str, Any]:
-        config = self.config
-        assert config.kind != "replace_words"
-        assert config.kind != "swap_order"
-        assert config.kind != "shift"
-        assert config.severity is not None
-        changed = {}
-        for role in _roles(config):
-            pixels = decode_image(row[role])
-            changed[role] = encode_png(
-                corrupt(pixels, config.kind, config.severity, rng_of(config, row["pair_id"], role))
-            )
+    def _corrupt(self, row: dict[str, Any]) -> dict[str, Any]:
+        """``before`` and ``after`` corrupted, as PNG."""
+        kind, severity, changed = cast(Corruption, self.config.kind), self.config.severity, {}
+        assert severity is not None
+        for role in _roles(self.config):
+            pixels = corrupt(decode_image(row[role]), kind, severity, rng_of(self.config, row["pair_id"], role))
+            changed[role] = encode_png(pixels)
         return changed
 
-
-class ShiftImages(_Stage):
-    """``before`` and ``after`` moved, as PNG, and ``mask`` with them."""
-
-    def _row(self, row: dict[str, Any]) -> dict[str, Any]:
+    def _shift(self, row: dict[str, Any]) -> dict[str, Any]:
+        """``before`` and ``after`` moved, as PNG, and ``mask`` with them."""
         assert self.config.severity is not None
         changed: dict[str, Any] = {}
         steps = {"before": (0, 0), "after": (0, 0)}
@@ -240,6 +213,35 @@ class ShiftImages(_Stage):
             changed["mask"] = encode_png(moved)
         return changed
 
+    def _swap_order(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        """``before`` and ``after`` exchanged, and everything else that depends on their order."""
+        meta = json.loads(row["meta"])
+        kind = REVERSED.get(row["change_type"], row["change_type"])
+        changed = {"before": row["after"], "after": row["before"], "change_type": kind}
+        meta["swapped"] = True
+        if row["source"].startswith("rendered:"):
+            meta = reversed_record(meta)
+            changed["mask"] = _swapped_mask(row["mask"])
+            if kind != NO_CHANGE:
+                rng, count = rng_of(self.config, row["pair_id"], "captions"), len(row["captions"])
+                share = RenderConfig().relation_share
+                changed["captions"] = (
+                    captions_of_differences(meta, count, rng)
+                    if DIFFERENCES in meta
+                    else captions_of_record(kind, meta, count, share, rng)
+                )
+                if not changed["captions"]:
+                    return None
+        elif kind != NO_CHANGE:
+            return None
+        else:
+            meta = {name: value for name, value in meta.items() if name not in _ONE_ORDER}
+            if "conditions" in meta:  # of a rendered satellite pair
+                meta["conditions"] = meta["conditions"][::-1]
+        if "captions" in changed and CAPTION_ORIGINS in row:
+            changed[CAPTION_ORIGINS] = None
+        return {**changed, "meta": json.dumps(meta, sort_keys=True)}
+
 
 SHIFT_UNIT = 64
 """A shift of severity s is s / 64 of the shorter side."""
@@ -257,38 +259,6 @@ def shifted(pixels: np.ndarray, down: int, right: int) -> np.ndarray:
 
 def _roles(config: RobustnessConfig) -> tuple[str, ...]:
     return ("before", "after") if config.which == "both" else (config.which,)
-
-
-class SwapOrder(_Stage):
-    """Exchanges ``before`` and ``after``, and everything else that depends on their order."""
-
-    def _row(self, row: dict[str, Any]) -> dict[str, Any] | None:
-        meta = json.loads(row["meta"])
-        kind = REVERSED.get(row["change_type"], row["change_type"])
-        changed = {"before": row["after"], "after": row["before"], "change_type": kind}
-        meta["swapped"] = True
-        if row["source"].startswith("rendered:"):
-            meta = reversed_record(meta)
-            changed["mask"] = _swapped_mask(row["mask"])
-            if kind != NO_CHANGE and not (captions := self._captions(row, kind, meta)):
-                return None
-            if kind != NO_CHANGE:
-                changed["captions"] = captions
-        elif kind != NO_CHANGE:
-            return None
-        else:
-            meta = {name: value for name, value in meta.items() if name not in _ONE_ORDER}
-            if "conditions" in meta:  # of a rendered satellite pair
-                meta["conditions"] = meta["conditions"][::-1]
-        if "captions" in changed and CAPTION_ORIGINS in row:
-            changed[CAPTION_ORIGINS] = None
-        return {**changed, "meta": json.dumps(meta, sort_keys=True)}
-
-    def _captions(self, row: dict[str, Any], kind: Any, meta: dict[str, Any]) -> list[str]:
-        rng = rng_of(self.config, row["pair_id"], "captions")
-        if DIFFERENCES in meta:
-            return captions_of_differences(meta, len(row["captions"]), rng)
-        return captions_of_record(kind, meta, len(row["captions"]), RenderConfig().relation_share, rng)
 
 
 _ONE_ORDER = ("guide", "questions", "words")

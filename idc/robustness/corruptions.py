@@ -74,8 +74,17 @@ def _defocus_blur(image: np.ndarray, level: int, scale: float, rng: Generator) -
 
 
 def _motion_blur(image: np.ndarray, level: int, scale: float, rng: Generator) -> np.ndarray:
-    radius, sigma = ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))[level]
-    return _moved(image, radius * scale, sigma * scale, rng.uniform(-45, 45))
+    """The weights of half a Gaussian along a line that begins at the pixel."""
+    radius, sigma = (scale * length for length in ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))[level])
+    angle = math.radians(rng.uniform(-45, 45))
+    length = 2 * math.ceil(radius) + 1
+    along = np.arange(length)
+    weights = np.exp(-(along**2) / (2 * max(sigma, 1e-3) ** 2))
+    right = np.ceil(along * math.cos(angle) - 0.5).astype(int)
+    down = np.ceil(along * math.sin(angle) - 0.5).astype(int)
+    kernel = np.zeros((2 * length + 1, 2 * length + 1))
+    np.add.at(kernel, (length + down, length + right), weights / weights.sum())
+    return cv2.filter2D(image, -1, kernel, borderType=cv2.BORDER_REPLICATE)
 
 
 def _fog(image: np.ndarray, level: int, scale: float, rng: Generator) -> np.ndarray:
@@ -99,7 +108,7 @@ def _contrast(image: np.ndarray, level: int, scale: float, rng: Generator) -> np
 
 def _jpeg_compression(image: np.ndarray, level: int, scale: float, rng: Generator) -> np.ndarray:
     stream = io.BytesIO()
-    _picture(image).save(stream, "JPEG", quality=(25, 18, 15, 10, 7)[level])
+    Image.fromarray(np.rint(image * 255).astype(np.uint8)).save(stream, "JPEG", quality=(25, 18, 15, 10, 7)[level])
     return np.asarray(Image.open(stream)) / 255
 
 
@@ -112,22 +121,6 @@ _FUNCTIONS: dict[Corruption, Callable[[np.ndarray, int, float, Generator], np.nd
     "contrast": _contrast,
     "jpeg_compression": _jpeg_compression,
 }
-
-
-def _picture(image: np.ndarray) -> Image.Image:
-    return Image.fromarray(np.rint(image * 255).astype(np.uint8))
-
-
-def _moved(image: np.ndarray, radius: float, sigma: float, angle: float) -> np.ndarray:
-    """Motion blur: the weights of half a Gaussian along a line that begins at the pixel; ``angle`` in degrees."""
-    length = 2 * math.ceil(radius) + 1
-    weights = np.exp(-(np.arange(length) ** 2) / (2 * max(sigma, 1e-3) ** 2))
-    along = np.arange(length)
-    right = np.ceil(along * math.cos(math.radians(angle)) - 0.5).astype(int)
-    down = np.ceil(along * math.sin(math.radians(angle)) - 0.5).astype(int)
-    kernel = np.zeros((2 * length + 1, 2 * length + 1))
-    np.add.at(kernel, (length + down, length + right), weights / weights.sum())
-    return cv2.filter2D(image, -1, kernel, borderType=cv2.BORDER_REPLICATE)
 
 
 def _plasma(side: int, decay: float, rng: Generator) -> np.ndarray:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from idc.data.files import Location
-from idc.data.object_store import Unreachable, patiently, reached
+from idc.data.object_store import Unreachable, resolve_uri, with_retries
 from idc.data.remote_copies import download_files, remove, remove_folder, sizes, upload_files
 from idc.util import logs
 from idc.util.atomic import write_bytes
@@ -55,7 +55,7 @@ class RunFolder:
         text = os.fspath(path)
         if "://" not in text:
             text = str(Path(text).absolute())
-        self.location = reached(text, "runs")
+        self.location = resolve_uri(text, "runs")
         self.patience_s = patience_s
 
     def __reduce__(self) -> tuple[type[RunFolder], tuple[str, float]]:
@@ -71,7 +71,7 @@ class RunFolder:
 
     def exists(self, name: str) -> bool:
         """Whether there is such a file or folder in it."""
-        return patiently((self.location / name).exists, str(self), self.patience_s)
+        return with_retries((self.location / name).exists, str(self), self.patience_s)
 
     def is_empty(self) -> bool:
         """Whether nothing is there, or the folder is not."""
@@ -81,7 +81,7 @@ class RunFolder:
 
     def read(self, name: str) -> Any:
         """A JSON file of it."""
-        return json.loads(patiently((self.location / name).read, str(self), self.patience_s))
+        return json.loads(with_retries((self.location / name).read, str(self), self.patience_s))
 
     def write(self, name: str, value: Any) -> None:
         """Write a JSON file, atomically; the folder is made if need be."""
@@ -89,7 +89,7 @@ class RunFolder:
         if self.local is not None:
             write_bytes(self.local / name, data)
         else:
-            patiently(lambda: _put(self.location / name, data), str(self), self.patience_s)
+            with_retries(lambda: _put(self.location / name, data), str(self), self.patience_s)
 
     def remove(self, name: str) -> None:
         """Delete a file, if it is there."""
@@ -186,7 +186,7 @@ class RunStorage:
     def complete(self, name: str, keep_last: int) -> None:
         """Mark a checkpoint complete, once the parts of all ranks are there; delete all but the newest."""
         checkpoints, patience_s = self.folder.location / CHECKPOINTS, self.folder.patience_s
-        patiently(lambda: _put(checkpoints / name / COMPLETE, b""), str(self.folder), patience_s)
+        with_retries(lambda: _put(checkpoints / name / COMPLETE, b""), str(self.folder), patience_s)
         for old in self.complete_checkpoints()[:-keep_last]:
             self.withdraw(old)
 

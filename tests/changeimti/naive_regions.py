@@ -21,21 +21,15 @@ NAMES = {
 }  # fmt: skip
 
 
-def naive_regions(
-    mask: np.ndarray, without_area: str, enclosed: str, centroid: str
-) -> list[tuple[list[Point], Point | None, str | None]]:
+def naive_regions(mask: np.ndarray, published: bool) -> list[tuple[list[Point], Point | None, str | None]]:
     """Polygon, centroid and position of each region, in the order of the program."""
     outside = _outside(mask)
     regions = []
     for pixels in _components(mask):
-        if enclosed == "drop" and not any(point in outside for pixel in pixels for point in _four(pixel)):
+        if published and not any(point in outside for pixel in pixels for point in _four(pixel)):
             continue
         polygon = _simplified(_corners(_border(pixels)))
-        middle = _centroid(polygon)
-        if middle is None and without_area == "count":
-            middle = _mean(polygon)
-        if middle is not None and centroid == "region":
-            middle = _mean(list(pixels))
+        middle = _centroid(polygon) if published else _mean(list(pixels))
         whole = None if middle is None else (math.trunc(middle[0]), math.trunc(middle[1]))
         regions.append((polygon, whole, None if whole is None else _cell(whole, mask.shape)))
     return regions[::-1]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import cv2
 import numpy as np
 import pytest
@@ -58,22 +56,20 @@ def draw_junction(mask: np.ndarray, roads: int, turn: float) -> None:
         cv2.line(mask, middle.astype(int).tolist(), end.astype(int).tolist(), 1, 1)
 
 
-@pytest.mark.parametrize(
-    ("without_area", "enclosed", "centroid"), list(product(["drop", "count"], ["drop", "count"], ["polygon", "region"]))
-)
-def test_geometry_equals_a_second_implementation(without_area: str, enclosed: str, centroid: str) -> None:
-    config = RegionConfig.model_validate({"without_area": without_area, "enclosed": enclosed, "centroid": centroid})
+@pytest.mark.parametrize("published", [True, False])
+def test_geometry_equals_a_second_implementation(published: bool) -> None:
+    config = RegionConfig(as_published=published)
     regions = dropped = 0
-    for seed in range(MASKS if config == DEFAULT else 40):
+    for seed in range(MASKS if published else 80):
         mask = random_mask(seed)
         actual = [(list(r.polygon), r.centroid, r.position) for r in find_regions(mask, config)]
-        expected = naive_regions(mask, without_area, enclosed, centroid)
+        expected = naive_regions(mask, published)
         assert actual == expected, f"mask {seed}"
         regions += len(actual)
         dropped += sum(position is None for _, _, position in actual)
         assert all(len(polygon) <= 8 for polygon, _, _ in actual)
-    assert regions > (1200 if config == DEFAULT else 200)
-    assert (dropped > 0) == (without_area == "drop")
+    assert regions > (1200 if published else 200)
+    assert (dropped > 0) == published
 
 
 def test_the_grid_has_nine_names_and_a_line_belongs_to_the_cell_behind_it() -> None:

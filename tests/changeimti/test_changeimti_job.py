@@ -144,12 +144,8 @@ def test_the_bugs_of_the_notebook_are_settings(tmp_path: Path) -> None:
     assert asked(rows["location-road"])[0] == (f"{ROADS}:{PAIR}{HINT}", "left")
     assert [asked(rows[f"{task}-building"])[0][1] for task in ("count", "location")] == ["0", "No change"]
     assert third_turns(rows) == {"roads"}
-    rows = built(tmp_path / "hint", pair, location_hint="if_unchanged", asked_without_buildings="buildings")
-    assert asked(rows["location-road"])[0] == (f"{ROADS}:{PAIR}", "left")
-    assert asked(rows["location-building"])[0] == (f"{BUILDINGS}:{PAIR}{HINT}", "No change")
-    assert not any(HINT in text for text, _ in asked(rows["dialogue-0"]))
-    assert third_turns(rows) == {"buildings"}
-    rows = built(tmp_path / "area", pair, regions={"without_area": "count"})
+    assert third_turns(built(tmp_path / "asked", changed_pair(ROAD_LEFT), as_published=False)) == {"buildings"}
+    rows = built(tmp_path / "area", pair, regions={"as_published": False})
     assert [asked(rows[f"{task}-building"])[0][1] for task in ("count", "location")] == ["1", "top left corner"]
 
 
@@ -167,7 +163,7 @@ def test_the_dialogues_of_a_pair_ask_the_same_unless_each_draws(tmp_path: Path) 
     by_pair = questions("pair")
     assert {len(texts) for texts in by_pair.values()} == {1}
     assert len(set.union(*by_pair.values())) > 1, "pairs differ"
-    assert max(len(texts) for texts in questions("dialogue", dialogue_draws="dialogue").values()) > 1
+    assert max(len(texts) for texts in questions("dialogue", as_published=False).values()) > 1
     assert questions("again") == by_pair
     assert questions("seed", seed=1) != by_pair
 

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.config import ClusterConfig
 from cluster.session import run_chunks
-from idc.data.processes import run_processes
+from idc.data.pipeline import run_local
 from idc.mining.mining_job import mine
 from idc.vision.heap_features import encoder_fingerprint, extraction
 from tests.mining.heaps import job, make_heap
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 def test_two_workers_on_ray_mine_what_one_process_does(ray_session: None, tmp_path: Path, kind: str) -> None:
     make_heap(tmp_path / "heap", scenes=6)
     alone = job(tmp_path / "heap", tmp_path / "alone", index=kind)
-    mine(alone, partial(run_processes, progress=False), extraction(alone), encoder_fingerprint(alone))
+    mine(alone, partial(run_local, progress=False), extraction(alone), encoder_fingerprint(alone))
     config = job(tmp_path / "heap", tmp_path / "ray", index=kind, workers=2)
     run = partial(run_chunks, False, ClusterConfig(), progress=False)
     mine(config, run, extraction(config), encoder_fingerprint(config))

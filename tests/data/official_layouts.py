@@ -7,7 +7,6 @@ A test of a further reader makes an :class:`Official` and gives it to :func:`rou
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +19,8 @@ from idc.data.images import IMAGE_SUFFIXES, decode_image
 from idc.data.importing import open_import
 from idc.data.pipeline import FolderSource
 from idc.data.readers.layouts import find_layout
-from idc.data.store import iter_rows, read_manifest, read_rejects
+from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.run import validate
-from idc.evaluation.config import EvaluateJob
-from idc.evaluation.job import run_evaluation
 from tests.data.readers.test_own import import_job, prepare, put
 
 Expected = dict[str, tuple[str, int, int, list[str]]]
@@ -71,7 +68,7 @@ def grey(image: bytes) -> int:
 
 
 def round_trip(official: Official, tmp_path: Path) -> None:
-    """Through import (twice: the second time nothing is done), validation and evaluation."""
+    """Through import (twice: the second time nothing is done), and validation."""
     source, out = official.write(tmp_path / "in"), tmp_path / "out"
     check_layout(official, source)
     manifest = prepare(source, out, official.format, chunk_size=2, **official.settings)
@@ -81,7 +78,6 @@ def round_trip(official: Official, tmp_path: Path) -> None:
     assert folder.complete
     result = validate(ValidateJob(pairs=str(out)), progress=False).result
     assert (result.usable_pairs, result.num_pairs, result.problems) == (len(official.pairs), len(official.pairs), {})
-    check_evaluation(official, out, tmp_path)
 
 
 def check_layout(official: Official, source: Path) -> None:
@@ -93,25 +89,10 @@ def check_layout(official: Official, source: Path) -> None:
     assert {name: section.model_dump() for name, section in layout.settings.items()} == settings
 
 
-def check_evaluation(official: Official, out: Path, tmp_path: Path) -> None:
-    """Captions made elsewhere against the references of the test split: the first reference is a perfect caption."""
-    predictions = tmp_path / "predictions.jsonl"
-    test = {name: pair for name, pair in official.pairs.items() if pair[0] == "test"}
-    lines = [json.dumps({"pair_id": name, "caption": pair[3][0]}) for name, pair in test.items()]
-    predictions.write_text("\n".join(lines))
-    job = EvaluateJob(
-        out=str(tmp_path / "evaluation"), pairs=str(out), predictions=str(predictions), metrics=("BLEU",), spice=False,
-        constant_candidates=0, nearest_train_pairs=10 if not read_manifest(str(out)).has_images else 0,
-    )  # fmt: skip
-    evaluation = run_evaluation(job)
-    assert (evaluation.pairs, evaluation.scores["BLEU-1"]) == (len(test), pytest.approx(1.0))
-    assert "nearest" not in evaluation.baselines
-
-
-def check_annotations_alone(official: Official, tmp_path: Path, evaluate: bool = False) -> None:
+def check_annotations_alone(official: Official, tmp_path: Path) -> None:
     """All pairs and captions are there without a single image; whoever wants pixels is refused."""
     source, out = official.write(tmp_path / "in"), tmp_path / "out"
-    for path in [path for path in source.rglob("*") if path.suffix.lower() in {*IMAGE_SUFFIXES, ".h5"}]:
+    for path in [path for path in source.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES]:
         path.unlink()
     manifest = prepare(source, out, official.format, **official.settings)
     assert (manifest.has_images, manifest.num_rejected) == (False, 0)
@@ -130,8 +111,6 @@ def check_annotations_alone(official: Official, tmp_path: Path, evaluate: bool =
     assert result.num_leaks == sum(len(of) > 1 for of in splits.values())  # told apart by their names
     with pytest.raises(ValueError, match="annotations alone"):
         FolderSource(str(out), columns=["pair_id", "after"])
-    if evaluate:
-        check_evaluation(official, out, tmp_path)
 
 
 def check_damaged(official: Official, tmp_path: Path) -> None:

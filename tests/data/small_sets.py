@@ -271,11 +271,42 @@ def omnidiff() -> Official:
     return Official("omnidiff", files, pairs, damage, {"render/000041"})
 
 
+def instruct_pix2pix() -> Official:
+    """20 examples, the first of two seeds: 18 are train, then one val, one test."""
+    seeds = [[f"{n:07d}", ["11", "22"] if n == 0 else [str(n)]] for n in range(20)]
+    files: dict[str, int | str | bytes] = {"seeds.json": json.dumps(seeds)}
+    pairs: Expected = {}
+    for n, (name, of) in enumerate(seeds):
+        prompt = {"input": f"a house {n}", "edit": f"make house {n} red", "output": f"a red house {n}"}
+        files[f"{name}/prompt.json"] = json.dumps(prompt)
+        for seed in of:
+            files[f"{name}/{seed}_0.jpg"], files[f"{name}/{seed}_1.jpg"] = n, 100 + n
+            split = "train" if n < 18 else "val" if n == 18 else "test"
+            pairs[f"{name}_{seed}"] = (split, n, 100 + n, [f"make house {n} red"])
+
+    def damage(files: dict[str, Any]) -> dict[str, str]:
+        del files["0000000/22_1.jpg"]
+        files["0000001/prompt.json"] = '{"edit": "make'
+        files["0000002/prompt.json"] = '{"input": "x"}'
+        del files["0000003/prompt.json"]
+        entries: list[Any] = json.loads(files["seeds.json"])
+        entries[4:8] = [entries[8], "0000005", ["0000006"], [7, ["7"]]]
+        files["seeds.json"] = json.dumps(entries)
+        return {
+            "0000000_22": "missing file", "0000001_1": "bad file", "0000002_2": "bad row", "0000003_3": "missing file",
+            "seeds.json:5": "bad row", "seeds.json:6": "bad row", "seeds.json:7": "bad row",
+            "seeds.json:8": "duplicate pair id",
+        }  # fmt: skip
+
+    lost = {"0000000_22", "0000001_1", "0000002_2", "0000003_3", *(f"000000{n}_{n}" for n in (4, 5, 6, 7))}
+    return Official("instruct_pix2pix", files, pairs, damage, lost)
+
+
 OFFICIAL: dict[str, Callable[[], Official]] = {
     make.__name__: make
     for make in (
         clevr_change, clevr_dc, spot_the_diff, spot_the_diff_multi, image_editing_request, levir_mci, birds_to_words,
-        birds_tokenised, omnidiff,
+        birds_tokenised, omnidiff, instruct_pix2pix,
     )
 }  # fmt: skip
 """By the name of the test."""

@@ -21,7 +21,6 @@ from idc.data.pipeline import (
     take,
     with_errors,
 )
-from idc.data.processes import run_processes
 from idc.data.store import DatasetFolder, Reject, iter_rows, read_rejects
 
 SCHEMA = pa.schema([pa.field("pair_id", pa.string(), False), pa.field("split", pa.string()), pa.field("v", pa.int64())])
@@ -83,7 +82,7 @@ def test_two_processes_take_the_options_of_one(tmp_path: Path) -> None:
     for processes in (1, 2):
         place = folder(tmp_path / str(processes), HALVES)
         options: dict[str, Any] = {"progress": False, "extra": {"x": 1}, "watch": seen.append, "processes": processes}
-        made.append(run_processes(place, Numbers(), [StageSpec(Make)], halves, **options))
+        made.append(run_local(place, Numbers(), [StageSpec(Make)], halves, **options))
     assert made[0] == made[1]
     assert (made[1].num_rows, made[1].num_rejected, made[1].extra) == (38, 1, {"x": 1})
     for part in made[0].parts:

@@ -13,7 +13,7 @@ import pytest
 from cluster.preflight import probe
 from idc.data import remote_copies
 from idc.data.files import locate
-from idc.data.object_store import Unreachable, check_writable, marked, marker_fault, patiently
+from idc.data.object_store import Unreachable, check_writable, probe_error, with_retries, write_probe
 from idc.data.remote_copies import local_folder, sizes, upload_files
 from tests.object_store import Store, store
 
@@ -167,9 +167,9 @@ def test_a_usable_store_is_left_as_it_was(s3: Store, tmp_path: Path) -> None:
     check_writable("s3://idc/usable/runs", "runs")
     check_writable(str(tmp_path), "runs")
     assert list(tmp_path.iterdir()) == []
-    with marked("s3://idc/usable/runs", "runs") as marker:
+    with write_probe("s3://idc/usable/runs", "runs") as marker:
         assert marker is not None
-        assert marker_fault(marker) is None
+        assert probe_error(marker) is None
         s3.request("DELETE", "/" + marker.partition("://")[2])
         fault = "does not see what is written to 's3://idc/usable/runs'; check AWS_ENDPOINT_URL on every node"
         assert probe(None, marker) == [fault]
@@ -184,7 +184,7 @@ def test_a_local_fault_is_not_waited_for(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        patiently(full, "s3://idc/x", 100)
+        with_retries(full, "s3://idc/x", 100)
     assert calls == [1]
     with pytest.raises(Unreachable):
-        patiently(lambda: (_ for _ in ()).throw(OSError("curlCode: 7")), "s3://idc/x", 0)
+        with_retries(lambda: (_ for _ in ()).throw(OSError("curlCode: 7")), "s3://idc/x", 0)

@@ -81,7 +81,7 @@ def turns(*changes: tuple[int, str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"row_id": ""}, "instructions: row_id is ''"),
+        ({"row_id": ""}, "row_id is ''; every row needs"),
         ({"split": "dev"}, "row 'LEVIR_1/2': split 'dev' is not one of train, val, test"),
         ({"turns": None}, "row 'LEVIR_1/2': turns is missing"),
         ({"turns": [{"role": "user"}]}, r"turns\[0\] is {'role': 'user'}, not an object with role, text and task"),

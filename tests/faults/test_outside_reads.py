@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
-import numpy as np
 import pytest
 
 from idc.data.config import ImportConfig
@@ -93,41 +91,6 @@ def test_a_linked_folder_is_named_and_read_if_it_is_allowed(tmp_path: Path) -> N
 
 
 # ------------------------------------------------------------------------------------------------ containers
-
-
-def frames(value: int) -> np.ndarray:
-    return np.full((9, 3, 6, 8), value, np.uint8)
-
-
-def test_hdf5_does_not_reach_into_other_files(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    with h5py.File(tmp_path / "elsewhere" / "other.h5", "w") as other:
-        other["secret.png"] = frames(CANARY)
-        other["folder/secret.png"] = frames(CANARY)
-    (tmp_path / "elsewhere" / "raw").write_bytes(frames(CANARY).tobytes())
-    names = ("good", "external", "soft", "raw", "virtual", "group/folder/secret", "../x", "absent", "loop", "huge")
-    source = put(tmp_path / "in", {"train/txt/sc_videos.json": json.dumps({f"{name}.png": ["a"] for name in names})})
-    (source / "train/video").mkdir()
-    with h5py.File(source / "train/video/sc_videos.h5", "w") as file:
-        file["good.png"] = frames(1)
-        file["external.png"] = h5py.ExternalLink("../../../elsewhere/other.h5", "/secret.png")
-        file["group"] = h5py.ExternalLink(str(tmp_path / "elsewhere/other.h5"), "/")
-        file["soft.png"] = h5py.SoftLink("/external.png")
-        file["loop.png"] = h5py.SoftLink("/loop.png")
-        file.create_dataset("huge.png", (2, 3, 2**20, 2**20), np.uint8, chunks=(1, 1, 64, 64))
-        raw = [(str(tmp_path / "elsewhere/raw"), 0, 9 * 3 * 6 * 8)]
-        file.create_dataset("raw.png", (9, 3, 6, 8), np.uint8, external=raw)
-        layout = h5py.VirtualLayout((9, 3, 6, 8), np.uint8)
-        layout[...] = h5py.VirtualSource(tmp_path / "elsewhere/other.h5", "secret.png", (9, 3, 6, 8))
-        file.create_virtual_dataset("virtual.png", layout)
-    prepare(source, tmp_path / "out", "procap_hdf5")
-    assert [(row["pair_id"], grey(row["after"])) for row in iter_rows(tmp_path / "out")] == [("goodc", 1)]
-    codes = {reject.row_id: reject.code for reject in read_rejects(tmp_path / "out")}
-    assert codes == {
-        "externalc": "outside the source", "softc": "outside the source", "rawc": "outside the source",
-        "virtualc": "outside the source", "group/folder/secretc": "outside the source", "../xc": "missing file",
-        "absentc": "missing file", "loopc": "outside the source", "hugec": "too many pixels",
-    }  # fmt: skip
 
 
 def test_a_hugging_face_folder_stays_below_itself(tmp_path: Path, secret: Path, host: Listener) -> None:

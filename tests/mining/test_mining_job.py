@@ -13,8 +13,7 @@ import pytest
 from PIL import Image
 
 from idc.data.images import decode_image
-from idc.data.pipeline import ChunkResult
-from idc.data.processes import run_processes
+from idc.data.pipeline import ChunkResult, run_local
 from idc.data.schema import ChangePair
 from idc.data.store import DatasetFolder, Manifest, iter_rows, read_manifest, read_rejects
 from idc.mining.config import MinePairsJob
@@ -26,7 +25,7 @@ Mined = tuple[Path, Path, dict[str, int]]
 
 
 def run(job: MinePairsJob, processes: int = 1, overwrite: bool = False) -> Manifest:
-    runner = partial(run_processes, processes=processes, progress=False)
+    runner = partial(run_local, processes=processes, progress=False)
     return mine(job, runner, extraction(job), encoder_fingerprint(job), overwrite=overwrite)
 
 
@@ -94,7 +93,7 @@ def test_a_job_that_ends_in_a_step_continues_there_and_gives_the_same(mined: Min
             if written.count("neighbours") == 2:
                 raise KeyboardInterrupt
 
-        return run_processes(folder, *args, name=name, progress=False, watch=watch, **options)
+        return run_local(folder, *args, name=name, progress=False, watch=watch, **options)
 
     config = job(heap, tmp_path / "out", max_reject_share=0.2)
     with pytest.raises(KeyboardInterrupt):
@@ -114,7 +113,7 @@ def test_other_thresholds_are_refused_and_otherwise_reuse_the_neighbours(mined: 
     encoder = encoder_fingerprint(narrow)
     with pytest.raises(ValueError, match="of other settings or another heap; choose another out"):
         already_mined(narrow, encoder)
-    kept = {path: path.stat().st_mtime_ns for step in ("features", "copies", "neighbours")
+    kept = {path: path.stat().st_mtime_ns for step in ("features", "neighbours")
             for path in (tmp_path / "out-work" / step).iterdir() if path.is_file()}  # fmt: skip
     narrow_pairs = run(narrow, overwrite=True)
     assert narrow_pairs.num_rows < read_manifest(out).num_rows

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from idc.mining.features_folder import FEATURES, to_matrix, unit_length
-from idc.mining.near_duplicates import FindCopies, duplicates
+from idc.mining.near_duplicates import near_duplicates
 from idc.mining.neighbours import FindNeighbours
 from tests.mining.heaps import features_folder
 
@@ -70,14 +70,18 @@ def test_an_approximate_index_that_searches_everything_agrees_with_the_exact_one
 
 
 def test_copies_are_images_whose_thumbnails_hardly_differ(features: Path) -> None:
-    def copies(threshold: float) -> dict[int, list[int]]:
-        out = FindCopies(str(features), threshold, 1)({"number": list(range(ROWS))})
-        return {n: list(c) for n, c in zip(out["number"], out["copies"], strict=True) if len(c)}
-
-    assert copies(0) == {8: [7]}
-    assert copies(3.9) == {8: [7]}
-    assert copies(4)[12] == [11]  # the threshold itself is included
+    assert near_duplicates(str(features), 0) == {8: 7}
+    assert near_duplicates(str(features), 3.9, batch=7) == {8: 7}, "whatever the batches"
 
 
-def test_in_a_chain_of_copies_every_other_image_stays() -> None:
-    assert duplicates([(0, []), (1, [0]), (2, [1]), (3, [2]), (4, [2, 3])]) == {1: 0, 3: 2, 4: 2}
+def test_in_a_chain_of_copies_every_other_image_stays(features: Path) -> None:
+    levels, kept, removed = [28 if n == 8 else 4 * n for n in range(ROWS)], list[int](), dict[int, int]()
+    for n, level in enumerate(levels):
+        near = [m for m in kept if abs(levels[m] - level) <= 4]  # the threshold itself is included
+        if near:
+            removed[n] = near[0]
+        else:
+            kept.append(n)
+    assert removed[1] == 0
+    assert removed[3] == 2
+    assert near_duplicates(str(features), 4, batch=7) == removed

@@ -23,15 +23,15 @@ import numpy as np
 
 from idc.rendered.captions import ATTRIBUTES, VALUES, SceneDescription, matching
 from idc.rendered.differences import Difference
-from idc.rendered.referring import Record, Referring, Told, thing_of
-from idc.rendered.scene import REVERSED, Thing, View
+from idc.rendered.referring import Record, Referring, ReferringOptions, thing_of
+from idc.rendered.scene import REVERSED, SceneObject, View
 from idc.rendered.sentences import (
     DIRECTED_MOVES,
     clause,
     clauses_of_changes,
     describable_difference,
     join_clauses,
-    tell,
+    require_referring_options,
 )
 
 ERRORS = ("wrong object", "wrong attribute", "missing", "invented", "swapped order")
@@ -45,7 +45,7 @@ def planted(
     """A caption with one error of a kind of :data:`ERRORS`, else true and complete; None if the pair has no such error:
     nothing to get wrong, one difference alone to leave out, no second object, nothing that has a direction."""
     scene = _Images(before, after, views)
-    true = [_clause(tell(difference, before, after, views), rng) for difference in differences]
+    true = [_clause(require_referring_options(difference, before, after, views), rng) for difference in differences]
     if kind == "invented":
         return join_clauses([*true, _invented(scene, rng)], rng)
     if kind == "missing":
@@ -67,26 +67,28 @@ class _Images:
         self.before, self.after, self.views = before, after, views
         self.things = [[thing_of(record) for record in image] for image in (before, after)]
 
-    def bystanders(self) -> list[Thing]:
+    def bystanders(self) -> list[SceneObject]:
         """Objects that did not change, each the only one of its look in both images."""
         same = [thing_of(record) for record in self.before if record in self.after]
         return [thing for thing in same if self.counts(thing) == [1, 1]]
 
-    def counts(self, look: Thing) -> list[int]:
+    def counts(self, look: SceneObject) -> list[int]:
         """How many objects of either image look so."""
         return [len(matching(image, look, ATTRIBUTES)) for image in self.things]
 
 
-def _clause(statement: Told, rng: np.random.Generator, fits: Callable[[str], bool] = lambda template: True) -> str:
+def _clause(
+    statement: ReferringOptions, rng: np.random.Generator, fits: Callable[[str], bool] = lambda template: True
+) -> str:
     options = [template for template in clauses_of_changes(statement) if fits(template)]
     return clause(statement, options[int(rng.integers(len(options)))], rng)
 
 
-def _about(difference: Difference, options: Sequence[Thing], rng: np.random.Generator) -> str | None:
+def _about(difference: Difference, options: Sequence[SceneObject], rng: np.random.Generator) -> str | None:
     """A clause about a difference that names one of the objects by all attributes."""
     if not options:
         return None
-    return _clause(Told(difference, options[int(rng.integers(len(options)))], (_BY_ALL,), (), ()), rng)
+    return _clause(ReferringOptions(difference, options[int(rng.integers(len(options)))], (_BY_ALL,), (), ()), rng)
 
 
 def _wrong_object(difference: Difference, scene: _Images, rng: np.random.Generator) -> str | None:
@@ -117,7 +119,7 @@ def _invented(scene: _Images, rng: np.random.Generator) -> str | None:
     if kind == "add" or not scene.bystanders():
         while True:
             look = {name: str(rng.choice(values)) for name, values in VALUES.items()}
-            thing = Thing(**look, radius=0.0, x=0.0, y=0.0, turn=0.0)
+            thing = SceneObject(**look, radius=0.0, x=0.0, y=0.0, turn=0.0)
             if scene.counts(thing) == [0, 0]:
                 return _about(Difference("add", (), (look,)), [thing], rng)
     thing = scene.bystanders()[0]
@@ -134,7 +136,7 @@ def _swapped(difference: Difference, scene: _Images, rng: np.random.Generator) -
     images = (scene.after, scene.before, scene.views[::-1])
     if not describable_difference(back, *images):
         return None
-    statement = tell(back, *images)
+    statement = require_referring_options(back, *images)
     if difference.kind == "move":
         return _clause(statement, rng, lambda template: template in DIRECTED_MOVES) if statement.moves else None
     return _clause(statement, rng)

@@ -10,7 +10,7 @@ import pytest
 
 from idc.rendered.captions import descriptions, sights
 from idc.rendered.draw import draw_scene
-from idc.rendered.scene import Change, Thing
+from idc.rendered.scene import Change, SceneObject
 from tests.rendered.conftest import CLEVR, SMALL
 
 WORDS = {
@@ -25,7 +25,7 @@ NOUN_PHRASE = rf"((?:(?:{ADJECTIVES}) )*(?:{NOUNS}))"
 DESCRIPTION = re.compile(rf"\b{NOUN_PHRASE}(?: that is ([a-z ]+?) the {NOUN_PHRASE})?")
 
 
-def fits(thing: Thing, phrase: str) -> bool:
+def fits(thing: SceneObject, phrase: str) -> bool:
     """Whether every word of a noun phrase is true of an object."""
     for word in phrase.split():
         kind = next((kind for kind, words in WORDS.items() if word in words), None)
@@ -34,7 +34,7 @@ def fits(thing: Thing, phrase: str) -> bool:
     return True
 
 
-def stands(a: Thing, relation: str, b: Thing, view) -> bool:
+def stands(a: SceneObject, relation: str, b: SceneObject, view) -> bool:
     """A relation read in camera coordinates: to which side of b, or how much nearer, a is."""
     forward = np.subtract(view.target, view.origin)[:2]
     forward = forward / np.linalg.norm(forward)
@@ -47,7 +47,7 @@ def stands(a: Thing, relation: str, b: Thing, view) -> bool:
     return depth < 0 if relation == "in front of" else depth > 0
 
 
-def named(caption: str, things: tuple[Thing, ...], view) -> list[Thing]:
+def named(caption: str, things: tuple[SceneObject, ...], view) -> list[SceneObject]:
     """The objects that the description in a caption fits, read by a parser that knows nothing of how it was made."""
     match = DESCRIPTION.search(caption)
     assert match, caption
@@ -86,20 +86,20 @@ def test_captions_name_the_changed_object_and_no_other(jitter):
     assert relational > 60
 
 
-def twin_scene(*others: Thing) -> tuple[Change, tuple[Thing, ...], tuple[Thing, ...], tuple]:
+def twin_scene(*others: SceneObject) -> tuple[Change, tuple[SceneObject, ...], tuple[SceneObject, ...], tuple]:
     """A small red cube that turns blue, among other objects."""
-    cube = Thing("cube", "red", "rubber", "small", 0.35, 0.0, 0.0, 0.0)
+    cube = SceneObject("cube", "red", "rubber", "small", 0.35, 0.0, 0.0, 0.0)
     blue = replace(cube, color="blue")
     return Change("color", cube, blue), (cube, *others), (blue, *others), draw_scene(SMALL, 0)[0].views[:2]
 
 
 def test_a_scene_in_which_nothing_is_unique_is_not_describable():
-    twins = [Thing("cube", "red", "rubber", "small", 0.35, float(x), 0.0, 0.0) for x in (-2, 2)]
+    twins = [SceneObject("cube", "red", "rubber", "small", 0.35, float(x), 0.0, 0.0) for x in (-2, 2)]
     assert descriptions(*sights(*twin_scene(*twins))) == ([], [])
 
 
 def test_a_relation_that_the_other_view_denies_is_not_used():
-    change, before, after, (first, _) = twin_scene(Thing("sphere", "green", "metal", "large", 0.7, 1.5, 0.5, 0.0))
+    change, before, after, (first, _) = twin_scene(SceneObject("sphere", "green", "metal", "large", 0.7, 1.5, 0.5, 0.0))
     opposite = replace(first, origin=(-first.origin[0], -first.origin[1], first.origin[2]))
     assert descriptions(*sights(change, before, after, (first, first)))[1]
     assert descriptions(*sights(change, before, after, (first, opposite)))[1] == []

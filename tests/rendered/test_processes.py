@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from idc.data.pipeline import StageSpec
-from idc.data.processes import run_processes
+from idc.data.pipeline import StageSpec, run_local
 from idc.rendered.config import RenderConfig
 from idc.rendered.render import RenderScenes, open_rendering
 from tests.rendered.test_render import job
@@ -38,8 +37,8 @@ def test_a_killed_process_is_an_error_and_the_build_continues(tmp_path):
     folder, source, stages = open_rendering(settings)
     killed = [StageSpec(Killed, {**stages[0].kwargs, "marker": str(tmp_path / "marker")})]
     with pytest.raises(RuntimeError, match="repeat the command"):
-        run_processes(folder, source, killed, processes=2, progress=False)
-    manifest = run_processes(*open_rendering(settings), processes=2, progress=False)
+        run_local(folder, source, killed, processes=2, progress=False)
+    manifest = run_local(*open_rendering(settings), processes=2, progress=False)
     assert (manifest.num_rows, manifest.complete) == (10, True)
 
 

@@ -19,7 +19,7 @@ from idc.rendered.captions import TEMPLATES
 from idc.rendered.config import RenderJob
 from idc.rendered.draw import cast, draw_scene
 from idc.rendered.render import LEAST_LLVM, RenderScenes, open_rendering
-from idc.rendered.scene import Thing
+from idc.rendered.scene import SceneObject
 from tests.rendered.conftest import SMALL
 
 
@@ -47,7 +47,7 @@ def test_objects_look_as_they_are_called():
     view = draw_scene(SMALL, 0)[0].views[0]
 
     def pixels(color: str, material: str) -> np.ndarray:
-        ball = Thing("sphere", color, material, "large", 0.9, 0.0, 0.0, 0.0)
+        ball = SceneObject("sphere", color, material, "large", 0.9, 0.0, 0.0, 0.0)
         return stage.render((ball,), view, 0)[cast((ball,), view, 64, 64) == 0]
 
     red, blue = (pixels(color, "rubber").mean(0) for color in ("red", "blue"))

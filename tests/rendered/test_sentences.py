@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from idc.rendered.differences import Difference
-from idc.rendered.referring import on_side, thing_of, told_of
-from idc.rendered.scene import Thing, View
+from idc.rendered.referring import find_referring_options, on_side, thing_of
+from idc.rendered.scene import SceneObject, View
 from idc.rendered.sentences import DIRECTED_MOVES, describable_difference, several_captions
 
 VIEW = View((8.0, -8.0, 6.0), (0.0, 0.0, 0.3), ())
@@ -18,7 +18,7 @@ VIEW = View((8.0, -8.0, 6.0), (0.0, 0.0, 0.3), ())
 
 def record(name: str, x: float, y: float, **more: str) -> dict[str, Any]:
     size, color, material, shape = name.split()
-    thing = Thing(shape, color, material, size, 0.7 if size == "large" else 0.35, x, y, 0.0)
+    thing = SceneObject(shape, color, material, size, 0.7 if size == "large" else 0.35, x, y, 0.0)
     return {**{key: value for key, value in asdict(thing).items() if key != "text"}, **more}
 
 
@@ -49,4 +49,9 @@ def test_a_direction_is_named_only_where_it_is_clear() -> None:
     assert len(directed) == len(DIRECTED_MOVES)
     assert sum("from the left" in one for one in directed) == 2
     close = record("small red metal cube", -1.0, -2.0)
-    assert told_of(Difference("move", (start,), (close,)), [start, other], [close, other], [VIEW, VIEW]).moves == ()
+    assert (
+        find_referring_options(
+            Difference("move", (start,), (close,)), [start, other], [close, other], [VIEW, VIEW]
+        ).moves
+        == ()
+    )

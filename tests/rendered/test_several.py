@@ -15,7 +15,7 @@ from idc.rendered.differences import KINDS
 from idc.rendered.draw import UnplaceableScene, cast, split_of
 from idc.rendered.lettering import letter_stencil
 from idc.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes
-from idc.rendered.scene import Thing, View
+from idc.rendered.scene import SceneObject, View
 from idc.rendered.several import (
     LETTERS,
     SeveralScene,
@@ -97,7 +97,7 @@ def test_a_letter_is_upright_and_legible_from_all_four_sides() -> None:
     stage = RenderScenes(TINY.model_copy(update={"width": 64, "height": 64, "samples_per_pixel": 16}))
     target = (0.0, 0.0, 0.55)
     for side, letter in enumerate("LPEK"):
-        cube = Thing("cube", "yellow", "rubber", "large", 0.8, 0.0, 0.0, 0.3, letter)
+        cube = SceneObject("cube", "yellow", "rubber", "large", 0.8, 0.0, 0.0, 0.3, letter)
         angle = 0.3 + np.pi / 2 * side
         lamps = draw_several(SEVERAL, 0)[0].views[0].lamps
         view = View((6 * float(np.cos(angle)), 6 * float(np.sin(angle)), 0.7), target, lamps, zoom=4.0)

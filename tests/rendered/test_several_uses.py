@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from idc.config import load
-from idc.data.config import CorruptJob
-from idc.data.images import decode_image
 from idc.data.pipeline import run_local
 from idc.data.schema import CHANGE_TYPES
-from idc.metrics.difference_lists import match_caption, true_differences
 from idc.rendered.config import RenderJob, SeveralConfig
-from idc.rendered.render import MASK_AFTER, MASK_BEFORE, open_rendering
+from idc.rendered.render import open_rendering
 from idc.robustness.build import open_corruption as open_corruption
 from idc.systems.twincap.truth import PARTS, UNKNOWN, pair_truth
 from tests.rendered.test_several import TINY
@@ -30,24 +25,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     )
     run_local(*open_rendering(RenderJob(out=out, chunk_size=12, render=render)), progress=False)
     return out
-
-
-def test_in_swapped_order_lists_masks_and_references_are_those_of_that_order(folder: str, tmp_path: Path) -> None:
-    job = load(CorruptJob, None, {"pairs": folder, "out": str(tmp_path / "out"), "kind": "swap_order"})
-    run_local(*open_corruption(job), progress=False, max_reject_share=0.0)
-    clean, swapped = rows(Path(folder)), rows(tmp_path / "out")
-    assert len(swapped) >= 10  # of some nothing can be said without doubt in the other order
-    for name, row in swapped.items():
-        old, meta = clean[name], json.loads(row["meta"])
-        assert (row["before"], row["after"]) == (old["after"], old["before"])
-        mask, was = decode_image(row["mask"])[..., 0], decode_image(old["mask"])[..., 0]
-        assert np.array_equal((mask & MASK_BEFORE) > 0, (was & MASK_AFTER) > 0)
-        truth = true_differences(row["change_type"], meta)
-        assert truth is not None
-        assert len(row["captions"]) == len(old["captions"])
-        for caption in row["captions"]:
-            matched = match_caption(caption, truth)
-            assert matched.verdicts == ("right",) * len(truth.differences), caption
 
 
 def test_twincap_learns_all_objects_that_changed(folder: str) -> None:

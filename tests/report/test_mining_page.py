@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from idc.data.processes import run_processes
+from idc.data.pipeline import run_local
 from idc.data.store import Manifest
 from idc.mining.config import MinePairsJob
 from idc.mining.mining_job import mine
@@ -27,7 +27,7 @@ def mined(tmp_path_factory: pytest.TempPathFactory) -> tuple[MinePairsJob, Manif
     Image.fromarray(np.full((20, 20, 3), 7, np.uint8)).save(root / "heap" / "<i>flat.png")
     (root / "heap" / "<script>.png").write_text("no image")
     config = job(root / "heap", root / "out", max_reject_share=0.2, pictures=4)
-    runner = partial(run_processes, progress=False)
+    runner = partial(run_local, progress=False)
     manifest = mine(config, runner, extraction(config), encoder_fingerprint(config))
     write_mining_page(config, manifest)
     return config, manifest, (root / "out" / PAGE).read_text(encoding="utf-8")

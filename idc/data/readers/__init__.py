@@ -58,10 +58,6 @@ def _open(format: Format, path: str | os.PathLike[str] | files.Location, config:
         from idc.data.readers.instruct_pix2pix import InstructPix2PixReader
 
         return InstructPix2PixReader(location, config)
-    if format == "procap_hdf5":
-        from idc.data.readers.procap_hdf5 import ProcapHdf5Reader
-
-        return ProcapHdf5Reader(location, config)
     from idc.data.readers.annotations import AnnotationReader
 
     read = importlib.import_module(f"idc.data.readers.{format}").read

@@ -33,6 +33,10 @@ EMPTY_SENTENCES = "empty_sentences"
 """Key of ``meta``: positions of a pair's empty sentences among all its sentences, if it has any."""
 
 
+_NOTHING = object()
+"""The content of a file that is not JSON."""
+
+
 class Annotations:
     """The annotation files of one data set.
 
@@ -60,7 +64,7 @@ class Annotations:
     def reject(self, position: str, error: str) -> None:
         """Record an unusable entry; ``error`` begins with a code of :mod:`idc.data.readers.base`.
 
-        Of several faults of one entry only the first is kept.
+        Only the first fault of an entry is kept.
         """
         if not self.rejects or self.rejects[-1]["pair_id"] != position:
             self.rejects.append({"pair_id": position, "error": error})
@@ -125,16 +129,11 @@ class Annotations:
 
     def records(self, name: str, key: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
         """The objects of a JSON list (the one under ``key`` of an object), each with its position."""
-        try:
-            content = parse_json(self.text(name), keep_surrogates=True)
-        except JsonError as error:
-            self._bad_file(name, f"is {error}")
-            return
+        content = self._json(name)
         content = content.get(key) if key is not None and isinstance(content, dict) else content
-        if not isinstance(content, list):
+        if not isinstance(content, list) and content is not _NOTHING:
             self._bad_file(name, "has no list" + ("" if key is None else f" {key!r}"))
-            return
-        for number, record in enumerate(content):
+        for number, record in enumerate(content if isinstance(content, list) else ()):
             if isinstance(record, dict):
                 yield f"{name}:{number}", record
             else:
@@ -142,15 +141,17 @@ class Annotations:
 
     def items(self, name: str) -> dict[str, Any]:
         """The entries of a JSON object."""
+        content = self._json(name)
+        if not isinstance(content, dict) and content is not _NOTHING:
+            self._bad_file(name, f"holds a {type(content).__name__}, not an object")
+        return content if isinstance(content, dict) else {}
+
+    def _json(self, name: str) -> Any:
         try:
-            content = parse_json(self.text(name), keep_surrogates=True)
+            return parse_json(self.text(name), keep_surrogates=True)
         except JsonError as error:
             self._bad_file(name, f"is {error}")
-            return {}
-        if not isinstance(content, dict):
-            self._bad_file(name, f"holds a {type(content).__name__}, not an object")
-            return {}
-        return content
+            return _NOTHING
 
     def splits(self, name: str, identity: Callable[[Any], str | None]) -> dict[str, str]:
         """``{"train": [76, ...], ...}`` as ``{"76": "train", ...}``.
@@ -161,7 +162,7 @@ class Annotations:
         out: dict[str, str] = {}
         for group, members in self.items(name).items():
             if not isinstance(members, list):
-                self.reject(f"{name}:{group}", f"bad row: {group!r} is no list of ids")
+                self.reject(f"{name}:{group}", f"bad row: {group!r} is not a list of ids")
                 continue
             split = SPLIT_NAMES.get(group.lower())
             for number, member in enumerate(members):
@@ -194,6 +195,17 @@ class Annotations:
             elif (sentences := self.texts_in(position, value, "captions")) is not None:
                 out[pair_id] = sentences
         return out
+
+    def join(self, pairs: dict[str, Row], position: str, pair: Row) -> Row | None:
+        """The pair of this id, which is ``pair`` if there is none yet; counts a row of it. A row of another split than
+        the pair's first row is rejected."""
+        first = pairs.setdefault(pair["pair_id"], {**pair, "rows": 0})
+        if first["split"] != pair["split"]:
+            splits = f"{first['split']} and in {pair['split']}"
+            self.reject(position, f"duplicate pair id: {pair['pair_id']} is in {splits}")
+            return None
+        first["rows"] += 1
+        return first
 
     def name_in(self, position: str, record: dict[str, Any], key: str) -> str | None:
         """The id or file name under ``key``; without one the record is rejected."""

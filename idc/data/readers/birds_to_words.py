@@ -34,24 +34,17 @@ def read(annotations: Annotations, config: ImportConfig) -> Iterable[Row]:
     pairs: dict[str, Row] = {}
     for position, first, second, split, sentences, meta in _rows(annotations):
         pair_id = f"{first}_{second}"
-        row = pairs.setdefault(
-            pair_id,
-            {
-                "pair_id": pair_id,
-                "before": [f"{first}{suffix}" for suffix in (".jpg", ".jpeg", ".png")],
-                "after": [f"{second}{suffix}" for suffix in (".jpg", ".jpeg", ".png")],
-                "captions": [],
-                "split": split,
-                "source": f"Birds-to-Words/{pair_id}",
-                "meta": meta,
-                "rows": 0,
-            },
-        )
-        if row["split"] != split:
-            annotations.reject(position, f"duplicate pair id: {pair_id} is in {row['split']} and in {split}")
-            continue
-        row["captions"] += sentences
-        row["rows"] += 1
+        pair = {
+            "pair_id": pair_id,
+            "before": [f"{first}{suffix}" for suffix in (".jpg", ".jpeg", ".png")],
+            "after": [f"{second}{suffix}" for suffix in (".jpg", ".jpeg", ".png")],
+            "captions": [],
+            "split": split,
+            "source": f"Birds-to-Words/{pair_id}",
+            "meta": meta,
+        }
+        if row := annotations.join(pairs, position, pair):
+            row["captions"] += sentences
     return pairs.values()
 
 

@@ -155,7 +155,7 @@ def _types(annotations: Annotations) -> dict[int, str]:
         return out
     for kind, members in annotations.items(name).items():
         if not isinstance(members, list):
-            annotations.reject(f"{name}:{kind}", f"bad row: {kind!r} is no list of triples")
+            annotations.reject(f"{name}:{kind}", f"bad row: {kind!r} is not a list of triples")
             continue
         for index, member in enumerate(members):
             key = _triple(member)

@@ -19,9 +19,8 @@ import hashlib
 import itertools
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 from idc.data import files
@@ -35,12 +34,12 @@ from idc.data.schema import SPLITS
 from idc.data.validation.duplicates import digest
 from idc.util.progress import tracked
 
-_SPLIT_BY_LAYOUT: frozenset[Format] = frozenset({"clevr_change", "instruct_pix2pix", "procap_hdf5"})
+_SPLIT_BY_LAYOUT: frozenset[Format] = frozenset({"clevr_change", "instruct_pix2pix"})
 """Formats whose readers give every pair a split; checking it would be slow."""
 _READERS = 8
 """Images read at the same time."""
-_NOT_GIVEN = -1
-_NO_PAIR = -2
+_NOT_GIVEN, _NO_PAIR = -1, -2
+"""In place of a split: it is to be chosen; the row is rejected."""
 
 
 def with_default_splits(
@@ -52,63 +51,48 @@ def with_default_splits(
     groups = _Groups(config.max_pixels if source.extra.get("images", True) else None, source.reader)
     chunks = range(source.num_chunks)
     shown = tracked(chunks, len(chunks), "default splits", "chunk", show=progress)
-    rows = [groups.add_chunk(source.read(chunk)) for chunk in shown]
+    ends = list(itertools.accumulate(groups.add_chunk(source.read(chunk)) for chunk in shown))
     splits, extra = groups.splits(config.val_share, config.test_share)
-    ends = list(itertools.accumulate(rows))
-    return _WithSplits(source, [splits[end - count : end] for count, end in zip(rows, ends, strict=True)], extra)
+    return _WithSplits(source, [splits[start:end] for start, end in itertools.pairwise([0, *ends])], extra)
 
 
 class _WithSplits:
     """A source whose pairs without a split get the one chosen for them."""
 
     def __init__(self, source: PairReader, splits: Sequence[array[int]], extra: dict[str, Any]) -> None:
-        self._source, self._splits = source, splits
+        self._source, self._splits, self.num_chunks = source, splits, source.num_chunks
         self.reader, self.fingerprint = source.reader, source.fingerprint
         self.extra: dict[str, Any] = {**source.extra, **extra, "notes": [*source.extra["notes"], *extra["notes"]]}
 
-    @property
-    def num_chunks(self) -> int:
-        return self._source.num_chunks
-
     def read(self, chunk_id: int) -> Batch:
         batch = self._source.read(chunk_id)
-        chosen = self._splits[chunk_id]
-        columns = zip(batch["split"], chosen, strict=True)
-        return {**batch, "split": [SPLITS[c] if _is_empty(value) and c >= 0 else value for value, c in columns]}
+        columns = zip(batch["split"], self._splits[chunk_id], strict=True)
+        return {**batch, "split": [SPLITS[c] if value in (None, "") and c >= 0 else value for value, c in columns]}
 
 
 def _lacks_splits(source: PairReader) -> bool:
     if isinstance(source, ParquetReader):  # its chunks hold the images too
         return not source.all_split
-    for chunk in range(source.num_chunks):
-        batch = with_errors(source.read(chunk))
-        if any(_is_empty(batch["split"][i]) for i in good_rows(batch)):
-            return True
-    return False
+    batches = (with_errors(source.read(chunk)) for chunk in range(source.num_chunks))
+    return any(batch["split"][i] in (None, "") for batch in batches for i in good_rows(batch))
 
 
-def _is_empty(split: Any) -> bool:
-    return split is None or split == ""
-
-
-@dataclass
 class _Groups:
     """Rows of all chunks in order, joined if they share an image.
 
-    Attributes:
+    Args:
         max_pixels: of an image; None if no image is read and images are identified by their names.
     """
 
-    max_pixels: int | None
-    reader: files.Reader
-    _parents: array[int] = field(default_factory=lambda: array("q"))
-    _given: array[int] = field(default_factory=lambda: array("b"))
-    _keys: list[bytes] = field(default_factory=list)
-    """The smallest digest of each row's images."""
-    _owners: dict[bytes, int] = field(default_factory=dict)
-    """Digest of an image -> the first row that has it."""
-    _by_name: dict[str, bytes | None] = field(default_factory=dict)
-    """Digest of each image file."""
+    def __init__(self, max_pixels: int | None, reader: files.Reader) -> None:
+        self.max_pixels, self.reader = max_pixels, reader
+        self._parents, self._given = array("q"), array("b")
+        self._keys: list[bytes] = []
+        """The smallest digest of each row's images."""
+        self._owners: dict[bytes, int] = {}
+        """Digest of an image -> the first row that has it."""
+        self._by_name: dict[str, bytes | None] = {}
+        """Digest of each image file."""
 
     def add_chunk(self, batch: Batch) -> int:
         """Add the rows of a chunk and return their number."""
@@ -123,7 +107,8 @@ class _Groups:
             digests = [key for key in keys.get(i, ()) if key is not None]
             self._keys.append(min(digests, default=digest(str(batch["pair_id"][i]).encode("utf-8", "replace"))))
             for key in digests:
-                self._join(self._owners.setdefault(key, row), row)
+                roots = self._root(self._owners.setdefault(key, row)), self._root(row)
+                self._parents[max(roots)] = min(roots)
         return len(batch["error"])
 
     def _images(self, cells: Sequence[Any]) -> list[bytes | None]:
@@ -156,35 +141,30 @@ class _Groups:
             parents[row] = row = parents[parents[row]]  # halves the path, so that chains stay short
         return row
 
-    def _join(self, row: int, other: int) -> None:
-        row, other = self._root(row), self._root(other)
-        self._parents[max(row, other)] = min(row, other)
-
     def splits(self, val_share: float, test_share: float) -> tuple[array[int], dict[str, Any]]:
         """The split of every row (index into SPLITS; negative for rows that are not pairs), and the values for the
         manifest."""
         roots = [self._root(row) for row in range(len(self._parents))]
-        split_of_root, sizes, keys = dict[int, int](), Counter[int](), dict[int, bytes]()
+        chosen, sizes, keys = dict[int, int](), Counter[int](), dict[int, bytes]()
         for row, root in enumerate(roots):
             if (split := self._given[row]) >= 0:
-                split_of_root[root] = min(split_of_root.get(root, split), split)
+                chosen[root] = min(chosen.get(root, split), split)
             elif split == _NOT_GIVEN:
                 sizes[root] += 1
                 keys[root] = min(keys.get(root, self._keys[row]), self._keys[row])
-        total = sizes.total()
-        shares = (1 - val_share - test_share, val_share, test_share)
-        chosen, too_large = dict(split_of_root), 0
-        for root in sizes.keys() - split_of_root.keys():
+        total, shares = sizes.total(), (1 - val_share - test_share, val_share, test_share)
+        drawn, largest, too_large = sizes.keys() - chosen.keys(), shares.index(max(shares)), 0
+        for root in drawn:
             split = _draw(keys[root], val_share, test_share)
             if sizes[root] > max(1, shares[split] * total):
-                split = shares.index(max(shares))
+                split = largest
                 too_large += 1
             chosen[root] = split
         notes = []
         if too_large:
-            largest = SPLITS[shares.index(max(shares))]
-            notes.append(f"{too_large} groups of pairs that share images exceed their split: put into {largest}")
-        drawn = sizes.keys() - split_of_root.keys()
+            notes.append(
+                f"{too_large} groups of pairs that share images exceed their split: put into {SPLITS[largest]}"
+            )
         for split, share in enumerate(shares):
             fullest = max(range(len(SPLITS)), key=lambda of: sum(chosen[root] == of for root in drawn))
             rest = [root for root in drawn if chosen[root] == fullest]
@@ -194,17 +174,13 @@ class _Groups:
                     f"so few groups that none was drawn for {SPLITS[split]}: one of {SPLITS[fullest]} was put there"
                 )
         extra = {"default_splits": {"pairs": total, "groups": len(sizes)}, "notes": notes}
-        return array("b", _each(roots, self._given, chosen)), extra
-
-
-def _each(roots: Iterable[int], splits: Iterable[int], chosen: dict[int, int]) -> Iterator[int]:
-    for root, split in zip(roots, splits, strict=True):
-        yield chosen[root] if split == _NOT_GIVEN else split
+        every = zip(roots, self._given, strict=True)
+        return array("b", [chosen[root] if split == _NOT_GIVEN else split for root, split in every]), extra
 
 
 def _index(split: Any) -> int:
     """Index into SPLITS of a given split; a row with an unknown split is not a pair."""
-    if _is_empty(split):
+    if split in (None, ""):
         return _NOT_GIVEN
     name = SPLIT_NAMES.get(str(split).strip().lower())
     return SPLITS.index(name) if name is not None else _NO_PAIR
@@ -212,6 +188,4 @@ def _index(split: Any) -> int:
 
 def _draw(key: bytes, val_share: float, test_share: float) -> int:
     share = int.from_bytes(hashlib.sha256(key).digest()[:8], "big") / 2**64
-    if share < test_share:
-        return SPLITS.index("test")
-    return SPLITS.index("val" if share < test_share + val_share else "train")
+    return SPLITS.index("test" if share < test_share else "val" if share < test_share + val_share else "train")

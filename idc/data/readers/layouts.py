@@ -19,7 +19,6 @@ from idc.data.config import Format, ImportJob, SpotTheDiffConfig, ValidateJob
 from idc.data.images import IMAGE_SUFFIXES
 from idc.data.readers.annotations import Annotations
 from idc.data.readers.own_folder import role_and_key
-from idc.data.schema import SPLITS
 from idc.data.store import MANIFEST
 
 _HEAD = 64 * 1024
@@ -137,11 +136,6 @@ def _official(annotations: Annotations) -> Iterator[Layout]:
         yield Layout("cdvqa", name)
     if name := _split_files(annotations, ("question", "img_id", "answer"), "", "json/", "annotations/"):
         yield Layout("qag360k", name)
-    for split in SPLITS:
-        texts = (annotations.root / f"{split}/txt").list_files()
-        if name := next((info.base_name for info in texts if info.base_name.endswith("_videos.json")), None):
-            yield Layout("procap_hdf5", f"{split}/txt/{name}")
-            break
     if name := annotations.find("dataset_dict.json") or (
         annotations.find("dataset_info.json") and annotations.find("state.json")
     ):

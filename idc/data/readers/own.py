@@ -50,7 +50,7 @@ _GIVEN = tuple(name for name in COLUMNS if name != "error")
 KNOWN = frozenset(_GIVEN) | {"caption"}
 IMAGES = ("before", "after")
 NUMBERED = "no pair_id: the pairs are named by their rows, from 0"
-"""Note about a table of which no row has an id."""
+"""Note about a table without any id."""
 _MOST_FOLDERS = 8
 """Most folders that a note lists."""
 

@@ -34,28 +34,6 @@ def open_file(stream: pa.NativeFile, name: str) -> pq.ParquetFile:
         raise ValueError(f"{name} is not a Parquet file, or is damaged ({exc}); copy it again") from exc
 
 
-def read_groups(
-    stream: pa.NativeFile, parquet: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str] | None = None
-) -> list[Record]:
-    """The rows of some row groups; if one is damaged, they are read one by one.
-
-    Raises:
-        OSError: the bytes cannot be fetched.
-    """
-    try:
-        return records(parquet.read_row_groups(groups, columns=columns, use_threads=False))
-    except DAMAGE:
-        rows: list[Record] = []
-        for group in groups:
-            rows += GroupRows(stream, parquet, group, columns, size=64).rows(0, rows_of_group(parquet, group))
-        return rows
-
-
-def rows_of_group(parquet: pq.ParquetFile, group: int) -> int:
-    """Number of rows of a row group."""
-    return parquet.metadata.row_group(group).num_rows
-
-
 class GroupRows:
     """A row group, read from its beginning as far as needed.
 

@@ -31,14 +31,9 @@ def read(annotations: Annotations, config: ImportConfig) -> Iterable[Row]:
             )
             if number is None or file is None or text is None or kind is None or answer is None:
                 continue
-            pair_id = PurePosixPath(file).stem
-            pair = pairs.setdefault(pair_id, _pair(pair_id, file, split))
-            if pair["split"] != split:
-                annotations.reject(position, f"duplicate pair id: {pair_id} is in {pair['split']} and in {split}")
-                continue
             question = {"question": text, "type": kind, "answer": answer, "id": number, "mask": f"mask/{number}.png"}
-            pair["meta"]["questions"].append(question)
-            pair["rows"] += 1
+            if pair := annotations.join(pairs, position, _pair(PurePosixPath(file).stem, file, split)):
+                pair["meta"]["questions"].append(question)
     return pairs.values()
 
 
@@ -50,6 +45,5 @@ def _pair(pair_id: str, file: str, split: str) -> Row:
         "captions": [],
         "split": split,
         "source": f"QAG-360K/{file}",
-        "rows": 0,
         "meta": {"questions": []},
     }

@@ -39,12 +39,8 @@ def _single(annotations: Annotations) -> Iterable[Row]:
             sentences = annotations.texts_in(position, record.get("sentences"), "sentences")
             if pair_id is None or sentences is None:
                 continue
-            pair = pairs.setdefault(pair_id, _pair(pair_id, split, [], 0))
-            if pair["split"] != split:
-                annotations.reject(position, f"duplicate pair id: {pair_id} is in {pair['split']} and in {split}")
-                continue
-            pair["captions"] += sentences
-            pair["rows"] += 1
+            if pair := annotations.join(pairs, position, _pair(pair_id, split, [], 0)):
+                pair["captions"] += sentences
     return pairs.values()
 
 

@@ -149,9 +149,9 @@ class Checks:
 
     def finish(self) -> None:
         """Add the warnings that need all pairs."""
-        for double in self.shared.doubles():
-            first, *others = double.pairs
-            where = "/".join(dict.fromkeys(double.splits))
+        for duplicate in self.shared.duplicate_pairs():
+            first, *others = duplicate.pairs
+            where = "/".join(dict.fromkeys(duplicate.splits))
             _note(self.warnings, "same two images", f"{first}: also {', '.join(others)} ({where})", len(others))
 
     def all_counts(self, of_the_reader: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:

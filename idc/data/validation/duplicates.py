@@ -23,7 +23,7 @@ class Leak(BaseModel):
     splits: list[str]
 
 
-class Double(NamedTuple):
+class DuplicatePair(NamedTuple):
     """The same before and after images under several ids."""
 
     pairs: list[str]
@@ -41,7 +41,7 @@ class SharedImages:
     def __init__(self) -> None:
         self.pairs: list[tuple[str, int]] = []
         """(pair id, index into SPLITS)."""
-        self._images, self._couples = _Owners(), _Owners()
+        self._image_owners, self._pair_owners = _Owners(), _Owners()
 
     def add(self, pair_id: str, split: str, before: bytes | None, after: bytes | None) -> None:
         """Add a pair with the :func:`digest` of its images, None for an image that is neither present nor named."""
@@ -49,13 +49,13 @@ class SharedImages:
         self.pairs.append((pair_id, SPLITS.index(split)))
         for image in {before, after} - {None}:
             assert image is not None
-            self._images.add(image, number)
+            self._image_owners.add(image, number)
         if before is not None and after is not None:
-            self._couples.add(before + after, number)
+            self._pair_owners.add(before + after, number)
 
     def leaks(self) -> Iterator[Leak]:
         """Every image that occurs in more than one split, in the order of the pairs."""
-        for owners in self._images.shared():
+        for owners in self._image_owners.shared():
             first: dict[int, str] = {}
             for pair_id, split in (self.pairs[number] for number in owners):
                 first.setdefault(split, pair_id)
@@ -65,7 +65,7 @@ class SharedImages:
     def leaked_pairs(self) -> dict[str, dict[str, int]]:
         """split -> other split -> number of its pairs that share an image with the other."""
         partners: dict[int, set[int]] = {}
-        for owners in self._images.shared():
+        for owners in self._image_owners.shared():
             splits = {self.pairs[number][1] for number in owners}
             if len(splits) > 1:
                 for number in owners:
@@ -75,32 +75,32 @@ class SharedImages:
             table.setdefault(SPLITS[self.pairs[number][1]], Counter()).update(SPLITS[other] for other in others)
         return {split: dict(sorted(table[split].items())) for split in SPLITS if split in table}
 
-    def leaked_couples(self) -> dict[str, dict[str, int]]:
+    def pairs_shared_across_splits(self) -> dict[str, dict[str, int]]:
         """split -> later split -> number of (before, after) in both; one in all three splits counts three times."""
         table: dict[str, Counter[str]] = {}
-        for owners in self._couples.shared():
+        for owners in self._pair_owners.shared():
             splits = sorted({self.pairs[number][1] for number in owners})
             for earlier, later in itertools.combinations(splits, 2):
                 table.setdefault(SPLITS[earlier], Counter())[SPLITS[later]] += 1
         return {split: dict(sorted(table[split].items())) for split in SPLITS if split in table}
 
-    def doubles(self) -> Iterator[Double]:
+    def duplicate_pairs(self) -> Iterator[DuplicatePair]:
         """Every (before, after) that occurs under more than one id."""
-        for owners in self._couples.shared():
+        for owners in self._pair_owners.shared():
             pairs = [self.pairs[number] for number in owners]
-            yield Double([pair_id for pair_id, _ in pairs], [SPLITS[split] for _, split in pairs])
+            yield DuplicatePair([pair_id for pair_id, _ in pairs], [SPLITS[split] for _, split in pairs])
 
     def distinct_pairs(self) -> dict[str, int]:
         """split -> number of different (before, after); one in two splits counts in both. Empty without images."""
         counts: Counter[str] = Counter()
-        for owners in self._couples.all():
+        for owners in self._pair_owners.all():
             counts.update({SPLITS[self.pairs[number][1]] for number in owners})
         return {split: counts[split] for split in SPLITS if split in counts}
 
     def to_leave_out(self, splits: Collection[str]) -> dict[str, str]:
         """The pairs of ``splits`` that share an image with a later split (train, val, test): pair id -> reason."""
         out: dict[str, str] = {}
-        for owners in self._images.shared():
+        for owners in self._image_owners.shared():
             last = max(owners, key=lambda number: self.pairs[number][1])
             later_id, later = self.pairs[last]
             for pair_id, split in (self.pairs[number] for number in owners):

@@ -52,7 +52,7 @@ class Validation(BaseModel):
     leaks: list[Leak]
     leaked_pairs: dict[str, dict[str, int]]
     """Split -> other split -> number of its pairs that share an image with the other."""
-    leaked_couples: dict[str, dict[str, int]]
+    pairs_shared_across_splits: dict[str, dict[str, int]]
     """Split -> later split -> number of (before, after) in both: pairs that share both images."""
     without_captions: int
     statistics: CaptionStatistics
@@ -192,7 +192,7 @@ def leaked(result: Validation) -> Iterator[str]:
             f"{count:,} of the {pairs:,} pairs of {split} share an image with {others_name}"
             for others_name, count in others.items()
         )
-    for split, others in result.leaked_couples.items():
+    for split, others in result.pairs_shared_across_splits.items():
         yield from (f"{count:,} pairs share both images between {split} and {other}" for other, count in others.items())
 
 

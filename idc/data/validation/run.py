@@ -164,7 +164,7 @@ def _result(job: ValidateJob, opened: _Opened, checks: Checks) -> Validation:
         num_leaks=len(leaks),
         leaks=leaks[:EXAMPLES],
         leaked_pairs=checks.shared.leaked_pairs(),
-        leaked_couples=checks.shared.leaked_couples(),
+        pairs_shared_across_splits=checks.shared.pairs_shared_across_splits(),
         without_captions=checks.without,
         statistics=CaptionCounter.sum(checks.captions.values()).result(),
         statistics_by_split={s: checks.captions[s].result() for s in SPLITS if s in checks.captions},

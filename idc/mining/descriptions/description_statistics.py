@@ -96,7 +96,7 @@ class DescriptionSummary(_Record):
     asked: AskedStatistics | None
     """None of the oracle."""
     noise: NoiseStatistics | None
-    """Of the oracle alone."""
+    """None for a model."""
     repetition: dict[str, Repetition]
     """Instruction (of the oracle: ``rendered``) -> its row, and ``all``."""
     verbs: dict[str, int]

@@ -25,25 +25,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from idc.mining.descriptions.config import NoiseKind, OracleConfig
 from idc.mining.descriptions.template import PairDescription
+from idc.rendered import captions
 from idc.rendered.captions import ATTRIBUTES, CLEAR_OFFSET, RELATIONS, SYNONYMS, holds
-from idc.rendered.config import Color, Material, Shape
-from idc.rendered.scene import Thing, View
+from idc.rendered.scene import SceneObject, View
 
 VERBS = ("shows", "depicts", "displays", "presents", "features", "contains", "has", "captures", "illustrates")
 """The verbs of the template's list that fit a list of objects."""
 
-VALUES: dict[str, tuple[str, ...]] = {
-    "size": ("large", "small"),
-    "color": get_args(Color),
-    "material": get_args(Material),
-    "shape": get_args(Shape),
-}
+VALUES: dict[str, tuple[str, ...]] = {**captions.VALUES, "size": ("large", "small")}
 """Attribute -> its values, in the order of :data:`~idc.rendered.captions.ATTRIBUTES`."""
 
 EMPTY = "an empty ground"
@@ -89,7 +84,7 @@ def describe_by_oracle(
         ValueError: ``meta`` has no scene graphs.
     """
     try:
-        scenes = [tuple(Thing(**thing) for thing in meta[image]) for image in _IMAGES]
+        scenes = [tuple(SceneObject(**thing) for thing in meta[image]) for image in _IMAGES]
         before_view, after_view = (View.of_record(view) for view in meta["views"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"no scene: the meta of {pair_id!r} is not that of a rendered pair ({error!r})") from None
@@ -123,12 +118,12 @@ class _Link(NamedTuple):
 
 
 def _links(
-    changed: tuple[Thing | None, Thing | None],
-    others: list[Thing],
+    changed: tuple[SceneObject | None, SceneObject | None],
+    others: list[SceneObject],
     views: tuple[View, View],
     rng: np.random.Generator,
     count: int,
-) -> tuple[list[Thing], tuple[_Link, _Link]]:
+) -> tuple[list[SceneObject], tuple[_Link, _Link]]:
     """The unchanged objects to name, and in both images what follows the first object."""
     old, new = changed
     if old is not None and new is not None and (old.x, old.y) != (new.x, new.y):
@@ -155,12 +150,12 @@ def _links(
     return others, (links[0], links[1])
 
 
-def _holding(a: Thing, b: Thing, view: View, margin: float = CLEAR_OFFSET) -> list[str]:
+def _holding(a: SceneObject, b: SceneObject, view: View, margin: float = CLEAR_OFFSET) -> list[str]:
     """The relations of ``a`` to ``b`` that hold by more than ``margin``."""
     return [relation for relation in RELATIONS if holds(relation, a, b, view, margin)]
 
 
-def _positions(old: Thing, new: Thing, views: tuple[View, View]) -> tuple[str, str]:
+def _positions(old: SceneObject, new: SceneObject, views: tuple[View, View]) -> tuple[str, str]:
     """Where a moved object is in the two images: left or right, or front or back, whichever differs more. On the same
     side of both images, the outer place is the far one."""
     seen = [_seen(thing, view) for thing, view in zip((old, new), views, strict=True)]
@@ -176,7 +171,7 @@ def _positions(old: Thing, new: Thing, views: tuple[View, View]) -> tuple[str, s
 _SIDES = (("on the left", "on the right"), ("in the front", "in the back"))
 
 
-def _seen(thing: Thing, view: View) -> tuple[float, float]:
+def _seen(thing: SceneObject, view: View) -> tuple[float, float]:
     """To the right of and behind the point that the camera looks at, along the ground, in scene units."""
     x, y = thing.x - view.target[0], thing.y - view.target[1]
     (right_x, right_y), (away_x, away_y) = view.ground_axes
@@ -184,7 +179,7 @@ def _seen(thing: Thing, view: View) -> tuple[float, float]:
 
 
 def _phrases(
-    named: Sequence[Thing], scene: Sequence[Thing], config: OracleConfig, pair_id: str, image: Image
+    named: Sequence[SceneObject], scene: Sequence[SceneObject], config: OracleConfig, pair_id: str, image: Image
 ) -> list[_Phrase]:
     """The named objects, some of them disturbed, and the objects that are not there."""
     taken = {_look(thing) for thing in scene}
@@ -240,7 +235,7 @@ def _text(
     return text, wrong
 
 
-def _look(thing: Thing) -> _Look:
+def _look(thing: SceneObject) -> _Look:
     return tuple(str(getattr(thing, attribute)) for attribute in ATTRIBUTES)
 
 

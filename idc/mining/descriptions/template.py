@@ -88,7 +88,7 @@ def parse_description(sentence: str) -> PairDescription:
         verb, _, description = match[name].partition(" ")
         description = description.strip(" .,")
         if verb.lower() not in VERBS:
-            raise ValueError(f"{OFF_TEMPLATE}: {verb!r} after 'the {image} image' is no verb of the list")
+            raise ValueError(f"{OFF_TEMPLATE}: {verb!r} after 'the {image} image' is not a verb of the list")
         if not _WORD.search(description.lower()):
             raise ValueError(f"{OFF_TEMPLATE}: the {image} image has no description in {_short(text)}")
         if _NEXT_SENTENCE.search(description):

@@ -16,7 +16,7 @@ Setting = Literal["suburb", "woods", "fields", "village", "commercial"]
 
 
 class DistractorConfig(ConfigModel):
-    """Differences between the two dates that are no change of roads or buildings: each a share of the pairs, changed or
+    """Differences between the two dates that do not change roads or buildings: each a share of the pairs, changed or
     not. With all at 0, only the changed objects and their shadows differ."""
 
     surroundings: float = Field(default=0.95, ge=0, le=1)

@@ -17,7 +17,7 @@ from idc.data.pipeline import Batch, FolderSource, StageSpec, good_rows, with_er
 from idc.data.schema import meta_text
 from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_schema
 from idc.data.validation.checks import is_changed
-from idc.data.write_errors import writing
+from idc.data.write_errors import explain_write_errors
 from idc.metrics.classification import Measures, ScoredAnswer, score_answers
 from idc.metrics.segmentation import confusion, segmentation_scores
 from idc.systems.changevg.config import RegionConfig, RunGuideJob
@@ -124,7 +124,7 @@ def score_notes(out: str, regions: RegionConfig) -> dict[str, Any]:
             scores[split]["map_unchanged"] = segmentation_scores(unchanged, CLASSES)
         scores[split]["answers"] = [measures.model_dump() for measures in score_answers(answers[split])]
     path = files.locate(out) / SCORES
-    with writing(path.parent), path.replacing() as stream:
+    with explain_write_errors(path.parent), path.replacing() as stream:
         stream.write((json.dumps(scores, indent=1) + "\n").encode())
     return scores
 

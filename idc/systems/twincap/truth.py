@@ -19,7 +19,7 @@ from idc.metrics.hallucination import claims
 from idc.rendered.captions import ATTRIBUTES
 from idc.rendered.config import Color, Material, Shape
 from idc.rendered.differences import DIFFERENCES, KINDS
-from idc.rendered.scene import Thing, View
+from idc.rendered.scene import SceneObject, View
 
 VALUES: dict[str, tuple[str, ...]] = {
     "size": ("large", "small"),
@@ -129,7 +129,7 @@ def project(things: Sequence[Mapping[str, Any]], view: Mapping[str, Any], size: 
     if not things:
         return np.zeros((0, 3), np.float32)
     camera, (height, width) = View.of_record(view), size
-    solids = [Thing(**thing) for thing in things]
+    solids = [SceneObject(**thing) for thing in things]
     centres = np.array([(thing.x, thing.y, thing.half_height) for thing in solids])
     radii = np.array([[thing.radius] for thing in solids])
     middle, edge = (camera.project(points, width, height) for points in (centres, centres + radii * camera.axes[0]))

@@ -11,10 +11,10 @@ from idc.data.config import ImportConfig, ValidateJob
 from idc.data.readers import open_reader
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.run import validate
-from tests.data import container_sets, small_sets
+from tests.data import small_sets
 from tests.data.readers.test_own import prepare, put
 
-SETS = {**small_sets.OFFICIAL, **container_sets.OFFICIAL}
+SETS = small_sets.OFFICIAL
 HALF = '"half \\ud83d a smile"'
 QUESTIONS = {
     "Train_questions.json": '{"questions": [{"id": 1, "img_id": 1, "type": "t", "question": "q"}]}',
@@ -31,7 +31,7 @@ ENTRIES: list[tuple[str, dict[str, str], dict[str, tuple[str, str]]]] = [
         {"type_mapping.json": '{"color": ["x", "000001.png"], "drop": ["000001.png"], "add": 3}'},
         {"type_mapping.json:color:0": ("bad row", "'x' names no triple"),
          "type_mapping.json:drop:0": ("bad row", "triple 1 is in 'color' and in 'drop'"),
-         "type_mapping.json:add": ("bad row", "'add' is no list of triples")},
+         "type_mapping.json:add": ("bad row", "'add' is not a list of triples")},
     ),
     (
         "clevr_change", {"change_captions.json": '{"CLEVR_default_000001.png": 3}'},

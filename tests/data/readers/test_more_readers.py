@@ -6,15 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from idc.data.config import ImportConfig
-from idc.data.images import decode_image
 from idc.data.readers import open_reader
 from idc.data.readers.layouts import find_layout
 from idc.data.store import iter_rows, read_rejects
-from tests.data.container_sets import hdf5
 from tests.data.official_layouts import Expected, Official, found, more, round_trip
 from tests.data.readers.test_own import picture, prepare, put
 
@@ -94,16 +91,6 @@ def test_hugging_face_damaged(tmp_path: Path) -> None:
         open_reader("hugging_face", str(source), ImportConfig(hugging_face={"before": "befor"}))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cannot be loaded as a data set"):
         open_reader("hugging_face", str(tmp_path / "nothing"), ImportConfig())
-
-
-def test_channels_of_hdf5(tmp_path: Path) -> None:
-    colour = np.stack([np.full((9, 6, 8), value, np.uint8) for value in (10, 20, 30)], axis=1)
-    texts = {"train/txt/spot_videos.json": '{"76": ["x"]}', "train/video/spot_videos.h5": hdf5({"76": colour})}
-    for channels, expected in (("rgb", [10, 20, 30]), ("bgr", [30, 20, 10])):
-        settings = {"procap_hdf5": {"channels": channels}}
-        prepare(put(tmp_path / "in", texts), tmp_path / channels, "procap_hdf5", **settings)
-        (row,) = iter_rows(tmp_path / channels)
-        assert (row["pair_id"], decode_image(row["before"])[0, 0].tolist()) == ("76", expected)
 
 
 def cdvqa(folder: Path) -> Path:

@@ -276,7 +276,7 @@ def test_parquet(tmp_path: Path, how: str) -> None:
     assert [(r.row_id, r.code) for r in read_rejects(tmp_path / "out")] == [
         ("p2", "duplicate pair id"), ("p8", "missing file"),
     ]  # fmt: skip
-    assert read_manifest(tmp_path / "out").num_chunks == 3
+    assert read_manifest(tmp_path / "out").num_chunks == 4
 
 
 def test_a_table_may_name_uris(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from idc.data.validation.duplicates import Double, Leak, SharedImages, digest
+from idc.data.validation.duplicates import DuplicatePair, Leak, SharedImages, digest
 
 
 def shared(*pairs: str) -> SharedImages:
@@ -33,7 +33,7 @@ def test_order_of_the_pairs_does_not_matter_for_what_is_left_out() -> None:
 
 def test_doubles_and_distinct_pairs() -> None:
     found = shared("p1 train a b", "p2 train a b", "p3 train b a", "p4 test a b")
-    assert list(found.doubles()) == [Double(["p1", "p2", "p4"], ["train", "train", "test"])]
+    assert list(found.duplicate_pairs()) == [DuplicatePair(["p1", "p2", "p4"], ["train", "train", "test"])]
     assert found.distinct_pairs() == {"train": 2, "test": 1}
     assert digest("a.png") != digest(b"a.png"), "a name is not taken for bytes"
 
@@ -44,5 +44,5 @@ def test_pairs_that_share_both_images_between_splits() -> None:
         "t1 train a b", "v1 val a b", "v2 val a b", "e1 test a b", "t2 train c d", "v3 val c d", "e2 test d c",
         "e3 test b c", "t3 train x y", "t4 train x y",
     )  # fmt: skip
-    assert found.leaked_couples() == {"train": {"val": 2, "test": 1}, "val": {"test": 1}}
-    assert shared("t1 train a b", "e1 test b a").leaked_couples() == {}
+    assert found.pairs_shared_across_splits() == {"train": {"val": 2, "test": 1}, "val": {"test": 1}}
+    assert shared("t1 train a b", "e1 test b a").pairs_shared_across_splits() == {}

@@ -38,7 +38,7 @@ def of(before: str, after: str) -> str:
     [
         ("The car is gone.", "off template: there is no 'the difference between"),
         ("The difference between the two images is that the first image shows a car.", "no 'while the second image'"),
-        (of("shows a car", "does not"), "off template: 'does' after 'the second image' is no verb of the list"),
+        (of("shows a car", "does not"), "off template: 'does' after 'the second image' is not a verb of the list"),
         (of("also shows a car", "shows a bus"), "off template: 'also' after 'the first image'"),
         (of("shows", "shows a bus"), "off template: the first image has no description"),
         (of("shows a car", "shows ..."), "off template: the second image has no description"),

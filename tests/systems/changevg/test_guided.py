@@ -30,7 +30,7 @@ from tests.vlm.models import found
 QUOTES: dict[str, dict[str, Any]] = {
     "all": {},
     "notebook": {"quote.style": "notebook"},
-    "other regions": {"regions.without_area": "count", "regions.centroid": "region"},
+    "other regions": {"regions.as_published": False},
 }
 SIDES = ("before", "after")
 Pair = tuple[np.ndarray, np.ndarray]

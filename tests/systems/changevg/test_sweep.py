@@ -43,22 +43,22 @@ def test_rows_share_what_they_have_in_common(pairs: str) -> None:
         ("changevg.quote.summary", False, 2),
         ("changevg.tasks", ["caption"], 2),
         ("guide.train.seed", 4, 1),
-        ("questions.regions.without_area", "count", 0),
+        ("questions.regions.as_published", False, 0),
     ):
         row = names(pairs, **{setting: value})
         assert row[:shared] == whole[:shared], setting
         assert not {row[shared], *row[2:]} & set(whole), setting
-    assert names(pairs, **{"questions.regions.without_area": "count"})[1] == whole[1], "the guide does not count"
+    assert names(pairs, **{"questions.regions.as_published": False})[1] == whole[1], "the guide does not count"
     assert names(pairs, guided=False)[0] == whole[0]
     assert len(names(pairs, until="guide")) == 2
 
 
 def test_the_chain_hands_on_its_folders(pairs: str) -> None:
-    trial = steps(load(Trial, None, settings_of(pairs, **{"questions.regions.centroid": "region"})), "store")
+    trial = steps(load(Trial, None, settings_of(pairs, **{"questions.regions.as_published": False})), "store")
     questions, guide, tuning = trial.work
     asked, artifact = f"store/{questions.name}", f"store/{guide.name}/artifact"
     assert tuning.payload.items() >= {"pairs": asked, "guide": artifact, "regions": None}.items()
-    assert questions.payload["regions"]["centroid"] == "region"
+    assert questions.payload["regions"] == "region"
     assert questions.payload["splits"] == ["train", "val", "test"]
     assert trial.answers is not None
     expected = {"instructions": asked, "artifact": f"store/{tuning.name}/artifact"}
