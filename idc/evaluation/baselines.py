@@ -101,11 +101,11 @@ def best_wording(
     by_kind: dict[str | None, list[str]] = defaultdict(list)
     for name in truth:
         by_kind[kinds[name]].append(name)
-    with CocoScorer(references, ("CIDEr",), tokens) as scorer:
-        tried = [
-            scorer.score({name: texts[number % len(texts)] for name, texts in truth.items()}).per_id
-            for number in range(max(map(len, truth.values())))
-        ]
+    scorer = CocoScorer(references, ("CIDEr",), tokens)
+    tried = [
+        scorer.score({name: texts[number % len(texts)] for name, texts in truth.items()}).per_id
+        for number in range(max(map(len, truth.values())))
+    ]
     best = {}
     for ids in by_kind.values():
         means = [np.mean([scores[name]["CIDEr"] for name in ids]) for scores in tried[: len(truth[ids[0]])]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from idc.evaluation import baselines as baselines
+from idc.evaluation import baselines
 from idc.evaluation.record import Evaluation
 from idc.metrics.change_maps import change_map_table as maps_table
 from idc.metrics.changes import ChangeTable

@@ -244,13 +244,13 @@ def test_a_second_evaluation_of_the_same_references_is_the_same_and_tokenises_on
     pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    tokenizer = java._ptb_tokenizer
+    run = java._run
 
-    def recorded(lines: Sequence[str]) -> list[str]:
+    def recorded(name: str, folder: str, arguments: Any, seconds: float, lines: Sequence[str]) -> Any:
         asked.extend(lines)
-        return tokenizer(lines)
+        return run(name, folder, arguments, seconds, lines)
 
-    monkeypatch.setattr(java, "_ptb_tokenizer", recorded)
+    monkeypatch.setattr(java, "_run", recorded)
     monkeypatch.setattr(java, "_tokens_of", {})
     first = run_evaluation(job(pairs, tmp_path / "1"), lambda: ToyCaptioner(by_brightness))
     assert "the ball moved" in asked
