@@ -212,7 +212,7 @@ def _hallucinations(evaluations: Sequence[Evaluation]) -> list[Hallucination]:
 def _claim_cell(hallucinations: Sequence[Hallucination], name: str) -> str:
     """The rate with its interval, or its mean over several seeds with their deviation."""
     rates = [hallucination.rates().get(name) for hallucination in hallucinations]
-    values = [rate.rate for rate in rates if rate is not None and rate.of]
+    values = [rate.rate for rate in rates if rate is not None and rate.total]
     if not values:
         return "–"  # nothing of the kind was claimed
     if len(values) > 1:

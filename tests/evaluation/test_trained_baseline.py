@@ -62,7 +62,7 @@ def test_its_scores_and_claims_are_those_of_its_own_evaluation(world: Path) -> N
     assert (trained.scores, trained.subsets, trained.types) == (other.scores, other.subsets, other.types)
     assert trained.hallucination == other.hallucination
     assert trained.hallucination is not None
-    assert (trained.hallucination.object.right, trained.hallucination.object.of) == (2, 3)
+    assert (trained.hallucination.object.right, trained.hallucination.object.total) == (2, 3)
     assert found.hallucination is not None
     assert found.hallucination.object.right == 0
     assert "right.jsonl" in trained.what
@@ -80,7 +80,7 @@ def test_the_untrained_baselines_have_claims_too(world: Path) -> None:
     assert nearest is not None
     assert constant is not None
     assert constant.pairs == nearest.pairs == 6
-    assert nearest.object.of == 3
+    assert nearest.object.total == 3
     assert found.baselines["constant"].caption == "the red cube is gone"
     assert (constant.object.right, constant.invented_change.right) == (3, 3)
 

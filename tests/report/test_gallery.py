@@ -63,7 +63,7 @@ def test_counts_are_those_of_the_rows_and_of_their_scenes(pairs: Path, tmp_path:
     scenes = [(row["change_type"], *(json.loads(row["meta"])[name] for name in ("before", "after"))) for row in truths]
     claims = hallucination((row["caption"], truth_of(*scene)) for row, scene in zip(rows, scenes, strict=True))
     assert summary.claims == claims
-    assert claims.object.of == SCENES
+    assert claims.object.total == SCENES
 
 
 def test_the_page_shows_evenly_spaced_pairs_with_their_change_maps(pairs: Path, tmp_path: Path) -> None:

@@ -349,7 +349,7 @@ def _rate_intervals(of: Evaluation | Baseline) -> dict[str, Interval]:
     if of.types is not None:
         intervals[TYPE_ACCURACY] = wilson(of.types.accuracy, of.types.pairs)
     if (claims := of.hallucination) is not None:
-        claimed = {name: rate for name, rate in CLAIMS.items() if claims.rates()[rate].of}
+        claimed = {name: rate for name, rate in CLAIMS.items() if claims.rates()[rate].total}
         intervals |= {name: claims.interval(rate) for name, rate in claimed.items()}
     if of.differences is not None and F1 in of.differences.intervals:
         intervals[F1] = of.differences.intervals[F1]
