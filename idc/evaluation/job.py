@@ -114,27 +114,22 @@ def run_evaluation(
     """
     seconds: dict[str, float] = {}
     files = dict(caption_files(job) if files is None else files)
-    with _timed(seconds, "captioning"):
+    cache = ScoreCache(_cache_folder(job), _VERSION)
+    with _timed(seconds, "baselines"):
         data = _read(job)
         protocol, extra_protocols = _protocols(job, data)
         if any(each.needs_java for each in (protocol, *extra_protocols)) or "METEOR" in job.metrics:
             java_version()
         scored = [row for row in data.selected if row.captions] or data.selected
         trained = _trained(job, scored, protocol)
-        possible = _possible_baselines(job, data)
+        candidates, nearest = _untrained_baselines(job, data, cache)
+        truth = _truth(job)
+    with _timed(seconds, "captioning"):
         captions = _captions(job, data, load, runner, overwrite, files)
         unfamiliar = warned_pairs(job.out) if job.artifact is not None else None
         maps = score_change_maps(job.out) if job.change_maps else None
         if job.change_maps and maps is None:
             logs.event("evaluation", f"no change maps: no pair of {job.split} has a mask")
-    with _timed(seconds, "baselines"):
-        truth = _truth(job)
-        cache = ScoreCache(_cache_folder(job), _VERSION)
-        nearest = _nearest(job, cache) if baselines.NEAREST in possible else None
-        candidates: list[str] = []
-        if baselines.CONSTANT in possible:
-            train = ((row.change_type, row.captions) for row in data.of("train"))
-            candidates = baselines.constant_candidates(train, job.constant_candidates)
     with _timed(seconds, "scoring"):
         source = _source(job, data, scored)
         logs.event("evaluation", f"scoring {len(scored)} captions")
@@ -305,38 +300,40 @@ def _cache_folder(job: EvaluateJob) -> Path | None:
     return None if local is None else Path(local).with_name(f"{Path(local).name}.scoring")
 
 
-def _possible_baselines(job: EvaluateJob, data: _Data) -> set[str]:
-    """The baselines of the job that its pairs allow. The log has the reasons against the others before captioning."""
+def _untrained_baselines(job: EvaluateJob, data: _Data, cache: ScoreCache) -> tuple[list[str], dict[str, str] | None]:
+    """Candidates for the best constant caption, and the captions of the nearest training pairs, as far as the job asks
+    for them and its pairs allow it; the log has the reasons against the others."""
+    candidates: list[str] = []
     if not any(row.captions for row in data.selected):
-        return set()
-    train = [any(text.split() for text in row.captions) for row in data.of("train")]
-    possible = {}
+        return candidates, None
+    train = data.of("train")
+    without = f"{data.path} has no training captions"
     if job.constant_candidates:
-        possible[baselines.CONSTANT] = any(train)
-    if job.nearest_train_pairs and (job.pairs is None or not read_manifest(job.pairs).has_images):
+        candidates = baselines.constant_candidates(
+            ((row.change_type, row.captions) for row in train), job.constant_candidates
+        )
+        if not candidates:
+            logs.event("evaluation", f"no {baselines.CONSTANT} baseline: {without}")
+    if not job.nearest_train_pairs:
+        return candidates, None
+    manifest = None if job.pairs is None else read_manifest(job.pairs)
+    if job.pairs is None or manifest is None or not manifest.has_images:
         logs.event("evaluation", f"no {baselines.NEAREST} baseline: there are no images")
-    elif job.nearest_train_pairs:
-        possible[baselines.NEAREST] = any(train[: job.nearest_train_pairs])
-    for name in [name for name, there in possible.items() if not there]:
-        logs.event("evaluation", f"no {name} baseline: {data.path} has no training captions")
-        del possible[name]
-    return set(possible)
-
-
-def _nearest(job: EvaluateJob, cache: ScoreCache) -> dict[str, str]:
-    pairs = job.pairs
-    assert pairs is not None
+        return candidates, None
+    if not any(text.split() for row in train[: job.nearest_train_pairs] for text in row.captions):
+        logs.event("evaluation", f"no {baselines.NEAREST} baseline: {without}")
+        return candidates, None
+    pairs, columns = job.pairs, ["pair_id", "captions", "before", "after"]
 
     def search() -> dict[str, str]:
         logs.event("evaluation", "searching the nearest training pairs")
-        columns = ["pair_id", "captions", "before", "after"]
-        train = _rows(pairs, "train", job.nearest_train_pairs, columns)
-        matches = baselines.nearest_captions(train, _rows(pairs, job.split, job.max_pairs, columns))
+        matches = baselines.nearest_captions(
+            _rows(pairs, "train", job.nearest_train_pairs, columns), _rows(pairs, job.split, job.max_pairs, columns)
+        )
         return {name: caption for name, (_, caption) in matches.items()}
 
-    depends_on = [read_manifest(pairs).fingerprint, job.nearest_train_pairs, job.split, job.max_pairs]
-    captions: dict[str, str] = cache.get("nearest-captions", depends_on, search)
-    return captions
+    depends_on = [manifest.fingerprint, job.nearest_train_pairs, job.split, job.max_pairs]
+    return candidates, cache.get("nearest-captions", depends_on, search)
 
 
 def _trained(job: EvaluateJob, scored: list[KnownReferences], protocol: Protocol) -> ev.Baseline | None:
