@@ -62,7 +62,7 @@ def test_read_score(reply: str, score: float | None) -> None:
     assert jd.read_score(reply) == score
 
 
-def test_scores_beside_floors_and_nothing_is_asked_twice(
+def test_scores_beside_baselines_and_nothing_is_asked_twice(
     server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)

@@ -118,3 +118,8 @@ def test_the_command_gives_the_published_scores_of_nlg_eval(tmp_path: Path, comm
     assert found.scores["S_m*"] == pytest.approx(mean, abs=1e-6)
     assert "S_m*" in done.stdout
     assert "protocol coco" in done.stdout
+    again = command("evaluate", *settings, f"out={tmp_path / 'out'}")
+    assert again.stdout.splitlines() == [f"done before: {tmp_path / 'out'}", *done.stdout.splitlines()]
+    other = command("evaluate", *settings, f"out={tmp_path / 'out'}", "constant_candidates=3")
+    assert other.returncode == 2
+    assert "holds an evaluation of other inputs" in other.stderr

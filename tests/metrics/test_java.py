@@ -62,15 +62,17 @@ def test_meteor_with_its_table_cut_gives_the_numbers_of_the_whole_table() -> Non
         tables.append(cut_paraphrases(words))
         return tables[-1]
 
-    part = Meteor(["the red cube"], cut)
+    part = Meteor(REFERENCES["b"], cut)
+    alone = part.statistics({"b": REFERENCES["b"]}, HYPOTHESES)
     numbers = part.statistics(REFERENCES, HYPOTHESES)
     assert numbers[:, 16:20].any(), "paraphrases match"
-    assert np.array_equal(part.statistics({"a": REFERENCES["a"]}, HYPOTHESES), numbers[:1])
-    assert [0 < len(table) < 2**20 for table in tables] == [True], "cut once"
+    assert np.array_equal(part.statistics({"b": REFERENCES["b"]}, HYPOTHESES), alone)
+    assert np.array_equal(alone, numbers[1:2])
+    assert [len(table) < 2**20 for table in tables] == [True, True], "cut again for new words alone"
     # A word beyond ASCII is scored with the whole table, and so are all sentences of its call.
     whole = part.statistics({**REFERENCES, "f": ["a café"]}, {**HYPOTHESES, "f": "a café"})
     assert np.array_equal(whole[:-1], numbers)
-    assert len(tables) == 1
+    assert len(tables) == 2
 
 
 def test_words_with_marks_are_there_with_all_their_pieces() -> None:
