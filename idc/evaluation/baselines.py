@@ -4,7 +4,7 @@ baseline, another captioner that was trained, is read from its evaluation (:mod:
 The baselines are the best constant caption and the nearest training pair's caption. Neither describes the pair. On data
 where half of the pairs are unchanged a constant sentence scores surprisingly well; a table without it is hard to
 interpret. The upper bound is the truth in one fixed wording: references differ among themselves, and no captioner can
-guess which of their wordings a pair has. (Records call it ``ceiling``.)
+guess which of their wordings a pair has.
 """
 
 from __future__ import annotations

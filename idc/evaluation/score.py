@@ -153,12 +153,14 @@ def evaluate_captions(
                 baselines.NEAREST, [list(near), tokenised(list(near.values()))], lambda: (near, None)
             )
         if truth is not None:
-            values["ceiling"] = baseline(
+            values["upper_bound"] = baseline(
                 baselines.TRUTH,
                 [[name, tokenised(wordings)] for name, wordings in truth.items()],
                 lambda: (baselines.best_wording(references, truth, kinds, protocol.tokens), None),
             )
-        values["beside"] = {other.name: _extra_scores(other, predictions, metrics, meteor) for other in extra_protocols}
+        values["extra_protocols"] = {
+            other.name: _extra_scores(other, predictions, metrics, meteor) for other in extra_protocols
+        }
         seconds = scorer.seconds
         values["intervals"] = (
             intervals(list(per_id.values()), list(statistics.values()), resamples) if resamples else {}

@@ -111,8 +111,10 @@ def test_the_upper_bound_is_the_truth_in_the_wording_that_suits_each_type(evalua
     }
     made, _ = evaluate_captions(given, truth=truth, metrics=QUICK)
     best = {p.pair_id: truth[p.pair_id][p.change_type == "move"] for p in given}
-    assert made.ceiling is not None
-    assert made.ceiling.scores == pytest.approx(score({p.pair_id: p.references for p in given}, best, QUICK).overall)
+    assert made.upper_bound is not None
+    assert made.upper_bound.scores == pytest.approx(
+        score({p.pair_id: p.references for p in given}, best, QUICK).overall
+    )
     assert "upper bound: the truth" in evaluation_table(made)
     assert "upper bound: the truth" not in evaluation_table(evaluated[0])
 
@@ -262,7 +264,7 @@ def test_a_second_evaluation_of_the_same_references_is_the_same_and_tokenises_on
         second = run_evaluation(job(pairs, tmp_path / f"2{len(new)}"), partial(copy.copy, captioner))
         assert asked == new
         assert second.baselines == first.baselines
-        assert second.ceiling == first.ceiling
+        assert second.upper_bound == first.upper_bound
         if not new:
             assert (second.scores, second.subsets) == (first.scores, first.subsets)
 

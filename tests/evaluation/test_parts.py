@@ -90,7 +90,7 @@ def test_levir_is_scored_by_ids_beside_words_and_tells_change_by_its_sentences(t
         "protocol": "levir_ids", "metrics": ["BLEU", "CIDEr"], "resamples": 0,
     })  # fmt: skip
     found = run_evaluation(job)
-    assert list(found.beside) == ["levir_words", "coco"]
+    assert list(found.extra_protocols) == ["levir_words", "coco"]
     assert found.protocol["name"] == "levir_ids"
     assert "120 captions of test and train" in found.protocol["vocabulary"], "of all splits"
     assert {name: subset.pairs for name, subset in found.subsets.items()} == {"change": 6, "no change": 6}
@@ -103,7 +103,7 @@ def test_levir_is_scored_by_ids_beside_words_and_tells_change_by_its_sentences(t
     direct, _ = evaluate_captions(
         ev.load_predictions(tmp_path / "o"), protocol=get_protocol("levir_words"), metrics=("BLEU", "CIDEr")
     )
-    assert found.beside["levir_words"] == direct.scores
+    assert found.extra_protocols["levir_words"] == direct.scores
 
 
 def test_the_command_gives_the_published_scores_of_nlg_eval(tmp_path: Path, command: Command) -> None:

@@ -86,7 +86,7 @@ def test_true_captions_have_a_perfect_list_and_the_baselines_have_not(evaluated:
     assert found.differences.means() == {PRECISION: 1.0, RECALL: 1.0, F1: 1.0, INVENTED: 0.0}
     assert found.differences.pairs == 40
     assert found.differences.intervals[F1] == (1.0, 1.0)
-    assert found.ceiling is not None
+    assert found.upper_bound is not None
     for name in ("constant", "nearest"):
         baseline = found.baselines[name].differences
         assert baseline is not None
