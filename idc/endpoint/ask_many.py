@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -30,10 +29,9 @@ def ask_many(
             question would be sent again.
         concurrency: most requests in flight.
     """
-    ended = threading.Event()
 
     def ask(key: str, content: str | list[Any]) -> None:
-        if not ended.is_set() and (record := parse(key, endpoint.ask(content))) is not None:
+        if (record := parse(key, endpoint.ask(content))) is not None:
             log.add({"key": key, **record})
 
     in_flight: dict[Future[None], str] = {}
@@ -48,10 +46,7 @@ def ask_many(
                 yield key, error
 
     with ThreadPoolExecutor(concurrency) as pool:
-        try:
-            for key, content in questions:
-                yield from settled(concurrency - 1)
-                in_flight[pool.submit(ask, key, content)] = key
-            yield from settled(0)
-        finally:
-            ended.set()
+        for key, content in questions:
+            yield from settled(concurrency - 1)
+            in_flight[pool.submit(ask, key, content)] = key
+        yield from settled(0)
