@@ -233,7 +233,7 @@ def _phrases(words: Sequence[str]) -> tuple[list[str], list[_Phrase]]:
                 noun = True
             elif word in vocab.ATTRIBUTE_WORDS:
                 named.add(vocab.ATTRIBUTE_WORDS[word])
-            elif end == start and (word in vocab.NUMBERS or word.isdigit()) and _in_phrase(*words[end + 1 : end + 2]):
+            elif end == start and (word in vocab.NUMBERS or word.isdigit()):
                 number = vocab.NUMBERS[word] if word in vocab.NUMBERS else int(word)
             elif not (word == "," and named and end + 1 < len(words) and words[end + 1] in vocab.ATTRIBUTE_WORDS):
                 break
@@ -252,11 +252,6 @@ def _phrases(words: Sequence[str]) -> tuple[list[str], list[_Phrase]]:
         phrases.append(_Phrase(frozenset(named), noun, number, article, " ".join(spoken)))
         start = end
     return tokens, phrases
-
-
-def _in_phrase(word: str = "") -> bool:
-    word = word.removesuffix("'s")
-    return word in vocab.ATTRIBUTE_WORDS or vocab.PLURALS.get(word, word) in vocab.NOUNS
 
 
 # ----------------------------------------------------------------------------------------------------------- a segment
