@@ -18,9 +18,9 @@ from pydantic import Field
 from benchmarks.measurement import Row, by_turns, markdown
 from idc.config import ConfigModel, cli
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
-from idc.evaluation.kept import Kept
 from idc.evaluation.record import Prediction
 from idc.evaluation.score import evaluate_captions
+from idc.evaluation.score_cache import ScoreCache
 from idc.metrics import java
 from idc.metrics.coco import BLEU_ORDERS, CocoScorer
 from idc.rendered.captions import ATTRIBUTES, SUBSETS, SYNONYMS, TEMPLATES, SceneDescription, phrase
@@ -62,8 +62,7 @@ def measure_scoring(config: ScoringConfig) -> Iterator[Row]:
 
     def own() -> None:
         java._tokens_of.clear()  # as in a fresh process
-        with CocoScorer(references) as scorer:
-            scores["own"] = dict(scorer.score(captions).overall)
+        scores["own"] = dict(CocoScorer(references).score(captions).overall)
 
     def official() -> None:
         scores["official"] = _official(references, captions)
@@ -73,7 +72,7 @@ def measure_scoring(config: ScoringConfig) -> Iterator[Row]:
         candidates = list(captions.values())[:200]
         with tempfile.TemporaryDirectory(prefix="idc-benchmark-") as folder:
             evaluate_captions(
-                predictions, constant_candidates=candidates, nearest=nearest, resamples=1000, kept=Kept(folder)
+                predictions, constant_candidates=candidates, nearest=nearest, resamples=1000, cache=ScoreCache(folder)
             )
 
     seconds = by_turns({"own": own, "official": official, "whole": whole}, config.rounds)

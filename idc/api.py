@@ -127,8 +127,7 @@ def evaluate(
     from idc.evaluation.record import Prediction
     from idc.evaluation.score import evaluate_captions as score
     from idc.metrics.coco import METRICS
-    from idc.metrics.protocols import ProtocolName
-    from idc.metrics.protocols import protocol as protocol_of
+    from idc.metrics.protocols import ProtocolName, get_protocol
 
     names = [name for name in get_args(ProtocolName) if name != "levir_ids"]  # which needs the training captions
     if protocol not in names:
@@ -153,7 +152,7 @@ def evaluate(
     rows = [
         Prediction(pair_id=name, caption=caption, references=list(truth[name])) for name, caption in captions.items()
     ]
-    return score(rows, by=protocol_of(protocol), metrics=metrics or METRICS, resamples=resamples)[0]
+    return score(rows, protocol=get_protocol(protocol), metrics=metrics or METRICS, resamples=resamples)[0]
 
 
 @dataclass(frozen=True, repr=False)

@@ -34,12 +34,11 @@ def main() -> None:
     from cluster.session import run_chunks
     from idc.endpoint.chat_endpoint import EndpointError
     from idc.mining.descriptions.describing import describe_pairs, log_path
-    from idc.mining.descriptions.endpoint_describer import ask_endpoint
     from idc.report.descriptions.descriptions_page import write_descriptions_page
 
     job = args.config
     try:
-        describe_pairs(job, partial(run_chunks, args.local, job.cluster, job=job), ask_endpoint, args.overwrite)
+        describe_pairs(job, partial(run_chunks, args.local, job.cluster, job=job), args.overwrite)
         print(write_descriptions_page(job))
         print(f"next: {after_descriptions(job.out)}")
     except ValueError as error:

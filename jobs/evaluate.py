@@ -53,12 +53,12 @@ class Job(EvaluateJob):
 
 
 def questions_command() -> None:
-    args = cli(AskJob, __doc__, local=False)
+    job = cli(AskJob, __doc__, local=False, overwrite=False).config
     from idc.evaluation.answers import answers_table
     from idc.evaluation.asking import ask_questions
 
     try:
-        scores = ask_questions(args.config, overwrite=args.overwrite)
+        scores = ask_questions(job)
     except ValueError as error:
         raise SystemExit(f"evaluate: {error}") from None
     for title, result in (("single questions", scores.single), ("in dialogues", scores.dialogues)):

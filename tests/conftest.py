@@ -180,14 +180,9 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture(scope="session")
-def meteor() -> Iterator[Meteor]:
-    """One METEOR process for all tests of the scores, whose start takes ten seconds of a core. It must live through all
-    of them and leave by itself at the end."""
+def meteor() -> Meteor:
+    """METEOR, whose table is cut once for most tests of the scores."""
+    from benchmarks.scoring import generated
     from idc.metrics.java import Meteor
 
-    made = Meteor()
-    yield made
-    process = made._processes[0]._process
-    assert process.poll() is None, "one process served all tests"
-    made.close()
-    assert process.poll() == 0, "METEOR did not leave by itself when its input ended"
+    return Meteor(text for p in generated(200, 5) for text in (p.caption, *p.references))

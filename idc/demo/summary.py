@@ -28,7 +28,7 @@ def demo_summary(folder: str, seeds: Sequence[int], systems: Sequence[str] = DEF
     best = max(captioners, key=lambda name: captioners[name]["validation_CIDEr"])
     evaluated = Path(captioners[best]["artifact"]).parent / "evaluation"
     evaluation, page = load_evaluation(evaluated), read_scored_runs(evaluated).data.key
-    ceiling = evaluation.ceiling
+    upper_bound = evaluation.upper_bound
     stages = stages_of(taking_part, per_seed[0])
     per_step = {heading: _result(Path(run))["seconds_per_step"] for heading, run in stages.items()}
     return {
@@ -37,7 +37,7 @@ def demo_summary(folder: str, seeds: Sequence[int], systems: Sequence[str] = DEF
         "captioner": best,
         "captioners": captioners,
         "baselines": {name: _rounded_all(other.scores) for name, other in evaluation.baselines.items()},
-        "ceiling": _rounded_all(ceiling.scores) if ceiling else None,
+        "upper_bound": _rounded_all(upper_bound.scores) if upper_bound else None,
         "change_type_chance": round(evaluation.types.chance_most_frequent, 4) if evaluation.types else None,
         "seconds_per_step": _rounded_all(per_step),
         "artifact": captioners[best]["artifact"],

@@ -27,13 +27,11 @@ _MOST_MIB = 8
 """Of an answer: some 20 captions of 2,000 tokens with their log-probabilities."""
 
 
-class EndpointConfig(ConfigModel):
-    """A model behind OpenAI's chat completions that takes images: OpenAI's own, vLLM, and many others."""
+class RequestConfig(ConfigModel):
+    """Requests to an endpoint with OpenAI's chat completions: OpenAI's own, vLLM, and many others."""
 
     url: str = ""
-    """Base URL, without `/chat/completions`: `http://localhost:8000/v1`."""
-    model: str = ""
-    """Name of the model there. Default for captions: the base of the artifact."""
+    """Base URL, without `/chat/completions`: `https://api.openai.com/v1`, `http://localhost:8000/v1`."""
     api_key_variable: str = "OPENAI_API_KEY"
     """Environment variable with the key, if the endpoint needs one. The key itself is never a setting and is written
     nowhere."""
@@ -50,6 +48,13 @@ class EndpointConfig(ConfigModel):
         yield from variable_fault(self.api_key_variable)
         if self.url and urlsplit(self.url).scheme not in ("http", "https"):
             yield f"url: {self.url!r} is not of the form http://... or https://..."
+
+
+class EndpointConfig(RequestConfig):
+    """A model behind OpenAI's chat completions that takes images."""
+
+    model: str = ""
+    """Name of the model there. Default for captions: the base of the artifact."""
 
 
 class EndpointError(OSError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from idc.metrics.classification import (
     read_answer,
     score_answers,
 )
+from idc.util.atomic import write_text
 
 RESULT = "answers.json"
 _MOST_NAMED = 20
@@ -87,8 +88,7 @@ def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -
         if not line.strip():
             continue
         try:
-            record = _record(line)
-            row = _answer(record)
+            row = _answer(record := parse_json(line))
             if (name := str(record.get("id", f"line {number}"))) in seen:
                 raise ValueError(f"id {name!r} is in line {seen[name]} too")
             seen[name] = number
@@ -110,30 +110,22 @@ def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -
     return rows
 
 
-def _record(line: str) -> dict[str, Any]:
-    record = parse_json(line)
+def _answer(record: Any) -> ScoredAnswer:
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")
-    return record
-
-
-def _answer(record: dict[str, Any]) -> ScoredAnswer:
-    lacking = [key for key in ("type", "answer", "prediction") if key not in record]
-    if lacking:
+    if lacking := [key for key in ("type", "answer", "prediction") if key not in record]:
         raise ValueError(f"lacks {', '.join(lacking)}")
-    texts = {}
-    for key in ("type", "answer", "prediction", "class"):
-        value = record.get(key, "")
+    texts = {key: record.get(key, "") for key in ("type", "answer", "prediction", "class")}
+    for key, value in texts.items():
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise ValueError(f"{key} must be text, got {value!r}")
-        texts[key] = str(value)
-    kind = ALIASES.get(texts["type"], texts["type"])
+    kind = ALIASES.get(str(texts["type"]), str(texts["type"]))
     if not kind:
         raise ValueError("type is empty")
-    if kind in (COUNT, LOCATION) and not texts["class"]:
+    of = str(texts["class"]) if kind in (COUNT, LOCATION) else ""
+    if kind in (COUNT, LOCATION) and not of:
         raise ValueError(f"lacks class: a {kind} question has one (road, building)")
-    of = texts["class"] if kind in (COUNT, LOCATION) else ""
-    return ScoredAnswer(type=kind, answer=texts["answer"], prediction=texts["prediction"], of=of)
+    return ScoredAnswer(type=kind, answer=str(texts["answer"]), prediction=str(texts["prediction"]), of=of)
 
 
 def run_answers(job: AnswersJob) -> AnswerScores:
@@ -145,24 +137,18 @@ def run_answers(job: AnswersJob) -> AnswerScores:
     rows = read_answers(job.answers, job.allow_unreadable)
     measures = score_answers(rows, job.no_change)
     others = [measure for measure in measures if measure.type not in (BINARY, COUNT, LOCATION)]
-    asked = sum(measure.questions for measure in others)
+    right = sum(measure.scores["Accuracy"] * measure.questions for measure in others)
     result = AnswerScores(
         data_set=job.data_set,
         answers=job.answers,
         no_change=job.no_change,
         questions=len(rows),
         measures=measures,
-        overall_accuracy=sum(measure.scores["Accuracy"] * measure.questions for measure in others) / asked
-        if others
-        else None,
+        overall_accuracy=right / sum(measure.questions for measure in others) if others else None,
         average_accuracy=statistics.fmean(measure.scores["Accuracy"] for measure in others) if others else None,
         **origin(None),
     )
-    folder = Path(job.out)
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{RESULT}.partial"
-    partial.write_text(result.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    partial.replace(folder / RESULT)
+    write_text(Path(job.out) / RESULT, result.model_dump_json(indent=1) + "\n")
     return result
 
 
@@ -173,18 +159,10 @@ def answers_table(result: AnswerScores) -> str:
         of = f", {measure.of}" if measure.of else ""
         unreadable = f", {measure.unreadable} predictions unreadable and so wrong" if measure.unreadable else ""
         lines.append(f"{measure.type}{of}: {measure.questions} questions{unreadable}")
-        lines += _columns(
-            measure.scores,
-            {f"baseline: always {measure.baseline_answer!r}": measure.baseline, "predictions": measure.scores},
-        )
+        rows = {f"baseline: always {measure.baseline_answer!r}": measure.baseline, "predictions": measure.scores}
+        lines.append(f"  {'':34}" + "".join(f"{name:>24}" for name in measure.scores))
+        for label, scores in rows.items():
+            lines.append(f"  {label:34}" + "".join(f"{scores[name]:24.4f}" for name in measure.scores))
     if result.overall_accuracy is not None and result.average_accuracy is not None:
         lines.append(f"other questions: OA {result.overall_accuracy:.4f}, AA {result.average_accuracy:.4f}")
     return "\n".join(lines)
-
-
-def _columns(names: Mapping[str, float], rows: Mapping[str, Mapping[str, float]]) -> list[str]:
-    head = f"  {'':34}" + "".join(f"{name:>24}" for name in names)
-    return [
-        head,
-        *(f"  {label:34}" + "".join(f"{scores[name]:24.4f}" for name in names) for label, scores in rows.items()),
-    ]

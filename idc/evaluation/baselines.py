@@ -4,7 +4,7 @@ baseline, another captioner that was trained, is read from its evaluation (:mod:
 The baselines are the best constant caption and the nearest training pair's caption. Neither describes the pair. On data
 where half of the pairs are unchanged a constant sentence scores surprisingly well; a table without it is hard to
 interpret. The upper bound is the truth in one fixed wording: references differ among themselves, and no captioner can
-guess which of their wordings a pair has. (Records call it ``ceiling``.)
+guess which of their wordings a pair has.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ def best_wording(
     by_kind: dict[str | None, list[str]] = defaultdict(list)
     for name in truth:
         by_kind[kinds[name]].append(name)
-    with CocoScorer(references, ("CIDEr",), tokens) as scorer:
-        tried = [
-            scorer.score({name: texts[number % len(texts)] for name, texts in truth.items()}).per_id
-            for number in range(max(map(len, truth.values())))
-        ]
+    scorer = CocoScorer(references, ("CIDEr",), tokens)
+    tried = [
+        scorer.score({name: texts[number % len(texts)] for name, texts in truth.items()}).per_id
+        for number in range(max(map(len, truth.values())))
+    ]
     best = {}
     for ids in by_kind.values():
         means = [np.mean([scores[name]["CIDEr"] for name in ids]) for scores in tried[: len(truth[ids[0]])]]

@@ -13,7 +13,7 @@ from idc.data.manifest import missing_pairs
 from idc.data.schema import IMAGE
 from idc.metrics.protocols import ProtocolName
 
-CAPTION_HOW = frozenset({"batch_size", "actors", "cpus_per_actor", "gpus_per_actor"}) | LOADING
+NON_SCORING_SETTINGS = frozenset({"batch_size", "actors", "cpus_per_actor", "gpus_per_actor"}) | LOADING
 """Settings of the captioning on which scores do not depend, but for :meth:`LoadConfig.loading_identity`."""
 
 
@@ -69,8 +69,8 @@ class EvaluateJob(LoadConfig):
     """An empty caption scores 0 instead of being an error."""
     resamples: int = Field(1000, ge=0)
     """Number of bootstrap resamples for the intervals of the scores. 0: no intervals."""
-    kept: str | None = Field(None, min_length=1)
-    """Folder for what depends on the references alone and is kept for the next evaluation: tokens, baselines, METEOR's
+    cache: str | None = Field(None, min_length=1)
+    """Folder for what depends on the references alone, for the next evaluation of them: tokens, baselines, METEOR's
     paraphrases. Default: next to `pairs` or `references`, with `.scoring` added to their name (none if these are
     remote). May be shared, and removed at any time."""
     constant_candidates: int = Field(200, ge=0)

@@ -19,20 +19,20 @@ from idc.data.remote_copies import local_folder
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.data.textfiles import decode_text, parse_json
 from idc.data.validation.checks import is_changed
-from idc.evaluation import baselines as baselines
+from idc.evaluation import baselines
 from idc.evaluation import record as ev
-from idc.evaluation.config import CAPTION_HOW, EvaluateJob
-from idc.evaluation.kept import Kept
+from idc.evaluation.config import NON_SCORING_SETTINGS, EvaluateJob
 from idc.evaluation.provenance import origin
 from idc.evaluation.references import KnownReferences, read_captions, read_references
 from idc.evaluation.rendered_truth import RenderedTruth, rendered_truth, with_differences
 from idc.evaluation.score import evaluate_captions
+from idc.evaluation.score_cache import ScoreCache
 from idc.evaluation.split import caption_split, score_change_maps, warned_pairs
 from idc.evaluation.trained_baseline import read_trained_baseline, training_of
 from idc.metrics.changes import LEVIR_NO_CHANGE
 from idc.metrics.coco import BLEU_ORDERS
 from idc.metrics.java import java_version, spice_missing
-from idc.metrics.protocols import BESIDE, LEVIR, SPOT, LevirVocabulary, Protocol, protocol
+from idc.metrics.protocols import EXTRA_PROTOCOLS, LEVIR, SPOT, LevirVocabulary, Protocol, get_protocol
 from idc.training.artifact import CONFIG, FAMILIARITY, METRICS, captioning_files, captioning_identity
 from idc.training.config import KeepBest
 from idc.training.hashing import contents, file_hash
@@ -46,8 +46,10 @@ _INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary", "trai
 
 def scoring_fingerprint(job: EvaluateJob) -> str:
     """Fingerprint of all that the numbers depend on except the captions: pairs or references, protocol, program."""
-    left_out = {"out", "kept"} if job.change_maps else {"out", "kept", "change_maps"}
-    settings = job.model_dump(mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - CAPTION_HOW - left_out)
+    left_out = {"out", "cache"} if job.change_maps else {"out", "cache", "change_maps"}
+    settings = job.model_dump(
+        mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - NON_SCORING_SETTINGS - left_out
+    )
     pairs = read_manifest(job.pairs).fingerprint if job.pairs is not None else _contents(job.references)
     settings |= job.loading_identity()
     trained = [] if job.trained_baseline is None else [ev.load_evaluation(job.trained_baseline).fingerprint]
@@ -112,34 +114,29 @@ def run_evaluation(
     """
     seconds: dict[str, float] = {}
     files = dict(caption_files(job) if files is None else files)
-    with _timed(seconds, "captioning"):
+    cache = ScoreCache(_cache_folder(job), _VERSION)
+    with _timed(seconds, "baselines"):
         data = _read(job)
-        by, further = _protocols(job, data)
-        if by.needs_java or any(other.needs_java for other in further) or "METEOR" in job.metrics:
+        protocol, extra_protocols = _protocols(job, data)
+        if any(each.needs_java for each in (protocol, *extra_protocols)) or "METEOR" in job.metrics:
             java_version()
         scored = [row for row in data.selected if row.captions] or data.selected
-        trained = _trained(job, scored, by)
-        possible = _possible_baselines(job, data)
+        trained = _trained(job, scored, protocol)
+        candidates, nearest = _untrained_baselines(job, data, cache)
+        truth = _truth(job)
+    with _timed(seconds, "captioning"):
         captions = _captions(job, data, load, runner, overwrite, files)
         unfamiliar = warned_pairs(job.out) if job.artifact is not None else None
         maps = score_change_maps(job.out) if job.change_maps else None
         if job.change_maps and maps is None:
             logs.event("evaluation", f"no change maps: no pair of {job.split} has a mask")
-    with _timed(seconds, "baselines"):
-        truth = _truth(job)
-        kept = Kept(_folder(job), _VERSION)
-        nearest = _nearest(job, kept) if baselines.NEAREST in possible else None
-        candidates: list[str] = []
-        if baselines.CONSTANT in possible:
-            train = ((row.change_type, row.captions) for row in data.of("train"))
-            candidates = baselines.constant_candidates(train, job.constant_candidates)
     with _timed(seconds, "scoring"):
         source = _source(job, data, scored)
         logs.event("evaluation", f"scoring {len(scored)} captions")
         evaluation, rows = evaluate_captions(
             [_prediction(row, captions[row.pair_id], job.split) for row in scored],
-            by=by,
-            beside=further,
+            protocol=protocol,
+            extra_protocols=extra_protocols,
             constant_candidates=candidates,
             nearest=nearest,
             truth=truth.wordings if truth is not None and scored[0].captions else None,
@@ -148,7 +145,7 @@ def run_evaluation(
             allow_empty=job.allow_empty,
             resamples=job.resamples,
             texts=(text for row in data.every for text in row.captions),
-            kept=kept,
+            cache=cache,
         )
     compared = dict(evaluation.baselines)
     claims = differences = None
@@ -235,7 +232,7 @@ def _pair(row: dict[str, Any], empty_sentences: bool) -> KnownReferences:
 def _protocols(job: EvaluateJob, data: _Data) -> tuple[Protocol, list[Protocol]]:
     """The protocol of the job, and the further ones by which the captions are scored."""
     scored = any(row.captions for row in data.selected)
-    further = BESIDE.get(job.protocol, ()) if scored else ()
+    further = EXTRA_PROTOCOLS.get(job.protocol, ()) if scored else ()
     vocabulary = None
     if "levir_ids" in (job.protocol, *further):
         if job.vocabulary is not None:
@@ -250,7 +247,7 @@ def _protocols(job: EvaluateJob, data: _Data) -> tuple[Protocol, list[Protocol]]
                 )
             texts = (text for row in data.every for text in row.captions)
             vocabulary = LevirVocabulary.build(texts, f"{' and '.join(splits)} of {data.path}")
-    return protocol(job.protocol, vocabulary), [protocol(name, vocabulary) for name in further]
+    return get_protocol(job.protocol, vocabulary), [get_protocol(name, vocabulary) for name in further]
 
 
 # -------------------------------------------------------------------------------------------- captions and references
@@ -296,55 +293,56 @@ def _selection(job: EvaluateJob) -> str:
     return f"best {KeepBest.model_validate(best).chosen(measured)} on val"
 
 
-def _folder(job: EvaluateJob) -> Path | None:
-    """The folder of what is kept for the next evaluation."""
-    if job.kept is not None:
-        return Path(job.kept)
+def _cache_folder(job: EvaluateJob) -> Path | None:
+    if job.cache is not None:
+        return Path(job.cache)
     local = locate(job.pairs or job.references or "").local
     return None if local is None else Path(local).with_name(f"{Path(local).name}.scoring")
 
 
-def _possible_baselines(job: EvaluateJob, data: _Data) -> set[str]:
-    """The baselines of the job that its pairs allow. The log has the reasons against the others before captioning."""
+def _untrained_baselines(job: EvaluateJob, data: _Data, cache: ScoreCache) -> tuple[list[str], dict[str, str] | None]:
+    """Candidates for the best constant caption, and the captions of the nearest training pairs, as far as the job asks
+    for them and its pairs allow it; the log has the reasons against the others."""
+    candidates: list[str] = []
     if not any(row.captions for row in data.selected):
-        return set()
-    train = [any(text.split() for text in row.captions) for row in data.of("train")]
-    possible = {}
+        return candidates, None
+    train = data.of("train")
+    without = f"{data.path} has no training captions"
     if job.constant_candidates:
-        possible[baselines.CONSTANT] = any(train)
-    if job.nearest_train_pairs and (job.pairs is None or not read_manifest(job.pairs).has_images):
+        candidates = baselines.constant_candidates(
+            ((row.change_type, row.captions) for row in train), job.constant_candidates
+        )
+        if not candidates:
+            logs.event("evaluation", f"no {baselines.CONSTANT} baseline: {without}")
+    if not job.nearest_train_pairs:
+        return candidates, None
+    manifest = None if job.pairs is None else read_manifest(job.pairs)
+    if job.pairs is None or manifest is None or not manifest.has_images:
         logs.event("evaluation", f"no {baselines.NEAREST} baseline: there are no images")
-    elif job.nearest_train_pairs:
-        possible[baselines.NEAREST] = any(train[: job.nearest_train_pairs])
-    for name in [name for name, there in possible.items() if not there]:
-        logs.event("evaluation", f"no {name} baseline: {data.path} has no training captions")
-        del possible[name]
-    return set(possible)
-
-
-def _nearest(job: EvaluateJob, kept: Kept) -> dict[str, str]:
-    pairs = job.pairs
-    assert pairs is not None
+        return candidates, None
+    if not any(text.split() for row in train[: job.nearest_train_pairs] for text in row.captions):
+        logs.event("evaluation", f"no {baselines.NEAREST} baseline: {without}")
+        return candidates, None
+    pairs, columns = job.pairs, ["pair_id", "captions", "before", "after"]
 
     def search() -> dict[str, str]:
         logs.event("evaluation", "searching the nearest training pairs")
-        columns = ["pair_id", "captions", "before", "after"]
-        train = _rows(pairs, "train", job.nearest_train_pairs, columns)
-        matches = baselines.nearest_captions(train, _rows(pairs, job.split, job.max_pairs, columns))
+        matches = baselines.nearest_captions(
+            _rows(pairs, "train", job.nearest_train_pairs, columns), _rows(pairs, job.split, job.max_pairs, columns)
+        )
         return {name: caption for name, (_, caption) in matches.items()}
 
-    depends_on = [read_manifest(pairs).fingerprint, job.nearest_train_pairs, job.split, job.max_pairs]
-    captions: dict[str, str] = kept.get("nearest-captions", depends_on, search)
-    return captions
+    depends_on = [manifest.fingerprint, job.nearest_train_pairs, job.split, job.max_pairs]
+    return candidates, cache.get("nearest-captions", depends_on, search)
 
 
-def _trained(job: EvaluateJob, scored: list[KnownReferences], by: Protocol) -> ev.Baseline | None:
+def _trained(job: EvaluateJob, scored: list[KnownReferences], protocol: Protocol) -> ev.Baseline | None:
     """The trained baseline of the job; found to be of the same pairs before anything is captioned."""
     if job.trained_baseline is None:
         return None
     references = {row.pair_id: row.captions for row in scored}
     names = [score for name in _metrics(job) for score in (BLEU_ORDERS if name == "BLEU" else (name,))]
-    return read_trained_baseline(job.trained_baseline, references, job.split, by.name, names)
+    return read_trained_baseline(job.trained_baseline, references, job.split, protocol.name, names)
 
 
 def _truth(job: EvaluateJob) -> RenderedTruth | None:

@@ -17,24 +17,21 @@ import hashlib
 import json
 import re
 import statistics
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from idc.config import ConfigModel, missing
+from idc.config import missing
 from idc.endpoint.answer_log import AnswerLog
-from idc.endpoint.chat_endpoint import ChatEndpoint, without_credentials
+from idc.endpoint.ask_many import ask_many
+from idc.endpoint.chat_endpoint import ChatEndpoint, Reply, RequestConfig, without_credentials
 from idc.evaluation.baselines import CONSTANT, NEAREST
 from idc.evaluation.record import Evaluation, ScoredCaption, load_evaluation, load_predictions
 from idc.util.atomic import write_text
 from idc.util.progress import Progress
-from idc.util.redaction import variable_fault
 
 PROMPT_NAME = "omnidiff-criteria-1"
 """Name of :data:`PROMPT`; it changes with the wording."""
@@ -62,7 +59,7 @@ MODEL = "model"
 """Name of the evaluated captions; the others are baselines."""
 
 
-class JudgeJob(ConfigModel):
+class JudgeJob(RequestConfig):
     """Let a language model judge the captions of an evaluation."""
 
     evaluation: str
@@ -73,9 +70,6 @@ class JudgeJob(ConfigModel):
     """Base URL of the endpoint, without `/chat/completions`: `https://api.openai.com/v1`, `http://localhost:8000/v1`."""
     judge: str = Field(min_length=1)
     """Name of the judging model at the endpoint."""
-    api_key_variable: str = "OPENAI_API_KEY"
-    """Environment variable with the key, if the endpoint needs one. The key itself is never a setting and is written
-    nowhere."""
     prompt: str | None = None
     """Text file with another prompt; {standard_answer} and {assistant_response} in it are replaced."""
     references: Literal["first", "best"] = "first"
@@ -90,17 +84,7 @@ class JudgeJob(ConfigModel):
     max_tokens: int = Field(300, ge=1)
     """Maximum length of an answer."""
     concurrency: int = Field(4, ge=1, le=256)
-    """Number of concurrent requests."""
-    attempts: int = Field(6, ge=1)
-    """Maximum number of attempts per request: it is sent again after a refused connection, a time-out, and the statuses
-    429 and 5xx, after 0.5, 1, 2, ... seconds, at most 8, or as long as the server requests."""
-    timeout_s: float = Field(120.0, gt=0)
-    """Time-out of an attempt until the last byte of its answer, in seconds."""
-
-    def faults(self) -> Iterator[str]:
-        yield from variable_fault(self.api_key_variable)
-        if urlsplit(self.url).scheme not in ("http", "https"):
-            yield f"url: {self.url!r} is not of the form http://... or https://..."
+    """Most requests in flight."""
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.evaluation, "evaluation")
@@ -119,16 +103,17 @@ class JudgeSection(JudgeJob):
     out: str = ""
 
 
-@dataclass(frozen=True)
-class JudgeQuestion:
-    """A caption to be compared with a reference."""
+class JudgeQuestion(NamedTuple):
+    """A caption of ``system`` (``model`` or the name of a baseline) to be compared with a reference.
+
+    Attributes:
+        key: hash of everything that the answer depends on.
+    """
 
     system: str
-    """``model`` or the name of a baseline."""
     pair_id: str
     prompt: str
     key: str
-    """Hash of everything that the answer depends on."""
 
 
 class Judged(BaseModel):
@@ -179,7 +164,6 @@ def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluati
     Raises:
         ValueError: pairs without references.
     """
-    template = Path(job.prompt).read_text(encoding="utf-8") if job.prompt is not None else PROMPT
     if bare := [row.pair_id for row in rows if not row.references]:
         raise ValueError(f"{len(bare)} pairs have no reference to judge against: {', '.join(bare[:5])}; leave them out")
     captions: dict[str, list[str | None]] = {MODEL: [row.caption for row in rows]}
@@ -193,7 +177,7 @@ def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluati
             references = [reference for reference in row.references if reference.split()]
             for reference in references if job.references == "best" else references[:1]:
                 if caption is not None:
-                    prompt = filled_prompt(template, dict(zip(PLACEHOLDERS, (reference, caption), strict=True)))
+                    prompt = filled_prompt(_template(job), dict(zip(PLACEHOLDERS, (reference, caption), strict=True)))
                     asked.append(JudgeQuestion(system, row.pair_id, prompt, key_of_prompt(job, prompt)))
     return asked
 
@@ -229,7 +213,8 @@ def read_score(reply: str) -> float | None:
 
 
 def run_judge(job: JudgeJob) -> JudgeResult:
-    """Send the questions that have no answer yet, and write ``judge.json``.
+    """Send the questions that have no answer yet, and write ``judge.json``. Answers without a score are not kept, but
+    requested again in the next run. The first failure ends the run.
 
     Raises:
         ValueError: the evaluation has no references.
@@ -237,86 +222,56 @@ def run_judge(job: JudgeJob) -> JudgeResult:
     """
     evaluation, rows = load_evaluation(job.evaluation), load_predictions(job.evaluation)[: job.max_pairs]
     asked = questions(job, rows, evaluation)
-    answers = AnswerLog(Path(job.out) / ANSWERS)
-    unanswered = {question.key: question.prompt for question in asked if question.key not in answers.known}
+    log = AnswerLog(Path(job.out) / ANSWERS)
+    unanswered = {question.key: question.prompt for question in asked if question.key not in log.known}
     if empty := sum(not any(text.split() for text in row.references) for row in rows):
         print(f"note: not judged: {empty} of {len(rows)} pairs, whose references are all empty", flush=True)
     print(f"{len(asked)} judgements, {len(unanswered)} requests to {job.judge}", flush=True)
-    unreadable = _ask_all(job, unanswered, answers)
-    result = _result(job, evaluation, asked, answers.known, unreadable, len(unanswered))
-    write_text(Path(job.out) / RESULT, result.model_dump_json(indent=1) + "\n")
-    return result
+    unusable: dict[str, str] = {}
 
+    def parse(key: str, reply: Reply) -> dict[str, Any] | None:
+        if (score := read_score(reply.text)) is None:
+            unusable[key] = reply.text
+            return None
+        return {"score": score, "reply": reply.text, "model": reply.model}
 
-def _ask_all(job: JudgeJob, prompts: Mapping[str, str], answers: AnswerLog) -> dict[str, str]:
-    """Send the questions, keys of their answers -> prompts. Returns the replies without a score by their keys; these
-    are not kept, but requested again in the next run. The first failure ends the run: no further question is sent."""
-    failed = threading.Event()
     endpoint = ChatEndpoint(
         job.url, job.judge, job.api_key_variable, job.temperature, job.max_tokens, job.attempts, job.timeout_s
     )
-    unusable: dict[str, str] = {}
-
-    def ask(key: str, prompt: str) -> None:
-        if failed.is_set():
-            return
-        try:
-            reply = endpoint.chat([{"role": "user", "content": prompt}])[0]
-            if (score := read_score(reply.text)) is None:
-                unusable[key] = reply.text
-            else:
-                answers.add({"key": key, "score": score, "reply": reply.text, "model": reply.model})
-        except BaseException:
-            failed.set()
-            raise
-
-    with ThreadPoolExecutor(job.concurrency) as pool, Progress(len(prompts), "judge", "answer") as progress:
-        waiting = [pool.submit(ask, key, prompt) for key, prompt in prompts.items()]
-        try:
-            for number, future in enumerate(as_completed(waiting), start=1):
-                future.result()
-                progress.update(number)
-        except BaseException:
-            failed.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return unusable
-
-
-def _result(
-    job: JudgeJob,
-    evaluation: Evaluation,
-    asked: Sequence[JudgeQuestion],
-    records: Mapping[str, Mapping[str, Any]],
-    unreadable: Mapping[str, str],
-    requests: int,
-) -> JudgeResult:
-    best: dict[str, dict[str, float]] = {}
-    lost: dict[str, str] = {}
+    outcomes = ask_many(endpoint, unanswered.items(), log, parse, job.concurrency)
+    with Progress(len(unanswered), "judge", "answer") as progress, closing(outcomes):
+        for number, (_, error) in enumerate(outcomes, start=1):
+            if error is not None:
+                raise error
+            progress.update(number)
+    scores: dict[str, dict[str, float]] = {}
     for question in asked:
-        if question.key in unreadable:
-            lost[f"{question.pair_id} ({question.system})"] = unreadable[question.key]
-            continue
-        scores = best.setdefault(question.system, {})
-        scores[question.pair_id] = max(scores.get(question.pair_id, 0.0), float(records[question.key]["score"]))
-    template = Path(job.prompt).read_text(encoding="utf-8") if job.prompt is not None else PROMPT
-    return JudgeResult(
+        if question.key not in unusable:
+            of_pairs, score = scores.setdefault(question.system, {}), float(log.known[question.key]["score"])
+            of_pairs[question.pair_id] = max(of_pairs.get(question.pair_id, 0.0), score)
+    result = JudgeResult(
         judge=job.judge,
-        answered_by=sorted({str(records[question.key]["model"]) for question in asked if question.key in records}),
+        answered_by=sorted({str(log.known[question.key]["model"]) for question in asked if question.key in log.known}),
         prompt=Path(job.prompt).name if job.prompt is not None else PROMPT_NAME,
-        prompt_sha256=hashlib.sha256(template.encode()).hexdigest(),
+        prompt_sha256=hashlib.sha256(_template(job).encode()).hexdigest(),
         endpoint=without_credentials(job.url),
         temperature=job.temperature,
         references=job.references,
         evaluation=job.evaluation,
         evaluation_fingerprint=evaluation.fingerprint,
         split=evaluation.split,
-        scores={system: _judged(list(scores.values())) for system, scores in best.items()},
-        per_pair=best.get(MODEL, {}),
-        baselines_per_pair={system: scores for system, scores in best.items() if system != MODEL},
-        unreadable=lost,
-        asked=requests,
+        scores={system: _judged(list(of_pairs.values())) for system, of_pairs in scores.items()},
+        per_pair=scores.get(MODEL, {}),
+        baselines_per_pair={system: of_pairs for system, of_pairs in scores.items() if system != MODEL},
+        unreadable={f"{q.pair_id} ({q.system})": unusable[q.key] for q in asked if q.key in unusable},
+        asked=len(unanswered),
     )
+    write_text(Path(job.out) / RESULT, result.model_dump_json(indent=1) + "\n")
+    return result
+
+
+def _template(job: JudgeJob) -> str:
+    return Path(job.prompt).read_text(encoding="utf-8") if job.prompt is not None else PROMPT
 
 
 def _judged(values: Sequence[float]) -> Judged:

@@ -165,13 +165,13 @@ class Evaluation(_Record):
     subsets: dict[str, Subset]
     baselines: dict[str, Baseline]
     """``constant`` and ``nearest``, if requested, and ``trained``, if another captioner's evaluation is named."""
-    ceiling: Baseline | None = None
+    upper_bound: Baseline | None = None
     """Upper bound: scores of the truth in one wording; ``None`` if the truth is not known."""
     types: changes.TypeAgreement | None = None
     """``None`` if no pair has a known change type."""
     change: changes.ChangeTable | None = None
     """Change against no change; ``None`` if it is not known for any pair."""
-    beside: dict[str, dict[str, Score]] = {}
+    extra_protocols: dict[str, dict[str, Score]] = {}
     """Protocol -> the same captions' scores by it, where papers mix protocols."""
     breakdowns: dict[str, dict[str, Subset]] = {}
     """``viewpoint IoU`` and ``reference words`` -> bin -> its pairs scored alone."""

@@ -103,7 +103,7 @@ def _read_references(path: Path, allow_empty: bool) -> list[KnownReferences]:
             raise ValueError(f"{where}: pair {name!r} is there twice")
         pair = pairs.setdefault(name, KnownReferences(name))
         pair.captions += captions
-        _learn(pair, _more(row, where), where)
+        _merge_facts(pair, _optional_fields(row, where), where)
         if is_single:
             single.add(name)
     if bare := [name for name, pair in pairs.items() if not pair.captions]:
@@ -113,16 +113,16 @@ def _read_references(path: Path, allow_empty: bool) -> list[KnownReferences]:
     return list(pairs.values())
 
 
-def _learn(pair: KnownReferences, more: dict[str, Any], where: str) -> None:
+def _merge_facts(pair: KnownReferences, facts: dict[str, Any], where: str) -> None:
     """Add the facts in a row to its pair; rows of one pair must agree."""
-    for key, value in more.items():
+    for key, value in facts.items():
         before = getattr(pair, key)
         if before is not None and before != value:
             raise ValueError(f"{where}: pair {pair.pair_id!r}: {key} is {value!r}, in an earlier row {before!r}")
         setattr(pair, key, value)
 
 
-def _more(row: dict[str, Any], where: str) -> dict[str, Any]:
+def _optional_fields(row: dict[str, Any], where: str) -> dict[str, Any]:
     """The optional facts about the pair in a row of references."""
     kinds: dict[str, Any] = {"change_type": str, "changed": bool, "viewpoint_iou": (int, float), "split": str}
     more = {key: row[key] for key in kinds if row.get(key) is not None}
@@ -167,12 +167,12 @@ def _rows(path: Path, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
     elif "images" in content:
         rows = [_levir(row, f"{path}, image {number}") for number, row in enumerate(_list(content["images"], path))]
     else:
-        rows = [{"pair_id": name, key: _alone(value, key)} for name, value in content.items()]
+        rows = [{"pair_id": name, key: _unwrap_single(value, key)} for name, value in content.items()]
     for number, row in enumerate(rows):
         yield f"{path}, entry {number}", _object(row, f"{path}, entry {number}")
 
 
-def _alone(value: Any, key: str) -> Any:
+def _unwrap_single(value: Any, key: str) -> Any:
     """The value of an id: a single caption becomes a list of one, and a list of one a single caption, as required."""
     if key == "captions" and isinstance(value, str):
         return [value]

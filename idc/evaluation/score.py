@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
-import itertools
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
-from idc.evaluation import baselines as baselines
-from idc.evaluation.kept import NOTHING_KEPT, Kept
+from idc.evaluation import baselines
 from idc.evaluation.record import (
     CHANGE,
     MEAN,
@@ -24,12 +21,12 @@ from idc.evaluation.record import (
     ScoredCaption,
     Subset,
 )
+from idc.evaluation.score_cache import ScoreCache
 from idc.evaluation.significance import SEED, intervals
 from idc.metrics import changes
 from idc.metrics.coco import CIDER_UNDEFINED, METRICS, CocoScorer, PreparedCaptions, names
-from idc.metrics.java import Meteor, java_version, paraphrases, remember_tokens, spice_missing, tokenize
-from idc.metrics.paraphrases import Paraphrases, words_of
-from idc.metrics.protocols import LEVIR, SPOT, UNSPACED, Protocol, ProtocolName, protocol, references_of
+from idc.metrics.java import Meteor, cut_paraphrases, java_version, remember_tokens, spice_missing, tokenize
+from idc.metrics.protocols import LEVIR, SPOT, UNSPACED, Protocol, get_protocol, references_of
 
 IOU, WORDS = "viewpoint IoU", "reference words"
 """Names of the breakdowns."""
@@ -46,8 +43,8 @@ log = logging.getLogger(__name__)
 def evaluate_captions(
     predictions: Sequence[Prediction],
     *,
-    by: Protocol | None = None,
-    beside: Sequence[Protocol] = (),
+    protocol: Protocol | None = None,
+    extra_protocols: Sequence[Protocol] = (),
     constant_candidates: Sequence[str] = (),
     nearest: Mapping[str, str] | None = None,
     truth: Mapping[str, Sequence[str]] | None = None,
@@ -56,15 +53,15 @@ def evaluate_captions(
     allow_empty: bool = False,
     resamples: int = 0,
     texts: Iterable[str] = (),
-    kept: Kept = NOTHING_KEPT,
+    cache: ScoreCache | None = None,
 ) -> tuple[Evaluation, list[ScoredCaption]]:
     """Score predictions of one split.
 
     Args:
         predictions: one for each pair, all of the same split. Either all have references, or none has; then only the
             change types that they name are counted.
-        by: the protocol; ``coco`` by default.
-        beside: further protocols, by which only the captions are scored.
+        protocol: ``coco`` by default.
+        extra_protocols: by these only the captions are scored.
         constant_candidates: training captions among which the best constant is searched; empty for no such baseline.
         nearest: pair id -> caption of the nearest training pair; ``None`` for no such baseline.
         truth: pair id -> the truth in several wordings, for the upper bound (:func:`.baselines.best_wording`).
@@ -73,108 +70,114 @@ def evaluate_captions(
         allow_empty: an empty caption scores 0 instead of being an error.
         resamples: number of bootstrap resamples for the intervals; 0 for no intervals.
         texts: further captions of the data set, which share their words with the predictions; no score depends on them.
-        kept: keeps what depends on the references alone: their tokens, the baselines, METEOR's table of paraphrases.
+        cache: of what depends on the references alone: their tokens, the baselines, METEOR's table of paraphrases.
 
     Raises:
         ValueError: names the ids that occur twice, are empty, without references, or of another split.
         JavaError: Java does not work.
     """
-    by = by or protocol("coco")
+    protocol, cache = protocol or get_protocol("coco"), cache or ScoreCache()
     _check(predictions)
-    ids = [p.pair_id for p in predictions]
     captions = {p.pair_id: p.caption for p in predictions}
     kinds = {p.pair_id: p.change_type for p in predictions}
     changed = {p.pair_id: whether_changed(p) for p in predictions}
-    levir = by.name in LEVIR
+    levir = protocol.name in LEVIR
     values: dict[str, Any] = {"scores": {}, "subsets": {}, "baselines": {}}
     per_id: dict[str, dict[str, float]] = {}
     statistics: dict[str, dict[str, list[float]]] = {}
     seconds: dict[str, float] = {}
     if predictions[0].references:
-        references = {p.pair_id: references_of(by.name, p.references) for p in predictions}
+        references = {p.pair_id: references_of(protocol.name, p.references) for p in predictions}
         part_of = {p.pair_id: p.part for p in predictions if p.part is not None}
         parts = _subsets(kinds, changed, part_of)
+        protocols = (protocol, *extra_protocols)
+        meteor = _prepared_java(
+            protocols,
+            {
+                other.name: [text for p in predictions for text in references_of(other.name, p.references)]
+                for other in protocols
+            },
+            [
+                *constant_candidates,
+                *(nearest[name] for name in captions if nearest is not None),
+                *(text for wordings in (truth or {}).values() for text in wordings),
+            ],
+            list(captions.values()),
+            texts if "METEOR" in metrics else (),
+            cache,
+        )
+        scorer = CocoScorer(references, metrics, protocol.tokens, meteor, empty_references=protocol.name in SPOT)
+        programs = [importlib.metadata.version("pycocoevalcap"), java_version() if "METEOR" in metrics else None]
+        depends_on = [
+            dict(protocol.text), protocol.name, list(scorer.references.items()), list(kinds.items()),
+            list(changed.items()), *([list(part_of.items())] if part_of else []),
+        ]  # fmt: skip
 
         def baseline(name: str, inputs: Any, make: Callable[[], tuple[dict[str, str], str | None]]) -> Baseline:
             """The scores of a baseline; ``make`` returns its captions, and the one that is said of all."""
 
             def score() -> Any:
-                texts, shared_caption = make()
-                prepared = scorer.prepare(texts, allow_empty=True)
+                said, shared_caption = make()
+                prepared = scorer.prepare(said, allow_empty=True)
                 return Baseline(
                     what=baselines.WHAT[name],
                     caption=shared_caption,
                     scores=_with_mean(prepared.overall()),
-                    subsets=_alone(prepared, parts),
-                    types=changes.agreement((kinds[pair], text) for pair, text in texts.items()),
-                    change=changes.change_table(((changed[pair], text) for pair, text in texts.items()), levir),
+                    subsets=_scored_parts(prepared, parts),
+                    types=changes.agreement((kinds[pair], text) for pair, text in said.items()),
+                    change=changes.change_table(((changed[pair], text) for pair, text in said.items()), levir),
                 ).model_dump(mode="json")
 
-            depends_on = [
-                dict(by.text),
-                by.name,
-                list(scorer.references.items()),
-                list(kinds.items()),
-                list(changed.items()),
-                *([list(part_of.items())] if part_of else []),
-            ]
-            programs = [importlib.metadata.version("pycocoevalcap"), java_version() if "METEOR" in metrics else None]
-            return Baseline.model_validate(kept.get(name, [inputs, depends_on, list(metrics), programs], score))
+            return Baseline.model_validate(cache.get(name, [inputs, depends_on, list(metrics), programs], score))
 
         def constant() -> tuple[dict[str, str], str]:
-            best, _ = baselines.best_constant(references, constant_candidates, by.tokens)
-            return dict.fromkeys(ids, best), best
+            best, _ = baselines.best_constant(references, constant_candidates, protocol.tokens)
+            return dict.fromkeys(captions, best), best
 
-        tokenised = lambda texts: list(zip(texts, by.tokens(texts), strict=True))  # noqa: E731
-        said = {name: list(truth[name]) for name in truth} if truth is not None else {}
-        near = {name: nearest[name] for name in ids} if nearest is not None else {}
-        whole_set = [*constant_candidates, *near.values(), *(text for wordings in said.values() for text in wordings)]
-        sentences = {other.name: _sentences(other, predictions) for other in (by, *beside)}
-        sentences[by.name] += whole_set
-        _tokenise(
-            [text for other in (by, *beside) if other.tokens is tokenize for text in sentences[other.name]],
-            captions,
-            kept,
-        )
-        with (
-            running_meteor("METEOR" in metrics, (by, *beside), sentences, captions, texts, kept) as meteor,
-            CocoScorer(references, metrics, by.tokens, meteor, empty_references=by.name in SPOT) as scorer,
-        ):
-            prepared = scorer.prepare(captions, allow_empty=allow_empty)
-            whole = prepared.score()
-            per_id, statistics = whole.per_id, whole.statistics
-            values["scores"] = _with_mean(whole.overall)
-            values["subsets"] = _alone(prepared, parts)
-            values["breakdowns"] = {name: _alone(prepared, bins) for name, bins in _bins(predictions).items()}
-            if constant_candidates:
-                inputs: Any = tokenised(constant_candidates)
-                values["baselines"][baselines.CONSTANT] = baseline(baselines.CONSTANT, inputs, constant)
-            if nearest is not None:
-                inputs = [list(near), tokenised(list(near.values()))]
-                values["baselines"][baselines.NEAREST] = baseline(baselines.NEAREST, inputs, lambda: (near, None))
-            if truth is not None:
-                inputs = [[name, tokenised(wordings)] for name, wordings in said.items()]
-                values["ceiling"] = baseline(
-                    baselines.TRUTH, inputs, lambda: (baselines.best_wording(references, said, kinds, by.tokens), None)
-                )
-            values["beside"] = {other.name: _beside(other, predictions, metrics, scorer.meteor) for other in beside}
-            seconds = scorer.seconds
+        def tokenised(texts: Sequence[str]) -> list[tuple[str, str]]:
+            return list(zip(texts, protocol.tokens(texts), strict=True))
+
+        prepared = scorer.prepare(captions, allow_empty=allow_empty)
+        whole = prepared.score()
+        per_id, statistics = whole.per_id, whole.statistics
+        values["scores"] = _with_mean(whole.overall)
+        values["subsets"] = _scored_parts(prepared, parts)
+        values["breakdowns"] = {name: _scored_parts(prepared, bins) for name, bins in _bins(predictions).items()}
+        if constant_candidates:
+            values["baselines"][baselines.CONSTANT] = baseline(
+                baselines.CONSTANT, tokenised(constant_candidates), constant
+            )
+        if nearest is not None:
+            near = {name: nearest[name] for name in captions}
+            values["baselines"][baselines.NEAREST] = baseline(
+                baselines.NEAREST, [list(near), tokenised(list(near.values()))], lambda: (near, None)
+            )
+        if truth is not None:
+            values["upper_bound"] = baseline(
+                baselines.TRUTH,
+                [[name, tokenised(wordings)] for name, wordings in truth.items()],
+                lambda: (baselines.best_wording(references, truth, kinds, protocol.tokens), None),
+            )
+        values["extra_protocols"] = {
+            other.name: _extra_scores(other, predictions, metrics, meteor) for other in extra_protocols
+        }
+        seconds = scorer.seconds
         values["intervals"] = (
             intervals(list(per_id.values()), list(statistics.values()), resamples) if resamples else {}
         )
-    limits = _limits(values, predictions, by)
+    limits = _limits(values, predictions, protocol)
     for name, limit in limits.items():
         if name != "undefined" or math.isnan(values["scores"]["CIDEr"]):  # of parts the tables say it
             log.warning("%s", limit)
     evaluation = Evaluation(
         split=predictions[0].split,
-        pairs=len(ids),
+        pairs=len(captions),
         references=sum(len(p.references) for p in predictions),
         distinct_captions=len(set(captions.values())),
         empty_captions=sum(not caption.split() for caption in captions.values()),
         types=changes.agreement((p.change_type, p.caption) for p in predictions),
         change=changes.change_table(((changed[p.pair_id], p.caption) for p in predictions), levir),
-        protocol={**_text(by, metrics, selection, bool(predictions[0].references), resamples), **limits},
+        protocol={**_text(protocol, metrics, selection, bool(predictions[0].references), resamples), **limits},
         seconds={f"scoring, {part}": value for part, value in seconds.items()},
         **values,
     )
@@ -192,50 +195,33 @@ def evaluate_captions(
     return evaluation, rows
 
 
-def _sentences(by: Protocol, predictions: Sequence[Prediction]) -> list[str]:
-    return [text for p in predictions for text in references_of(by.name, p.references)]
-
-
-def _tokenise(texts: Sequence[str], captions: Mapping[str, str], kept: Kept) -> None:
-    """Pass all sentences to the PTB tokenizer at once; those whose tokens are kept not at all."""
-    if not texts:
-        return
-    sentences = list(dict.fromkeys(texts))
-    version = importlib.metadata.version("pycocoevalcap")
-    tokens = kept.get(
-        "tokens", [version, sentences], lambda: tokenize([*sentences, *captions.values()])[: len(sentences)]
-    )
-    remember_tokens(dict(zip(sentences, tokens, strict=True)))
-
-
-@contextmanager
-def running_meteor(
-    wanted: bool,
+def _prepared_java(
     protocols: Sequence[Protocol],
-    sentences: Mapping[ProtocolName, Sequence[str]],
-    captions: Mapping[str, str],
+    references: Mapping[str, Sequence[str]],
+    baseline_captions: Sequence[str],
+    captions: Sequence[str],
     texts: Iterable[str],
-    kept: Kept,
-) -> Iterator[Meteor | None]:
-    """METEOR with the paraphrases of the words that occur; None if it is not wanted.
+    cache: ScoreCache,
+) -> Meteor:
+    """Pass all sentences to the PTB tokenizer at once, and cut METEOR's table for all of them.
 
-    The table is kept by its words. Those of ``texts`` are among them, so that other captions find the same table.
+    Args:
+        references: protocol -> references of all pairs; those of the first protocol are also the baselines'.
+        texts: their words are in the table, so that other captions of the same data find it in the cache.
     """
-    if not wanted:
-        yield None
-        return
-    every = [by.tokens([*sentences[by.name], *captions.values()]) for by in protocols]
-    words, more = words_of(itertools.chain.from_iterable(every)), words_of(texts, strict=False)
-    table = None
-    if words is not None and more is not None:
-        words |= more
-        version = importlib.metadata.version("pycocoevalcap")
-        table = Paraphrases(words, kept.get("paraphrases", [version, sorted(words)], lambda: paraphrases(words).text))
-    meteor = Meteor(table)
-    try:
-        yield meteor
-    finally:
-        meteor.close()
+    sentences = {name: [*texts_of] for name, texts_of in references.items()}
+    sentences[protocols[0].name] += baseline_captions
+    version = importlib.metadata.version("pycocoevalcap")
+    if ptb := list(dict.fromkeys(text for p in protocols if p.tokens is tokenize for text in sentences[p.name])):
+        tokens = cache.get("tokens", [version, ptb], lambda: tokenize([*ptb, *captions])[: len(ptb)])
+        remember_tokens(dict(zip(ptb, tokens, strict=True)))
+
+    def cut(words: frozenset[str]) -> str:
+        table: str = cache.get("paraphrases", [version, sorted(words)], lambda: cut_paraphrases(words))
+        return table
+
+    every = (text for p in protocols for text in p.tokens([*sentences[p.name], *captions]))
+    return Meteor([*every, *texts], cut)
 
 
 def whether_changed(p: Prediction) -> bool | None:
@@ -298,7 +284,7 @@ def _binned(
     return {name: ids for name, ids in bins.items() if ids}
 
 
-def _alone(prepared: PreparedCaptions, parts: Mapping[str, Sequence[str]]) -> dict[str, Subset]:
+def _scored_parts(prepared: PreparedCaptions, parts: Mapping[str, Sequence[str]]) -> dict[str, Subset]:
     return {name: Subset(pairs=len(ids), scores=_with_mean(prepared.overall(ids))) for name, ids in parts.items()}
 
 
@@ -308,23 +294,23 @@ def _with_mean(scores: dict[str, float]) -> dict[str, float]:
     return {**scores, MEAN: sum(parts) / 4} if len(parts) == 4 else scores
 
 
-def _beside(
-    other: Protocol, predictions: Sequence[Prediction], metrics: Sequence[str], meteor: Meteor | None
+def _extra_scores(
+    protocol: Protocol, predictions: Sequence[Prediction], metrics: Sequence[str], meteor: Meteor
 ) -> dict[str, float]:
-    references = {p.pair_id: references_of(other.name, p.references) for p in predictions}
-    with CocoScorer(references, [name for name in metrics if name != "SPICE"], other.tokens, meteor) as scorer:
-        captions = {p.pair_id: p.caption for p in predictions}
-        return _with_mean(scorer.prepare(captions, allow_empty=True).overall())
+    references = {p.pair_id: references_of(protocol.name, p.references) for p in predictions}
+    scorer = CocoScorer(references, [name for name in metrics if name != "SPICE"], protocol.tokens, meteor)
+    return _with_mean(scorer.prepare({p.pair_id: p.caption for p in predictions}, allow_empty=True).overall())
 
 
-def _limits(values: Mapping[str, Any], predictions: Sequence[Prediction], by: Protocol) -> dict[str, str]:
+def _limits(values: Mapping[str, Any], predictions: Sequence[Prediction], protocol: Protocol) -> dict[str, str]:
     """Entries of the protocol: which scores are not defined, and which say little."""
     limits, pairs = {}, len(predictions)
     unspaced = sum(any(UNSPACED.search(text) for text in p.references) for p in predictions)
-    if unspaced and by.name != "characters":
+    if unspaced and protocol.name != "characters":
         limits["no spaces"] = (
-            f"{unspaced} of {pairs} pairs have references in a script without spaces, of which protocol={by.name} "
-            "takes a whole run as one word, so that scores are near 0; protocol=characters takes each character"
+            f"{unspaced} of {pairs} pairs have references in a script without spaces, of which "
+            f"protocol={protocol.name} takes a whole run as one word, so that scores are near 0; protocol=characters "
+            "takes each character"
         )
     if "CIDEr" not in values["scores"]:
         return limits
@@ -343,10 +329,10 @@ def _limits(values: Mapping[str, Any], predictions: Sequence[Prediction], by: Pr
     return limits
 
 
-def _text(by: Protocol, metrics: Sequence[str], selection: str, scored: bool, resamples: int) -> dict[str, Any]:
+def _text(protocol: Protocol, metrics: Sequence[str], selection: str, scored: bool, resamples: int) -> dict[str, Any]:
     """Description of the numbers, with versions, for the record."""
     text: dict[str, Any] = {
-        "name": by.name,
+        "name": protocol.name,
         "selection": selection or "not stated",
         "change type": changes.RULES["keywords"],
     }
@@ -358,7 +344,7 @@ def _text(by: Protocol, metrics: Sequence[str], selection: str, scored: bool, re
     }
     return {
         **text,
-        **by.text,
+        **protocol.text,
         "metrics": list(metrics),
         "BLEU": "corpus level, closest reference length",
         "METEOR": "METEOR 1.5, -l en -norm",
@@ -371,5 +357,5 @@ def _text(by: Protocol, metrics: Sequence[str], selection: str, scored: bool, re
         "subsets": "scored alone, document frequencies of the subset",
         **(interval if resamples else {}),
         "pycocoevalcap": importlib.metadata.version("pycocoevalcap"),
-        "java": java_version() if by.needs_java or "METEOR" in metrics else "not used",
+        "java": java_version() if protocol.needs_java or "METEOR" in metrics else "not used",
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from idc.evaluation import baselines as baselines
+from idc.evaluation import baselines
 from idc.evaluation.record import Evaluation
 from idc.metrics.change_maps import change_map_table as maps_table
 from idc.metrics.changes import ChangeTable
@@ -19,12 +19,12 @@ def evaluation_table(evaluation: Evaluation) -> str:
     if metrics:
         width = {name: max(9, len(name) + 2) for name in metrics}
         rows: list[tuple[str, int, dict[str, float]]] = [("model", evaluation.pairs, evaluation.scores)]
-        rows += [(f"model, {name}", evaluation.pairs, scores) for name, scores in evaluation.beside.items()]
+        rows += [(f"model, {name}", evaluation.pairs, scores) for name, scores in evaluation.extra_protocols.items()]
         rows += [
             (f"baseline: {name}", evaluation.pairs, baseline.scores) for name, baseline in evaluation.baselines.items()
         ]
-        if evaluation.ceiling is not None:
-            rows.append(("upper bound: the truth", evaluation.pairs, evaluation.ceiling.scores))
+        if evaluation.upper_bound is not None:
+            rows.append(("upper bound: the truth", evaluation.pairs, evaluation.upper_bound.scores))
         rows += [(f"  {name}", subset.pairs, subset.scores) for name, subset in evaluation.subsets.items()]
         for title, bins in evaluation.breakdowns.items():
             rows += [(f"  {title} {name}", subset.pairs, subset.scores) for name, subset in bins.items()]

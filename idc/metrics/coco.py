@@ -1,8 +1,8 @@
 """BLEU, METEOR, ROUGE-L, CIDEr-D and SPICE exactly as the COCO caption evaluation computes them.
 
 The two Java programs (PTB tokenizer, METEOR 1.5) are those of ``pycocoevalcap`` (:mod:`idc.metrics.java`), the rest is
-its definitions on arrays (:mod:`idc.metrics.ngrams`). Every sentence is tokenised once, one METEOR process serves
-any number of scores, and its Java works while Python does the rest.
+its definitions on arrays (:mod:`idc.metrics.ngrams`). Every sentence is tokenised once, and METEOR's Java works while
+Python does the rest.
 
 Facts of the definition that surprise:
 
@@ -24,12 +24,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
 
 import numpy as np
 
 from idc.metrics.java import Meteor, spice, spice_missing, tokenize
-from idc.metrics.ngrams import NGrams, bleu, meteor, rouge, without_whole
+from idc.metrics.ngrams import NGrams, bleu, meteor, rouge, zero_chunks_of_exact_matches
 
 METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
 """Scored by default; ``SPICE`` is known too, see :func:`idc.metrics.java.spice_missing`."""
@@ -80,8 +79,7 @@ def score(
         ValueError: names the ids that have no references, are not predicted, or are empty.
         JavaError: Java does not work.
     """
-    with CocoScorer(references, metrics) as scorer:
-        return scorer.score(predictions, allow_empty=allow_empty)
+    return CocoScorer(references, metrics).score(predictions, allow_empty=allow_empty)
 
 
 def cider(references: Mapping[str, Sequence[str]], predictions: Mapping[str, str], allow_empty: bool = True) -> float:
@@ -105,11 +103,11 @@ def cider(references: Mapping[str, Sequence[str]], predictions: Mapping[str, str
 
 
 class CocoScorer:
-    """Scores any number of predictions against the same references; a context manager, since METEOR is a process.
+    """Scores any number of predictions against the same references.
 
     Args:
         tokens: captions to strings of tokens; by default PTB tokens, see :mod:`idc.metrics.protocols`.
-        meteor: a running METEOR process, which its owner ends.
+        meteor: METEOR, with its table of paraphrases cut for more than these sentences.
         empty_references: an empty reference counts as one without words, as in ``pycocoevalcap``, instead of being an
             error.
 
@@ -137,30 +135,10 @@ class CocoScorer:
         self.metrics = tuple(metrics)
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self._tokens = tokens
-        self._own_meteor = meteor is None
-        self.meteor = Meteor() if meteor is None and "METEOR" in metrics else meteor  # starts while Python goes on
-        try:
-            with self.timed("tokenising"):
-                sentences = tokens([sentence for captions in references.values() for sentence in captions])
-        except BaseException:
-            self.close()
-            raise
-        rest = iter(sentences)
-        self.references = {name: [next(rest) for _ in captions] for name, captions in references.items()}
-
-    def __enter__(self) -> CocoScorer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the METEOR process, if one runs and is our own."""
-        if self.meteor is not None and self._own_meteor:
-            self.meteor.close()
-        self.meteor = None
+        self.meteor = meteor or Meteor()
+        with self.timed("tokenising"):
+            sentences = iter(tokens([sentence for captions in references.values() for sentence in captions]))
+        self.references = {name: [next(sentences) for _ in captions] for name, captions in references.items()}
 
     def score(
         self, predictions: Mapping[str, str], ids: Iterable[str] | None = None, allow_empty: bool = False
@@ -220,7 +198,6 @@ class PreparedCaptions:
         metrics, timed = scorer.metrics, scorer.timed
         with ThreadPoolExecutor(1) as pool:
             if "METEOR" in metrics:
-                assert scorer.meteor is not None, "the scorer is closed"
                 waiting = pool.submit(scorer.meteor.statistics, references, hypotheses)
             if "BLEU" in metrics or "CIDEr" in metrics:
                 with timed("n-grams"):
@@ -233,7 +210,7 @@ class PreparedCaptions:
                     self._rouge = np.array([rouge(references[name], hypotheses[name]) for name in self.ids])
             if "METEOR" in metrics:
                 with timed("METEOR, waited for"):
-                    self._meteor = without_whole(waiting.result())
+                    self._meteor = zero_chunks_of_exact_matches(waiting.result())
 
     def overall(self, ids: Iterable[str] | None = None) -> dict[str, float]:
         """Metric -> score of all ids, or of some of them as if there were no others."""

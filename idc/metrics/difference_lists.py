@@ -1,6 +1,6 @@
 """Precision, recall and F1 of the differences that captions claim, against the true list of a rendered pair.
 
-A caption is taken apart into claims (:mod:`idc.metrics.difference_claims`); claims and true differences are assigned to
+A caption is taken apart into claims (:mod:`idc.metrics.claims`); claims and true differences are assigned to
 each other one to one, so that as many claims as possible are right, then as many as possible half right.
 
 ========== ===========================================================================================================
@@ -36,8 +36,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from idc.data.schema import NO_CHANGE
-from idc.metrics.difference_claims import SentenceClaim, read_claims
-from idc.metrics.difference_words import COUNT, FEWER, MORE, SIDE, TEXT
+from idc.metrics.claim_words import COUNT, FEWER, MORE, SIDE, TEXT
+from idc.metrics.claims import SentenceClaim, read_claims
 from idc.metrics.hallucination import Truth, look_of, truth_in
 from idc.rendered.captions import holds
 from idc.rendered.differences import DIFFERENCES, KINDS, Difference, differences_of
@@ -258,15 +258,15 @@ def worded(claim: SentenceClaim) -> str:
 # -------------------------------------------------------------------------------------------------------------- a split
 
 
-class Found(BaseModel):
+class Recall(BaseModel):
     """How many of the true differences were found."""
 
     model_config = ConfigDict(extra="forbid")
     right: int
-    of: int
+    total: int
 
 
-class OfNumber(BaseModel):
+class ByCount(BaseModel):
     """Means over the pairs with a number of true differences."""
 
     model_config = ConfigDict(extra="forbid")
@@ -277,7 +277,7 @@ class OfNumber(BaseModel):
     invented_share: float
 
 
-class DifferenceScores(OfNumber):
+class DifferenceScores(ByCount):
     """The scores of a split, as in the module's text, with counts over all of its pairs."""
 
     protocol: str
@@ -288,11 +288,11 @@ class DifferenceScores(OfNumber):
     half: int
     surplus: int
     invented: int
-    unchanged: Found
+    unchanged: Recall
     """Captions that say that nothing changed, of the pairs without differences."""
-    by_kind: dict[str, Found]
+    by_kind: dict[str, Recall]
     """Kind -> its differences, and those that a claim is right about; kinds that do not occur are left out."""
-    by_number: dict[int, OfNumber]
+    by_number: dict[int, ByCount]
     """Number of true differences -> the means over its pairs."""
     intervals: dict[str, tuple[float, float]] = {}
     """Name of a pair's score -> 95 % bootstrap interval of its mean, if intervals were asked for."""
@@ -312,10 +312,10 @@ def difference_scores(rows: Iterable[tuple[Matched, TrueDifferences]]) -> Differ
     if not both:
         raise ValueError("there are no captions of pairs whose differences are known")
     verdicts = Counter(verdict for matched, _ in both for verdict in matched.verdicts)
-    of, right = Counter[str](), Counter[str]()
+    totals, right = Counter[str](), Counter[str]()
     numbers: dict[int, list[Matched]] = defaultdict(list)
     for matched, truth in both:
-        of.update(difference.kind for difference in truth.differences)
+        totals.update(difference.kind for difference in truth.differences)
         for index, verdict in zip(matched.assigned, matched.verdicts, strict=True):
             if index is not None and verdict == "right":
                 right[truth.differences[index].kind] += 1
@@ -325,11 +325,11 @@ def difference_scores(rows: Iterable[tuple[Matched, TrueDifferences]]) -> Differ
         protocol=PROTOCOL,
         deviations=DEVIATIONS,
         claims=sum(verdicts.values()),
-        truths=sum(of.values()),
+        truths=sum(totals.values()),
         **{name: verdicts[name] for name in ("right", "half", "surplus", "invented")},
-        unchanged=Found(right=sum(matched.says_no_change for matched in numbers[0]), of=len(numbers[0])),
-        by_kind={kind: Found(right=right[kind], of=of[kind]) for kind in KINDS if of[kind]},
-        by_number={number: OfNumber(**_means(group)) for number, group in sorted(numbers.items()) if group},
+        unchanged=Recall(right=sum(matched.says_no_change for matched in numbers[0]), total=len(numbers[0])),
+        by_kind={kind: Recall(right=right[kind], total=totals[kind]) for kind in KINDS if totals[kind]},
+        by_number={number: ByCount(**_means(group)) for number, group in sorted(numbers.items()) if group},
     )
 
 
@@ -350,11 +350,11 @@ def difference_table(scores: DifferenceScores) -> str:
         low_high = scores.intervals.get(name)
         interval = f"  {100 * low_high[0]:.1f} to {100 * low_high[1]:.1f}" if low_high else ""
         lines.append(f"  {name:16}{value:7.1%}{interval}" + (", to be low" if name == INVENTED else ""))
-    if scores.unchanged.of:
+    if scores.unchanged.total:
         lines.append(
-            f"  unchanged pairs of which the caption says so: {scores.unchanged.right} of {scores.unchanged.of}"
+            f"  unchanged pairs of which the caption says so: {scores.unchanged.right} of {scores.unchanged.total}"
         )
-    kinds = [f"{kind} {hits.right} of {hits.of}" for kind, hits in scores.by_kind.items()]
+    kinds = [f"{kind} {hits.right} of {hits.total}" for kind, hits in scores.by_kind.items()]
     lines.append(f"  found by kind: {', '.join(kinds) or 'none'}")
     numbers = [f"{number}: {means.f1:.1%} ({means.pairs} pairs)" for number, means in scores.by_number.items()]
     lines.append(f"  F1 by number of differences: {', '.join(numbers)}")

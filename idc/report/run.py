@@ -77,7 +77,7 @@ def _scored(evaluations: Sequence[Evaluation], others: Others) -> dict[str, _Sco
         what = str(of[0].training or (f"the captions in {of[0].protocol.get('captioner')}" if name != "model" else ""))
         scored[name] = _Scored(what, summary.scores, summary.subsets)
     first = evaluations[0]
-    truth = {TRUTH: first.ceiling} if first.ceiling is not None else {}
+    truth = {TRUTH: first.upper_bound} if first.upper_bound is not None else {}
     for name, baseline in {**first.baselines, **truth}.items():
         subsets = {part: _spreads(subset.scores) for part, subset in baseline.subsets.items()}
         scored[name] = _Scored(baseline.what, _spreads(baseline.scores), subsets)
@@ -202,7 +202,7 @@ def _hallucinations(evaluations: Sequence[Evaluation]) -> list[Hallucination]:
 def _claim_cell(hallucinations: Sequence[Hallucination], name: str) -> str:
     """The rate with its interval, or its mean over several seeds with their deviation."""
     rates = [hallucination.rates().get(name) for hallucination in hallucinations]
-    values = [rate.rate for rate in rates if rate is not None and rate.of]
+    values = [rate.rate for rate in rates if rate is not None and rate.total]
     if not values:
         return "–"  # nothing of the kind was claimed
     if len(values) > 1:

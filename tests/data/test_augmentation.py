@@ -10,7 +10,7 @@ import pytest
 from idc.config import load
 from idc.data.augmentation import AugmentationConfig, augment, mirror_caption, mirror_image
 from idc.metrics.changes import named_type
-from idc.metrics.hallucination import claims
+from idc.metrics.claims import read_object_claims
 
 NOTHING = dict.fromkeys(AugmentationConfig.model_fields, 0.0)
 SIZE = (48, 64)
@@ -105,5 +105,5 @@ def test_mirroring_exchanges_the_sides_in_pixels_and_words() -> None:
     mirrored = mirror_caption(caption)
     assert mirrored == "the red ball to the right of the cube that is left of the right cylinder moved"
     assert mirror_caption(mirrored) == caption.lower()
-    assert claims(mirrored).described == claims(caption).described
+    assert read_object_claims(mirrored).described == read_object_claims(caption).described
     assert named_type(mirrored) == named_type(caption) == "move"

@@ -27,7 +27,6 @@ from idc.evaluation.table import evaluation_table
 from idc.metrics import java
 from idc.metrics.coco import cider, score
 from tests.captioning.toy import ToyCaptioner
-from tests.conftest import Command
 from tests.folders import write_rows
 
 QUICK = ("BLEU", "ROUGE-L", "CIDEr")
@@ -90,7 +89,7 @@ def test_the_whole_and_every_subset_are_scored_as_if_alone(evaluated: Evaluated)
     assert "names the right change type: 75.0% of 24 pairs (always 'none': 50.0%" in evaluation_table(evaluation)
 
 
-def test_floors_are_scored_by_the_same_protocol(evaluated: Evaluated) -> None:
+def test_baselines_are_scored_by_the_same_protocol(evaluated: Evaluated) -> None:
     evaluation, rows = evaluated
     references = {p.pair_id: p.references for p in predictions()}
     for name, caption in (("constant", "nothing has changed"), ("nearest", "the red ball moved")):
@@ -104,7 +103,7 @@ def test_floors_are_scored_by_the_same_protocol(evaluated: Evaluated) -> None:
     assert constant.types.accuracy == constant.types.chance_most_frequent == 0.5
 
 
-def test_the_ceiling_is_the_truth_in_the_wording_that_suits_each_type(evaluated: Evaluated) -> None:
+def test_the_upper_bound_is_the_truth_in_the_wording_that_suits_each_type(evaluated: Evaluated) -> None:
     given = predictions()
     # The second wording is that of a reference for moved things, the first for the others.
     truth = {
@@ -112,8 +111,10 @@ def test_the_ceiling_is_the_truth_in_the_wording_that_suits_each_type(evaluated:
     }
     made, _ = evaluate_captions(given, truth=truth, metrics=QUICK)
     best = {p.pair_id: truth[p.pair_id][p.change_type == "move"] for p in given}
-    assert made.ceiling is not None
-    assert made.ceiling.scores == pytest.approx(score({p.pair_id: p.references for p in given}, best, QUICK).overall)
+    assert made.upper_bound is not None
+    assert made.upper_bound.scores == pytest.approx(
+        score({p.pair_id: p.references for p in given}, best, QUICK).overall
+    )
     assert "upper bound: the truth" in evaluation_table(made)
     assert "upper bound: the truth" not in evaluation_table(evaluated[0])
 
@@ -220,7 +221,7 @@ def test_pairs_with_a_warning_are_counted(pairs: Path, tmp_path: Path) -> None:
     assert text in evaluation_table(found)
 
 
-def test_a_split_is_captioned_and_scored_with_floors(pairs: Path, tmp_path: Path) -> None:
+def test_a_split_is_captioned_and_scored_with_baselines(pairs: Path, tmp_path: Path) -> None:
     made = job(pairs, tmp_path / "out", batch_size=3)
     assert finished_evaluation(made) is None
     evaluation = run_evaluation(made, lambda: ToyCaptioner(by_brightness))
@@ -244,13 +245,13 @@ def test_a_second_evaluation_of_the_same_references_is_the_same_and_tokenises_on
     pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    tokenizer = java._ptb_tokenizer
+    run = java._run
 
-    def recorded(lines: Sequence[str]) -> list[str]:
+    def recorded(name: str, folder: str, arguments: Any, seconds: float, lines: Sequence[str]) -> Any:
         asked.extend(lines)
-        return tokenizer(lines)
+        return run(name, folder, arguments, seconds, lines)
 
-    monkeypatch.setattr(java, "_ptb_tokenizer", recorded)
+    monkeypatch.setattr(java, "_run", recorded)
     monkeypatch.setattr(java, "_tokens_of", {})
     first = run_evaluation(job(pairs, tmp_path / "1"), lambda: ToyCaptioner(by_brightness))
     assert "the ball moved" in asked
@@ -263,7 +264,7 @@ def test_a_second_evaluation_of_the_same_references_is_the_same_and_tokenises_on
         second = run_evaluation(job(pairs, tmp_path / f"2{len(new)}"), partial(copy.copy, captioner))
         assert asked == new
         assert second.baselines == first.baselines
-        assert second.ceiling == first.ceiling
+        assert second.upper_bound == first.upper_bound
         if not new:
             assert (second.scores, second.subsets) == (first.scores, first.subsets)
 
@@ -282,27 +283,16 @@ def test_faulty_captions_made_elsewhere_are_refused(numbers: range, message: str
         run_evaluation(job(pairs, tmp_path / "out", artifact=None, predictions=str(file)))
 
 
-def test_the_command_scores_captions_made_elsewhere_once(pairs: Path, tmp_path: Path, command: Command) -> None:
-    file = tmp_path / "captions.jsonl"
-    file.write_text("\n".join(json.dumps({"pair_id": f"p{i}", "caption": "no change"}) for i in range(12, 20)))
-    settings = f"predictions={file}", f"pairs={pairs}", f"out={tmp_path / 'out'}", "metrics=[CIDEr, BLEU]", "--local"
-    first = command("evaluate", *settings)
-    assert first.returncode == 0, first.stderr
-    assert "baseline: constant" in first.stdout
-    second = command("evaluate", *settings)
-    assert "done before" in second.stdout
-    assert first.stdout.splitlines()[-1] == second.stdout.splitlines()[-1]
-    third = command("evaluate", *settings, "constant_candidates=3")
-    assert third.returncode == 2
-    assert "holds an evaluation of other inputs" in third.stderr
-
-
-def test_all_faults_of_the_job_are_named_at_once() -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(EvaluateJob, None, {"split": "tset", "batch_size": 0, "out": "o", "pairs": "p", "artifcat": "a"})
-    for fault in ("did you mean 'test'", "did you mean 'artifact'", "batch_size"):
-        assert fault in str(caught.value)
-    with pytest.raises(ConfigError, match="artifact, predictions: give one of"):
-        load(EvaluateJob, None, {"out": "o", "pairs": "p"})
-    with pytest.raises(ConfigError, match="nearest_train_pairs: must be 0 with split=all"):
-        load(EvaluateJob, None, {"split": "all", "out": "o", "pairs": "p", "artifact": "a"})
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({}, "artifact, predictions: give one of"),
+        ({"artifact": "a", "references": "r"}, "pairs, references: give one of"),
+        ({"split": "all", "artifact": "a"}, "nearest_train_pairs: must be 0 with split=all"),
+        ({"predictions": "p", "change_maps": True}, "change_maps: a captioner computes them"),
+        ({"artifact": "a", "vocabulary": "v"}, "vocabulary: only protocol=levir_ids has one, not coco"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_named(settings: dict[str, Any], error: str) -> None:
+    with pytest.raises(ConfigError, match=error):
+        load(EvaluateJob, None, {"out": "o", "pairs": "p", **settings})

@@ -62,7 +62,7 @@ def test_read_score(reply: str, score: float | None) -> None:
     assert jd.read_score(reply) == score
 
 
-def test_scores_beside_floors_and_nothing_is_asked_twice(
+def test_scores_beside_baselines_and_nothing_is_asked_twice(
     server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -91,8 +91,11 @@ def test_scores_beside_floors_and_nothing_is_asked_twice(
 
 def test_the_best_of_all_references(server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    server.answer = lambda number, prompt: (200, "Score: 90" if "True text: no car" in prompt else "Score: 30")
-    assert jd.run_judge(job(evaluation, server, baselines=False)).scores["model"].mean == 30
+    # Of the first pair the second reference is the better one, of the others the first.
+    server.answer = lambda number, prompt: (
+        200, "Score: 90" if ("True text: no car" in prompt) == ("car 0" in prompt) else "Score: 30"
+    )  # fmt: skip
+    assert jd.run_judge(job(evaluation, server, baselines=False)).scores["model"].mean == 75
     result = jd.run_judge(job(evaluation, server, baselines=False, references="best"))
     assert (result.scores["model"].mean, result.asked) == (90, 4)
     assert set(server.keys) == {None}

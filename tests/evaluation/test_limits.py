@@ -20,7 +20,7 @@ from idc.evaluation.references import read_references
 from idc.evaluation.score import evaluate_captions
 from idc.evaluation.significance import compare_systems
 from idc.evaluation.table import evaluation_table
-from idc.metrics.protocols import ProtocolName, protocol
+from idc.metrics.protocols import ProtocolName, get_protocol
 from tests.captioning.toy import ToyCaptioner
 from tests.evaluation.test_evaluate import QUICK, job, predictions
 from tests.folders import write_rows
@@ -58,7 +58,7 @@ def test_captions_that_say_little_are_named(
     references: list[str], protocol_name: ProtocolName, limit: dict[str, str]
 ) -> None:
     rows = [ev.Prediction(pair_id=str(i), caption=text, references=[text]) for i, text in enumerate(references)]
-    scored, _ = evaluate_captions(rows, by=protocol(protocol_name), metrics=("CIDEr",))
+    scored, _ = evaluate_captions(rows, protocol=get_protocol(protocol_name), metrics=("CIDEr",))
     limits = {
         name: scored.protocol[name] for name in ("undefined", "few pairs", "no spaces") if name in scored.protocol
     }

@@ -15,7 +15,7 @@ from idc.evaluation.job import run_evaluation
 from idc.evaluation.score import evaluate_captions
 from idc.evaluation.table import evaluation_table
 from idc.metrics.changes import LEVIR_NO_CHANGE
-from idc.metrics.protocols import protocol
+from idc.metrics.protocols import get_protocol
 from tests.conftest import Command
 from tests.metrics.test_coco import PAIR_PREDICTIONS, PAIR_REFERENCES, PUBLISHED
 
@@ -38,7 +38,7 @@ def pairs() -> list[ev.Prediction]:
 
 
 def test_every_bin_is_scored_as_if_alone() -> None:
-    found, rows = evaluate_captions(pairs(), by=protocol("levir_words"), metrics=QUICK, resamples=20)
+    found, rows = evaluate_captions(pairs(), protocol=get_protocol("levir_words"), metrics=QUICK, resamples=20)
     overlap, words = found.breakdowns["viewpoint IoU"], found.breakdowns["reference words"]
     assert {name: bin.pairs for name, bin in overlap.items()} == {
         "0.0 to 0.3": 5, "0.3 to 0.4": 5, "0.4 to 0.5": 5, "0.5 to 0.6": 5, "0.6 to 0.7": 5, "from 0.7": 5,
@@ -46,7 +46,7 @@ def test_every_bin_is_scored_as_if_alone() -> None:
     assert sum(bin.pairs for bin in words.values()) == 40
     assert list(words) == ["0 to 5", "6 to 10", "11 to 15", "16 to 20"]
     inside = [p for p in pairs() if p.viewpoint_iou is not None and 0.3 <= p.viewpoint_iou < 0.4]
-    alone, _ = evaluate_captions(inside, by=protocol("levir_words"), metrics=QUICK)
+    alone, _ = evaluate_captions(inside, protocol=get_protocol("levir_words"), metrics=QUICK)
     assert overlap["0.3 to 0.4"].scores == pytest.approx(alone.scores)
     assert found.change is not None
     assert found.change.table == {"change": {"change": 30, "no change": 0}, "no change": {"change": 10, "no change": 0}}
@@ -64,15 +64,17 @@ def test_a_part_of_a_data_set_is_scored_as_if_alone() -> None:
     """The real and the rendered pairs of OmniDiff, which its tables score apart; also if only one of them is there."""
     parted = [p.model_copy(update={"part": "real" if i % 3 else "render"}) for i, p in enumerate(pairs())]
     found, _ = evaluate_captions(
-        parted, by=protocol("levir_words"), metrics=QUICK, constant_candidates=[WORDS[0], "a b"]
+        parted, protocol=get_protocol("levir_words"), metrics=QUICK, constant_candidates=[WORDS[0], "a b"]
     )
     assert (found.subsets["real"].pairs, found.subsets["render"].pairs) == (26, 14)
     real = [p for p in parted if p.part == "real"]
-    alone, _ = evaluate_captions(real, by=protocol("levir_words"), metrics=QUICK, constant_candidates=[WORDS[0], "a b"])
+    alone, _ = evaluate_captions(
+        real, protocol=get_protocol("levir_words"), metrics=QUICK, constant_candidates=[WORDS[0], "a b"]
+    )
     assert found.subsets["real"].scores == pytest.approx(alone.scores)
     assert alone.subsets["real"].scores == pytest.approx(alone.scores)
     assert found.baselines["constant"].subsets["render"].pairs == 14
-    assert "real" not in evaluate_captions(pairs(), by=protocol("levir_words"), metrics=QUICK)[0].subsets
+    assert "real" not in evaluate_captions(pairs(), protocol=get_protocol("levir_words"), metrics=QUICK)[0].subsets
 
 
 def test_levir_is_scored_by_ids_beside_words_and_tells_change_by_its_sentences(tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ def test_levir_is_scored_by_ids_beside_words_and_tells_change_by_its_sentences(t
         "protocol": "levir_ids", "metrics": ["BLEU", "CIDEr"], "resamples": 0,
     })  # fmt: skip
     found = run_evaluation(job)
-    assert list(found.beside) == ["levir_words", "coco"]
+    assert list(found.extra_protocols) == ["levir_words", "coco"]
     assert found.protocol["name"] == "levir_ids"
     assert "120 captions of test and train" in found.protocol["vocabulary"], "of all splits"
     assert {name: subset.pairs for name, subset in found.subsets.items()} == {"change": 6, "no change": 6}
@@ -99,9 +101,9 @@ def test_levir_is_scored_by_ids_beside_words_and_tells_change_by_its_sentences(t
     assert [line.split()[0] for line in lines[2:5]] == ["model", "model,", "model,"]
     assert any("<UNK> matches <UNK>" in line for line in lines)
     direct, _ = evaluate_captions(
-        ev.load_predictions(tmp_path / "o"), by=protocol("levir_words"), metrics=("BLEU", "CIDEr")
+        ev.load_predictions(tmp_path / "o"), protocol=get_protocol("levir_words"), metrics=("BLEU", "CIDEr")
     )
-    assert found.beside["levir_words"] == direct.scores
+    assert found.extra_protocols["levir_words"] == direct.scores
 
 
 def test_the_command_gives_the_published_scores_of_nlg_eval(tmp_path: Path, command: Command) -> None:
@@ -116,3 +118,8 @@ def test_the_command_gives_the_published_scores_of_nlg_eval(tmp_path: Path, comm
     assert found.scores["S_m*"] == pytest.approx(mean, abs=1e-6)
     assert "S_m*" in done.stdout
     assert "protocol coco" in done.stdout
+    again = command("evaluate", *settings, f"out={tmp_path / 'out'}")
+    assert again.stdout.splitlines() == [f"done before: {tmp_path / 'out'}", *done.stdout.splitlines()]
+    other = command("evaluate", *settings, f"out={tmp_path / 'out'}", "constant_candidates=3")
+    assert other.returncode == 2
+    assert "holds an evaluation of other inputs" in other.stderr

@@ -19,7 +19,7 @@ from idc.evaluation.significance import (
 )
 from idc.metrics.coco import CocoScorer
 from idc.metrics.java import Meteor
-from idc.metrics.protocols import protocol
+from idc.metrics.protocols import get_protocol
 from tests.conftest import Command
 from tests.metrics.test_ngrams import captions
 
@@ -28,7 +28,7 @@ QUICK = ("BLEU", "ROUGE-L", "CIDEr")
 
 def evaluated(predictions: dict[str, str], references: dict[str, list[str]]) -> list[ScoredCaption]:
     given = [ev.Prediction(pair_id=n, caption=predictions[n], references=texts) for n, texts in references.items()]
-    return evaluate_captions(given, by=protocol("levir_words"), metrics=QUICK, allow_empty=True)[1]
+    return evaluate_captions(given, protocol=get_protocol("levir_words"), metrics=QUICK, allow_empty=True)[1]
 
 
 def mixed(references: dict[str, list[str]], right: float, seed: int) -> dict[str, str]:
@@ -47,8 +47,8 @@ def references() -> dict[str, list[str]]:
 
 def test_a_resampled_set_has_the_scores_of_that_set(meteor: Meteor) -> None:
     references, predictions = captions(12, 2)
-    with CocoScorer(references, ("BLEU", "METEOR", "ROUGE-L"), tokens=list, meteor=meteor) as scorer:
-        found = scorer.score(predictions, allow_empty=True)
+    scorer = CocoScorer(references, ("BLEU", "METEOR", "ROUGE-L"), tokens=list, meteor=meteor)
+    found = scorer.score(predictions, allow_empty=True)
     table = ScoreMatrix(list(found.per_id.values()), list(found.statistics.values()))
     weights = next(bootstrap(12, 3, SEED))
     assert weights.shape == (3, 12)
@@ -58,8 +58,8 @@ def test_a_resampled_set_has_the_scores_of_that_set(meteor: Meteor) -> None:
         copies = [(name, k) for name, count in zip(references, drawn, strict=True) for k in range(int(count))]
         gts = {f"{name}-{k}": references[name] for name, k in copies}
         res = {f"{name}-{k}": predictions[name] for name, k in copies}
-        with CocoScorer(gts, ("BLEU", "METEOR", "ROUGE-L"), tokens=list, meteor=meteor) as scorer:
-            alone = scorer.score(res, allow_empty=True).overall
+        scorer = CocoScorer(gts, ("BLEU", "METEOR", "ROUGE-L"), tokens=list, meteor=meteor)
+        alone = scorer.score(res, allow_empty=True).overall
         assert {name: scores[name][row] for name in alone} == pytest.approx(alone, abs=1e-12)
 
 
@@ -119,7 +119,7 @@ def test_the_command_compares_folders_and_refuses_another_protocol(tmp_path: Pat
     for name, right, by in (("one", 0.3, "levir_words"), ("two", 0.8, "levir_words"), ("three", 0.8, "coco")):
         said = mixed(references, right, 4)
         given = [ev.Prediction(pair_id=n, caption=said[n], references=texts) for n, texts in references.items()]
-        ev.save(tmp_path / name, *evaluate_captions(given, by=protocol(by), metrics=QUICK))  # type: ignore[arg-type]
+        ev.save(tmp_path / name, *evaluate_captions(given, protocol=get_protocol(by), metrics=QUICK))  # type: ignore[arg-type]
     settings = f"a={tmp_path / 'one'}", "exchanges=500"
     good = command("compare", *settings, f"b={tmp_path / 'two'}", f"out={tmp_path / 'c.json'}")
     assert good.returncode == 0, good.stderr

@@ -17,6 +17,7 @@ from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import finished_evaluation, run_evaluation
 from idc.evaluation.table import evaluation_table
+from idc.evaluation.trained_baseline import training_of
 from idc.sweep.steps import score_baselines
 from tests.folders import write_rows
 
@@ -62,7 +63,7 @@ def test_its_scores_and_claims_are_those_of_its_own_evaluation(world: Path) -> N
     assert (trained.scores, trained.subsets, trained.types) == (other.scores, other.subsets, other.types)
     assert trained.hallucination == other.hallucination
     assert trained.hallucination is not None
-    assert (trained.hallucination.object.right, trained.hallucination.object.of) == (2, 3)
+    assert (trained.hallucination.object.right, trained.hallucination.object.total) == (2, 3)
     assert found.hallucination is not None
     assert found.hallucination.object.right == 0
     assert "right.jsonl" in trained.what
@@ -80,44 +81,36 @@ def test_the_untrained_baselines_have_claims_too(world: Path) -> None:
     assert nearest is not None
     assert constant is not None
     assert constant.pairs == nearest.pairs == 6
-    assert nearest.object.of == 3
+    assert nearest.object.total == 3
     assert found.baselines["constant"].caption == "the red cube is gone"
     assert (constant.object.right, constant.invented_change.right) == (3, 3)
 
 
-def test_how_it_was_trained_is_read_from_its_run(world: Path) -> None:
-    from idc.evaluation.trained_baseline import training_of
-
-    artifact = world / "runs" / "plain" / "artifact"
-    artifact.mkdir(parents=True)
-    (artifact / "config.json").write_text(json.dumps({"system": "toy"}))
-    assert str(training_of(str(artifact))) == "toy"
-    result = {"training_samples": 3692, "seconds": 129.6, "cores": 2}
-    (artifact.parent / "result.json").write_text(json.dumps(result))
-    assert str(training_of(str(artifact))) == "toy, trained on 3,692 pairs in 130 s on 2 cores"
-    assert training_of("nowhere") is None
-
-
 @pytest.mark.parametrize(
-    ("system", "config", "words"),
+    ("system", "config", "result", "words"),
     [
-        ("procap", {"job": {}}, "captions"),
-        ("twincap", {"job": {"supervision": {"heads": 0.1, "dense": 0.3}}}, "captions and scene graphs"),
-        ("namc", {"job": {"pretrained": "runs/a/artifact"}}, "captions and generated descriptions"),
-        ("sft", {}, "captions, on a base taught before"),
-        ("zeroshot", {}, "none"),
+        ("toy", None, None, "toy"),
+        ("toy", None, {"training_samples": 3692, "seconds": 129.6, "cores": 2},
+         "toy, trained on 3,692 pairs in 130 s on 2 cores"),
+        ("procap", {"job": {}}, None, "procap (supervision: captions)"),
+        ("twincap", {"job": {"supervision": {"heads": 0.1, "dense": 0.3}}}, None,
+         "twincap (supervision: captions and scene graphs)"),
+        ("namc", {"job": {"pretrained": "runs/a/artifact"}}, None,
+         "namc (supervision: captions and generated descriptions)"),
+        ("sft", {}, None, "sft (supervision: captions, on a base taught before)"),
+        ("zeroshot", {}, None, "zeroshot (supervision: none)"),
     ],
-)
-def test_an_evaluation_records_what_its_captioner_was_taught_by(
-    system: str, config: dict[str, Any], words: str, tmp_path: Path
+)  # fmt: skip
+def test_how_it_was_trained_is_read_from_its_run(
+    system: str, config: dict[str, Any] | None, result: dict[str, Any] | None, words: str, tmp_path: Path
 ) -> None:
-    from idc.evaluation.trained_baseline import training_of
-
-    (tmp_path / "config.json").write_text(json.dumps({"system": system, "config": config}))
-    training = training_of(str(tmp_path))
-    assert training is not None
-    assert training.supervision == words
-    assert str(training) == f"{system} (supervision: {words})"
+    (tmp_path / "artifact").mkdir()
+    record = {"system": system, **({} if config is None else {"config": config})}
+    (tmp_path / "artifact" / "config.json").write_text(json.dumps(record))
+    if result is not None:
+        (tmp_path / "result.json").write_text(json.dumps(result))
+    assert str(training_of(str(tmp_path / "artifact"))) == words
+    assert training_of("nowhere") is None
 
 
 def test_another_evaluation_is_refused_with_its_difference_before_anything_is_captioned(world: Path) -> None:

@@ -15,7 +15,7 @@ from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import finished_evaluation, run_evaluation
-from idc.evaluation.record import load_evaluation as load_evaluation
+from idc.evaluation.record import load_evaluation
 from idc.evaluation.table import evaluation_table
 from idc.metrics.change_maps import BLOB, MODEL, PIXELS, average_precision, blob, score_map, score_pair, summarise_maps
 from idc.systems import load_captioner
@@ -42,7 +42,7 @@ def test_average_precision_is_that_of_scikit_learn_also_for_equal_values(values_
     assert average_precision(mask, values) == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_pair_and_its_floors() -> None:
+def test_a_pair_and_its_baselines() -> None:
     before = np.full((16, 24, 3), 100, np.uint8)
     after = before.copy()
     after[4:7, 6:11] = 200

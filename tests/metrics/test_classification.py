@@ -86,7 +86,7 @@ def test_an_unreadable_prediction_never_helps() -> None:
     assert set(scores("location", "No change").values()) == set(scores("location", "top").values()) == {0}
 
 
-def test_counts_are_scored_class_by_class_beside_their_floor() -> None:
+def test_counts_are_scored_class_by_class_beside_their_baseline() -> None:
     rows = [
         cl.ScoredAnswer(type="count", of=of, answer=a, prediction=p)
         for of, a, p in (("road", "2", "4"), ("road", "0", "0"), ("road", "0", "1"), ("building", "7", "7"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from idc.data.text import words
-from idc.metrics.difference_claims import read_claims
+from idc.metrics.claims import read_claims
 from idc.metrics.difference_lists import (
     F1,
     INVENTED,
@@ -274,8 +274,8 @@ def test_the_scores_of_a_split_are_means_and_counts() -> None:
     assert (found.pairs, found.claims, found.truths) == (3, 3, 3)
     assert (found.right, found.half, found.surplus, found.invented) == (1, 1, 0, 1)
     assert found.means() == pytest.approx({PRECISION: 2 / 3, RECALL: 0.5, F1: (2 / 3 + 1) / 3, INVENTED: 0.5 / 3})
-    assert (found.unchanged.right, found.unchanged.of) == (1, 1)
-    assert {kind: (one.right, one.of) for kind, one in found.by_kind.items()} == {"color": (1, 2), "drop": (0, 1)}
+    assert (found.unchanged.right, found.unchanged.total) == (1, 1)
+    assert {kind: (one.right, one.total) for kind, one in found.by_kind.items()} == {"color": (1, 2), "drop": (0, 1)}
     by_number = {number: (one.pairs, one.f1) for number, one in found.by_number.items()}
     assert by_number == {0: (1, 1.0), 1: (1, 0.0), 2: (1, pytest.approx(2 / 3))}
     text = difference_table(found)

@@ -30,8 +30,8 @@ def test_every_number_is_pycocoevalcaps(seed: int) -> None:
     from pycocoevalcap.rouge.rouge import Rouge
 
     references, predictions = captions(150, seed)
-    with CocoScorer(references, QUICK, tokens=list) as scorer:
-        prepared = scorer.prepare(predictions, allow_empty=True)
+    scorer = CocoScorer(references, QUICK, tokens=list)
+    prepared = scorer.prepare(predictions, allow_empty=True)
     for part in (list(references), list(references)[::3]):
         gts = {name: references[name] for name in part}
         res = {name: [predictions[name]] for name in part}

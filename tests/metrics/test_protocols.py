@@ -9,7 +9,7 @@ import pytest
 
 from idc.metrics.coco import CocoScorer
 from idc.metrics.java import Meteor
-from idc.metrics.protocols import LevirVocabulary, levir_words, protocol, references_of
+from idc.metrics.protocols import LevirVocabulary, get_protocol, levir_words, references_of
 
 COMMON = ["a road", "many houses", "the trees are removed"]
 CAPTIONS = [text for text in COMMON for _ in range(6)] + ["a bunker"] * 5
@@ -22,7 +22,7 @@ def vocabulary() -> LevirVocabulary:
 
 
 def test_characters_are_tokens_of_scripts_without_spaces_and_words_of_others() -> None:
-    tokens = protocol("characters").tokens(["图中多了3栋房子。", "บ้าน ใหม่", "Le café's ROOF", "ビル (B-2)"])
+    tokens = get_protocol("characters").tokens(["图中多了3栋房子。", "บ้าน ใหม่", "Le café's ROOF", "ビル (B-2)"])
     assert tokens == ["图 中 多 了 3 栋 房 子", "บ ้ า น ใ ห ม ่", "le café s roof", "ビ ル b 2"]
 
 
@@ -43,8 +43,8 @@ def test_unknown_words_match_each_other_by_ids_and_not_as_words(vocabulary: Levi
     said = {"x": "a dome", "y": "many houses"}
     found = {}
     for name in ("levir_ids", "levir_words"):
-        with CocoScorer(references, ("BLEU", "CIDEr"), protocol(name, vocabulary).tokens) as scorer:
-            found[name] = scorer.score(said).per_id["x"]
+        scorer = CocoScorer(references, ("BLEU", "CIDEr"), get_protocol(name, vocabulary).tokens)
+        found[name] = scorer.score(said).per_id["x"]
     assert found["levir_ids"]["BLEU-2"] == pytest.approx(1.0)
     assert found["levir_words"]["BLEU-1"] == pytest.approx(0.5)
 
@@ -55,8 +55,8 @@ def test_meteor_of_ids_knows_no_stems(vocabulary: LevirVocabulary, meteor: Meteo
     references, said = {"x": ["many houses"]}, {"x": "many house"}
     found = {}
     for name in ("levir_ids", "levir_words"):
-        with CocoScorer(references, ("METEOR",), protocol(name, words).tokens, meteor) as scorer:
-            found[name] = scorer.score(said).overall["METEOR"]
+        scorer = CocoScorer(references, ("METEOR",), get_protocol(name, words).tokens, meteor)
+        found[name] = scorer.score(said).overall["METEOR"]
     assert found["levir_words"] > found["levir_ids"] + 0.1
 
 

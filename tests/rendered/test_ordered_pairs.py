@@ -59,7 +59,7 @@ def test_every_caption_is_true(rows) -> None:
     truths = {p.pair_id: truth_of(p.change_type, p.meta["before"], p.meta["after"]) for p in pairs}
     found = hallucination((caption, truths[p.pair_id]) for p in pairs for caption in p.captions)
     for rate in (found.change_type, found.object, found.attribute, found.existing_object):
-        assert rate.right == rate.of > 0
+        assert rate.right == rate.total > 0
     assert found.invented_change.right == found.missed_change.right == 0
     assert all(len(set(p.captions)) == ORDERED.captions_per_pair for p in pairs)
     assert len({p.captions for p in pairs}) == len(pairs), "each order has its own draws"

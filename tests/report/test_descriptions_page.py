@@ -10,7 +10,6 @@ from idc.data.store import iter_rows
 from idc.mining.descriptions.config import DescribeJob
 from idc.mining.descriptions.describing import describe_pairs
 from idc.mining.descriptions.description_statistics import RESULT, DescriptionSummary
-from idc.mining.descriptions.endpoint_describer import ask_endpoint
 from idc.report.descriptions.descriptions_page import PAGE, write_descriptions_page
 from tests.chat_server import serving
 from tests.mining.descriptions.small_pairs import described, job, number_in, write_pairs
@@ -32,7 +31,7 @@ def test_counts_cost_refused_answers_and_pairs(tmp_path: Path) -> None:
             write_pairs(tmp_path / "pairs", 9), server.url, asks=2, max_reject_share=0.2, price_prompt=1000.0,
             price_completion=0.0, show=4,
         )  # fmt: skip
-        describe_pairs(one, run_local, ask_endpoint)
+        describe_pairs(one, run_local)
     text = write_descriptions_page(one)
     assert "8 of 9 pairs described by Qwen2-VL, structured prompt" in text
     assert "rejected: 1 x off template" in text
@@ -56,7 +55,7 @@ def test_noise_is_marked(tmp_path: Path) -> None:
         one = DescribeJob(
             pairs=pairs, out=str(tmp_path / kind), describer="oracle", oracle={"noise": 1.0, "noise_kinds": [kind]}
         )
-        describe_pairs(one, run_local, ask_endpoint)
+        describe_pairs(one, run_local)
         write_descriptions_page(one)
         page = HtmlPage((tmp_path / kind / PAGE).read_text(encoding="utf-8"))
         found = [attrs["title"] for tag, attrs in page.tags if tag == "s"]

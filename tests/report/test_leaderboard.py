@@ -68,7 +68,7 @@ def a_run(
             "fingerprint": f"{name}-{seed}-{protocol}-{Path(pairs).name}",
             "scores": {"CIDEr": cider, "BLEU-4": 0.25},
             "baselines": {"constant": constant},
-            "ceiling": constant.model_copy(update={"what": "the truth", "caption": None, "scores": {"CIDEr": 1.9}}),
+            "upper_bound": constant.model_copy(update={"what": "the truth", "caption": None, "scores": {"CIDEr": 1.9}}),
             "protocol": {**record.protocol, **known},
         }
     )
@@ -151,7 +151,8 @@ def test_what_an_evaluation_records_beside_its_scores_is_in_its_row(root: Path) 
     assert record.types is not None
     altered(
         other, baselines={**record.baselines, "trained": baseline}, types=record.types.model_copy(update={"pairs": 3}),
-        training=ev.Training(system="procap", supervision="captions and hints"), beside={"levir_words": {"CIDEr": 0.6}},
+        training=ev.Training(system="procap", supervision="captions and hints"),
+        extra_protocols={"levir_words": {"CIDEr": 0.6}},
     )  # fmt: skip
     a_run(root, "fine-9", 2, 1.2, pretrained="pre-2")
     a_run(root, "fine-5", 5, 1.0, pretrained="pre-0", count=2)

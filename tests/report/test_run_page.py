@@ -122,7 +122,7 @@ def test_another_captioner_and_the_trained_baseline_are_next_to_the_model() -> N
     scores = {"BLEU-4": 0.3, "CIDEr": 0.6}
     trained = model.baselines["nearest"].model_copy(update={"scores": scores, "hallucination": other.hallucination})
     high = model.baselines["nearest"].model_copy(update={"scores": {"BLEU-4": 0.8, "CIDEr": 2.0}})
-    model = model.model_copy(update={"baselines": {**model.baselines, "trained": trained}, "ceiling": high})
+    model = model.model_copy(update={"baselines": {**model.baselines, "trained": trained}, "upper_bound": high})
     others = {"Rival": [evaluation(2.4), evaluation(2.2)], "Third": [other]}
     text = shown(run.scores_section([model], others), run.claims_section([model], others)).text
     for part in (

@@ -213,7 +213,7 @@ def test_the_order_of_rendered_pairs_is_swapped_with_true_references(rendered: P
     assert seen == {"none", "color", "material", "add", "drop", "move"}
     rates = hallucination(said)
     for rate in (rates.change_type, rates.object, rates.attribute, rates.existing_object):
-        assert rate.right == rate.of > 0
+        assert rate.right == rate.total > 0
 
 
 def test_references_and_notes_of_other_pairs_are_not_passed_off_as_true(plain: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from idc.config import ConfigError, load
 from idc.data.schema import ChangePair
 from idc.evaluation.record import Prediction, save
 from idc.evaluation.score import evaluate_captions
-from idc.metrics.difference_lists import OfNumber
+from idc.metrics.difference_lists import ByCount
 from idc.metrics.hallucination import hallucination, truth_of
 from idc.sweep.chain import Step
 from idc.sweep.config import JUDGE, TRAINING_COSTS, ColumnConfig, RowConfig
@@ -41,7 +41,7 @@ def test_columns_of_claims_are_those_of_the_evaluation_and_of_its_baselines() ->
     assert shown("METEOR") == [None, None]
     assert shown("CIDEr") == [None, None], "not defined for a single pair"
     assert shown("difference_f1") == shown("invented_share") == [None, None]
-    lists = OfNumber(pairs=1, precision=0.5, recall=1.0, f1=0.67, invented_share=0.25)
+    lists = ByCount(pairs=1, precision=0.5, recall=1.0, f1=0.67, invented_share=0.25)
     evaluation, baseline = (one.model_copy(update={"differences": lists}) for one in (evaluation, baseline))
     assert shown("difference_f1") == [0.67, 0.67]
     assert shown("invented_share") == [0.25, 0.25]

@@ -9,10 +9,9 @@ what is in the log is never asked again, neither by the same command nor by anot
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from PIL import ExifTags
 
@@ -20,7 +19,9 @@ from idc.data.images import ImageError, decode_image, encode_png, open_image, re
 from idc.data.pipeline import FolderSource
 from idc.data.store import fingerprint
 from idc.endpoint.answer_log import AnswerLog
+from idc.endpoint.ask_many import ask_many
 from idc.endpoint.chat_endpoint import (
+    ChatEndpoint,
     EndpointError,
     NotAnswered,
     Reply,
@@ -42,65 +43,7 @@ _TRIAL = 20
 _SENT_FORMATS = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp"}
 
 
-class Question(NamedTuple):
-    """A question about a pair; the images are data URLs."""
-
-    key: str
-    pair_id: str
-    text: str
-    before: str
-    after: str
-
-    def content(self) -> list[dict[str, Any]]:
-        """The message in the format of OpenAI: both images, then the text."""
-        return [image_part(self.before), image_part(self.after), {"type": "text", "text": self.text}]
-
-
-@dataclass(frozen=True)
-class Questions:
-    """The open questions of one round; picklable, so that workers read their own chunks.
-
-    Attributes:
-        number: of the round, from 1 on.
-        wanted: chunk of ``source`` -> the pairs to ask for.
-    """
-
-    job: DescribeJob
-    source: FolderSource
-    captions: Mapping[str, ImageCaptions]
-    number: int
-    wanted: Mapping[int, frozenset[str]]
-
-    def read(self, chunk: int) -> tuple[list[Question], dict[str, str]]:
-        """The questions of a chunk; and the pairs that cannot be asked for, with the reasons."""
-        batch = self.source.read(chunk)
-        questions: list[Question] = []
-        bad: dict[str, str] = {}
-        for i, pair_id in enumerate(batch["pair_id"]):
-            if pair_id not in self.wanted[chunk]:
-                continue
-            row = {name: batch[name][i] for name in ("source", "captions", "meta")}
-            image_captions = self.captions.get(pair_id, NO_CAPTIONS)
-            role = "before"
-            try:
-                before = data_url(batch["before"][i], self.job.max_side)
-                role = "after"
-                after = data_url(batch["after"][i], self.job.max_side)
-            except ImageError as error:
-                bad[pair_id] = f"{error.code}: {role}, {error.detail}"
-                continue
-            key = key_of(self.job, self.source, pair_id, self.number, image_captions)
-            questions.append(Question(key, pair_id, instruct(self.job, row, image_captions), before, after))
-        return questions, bad
-
-
-Outcomes = Generator[tuple[str, EndpointError | None], None, None]
-Ask = Callable[[Questions, Callable[[Question, Reply], None]], Outcomes]
-"""Puts the questions of a round to a model. It hands every answer to the second argument the moment it arrives, and
-yields each pair with None if it was answered, or with the reason why not. Closed early, it puts no further question."""
-
-
-def asked_with(job: DescribeJob) -> list[Any]:
+def answer_key_inputs(job: DescribeJob) -> list[Any]:
     """All that every answer depends on. An address is part of it: one name may denote other models elsewhere."""
     where = without_credentials(job.endpoint.url).rstrip("/")
     return [where, job.endpoint.model, job.prompt, job.instruction, job.temperature, job.max_tokens, job.max_side]
@@ -108,7 +51,7 @@ def asked_with(job: DescribeJob) -> list[Any]:
 
 def key_of(job: DescribeJob, source: FolderSource, pair_id: str, number: int, image_captions: ImageCaptions) -> str:
     """The key of an answer in the log. The folder's fingerprint stands for the content of the pair."""
-    return fingerprint(VERSION, asked_with(job), source.manifest.fingerprint, pair_id, number, image_captions)
+    return fingerprint(VERSION, answer_key_inputs(job), source.manifest.fingerprint, pair_id, number, image_captions)
 
 
 def data_url(image: bytes, max_side: int | None) -> str:
@@ -145,8 +88,17 @@ def accepted(job: DescribeJob, record: Mapping[str, Any]) -> str:
     return parse_description(text).sentence() if job.prompt == "structured" else text
 
 
-def settle(
-    job: DescribeJob, source: FolderSource, captions: Mapping[str, ImageCaptions], log: AnswerLog, ask: Ask
+def is_refused(job: DescribeJob, record: Mapping[str, Any]) -> bool:
+    """Whether a logged answer is no description."""
+    try:
+        accepted(job, record)
+    except ValueError:
+        return True
+    return False
+
+
+def ask_for_descriptions(
+    job: DescribeJob, source: FolderSource, captions: Mapping[str, ImageCaptions], log: AnswerLog
 ) -> dict[str, str]:
     """Ask until no question is open. Returns the pairs that cannot be described for another reason than their refused
     answers, with the reason."""
@@ -154,33 +106,75 @@ def settle(
         job.pairs, chunk_size=job.chunk_size, columns=["pair_id", "split"], splits=job.splits, limit=job.max_pairs
     )
     left = {chunk: list(ids.read(chunk)["pair_id"]) for chunk in range(ids.num_chunks)}
-    total = sum(map(len, left.values()))
-    progress = _Progress(job, total)
-
-    def key(pair_id: str, number: int) -> str:
-        return key_of(job, source, pair_id, number, captions.get(pair_id, NO_CAPTIONS))
-
-    def refused(pair_id: str, number: int) -> bool:
-        record = log.known.get(key(pair_id, number))
-        return record is not None and progress.refuses(record)
-
+    progress = _Progress(job, sum(map(len, left.values())))
+    endpoint = ChatEndpoint(
+        job.endpoint.url, job.endpoint.model, job.endpoint.api_key_variable, job.temperature, job.max_tokens,
+        job.endpoint.attempts, job.endpoint.timeout_s,
+    )  # fmt: skip
     for number in range(1, job.asks + 1):
-        wanted = {
-            chunk: frozenset(pair for pair in pairs if key(pair, number) not in log.known)
-            for chunk, pairs in left.items()
+        keys = {
+            pair_id: key_of(job, source, pair_id, number, captions.get(pair_id, NO_CAPTIONS))
+            for pairs in left.values()
+            for pair_id in pairs
         }
-        questions = Questions(job, source, captions, number, {chunk: pairs for chunk, pairs in wanted.items() if pairs})
+        wanted = {pair_id: key for pair_id, key in keys.items() if key not in log.known}
+        pair_of = {key: pair_id for pair_id, key in wanted.items()}
 
-        def record(question: Question, reply: Reply, number: int = number) -> None:
+        def parse(key: str, reply: Reply, number: int = number, pair_of: Mapping[str, str] = pair_of) -> dict[str, Any]:
             answer = {"answer" if name == "text" else name: value for name, value in reply._asdict().items()}
-            log.add({"key": question.key, "pair_id": question.pair_id, "number": number, **answer})
+            return {"pair_id": pair_of[key], "number": number, **answer}
 
-        if questions.wanted:
-            with progress.round(number, sum(map(len, wanted.values()))), closing(ask(questions, record)) as outcomes:
-                for pair_id, error in outcomes:
-                    progress.count(pair_id, error, None if error is not None else log.known[key(pair_id, number)])
-        left = {chunk: [pair for pair in pairs if refused(pair, number)] for chunk, pairs in left.items()}
+        if wanted:
+            chunks = [chunk for chunk, pairs in left.items() if not wanted.keys().isdisjoint(pairs)]
+            questions = _questions(job, source, captions, wanted, chunks, progress)
+            outcomes = ask_many(endpoint, questions, log, parse, job.endpoint.concurrency)
+            with progress.round(number, len(wanted)), closing(outcomes):
+                for key, error in outcomes:
+                    if isinstance(error, RequestRefused):
+                        error = RequestRefused(f"refused by the endpoint: {error}")
+                    progress.count(pair_of[key], error, None if error is not None else log.known[key])
+        refused = {pair_id for pair_id, key in keys.items() if key in log.known and is_refused(job, log.known[key])}
+        left = {chunk: [pair_id for pair_id in pairs if pair_id in refused] for chunk, pairs in left.items()}
     return progress.end()
+
+
+def _questions(
+    job: DescribeJob,
+    source: FolderSource,
+    captions: Mapping[str, ImageCaptions],
+    wanted: Mapping[str, str],
+    chunks: Iterable[int],
+    progress: _Progress,
+) -> Iterator[tuple[str, list[Any]]]:
+    """Keys and messages of the pairs in ``wanted`` (pair -> key); one whose images cannot be read is counted as refused
+    instead."""
+    for chunk in chunks:
+        batch = source.read(chunk)
+        for i, pair_id in enumerate(batch["pair_id"]):
+            if pair_id not in wanted:
+                continue
+            try:
+                content = _content(job, {name: column[i] for name, column in batch.items()}, captions)
+            except ImageError as error:
+                progress.count(pair_id, RequestRefused(str(error)), None)
+            else:
+                yield wanted[pair_id], content
+
+
+def _content(job: DescribeJob, row: Mapping[str, Any], captions: Mapping[str, ImageCaptions]) -> list[dict[str, Any]]:
+    """A message in the format of OpenAI.
+
+    Raises:
+        ImageError: an image cannot be read; with the reason of a reject.
+    """
+    images = []
+    for role in ("before", "after"):
+        try:
+            images.append(image_part(data_url(row[role], job.max_side)))
+        except ImageError as error:
+            raise ImageError(error.code, f"{role}, {error.detail}") from None
+    text = instruct(job, row, captions.get(row["pair_id"], NO_CAPTIONS))
+    return [*images, {"type": "text", "text": text}]
 
 
 class _Progress:
@@ -199,13 +193,6 @@ class _Progress:
         again = f", question {number}" if number > 1 else ""
         self.shown = Progress(questions, f"asking {self.job.endpoint.model}{again}", "pair")
         return self.shown
-
-    def refuses(self, record: Mapping[str, Any]) -> bool:
-        try:
-            accepted(self.job, record)
-        except ValueError:
-            return True
-        return False
 
     def count(self, pair_id: str, error: EndpointError | None, record: Mapping[str, Any] | None) -> None:
         """Take note of an outcome.

@@ -1,6 +1,6 @@
 """The describe job: a describer's sentence for every pair, as a folder of pairs.
 
-With the oracle it is a data job like others. With a model, all questions are settled first
+With the oracle it is a data job like others. With a model, all questions are asked first
 (:mod:`idc.mining.descriptions.asking`), and then the folder is written from the log of answers.
 """
 
@@ -15,7 +15,7 @@ from idc.data.pipeline import Batch, FolderSource, Runner, StageSpec, good_rows,
 from idc.data.schema import CAPTION_ORIGINS, PAIR_SCHEMA_VERSION, pair_arrow_schema
 from idc.data.store import DatasetFolder, Manifest, fingerprint
 from idc.endpoint.answer_log import AnswerLog
-from idc.mining.descriptions.asking import Ask, accepted, answers_to, asked_with, settle
+from idc.mining.descriptions.asking import accepted, answer_key_inputs, answers_to, ask_for_descriptions
 from idc.mining.descriptions.config import DescribeJob
 from idc.mining.descriptions.instructions import ImageCaptions, instruction_of, read_image_captions
 from idc.mining.descriptions.oracle import describe_by_oracle
@@ -28,12 +28,11 @@ NOISE, ORIGIN = "description_noise", "description"
 """Keys in a pair's ``meta``: the oracle's noise; the instruction and the number of the question."""
 
 
-def describe_pairs(job: DescribeJob, chunks: Runner, ask: Ask, overwrite: bool = False) -> Manifest:
+def describe_pairs(job: DescribeJob, chunks: Runner, overwrite: bool = False) -> Manifest:
     """Describe the pairs and write the folder.
 
     Args:
         chunks: runs the oracle's chunks: ``run_local``, or ``cluster.session.run_chunks`` with its first arguments.
-        ask: puts questions to the model; not used by the oracle.
 
     Raises:
         ValueError: the input is not a folder of pairs with images, the output holds something else, or too many pairs
@@ -63,7 +62,7 @@ def describe_pairs(job: DescribeJob, chunks: Runner, ask: Ask, overwrite: bool =
         stage = StageSpec(OracleDescriptions, {"job": job}, concurrency=job.workers)
         return chunks(folder, source, [stage], max_reject_share=job.max_reject_share, name="pairs")
     log = AnswerLog(log_path(job))
-    rejected = settle(job, source, captions, log, ask)
+    rejected = ask_for_descriptions(job, source, captions, log)
     stage = StageSpec(
         LoggedDescriptions, {"job": job, "source": source, "captions": captions, "log": log, "rejected": rejected}
     )
@@ -87,7 +86,7 @@ def _settings(job: DescribeJob, captions: Mapping[str, ImageCaptions]) -> list[A
     if job.describer == "oracle":
         return ["oracle", job.oracle.model_dump(mode="json")]
     quoted = fingerprint(sorted(captions.items())) if captions else None
-    return [*asked_with(job), job.asks, quoted]
+    return [*answer_key_inputs(job), job.asks, quoted]
 
 
 class _Describing:

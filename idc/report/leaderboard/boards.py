@@ -205,10 +205,11 @@ def _runs(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
             if values:
                 intervals = _intervals(runs[0].evaluation, subset)
                 yield _board_key(runs[0], subset), _run(page, runs, subset, pairs, values, intervals)
-        for protocol, scores in runs[0].evaluation.beside.items():
+        for protocol, scores in runs[0].evaluation.extra_protocols.items():
             board_key = (*_board_key(runs[0], ALL)[:3], protocol)
             values = {
-                name: spread([100 * run.evaluation.beside[protocol][name] for run in runs]) for name in _defined(scores)
+                name: spread([100 * run.evaluation.extra_protocols[protocol][name] for run in runs])
+                for name in _defined(scores)
             }
             yield board_key, _run(page, runs, ALL, runs[0].evaluation.pairs, values)
 
@@ -217,7 +218,7 @@ def _compared(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
     """The baselines and the upper bound of every data and number of pairs that runs were scored on, once each."""
     seen: set[str] = set()
     for run in page.scored:
-        truth = {TRUTH: run.evaluation.ceiling} if run.evaluation.ceiling is not None else {}
+        truth = {TRUTH: run.evaluation.upper_bound} if run.evaluation.upper_bound is not None else {}
         for kind, compared in ((BASELINE, run.evaluation.baselines), (UPPER_BOUND, truth)):
             for name, other in compared.items():
                 for subset, pairs in _subset_sizes(run.evaluation).items():
@@ -335,7 +336,7 @@ def _rate_intervals(of: Evaluation | Baseline) -> dict[str, Interval]:
     if of.types is not None:
         intervals[TYPE_ACCURACY] = wilson(of.types.accuracy, of.types.pairs)
     if (claims := of.hallucination) is not None:
-        claimed = {name: rate for name, rate in CLAIMS.items() if claims.rates()[rate].of}
+        claimed = {name: rate for name, rate in CLAIMS.items() if claims.rates()[rate].total}
         intervals |= {name: claims.interval(rate) for name, rate in claimed.items()}
     if of.differences is not None and F1 in of.differences.intervals:
         intervals[F1] = of.differences.intervals[F1]

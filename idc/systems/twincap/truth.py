@@ -15,7 +15,7 @@ import numpy as np
 
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.metrics.changes import named_type
-from idc.metrics.hallucination import claims
+from idc.metrics.claims import read_object_claims
 from idc.rendered.captions import ATTRIBUTES
 from idc.rendered.config import Color, Material, Shape
 from idc.rendered.differences import DIFFERENCES, KINDS
@@ -156,7 +156,7 @@ def _said_attributes(kind: str | None, captions: Sequence[str]) -> np.ndarray:
         return labels
     sides = {"add": (1,), "drop": (0,)}.get(kind, (0, 1))
     for text in captions:
-        said = claims(text)
+        said = read_object_claims(text)
         named = [(0, said.described or ()), (1, said.described or ()), (1, said.new_look)]
         for image, attributes in named:
             for name, value in attributes:

@@ -24,7 +24,6 @@ from idc.mining.descriptions.asking import data_url
 from idc.mining.descriptions.config import DescribeJob
 from idc.mining.descriptions.describing import ANSWERS, describe_pairs
 from idc.mining.descriptions.description_statistics import summarise_descriptions
-from idc.mining.descriptions.endpoint_describer import ask_endpoint
 from tests.chat_server import MODEL, Server, serving
 from tests.mining.descriptions.small_pairs import described, good, job, number_in, write_pairs
 
@@ -44,7 +43,7 @@ def pairs(tmp_path: Path) -> str:
 
 
 def run_job(one: DescribeJob, overwrite: bool = False) -> Manifest:
-    return describe_pairs(one, run_local, ask_endpoint, overwrite)
+    return describe_pairs(one, run_local, overwrite)
 
 
 def numbers(server: Server) -> list[int]:

@@ -14,11 +14,11 @@ import pytest
 from idc.data.pipeline import TooManyRejects, run_local
 from idc.data.schema import ChangePair
 from idc.data.store import Manifest, iter_rows
-from idc.metrics.hallucination import WORDS, truth_of
+from idc.metrics.claim_words import WORDS
+from idc.metrics.hallucination import truth_of
 from idc.mining.descriptions.config import NOISE_KINDS, DescribeJob, OracleConfig
 from idc.mining.descriptions.describing import describe_pairs
 from idc.mining.descriptions.description_statistics import summarise_descriptions
-from idc.mining.descriptions.endpoint_describer import ask_endpoint
 from idc.mining.descriptions.oracle import EMPTY, Noise, describe_by_oracle
 from idc.mining.descriptions.template import PairDescription, parse_description
 from idc.rendered.captions import CLEAR_OFFSET, RELATIONS, holds
@@ -188,7 +188,7 @@ def job(pairs: str, out: Path, **more: Any) -> DescribeJob:
 
 
 def run_job(one: DescribeJob) -> Manifest:
-    return describe_pairs(one, run_local, ask_endpoint)
+    return describe_pairs(one, run_local)
 
 
 def test_captions_and_noise_are_those_of_the_oracle_and_a_pair_without_a_scene_is_a_reject(

@@ -1,11 +1,11 @@
-"""What is kept between evaluations: made once, made anew when damaged, never needed."""
+"""What one evaluation leaves for the next: made once, made anew when damaged, never needed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from idc.evaluation.kept import NOTHING_KEPT, Kept
+from idc.evaluation.score_cache import ScoreCache
 
 
 class Made:
@@ -20,31 +20,31 @@ class Made:
 def test_a_value_is_made_once_for_what_it_depends_on(tmp_path: Path) -> None:
     made = Made({"CIDEr": 0.1 + 0.2, "texts": ["a", "b"]})
     for _ in range(2):
-        assert Kept(tmp_path / "kept", 1).get("x", ["a", 1], made) == made.value
+        assert ScoreCache(tmp_path / "cache", 1).get("x", ["a", 1], made) == made.value
     assert made.times == 1
-    Kept(tmp_path / "kept", 1).get("x", ["a", 2], made)
-    Kept(tmp_path / "kept", 2).get("x", ["a", 1], made)
-    Kept(tmp_path / "kept", 1).get("y", ["a", 1], made)
+    ScoreCache(tmp_path / "cache", 1).get("x", ["a", 2], made)
+    ScoreCache(tmp_path / "cache", 2).get("x", ["a", 1], made)
+    ScoreCache(tmp_path / "cache", 1).get("y", ["a", 1], made)
     assert made.times == 4, "other inputs, another version, another name"
-    NOTHING_KEPT.get("x", ["a", 1], made)
+    ScoreCache().get("x", ["a", 1], made)
     assert made.times == 5
 
 
 def test_a_damaged_file_is_made_anew(tmp_path: Path) -> None:
-    kept, made = Kept(tmp_path), Made([1.5])
-    kept.get("x", 0, made)
+    cache, made = ScoreCache(tmp_path), Made([1.5])
+    cache.get("x", 0, made)
     [path] = tmp_path.iterdir()
     good = path.read_bytes()
     for damage in (b"", good[: len(good) // 2], good.replace(b"1.5", b"2.5"), b"[]", b"{}", b"\xff\xfe"):
         path.write_bytes(damage)
-        assert kept.get("x", 0, made) == [1.5]
+        assert cache.get("x", 0, made) == [1.5]
         assert path.read_bytes() == good
     assert made.times == 7
 
 
-def test_without_write_access_nothing_is_kept_and_nothing_fails(tmp_path: Path) -> None:
+def test_without_write_access_nothing_is_cached_and_nothing_fails(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     made = Made(1)
     for _ in range(2):
-        assert Kept(tmp_path / "file" / "below").get("x", 0, made) == 1
+        assert ScoreCache(tmp_path / "file" / "below").get("x", 0, made) == 1
     assert made.times == 2

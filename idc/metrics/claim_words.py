@@ -1,4 +1,4 @@
-"""The words by which :mod:`idc.metrics.difference_claims` reads captions.
+"""The words by which :mod:`idc.metrics.claims` reads captions of rendered scenes.
 
 In the patterns ``np3`` is the third noun phrase of a text ("small red cube"), ``look3`` the same without a noun.
 """
@@ -7,9 +7,21 @@ from __future__ import annotations
 
 import re
 
-from idc.metrics.hallucination import WORDS
-from idc.rendered.captions import ANY_SHAPE
+from idc.metrics.changes import COLORS
+from idc.rendered.captions import ANY_SHAPE, SYNONYMS
 from idc.rendered.sentences import NUMBER_WORDS
+
+_KIND_OF = {
+    **dict.fromkeys(("large", "small"), "size"),
+    **dict.fromkeys(("rubber", "metal"), "material"),
+    **dict.fromkeys(("sphere", "cube", "cylinder"), "shape"),
+}
+WORDS: dict[str, tuple[str, str]] = {
+    **{word: (_KIND_OF[value], value) for value, words in SYNONYMS.items() for word in words},
+    **{color: ("color", color) for color in COLORS},
+    "grey": ("color", "gray"),
+}
+"""Word -> (attribute, value), the inverse of the captions' synonyms."""
 
 SIDE, TEXT, COUNT = "side", "text", "count"
 """Further names in an old or new look, besides attributes: a side of the picture, a letter, a number."""
@@ -25,6 +37,13 @@ ATTRIBUTE_WORDS: dict[str, tuple[str, str]] = {
     "matt": ("material", "rubber"),
     "box": ("shape", "cube"),
 }
+OBJECT_NOUNS = frozenset((*(word for word, (kind, _) in WORDS.items() if kind == "shape"), *ANY_SHAPE))
+"""Nouns that describe an object for :func:`idc.metrics.claims.read_object_claims`."""
+RELATION = re.compile(
+    r"\b(?:left of|right of|(?:left|right) side of|in front of|behind|beside|near|"
+    r"(?:next|close|closer|nearer|adjacent|opposite|relative) to)(?: the| an?)?$"
+)
+NEW_LOOK = re.compile(r"\b(?:to|into|turned|turns|became|becomes|become|now|painted)(?: an?| the| be| made| of)*$")
 _SHAPES = {word: value for word, value in ATTRIBUTE_WORDS.items() if value[0] == "shape"}
 NOUNS = {word: frozenset((value,)) for word, value in _SHAPES.items()} | dict.fromkeys(
     (*ANY_SHAPE, "item", "shape"), frozenset[tuple[str, str]]()

@@ -18,7 +18,7 @@ from idc.util.atomic import write_text
 log = logging.getLogger(__name__)
 
 
-class Kept:
+class ScoreCache:
     """Values by name and by what they depend on.
 
     Args:
@@ -55,12 +55,8 @@ class Kept:
         try:
             write_text(path, text)
         except OSError as error:
-            log.warning("not kept for the next evaluation: %s", error)
+            log.warning("not cached for the next evaluation: %s", error)
         return json.loads(text)["value"]  # as a later call returns it
-
-
-NOTHING_KEPT = Kept()
-"""Calculates everything anew."""
 
 
 def _hash(value: Any) -> str:
