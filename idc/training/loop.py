@@ -35,7 +35,7 @@ from idc.util.progress import Progress
 STATE_FILE = "state.json"
 """The loop's own state in a checkpoint, written by rank 0."""
 Export = Callable[[dict[str, Tensor], dict[str, float]], None]
-"""Writes the artifact from the stored weights (``Task.stored``) and their validation metrics; called on rank 0."""
+"""Writes the artifact from the weights (``Task.checkpoint_keys``) and their validation metrics; called on rank 0."""
 
 _VALIDATION = 1 << 40
 
@@ -66,16 +66,10 @@ def fit(
             loss is not finite.
     """
     torch.set_num_threads(train.cpus_per_worker)
-    if loaders.train.batch_size != train.micro_batch_size or loaders.train.world_size != context.world_size:
-        raise ValueError(
-            f"the training loader makes micro-batches of {loaders.train.batch_size} for {loaders.train.world_size} "
-            f"workers, the config sets {train.micro_batch_size} and the run has {context.world_size}; "
-            "build it with Loader.from_config"
-        )
     if train.keep_best is not None and loaders.validation is not None:
-        measured = task.measured(loaders.validation.dataset)
-        if measured is not None:
-            train.keep_best.chosen(measured)  # refused now, not at the first validation
+        names = task.metric_names(loaders.validation.dataset)
+        if names is not None:
+            train.keep_best.chosen(names)  # refused now, not at the first validation
     run = _Run(task, loaders, context, train)
     run.resume()
     run.train_steps()
@@ -122,7 +116,7 @@ class _Run:
                     f"the checkpoint {folder} was written by engine {state['engine']}, and the config sets "
                     f"{self._engine_name()}; set train.engine and train.zero_stage back, or take another run name"
                 )
-            if differing := sorted(self.engine.stored.symmetric_difference(state["stored"])):
+            if differing := sorted(self.engine.keys.symmetric_difference(state["keys"])):
                 raise ValueError(
                     f"the checkpoint {folder} and the task do not store the same names, they differ in "
                     f"{', '.join(differing[:8])}; set the config back, or take another run name"
@@ -173,7 +167,7 @@ class _Run:
                 "step": self.step,
                 "world_size": self.context.world_size,
                 "engine": self._engine_name(),
-                "stored": sorted(self.engine.stored),
+                "keys": sorted(self.engine.keys),
                 "best": self.best,
                 "kept_bests": self.kept_bests,
                 "metrics": self.metrics,
@@ -221,7 +215,7 @@ class _Run:
                 validate = self._validation_due()
                 if self.step % train.log_every == 0 or validate or last:
                     self._log(rates, self.validate() if validate else {})
-                if self.step % train.checkpoint_every == 0 or last or self._loss_announced():
+                if self.step % train.checkpoint_every == 0 or last or self._preemption_announced():
                     self.save()
                 progress.update(self.step, loss=self.last_loss)
                 after = time.perf_counter()
@@ -237,8 +231,8 @@ class _Run:
         entropy = (self.train.seed, self.step, micro, self.context.rank)
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1))
 
-    def _loss_announced(self) -> bool:
-        return self.step % self.train.log_every == 0 and self.context.loss_announced()
+    def _preemption_announced(self) -> bool:
+        return self.step % self.train.log_every == 0 and self.context.preemption_announced()
 
     def _validation_due(self) -> bool:
         if self.loaders.validation is None:
@@ -274,7 +268,7 @@ class _Run:
         """Metrics of the current weights, which are kept if they are the best so far."""
         assert self.loaders.validation is not None
         torch.manual_seed(self.train.seed + _VALIDATION)
-        with self.engine.whole() as task:
+        with self.engine.gathered_for_eval() as task:
             metrics = task.validate(OnDevice(self.loaders.validation, self.context.device), self.context)  # type: ignore[arg-type]
         self.metrics = self.context.all_gather_object(metrics)[0]
         keep = self.train.keep_best

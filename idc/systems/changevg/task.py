@@ -85,7 +85,7 @@ class GuideTask(CaptioningTask):
         )
         return [self.vocabulary.decode(ids) for ids in decoded.ids.tolist()]
 
-    def measured(self, validation: Any) -> set[str]:
+    def metric_names(self, validation: Any) -> set[str]:
         return {"CIDEr", "distinct_captions", "BLEU-4", "mIoU", "pixel_accuracy", SUM}
 
     @torch.no_grad()

@@ -38,7 +38,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     captions = [text for text, _ in frequency.most_common(20)]
     train, val = (Differences(job.pairs, split, job.side, captions) for split in ("train", "val"))
     loaders = Loaders(
-        Loader.from_config(train, default_collate, job.train, context.rank, context.world_size),
+        Loader(train, default_collate, job.train, context.rank, context.world_size),
         EvalLoader(val, 32, context.rank, context.world_size, default_collate),
     )
 
