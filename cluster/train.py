@@ -22,7 +22,7 @@ from cluster.run_claim import FATAL, RESULT, claim, working_on
 from cluster.tracking import MlflowTracker, flat
 from idc.data.manifest import manifests_read_once
 from idc.training.config import TrackingConfig, TrainConfig
-from idc.training.run_storage import RunFolder, scratch_root, stored
+from idc.training.run_storage import RunFolder, scratch_root
 from idc.util import logs
 from idc.util.redaction import redacted
 
@@ -145,6 +145,7 @@ def run_rank(entry: str, record: dict[str, Any], train: TrainConfig, run: RunFol
     """
     import torch
 
+    from idc.training.context import stored
     from idc.training.memory import is_out_of_memory, out_of_memory_advice
 
     torch.manual_seed(train.seed)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +13,12 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from idc.training.run_storage import CHECKPOINTS, COMPLETE, RunStorage
+from idc.data.object_store import Unreachable
+from idc.training.run_storage import CHECKPOINTS, COMPLETE, RunFolder, RunStorage
+from idc.util import logs
+
+LAST_WORDS_S = 10.0
+"""How long a run that ends with an error waits for object storage to take its log, in seconds."""
 
 
 class Tracker(Protocol):
@@ -162,7 +168,7 @@ class LocalContext(Context):
     """Runs without Ray: one process, or several that ``torchrun`` started (torch.distributed is then initialised).
 
     Args:
-        run_dir: None on object storage, until :func:`idc.training.run_storage.stored` sets it.
+        run_dir: None on object storage, until :func:`stored` sets it.
     """
 
     def __init__(
@@ -176,6 +182,29 @@ class LocalContext(Context):
         if run_dir is not None:
             Path(run_dir).mkdir(parents=True, exist_ok=True)
         super().__init__(Path(run_dir or "."), rank, world_size, device, tracker or NoTracker(), keep_last)
+
+
+@contextmanager
+def stored(context: Context, run: RunFolder) -> Iterator[None]:
+    """Nothing for a run on the disk; for one on object storage ``context`` works on a copy, whose files are uploaded
+    when the block ends."""
+    if run.local is not None:
+        yield
+        return
+    storage = RunStorage(run, context.rank == 0)
+    context.storage, context.run_dir = storage, storage.scratch
+    try:
+        try:
+            yield
+        except BaseException:
+            try:
+                storage.push(LAST_WORDS_S)
+            except (Unreachable, ValueError) as error:
+                logs.event("log_lost", f"the log since the last checkpoint is lost: {error}", "warning")
+            raise
+        storage.push()
+    finally:
+        storage.close()
 
 
 def checkpoint_name(step: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,9 +20,6 @@ from torch import Tensor
 from idc.training.config import TrainConfig
 from idc.training.stratified import stratified_subset
 from idc.training.task import SAMPLES, Batch
-
-if TYPE_CHECKING:
-    from idc.training.context import Context
 
 Collate = Callable[[list[Any]], Batch]
 """Makes a batch of a list of samples; the loader adds how many they are."""
@@ -94,6 +91,11 @@ class Mixture:
         """The length of the sample in its part."""
         part, inner = self.locate(index, epoch)
         return _length_of(self.parts[part], self.names[part])(inner, epoch)
+
+
+def mixture_of(parts: Mapping[str, Dataset], seed: int) -> Dataset:
+    """The one data set as it is, or a :class:`Mixture` of several."""
+    return Mixture(parts, seed) if len(parts) > 1 else next(iter(parts.values()))
 
 
 @lru_cache(maxsize=32)
@@ -306,25 +308,6 @@ class Loaders:
 
     train: Loader
     validation: EvalLoader | None = None
-
-    @classmethod
-    def of(
-        cls,
-        training: Dataset,
-        validation: Dataset,
-        collate: Collate,
-        train: TrainConfig,
-        context: Context,
-        limit: int | None = None,
-    ) -> Loaders:
-        """Those of a run's two splits, with validation batches of the training's size; ``limit`` as
-        :class:`EvalLoader`."""
-        rank, world_size = context.rank, context.world_size
-        size = max(1, train.micro_batch_size // world_size)
-        return cls(
-            Loader(training, collate, train, rank, world_size),
-            EvalLoader(validation, size, rank, world_size, collate, limit),
-        )
 
 
 class OnDevice:

@@ -216,15 +216,12 @@ class TorchEngine:
 class _Autocast(nn.Module):
     """The task's step under autocast, as the module that DeepSpeed calls."""
 
-    def __init__(self, task: Task, train: TrainConfig, device: torch.device):
+    def __init__(self, task: Task, autocast: torch.autocast):
         super().__init__()
-        self.task, self.train_config, self.device = task, train, device
-
-    def autocast(self) -> torch.autocast:
-        return _autocast(self.train_config, self.device, cache_casts=self.train_config.zero_stage < 3)
+        self.task, self.autocast = task, autocast
 
     def forward(self, batch: Batch) -> tuple[Tensor, Logs]:
-        with self.autocast():
+        with self.autocast:
             loss, logs = self.task(batch)
             return loss, logs
 
@@ -257,7 +254,7 @@ class DeepSpeedEngine:
         self.elsewhere = frozenset(task.state_dict()) - self.keys
         frozen = (name for name, p in task.named_parameters(remove_duplicate=False) if not p.requires_grad)
         self.frozen = self.keys.intersection(frozen)
-        self.module = _Autocast(task, train, context.device)
+        self.module = _Autocast(task, _autocast(train, context.device, cache_casts=train.zero_stage < 3))
 
         def leave_out(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
             """Remove what is not stored from the state that DeepSpeed writes, buffers included."""
@@ -281,10 +278,7 @@ class DeepSpeedEngine:
         if any(group[CLIP_NORM] is not None for group in groups):
             self.clipped = clipped_parts(groups, train)
             self.settings["gradient_clipping"] = 0.0
-        self._initialize(groups)
-
-    def _initialize(self, groups: list[dict[str, Any]]) -> None:
-        self.engine = self.deepspeed.initialize(
+        self.engine = deepspeed.initialize(
             model=self.module, model_parameters=_without(groups, "name", CLIP_NORM), config=self.settings,
             dist_init_required=False,
         )[0]  # fmt: skip
@@ -317,7 +311,7 @@ class DeepSpeedEngine:
             from deepspeed.runtime.zero.stage3 import unwrap_model_for_generation
 
             gathered = unwrap_model_for_generation(self.engine)
-        with gathered, _evaluating(self.task), self.module.autocast():
+        with gathered, _evaluating(self.task), self.module.autocast:
             yield self.task
 
     def full_state_dict(self) -> dict[str, Tensor]:
@@ -345,16 +339,13 @@ class DeepSpeedEngine:
             if self.context.rank == 0:
                 torch.save(frozen, folder / self.FROZEN)
 
-    def _load(self, folder: Path) -> str | None:
-        loaded: str | None = self.engine.load_checkpoint(str(folder), tag=TAG, load_module_strict=not self.elsewhere)[0]
-        return loaded
-
     def load(self, folder: Path, saved_world_size: int) -> None:
+        options = {"tag": TAG, "load_module_strict": not self.elsewhere}
         if saved_world_size != self.context.world_size and self.train.zero_stage:
             with universal_checkpoint(folder, self.context) as whole, reading_universal(self.engine):
-                path = self._load(whole)
+                path, _ = self.engine.load_checkpoint(str(whole), **options)
         else:
-            path = self._load(folder)
+            path, _ = self.engine.load_checkpoint(str(folder), **options)
         if path is None:
             raise ValueError(f"{folder} has no DeepSpeed checkpoint; remove this folder to resume from an older one")
         if self.elsewhere:

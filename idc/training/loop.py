@@ -71,7 +71,10 @@ def fit(
         if names is not None:
             train.keep_best.chosen(names)  # refused now, not at the first validation
     run = _Run(task, loaders, context, train)
-    run.resume()
+    if (checkpoint := context.latest_checkpoint()) is not None:
+        run.resume(checkpoint)
+    if run.log is not None:
+        run.log.keep_until(run.step)
     run.train_steps()
     return run.finish(export)
 
@@ -103,42 +106,38 @@ class _Run:
 
     # -- restart -----------------------------------------------------------------------------------------------------
 
-    def resume(self) -> None:
-        """Load the newest checkpoint that is complete, if there is one."""
-        folder = self.context.latest_checkpoint()
-        if folder is not None:
-            try:
-                state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
-                raise unreadable(folder, error) from None
-            if state["engine"] != self._engine_name():
-                raise ValueError(
-                    f"the checkpoint {folder} was written by engine {state['engine']}, and the config sets "
-                    f"{self._engine_name()}; set train.engine and train.zero_stage back, or take another run name"
-                )
-            if differing := sorted(self.engine.keys.symmetric_difference(state["keys"])):
-                raise ValueError(
-                    f"the checkpoint {folder} and the task do not store the same names, they differ in "
-                    f"{', '.join(differing[:8])}; set the config back, or take another run name"
-                )
-            if self.context.world_size != state["world_size"] and self.is_main:
-                logs.event(
-                    "workers_changed",
-                    f"the checkpoint has {state['world_size']} workers, this run {self.context.world_size}",
-                )
-            self.engine.load(folder, state["world_size"])
-            self.step = state["step"]
-            self.best = state["best"]
-            self.kept_bests = state["kept_bests"]
-            self.metrics = state["metrics"]
-            self.last_loss = state["loss"]
-            self.seconds = state["seconds"]
-            self.window.restore(state["window"])
-            if self.is_main:
-                text = f"resumed at step {self.step} of {self.total} from {folder}"
-                logs.event("resumed", text, step=self.step, steps=self.total)
-        if self.log is not None:
-            self.log.keep_until(self.step)
+    def resume(self, folder: Path) -> None:
+        """Load a complete checkpoint."""
+        try:
+            state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise unreadable(folder, error) from None
+        if state["engine"] != self._engine_name():
+            raise ValueError(
+                f"the checkpoint {folder} was written by engine {state['engine']}, and the config sets "
+                f"{self._engine_name()}; set train.engine and train.zero_stage back, or take another run name"
+            )
+        if differing := sorted(self.engine.keys.symmetric_difference(state["keys"])):
+            raise ValueError(
+                f"the checkpoint {folder} and the task do not store the same names, they differ in "
+                f"{', '.join(differing[:8])}; set the config back, or take another run name"
+            )
+        if self.context.world_size != state["world_size"] and self.is_main:
+            logs.event(
+                "workers_changed",
+                f"the checkpoint has {state['world_size']} workers, this run {self.context.world_size}",
+            )
+        self.engine.load(folder, state["world_size"])
+        self.step = state["step"]
+        self.best = state["best"]
+        self.kept_bests = state["kept_bests"]
+        self.metrics = state["metrics"]
+        self.last_loss = state["loss"]
+        self.seconds = state["seconds"]
+        self.window.restore(state["window"])
+        if self.is_main:
+            text = f"resumed at step {self.step} of {self.total} from {folder}"
+            logs.event("resumed", text, step=self.step, steps=self.total)
 
     def _engine_name(self) -> str:
         if self.train.engine == "torch":

@@ -16,23 +16,16 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from idc.data.files import Location
-from idc.data.object_store import Unreachable, patiently, reached
+from idc.data.object_store import patiently, reached
 from idc.data.remote_copies import download_files, remove, remove_folder, sizes, upload_files
-from idc.util import logs
 from idc.util.atomic import write_bytes
 
-if TYPE_CHECKING:
-    from idc.training.context import Context
-
 CHECKPOINTS, COMPLETE = "checkpoints", "complete"
-LAST_WORDS_S = 10.0
-"""How long a run that ends with an error waits for object storage to take its log, in seconds."""
 
 
 class RunFolder:
@@ -195,29 +188,6 @@ class RunStorage:
     def _state(self, name: str) -> tuple[int, int]:
         info = (self.scratch / name).stat()
         return info.st_size, info.st_mtime_ns
-
-
-@contextmanager
-def stored(context: Context, run: RunFolder) -> Iterator[None]:
-    """Nothing for a run on the disk; for one on object storage ``context`` works on a copy, whose files are uploaded
-    when the block ends."""
-    if run.local is not None:
-        yield
-        return
-    storage = RunStorage(run, context.rank == 0)
-    context.storage, context.run_dir = storage, storage.scratch
-    try:
-        try:
-            yield
-        except BaseException:
-            try:
-                storage.push(LAST_WORDS_S)
-            except (Unreachable, ValueError) as error:
-                logs.event("log_lost", f"the log since the last checkpoint is lost: {error}", "warning")
-            raise
-        storage.push()
-    finally:
-        storage.close()
 
 
 def scratch_root() -> Path:

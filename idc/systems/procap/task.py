@@ -18,11 +18,10 @@ from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureI
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.procedures.keyframes import KeyFrames
-from idc.training.artifact import read_artifact, write_artifact
+from idc.training.artifact import read_artifact
 from idc.training.caption_validation import CaptioningTask
 from idc.training.context import Context
-from idc.training.data import Loaders
-from idc.training.loop import fit
+from idc.training.system import Parts, System
 from idc.training.task import Batch, Task, mean_per_sample
 from idc.vision.tokenizer.model import ImageTokenizer, tokenizer_fingerprint, tokenizer_preprocess
 
@@ -115,10 +114,10 @@ class PretrainTask(Task):
 
     def _warped_features(self, batch: Batch) -> Tensor:
         warped = frame_features(batch["warped"], self.extract)
-        if len(batch["redone"]):
+        if len(batch["recomputed"]):
             with torch.no_grad():
-                redone = self.extract(as_images(batch["redone"])).to(warped.dtype)
-            warped = warped.index_put(tuple(batch["redone_at"].unbind(1)), redone)
+                recomputed = self.extract(as_images(batch["recomputed"])).to(warped.dtype)
+            warped = warped.index_put(tuple(batch["recompute_index"].unbind(1)), recomputed)
         return warped
 
 
@@ -210,9 +209,7 @@ def _unused_in_stage_2(captioner: CaptioningModel, kind: Procedure) -> list[torc
     return unused
 
 
-def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Run stage 1 on this rank; ``payload`` is a resolved :class:`PretrainJob`. Returns what ``fit`` returns."""
-    job = PretrainJob.model_validate(payload)
+def _stage_1(job: PretrainJob, context: Context) -> Parts:
     info = ProcedureInfo.of(job.procedures)
     tokenizer = _tokenizer(info).to(context.device)
     info = frames_for(job.encoder, info)
@@ -225,26 +222,16 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     if job.clip_tokenizer is not None and job.encoder.text_vocabulary is not None:
         words = ClipWords(job.clip_tokenizer, job.encoder.text_vocabulary)
     train, validation = (PretrainDataset(job.procedures, info, split, job, words) for split in ("train", "val"))
-    loaders = Loaders.of(train, validation, collate, job.train, context)
+    config = {"stage": "pretrain", "shapes": asdict(info.shapes), "job": job.model_dump(mode="json")}
 
-    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
-        write_artifact(
-            context.run_dir / "artifact",
-            system="procap",
-            config={"stage": "pretrain", "shapes": asdict(info.shapes), "job": job.model_dump(mode="json")},
-            state_dict=state,
-            vocabulary=info.vocabulary,
-            metrics=metrics,
-            extras={TOKENIZER: info.tokenizer},
-            **STAGE_1_CARD,
-        )
+    def artifact() -> dict[str, Any]:
+        extras = {TOKENIZER: info.tokenizer}
+        return {"config": config, "vocabulary": info.vocabulary, "extras": extras, **STAGE_1_CARD}
 
-    return fit(task, loaders, context, job.train, export=export)
+    return Parts(task, train, validation, collate, artifact)
 
 
-def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Run stage 2 on this rank; ``payload`` is a resolved :class:`FinetuneJob`. Returns what ``fit`` returns."""
-    job = FinetuneJob.model_validate(payload)
+def _stage_2(job: FinetuneJob, context: Context) -> Parts:
     info = ProcedureInfo.of(job.procedures)
     tokenizer = _tokenizer(info).to(context.device)
     encoder = job.encoder or EncoderConfig()
@@ -267,29 +254,29 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     options: Any = {"max_length": job.decoder.max_length, "seed": job.train.seed, "explicit": explicit}
     train = FinetuneDataset(job.procedures, info, "train", captions=job.captions, **options)
     validation = FinetuneDataset(job.procedures, info, "val", captions="first", validation=True, **options)
-    loaders = Loaders.of(train, validation, collate, job.train, context, limit=job.validation_pairs)
+    config = {
+        "stage": "finetune",
+        "shapes": asdict(info.shapes),
+        "encoder": encoder.model_dump(mode="json"),
+        "job": job.model_dump(mode="json"),
+        "build": info.build if explicit else None,
+    }
 
-    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
-        write_artifact(
-            context.run_dir / "artifact",
-            system="procap",
-            config={
-                "stage": "finetune",
-                "shapes": asdict(info.shapes),
-                "encoder": encoder.model_dump(mode="json"),
-                "job": job.model_dump(mode="json"),
-                "build": info.build if explicit else None,
-            },
-            state_dict={name.removeprefix("captioner."): tensor for name, tensor in state.items()},
-            vocabulary=info.vocabulary,
-            preprocess=tokenizer_preprocess(tokenizer.config),
-            metrics=metrics,
-            card="ProCap after stage 2 (implicit procedure captioning).",
-            extras=extras,
-            trained_on=job.trained_on or info.domain,
-        )
+    def artifact() -> dict[str, Any]:
+        return {
+            "config": config,
+            "vocabulary": info.vocabulary,
+            "preprocess": tokenizer_preprocess(tokenizer.config),
+            "card": "ProCap after stage 2 (implicit procedure captioning).",
+            "extras": extras,
+            "trained_on": job.trained_on or info.domain,
+        }
 
-    return fit(task, loaders, context, job.train, export=export)
+    return Parts(task, train, validation, collate, artifact, weights="captioner.", limit=job.validation_pairs)
+
+
+pretrain = System("procap", PretrainJob, _stage_1).train
+finetune = System("procap", FinetuneJob, _stage_2).train
 
 
 def frames_for(encoder: EncoderConfig, info: ProcedureInfo) -> ProcedureInfo:
