@@ -23,7 +23,8 @@ from idc.training.caption_validation import CaptioningTask
 from idc.training.context import Context
 from idc.training.system import Parts, System
 from idc.training.task import Batch, Task, mean_per_sample
-from idc.vision.tokenizer.model import ImageTokenizer, tokenizer_fingerprint, tokenizer_preprocess
+from idc.vision.saved_network import network_fingerprint
+from idc.vision.tokenizer.model import ImageTokenizer, tokenizer_preprocess
 
 STAGE_1_CARD: dict[str, Any] = {
     "purpose": "ProCap's procedure encoder after stage 1 (explicit procedure modeling). It writes no captions: stage 2 "
@@ -299,7 +300,7 @@ def frames_for(encoder: EncoderConfig, info: ProcedureInfo) -> ProcedureInfo:
 def _tokenizer(info: ProcedureInfo) -> ImageTokenizer:
     """Load the tokenizer that the procedures were built with."""
     tokenizer = ImageTokenizer.load(info.tokenizer)
-    if tokenizer_fingerprint(info.tokenizer) != info.tokenizer_fingerprint:
+    if network_fingerprint(info.tokenizer) != info.tokenizer_fingerprint:
         raise ValueError(
             f"{info.tokenizer} holds another tokenizer than the one the procedures were built with; build them again"
         )
@@ -322,7 +323,7 @@ def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, 
         )
     if saved != info.shapes:
         raise ValueError(f"pretrained: {path} was trained on {saved}, the procedures have {info.shapes}")
-    if tokenizer_fingerprint(artifact.extra(TOKENIZER)) != info.tokenizer_fingerprint:
+    if network_fingerprint(artifact.extra(TOKENIZER)) != info.tokenizer_fingerprint:
         raise ValueError(
             f"pretrained: {path} was trained with another tokenizer than that of the procedures; build them with it"
         )
