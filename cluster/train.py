@@ -111,7 +111,7 @@ def launch(
             if local:
                 from idc.training.context import LocalContext, NoTracker, Watched
 
-                watched = tracker if watch is None else Watched(tracker or NoTracker(), watch)
+                watched: Any = tracker if watch is None else Watched(tracker or NoTracker(), watch)
                 context = LocalContext(
                     run.local, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=watched
                 )

@@ -55,29 +55,20 @@ class NoTracker:
 
 
 class Watched:
-    """Passes everything on to another tracker, and calls ``watch`` with the metrics and the step of each validation."""
+    """Another tracker that also calls ``watch`` with the metrics and the step of each validation."""
 
     def __init__(self, tracker: Tracker, watch: Callable[[dict[str, float], int], None]):
         self._tracker = tracker
         self._watch = watch
 
-    def params(self, values: dict[str, Any]) -> None:
-        self._tracker.params(values)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tracker, name)
 
     def metrics(self, values: dict[str, float], step: int) -> None:
         self._tracker.metrics(values, step)
         prefix = "validation/"
         if validation := {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}:
             self._watch(validation, step)
-
-    def image(self, name: str, image: Any, step: int | None = None) -> None:
-        self._tracker.image(name, image, step)
-
-    def text(self, name: str, text: str) -> None:
-        self._tracker.text(name, text)
-
-    def artifacts(self, folder: Path, name: str) -> None:
-        self._tracker.artifacts(folder, name)
 
 
 @dataclass

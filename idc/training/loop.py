@@ -117,7 +117,7 @@ class _Run:
                 f"the checkpoint {folder} was written by engine {state['engine']}, and the config sets "
                 f"{self._engine_name()}; set train.engine and train.zero_stage back, or take another run name"
             )
-        if differing := sorted(self.engine.keys.symmetric_difference(state["keys"])):
+        if differing := sorted(self.engine.keys.symmetric_difference(state["stored"])):
             raise ValueError(
                 f"the checkpoint {folder} and the task do not store the same names, they differ in "
                 f"{', '.join(differing[:8])}; set the config back, or take another run name"
@@ -166,7 +166,7 @@ class _Run:
                 "step": self.step,
                 "world_size": self.context.world_size,
                 "engine": self._engine_name(),
-                "keys": sorted(self.engine.keys),
+                "stored": sorted(self.engine.keys),
                 "best": self.best,
                 "kept_bests": self.kept_bests,
                 "metrics": self.metrics,

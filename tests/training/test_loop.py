@@ -192,7 +192,7 @@ def test_an_announced_loss_makes_a_checkpoint(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"engine": "deepspeed-zero2"}, "written by engine deepspeed-zero2, and the config sets torch"),
-        ({"keys": ["adapter"]}, "do not store the same names, they differ in adapter, encoder"),
+        ({"stored": ["adapter"]}, "do not store the same names, they differ in adapter, encoder"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
