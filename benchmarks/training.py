@@ -126,8 +126,8 @@ def random_batch(config: TrainingConfig) -> dict[str, torch.Tensor]:
         "text": words(),
         "other_text": words(),
         "warped": torch.randn(*frames, shapes.feature_dim, generator=torch_random).half(),
-        "redone": torch.zeros(0, 1, 1, 3, dtype=torch.uint8),
-        "redone_at": torch.zeros(0, 2, dtype=torch.int64),
+        "recomputed": torch.zeros(0, 1, 1, 3, dtype=torch.uint8),
+        "recompute_index": torch.zeros(0, 2, dtype=torch.int64),
     }
 
 

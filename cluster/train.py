@@ -10,23 +10,24 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import shutil
 import signal
-import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cluster.run_claim import FATAL, RESULT, claim, working_on
 from cluster.tracking import MlflowTracker, flat
 from idc.data.manifest import manifests_read_once
 from idc.training.config import TrackingConfig, TrainConfig
-from idc.training.run_storage import RunFolder, scratch_root, stored
+from idc.training.run_storage import RunFolder, scratch_root
 from idc.util import logs
 from idc.util.redaction import redacted
+
+if TYPE_CHECKING:
+    from idc.training.context import Context
 
 Watch = Callable[[dict[str, float], int], None]
 
@@ -108,7 +109,13 @@ def launch(
                 tracker = MlflowTracker(train.tracking, run.local, name, parent)
                 tracker.params(flat(record))
             if local:
-                _run_here(entry, record, train, run, tracker, watch)
+                from idc.training.context import LocalContext, NoTracker, Watched
+
+                watched: Any = tracker if watch is None else Watched(tracker or NoTracker(), watch)
+                context = LocalContext(
+                    run.local, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=watched
+                )
+                run_rank(entry, record, train, run, context)
             else:
                 _run_on_ray(entry, record, train, run, name, callbacks, tracker.run_id if tracker is not None else None)
         finished = True
@@ -130,23 +137,21 @@ def _tracking(tracking: TrackingConfig, run: RunFolder) -> TrackingConfig:
     return tracking.model_copy(update={"uri": uri, "enabled": uri is not None})
 
 
-def _run_entry(entry: str, record: dict[str, Any], train: TrainConfig, run: RunFolder, plain: Any) -> None:
+def run_rank(entry: str, record: dict[str, Any], train: TrainConfig, run: RunFolder, context: Context) -> None:
     """Run the entry on one rank; rank 0 writes the result.
-
-    Args:
-        plain: the context; one whose run is on object storage gets a folder on the local disk.
 
     Raises:
         ValueError: memory ran out, as it would again after a restart.
     """
     import torch
 
+    from idc.training.context import stored
     from idc.training.memory import is_out_of_memory, out_of_memory_advice
 
     torch.manual_seed(train.seed)
     module, _, function = entry.partition(":")
     payload = {key: value for key, value in record.items() if key != "entry"}
-    with stored(plain, run, train.keep_last) as context, manifests_read_once():
+    with stored(context, run), manifests_read_once():
         try:
             result = getattr(importlib.import_module(module), function)(payload, context)
         except (RuntimeError, MemoryError) as error:
@@ -158,21 +163,6 @@ def _run_entry(entry: str, record: dict[str, Any], train: TrainConfig, run: RunF
             context.tracker.artifacts(artifact, "artifact")
     if context.rank == 0:
         run.write(RESULT, {**result, "run_dir": str(run), "has_artifact": run.exists("artifact")})
-
-
-def _run_here(
-    entry: str,
-    record: dict[str, Any],
-    train: TrainConfig,
-    run: RunFolder,
-    tracker: MlflowTracker | None,
-    watch: Watch | None = None,
-) -> None:
-    from idc.training.context import LocalContext, NoTracker, Tracker, Watched
-
-    watched: Tracker | None = tracker if watch is None else Watched(tracker or NoTracker(), watch)
-    context = LocalContext(run.local, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=watched)
-    _run_entry(entry, record, train, run, context)
 
 
 def _run_on_ray(
@@ -191,7 +181,6 @@ def _run_on_ray(
     import ray.train
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    from idc.training.context import mend_snapshot
     from idc.training.memory import out_of_memory_advice
 
     resources = {"CPU": float(train.cpus_per_worker)}
@@ -216,16 +205,13 @@ def _run_on_ray(
             resources_per_worker=resources,
         ),
         run_config=ray.train.RunConfig(  # type: ignore[call-arg]  # mypy sees the class of Train V1
-            name="checkpoints",
-            storage_path=str(run.local or scratch_root() / "ray-train"),  # there only for Train's own marker
+            name=name,
+            storage_path=str(scratch_root() / "ray-train"),  # of Train's marker; the context stores the checkpoints
             failure_config=ray.train.FailureConfig(max_failures=train.max_failures),
-            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=train.keep_last),
             logging_config=ray.train.LoggingConfig(log_level="CRITICAL"),  # errors: by _worker, once
             callbacks=[*callbacks, _memory_watch(run, train)],
         ),
     )
-    if run.local is not None:
-        mend_snapshot(run.local / "checkpoints")
     try:
         with _interrupts_restored():
             trainer.fit()
@@ -280,7 +266,7 @@ def _worker(config: dict[str, Any]) -> None:
     train = TrainConfig.model_validate(config["train"])
     context = _ray_context(run.local, train, config["name"], config["tracked"])
     try:
-        _run_entry(config["entry"], config["record"], train, run, context)
+        run_rank(config["entry"], config["record"], train, run, context)
     except FATAL_ERRORS as error:
         message, trace = redacted(str(error)), redacted(traceback.format_exc())
         with suppress(OSError):  # on a full disk the run is restarted in vain, up to train.max_failures times
@@ -291,8 +277,8 @@ def _worker(config: dict[str, Any]) -> None:
         logs.event("worker_failed", text, "error", traceback=traceback.format_exc())
         raise
     finally:
-        if context.mlflow is not None:
-            context.mlflow.flush()
+        if isinstance(context.tracker, MlflowTracker):
+            context.tracker.flush()
 
 
 def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: str | None) -> Any:
@@ -305,87 +291,30 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: s
     import ray.train
     import ray.train.torch
 
-    from idc.training.context import (
-        COMPLETE,
-        NoTracker,
-        all_gather_object,
-        checkpoint_name,
-        complete_checkpoints,
-        newest,
-        registered_checkpoints,
-    )
+    from idc.training.context import Context, NoTracker
 
-    class RayContext:
-        """A rank of a Ray Train run; Train collects the ranks' parts of a checkpoint, registers it when complete."""
+    worker = ray.train.get_context()
+    rank = worker.get_world_rank()
+    logs.bind(run=name, rank=rank)
+    mlflow = None
+    if tracked is not None and rank == 0:  # a restarted worker does not depend on the server
+        mlflow = MlflowTracker(train.tracking, run_dir, name, run_id=tracked)
 
-        def __init__(self) -> None:
-            worker = ray.train.get_context()
-            self.rank = worker.get_world_rank()
-            self.world_size = worker.get_world_size()
-            self.device = ray.train.torch.get_device()
-            logs.bind(run=name, rank=self.rank)
-            if run_dir is not None:
-                self.run_dir = run_dir
-            self._announced: set[str] = set()
-            self._unregistered: set[Path] = set()
-            self.mlflow = None
-            if tracked is not None and self.rank == 0:  # a restarted worker does not depend on the server
-                self.mlflow = MlflowTracker(train.tracking, run_dir, name, run_id=tracked)
-            self.tracker: Any = self.mlflow or NoTracker()
+    class RayContext(Context):
+        """A rank of a Ray Train run, which hears the metrics, and knows which nodes will be lost."""
 
-        def checkpoint_folder(self, step: int) -> Path:
-            return Path(tempfile.mkdtemp(prefix=f"idc_{checkpoint_name(step)}_"))
+        announced: frozenset[str] = frozenset()
 
         def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
-            if checkpoint_dir is None:
-                ray.train.report(metrics)
-                return
-            target = self.run_dir / "checkpoints" / checkpoint_name(step)
-            if self.rank == 0:
-                shutil.rmtree(target, ignore_errors=True)  # what an interrupted upload has left
-            checkpoint = ray.train.Checkpoint.from_directory(str(checkpoint_dir))
-            try:
-                ray.train.report(metrics, checkpoint=checkpoint, checkpoint_dir_name=target.name)
-            except OSError:
-                shutil.rmtree(target, ignore_errors=True)  # makes room again on a full disk
-                raise
-            self._complete(target)
-            shutil.rmtree(checkpoint_dir, ignore_errors=True)
+            super().report(metrics, checkpoint_dir, step)
+            ray.train.report(metrics)
 
-        def _complete(self, checkpoint: Path) -> None:
-            """Mark a checkpoint complete, so that it counts also if the controller, which looks every few seconds, has
-            not registered it when a node is lost. Train removes the old ones that it registered; those that it never
-            will, as they were there before these workers, are removed here."""
-            self.barrier()
-            if self.rank == 0:
-                (checkpoint / COMPLETE).touch()
-                for old in complete_checkpoints(checkpoint.parent)[: -train.keep_last]:
-                    if old in self._unregistered:
-                        shutil.rmtree(old, ignore_errors=True)
-
-        def latest_checkpoint(self) -> Path | None:
-            # those of a run that began without Ray, too
-            checkpoints = complete_checkpoints(self.run_dir / "checkpoints")
-            registered_names = registered_checkpoints(self.run_dir / "checkpoints")
-            self._unregistered = {path for path in checkpoints if path.name not in registered_names}
-            registered = ray.train.get_checkpoint()
-            if registered is not None:
-                checkpoints.append(Path(registered.path))
-            return newest(checkpoints)
-
-        def loss_announced(self) -> bool:
+        def preemption_announced(self) -> bool:
             if os.environ.get("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER") == "0":
                 return False
             info = ray.train.get_preemption_info()
-            announced = set(info.preempted_node_ids) if info is not None else set()
-            new = announced - self._announced
-            self._announced |= announced
-            return bool(new)
+            before, self.announced = self.announced, self.announced.union(info.preempted_node_ids if info else ())
+            return self.announced != before
 
-        def barrier(self) -> None:
-            all_gather_object(None, self.world_size)
-
-        def all_gather_object(self, value: Any) -> list[Any]:
-            return all_gather_object(value, self.world_size)
-
-    return RayContext()
+    device, tracker = ray.train.torch.get_device(), mlflow or NoTracker()
+    return RayContext(run_dir or Path(), rank, worker.get_world_size(), device, tracker, train.keep_last)

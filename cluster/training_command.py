@@ -1,14 +1,24 @@
-"""The command of a training: its settings and the cluster's, the parse, one call. Loads neither Ray nor torch."""
+"""The command of a training: parse, connect, prepare the input, train, print the result.
+
+Nothing of Ray or torch is loaded before the parse.
+"""
 
 from __future__ import annotations
 
+import importlib
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import create_model
 
 from cluster.config import OnCluster
 from idc.config import ConfigModel, cli
+from idc.data.files import join
 from idc.data.manifest import manifests_read_once
+from idc.data.object_store import Unreachable, check_writable
+from idc.next_command import after_training
+from idc.util.units import metric_text
 
 _EVERY_TRAINING = """The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, the
 input of evaluation, captioning and serving, or of the next stage.
@@ -24,16 +34,43 @@ def with_cluster(job: type[JobT]) -> type[JobT]:
     return create_model("Job", __base__=bases, __doc__=job.__doc__)
 
 
-def train_command(job: type[ConfigModel], entry: str, doc: str | None, build: tuple[str, str] | None = None) -> None:
-    """Parse the command line and train.
+def train_command(
+    job_type: type[ConfigModel], entry: str, doc: str | None, build: tuple[str, str] | None = None
+) -> None:
+    """Train what the command line describes; an input that it describes but that is not there is built first.
 
     Args:
-        job: of :func:`with_cluster`.
-        entry, build: as of :func:`cluster.job.train_job`.
+        job_type: of :func:`with_cluster`; it has ``name``, ``runs``, ``train``, ``cluster``.
+        entry: ``"module:function"`` of the training, see :func:`cluster.train.launch`.
         doc: of the command.
+        build: for a config with a section ``build``: the field that names the input's folder, and the
+            ``"module:function"`` that builds it, called with the section, the folder, and the runner of chunks.
     """
     with manifests_read_once():
-        args = cli(job, f"{doc}\n{_EVERY_TRAINING}")
-        from cluster.job import train_job
+        args = cli(job_type, f"{doc}\n{_EVERY_TRAINING}")
+        from cluster.preflight import Bundle, Requirements
+        from cluster.session import run_chunks, session
+        from cluster.train import launch
 
-        train_job(entry, args, build)
+        job: Any = args.config
+        train, run_dir = job.train, join(job.runs, job.name)
+        field = "num_workers" if train.min_workers is None else "min_workers"
+        workers = Bundle(f"train.{field}", getattr(train, field), train.cpus_per_worker, train.gpus_per_worker)
+        try:
+            check_writable(job.runs, "runs")
+            with nullcontext() if args.local else session(job.cluster, Requirements(job, [workers], job.runs)):
+                if build is not None and job.build is not None:
+                    folder, builder = build
+                    module, _, function = builder.partition(":")
+                    run = partial(run_chunks, args.local, job.cluster, job=job)
+                    getattr(importlib.import_module(module), function)(job.build, getattr(job, folder), run)
+                payload = job.model_dump(mode="json", exclude={"train", "cluster"})
+                result = launch(entry, payload, train, run_dir, local=args.local, overwrite=args.overwrite)
+        except (ValueError, Unreachable) as error:
+            raise SystemExit(f"{job.name}: {error}") from None
+    metrics = "  ".join(f"{name} {metric_text(name, value)}" for name, value in sorted(result["metrics"].items()))
+    print(
+        f"{job.name}: {result['steps']} steps, {result['seconds_per_step']:.3g} s each, best at {result['best_step']}; "
+        f"validation {metrics or '(none)'}; artifact {join(run_dir, 'artifact')}"
+    )
+    print(f"next: {after_training(entry, job, join(run_dir, 'artifact'))}")

@@ -12,9 +12,15 @@ import torch
 
 from idc.data.images import decode_image, resize_image
 from idc.data.mapped_rows import MappedRows
+from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
 from idc.metrics.difference_lists import scene_truth
 from idc.training.caption_validation import ValidatedRows
+
+
+def training_captions(*folders: str) -> list[str]:
+    """All captions of the training splits of folders of pairs."""
+    return [text for path in folders for row in iter_rows(path, ["captions"], "train") for text in row["captions"]]
 
 
 class ImageStore:

@@ -56,12 +56,12 @@ class WordDecoderLayer(nn.Module):
         key, value = (self._split(part) for part in self.cross_kv(memory_BSE).chunk(2, dim=-1))
         return key, value
 
-    def mixed(self, x_BTE: Tensor, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
+    def self_attend(self, x_BTE: Tensor, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
         """``x`` after the self-attention."""
         attended = _attention(query, key, value, is_causal=causal)
         return x_BTE + self.dropout(self.self_out(attended.transpose(1, 2).flatten(2)))
 
-    def rest(self, x_BTE: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def cross_attend_and_mlp(self, x_BTE: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """``x`` after cross-attention to the memory's keys and values, and the feed-forward part."""
         query = self._split(self.cross_q(self.norm_cross(x_BTE)))
         attended = _attention(query, key, value)
@@ -113,7 +113,7 @@ class CachingDecoder(nn.Module, ABC):
     def _logits(self, x: Tensor) -> Tensor:
         """Of the words after each position."""
 
-    def _between(self, output: Tensor, entered: Tensor) -> Tensor:
+    def _layer_residual(self, output: Tensor, entered: Tensor) -> Tensor:
         """What leaves a layer, of its output and of what entered it."""
         return output
 
@@ -124,10 +124,12 @@ class CachingDecoder(nn.Module, ABC):
         x = self._embed(ids_RT, self._positions(ids_RT.shape[1], memory.device), memory.dtype)
         for layer in self._layers():
             entered = x
-            x = layer.mixed(x, *layer.queries_keys_values(x), causal=True)
+            x = layer.self_attend(x, *layer.queries_keys_values(x), causal=True)
             # The rows of a pair are one sequence of queries to the same memory, which is therefore projected once.
-            x = layer.rest(x.view(len(memory), -1, x.shape[-1]), *layer.memory_keys_values(memory)).view_as(x)
-            x = self._between(x, entered)
+            x = layer.cross_attend_and_mlp(
+                x.view(len(memory), -1, x.shape[-1]), *layer.memory_keys_values(memory)
+            ).view_as(x)
+            x = self._layer_residual(x, entered)
         return self._logits(x)
 
     def search(self, memory_BSD: Tensor, **options: Any) -> Decoded:
@@ -160,10 +162,10 @@ class CachingDecoder(nn.Module, ABC):
             keys, values = cache.rows[:, index, :, :, : position + 1].unbind(1)
             keys[:, :, position] = key[:, :, 0]
             values[:, :, position] = value[:, :, 0]
-            x_R1E = layer.mixed(x_R1E, query, keys, values, causal=False)
+            x_R1E = layer.self_attend(x_R1E, query, keys, values, causal=False)
             # The beams of a pair are one sequence of queries to the same memory, which is therefore not copied.
-            x_R1E = layer.rest(x_R1E.view(pairs, cache.beams, -1), *cache.memory[index]).view_as(x_R1E)
-            x_R1E = self._between(x_R1E, entered)
+            x_R1E = layer.cross_attend_and_mlp(x_R1E.view(pairs, cache.beams, -1), *cache.memory[index]).view_as(x_R1E)
+            x_R1E = self._layer_residual(x_R1E, entered)
         return self._logits(x_R1E)[:, 0]
 
     def reorder(self, cache: DecoderCache, rows_R: Tensor) -> None:

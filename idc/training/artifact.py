@@ -89,18 +89,14 @@ class Artifact:
         Raises:
             ValueError: naming missing, surplus and misshapen tensors.
         """
-        from idc.training.foreign import layout_faults
+        from idc.training.foreign import layout_faults, refuse_faults
 
         state, expected = self.state_dict(), module.state_dict()
         if stored is not None:
             assert expected.keys() >= set(stored), f"not in the model: {sorted(set(stored) - expected.keys())[:5]}"
             expected = {name: tensor for name, tensor in expected.items() if name in stored}
-        if faults := layout_faults(state, expected, "the model"):
-            shown = "\n  ".join(faults[:10] + ([f"and {len(faults) - 10} more"] if len(faults) > 10 else []))
-            raise ValueError(
-                f"{self.path / WEIGHTS} does not fit the model of {self.path / CONFIG}:\n  {shown}\n"
-                "The artifact was written by another version of the system, or its files were mixed up."
-            )
+        faults = layout_faults(state, expected, "the model")
+        refuse_faults(faults, self.path / WEIGHTS, f"the model of {self.path / CONFIG}")
         module.load_state_dict(state, strict=stored is None)
 
     def folder(self, name: str) -> Path:
@@ -312,7 +308,6 @@ def captioning_files(path: Path | str) -> dict[str, str]:
     """
     path = _local(path)
     hashes = contents(path)
-    hashes.pop("hashes.json", None)  # of earlier versions, no part of the artifact
     if added := hashes.keys() & _ADDED_LATER:
         for name in added:
             del hashes[name]

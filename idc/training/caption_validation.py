@@ -24,8 +24,8 @@ class CaptioningTask(Task):
     """A task that is validated by its captions. The validation split has ``truths()``; its batches have ``pair_id``,
     ``references`` and, if truths are known, ``scene``."""
 
-    def measured(self, validation: Any) -> set[str]:
-        return measured_of(validation.truths())
+    def metric_names(self, validation: Any) -> set[str]:
+        return metric_names_of(validation.truths())
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
@@ -38,7 +38,7 @@ class CaptioningTask(Task):
         return score_captions(mine, context)
 
 
-def measured_of(truths: Iterable[Any]) -> set[str]:
+def metric_names_of(truths: Iterable[Any]) -> set[str]:
     """Names of the metrics that :func:`score_captions` returns for pairs with these truths."""
     names = {"CIDEr", "distinct_captions"}
     for truth in truths:

@@ -85,7 +85,7 @@ class KeepBest(ConfigModel):
     mode: Literal["max", "min"] = "max"
     """Whether a higher or a lower value is better."""
 
-    def chosen(self, measured: Collection[str]) -> str:
+    def chosen(self, names: Collection[str]) -> str:
         """The metric to compare by.
 
         Raises:
@@ -93,11 +93,11 @@ class KeepBest(ConfigModel):
         """
         wanted = (self.metric,) if isinstance(self.metric, str) else self.metric
         for name in wanted:
-            if name in measured:
+            if name in names:
                 return name
         raise ValueError(
             f"train.keep_best.metric={' or '.join(map(repr, wanted))} is not measured; the validation returns "
-            f"{', '.join(sorted(measured))}"
+            f"{', '.join(sorted(names))}"
         )
 
     def better(self, value: float, than: float | None) -> bool:

@@ -1,21 +1,24 @@
-"""Where a training loop runs: rank, device, folder, checkpoints. The Ray implementation is in ``cluster/train.py``."""
+"""Where a training loop runs: rank, device, folder, checkpoints. ``cluster/train.py`` has what Ray adds."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 
-COMPLETE = "complete"
-"""Name of the file that marks a checkpoint's folder as complete."""
-SNAPSHOT = "checkpoint_manager_snapshot.json"
-"""Ray Train's list of checkpoints, in the folder of all checkpoints."""
+from idc.data.object_store import Unreachable
+from idc.training.run_storage import CHECKPOINTS, COMPLETE, RunFolder, RunStorage
+from idc.util import logs
+
+LAST_WORDS_S = 10.0
+"""How long a run that ends with an error waits for object storage to take its log, in seconds."""
 
 
 class Tracker(Protocol):
@@ -52,14 +55,14 @@ class NoTracker:
 
 
 class Watched:
-    """Passes everything on to another tracker, and calls ``watch`` with the metrics and the step of each validation."""
+    """Another tracker that also calls ``watch`` with the metrics and the step of each validation."""
 
     def __init__(self, tracker: Tracker, watch: Callable[[dict[str, float], int], None]):
         self._tracker = tracker
         self._watch = watch
 
-    def params(self, values: dict[str, Any]) -> None:
-        self._tracker.params(values)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tracker, name)
 
     def metrics(self, values: dict[str, float], step: int) -> None:
         self._tracker.metrics(values, step)
@@ -67,183 +70,138 @@ class Watched:
         if validation := {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}:
             self._watch(validation, step)
 
-    def image(self, name: str, image: Any, step: int | None = None) -> None:
-        self._tracker.image(name, image, step)
 
-    def text(self, name: str, text: str) -> None:
-        self._tracker.text(name, text)
+@dataclass
+class Context:
+    """Where the loop runs: one rank, its device, and the run's folder with its checkpoints.
 
-    def artifacts(self, folder: Path, name: str) -> None:
-        self._tracker.artifacts(folder, name)
+    A checkpoint ``run_dir/checkpoints/step_00000020`` holds the parts of all ranks, and a file ``complete`` that is
+    written after them, so that a process may be killed at any time.
 
+    Attributes:
+        run_dir: the run's folder, the same for all ranks (shared storage if they are on several machines); of a run on
+            object storage this process's copy, see ``storage``.
+        keep_last: checkpoints that are kept.
+        storage: of a run on object storage.
+    """
 
-class Context(Protocol):
-    """Where the loop runs."""
-
+    run_dir: Path
     rank: int
     world_size: int
     device: torch.device
-    run_dir: Path
-    """The run's folder, the same for all ranks (shared storage if they are on several machines)."""
     tracker: Tracker
+    keep_last: int
+    storage: RunStorage | None = None
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.run_dir / CHECKPOINTS
 
     def checkpoint_folder(self, step: int) -> Path:
-        """An empty folder into which this rank writes its part of the checkpoint of ``step``."""
-        ...
+        """An empty folder into which this rank writes its part of the checkpoint of ``step``; all ranks call it. On the
+        disk it is one folder for all: rank 0 writes what is not of one rank, DeepSpeed names its files by rank."""
+        folder = self.checkpoints / f".partial_{step:08d}"
+        if self.rank == 0 or self.storage is not None:
+            for left in self.checkpoints.glob(".partial_*"):
+                shutil.rmtree(left, ignore_errors=True)
+            folder.mkdir(parents=True)
+        self.barrier()
+        return folder
 
     def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
         """Publish metrics and, atomically, the checkpoint written by all ranks. Every rank calls it."""
-        ...
+        if checkpoint_dir is None:
+            return
+        name = checkpoint_name(step)
+        if self.storage is not None:
+            self.storage.begin(name)
+            self.barrier()  # no rank uploads into what is still being deleted
+            self.storage.upload_part(checkpoint_dir, name)
+            shutil.rmtree(checkpoint_dir)
+        self.barrier()  # complete only with the parts of all ranks
+        if self.rank == 0:
+            if self.storage is not None:
+                self.storage.complete(name, self.keep_last)
+            else:
+                (checkpoint_dir / COMPLETE).touch()  # before it is renamed: it is never seen unfinished
+                target = self.checkpoints / name
+                shutil.rmtree(target, ignore_errors=True)
+                checkpoint_dir.rename(target)
+                for old in complete_checkpoints(self.checkpoints)[: -self.keep_last]:
+                    shutil.rmtree(old)
+        self.barrier()
 
     def latest_checkpoint(self) -> Path | None:
-        """The newest complete checkpoint of this run, or None."""
-        ...
+        """The newest complete checkpoint of this run, or None. Every rank calls it."""
+        if self.storage is None:
+            return max(complete_checkpoints(self.checkpoints), default=None)
+        names = self.all_gather_object(self.storage.complete_checkpoints() if self.rank == 0 else [])[0]
+        return self.storage.fetch(names[-1]) if names else None
 
-    def loss_announced(self) -> bool:
+    def preemption_announced(self) -> bool:
         """Whether the end of a machine of this run was announced since the last call. Every rank calls it, and all get
         the same answer."""
-        ...
+        return False
 
-    def barrier(self) -> None: ...
+    def barrier(self) -> None:
+        self.all_gather_object(None)
 
     def all_gather_object(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank."""
-        ...
+        if self.world_size == 1:
+            return [value]
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value)
+        return values
 
 
-class LocalContext:
+class LocalContext(Context):
     """Runs without Ray: one process, or several that ``torchrun`` started (torch.distributed is then initialised).
 
-    Checkpoints are folders ``run_dir/checkpoints/step_00000020``, written under another name and renamed, so that a
-    process may be killed at any time.
-
     Args:
-        run_dir: the run's folder; None if it is on object storage (:mod:`idc.training.run_storage`).
+        run_dir: None on object storage, until :func:`stored` sets it.
     """
 
     def __init__(
         self, run_dir: Path | str | None, *, keep_last: int = 2, use_gpu: bool = False, tracker: Tracker | None = None
     ):
-        if run_dir is not None:
-            self.run_dir = Path(run_dir)
-            self.run_dir.mkdir(parents=True, exist_ok=True)
-        self.keep_last = keep_last
-        self.tracker: Tracker = tracker or NoTracker()
-        distributed = dist.is_available() and dist.is_initialized()
-        self.rank = dist.get_rank() if distributed else 0
-        self.world_size = dist.get_world_size() if distributed else 1
         if use_gpu and not torch.cuda.is_available():
             raise ValueError("train.gpus_per_worker is above 0, and torch sees no GPU here; set it to 0")
-        self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if use_gpu else torch.device("cpu")
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.run_dir / "checkpoints"
-
-    def checkpoint_folder(self, step: int) -> Path:
-        partial = self._partial(step)
-        if self.rank == 0:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-        self.barrier()  # the other ranks write below it
-        folder = partial / f"rank_{self.rank}"
-        folder.mkdir()
-        return folder
-
-    def _partial(self, step: int) -> Path:
-        """The folder with one folder for each rank while a checkpoint is written."""
-        return self.checkpoints / f".partial_{step:08d}"
-
-    def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
-        if checkpoint_dir is None:
-            return
-        # All ranks have written their parts.
-        self.barrier()
-        if self.rank == 0:
-            for rank in range(1, self.world_size):
-                _move_files(self._partial(step) / f"rank_{rank}", checkpoint_dir)
-            # Marked before it is renamed: under its final name it is never seen unfinished.
-            (checkpoint_dir / COMPLETE).touch()
-            target = self.checkpoints / checkpoint_name(step)
-            shutil.rmtree(target, ignore_errors=True)
-            checkpoint_dir.rename(target)
-            shutil.rmtree(self._partial(step))
-            for old in complete_checkpoints(self.checkpoints)[: -self.keep_last]:
-                shutil.rmtree(old)
-        self.barrier()
-
-    def latest_checkpoint(self) -> Path | None:
-        return newest(complete_checkpoints(self.checkpoints))
-
-    def loss_announced(self) -> bool:
-        return False
-
-    def barrier(self) -> None:
-        if self.world_size > 1:
-            dist.barrier()
-
-    def all_gather_object(self, value: Any) -> list[Any]:
-        return all_gather_object(value, self.world_size)
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if use_gpu else torch.device("cpu")
+        distributed = dist.is_available() and dist.is_initialized()
+        rank, world_size = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
+        if run_dir is not None:
+            Path(run_dir).mkdir(parents=True, exist_ok=True)
+        super().__init__(Path(run_dir or "."), rank, world_size, device, tracker or NoTracker(), keep_last)
 
 
-def all_gather_object(value: Any, world_size: int) -> list[Any]:
-    """The values of all processes of torch's default group, by rank."""
-    if world_size == 1:
-        return [value]
-    values: list[Any] = [None] * world_size
-    dist.all_gather_object(values, value)
-    return values
+@contextmanager
+def stored(context: Context, run: RunFolder) -> Iterator[None]:
+    """Nothing for a run on the disk; for one on object storage ``context`` works on a copy, whose files are uploaded
+    when the block ends."""
+    if run.local is not None:
+        yield
+        return
+    storage = RunStorage(run, context.rank == 0)
+    context.storage, context.run_dir = storage, storage.scratch
+    try:
+        try:
+            yield
+        except BaseException:
+            try:
+                storage.push(LAST_WORDS_S)
+            except (Unreachable, ValueError) as error:
+                logs.event("log_lost", f"the log since the last checkpoint is lost: {error}", "warning")
+            raise
+        storage.push()
+    finally:
+        storage.close()
 
 
 def checkpoint_name(step: int) -> str:
     return f"step_{step:08d}"
 
 
-def newest(checkpoints: Iterable[Path]) -> Path | None:
-    return max(checkpoints, key=lambda path: path.name, default=None)
-
-
-def _move_files(source: Path, target: Path) -> None:
-    """Move what is in one folder into another one on the same disk, into subfolders of the same names."""
-    for path in source.rglob("*"):
-        if path.is_file():
-            moved = target / path.relative_to(source)
-            moved.parent.mkdir(parents=True, exist_ok=True)
-            path.rename(moved)
-
-
 def complete_checkpoints(folder: Path) -> list[Path]:
-    """Complete checkpoints in ``folder``, oldest first: those marked complete, and those Ray Train has registered."""
-    registered = registered_checkpoints(folder)
-    checkpoints = folder.glob("step_*")
-    return sorted(path for path in checkpoints if (path / COMPLETE).exists() or path.name in registered)
-
-
-def registered_checkpoints(folder: Path) -> set[str]:
-    """Names of the checkpoints in ``folder`` that Ray Train has registered."""
-    return set(_registered(folder) or ())
-
-
-def _registered(folder: Path) -> list[str] | None:
-    """Names of the checkpoints that Ray Train has registered; None if it has written no list, or the list is cut."""
-    try:
-        snapshot = json.loads((folder / SNAPSHOT).read_bytes())
-        return [result["checkpoint_dir_name"] for result in snapshot["checkpoint_results"]]
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-
-
-def mend_snapshot(folder: Path) -> None:
-    """Remove Ray Train's list of checkpoints if Ray would not start with it: it was cut by a kill or a full disk, or
-    names a folder that is gone. The checkpoints stay complete; without a readable list those with the loop's state do.
-    """
-    if not (folder / SNAPSHOT).exists():
-        return
-    names = _registered(folder)
-    if names is not None and all((folder / name).is_dir() for name in names):
-        return
-    checkpoints = [path.parent for path in folder.glob("step_*/state.json")]
-    for path in checkpoints:
-        if names is None or path.name in names:
-            (path / COMPLETE).touch()
-    (folder / SNAPSHOT).unlink()
+    """Complete checkpoints in ``folder``, oldest first."""
+    return sorted(path.parent for path in folder.glob(f"step_*/{COMPLETE}"))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,9 +20,6 @@ from torch import Tensor
 from idc.training.config import TrainConfig
 from idc.training.stratified import stratified_subset
 from idc.training.task import SAMPLES, Batch
-
-if TYPE_CHECKING:
-    from idc.training.context import Context
 
 Collate = Callable[[list[Any]], Batch]
 """Makes a batch of a list of samples; the loader adds how many they are."""
@@ -96,6 +93,11 @@ class Mixture:
         return _length_of(self.parts[part], self.names[part])(inner, epoch)
 
 
+def mixture_of(parts: Mapping[str, Dataset], seed: int) -> Dataset:
+    """The one data set as it is, or a :class:`Mixture` of several."""
+    return Mixture(parts, seed) if len(parts) > 1 else next(iter(parts.values()))
+
+
 @lru_cache(maxsize=32)
 def _part_order(seed: int, epoch: int, part: int, size: int) -> np.ndarray:
     return np.random.default_rng((seed, epoch, part, _MIXTURE)).permutation(size)
@@ -123,67 +125,26 @@ class Loader:
     epoch's last and of the new epoch's first window. Micro-batches are consecutive pieces of a step, and a rank's
     batch is every ``world_size``-th sample of its micro-batch, so that the work of all ranks is about equal.
 
+    Batches are prepared ahead, by threads or processes (``train.loader_*``).
+
     Args:
-        dataset: the training split.
-        batch_size: samples of one micro-batch over all ranks; divisible by ``world_size``.
+        dataset: the training split; with ``loader_processes`` it and ``collate`` are pickled.
         collate: makes a batch of a list of samples.
-        prefetch: batches prepared ahead in the background; 0 prepares them in the caller.
-        threads: how many of them at the same time.
-        processes: prepare them in this many processes instead of threads; the data set and ``collate`` are pickled.
-        group_by_length: optimizer steps in a window; 0 does not group.
-        step_size: samples of one optimizer step, of all its micro-batches; default: ``batch_size``.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        batch_size: int,
-        seed: int,
-        rank: int,
-        world_size: int,
-        collate: Collate,
-        prefetch: int = 2,
-        threads: int = 1,
-        processes: int = 0,
-        group_by_length: int = 0,
-        step_size: int | None = None,
-    ):
+    def __init__(self, dataset: Dataset, collate: Collate, train: TrainConfig, rank: int = 0, world_size: int = 1):
         if len(dataset) == 0:
             raise ValueError("the training split has no samples")
-        if batch_size % world_size:
-            raise ValueError(f"a micro-batch of {batch_size} samples cannot be cut into {world_size} equal parts")
-        self.dataset = dataset
-        self.batch_size = batch_size
-        self.seed = seed
-        self.rank = rank
-        self.world_size = world_size
-        self.collate = collate
-        self.prefetch = prefetch
-        self.threads = threads
-        self.processes = processes
-        self.group_by_length = group_by_length
-        self.step_size = step_size or batch_size
-        assert self.step_size % batch_size == 0, f"steps of {step_size} samples in micro-batches of {batch_size}"
-        if group_by_length:
+        self.dataset, self.collate, self.train = dataset, collate, train
+        self.rank, self.world_size = rank, world_size
+        self.batch_size, self.step_size = train.micro_batch_size, train.batch_size
+        self.group_by_length = train.group_by_length
+        if self.batch_size % world_size:
+            raise ValueError(f"a micro-batch of {self.batch_size} samples cannot be cut into {world_size} equal parts")
+        if self.group_by_length:
             _length_of(dataset, "the training data set")
         self._order: dict[int, np.ndarray] = {}
         self._windows: dict[tuple[int, int], np.ndarray] = {}
-
-    @classmethod
-    def from_config(cls, dataset: Dataset, collate: Collate, train: TrainConfig, rank: int, world_size: int) -> Loader:
-        return cls(
-            dataset,
-            train.micro_batch_size,
-            train.seed,
-            rank,
-            world_size,
-            collate,
-            prefetch=train.prefetch,
-            threads=train.loader_threads,
-            processes=train.loader_processes,
-            group_by_length=train.group_by_length,
-            step_size=train.batch_size,
-        )
 
     def samples(self, micro_step: int) -> list[Sample]:
         """(index, epoch) of this rank's samples in micro-batch ``micro_step`` of the run."""
@@ -199,7 +160,7 @@ class Loader:
         if epoch not in self._order:
             for old in [e for e in self._order if e < epoch - 1]:
                 del self._order[old]
-            self._order[epoch] = np.random.default_rng((self.seed, epoch)).permutation(len(self.dataset))
+            self._order[epoch] = np.random.default_rng((self.train.seed, epoch)).permutation(len(self.dataset))
         if not self.group_by_length:
             return int(self._order[epoch][offset]), epoch
         head = -epoch * len(self.dataset) % self.step_size  # samples that complete a step of the epoch before
@@ -219,24 +180,24 @@ class Loader:
         indices = indices[np.argsort([length(int(index), epoch) for index in indices], kind="stable")]
         end = max(0, len(indices) - head)
         whole = end - end % self.step_size
-        rng = np.random.default_rng((self.seed, epoch, number, _WINDOW))
+        rng = np.random.default_rng((self.train.seed, epoch, number, _WINDOW))
         steps = rng.permutation(indices[:whole].reshape(-1, self.step_size))
         return np.concatenate([indices[end:], steps.ravel(), indices[whole:end]])
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
         """Batches from micro-step ``start`` on, without end. Close the iterator to stop threads and processes."""
-        if self.processes:
+        if self.train.loader_processes:
             yield from self._batches_of_processes(start)  # without end
         load = _Load(self.dataset, self.collate)
-        if self.prefetch == 0:
+        if self.train.prefetch == 0:
             while True:
                 yield load(self.samples(start))
                 start += 1
-        pool = ThreadPoolExecutor(self.threads, thread_name_prefix="batches")
+        pool = ThreadPoolExecutor(self.train.loader_threads, thread_name_prefix="batches")
         waiting: deque[Future[Batch]] = deque()
         try:
             while True:
-                while len(waiting) < self.prefetch:
+                while len(waiting) < self.train.prefetch:
                     waiting.append(pool.submit(load, self.samples(start)))
                     start += 1
                 yield waiting.popleft().result()
@@ -261,8 +222,8 @@ class Loader:
             _Load(self.dataset, self.collate),  # type: ignore[arg-type]
             batch_sampler=positions(),  # type: ignore[arg-type]
             collate_fn=_same,
-            num_workers=self.processes,
-            prefetch_factor=max(1, -(-self.prefetch // self.processes)),
+            num_workers=self.train.loader_processes,
+            prefetch_factor=max(1, -(-self.train.prefetch // self.train.loader_processes)),
             # a forked process would inherit locks that this one's other threads hold
             multiprocessing_context="spawn",
             worker_init_fn=_end_at_once,
@@ -272,8 +233,8 @@ class Loader:
             batches = iter(loader)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"train.loader_processes={self.processes}: {type(self.dataset).__name__} or its collate function "
-                f"cannot be pickled ({error}); set it to 0 and raise train.loader_threads"
+                f"train.loader_processes: {type(self.dataset).__name__} or its collate function cannot be pickled "
+                f"({error}); set it to 0 and raise train.loader_threads"
             ) from error
         try:
             while True:
@@ -347,25 +308,6 @@ class Loaders:
 
     train: Loader
     validation: EvalLoader | None = None
-
-    @classmethod
-    def of(
-        cls,
-        training: Dataset,
-        validation: Dataset,
-        collate: Collate,
-        train: TrainConfig,
-        context: Context,
-        limit: int | None = None,
-    ) -> Loaders:
-        """Those of a run's two splits, with validation batches of the training's size; ``limit`` as
-        :class:`EvalLoader`."""
-        rank, world_size = context.rank, context.world_size
-        size = max(1, train.micro_batch_size // world_size)
-        return cls(
-            Loader.from_config(training, collate, train, rank, world_size),
-            EvalLoader(validation, size, rank, world_size, collate, limit),
-        )
 
 
 class OnDevice:

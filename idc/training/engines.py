@@ -1,7 +1,7 @@
 """Two engines behind one interface: plain torch, and DeepSpeed. They hold the parameters and the optimizer.
 
 The loop sets the learning rates itself before every step, so that no scheduler has state to save. Both engines write
-and read the names of ``Task.stored()`` alone; the loop compares them with a checkpoint's before it loads it.
+and read the names of ``Task.checkpoint_keys()`` alone; the loop compares them with a checkpoint's before it loads it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ Logs = dict[str, Tensor | float]
 class Engine(Protocol):
     """``accumulate`` for every micro-batch of a step, then ``step``."""
 
-    stored: frozenset[str]
-    """The names of :func:`stored_names`."""
+    keys: frozenset[str]
+    """The names of :func:`checkpoint_keys`."""
     group_norms: Mapping[str, Tensor]
     """Gradient norms of the last step, before clipping, of the groups that have a limit of their own, by name."""
 
@@ -54,7 +54,7 @@ class Engine(Protocol):
         """Average the gradients, clip, update with one rate per group. Returns the gradient's norm before clipping."""
         ...
 
-    def whole(self) -> contextlib.AbstractContextManager[Task]:
+    def gathered_for_eval(self) -> contextlib.AbstractContextManager[Task]:
         """The task with all its parameters on every rank, in eval mode, for validation."""
         ...
 
@@ -105,40 +105,29 @@ def _without(groups: list[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
     return [{key: value for key, value in group.items() if key not in keys} for group in groups]
 
 
-def stored_names(task: Task) -> frozenset[str]:
-    """The names that ``task.stored()`` returns.
+def checkpoint_keys(task: Task) -> frozenset[str]:
+    """The names that ``task.checkpoint_keys()`` returns.
 
     Raises:
         ValueError: if the task has no such tensor, or a trained parameter is not among them.
     """
     state = task.state_dict(keep_vars=True)
-    names = frozenset(task.stored())
+    names = frozenset(task.checkpoint_keys())
     if unknown := sorted(names - state.keys()):
-        raise ValueError(f"stored() returns names that the task's state_dict() lacks: {', '.join(unknown[:8])}")
+        raise ValueError(
+            f"checkpoint_keys() returns names that the task's state_dict() lacks: {', '.join(unknown[:8])}"
+        )
     kept = {id(state[name]) for name in names}  # of two names of a tied weight, one is enough
     lost = [name for name, tensor in state.items() if tensor.requires_grad and id(tensor) not in kept]
     if lost:
-        raise ValueError(f"stored() leaves out trained parameters: {', '.join(lost[:8])}")
+        raise ValueError(f"checkpoint_keys() leaves out trained parameters: {', '.join(lost[:8])}")
     return names
 
 
-class _Step(nn.Module):
-    """Makes ``training_step`` the forward, under autocast in bf16; trained parameters stay fp32."""
-
-    def __init__(self, task: Task, precision: str, device: torch.device, cache_casts: bool = True):
-        super().__init__()
-        self.task = task
-        self.bf16 = precision == "bf16"
-        self.device_type = device.type
-        self.cache_casts = cache_casts
-
-    def autocast(self) -> torch.autocast:
-        return torch.autocast(self.device_type, torch.bfloat16, enabled=self.bf16, cache_enabled=self.cache_casts)
-
-    def forward(self, batch: Batch) -> tuple[Tensor, Logs]:
-        with self.autocast():
-            loss, logs = self.task(batch)
-            return loss, logs
+def _autocast(train: TrainConfig, device: torch.device, cache_casts: bool = True) -> torch.autocast:
+    """bf16 over trained parameters that stay fp32, or nothing."""
+    enabled = train.precision == "bf16"
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=cache_casts)
 
 
 class TorchEngine:
@@ -146,8 +135,7 @@ class TorchEngine:
 
     def __init__(self, task: Task, groups: list[dict[str, Any]], context: Context, train: TrainConfig):
         self.task = task.to(context.device)
-        self.stored = stored_names(task)
-        self.module = _Step(task, train.precision, context.device)
+        self.keys = checkpoint_keys(task)
         self.context = context
         self.train = train
         kind = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
@@ -158,13 +146,14 @@ class TorchEngine:
         self.parameters = [parameter for group in groups for parameter in group["params"]]
         if context.world_size > 1:
             state = task.state_dict(keep_vars=True)
-            elsewhere = {id(tensor) for name, tensor in state.items() if name not in self.stored}
+            elsewhere = {id(tensor) for name, tensor in state.items() if name not in self.keys}
             for tensor in [*task.parameters(), *task.buffers()]:
                 if id(tensor) not in elsewhere:  # a base model has the same weights on every rank
                     dist.broadcast(tensor.data, 0)
 
     def accumulate(self, batch: Batch) -> tuple[Tensor, Logs]:
-        loss, logs = self.module(batch)
+        with _autocast(self.train, self.context.device):
+            loss, logs = self.task.training_step(batch)
         (loss / self.train.grad_accumulation).backward()
         return loss.detach(), logs
 
@@ -201,16 +190,16 @@ class TorchEngine:
             bucket, size = [], 0
 
     @contextlib.contextmanager
-    def whole(self) -> Iterator[Task]:
-        with _evaluating(self.task), self.module.autocast():
+    def gathered_for_eval(self) -> Iterator[Task]:
+        with _evaluating(self.task), _autocast(self.train, self.context.device):
             yield self.task
 
     def full_state_dict(self) -> dict[str, Tensor]:
-        return cpu_state(_only(self.task.state_dict(), self.stored)) if self.context.rank == 0 else {}
+        return cpu_state(_only(self.task.state_dict(), self.keys)) if self.context.rank == 0 else {}
 
     def save(self, folder: Path) -> None:
         if self.context.rank == 0:
-            state = _only(self.task.state_dict(), self.stored)
+            state = _only(self.task.state_dict(), self.keys)
             torch.save({"task": state, "optimizer": self.optimizer.state_dict()}, folder / "torch.pt")
 
     def load(self, folder: Path, saved_world_size: int) -> None:
@@ -222,6 +211,19 @@ class TorchEngine:
             raise unreadable(folder, error) from None
         self.task.load_state_dict(state["task"], strict=False)
         self.optimizer.load_state_dict(state["optimizer"])
+
+
+class _Autocast(nn.Module):
+    """The task's step under autocast, as the module that DeepSpeed calls."""
+
+    def __init__(self, task: Task, autocast: torch.autocast):
+        super().__init__()
+        self.task, self.autocast = task, autocast
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Logs]:
+        with self.autocast:
+            loss, logs = self.task(batch)
+            return loss, logs
 
 
 class DeepSpeedEngine:
@@ -248,11 +250,11 @@ class DeepSpeedEngine:
         self.task = task
         self.context = context
         self.train = train
-        self.stored = stored_names(task)
-        self.elsewhere = frozenset(task.state_dict()) - self.stored
+        self.keys = checkpoint_keys(task)
+        self.elsewhere = frozenset(task.state_dict()) - self.keys
         frozen = (name for name, p in task.named_parameters(remove_duplicate=False) if not p.requires_grad)
-        self.frozen = self.stored.intersection(frozen)
-        self.module = _Step(task, train.precision, context.device, cache_casts=train.zero_stage < 3)
+        self.frozen = self.keys.intersection(frozen)
+        self.module = _Autocast(task, _autocast(train, context.device, cache_casts=train.zero_stage < 3))
 
         def leave_out(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
             """Remove what is not stored from the state that DeepSpeed writes, buffers included."""
@@ -276,10 +278,7 @@ class DeepSpeedEngine:
         if any(group[CLIP_NORM] is not None for group in groups):
             self.clipped = clipped_parts(groups, train)
             self.settings["gradient_clipping"] = 0.0
-        self._initialize(groups)
-
-    def _initialize(self, groups: list[dict[str, Any]]) -> None:
-        self.engine = self.deepspeed.initialize(
+        self.engine = deepspeed.initialize(
             model=self.module, model_parameters=_without(groups, "name", CLIP_NORM), config=self.settings,
             dist_init_required=False,
         )[0]  # fmt: skip
@@ -306,17 +305,17 @@ class DeepSpeedEngine:
         return norm if norm is not None else self.engine.get_global_grad_norm()
 
     @contextlib.contextmanager
-    def whole(self) -> Iterator[Task]:
+    def gathered_for_eval(self) -> Iterator[Task]:
         gathered: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         if self.train.zero_stage == 3:
             from deepspeed.runtime.zero.stage3 import unwrap_model_for_generation
 
             gathered = unwrap_model_for_generation(self.engine)
-        with gathered, _evaluating(self.task), self.module.autocast():
+        with gathered, _evaluating(self.task), self.module.autocast:
             yield self.task
 
     def full_state_dict(self) -> dict[str, Tensor]:
-        return self._gathered(self.stored)
+        return self._gathered(self.keys)
 
     def _gathered(self, names: frozenset[str]) -> dict[str, Tensor]:
         """These parameters and buffers on the CPU of rank 0 (empty on the others)."""
@@ -340,16 +339,13 @@ class DeepSpeedEngine:
             if self.context.rank == 0:
                 torch.save(frozen, folder / self.FROZEN)
 
-    def _load(self, folder: Path) -> str | None:
-        loaded: str | None = self.engine.load_checkpoint(str(folder), tag=TAG, load_module_strict=not self.elsewhere)[0]
-        return loaded
-
     def load(self, folder: Path, saved_world_size: int) -> None:
+        options = {"tag": TAG, "load_module_strict": not self.elsewhere}
         if saved_world_size != self.context.world_size and self.train.zero_stage:
             with universal_checkpoint(folder, self.context) as whole, reading_universal(self.engine):
-                path = self._load(whole)
+                path, _ = self.engine.load_checkpoint(str(whole), **options)
         else:
-            path = self._load(folder)
+            path, _ = self.engine.load_checkpoint(str(folder), **options)
         if path is None:
             raise ValueError(f"{folder} has no DeepSpeed checkpoint; remove this folder to resume from an older one")
         if self.elsewhere:

@@ -35,7 +35,7 @@ from idc.util.progress import Progress
 STATE_FILE = "state.json"
 """The loop's own state in a checkpoint, written by rank 0."""
 Export = Callable[[dict[str, Tensor], dict[str, float]], None]
-"""Writes the artifact from the stored weights (``Task.stored``) and their validation metrics; called on rank 0."""
+"""Writes the artifact from the weights (``Task.checkpoint_keys``) and their validation metrics; called on rank 0."""
 
 _VALIDATION = 1 << 40
 
@@ -66,18 +66,15 @@ def fit(
             loss is not finite.
     """
     torch.set_num_threads(train.cpus_per_worker)
-    if loaders.train.batch_size != train.micro_batch_size or loaders.train.world_size != context.world_size:
-        raise ValueError(
-            f"the training loader makes micro-batches of {loaders.train.batch_size} for {loaders.train.world_size} "
-            f"workers, the config sets {train.micro_batch_size} and the run has {context.world_size}; "
-            "build it with Loader.from_config"
-        )
     if train.keep_best is not None and loaders.validation is not None:
-        measured = task.measured(loaders.validation.dataset)
-        if measured is not None:
-            train.keep_best.chosen(measured)  # refused now, not at the first validation
+        names = task.metric_names(loaders.validation.dataset)
+        if names is not None:
+            train.keep_best.chosen(names)  # refused now, not at the first validation
     run = _Run(task, loaders, context, train)
-    run.resume()
+    if (checkpoint := context.latest_checkpoint()) is not None:
+        run.resume(checkpoint)
+    if run.log is not None:
+        run.log.keep_until(run.step)
     run.train_steps()
     return run.finish(export)
 
@@ -109,42 +106,38 @@ class _Run:
 
     # -- restart -----------------------------------------------------------------------------------------------------
 
-    def resume(self) -> None:
-        """Load the newest checkpoint that is complete, if there is one."""
-        folder = self.context.latest_checkpoint()
-        if folder is not None:
-            try:
-                state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
-                raise unreadable(folder, error) from None
-            if state["engine"] != self._engine_name():
-                raise ValueError(
-                    f"the checkpoint {folder} was written by engine {state['engine']}, and the config sets "
-                    f"{self._engine_name()}; set train.engine and train.zero_stage back, or take another run name"
-                )
-            if differing := sorted(self.engine.stored.symmetric_difference(state["stored"])):
-                raise ValueError(
-                    f"the checkpoint {folder} and the task do not store the same names, they differ in "
-                    f"{', '.join(differing[:8])}; set the config back, or take another run name"
-                )
-            if self.context.world_size != state["world_size"] and self.is_main:
-                logs.event(
-                    "workers_changed",
-                    f"the checkpoint has {state['world_size']} workers, this run {self.context.world_size}",
-                )
-            self.engine.load(folder, state["world_size"])
-            self.step = state["step"]
-            self.best = state["best"]
-            self.kept_bests = state["kept_bests"]
-            self.metrics = state["metrics"]
-            self.last_loss = state["loss"]
-            self.seconds = state["seconds"]
-            self.window.restore(state["window"])
-            if self.is_main:
-                text = f"resumed at step {self.step} of {self.total} from {folder}"
-                logs.event("resumed", text, step=self.step, steps=self.total)
-        if self.log is not None:
-            self.log.keep_until(self.step)
+    def resume(self, folder: Path) -> None:
+        """Load a complete checkpoint."""
+        try:
+            state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise unreadable(folder, error) from None
+        if state["engine"] != self._engine_name():
+            raise ValueError(
+                f"the checkpoint {folder} was written by engine {state['engine']}, and the config sets "
+                f"{self._engine_name()}; set train.engine and train.zero_stage back, or take another run name"
+            )
+        if differing := sorted(self.engine.keys.symmetric_difference(state["stored"])):
+            raise ValueError(
+                f"the checkpoint {folder} and the task do not store the same names, they differ in "
+                f"{', '.join(differing[:8])}; set the config back, or take another run name"
+            )
+        if self.context.world_size != state["world_size"] and self.is_main:
+            logs.event(
+                "workers_changed",
+                f"the checkpoint has {state['world_size']} workers, this run {self.context.world_size}",
+            )
+        self.engine.load(folder, state["world_size"])
+        self.step = state["step"]
+        self.best = state["best"]
+        self.kept_bests = state["kept_bests"]
+        self.metrics = state["metrics"]
+        self.last_loss = state["loss"]
+        self.seconds = state["seconds"]
+        self.window.restore(state["window"])
+        if self.is_main:
+            text = f"resumed at step {self.step} of {self.total} from {folder}"
+            logs.event("resumed", text, step=self.step, steps=self.total)
 
     def _engine_name(self) -> str:
         if self.train.engine == "torch":
@@ -173,7 +166,7 @@ class _Run:
                 "step": self.step,
                 "world_size": self.context.world_size,
                 "engine": self._engine_name(),
-                "stored": sorted(self.engine.stored),
+                "stored": sorted(self.engine.keys),
                 "best": self.best,
                 "kept_bests": self.kept_bests,
                 "metrics": self.metrics,
@@ -221,7 +214,7 @@ class _Run:
                 validate = self._validation_due()
                 if self.step % train.log_every == 0 or validate or last:
                     self._log(rates, self.validate() if validate else {})
-                if self.step % train.checkpoint_every == 0 or last or self._loss_announced():
+                if self.step % train.checkpoint_every == 0 or last or self._preemption_announced():
                     self.save()
                 progress.update(self.step, loss=self.last_loss)
                 after = time.perf_counter()
@@ -237,8 +230,8 @@ class _Run:
         entropy = (self.train.seed, self.step, micro, self.context.rank)
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1))
 
-    def _loss_announced(self) -> bool:
-        return self.step % self.train.log_every == 0 and self.context.loss_announced()
+    def _preemption_announced(self) -> bool:
+        return self.step % self.train.log_every == 0 and self.context.preemption_announced()
 
     def _validation_due(self) -> bool:
         if self.loaders.validation is None:
@@ -274,7 +267,7 @@ class _Run:
         """Metrics of the current weights, which are kept if they are the best so far."""
         assert self.loaders.validation is not None
         torch.manual_seed(self.train.seed + _VALIDATION)
-        with self.engine.whole() as task:
+        with self.engine.gathered_for_eval() as task:
             metrics = task.validate(OnDevice(self.loaders.validation, self.context.device), self.context)  # type: ignore[arg-type]
         self.metrics = self.context.all_gather_object(metrics)[0]
         keep = self.train.keep_best

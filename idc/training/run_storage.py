@@ -16,28 +16,16 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from idc.data.files import Location
-from idc.data.object_store import Unreachable, resolve_uri, with_retries
+from idc.data.object_store import resolve_uri, with_retries
 from idc.data.remote_copies import download_files, remove, remove_folder, sizes, upload_files
-from idc.util import logs
 from idc.util.atomic import write_bytes
 
-if TYPE_CHECKING:
-    import torch
-
-    from idc.training.context import Context, Tracker
-
 CHECKPOINTS, COMPLETE = "checkpoints", "complete"
-_NOT_MIRRORED = frozenset({CHECKPOINTS})
-_FETCHED_ONCE_DONE = frozenset({"artifact"})
-"""Folder of the run that the loop never reads."""
-LAST_WORDS_S = 10.0
-"""How long a run that ends with an error waits for object storage to take its log, in seconds."""
 
 
 class RunFolder:
@@ -130,7 +118,7 @@ class RunStorage:
         names = [
             name
             for name in sizes(folder.location, folder.patience_s)
-            if name.partition("/")[0] not in _NOT_MIRRORED | _FETCHED_ONCE_DONE and (is_main or "/" not in name)
+            if name.partition("/")[0] not in (CHECKPOINTS, "artifact") and (is_main or "/" not in name)
         ]
         download_files(folder.location, names, self.scratch, folder.patience_s)
         self._stored = {name: self._state(name) for name in names}
@@ -142,14 +130,15 @@ class RunStorage:
         self.scratch.with_name(f".{self.scratch.name}.lock").unlink(missing_ok=True)
 
     def push(self, patience_s: float | None = None) -> None:
-        """Upload the files that are new or have changed, and delete those that are gone; rank 0 only."""
-        assert self.is_main
+        """Rank 0 uploads the files that are new or have changed, and deletes those that are gone."""
+        if not self.is_main:
+            return
         patience_s = self.folder.patience_s if patience_s is None else patience_s
         here = {
             name: self._state(name)
             for path in sorted(self.scratch.rglob("*"))
             if path.is_file()
-            and (name := path.relative_to(self.scratch).as_posix()).partition("/")[0] not in _NOT_MIRRORED
+            and (name := path.relative_to(self.scratch).as_posix()).partition("/")[0] != CHECKPOINTS
             and not any(part.startswith(".") for part in name.split("/"))
         }
         changed = [name for name, state in here.items() if self._stored.get(name) != state]
@@ -158,22 +147,16 @@ class RunStorage:
             remove(self.folder.location / name, patience_s)
         self._stored = here
 
-    def push_last_words(self) -> None:
-        """Upload the log of a run that ends with an error, if object storage takes it."""
-        try:
-            self.push(LAST_WORDS_S)
-        except (Unreachable, ValueError) as error:
-            logs.event("log_lost", f"the log since the last checkpoint is lost: {error}", "warning")
+    def begin(self, name: str) -> None:
+        """Before the parts of a checkpoint are uploaded: rank 0 uploads what it refers to, and deletes what there is of
+        an earlier try. Fetched checkpoints, which every rank has loaded, are deleted."""
+        for path in (self.scratch / CHECKPOINTS).glob("[!.]*"):
+            shutil.rmtree(path)
+        if self.is_main:
+            self.push()
+            self._withdraw(name)
 
-    def part_folder(self, name: str) -> Path:
-        """A new folder for this rank's part of a checkpoint."""
-        folder = self.scratch / CHECKPOINTS / f".partial_{name}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        return folder
-
-    def withdraw(self, name: str) -> None:
-        """Delete what there is of a checkpoint, before its parts are uploaded."""
+    def _withdraw(self, name: str) -> None:
         target = self.folder.location / CHECKPOINTS / name
         remove(target / COMPLETE, self.folder.patience_s)
         remove_folder(target, self.folder.patience_s)
@@ -188,7 +171,7 @@ class RunStorage:
         checkpoints, patience_s = self.folder.location / CHECKPOINTS, self.folder.patience_s
         with_retries(lambda: _put(checkpoints / name / COMPLETE, b""), str(self.folder), patience_s)
         for old in self.complete_checkpoints()[:-keep_last]:
-            self.withdraw(old)
+            self._withdraw(old)
 
     def complete_checkpoints(self) -> list[str]:
         """Names of the complete checkpoints, oldest first."""
@@ -202,87 +185,9 @@ class RunStorage:
             download_files(source, sizes(source, self.folder.patience_s), target, self.folder.patience_s)
         return target
 
-    def drop_fetched(self) -> None:
-        """Delete the downloaded checkpoints, which every rank has loaded."""
-        for path in (self.scratch / CHECKPOINTS).glob("[!.]*"):
-            shutil.rmtree(path, ignore_errors=True)
-
     def _state(self, name: str) -> tuple[int, int]:
         info = (self.scratch / name).stat()
         return info.st_size, info.st_mtime_ns
-
-
-class StoredContext:
-    """A context whose run is on object storage: another context, apart from the run's folder and its checkpoints."""
-
-    def __init__(self, inner: Context, storage: RunStorage, keep_last: int) -> None:
-        self.inner = inner
-        self.storage = storage
-        self.keep_last = keep_last
-        self.rank: int = inner.rank
-        self.world_size: int = inner.world_size
-        self.device: torch.device = inner.device
-        self.tracker: Tracker = inner.tracker
-        self.run_dir = storage.scratch
-
-    def checkpoint_folder(self, step: int) -> Path:
-        return self.storage.part_folder(_name(step))
-
-    def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
-        if checkpoint_dir is not None:
-            self.storage.drop_fetched()
-            if self.rank == 0:
-                self.storage.push()
-                self.storage.withdraw(_name(step))
-            self.barrier()  # no rank uploads into what is still being deleted
-            self.storage.upload_part(checkpoint_dir, _name(step))
-            shutil.rmtree(checkpoint_dir, ignore_errors=True)
-            self.barrier()  # complete only with the parts of all ranks
-            if self.rank == 0:
-                self.storage.complete(_name(step), self.keep_last)
-            self.barrier()
-        self.inner.report(metrics, None, step)
-
-    def latest_checkpoint(self) -> Path | None:
-        """As of every context; a collective call."""
-        names = self.all_gather_object(self.storage.complete_checkpoints() if self.rank == 0 else [])[0]
-        return self.storage.fetch(names[-1]) if names else None
-
-    def loss_announced(self) -> bool:
-        return self.inner.loss_announced()
-
-    def barrier(self) -> None:
-        self.inner.barrier()
-
-    def all_gather_object(self, value: Any) -> list[Any]:
-        return self.inner.all_gather_object(value)
-
-
-@contextmanager
-def stored(context: Context, run: RunFolder, keep_last: int) -> Iterator[Context]:
-    """``context`` for a run on the disk; for one on object storage a :class:`StoredContext`, whose files are uploaded
-    when the block ends."""
-    if run.local is not None:
-        yield context
-        return
-    storage = RunStorage(run, context.rank == 0)
-    try:
-        try:
-            yield StoredContext(context, storage, keep_last)
-        except BaseException:
-            if storage.is_main:
-                storage.push_last_words()
-            raise
-        if storage.is_main:
-            storage.push()
-    finally:
-        storage.close()
-
-
-def _name(step: int) -> str:
-    from idc.training.context import checkpoint_name
-
-    return checkpoint_name(step)
 
 
 def scratch_root() -> Path:

@@ -64,7 +64,7 @@ class Task(nn.Module):
         """
         return []
 
-    def stored(self) -> set[str]:
+    def checkpoint_keys(self) -> set[str]:
         """Names in ``state_dict()`` that checkpoints, the best weights and the artifact hold.
 
         Default: everything that is trained or not available elsewhere, i.e. all names but the frozen parameters, and
@@ -103,7 +103,7 @@ class Task(nn.Module):
         which recomputes each of its own layers. None of them may have batch normalisation: it would count twice."""
         return []
 
-    def measured(self, validation: Any) -> set[str] | None:
+    def metric_names(self, validation: Any) -> set[str] | None:
         """Names of the metrics that :meth:`validate` can return for this dataset, known before the first step; None if
         only a validation can show them."""
         return None

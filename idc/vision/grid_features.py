@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor
 
-from idc.vision.features import LITE0_MIDDLE_BLOCK, efficientnet_lite0
+from idc.vision.features import efficientnet_lite0, lite0_middle
 from idc.vision.pretrained import load_pretrained
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -60,13 +60,8 @@ class EfficientNetLiteGrid:
 
     @torch.no_grad()
     def __call__(self, images_NHWC: Tensor) -> Tensor:
-        model = self.model
-        x = ((images_NHWC.float() - 127) / 128).permute(0, 3, 1, 2)
-        # Private names, because the package's forward has no output of a middle block; as in its extract_features.
-        x = model._swish(model._bn0(model._conv_stem(x)))
-        for block in model._blocks[: LITE0_MIDDLE_BLOCK + 1]:
-            x = block(x)
-        return cast(Tensor, x.float().flatten(2).transpose(1, 2))
+        middle = lite0_middle(self.model, images_NHWC.float().permute(0, 3, 1, 2))
+        return middle.float().flatten(2).transpose(1, 2)
 
 
 Grid = ResNetGrid | EfficientNetLiteGrid

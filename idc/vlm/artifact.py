@@ -35,7 +35,7 @@ def write_tuned(
     """Write the artifact of a tuned model, or without a state that of a base as it is.
 
     Args:
-        state: what the task stores (:meth:`idc.training.task.Task.stored`), by its names; those that are not of the
+        state: the weights of :meth:`idc.training.task.Task.checkpoint_keys`, by its names; those that are not of the
             transformers model keep their names.
         model: the task's transformers model, for the settings of its adapters, if it has some.
         more: as of :func:`idc.training.artifact.write_artifact`.

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from idc.training.caption_validation import Captioned, measured_of, score_captions
+from idc.training.caption_validation import Captioned, metric_names_of, score_captions
 from idc.training.context import Context
 from idc.training.task import SAMPLES, Batch, Task
 from idc.vlm.batch import encode_images
@@ -68,8 +68,8 @@ class SftTask(Task):
     def checkpointed_parts(self) -> list[nn.Module]:
         return [self.model]
 
-    def measured(self, validation: DialogueSamples) -> set[str]:
-        return {"loss", "right_minus_shuffled"} | measured_of(validation.truths())
+    def metric_names(self, validation: DialogueSamples) -> set[str]:
+        return {"loss", "right_minus_shuffled"} | metric_names_of(validation.truths())
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:

@@ -75,7 +75,8 @@ def test_what_belongs_to_a_checkpoint_is_stored_before_it_is_complete(s3: Store,
     (storage.scratch / "log.jsonl").write_text("second")
     storage.push()
     assert sizes(folder.location, 0) == {"log.jsonl": 6}
-    part = storage.part_folder("step_00000005")
+    part = storage.scratch / "part"
+    part.mkdir()
     (part / "weights").write_text("w")
     storage.upload_part(part, "step_00000005")
     assert storage.complete_checkpoints() == []

@@ -39,6 +39,13 @@ def collate(samples: list[tuple[int, int, float]]) -> dict[str, list[tuple[int, 
     return {"samples": samples}
 
 
+def loader(
+    data: Any, batch_size: int, seed: int = 0, world_size: int = 1, collate: Any = collate, **train: Any
+) -> Loader:
+    """The loader of rank 0."""
+    return Loader(data, collate, TrainConfig(steps=1, batch_size=batch_size, seed=seed, **train), 0, world_size)
+
+
 def take(loader: Loader, count: int, start: int = 0) -> list[tuple[int, int, float]]:
     batches = loader.batches(start)
     taken = [sample for batch in itertools.islice(batches, count) for sample in batch["samples"]]
@@ -83,15 +90,15 @@ def stack(samples: list[Any]) -> dict[str, Any]:
 
 def test_the_order_of_a_data_set_is_the_recorded_one() -> None:
     """Runs of earlier versions go on, and are repeated, with the same samples."""
-    found = [Loader(Numbers(10), 4, 0, 0, 1, collate).samples(step) for step in range(3)]
+    found = [loader(Numbers(10), 4, 0).samples(step) for step in range(3)]
     assert found == [
         [(4, 0), (6, 0), (2, 0), (7, 0)],
         [(3, 0), (5, 0), (9, 0), (0, 0)],
         [(8, 0), (1, 0), (9, 1), (1, 1)],
     ]
-    second = Loader(Numbers(5), 8, 3, 0, 2, collate)
+    second = loader(Numbers(5), 8, 3, 2)
     assert second.samples(1) == [(2, 1), (3, 1), (4, 2), (0, 2)]
-    large = Loader(Numbers(3692), 32, 0, 0, 1, collate)
+    large = loader(Numbers(3692), 32, 0)
     row = np.array([large.samples(step) for step in range(400)], dtype=np.int64)
     recorded = "bae50ae6eed66ee70b46f56af6df110db241226fd98742097603c2cbe0bccf46"
     assert hashlib.sha256(row.tobytes()).hexdigest() == recorded
@@ -122,8 +129,8 @@ def test_a_step_has_the_same_samples_however_it_is_cut(name: str) -> None:
         train = TrainConfig(steps=20, batch_size=8, grad_accumulation=accumulation, num_workers=workers, **options)
         size = train.micro_batch_size // workers
         count = (20 - start) * accumulation
-        loaders = [Loader.from_config(make(), collate, train, rank, workers) for rank in range(workers)]
-        ranks = [take(loader, count, start * accumulation) for loader in loaders]
+        loaders = [Loader(make(), collate, train, rank, workers) for rank in range(workers)]
+        ranks = [take(each, count, start * accumulation) for each in loaders]
         micro = [[sample for rank in ranks for sample in rank[step * size :][:size]] for step in range(count)]
         return [list(itertools.chain(*micro[i : i + accumulation])) for i in range(0, len(micro), accumulation)]
 
@@ -142,10 +149,8 @@ def test_a_step_has_the_same_samples_however_it_is_cut(name: str) -> None:
 def test_grouping_orders_the_windows_of_an_epoch_by_length() -> None:
     """1000 samples in steps of 16: every epoch has all of them, and a step's lengths are close together."""
     data = Sentences(1000)
-    plain, grouped = (
-        take(Loader(data, 16, 1, 0, 1, collate, group_by_length=window), 250) for window in (0, 8)
-    )  # four epochs
-    small = take(Loader(Sentences(5), 8, 3, 0, 1, collate, group_by_length=4), 10)
+    plain, grouped = (take(loader(data, 16, 1, group_by_length=window), 250) for window in (0, 8))  # four epochs
+    small = take(loader(Sentences(5), 8, 3, group_by_length=4), 10)
     assert sorted((epoch, index) for index, epoch, _ in small) == [(e, i) for e in range(16) for i in range(5)]
     for epoch in range(4):
         rows = [row[1000 * epoch : 1000 * epoch + 1000] for row in (plain, grouped)]
@@ -179,12 +184,12 @@ def test_an_epoch_of_a_mixture_is_all_of_its_parts_in_the_recorded_order() -> No
     ("make", "message"),
     [
         (lambda: Mixture({"a": Named(3, "a"), "b": Named(0, "b")}, 0), "data set 'b' has no samples; leave it out"),
-        (lambda: Loader(Numbers(3), 4, 0, 0, 1, collate, group_by_length=2), "data set has none .no method `length`"),
-        (lambda: take(Loader(Mixture({"a": Numbers(9)}, 0), 4, 0, 0, 1, collate, group_by_length=2), 1), "a has none"),
-        (lambda: Loader(Numbers(0), 4, 0, 0, 1, collate), "no samples"),
-        (lambda: Loader(Numbers(3), 5, 0, 0, 2, collate), "5 samples cannot be cut into 2"),
+        (lambda: loader(Numbers(3), 4, 0, group_by_length=2), "data set has none .no method `length`"),
+        (lambda: take(loader(Mixture({"a": Numbers(9)}, 0), 4, 0, group_by_length=2), 1), "a has none"),
+        (lambda: loader(Numbers(0), 4, 0), "no samples"),
+        (lambda: loader(Numbers(3), 5, 0, 2), "5 samples cannot be cut into 2"),
         (lambda: EvalLoader(Numbers(0), 4, 0, 1, collate), "no samples"),
-        (lambda: take(Loader(Numbers(10, broken=3), 4, 0, 0, 1, collate), 5), "sample 3 is broken"),
+        (lambda: take(loader(Numbers(10, broken=3), 4, 0), 5), "sample 3 is broken"),
     ],
 )
 def test_what_cannot_be_loaded_is_refused(make: Callable[[], Any], message: str) -> None:
@@ -196,8 +201,7 @@ def test_processes_make_the_same_batches_and_end(capfd: pytest.CaptureFixture[st
     """Also while they are still at work, without a word."""
 
     def batches(processes: int, start: int) -> list[Any]:
-        loader = Loader(Tensors(10), 4, 6, 0, 1, stack, prefetch=8, processes=processes)
-        stream = loader.batches(start)
+        stream = loader(Tensors(10), 4, 6, collate=stack, prefetch=8, loader_processes=processes).batches(start)
         found = list(itertools.islice(stream, 7))
         stream.close()  # type: ignore[attr-defined]
         return found
@@ -215,10 +219,10 @@ def test_processes_make_the_same_batches_and_end(capfd: pytest.CaptureFixture[st
 
 
 def test_background_threads_change_nothing_and_stop() -> None:
-    plain = take(Loader(Numbers(10), 4, 0, 0, 1, collate, prefetch=0), 9)
+    plain = take(loader(Numbers(10), 4, 0, prefetch=0), 9)
     dataset = Numbers(10)
     before = threading.active_count()
-    assert take(Loader(dataset, 4, 0, 0, 1, collate, prefetch=6, threads=3), 9) == plain
+    assert take(loader(dataset, 4, 0, prefetch=6, loader_threads=3), 9) == plain
     assert len(dataset.threads) > 1
     assert threading.active_count() == before
 
@@ -226,9 +230,9 @@ def test_background_threads_change_nothing_and_stop() -> None:
 def test_validation_sees_every_sample_once() -> None:
     seen = []
     for rank in range(3):
-        loader = OnDevice(EvalLoader(Numbers(11), 2, rank, 3, collate), torch.device("cpu"))
-        batches = list(loader)
-        assert len(batches) == len(loader)
+        split = OnDevice(EvalLoader(Numbers(11), 2, rank, 3, collate), torch.device("cpu"))
+        batches = list(split)
+        assert len(batches) == len(split)
         seen += [sample[0] for batch in batches for sample in batch["samples"]]
     assert sorted(seen) == list(range(11))
     assert EvalLoader(Numbers(11), 2, 0, 1, collate, limit=20).indices == list(range(11))

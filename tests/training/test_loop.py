@@ -14,12 +14,10 @@ from torch import Tensor
 
 from idc.training.config import TrainConfig
 from idc.training.context import (
-    SNAPSHOT,
     Context,
     LocalContext,
     checkpoint_name,
     complete_checkpoints,
-    mend_snapshot,
 )
 from idc.training.data import EvalLoader
 from idc.training.loop import STATE_FILE, fit, read_log
@@ -171,31 +169,12 @@ def test_the_best_weights_of_an_older_checkpoint_are_kept_until_the_run_is_compl
     assert len(list((tmp_path / "best").iterdir())) == 1
 
 
-@pytest.mark.parametrize(
-    ("content", "complete"),
-    [
-        ("", True),  # cut by a kill: Ray writes it in place
-        ('{"checkpoint_results": [{"checkpoint_dir_name": "step_00000099"}]}', False),  # removed by a user
-        ('{"checkpoint_results": [{"checkpoint_dir_name": "step_00000005"}]}', True),
-    ],
-)
-def test_a_list_of_checkpoints_that_ray_would_not_start_with_is_removed(
-    tmp_path: Path, content: str, complete: bool
-) -> None:
-    (tmp_path / checkpoint_name(5)).mkdir()
-    (tmp_path / checkpoint_name(5) / STATE_FILE).write_text("{}")
-    (tmp_path / SNAPSHOT).write_text(content)
-    mend_snapshot(tmp_path)
-    assert (tmp_path / SNAPSHOT).exists() == ("step_00000005" in content)
-    assert bool(complete_checkpoints(tmp_path)) == complete
-
-
 class Announcing(LocalContext):
     """A context that hears of a loss when it is asked for the second time."""
 
     asked = 0
 
-    def loss_announced(self) -> bool:
+    def preemption_announced(self) -> bool:
         self.asked += 1
         return self.asked == 2
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from idc.training.activation_checkpointing import recompute_activations
-from idc.training.engines import param_groups, stored_names
+from idc.training.engines import checkpoint_keys, param_groups
 from idc.training.task import Task
 from tests.training.toy import ToyTask
 
@@ -33,20 +33,20 @@ class Adapted(Task):
 
 def test_what_is_not_trained_and_available_elsewhere_is_not_stored() -> None:
     weights = [f"{name}.{part}" for name in ("base.1.adapter", "own", "kept") for part in ("weight", "bias")]
-    assert Adapted().stored() == {*weights, "count"}
+    assert Adapted().checkpoint_keys() == {*weights, "count"}
     toy = ToyTask()
-    assert stored_names(toy) == toy.state_dict().keys()  # frozen, but nowhere else
+    assert checkpoint_keys(toy) == toy.state_dict().keys()  # frozen, but nowhere else
 
 
 def test_a_trained_part_must_be_stored() -> None:
     task = Adapted()
     for names, message in (
         ({"own.weight"}, r"leaves out trained parameters: base.1.adapter.weight, base.1.adapter.bias, own.bias"),
-        ({*task.stored(), "own.gain"}, r"returns names that the task's state_dict\(\) lacks: own.gain"),
+        ({*task.checkpoint_keys(), "own.gain"}, r"returns names that the task's state_dict\(\) lacks: own.gain"),
     ):
-        task.stored = lambda names=names: names  # type: ignore[method-assign]
+        task.checkpoint_keys = lambda names=names: names  # type: ignore[method-assign]
         with pytest.raises(ValueError, match=message):
-            stored_names(task)
+            checkpoint_keys(task)
 
 
 @pytest.mark.parametrize("switch", [lambda task: task.set_training(True), lambda task: nn.Sequential(task).train()])

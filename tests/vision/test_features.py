@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import skimage.data
+import torch
 
 from idc.data.images import resize_image
 from idc.vision.features import ClipFeatures, Dinov2Features, EfficientNetLite0
@@ -26,9 +27,14 @@ def test_efficientnet_lite0_recognises_photographs(photograph: str, classes: set
     image = getattr(skimage.data, photograph)()
     edge = min(image.shape[:2])
     top, left = (image.shape[0] - edge) // 2, (image.shape[1] - edge) // 2
-    probabilities = EfficientNetLite0(224).classes([image[top : top + edge, left : left + edge]])[0]
+    network, crop = EfficientNetLite0(224), image[top : top + edge, left : left + edge]
+    probabilities = network.classes([crop])[0]
     assert probabilities.shape == (1000,)
     assert int(probabilities.argmax()) in classes
+    pixels = torch.from_numpy(resize_image(crop, 224)).permute(2, 0, 1)[None].float()
+    with torch.no_grad():
+        expected = network.model((pixels - 127) / 128).softmax(-1)[0].numpy()
+    assert np.allclose(probabilities, expected, atol=1e-5), "every block of the package's own forward pass, once"
 
 
 def test_efficientnet_lite0_places_a_photograph_near_its_crop() -> None:
@@ -42,8 +48,6 @@ def test_efficientnet_lite0_places_a_photograph_near_its_crop() -> None:
 
 
 def test_clip_features_are_the_projected_embedding(tmp_path: Path) -> None:
-    import torch
-
     shape = PairEncoderConfig(image_size=32, patch_size=16, width=16, heads=2, separate_layers=1, joint_layers=1,
                               text_width=16, text_layers=1, text_heads=2, embedding=24)  # fmt: skip
     model = save_tiny_clip(tmp_path, shape)

@@ -139,7 +139,7 @@ def test_exactly_the_wanted_parts_are_trained_and_all_of_them_get_a_gradient(
     assert len(in_language) == (2 * 7 if "lora" in TUNES[name] else 0)
     assert (adapted > in_language) == (name == "all linears")
     shared = task.model.named_parameters(remove_duplicate=False)
-    assert task.stored() == {f"model.{key}" for key, parameter in shared if parameter.requires_grad}
+    assert task.checkpoint_keys() == {f"model.{key}" for key, parameter in shared if parameter.requires_grad}
 
 
 @pytest.mark.parametrize(

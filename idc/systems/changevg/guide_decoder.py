@@ -42,13 +42,13 @@ class GuideDecoderLayer(nn.Module):
         key, value = (self._split(part) for part in self.cross_kv(memory_BSE).chunk(2, dim=-1))
         return key, value
 
-    def mixed(self, x_BTE: Tensor, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
+    def self_attend(self, x_BTE: Tensor, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
         """``x`` after the self-attention."""
         attended = self.self_out(self._attend(query, key, value, causal))
         normed: Tensor = self.norm_self(x_BTE + self.dropout(attended))
         return normed
 
-    def rest(self, x_BTE: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def cross_attend_and_mlp(self, x_BTE: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """``x`` after cross-attention to the memory's keys and values, and the feed-forward part."""
         attended = self.cross_out(self._attend(self._split(self.cross_q(x_BTE)), key, value, causal=False))
         x_BTE = self.norm_cross(x_BTE + self.dropout(attended))
@@ -103,7 +103,7 @@ class GuideDecoder(CachingDecoder):
         embedded: Tensor = self.dropout(F.embedding(ids, self.words) + positions)
         return embedded
 
-    def _between(self, output: Tensor, entered: Tensor) -> Tensor:
+    def _layer_residual(self, output: Tensor, entered: Tensor) -> Tensor:
         return output + entered
 
     def _logits(self, x: Tensor) -> Tensor:

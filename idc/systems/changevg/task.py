@@ -12,20 +12,20 @@ from torch import Tensor
 
 from idc.changeimti.class_masks import CLASSES
 from idc.data.domain import pairs_domain
-from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary
 from idc.metrics.coco import score
 from idc.metrics.segmentation import confusion, segmentation_scores
+from idc.nn.captioned_rows import training_captions
 from idc.nn.decoding import decode
 from idc.systems.changevg.config import GUIDE, GuideConfig, GuideJob
 from idc.systems.changevg.data import GuideSamples, collate
 from idc.systems.changevg.guide import Guided, GuideNet
 from idc.systems.changevg.guide_captioner import read_guide
-from idc.training.artifact import Artifact, write_artifact
+from idc.training.artifact import Artifact
 from idc.training.caption_validation import Captioned, CaptioningTask, score_captions
 from idc.training.context import Context
-from idc.training.data import Dataset, Loaders, Mixture
-from idc.training.loop import fit
+from idc.training.data import mixture_of
+from idc.training.system import Parts, System
 from idc.training.task import Batch, mean_per_sample
 
 PREPROCESS = "bicubic, antialiased"
@@ -85,7 +85,7 @@ class GuideTask(CaptioningTask):
         )
         return [self.vocabulary.decode(ids) for ids in decoded.ids.tolist()]
 
-    def measured(self, validation: Any) -> set[str]:
+    def metric_names(self, validation: Any) -> set[str]:
         return {"CIDEr", "distinct_captions", "BLEU-4", "mIoU", "pixel_accuracy", SUM}
 
     @torch.no_grad()
@@ -137,19 +137,14 @@ def _architecture(model: GuideConfig) -> dict[str, Any]:
     return model.model_dump(exclude=free)
 
 
-def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Train on this rank; ``payload`` is a resolved :class:`GuideJob`. Returns what ``fit`` returns."""
-    job = GuideJob.model_validate(payload)
+def _build(job: GuideJob, context: Context) -> Parts:
     folders = (job.pairs, *job.more_pairs)
     start = _start(job)
     if start is not None:
         assert start.vocabulary is not None  # every artifact of a guide has one
         vocabulary = start.vocabulary
     else:
-        captions = [
-            text for path in folders for row in iter_rows(path, ["captions"], "train") for text in row["captions"]
-        ]
-        vocabulary = Vocabulary.build(captions, job.min_count)
+        vocabulary = Vocabulary.build(training_captions(*folders), job.min_count)
     torch.manual_seed(job.train.seed)
     task = GuideTask(job, vocabulary, pretrained=start is None)
     if start is not None:
@@ -159,22 +154,20 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         path: GuideSamples(path, "train", job.model, vocabulary, job.train.seed + number, job.no_change_caption)
         for number, path in enumerate(folders)
     }
-    training: Dataset = parts[job.pairs] if len(parts) == 1 else Mixture(parts, job.train.seed)
+    training = mixture_of(parts, job.train.seed)
     validation = GuideSamples(job.pairs, "val", job.model, vocabulary, job.train.seed, training=False)
-    loaders = Loaders.of(training, validation, collate, job.train, context, limit=job.validation_pairs)
     side = job.model.image_size
 
-    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
-        write_artifact(
-            context.run_dir / "artifact",
-            system="changevg",
-            config={"part": GUIDE, "job": job.model_dump(mode="json")},
-            state_dict={name.removeprefix("net."): part for name, part in state.items()},
-            vocabulary=vocabulary,
-            preprocess={"height": side, "width": side, "resize": PREPROCESS},
-            metrics=metrics,
-            card="The guide of ChangeVG: class map and caption of a change in two satellite images.",
-            trained_on=job.trained_on or pairs_domain(folders, (side, side), len(training)),
-        )
+    def artifact() -> dict[str, Any]:
+        return {
+            "config": {"part": GUIDE, "job": job.model_dump(mode="json")},
+            "vocabulary": vocabulary,
+            "preprocess": {"height": side, "width": side, "resize": PREPROCESS},
+            "card": "The guide of ChangeVG: class map and caption of a change in two satellite images.",
+            "trained_on": job.trained_on or pairs_domain(folders, (side, side), len(training)),
+        }
 
-    return fit(task, loaders, context, job.train, export=export)
+    return Parts(task, training, validation, collate, artifact, weights="net.", limit=job.validation_pairs)
+
+
+train = System("changevg", GuideJob, _build).train

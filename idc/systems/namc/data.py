@@ -260,7 +260,7 @@ def collate_captioned(samples: Sequence[dict[str, Any]]) -> Batch:
     }
 
 
-class Remembered:
+class FeatureCache:
     """A function of images with a memory of its results by the images' keys: on the CPU, in float16 where they are
     floating point.
 

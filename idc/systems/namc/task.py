@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from idc.data.domain import pairs_domain
 from idc.data.store import iter_rows
 from idc.data.text import PAD, UNK, Vocabulary
-from idc.nn.captioned_rows import ImageStore
+from idc.nn.captioned_rows import ImageStore, training_captions
 from idc.systems.namc.config import FinetuneJob, ImageConfig, ModelConfig, PretrainJob
 from idc.systems.namc.data import (
     CaptionedPairs,
     DescribedPairs,
-    Remembered,
+    FeatureCache,
     Tokens,
     collate_captioned,
     collate_described,
@@ -29,12 +29,12 @@ from idc.systems.namc.data import (
 from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.nim import Denoised, NoiseIdentification, words_exist
 from idc.systems.namc.reconstruction import CPU_IMAGES, image_tokens, load_tokenizer, reconstruction_quality
-from idc.training.artifact import Artifact, read_artifact, write_artifact
+from idc.training.artifact import Artifact, read_artifact
 from idc.training.caption_validation import CaptioningTask
 from idc.training.config import GroupConfig
 from idc.training.context import Context
-from idc.training.data import Dataset, Loaders, Mixture
-from idc.training.loop import fit
+from idc.training.data import mixture_of
+from idc.training.system import Parts, System
 from idc.training.task import Batch, Task, mean_per_sample
 from idc.vision.grid_features import Grid, ResNetGrid, load_grid
 from idc.vision.tokenizer.model import ImageTokenizer
@@ -80,7 +80,7 @@ class _Captioning(Task):
         super().__init__()
         self.vocabulary = vocabulary
         self.net = NamcNet(model, grid_channels(model.image, grid), len(vocabulary))
-        self._grid = None if grid is None else Remembered(standardised(grid), cache_mb / 2)
+        self._grid = None if grid is None else FeatureCache(standardised(grid), cache_mb / 2)
 
     def features(self, batch: Batch) -> Tensor:
         """X (N, P, C), before first."""
@@ -121,7 +121,7 @@ class PretrainTask(_Captioning):
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64) if job.nim.masks_from else None)
         self.heads = None
         self._tokenizer = [] if tokenizer is None else [tokenizer]  # in a list it is no part of the artifact
-        self._tokens = None if tokens_of is None else Remembered(tokens_of, job.cache_mb / 8)
+        self._tokens = None if tokens_of is None else FeatureCache(tokens_of, job.cache_mb / 8)
         if self.nim is not None and job.mir.enabled:
             outputs = codebook if job.mir.target == "discrete" else grid_channels(image, grid)
             self.heads = PretrainHeads(self.nim.encoder.width, job.model.encoder.width, outputs)
@@ -159,8 +159,10 @@ class PretrainTask(_Captioning):
         loss, right = self._generation(batch, features, denoised)
         logs |= {"fdg": loss.detach(), "word_accuracy": right}
         if not self.training:
-            whole, strange = (self._generation(batch, x, None)[0] for x in (features, of_other_pairs(features)))
-            logs["image_gain"] = strange - whole
+            whole_loss, shuffled_loss = (
+                self._generation(batch, x, None)[0] for x in (features, of_other_pairs(features))
+            )
+            logs["image_gain"] = shuffled_loss - whole_loss
         return total + loss, logs
 
     def _predicted(self, batch: Batch, features: Tensor, denoised: Denoised) -> Tensor:
@@ -283,9 +285,7 @@ def mean_of_captions(values_RT: Tensor, targets_RT: Tensor, pairs: int) -> Tenso
     return mean_per_sample(of_captions.view(pairs, -1), words.any(dim=1).view(pairs, -1))
 
 
-def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Pre-train on this rank; ``payload`` is a resolved :class:`PretrainJob`. Returns what ``fit`` returns."""
-    job = PretrainJob.model_validate(payload)
+def _pretraining(job: PretrainJob, context: Context) -> Parts:
     image = job.model.image
     folders = (job.pairs, *job.more_pairs)
     vocabulary = _description_vocabulary(folders, job.caption_pairs, free=not job.nim.enabled)
@@ -307,31 +307,24 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
             free=not job.nim.enabled, exchange=job.exchange and split == "train", share=share,
         )  # fmt: skip
 
-    parts: dict[str, Dataset] = {
-        path: described(path, "train", number, job.share) for number, path in enumerate(folders)
-    }
-    training = parts[job.pairs] if len(parts) == 1 else Mixture(parts, job.train.seed)
-    loaders = Loaders.of(training, described(job.pairs, "val", 0, 1.0), collate_described, job.train, context)
+    training = mixture_of(
+        {path: described(path, "train", number, job.share) for number, path in enumerate(folders)}, job.train.seed
+    )
 
-    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
-        _write(
-            context, grid, state_dict=state, metrics=metrics, vocabulary=vocabulary, image=image,
-            config={"stage": "pretrain", "job": job.model_dump(mode="json")}, **PRETRAIN_CARD,
-        )  # fmt: skip
+    def artifact() -> dict[str, Any]:
+        config = {"stage": "pretrain", "job": job.model_dump(mode="json")}
+        return {"config": config, "vocabulary": vocabulary, **_image_files(image, grid, context), **PRETRAIN_CARD}
 
-    return fit(task, loaders, context, job.train, export=export)
+    return Parts(task, training, described(job.pairs, "val", 0, 1.0), collate_described, artifact)
 
 
-def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Fine-tune on this rank; ``payload`` is a resolved :class:`FinetuneJob`. Returns what ``fit`` returns."""
-    job = FinetuneJob.model_validate(payload)
+def _finetuning(job: FinetuneJob, context: Context) -> Parts:
     start = None if job.pretrained is None else _pretrained(job.pretrained)
     model = job.model if start is None else PretrainJob.model_validate(start.config["job"]).model
     assert model is not None
     if job.max_length > model.decoder.max_length:
         raise ValueError(f"max_length: {job.max_length}, but the decoder has {model.decoder.max_length} positions")
-    captions = [text for row in iter_rows(job.pairs, ["captions"], "train") for text in row["captions"]]
-    vocabulary = Vocabulary.build(captions)
+    vocabulary = Vocabulary.build(training_captions(job.pairs))
     if start is not None:
         assert start.vocabulary is not None
         pretrained_words = set(start.vocabulary.words)
@@ -354,35 +347,34 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
             training=split == "train", references=job.references,
         )  # fmt: skip
 
-    training = captioned("train")
-    loaders = Loaders.of(training, captioned("val"), collate_captioned, job.train, context, limit=job.validation_pairs)
+    training, side = captioned("train"), model.image.size
+    config = {"stage": "finetune", "job": job.model_dump(mode="json"), "model": model.model_dump(mode="json")}
 
-    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
-        side = model.image.size
-        _write(
-            context, grid, metrics=metrics, vocabulary=vocabulary, image=model.image,
-            state_dict={name.removeprefix("net."): tensor for name, tensor in state.items()},
-            config={"stage": "finetune", "job": job.model_dump(mode="json"), "model": model.model_dump(mode="json")},
-            card="NAMC, fine-tuned on captions of changes.",
-            trained_on=job.trained_on or pairs_domain((job.pairs,), (side, side), len(training)),
-        )  # fmt: skip
+    def artifact() -> dict[str, Any]:
+        return {
+            "config": config,
+            "vocabulary": vocabulary,
+            "card": "NAMC, fine-tuned on captions of changes.",
+            "trained_on": job.trained_on or pairs_domain((job.pairs,), (side, side), len(training)),
+            **_image_files(model.image, grid, context),
+        }
 
-    return fit(task, loaders, context, job.train, export=export)
+    limit = job.validation_pairs
+    return Parts(task, training, captioned("val"), collate_captioned, artifact, weights="net.", limit=limit)
 
 
-def _write(context: Context, grid: Grid | None, *, image: ImageConfig, **parts: Any) -> None:
+pretrain = System("namc", PretrainJob, _pretraining).train
+finetune = System("namc", FinetuneJob, _finetuning).train
+
+
+def _image_files(image: ImageConfig, grid: Grid | None, context: Context) -> dict[str, Any]:
+    """What an artifact says of its images, and the frozen CNN."""
     extras: dict[str, Path] = {}
     if isinstance(grid, ResNetGrid):
-        folder = context.run_dir / CNN
-        grid.save(folder)
-        extras[CNN] = folder
-    write_artifact(
-        context.run_dir / "artifact",
-        system="namc",
-        preprocess={"height": image.size, "width": image.size, "resize": "bicubic, antialiased"},
-        extras=extras,
-        **parts,
-    )
+        extras[CNN] = context.run_dir / CNN
+        grid.save(extras[CNN])
+    size = {"height": image.size, "width": image.size, "resize": "bicubic, antialiased"}
+    return {"preprocess": size, "extras": extras}
 
 
 def _description_vocabulary(folders: Iterable[str], caption_pairs: str | None, free: bool) -> Vocabulary:
@@ -395,7 +387,7 @@ def _description_vocabulary(folders: Iterable[str], caption_pairs: str | None, f
             elif free:
                 texts += row["captions"][:1]
     if caption_pairs is not None:
-        texts += [text for row in iter_rows(caption_pairs, ["captions"], "train") for text in row["captions"]]
+        texts += training_captions(caption_pairs)
     return Vocabulary.build(texts)
 
 

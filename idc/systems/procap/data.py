@@ -116,8 +116,8 @@ class PretrainDataset:
 
     An item has ``frames`` (F, ...), ``tokens`` (F, P), ``masked`` (F, P), ``entire`` () and ``text`` (N,), with N = 0
     without a caption condition; for the alignment loss ``other_text`` (N,); for the consistency loss the temporally
-    inconsistent procedure: ``warped`` (F, ...), in which the frames listed in ``redone_at`` are replaced by the pixels
-    ``redone``, whose features the task computes.
+    inconsistent procedure: ``warped`` (F, ...), in which the frames listed in ``recompute_index`` are replaced by the
+    pixels ``recomputed``, whose features the task computes.
     """
 
     def __init__(self, path: str, info: ProcedureInfo, split: str, job: PretrainJob, words: ClipWords | None = None):
@@ -148,7 +148,7 @@ class PretrainDataset:
         }
         other = self._other_row(index, caption, rng) if self.job.aligns() else None
         if self.job.loss.consistency > 0:
-            item["warped"], item["redone_at"], item["redone"] = self._warp(index, row, frames, which, rng)
+            item["warped"], item["recompute_index"], item["recomputed"] = self._warp(index, row, frames, which, rng)
         if other is not None:
             item["other_text"] = text_slot(draw_caption(other, "random", rng), length)
         return item
@@ -199,14 +199,16 @@ class PretrainDataset:
         frame = int(rng.integers(len(which)))
         if kind == 2:
             changed = np.arange(len(which)) if loss.color_shift_all_frames else np.array([frame])
-            redone = shift_color(self.source.pixels(row, [which[f] for f in changed]), loss.color_shift_all_frames, rng)
+            recomputed = shift_color(
+                self.source.pixels(row, [which[f] for f in changed]), loss.color_shift_all_frames, rng
+            )
         else:
             changed = np.array([frame])
-            redone = affine(self.source.pixels(row, [which[frame]])[0], rng)[None]
+            recomputed = affine(self.source.pixels(row, [which[frame]])[0], rng)[None]
         if not self.info.stores_features:
-            warped[changed] = redone
+            warped[changed] = recomputed
             return warped, *nothing
-        return warped, changed.astype(np.int64), redone
+        return warped, changed.astype(np.int64), recomputed
 
 
 class FinetuneDataset(ValidatedRows):
@@ -273,14 +275,14 @@ class FinetuneDataset(ValidatedRows):
 
 def collate(items: list[Item]) -> dict[str, Any]:
     """Stack arrays to tensors; strings, references and scenes stay lists. Pixels to be encoded are concatenated in
-    ``redone`` (M, Y, X, 3), with (sample, frame) of each in ``redone_at`` (M, 2). Captions are padded to the most
-    of a pair and the longest of the batch: ``ids`` and ``targets`` (B, C, T)."""
+    ``recomputed`` (M, Y, X, 3), with (sample, frame) of each in ``recompute_index`` (M, 2). Captions are padded to the
+    most of a pair and the longest of the batch: ``ids`` and ``targets`` (B, C, T)."""
     batch: dict[str, Any] = {}
     for key, first in items[0].items():
         values = [item[key] for item in items]
-        if key == "redone":
+        if key == "recomputed":
             batch[key] = torch.from_numpy(np.concatenate(values))
-        elif key == "redone_at":
+        elif key == "recompute_index":
             indices = [np.stack([np.full_like(at, sample), at], axis=1) for sample, at in enumerate(values)]
             batch[key] = torch.from_numpy(np.concatenate(indices))
         elif not isinstance(first, np.ndarray):

@@ -18,13 +18,13 @@ from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureI
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.procedures.keyframes import KeyFrames
-from idc.training.artifact import read_artifact, write_artifact
+from idc.training.artifact import read_artifact
 from idc.training.caption_validation import CaptioningTask
 from idc.training.context import Context
-from idc.training.data import Loaders
-from idc.training.loop import fit
+from idc.training.system import Parts, System
 from idc.training.task import Batch, Task, mean_per_sample
-from idc.vision.tokenizer.model import ImageTokenizer, tokenizer_fingerprint, tokenizer_preprocess
+from idc.vision.saved_network import network_fingerprint
+from idc.vision.tokenizer.model import ImageTokenizer, tokenizer_preprocess
 
 STAGE_1_CARD: dict[str, Any] = {
     "purpose": "ProCap's procedure encoder after stage 1 (explicit procedure modeling). It writes no captions: stage 2 "
@@ -115,10 +115,10 @@ class PretrainTask(Task):
 
     def _warped_features(self, batch: Batch) -> Tensor:
         warped = frame_features(batch["warped"], self.extract)
-        if len(batch["redone"]):
+        if len(batch["recomputed"]):
             with torch.no_grad():
-                redone = self.extract(as_images(batch["redone"])).to(warped.dtype)
-            warped = warped.index_put(tuple(batch["redone_at"].unbind(1)), redone)
+                recomputed = self.extract(as_images(batch["recomputed"])).to(warped.dtype)
+            warped = warped.index_put(tuple(batch["recompute_index"].unbind(1)), recomputed)
         return warped
 
 
@@ -210,9 +210,7 @@ def _unused_in_stage_2(captioner: CaptioningModel, kind: Procedure) -> list[torc
     return unused
 
 
-def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Run stage 1 on this rank; ``payload`` is a resolved :class:`PretrainJob`. Returns what ``fit`` returns."""
-    job = PretrainJob.model_validate(payload)
+def _stage_1(job: PretrainJob, context: Context) -> Parts:
     info = ProcedureInfo.of(job.procedures)
     tokenizer = _tokenizer(info).to(context.device)
     info = frames_for(job.encoder, info)
@@ -225,26 +223,16 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     if job.clip_tokenizer is not None and job.encoder.text_vocabulary is not None:
         words = ClipWords(job.clip_tokenizer, job.encoder.text_vocabulary)
     train, validation = (PretrainDataset(job.procedures, info, split, job, words) for split in ("train", "val"))
-    loaders = Loaders.of(train, validation, collate, job.train, context)
+    config = {"stage": "pretrain", "shapes": asdict(info.shapes), "job": job.model_dump(mode="json")}
 
-    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
-        write_artifact(
-            context.run_dir / "artifact",
-            system="procap",
-            config={"stage": "pretrain", "shapes": asdict(info.shapes), "job": job.model_dump(mode="json")},
-            state_dict=state,
-            vocabulary=info.vocabulary,
-            metrics=metrics,
-            extras={TOKENIZER: info.tokenizer},
-            **STAGE_1_CARD,
-        )
+    def artifact() -> dict[str, Any]:
+        extras = {TOKENIZER: info.tokenizer}
+        return {"config": config, "vocabulary": info.vocabulary, "extras": extras, **STAGE_1_CARD}
 
-    return fit(task, loaders, context, job.train, export=export)
+    return Parts(task, train, validation, collate, artifact)
 
 
-def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Run stage 2 on this rank; ``payload`` is a resolved :class:`FinetuneJob`. Returns what ``fit`` returns."""
-    job = FinetuneJob.model_validate(payload)
+def _stage_2(job: FinetuneJob, context: Context) -> Parts:
     info = ProcedureInfo.of(job.procedures)
     tokenizer = _tokenizer(info).to(context.device)
     encoder = job.encoder or EncoderConfig()
@@ -267,29 +255,29 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     options: Any = {"max_length": job.decoder.max_length, "seed": job.train.seed, "explicit": explicit}
     train = FinetuneDataset(job.procedures, info, "train", captions=job.captions, **options)
     validation = FinetuneDataset(job.procedures, info, "val", captions="first", validation=True, **options)
-    loaders = Loaders.of(train, validation, collate, job.train, context, limit=job.validation_pairs)
+    config = {
+        "stage": "finetune",
+        "shapes": asdict(info.shapes),
+        "encoder": encoder.model_dump(mode="json"),
+        "job": job.model_dump(mode="json"),
+        "build": info.build if explicit else None,
+    }
 
-    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
-        write_artifact(
-            context.run_dir / "artifact",
-            system="procap",
-            config={
-                "stage": "finetune",
-                "shapes": asdict(info.shapes),
-                "encoder": encoder.model_dump(mode="json"),
-                "job": job.model_dump(mode="json"),
-                "build": info.build if explicit else None,
-            },
-            state_dict={name.removeprefix("captioner."): tensor for name, tensor in state.items()},
-            vocabulary=info.vocabulary,
-            preprocess=tokenizer_preprocess(tokenizer.config),
-            metrics=metrics,
-            card="ProCap after stage 2 (implicit procedure captioning).",
-            extras=extras,
-            trained_on=job.trained_on or info.domain,
-        )
+    def artifact() -> dict[str, Any]:
+        return {
+            "config": config,
+            "vocabulary": info.vocabulary,
+            "preprocess": tokenizer_preprocess(tokenizer.config),
+            "card": "ProCap after stage 2 (implicit procedure captioning).",
+            "extras": extras,
+            "trained_on": job.trained_on or info.domain,
+        }
 
-    return fit(task, loaders, context, job.train, export=export)
+    return Parts(task, train, validation, collate, artifact, weights="captioner.", limit=job.validation_pairs)
+
+
+pretrain = System("procap", PretrainJob, _stage_1).train
+finetune = System("procap", FinetuneJob, _stage_2).train
 
 
 def frames_for(encoder: EncoderConfig, info: ProcedureInfo) -> ProcedureInfo:
@@ -312,7 +300,7 @@ def frames_for(encoder: EncoderConfig, info: ProcedureInfo) -> ProcedureInfo:
 def _tokenizer(info: ProcedureInfo) -> ImageTokenizer:
     """Load the tokenizer that the procedures were built with."""
     tokenizer = ImageTokenizer.load(info.tokenizer)
-    if tokenizer_fingerprint(info.tokenizer) != info.tokenizer_fingerprint:
+    if network_fingerprint(info.tokenizer) != info.tokenizer_fingerprint:
         raise ValueError(
             f"{info.tokenizer} holds another tokenizer than the one the procedures were built with; build them again"
         )
@@ -335,7 +323,7 @@ def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, 
         )
     if saved != info.shapes:
         raise ValueError(f"pretrained: {path} was trained on {saved}, the procedures have {info.shapes}")
-    if tokenizer_fingerprint(artifact.extra(TOKENIZER)) != info.tokenizer_fingerprint:
+    if network_fingerprint(artifact.extra(TOKENIZER)) != info.tokenizer_fingerprint:
         raise ValueError(
             f"pretrained: {path} was trained with another tokenizer than that of the procedures; build them with it"
         )

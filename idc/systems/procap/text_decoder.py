@@ -140,11 +140,11 @@ class DecoderLayer(nn.Module):
         """See :class:`idc.nn.word_decoder.WordDecoderLayer`."""
         return self.cross_attention.keys_values(memory_BSE)
 
-    def mixed(self, x: Tensor, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
+    def self_attend(self, x: Tensor, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
         """See :class:`idc.nn.word_decoder.WordDecoderLayer`."""
         return self.norm_self(x + self.dropout(self.self_attention(query, key, value, causal=causal)))
 
-    def rest(self, x: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def cross_attend_and_mlp(self, x: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See :class:`idc.nn.word_decoder.WordDecoderLayer`."""
         attended = self.cross_attention(self.cross_attention.queries(x), key, value, causal=False)
         return self._fed_forward(self.norm_cross(x + self.dropout(attended)))
@@ -209,10 +209,10 @@ class TextDecoder(CachingDecoder):
         x = self._embed(ids_BT, self._positions(ids_BT.shape[1], memory.device), memory.dtype)
         looks = []
         for layer in cast(Iterable[DecoderLayer], self.layers):
-            x = layer.mixed(x, *layer.queries_keys_values(x), causal=True)
+            x = layer.self_attend(x, *layer.queries_keys_values(x), causal=True)
             keys, values = layer.memory_keys_values(memory)
             looks.append(layer.cross_attention.weights(x, keys))
-            x = layer.rest(x, keys, values)
+            x = layer.cross_attend_and_mlp(x, keys, values)
         return torch.stack(looks).mean(dim=0)
 
     def _memory(self, memory_BSD: Tensor) -> Tensor:

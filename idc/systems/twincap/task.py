@@ -13,17 +13,17 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from idc.data.augmentation import mirror_caption
 from idc.data.domain import pairs_domain
 from idc.data.schema import NO_CHANGE
-from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary
+from idc.nn.captioned_rows import training_captions
 from idc.systems.twincap.config import TwinCapJob
 from idc.systems.twincap.data import PairSamples, collate
 from idc.systems.twincap.model import Encoded, TwinNet, heat
 from idc.systems.twincap.truth import PARTS, UNKNOWN
-from idc.training.artifact import Artifact, read_artifact, write_artifact
+from idc.training.artifact import Artifact, read_artifact
 from idc.training.caption_validation import CaptioningTask
 from idc.training.context import Context
-from idc.training.data import Dataset, Loaders, Mixture
-from idc.training.loop import fit
+from idc.training.data import mixture_of
+from idc.training.system import Parts, System
 from idc.training.task import Batch, mean_per_sample
 
 OBJECTS, CHANGED_OBJECT = 8.0, 16.0
@@ -175,18 +175,14 @@ def _start(job: TwinCapJob) -> Artifact | None:
     return start
 
 
-def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Train on this rank; ``payload`` is a resolved :class:`TwinCapJob`. Returns what ``fit`` returns."""
-    job = TwinCapJob.model_validate(payload)
+def _build(job: TwinCapJob, context: Context) -> Parts:
     folders = (job.pairs, *job.more_pairs)
     start = _start(job)
     if start is not None:
         assert start.vocabulary is not None  # every TwinCap artifact has one
         vocabulary = start.vocabulary
     else:
-        captions = [
-            text for path in folders for row in iter_rows(path, ["captions"], "train") for text in row["captions"]
-        ]
+        captions = training_captions(*folders)
         if job.data.mirror:
             captions += [mirror_caption(text) for text in set(captions)]
         vocabulary = Vocabulary.build(captions)
@@ -203,25 +199,24 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         path: PairSamples(path, "train", job.model, vocabulary, job.train.seed + number, job.data)
         for number, path in enumerate(folders)
     }
-    training: Dataset = parts[job.pairs] if len(parts) == 1 else Mixture(parts, job.train.seed)
+    training = mixture_of(parts, job.train.seed)
     epochs = job.train.total_steps(len(training)) * job.train.batch_size / len(training)
     for part in parts.values():
         part.augment_from = job.data.augment_from * epochs
     validation = PairSamples(job.pairs, "val", job.model, vocabulary, job.train.seed)
-    loaders = Loaders.of(training, validation, collate, job.train, context, limit=job.validation_pairs)
+    height, width = job.model.height, job.model.width
 
-    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
-        prefix = "average." if job.ema else "net."
-        write_artifact(
-            context.run_dir / "artifact",
-            system="twincap",
-            config={"job": job.model_dump(mode="json")},
-            state_dict={name.removeprefix(prefix): part for name, part in state.items() if name.startswith(prefix)},
-            vocabulary=vocabulary,
-            preprocess={"height": job.model.height, "width": job.model.width, "resize": "bicubic, antialiased"},
-            metrics=metrics,
-            card="TwinCap, a small difference captioner of this project (no paper).",
-            trained_on=job.trained_on or pairs_domain(folders, (job.model.height, job.model.width), len(training)),
-        )
+    def artifact() -> dict[str, Any]:
+        return {
+            "config": {"job": job.model_dump(mode="json")},
+            "vocabulary": vocabulary,
+            "preprocess": {"height": height, "width": width, "resize": "bicubic, antialiased"},
+            "card": "TwinCap, a small difference captioner of this project (no paper).",
+            "trained_on": job.trained_on or pairs_domain(folders, (height, width), len(training)),
+        }
 
-    return fit(task, loaders, context, job.train, export=export)
+    weights = "average." if job.ema else "net."
+    return Parts(task, training, validation, collate, artifact, weights, job.validation_pairs)
+
+
+train = System("twincap", TwinCapJob, _build).train

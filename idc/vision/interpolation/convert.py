@@ -3,7 +3,6 @@ the full or of the small variant."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 from pathlib import Path
 
@@ -13,8 +12,9 @@ from torch import Tensor
 from idc.data.remote_copies import local_folder
 from idc.training.foreign import find_state, layout_faults, read_checkpoint, refuse_faults
 from idc.vision.interpolation.config import VFIformerConfig
-from idc.vision.interpolation.model import CONFIG_FILE, WEIGHTS_FILE, VFIformer
+from idc.vision.interpolation.model import VFIformer
 from idc.vision.interpolation.window_transformer import relative_positions, shift_masks
+from idc.vision.saved_network import network_fingerprint
 
 
 def load_vfiformer(path: Path | str) -> VFIformer:
@@ -34,13 +34,7 @@ def fingerprint_of_weights(path: Path | str) -> str:
         ValueError: they do not load.
     """
     load_vfiformer(path)
-    path = local_folder(path)
-    digest = hashlib.sha256()
-    for file in [path] if path.is_file() else [path / CONFIG_FILE, path / WEIGHTS_FILE]:
-        with file.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()[:20]
+    return network_fingerprint(path)
 
 
 def load_official(path: Path | str) -> VFIformer:

@@ -21,7 +21,6 @@ their own resolution, to the first and to the last frame.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,13 +28,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from idc.data.remote_copies import local_folder
-from idc.util.atomic import take_umask
 from idc.vision.interpolation.config import VFIformerConfig
 from idc.vision.interpolation.flow_network import FlowNet, WarpedFeatures, warp
 from idc.vision.interpolation.window_transformer import WindowTransformer
+from idc.vision.saved_network import load_weights, read_network_config, save_network
 
-CONFIG_FILE, WEIGHTS_FILE, PREPROCESS_FILE = "config.json", "model.safetensors", "preprocess.json"
 PREPROCESS = {"channels": "RGB", "range": [0.0, 1.0], "size": "any"}
 
 OFFICIAL_CROP = 192
@@ -107,15 +104,7 @@ class VFIformer(nn.Module):
 
     def save(self, folder: Path | str) -> None:
         """Write config.json, model.safetensors and preprocess.json."""
-        from safetensors.torch import save_file
-
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        state = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in self.state_dict().items()}
-        save_file(state, folder / WEIGHTS_FILE)
-        take_umask(folder / WEIGHTS_FILE)
-        for name, value in ((PREPROCESS_FILE, PREPROCESS), (CONFIG_FILE, self.config.model_dump(mode="json"))):
-            (folder / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        save_network(folder, self, self.config, PREPROCESS)
 
     @classmethod
     def load(cls, folder: Path | str) -> VFIformer:
@@ -124,20 +113,7 @@ class VFIformer(nn.Module):
         Raises:
             ValueError: a file is missing or damaged, or does not fit the network in every tensor.
         """
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        folder = local_folder(folder)
-        for name in (CONFIG_FILE, WEIGHTS_FILE):
-            if not (folder / name).is_file():
-                raise ValueError(f"{folder} is not an interpolator: it has no {name}")
-        try:
-            config = VFIformerConfig.model_validate_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{folder} is not an interpolator of this version: {error}") from None
+        config, _ = read_network_config(folder, VFIformerConfig, "an interpolator")
         model = cls(config)
-        try:
-            model.load_state_dict(load_file(folder / WEIGHTS_FILE))
-        except (RuntimeError, OSError, SafetensorError) as error:
-            raise ValueError(f"{folder / WEIGHTS_FILE} does not fit {CONFIG_FILE}: {error}") from None
-        return model.eval().requires_grad_(False)
+        load_weights(model, folder)
+        return model

@@ -229,7 +229,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     assert encoder.tokens is not None
     collate: Callable[[list[Any]], Batch] = CollatePairs(encoder.tokens)
     loaders = Loaders(
-        Loader.from_config(training, collate, job.train, context.rank, context.world_size),
+        Loader(training, collate, job.train, context.rank, context.world_size),
         EvalLoader(validation, 64, context.rank, context.world_size, collate, job.validation_pairs)
         if len(validation)
         else None,

@@ -9,8 +9,6 @@ Shapes: B images, C channels, H = W = image_size, n_I = grid[0] * grid[1] patche
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -21,11 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from idc.data.images import resize_image
-from idc.data.remote_copies import local_folder
-from idc.util.atomic import take_umask, write_json
+from idc.vision.saved_network import PREPROCESS_FILE, load_weights, read_network_config, save_network
 from idc.vision.tokenizer.config import TokenizerConfig
-
-CONFIG_FILE, WEIGHTS_FILE, PREPROCESS_FILE = "config.json", "model.safetensors", "preprocess.json"
 
 
 class ImageTokenizer(nn.Module):
@@ -128,15 +123,7 @@ class ImageTokenizer(nn.Module):
 
     def save(self, folder: Path | str) -> None:
         """Write config.json, model.safetensors and preprocess.json."""
-        from safetensors.torch import save_file
-
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        state = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in self.state_dict().items()}
-        save_file(state, folder / WEIGHTS_FILE)
-        take_umask(folder / WEIGHTS_FILE)
-        write_json(folder / PREPROCESS_FILE, tokenizer_preprocess(self.config))
-        write_json(folder / CONFIG_FILE, self.config.model_dump(mode="json"))
+        save_network(folder, self, self.config, tokenizer_preprocess(self.config))
 
     @classmethod
     def load(cls, folder: Path | str) -> ImageTokenizer:
@@ -145,17 +132,9 @@ class ImageTokenizer(nn.Module):
         Raises:
             ValueError: a file is missing, or does not fit the others.
         """
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        folder = local_folder(folder)
-        config = read_config(folder)
-        tokenizer = cls(config)
-        try:
-            tokenizer.load_state_dict(load_file(folder / WEIGHTS_FILE))
-        except (RuntimeError, OSError, SafetensorError) as error:
-            raise ValueError(f"{folder / WEIGHTS_FILE} does not fit {CONFIG_FILE}: {error}") from error
-        return tokenizer.eval().requires_grad_(False)
+        tokenizer = cls(read_config(folder))
+        load_weights(tokenizer, folder)
+        return tokenizer
 
 
 def read_config(folder: Path | str) -> TokenizerConfig:
@@ -165,19 +144,10 @@ def read_config(folder: Path | str) -> TokenizerConfig:
     Raises:
         ValueError: a file is missing, or does not fit the others.
     """
-    folder = local_folder(folder)
-    for name in (CONFIG_FILE, WEIGHTS_FILE, PREPROCESS_FILE):
-        if not (folder / name).is_file():
-            raise ValueError(f"{folder} is not an image tokenizer: it has no {name}")
-    try:
-        config = TokenizerConfig.model_validate_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        stored = json.loads((folder / PREPROCESS_FILE).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{folder} is not an image tokenizer of this version: {error}") from error
-    if stored != tokenizer_preprocess(config):
-        raise ValueError(
-            f"{folder / PREPROCESS_FILE} has {stored}, but this program prepares {tokenizer_preprocess(config)}"
-        )
+    config, preprocess = read_network_config(folder, TokenizerConfig, "an image tokenizer")
+    if preprocess != tokenizer_preprocess(config):
+        expected = tokenizer_preprocess(config)
+        raise ValueError(f"{folder}/{PREPROCESS_FILE} has {preprocess}, but this program prepares {expected}")
     return config
 
 
@@ -224,13 +194,3 @@ def to_images(frames: np.ndarray, device: torch.device | str = "cpu") -> Tensor:
 def to_frames(images: Tensor) -> np.ndarray:
     """Convert float (B, 3, H, W) in [0, 1] to uint8 (B, H, W, 3)."""
     return images.float().clamp(0, 1).mul(255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().cpu().numpy()
-
-
-def tokenizer_fingerprint(folder: Path | str) -> str:
-    """A short hash of the config and weights of a saved tokenizer, or of a saved pair encoder."""
-    folder, digest = local_folder(folder), hashlib.sha256()
-    for name in (CONFIG_FILE, WEIGHTS_FILE):
-        with (folder / name).open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()[:20]

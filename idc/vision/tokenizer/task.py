@@ -401,7 +401,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     limit = None if job.validation_pairs is None else 2 * job.validation_pairs
     size = max(1, job.train.micro_batch_size // context.world_size)
     loaders = Loaders(
-        Loader.from_config(images["train"], collate_images, job.train, context.rank, context.world_size),
+        Loader(images["train"], collate_images, job.train, context.rank, context.world_size),
         EvalLoader(images["val"], size, context.rank, context.world_size, collate_images, limit)
         if len(images["val"])
         else None,

@@ -9,14 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from idc.data.store import iter_rows
+from idc.nn.captioned_rows import training_captions
 from idc.systems.difference_net.config import DifferenceNetJob
 from idc.systems.difference_net.data import Differences
 from idc.systems.difference_net.model import DifferenceNet
-from idc.training.artifact import write_artifact
 from idc.training.context import Context
-from idc.training.data import EvalLoader, Loader, Loaders
-from idc.training.loop import fit
+from idc.training.system import Parts, System
 from idc.training.task import Batch, Task
 
 
@@ -32,19 +30,13 @@ class DifferenceNetTask(Task):
         return [{"name": "net", "params": list(self.net.parameters()), "lr": 1e-2}]
 
 
-def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
-    job = DifferenceNetJob.model_validate(payload)
-    frequency = Counter(text for row in iter_rows(job.pairs, ["captions"], "train") for text in row["captions"])
+def build(job: DifferenceNetJob, context: Context) -> Parts:
+    frequency = Counter(training_captions(job.pairs))
     captions = [text for text, _ in frequency.most_common(20)]
     train, val = (Differences(job.pairs, split, job.side, captions) for split in ("train", "val"))
-    loaders = Loaders(
-        Loader.from_config(train, default_collate, job.train, context.rank, context.world_size),
-        EvalLoader(val, 32, context.rank, context.world_size, default_collate),
-    )
+    task = DifferenceNetTask(job, len(captions))
+    config = {"side": job.side, "captions": captions}
+    return Parts(task, train, val, default_collate, lambda: {"config": config}, weights="net.")
 
-    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
-        weights = {name.removeprefix("net."): tensor for name, tensor in state.items()}
-        about = {"system": "difference_net", "config": {"side": job.side, "captions": captions}}
-        write_artifact(context.run_dir / "artifact", **about, state_dict=weights, metrics=metrics)
 
-    return fit(DifferenceNetTask(job, len(captions)), loaders, context, job.train, export=export)
+train = System("difference_net", DifferenceNetJob, build).train

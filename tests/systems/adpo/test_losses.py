@@ -118,7 +118,7 @@ def test_the_reference_is_the_untouched_model_and_does_not_move_with_the_policy(
         moved(task)
     assert not torch.equal(task._log_p(task.model, batch, answers, task.encode(batch)), expected)
     assert trained == {name for name, parameter in task.named_parameters() if parameter.requires_grad}
-    assert not any(name.startswith("frozen.") for name in task.stored()), "the copy is not stored"
+    assert not any(name.startswith("frozen.") for name in task.checkpoint_keys()), "the copy is not stored"
 
 
 def test_the_running_baseline_of_an_accumulated_step_is_of_all_its_rewards(pairs: Path) -> None:

@@ -84,7 +84,7 @@ def test_the_module_is_a_group_of_its_own_and_stored() -> None:
     assert [(group["lr"], group["weight_decay"]) for group in own] == [(3e-5, 0.1), (3e-5, 0.0)]
     grouped = [id(p) for group in groups.values() for p in group["params"]]
     assert sorted(grouped) == sorted(id(p) for p in task.parameters() if p.requires_grad)
-    stored = {name for name in task.stored() if not name.startswith("model.")}
+    stored = {name for name in task.checkpoint_keys() if not name.startswith("model.")}
     assert stored == {f"mdp.{name}" for name in task.mdp.state_dict()}
 
 

@@ -9,7 +9,7 @@ import torch
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary, words
 from idc.mining.descriptions.template import PairDescription
-from idc.systems.namc.data import Remembered, Tokens, collate_described, first_description, sentence_words
+from idc.systems.namc.data import FeatureCache, Tokens, collate_described, first_description, sentence_words
 from tests.systems.namc.tiny import described_samples
 from tests.systems.procap.world import World
 
@@ -72,7 +72,7 @@ def test_remembered_features_are_computed_once_and_within_their_room() -> None:
     images = torch.randint(0, 255, (4, 8, 8, 3), dtype=torch.uint8)
     expected = images.float().mean(dim=(1, 2))
     for megabytes, computed in ((1, [3, 1]), (0, [3, 3, 4])):
-        remember = Remembered(compute, megabytes)
+        remember = FeatureCache(compute, megabytes)
         for keys in ([b"a", b"b", b"c"], [b"a", b"b", b"c"], [b"a", b"b", b"c", b"d"]):
             assert torch.allclose(remember(images[: len(keys)], keys), expected[: len(keys)], rtol=1e-3)
         assert calls == computed

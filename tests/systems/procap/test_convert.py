@@ -26,8 +26,8 @@ from idc.systems.procap.model import PretrainHeads, ProcedureEncoder
 from idc.training.artifact import read_artifact
 from idc.training.foreign import Dropped, Ledger, read_checkpoint
 from idc.vision.pair_encoder.model import PairEncoder
+from idc.vision.saved_network import network_fingerprint
 from idc.vision.tokenizer.convert import convert_vqgan
-from idc.vision.tokenizer.model import tokenizer_fingerprint
 from jobs import caption as caption_job
 from jobs import convert as convert_job
 from tests.systems.procap import official
@@ -255,7 +255,7 @@ def test_every_file_converts_whole_and_once_and_loads(official_files: dict[str, 
         assert convert(done) == dropped
         assert before == {path: path.stat().st_mtime_ns for path in Path(done.out).rglob("*")}
     tokenizers = ("vqgan-out", "stage1-out/tokenizer", "stage2-out/tokenizer")
-    assert len({tokenizer_fingerprint(folder / name) for name in tokenizers}) == 1
+    assert len({network_fingerprint(folder / name) for name in tokenizers}) == 1
     stage_1 = read_artifact(folder / "stage1-out", system="procap")
     assert stage_1.config["job"]["encoder"]["text_vocabulary"] == SMALL.bpe
 

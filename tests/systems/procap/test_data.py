@@ -108,8 +108,8 @@ def test_a_frame_of_another_procedure_is_put_in(world: World) -> None:
     two.source.rows = [two.source.rows[0], two.source.rows[2]]  # of different scenes
     others = two.source.pixels(two.source.rows[1], range(5))
     for seed in range(0, 40, 4):
-        frames, after, redone_at, redone = warped(two, 0, OTHERS_FRAME, seed)
-        assert len(redone_at) == len(redone) == 0
+        frames, after, recompute_index, recomputed = warped(two, 0, OTHERS_FRAME, seed)
+        assert len(recompute_index) == len(recomputed) == 0
         (changed,) = [f for f in range(4) if not np.array_equal(frames[f], after[f])]
         assert any(np.array_equal(after[changed], frame) for frame in others)
 
@@ -139,16 +139,16 @@ def test_colour_shift_moves_a_channel_of_all_frames_or_officially_any_of_one(wor
     assert channels[0] <= 2  # a shift below half a level is none
     assert channels[2:] == [0, 0] if all_frames else channels[2] == 0 and 5 <= channels[3] <= 25  # one in four
     data = dataset(world, **{"loss.color_shift_all_frames": all_frames})
-    frames, after, redone_at, redone = warped(data, 0, COLOUR)
-    assert np.array_equal(frames, after)  # their features are computed later, of ``redone``
-    assert redone.shape == ((4 if all_frames else 1), 32, 32, 3)
-    assert len(set(redone_at.tolist())) == len(redone)
+    frames, after, recompute_index, recomputed = warped(data, 0, COLOUR)
+    assert np.array_equal(frames, after)  # their features are computed later, of ``recomputed``
+    assert recomputed.shape == ((4 if all_frames else 1), 32, 32, 3)
+    assert len(set(recompute_index.tolist())) == len(recomputed)
 
 
 def test_the_affine_warp_changes_one_frame_and_has_no_black_corners(world: World) -> None:
-    frames, after, redone_at, _ = warped(dataset(world, world.pixels), 0, AFFINE)
+    frames, after, recompute_index, _ = warped(dataset(world, world.pixels), 0, AFFINE)
     assert after.shape == frames.shape
-    assert len(redone_at) == 0  # already in ``after``, as pixels
+    assert len(recompute_index) == 0  # already in ``after``, as pixels
     assert sum(not np.array_equal(a, b) for a, b in zip(frames, after, strict=True)) == 1
     for seed in range(5):
         assert (affine(np.full((20, 30, 3), 200, np.uint8), np.random.default_rng(seed)) == 200).all()
@@ -162,7 +162,7 @@ def test_stored_features_and_pixels_give_the_same_samples(world: World) -> None:
     for key in ("tokens", "masked", "entire", "text", "other_text"):
         assert torch.equal(one[key], two[key]), key
     assert (one["frames"].dtype, two["frames"].dtype) == (torch.float16, torch.uint8)
-    assert len(one["redone"]) > 4
+    assert len(one["recomputed"]) > 4
     task = PretrainTask(world.pretrain(), stored.info.shapes, PAD, tokenizer.features)
     a, b = (frame_features(batch["frames"], tokenizer.features) for batch in (one, two))
     torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-3)

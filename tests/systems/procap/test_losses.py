@@ -51,8 +51,8 @@ def batch_of(count: int = 2) -> dict[str, Tensor]:
         "text": TEXT.repeat(count // 2, 1),
         "other_text": OTHER_TEXT.repeat(count // 2, 1),
         "warped": features(count, seed=9),
-        "redone_at": torch.zeros(0, 2, dtype=torch.long),
-        "redone": torch.zeros(0, 8, 8, 3, dtype=torch.uint8),
+        "recompute_index": torch.zeros(0, 2, dtype=torch.long),
+        "recomputed": torch.zeros(0, 8, 8, 3, dtype=torch.uint8),
     }
 
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from idc.vision.saved_network import network_fingerprint
 from idc.vision.tokenizer.model import (
     ImageTokenizer,
     prepare_frame,
     prepare_images,
     to_frames,
     to_images,
-    tokenizer_fingerprint,
 )
 from tests.vision.scenes import TINY, scene
 
@@ -83,10 +83,10 @@ def test_save_and_load(tokenizer: ImageTokenizer, images: torch.Tensor, tmp_path
     assert not again.training
     with torch.no_grad():
         assert torch.equal(again.features(images), tokenizer.features(images))
-    first = tokenizer_fingerprint(tmp_path)
+    first = network_fingerprint(tmp_path)
     again.codebook[0, 0] += 1
     again.save(tmp_path)
-    assert tokenizer_fingerprint(tmp_path) != first
+    assert network_fingerprint(tmp_path) != first
 
 
 def test_load_refuses_what_does_not_fit(tokenizer: ImageTokenizer, tmp_path: Path) -> None:

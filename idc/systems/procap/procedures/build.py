@@ -21,7 +21,8 @@ from idc.systems.procap.procedures.similarity import kinds_of
 from idc.systems.procap.procedures.stages import stages
 from idc.training.hashing import content_or_id
 from idc.vision.interpolation.convert import fingerprint_of_weights
-from idc.vision.tokenizer.model import read_config, tokenizer_fingerprint
+from idc.vision.saved_network import network_fingerprint
+from idc.vision.tokenizer.model import read_config
 
 VERSION = 2
 """Part of the fingerprint; to be raised when the same settings would give other procedures."""
@@ -97,7 +98,7 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
             "feature_dim": tokenizer.latent_dim,
             "features": config.store_features,
             "codebook_size": tokenizer.codebook_size,
-            "tokenizer_fingerprint": tokenizer_fingerprint(config.tokenizer),
+            "tokenizer_fingerprint": network_fingerprint(config.tokenizer),
             "vocabulary": vocabulary.words,
             "num_keyframes": config.num_keyframes,
         },
@@ -126,14 +127,14 @@ def identity(config: ProceduresConfig, vocabulary: Vocabulary | None = None) -> 
     weights, prints = config.interpolation_weights, list[str]()
     if "text" in kinds_of(config.strategy):
         assert config.pair_encoder is not None
-        prints = ["pair_encoder", tokenizer_fingerprint(config.pair_encoder)]
+        prints = ["pair_encoder", network_fingerprint(config.pair_encoder)]
     return fingerprint(
         "procedures",
         VERSION,
         PAIR_SCHEMA_VERSION,
         _settings(config),
         read_manifest(config.pairs, kind="pairs").fingerprint,
-        tokenizer_fingerprint(config.tokenizer),
+        network_fingerprint(config.tokenizer),
         fingerprint((training_vocabulary(config) if vocabulary is None else vocabulary).words),
         *([] if weights is None else [fingerprint_of_weights(weights)]),
         *prints,
