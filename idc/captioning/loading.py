@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 from pydantic import Field, field_validator
 
 from idc.captioning.contract import Captioner, Speed
 from idc.captioning.objects_config import ObjectsConfig
-from idc.config import ConfigModel, load, missing
+from idc.config import ConfigModel, missing
 from idc.endpoint.chat_endpoint import EndpointConfig
 from idc.systems import (
     HUB,
@@ -198,28 +195,3 @@ class CaptionerLoader:
         if self.endpoint is not None:
             return load_remote(self.artifact, self.endpoint)
         return load_captioner(self.artifact, self.device, self.speed, self.base)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--device``, ``--speed`` and ``--base`` to a command that does not take settings as ``name=value``."""
-    parser.add_argument("--device", help="torch device of the captioner, e.g. cuda (default: cpu)")
-    parser.add_argument("--base", metavar="FOLDER", help="the artifact's base model, if it is not where it was made")
-    parser.add_argument(
-        "--speed", choices=get_args(Speed), help="optimisations of the captioner (default: auto, those that change no "
-        "caption and pay here); exact: none, fast: also what pays on some processors only, bf16: captions may differ",
-    )  # fmt: skip
-
-
-def in_options(message: object) -> str:
-    """An error's text with the options of :func:`add_options` in place of settings, but in commands of other jobs."""
-    setting = r"(?<!\.py )\bbase\.source(?:=|(?=:))"
-    return re.sub(setting, lambda match: "--base " if match[0].endswith("=") else "--base", str(message))
-
-
-def given_options(args: argparse.Namespace) -> LoadConfig:
-    """The settings of :func:`add_options`, and of the options of ``jobs/caption.py`` if the command has them."""
-    values = {"device": args.device, "speed": args.speed, "base.source": args.base}
-    values["endpoint.url"] = getattr(args, "endpoint", None)
-    values |= {f"objects.{name}": getattr(args, name, None) for name in ("detector", "names", "mode")}
-    values = {name: value for name, value in values.items() if value is not None}
-    return load(LoadConfig, None, values)
